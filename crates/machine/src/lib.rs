@@ -1,0 +1,129 @@
+//! The contract between protocol machines and whatever drives them.
+//!
+//! A *machine* is a protocol as a deterministic value: it owns no socket, clock or thread. A
+//! *driver* (the runtime, the simulator or the model checker) feeds it [`Event`]s through
+//! [`Machine::step`] and carries out the [`Effects`] that come back. The same event sequence gives
+//! the same effects, always; that is what makes a failing simulation replayable and the state
+//! space explorable.
+//!
+//! Three choices shape the contract:
+//! - **Effects are a trait, not a list.** A message is a view of borrowed bytes (a record's value,
+//!   a slice of the receive buffer), and [`Effects::send`] encodes it at once into the peer's
+//!   buffer. No effect is allocated, and a broadcast is encoded once.
+//! - **Timers are a deadline.** A machine says when it next wants to be woken
+//!   ([`Machine::next_deadline`]) and finds out itself what is due when [`Event::Tick`] comes. A
+//!   driver needs no timer table, and there is no timer to leak or to cancel.
+//! - **Machines see records through [`Table`].** `storage` implements it concurrently; the
+//!   [`MapTable`] here is an ordinary map that can be cloned, compared and hashed.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod map_table;
+mod operation;
+mod rng;
+mod slab;
+mod table;
+
+use quorate_types::{Epoch, Instant, NodeId, NodeSet, Now, Tag, View};
+
+pub use map_table::{MapRecord, MapTable};
+pub use operation::{Access, Change, Current, Operation, Outcome, Refusal};
+pub use rng::Rng;
+pub use slab::{Slab, Slot};
+pub use table::{Content, Meta, Record, Table, ValueKind};
+
+/// The message and answer types of a protocol.
+pub trait Protocol {
+    /// A peer message; borrows keys and values from wherever they lie.
+    type Message<'a>;
+    /// What a driver may ask of the machine.
+    type Request<'a>;
+    /// What the machine answers to a request.
+    type Outcome;
+
+    /// Every name that the machine passes to [`Effects::probe`], so that a sweep can list those
+    /// never reached.
+    const PROBES: &'static [&'static str] = &[];
+}
+
+/// Something that happened, for a machine to react to.
+pub enum Event<'a, P: Protocol + ?Sized> {
+    /// A peer's message arrived. Loss, duplication and reordering are normal.
+    Message {
+        /// Who sent it.
+        from: NodeId,
+        /// The epoch the sender was in.
+        epoch: Epoch,
+        /// What it says.
+        body: P::Message<'a>,
+    },
+    /// A client's op; answered by [`Effects::complete`] with the same tag, once.
+    Request {
+        /// Names the op in the answer.
+        tag: Tag,
+        /// The op.
+        request: P::Request<'a>,
+    },
+    /// A newer view is in force.
+    View(&'a View),
+    /// The deadline that the machine asked for has come (or has not: a tick is always harmless).
+    Tick,
+}
+
+/// What a machine may ask of its driver while it handles an event.
+pub trait Effects<P: Protocol + ?Sized> {
+    /// Sends a message to one peer. Never to oneself.
+    fn send(&mut self, to: NodeId, message: &P::Message<'_>);
+
+    /// Sends a message to several peers.
+    fn broadcast(&mut self, to: NodeSet, message: &P::Message<'_>) {
+        for node in to {
+            self.send(node, message);
+        }
+    }
+
+    /// Answers a request.
+    fn complete(&mut self, tag: Tag, outcome: P::Outcome);
+
+    /// Counts input that was legally ignored, by reason.
+    #[inline]
+    fn ignored(&mut self, reason: &'static str) {
+        let _ = reason;
+    }
+
+    /// Marks that a rare branch was reached; `name` is one of [`Protocol::PROBES`]. A simulator
+    /// counts, the runtime compiles it away.
+    #[inline]
+    fn probe(&mut self, name: &'static str) {
+        let _ = name;
+    }
+}
+
+/// A protocol as a deterministic state machine.
+pub trait Machine: Protocol {
+    /// Reacts to one event.
+    fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>);
+
+    /// When the machine next wants an [`Event::Tick`]; [`Instant::NEVER`] if it waits for nothing.
+    fn next_deadline(&self) -> Instant;
+
+    /// Asserts what must hold between steps. Run after every step in the simulator, the model
+    /// checker and debug builds.
+    ///
+    /// # Panics
+    /// When an invariant is broken: the state can't be trusted any more.
+    fn check_invariants(&self);
+}
+
+/// Whether the build has removed the guard of this name, to prove that some check notices.
+///
+/// Write `if mutant!("name") || guard { ... }`: an ordinary build sees the constant `false`.
+/// `cargo xtask mutants` builds with `--cfg mutant="name"`.
+#[macro_export]
+macro_rules! mutant {
+    ($name:literal) => {
+        cfg!(mutant = $name)
+    };
+}

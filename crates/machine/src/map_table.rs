@@ -1,0 +1,110 @@
+//! A table for tests and exhaustive exploration: an ordered map, cloneable, comparable, hashable.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_types::UnixMillis;
+
+use crate::{Content, Meta, Record, Table, ValueKind};
+
+/// A [`Table`] over an ordered map. The handle of a record is its number in order of insertion.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct MapTable<M> {
+    by_key: BTreeMap<Vec<u8>, u32>,
+    records: BTreeMap<u32, MapRecord<M>>,
+    next: u32,
+}
+
+/// One record of a [`MapTable`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MapRecord<M> {
+    key: Vec<u8>,
+    meta: M,
+    value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
+}
+
+impl<M: Meta> Record for &mut MapRecord<M> {
+    type Meta = M;
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn meta(&self) -> M {
+        self.meta
+    }
+
+    fn set_meta(&mut self, meta: M) {
+        self.meta = meta;
+    }
+
+    fn content(&self) -> Option<Content<'_>> {
+        let (bytes, kind, expire_at) = self.value.as_ref()?;
+        Some(Content { bytes, kind: *kind, expire_at: *expire_at })
+    }
+
+    fn set_content(&mut self, content: Content<'_>) {
+        self.value = Some((content.bytes.into(), content.kind, content.expire_at));
+    }
+
+    fn set_expiry(&mut self, expire_at: Option<UnixMillis>) {
+        if let Some(value) = &mut self.value {
+            value.2 = expire_at;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.value = None;
+    }
+}
+
+impl<M: Meta> Table for MapTable<M> {
+    type Meta = M;
+    type Handle = u32;
+    type Record<'a>
+        = &'a mut MapRecord<M>
+    where
+        M: 'a;
+
+    fn find(&self, key: &[u8]) -> Option<u32> {
+        self.by_key.get(key).copied()
+    }
+
+    fn find_or_insert(&mut self, key: &[u8]) -> u32 {
+        if let Some(handle) = self.find(key) {
+            return handle;
+        }
+        let handle = self.next;
+        self.next += 1;
+        self.by_key.insert(key.into(), handle);
+        self.records.insert(handle, MapRecord { key: key.into(), meta: M::default(), value: None });
+        handle
+    }
+
+    fn lock(&mut self, handle: u32) -> &mut MapRecord<M> {
+        self.records.get_mut(&handle).expect("a handle names a record until it is removed")
+    }
+
+    fn remove(&mut self, handle: u32) {
+        let record = self.records.remove(&handle).expect("a record is removed once");
+        self.by_key.remove(&record.key);
+    }
+
+    fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(u32)) -> u64 {
+        let from = u32::try_from(cursor).unwrap_or(u32::MAX);
+        let mut left = self.records.range(from..);
+        for (&handle, _) in left.by_ref().take(limit.max(1)) {
+            visit(handle);
+        }
+        left.next().map_or(0, |(&handle, _)| u64::from(handle))
+    }
+
+    fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    fn reset(&mut self) {
+        self.by_key.clear();
+        self.records.clear();
+    }
+}

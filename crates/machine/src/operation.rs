@@ -1,0 +1,107 @@
+//! Client operations on one key, as machines see them.
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+use quorate_types::{Timestamp, UnixMillis};
+
+use crate::{Content, ValueKind};
+
+/// What an operation does to its key, which decides the protocol's path for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Changes nothing.
+    Read,
+    /// Sets or deletes the key whatever it held, and answers the same whatever it held. Never
+    /// aborts.
+    Write,
+    /// Its change or its answer depends on what the key held: a read-modify-write.
+    Update,
+}
+
+/// What a key holds when an operation runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Current<'a> {
+    /// The value, or nothing. A value past its expiry has been taken out already.
+    pub content: Option<Content<'a>>,
+    /// The version of the key, for `WATCH`. An absent key has the timestamp of its tombstone, or
+    /// [`Timestamp::ZERO`].
+    pub timestamp: Timestamp,
+}
+
+/// What an operation wants its key to hold from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// Nothing changes: the operation was, after all, a read.
+    Keep,
+    /// A new value.
+    Set {
+        /// The bytes.
+        bytes: Cow<'a, [u8]>,
+        /// What they are.
+        kind: ValueKind,
+        /// When they expire, absolute.
+        expire_at: Option<UnixMillis>,
+    },
+    /// The same value with another expiry.
+    Expire(Option<UnixMillis>),
+    /// No value.
+    Delete,
+}
+
+/// A deterministic function over one key: the same key content, time and arguments give the same
+/// change and the same answer on every node.
+pub trait Operation {
+    /// The form that can wait in a queue or cross to another lane.
+    type Owned: Operation<Reply = Self::Reply, Owned = Self::Owned> + Clone + 'static;
+    /// The answer. Borrows nothing.
+    type Reply: Clone + 'static;
+
+    /// The key it touches.
+    fn key(&self) -> &[u8];
+
+    /// What it does to the key.
+    fn access(&self) -> Access;
+
+    /// Runs it.
+    fn apply<'a>(&'a self, now: UnixMillis, current: Current<'a>) -> (Self::Reply, Change<'a>);
+
+    /// Copies its arguments.
+    fn to_owned(&self) -> Self::Owned;
+
+    /// Appends a form that [`Operation::decode`] reads back on another node of the same version.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Reads what [`Operation::encode`] wrote; nothing if the bytes are damaged.
+    fn decode(bytes: &[u8]) -> Option<Self::Owned>;
+
+    /// Appends a form of an answer that [`Operation::decode_reply`] reads back.
+    fn encode_reply(reply: &Self::Reply, out: &mut Vec<u8>);
+
+    /// Reads what [`Operation::encode_reply`] wrote; nothing if the bytes are damaged.
+    fn decode_reply(bytes: &[u8]) -> Option<Self::Reply>;
+}
+
+/// The answer to a submitted op. There is no "failed" for what may have happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome<R> {
+    /// It happened, exactly once, and this is its answer.
+    Done(R),
+    /// It did not happen and will not.
+    Refused(Refusal),
+    /// It may or may not have happened.
+    Unknown,
+}
+
+/// Why an op was not even started.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// This node is not serving: outside the view, without a lease, or still catching up.
+    NotServing,
+    /// A queue is at its limit.
+    Busy,
+    /// The op waited for its turn until its time ran out.
+    TimedOut,
+    /// `maxmemory` is reached.
+    OutOfMemory,
+}

@@ -1,0 +1,109 @@
+//! How a machine sees the store.
+
+use core::fmt::Debug;
+use core::hash::Hash;
+
+use quorate_types::UnixMillis;
+
+/// What a value's bytes are. Strings are all there is so far; the tag travels with every value so
+/// that other kinds need no new message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum ValueKind {
+    /// A Redis string.
+    #[default]
+    String = 0,
+}
+
+impl ValueKind {
+    /// The kind with this wire number.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        (number == 0).then_some(Self::String)
+    }
+}
+
+/// A value as it lies in a record or a message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Content<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// What they are.
+    pub kind: ValueKind,
+    /// When the value expires, absolute; it is never returned from then on.
+    pub expire_at: Option<UnixMillis>,
+}
+
+impl Content<'_> {
+    /// Whether the value is past its time.
+    pub fn is_expired(&self, now: UnixMillis) -> bool {
+        self.expire_at.is_some_and(|at| at <= now)
+    }
+}
+
+/// A protocol's own words in each record. `Default` is the meta of a key that was never written.
+///
+/// Packed into 64-bit words so that `storage` can keep them in atomics and readers can copy them
+/// without a lock.
+pub trait Meta: Copy + Default + 'static {
+    /// How many words.
+    const WORDS: usize;
+    /// Writes exactly [`Meta::WORDS`] words.
+    fn pack(self, words: &mut [u64]);
+    /// Reads what [`Meta::pack`] wrote.
+    fn unpack(words: &[u64]) -> Self;
+}
+
+/// Exclusive access to one record. Readers that take no lock see all of a guard's changes or none
+/// (pitfall H0: value and timestamp change together).
+pub trait Record {
+    /// The protocol's own words.
+    type Meta: Meta;
+
+    /// The record's key.
+    fn key(&self) -> &[u8];
+    /// The protocol's words.
+    fn meta(&self) -> Self::Meta;
+    /// Replaces the protocol's words.
+    fn set_meta(&mut self, meta: Self::Meta);
+    /// The value, if the key has one. Expired values are still here.
+    fn content(&self) -> Option<Content<'_>>;
+    /// Replaces the value.
+    fn set_content(&mut self, content: Content<'_>);
+    /// Replaces the expiry of the value, if there is a value.
+    fn set_expiry(&mut self, expire_at: Option<UnixMillis>);
+    /// Removes the value; the record stays as a tombstone and keeps its meta.
+    fn clear(&mut self);
+}
+
+/// Point access to the records that one machine owns: those of its keyspace and lane.
+pub trait Table {
+    /// The protocol's words in each record.
+    type Meta: Meta;
+    /// Names a record until it is removed; finding a record again by handle costs no lookup.
+    type Handle: Copy + Eq + Ord + Hash + Debug;
+    /// A locked record, unlocked on drop.
+    type Record<'a>: Record<Meta = Self::Meta>
+    where
+        Self: 'a;
+
+    /// The record of a key, if there is one (perhaps a tombstone).
+    fn find(&self, key: &[u8]) -> Option<Self::Handle>;
+    /// The record of a key, made if need be: without value, with default meta.
+    fn find_or_insert(&mut self, key: &[u8]) -> Self::Handle;
+    /// Locks a record.
+    fn lock(&mut self, handle: Self::Handle) -> Self::Record<'_>;
+    /// Forgets a record. The handle is dead from now on.
+    fn remove(&mut self, handle: Self::Handle);
+    /// Visits some records, from `cursor` (0 begins) and at least one unless there are none left,
+    /// stopping once about `limit` were visited. Returns the next cursor, 0 at the end. Every
+    /// record present during a whole iteration is visited at least once, even if the table grows.
+    fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Self::Handle)) -> u64;
+    /// How many records, tombstones included.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Removes every record: a re-joined node starts from nothing.
+    fn reset(&mut self);
+}

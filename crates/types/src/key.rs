@@ -1,0 +1,75 @@
+//! Key hashing: one stable 64-bit hash decides a key's lane and its place in the index.
+
+use crate::LaneId;
+
+/// The hash of a key. Stable across builds, machines and versions, since peers must agree on the
+/// lane of a key (rapidhash v3 with its default seed).
+#[inline]
+pub fn hash_key(key: &[u8]) -> u64 {
+    rapidhash::v3::rapidhash_v3(key)
+}
+
+/// The lane that updates of a key with this hash run on. Takes the upper half, so that the index,
+/// which takes the lower bits, stays balanced within a lane.
+#[inline]
+pub fn lane_of_hash(hash: u64, lanes: u16) -> LaneId {
+    debug_assert!(lanes > 0);
+    // Multiply-shift instead of a remainder: the same balance without a division.
+    LaneId((((hash >> 32) * u64::from(lanes)) >> 32) as u16)
+}
+
+/// The lane that updates of `key` run on.
+#[inline]
+pub fn lane_of_key(key: &[u8], lanes: u16) -> LaneId {
+    lane_of_hash(hash_key(key), lanes)
+}
+
+/// The Redis Cluster hash slot of a key, 0 to 16383: CRC16 (XMODEM) of the key, or of what stands
+/// between the first `{` and the next `}` if that is not empty.
+pub fn hash_slot(key: &[u8]) -> u16 {
+    let tagged = key.iter().position(|&byte| byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|&byte| byte == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    crc16(tagged.unwrap_or(key)) % 16384
+}
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis_cluster() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(hash_slot(b"foo"), 12182);
+        assert_eq!(hash_slot(b"{user1000}.following"), hash_slot(b"{user1000}.followers"));
+        assert_eq!(hash_slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16384);
+    }
+
+    #[test]
+    fn the_key_hash_is_pinned_because_peers_must_agree_on_it() {
+        assert_eq!(hash_key(b""), hash_key(b""));
+        let pinned = [hash_key(b"a"), hash_key(b"key:000000000001")];
+        assert_eq!(pinned, PINNED, "the hash changed: nodes of two builds would disagree on lanes");
+    }
+
+    const PINNED: [u64; 2] = [6_457_959_414_642_172_395, 6_606_676_419_453_103_775];
+
+    #[test]
+    fn lanes_are_balanced() {
+        let mut counts = [0u32; 3];
+        for n in 0..30_000u32 {
+            counts[usize::from(lane_of_key(&n.to_le_bytes(), 3).0)] += 1;
+        }
+        assert!(counts.iter().all(|&count| (9_500..10_500).contains(&count)), "{counts:?}");
+    }
+}

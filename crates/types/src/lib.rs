@@ -1,0 +1,24 @@
+//! The words every other crate speaks: identifiers, epochs, timestamps, views, keys and limits.
+//!
+//! Nothing here does anything. The types make the vocabulary of the architecture impossible to
+//! confuse (a [`NodeId`] is not a [`LaneId`]) and hold the arithmetic that several protocols
+//! share, chiefly quorums. See `ARCHITECTURE.md` for what each word means.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod id;
+mod key;
+pub mod limits;
+mod node_set;
+mod time;
+mod timestamp;
+mod view;
+
+pub use id::{Epoch, Incarnation, KeyspaceId, LaneId, MemberNumber, NodeId, Tag};
+pub use key::{hash_key, hash_slot, lane_of_hash, lane_of_key};
+pub use node_set::NodeSet;
+pub use time::{Duration, Instant, Now, UnixMillis};
+pub use timestamp::{Timestamp, WriterId};
+pub use view::{Member, Role, View};

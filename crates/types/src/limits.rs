@@ -1,0 +1,30 @@
+//! Every bound has a name. At a bound the answer is back-pressure or an error that names it.
+
+/// The largest configured node id; a [`crate::NodeSet`] is one 64-bit word.
+pub const NODE_ID_MAX: u16 = 63;
+/// The most voters of one cluster, and so the most replicas of one keyspace.
+pub const MEMBERS_MAX: usize = 9;
+/// The largest member number: 24 bits, because the upper byte of a writer id is drawn at random.
+pub const MEMBER_NUMBER_MAX: u32 = (1 << 24) - 1;
+/// The most lanes of a node.
+pub const LANES_MAX: u16 = 64;
+/// The most keyspaces, so the largest `SELECT` number plus one (Redis's default is 16).
+pub const KEYSPACES_MAX: usize = 16;
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+/// Longest value, in bytes. Redis allows 512 MiB; a value here travels in one message.
+pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest peer message: a key, a value and their headers.
+pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
+
+/// Most ops that one lane of one keyspace holds started or queued; beyond it a new op is refused
+/// with `TRYAGAIN`.
+pub const OPS_PENDING_MAX: usize = 64 * 1024;
+/// Most ops queued behind one key; beyond it a new op on that key is refused with `TRYAGAIN`.
+pub const WAITERS_PER_KEY_MAX: usize = 16 * 1024;
+/// Most bytes of entries in one chunk that a joining replica reads.
+pub const CHUNK_BYTES: usize = 256 * 1024;
+/// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which
+/// the protocols treat as loss.
+pub const PEER_BUFFER_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;

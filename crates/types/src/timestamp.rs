@@ -1,0 +1,79 @@
+//! Hermes's logical timestamps (thesis §3.5.2, §4.3.2).
+
+use core::fmt;
+
+use crate::{MemberNumber, limits};
+
+/// Who minted a timestamp: a member number in the lower 24 bits and a virtual-id byte above it.
+///
+/// A writer draws the upper byte at random for every update, so that no member wins ties more
+/// often than another (optimisation O1); since member numbers are unique for ever, so are virtual
+/// ids (thesis §3.5.3: one virtual id never belongs to two machines).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WriterId(pub u32);
+
+impl WriterId {
+    /// The virtual id number `salt` of a member.
+    pub fn new(member: MemberNumber, salt: u8) -> Self {
+        assert!(member.0 <= limits::MEMBER_NUMBER_MAX, "member number {member} is out of range");
+        Self(u32::from(salt) << 24 | member.0)
+    }
+
+    /// The member behind the virtual id.
+    pub const fn member(self) -> MemberNumber {
+        MemberNumber(self.0 & limits::MEMBER_NUMBER_MAX)
+    }
+}
+
+impl fmt::Debug for WriterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}~{}", self.0 & limits::MEMBER_NUMBER_MAX, self.0 >> 24)
+    }
+}
+
+/// The order of a key's updates: version first, writer as the tie-break.
+///
+/// [`Timestamp::ZERO`] is the timestamp of a key that was never written. Versions are 64 bits wide
+/// and never wrap (pitfall P4).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Grows by 2 with a write and by 1 with a read-modify-write (thesis §4.3.5).
+    pub version: u64,
+    /// Breaks ties between concurrent updates.
+    pub writer: WriterId,
+}
+
+impl Timestamp {
+    /// Below every minted timestamp.
+    pub const ZERO: Self = Self { version: 0, writer: WriterId(0) };
+
+    /// Builds a timestamp.
+    pub const fn new(version: u64, writer: WriterId) -> Self {
+        Self { version, writer }
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:?}", self.version, self.writer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_outrank_writers() {
+        let low = Timestamp::new(1, WriterId::new(MemberNumber(9), 255));
+        let high = Timestamp::new(2, WriterId::new(MemberNumber(1), 0));
+        assert!(low < high);
+    }
+
+    #[test]
+    fn virtual_ids_of_two_members_never_meet() {
+        for salt in 0..=255 {
+            assert_eq!(WriterId::new(MemberNumber(7), salt).member(), MemberNumber(7));
+        }
+    }
+}

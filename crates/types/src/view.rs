@@ -1,0 +1,100 @@
+//! Views: the agreed membership of an epoch (thesis §2.2, §4.3.3).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::{Epoch, Incarnation, MemberNumber, NodeId, NodeSet};
+
+/// What a member does in a view.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    /// Holds everything and serves clients.
+    Active,
+    /// Takes part in every update while it copies what it lacks; serves no client (§4.3.3, shadow
+    /// replica).
+    Shadow,
+    /// A voter without a live process: crashed, expelled, or added and not started yet.
+    Down,
+}
+
+/// One voter of a view.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Member {
+    /// The configured id.
+    pub node: NodeId,
+    /// The process that holds the id in this view.
+    pub incarnation: Incarnation,
+    /// The number that stands in the timestamps of this incarnation. 0 while `incarnation` is 0.
+    pub number: MemberNumber,
+    /// What it does.
+    pub role: Role,
+    /// Where its peers reach it, `host:port`.
+    pub peer_address: String,
+    /// Where its clients reach it, `host:port`.
+    pub client_address: String,
+    /// Where its administration endpoint listens, `host:port`.
+    pub admin_address: String,
+}
+
+/// Who is in the cluster during one epoch.
+///
+/// All members vote on the next view, dead or alive, so that two views in succession always share
+/// a majority; only the live ones (active or shadow) must acknowledge updates.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct View {
+    /// Counted up by 1 with every view. 0 is the empty view before the first.
+    pub epoch: Epoch,
+    /// The voters, in ascending order of node id.
+    pub members: Vec<Member>,
+    /// The largest member number handed out so far.
+    pub last_number: MemberNumber,
+}
+
+impl View {
+    /// The member with this id.
+    pub fn member(&self, node: NodeId) -> Option<&Member> {
+        self.members.iter().find(|member| member.node == node)
+    }
+
+    /// Every voter.
+    pub fn voters(&self) -> NodeSet {
+        self.members.iter().map(|member| member.node).collect()
+    }
+
+    /// The members that must acknowledge updates: active and shadow.
+    pub fn live(&self) -> NodeSet {
+        self.with_role(|role| role != Role::Down)
+    }
+
+    /// The members that serve clients.
+    pub fn active(&self) -> NodeSet {
+        self.with_role(|role| role == Role::Active)
+    }
+
+    /// The members that are catching up.
+    pub fn shadows(&self) -> NodeSet {
+        self.with_role(|role| role == Role::Shadow)
+    }
+
+    /// Whether this very incarnation is live in this view.
+    pub fn is_live(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.member(node)
+            .is_some_and(|member| member.incarnation == incarnation && member.role != Role::Down)
+    }
+
+    /// The live members that were live under the same incarnation in `earlier`: what they
+    /// acknowledged then still counts. A node that came back is a new member (pitfall H2).
+    pub fn survivors(&self, earlier: &View) -> NodeSet {
+        self.members
+            .iter()
+            .filter(|member| {
+                member.role != Role::Down && earlier.is_live(member.node, member.incarnation)
+            })
+            .map(|member| member.node)
+            .collect()
+    }
+
+    fn with_role(&self, wanted: impl Fn(Role) -> bool) -> NodeSet {
+        self.members.iter().filter(|member| wanted(member.role)).map(|member| member.node).collect()
+    }
+}

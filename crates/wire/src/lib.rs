@@ -1,0 +1,21 @@
+//! Bytes between peers: the message header, the connection hello, and the codec that protocol
+//! crates lay their messages out with.
+//!
+//! All integers are little-endian and fixed in width, byte strings are length-prefixed, and there
+//! are no optional fields: a reader needs no schema and a golden vector is readable in hex. A
+//! layout is changed by changing [`VERSION`], never in place.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod codec;
+mod header;
+mod hello;
+
+pub use codec::{Malformed, Reader, Writer};
+pub use header::{Header, Kind};
+pub use hello::{Hello, HelloRefusal};
+
+/// The version of every layout here; peers of another version are refused at the hello.
+pub const VERSION: u16 = 1;
