@@ -1,1 +1,47 @@
-fn main() {}
+//! `cargo xtask`: the project's chores. `ci` is the one gate; the others are parts of it.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use xtask::{ci, docs, mutants, tidy};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  ci [STEP...]              the gate, or only the named steps of it
+  ci --list                 the steps and what each runs
+  tidy                      layering, banned calls, leftovers, dead files
+  docs                      links between the documents
+  licences                  licences of everything that is linked
+  mutants [--only NAME]     remove each named guard and see that a check notices
+  mutants --gate            only those that the gate runs
+  mutants --list            the table of guards";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> anyhow::Result<()> {
+    let root = xtask::root();
+    match words {
+        ["ci", "--list"] => ci::list(),
+        ["ci", steps @ ..] => ci::run(&root, steps)?,
+        ["tidy"] => tidy::run(&root)?,
+        ["docs"] => docs::run(&root)?,
+        ["licences"] => tidy::dependencies::check_licences(&root)?,
+        ["mutants"] => mutants::run(&root, |_| true)?,
+        ["mutants", "--gate"] => mutants::run(&root, |mutant| mutant.in_gate)?,
+        ["mutants", "--list"] => mutants::list(),
+        ["mutants", "--only", name] => mutants::run_one(&root, name)?,
+        _ => bail!("what to do is not clear\n{USAGE}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! A lean closed-loop load generator: one thread, one epoll, many connections.
+//!
+//! On a machine with few cores the client competes with the servers, so the client must be cheap.
+//! Each connection sends a batch of `--pipeline` requests, waits for all answers, and sends the
+//! next batch, as redis-benchmark does. Beyond what redis-benchmark can do, one op may be
+//! `SET` followed by `WAIT`, and etcd is spoken to over gRPC, so that every system is driven by
+//! the same loop. The report is one line of JSON.
+
+mod driver;
+mod grpc;
+mod keys;
+mod resp;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+/// What one op is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Op {
+    /// `GET key`.
+    Get,
+    /// `SET key value`.
+    Set,
+    /// `SET key value` and `WAIT n 0`: done when both are answered, weak if too few replicas.
+    SetWait,
+    /// `SET` of every key once, in order; ends when all are written.
+    Fill,
+    /// etcd's `Put` over gRPC.
+    EtcdPut,
+    /// etcd's `Range` of one key over gRPC: a linearizable read.
+    EtcdGet,
+}
+
+/// Drives servers in a closed loop and reports one line of JSON.
+#[derive(Parser, Debug)]
+#[command(name = "quorate-load")]
+struct Arguments {
+    /// Where to connect; connections are dealt out in turn if there are several.
+    #[arg(long = "target", required = true)]
+    targets: Vec<SocketAddr>,
+    /// What one op is.
+    #[arg(long, value_enum)]
+    op: Op,
+    /// How many connections in all.
+    #[arg(long, default_value_t = 50)]
+    connections: usize,
+    /// How many requests each connection has under way.
+    #[arg(long, default_value_t = 1)]
+    pipeline: usize,
+    /// How many keys, drawn uniformly.
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u64,
+    /// Bytes of each value.
+    #[arg(long, default_value_t = 100)]
+    value_bytes: usize,
+    /// How many replicas `set-wait` waits for.
+    #[arg(long, default_value_t = 2)]
+    wait: u8,
+    /// Seconds that are measured.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Seconds before that.
+    #[arg(long, default_value_t = 0.5)]
+    warmup: f64,
+    /// Decides which keys are drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let etcd = matches!(arguments.op, Op::EtcdPut | Op::EtcdGet);
+    anyhow::ensure!(!etcd || arguments.pipeline == 1, "etcd ops know no --pipeline but 1");
+    let plan = driver::Plan {
+        targets: arguments.targets,
+        connections: arguments.connections.max(1),
+        pipeline: arguments.pipeline.max(1),
+        warmup: Duration::from_secs_f64(arguments.warmup),
+        measured: Duration::from_secs_f64(arguments.seconds),
+        ops_max: (arguments.op == Op::Fill).then_some(arguments.keys),
+    };
+    let mut keys = match arguments.op {
+        Op::Fill => keys::Keys::in_order(),
+        _ => keys::Keys::uniform(arguments.keys, arguments.seed),
+    };
+    let value = vec![b'x'; arguments.value_bytes];
+    let wait = arguments.wait;
+    let report = driver::run(&plan, &mut keys, || match arguments.op {
+        Op::Get => resp::Redis::get(),
+        Op::Set | Op::Fill => resp::Redis::set(&value),
+        Op::SetWait => resp::Redis::set_wait(&value, wait),
+        Op::EtcdPut => grpc::Etcd::put(&value),
+        Op::EtcdGet => grpc::Etcd::get(),
+    })?;
+    println!("{}", report.to_json());
+    Ok(())
+}

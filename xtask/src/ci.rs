@@ -1,0 +1,183 @@
+//! The gate: what must pass before a change is in. What CI runs is this and nothing else.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::{docs, mutants, target_dir, tidy};
+
+/// One step of the gate.
+struct Step {
+    name: &'static str,
+    run: Run,
+}
+
+/// How a step runs.
+enum Run {
+    /// `cargo` with these arguments and these environment variables.
+    Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
+    /// `quorate` of the release build with these arguments.
+    Quorate(&'static [&'static str]),
+    /// A function of this program; the words say what it does.
+    Own(&'static str, fn(&Path) -> anyhow::Result<()>),
+}
+
+/// The arguments of the simulation whose trace must not depend on anything but its seed.
+const TRACE: &[&str] = &["sim", "--engine", "hermes", "--seed", "7", "--trace"];
+
+/// Cheap ones first.
+const STEPS: &[Step] = &[
+    Step { name: "fmt", run: Run::Cargo(&["fmt", "--all", "--check"], &[]) },
+    Step { name: "tidy", run: Run::Own("layering, banned calls, leftovers", tidy::run) },
+    Step { name: "docs-links", run: Run::Own("links between the documents", docs::run) },
+    Step {
+        name: "clippy",
+        run: Run::Cargo(
+            &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+            &[],
+        ),
+    },
+    Step {
+        name: "licences",
+        run: Run::Own("licences of everything linked", tidy::dependencies::check_licences),
+    },
+    Step {
+        name: "doc",
+        run: Run::Cargo(
+            &["doc", "--no-deps", "--workspace", "--locked"],
+            &[("RUSTDOCFLAGS", "-D warnings")],
+        ),
+    },
+    Step { name: "release", run: Run::Cargo(&["build", "--release", "--locked"], &[]) },
+    Step { name: "test", run: Run::Cargo(&["test", "--workspace", "--locked"], &[]) },
+    Step { name: "loom", run: Run::Own("cargo test of storage under --cfg loom", loom) },
+    Step { name: "sim", run: Run::Quorate(&["sim", "--engine", "hermes", "--seeds", "200"]) },
+    Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
+    Step { name: "mutants", run: Run::Own("cargo xtask mutants --gate", gate_mutants) },
+];
+
+/// Prints the steps.
+pub fn list() {
+    for step in STEPS {
+        println!("{:<12} {}", step.name, step.describe());
+    }
+}
+
+/// Runs the named steps, or all of them, up to the first that fails.
+pub fn run(root: &Path, names: &[&str]) -> anyhow::Result<()> {
+    for name in names {
+        let known = STEPS.iter().any(|step| step.name == *name);
+        ensure!(known, "there is no step {name:?}; `cargo xtask ci --list` shows them");
+    }
+    let chosen: Vec<&Step> =
+        STEPS.iter().filter(|step| names.is_empty() || names.contains(&step.name)).collect();
+    let begin = Instant::now();
+    let mut times = Vec::new();
+    for step in &chosen {
+        println!("=== {}: {}", step.name, step.describe());
+        let step_begin = Instant::now();
+        let result = step.run(root);
+        let seconds = step_begin.elapsed().as_secs_f64();
+        if let Err(error) = result {
+            let (done, all) = (times.len(), chosen.len());
+            println!("=== {} FAILED after {seconds:.1} s: {error:#}", step.name);
+            println!("gate: FAILED at {} ({done} of {all} steps passed)", step.name);
+            bail!("once mended: cargo xtask ci {}", step.name);
+        }
+        println!("=== {} ok, {seconds:.1} s", step.name);
+        times.push(format!("{} {seconds:.0}", step.name));
+    }
+    println!("seconds: {}", times.join(", "));
+    println!("gate: passed, {} steps in {:.0} s", times.len(), begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+impl Step {
+    fn describe(&self) -> String {
+        match &self.run {
+            Run::Cargo(arguments, variables) => {
+                let variables: String =
+                    variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect();
+                format!("{variables}cargo {}", arguments.join(" "))
+            }
+            Run::Quorate(arguments) => format!("quorate {}", arguments.join(" ")),
+            Run::Own(what, _) => (*what).to_owned(),
+        }
+    }
+
+    fn run(&self, root: &Path) -> anyhow::Result<()> {
+        match &self.run {
+            Run::Cargo(arguments, variables) => {
+                let mut command = cargo(root);
+                succeed(command.args(*arguments).envs(variables.iter().copied()))
+            }
+            Run::Quorate(arguments) => {
+                build_release(root)?;
+                succeed(quorate(root).args(*arguments))
+            }
+            Run::Own(_, function) => function(root),
+        }
+    }
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).stdin(Stdio::null());
+    command
+}
+
+fn quorate(root: &Path) -> Command {
+    let mut command = Command::new(target_dir(root).join("release/quorate"));
+    command.current_dir(root).stdin(Stdio::null());
+    command
+}
+
+/// A step may run alone, so it makes sure of the program it needs. Nothing to do in a whole run.
+fn build_release(root: &Path) -> anyhow::Result<()> {
+    succeed(cargo(root).args(["build", "--release", "--locked", "--quiet"]))
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
+
+/// The store's primitives under every interleaving that loom finds. In a target directory of its
+/// own, because the flag would rebuild everything else.
+fn loom(root: &Path) -> anyhow::Result<()> {
+    let mut command = cargo(root);
+    command
+        .args(["test", "--release", "--locked", "--package", "quorate-storage", "--", "loom"])
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", target_dir(root).join("loom"));
+    succeed(&mut command)
+}
+
+fn same_trace(root: &Path) -> anyhow::Result<()> {
+    build_release(root)?;
+    let trace = || -> anyhow::Result<Vec<u8>> {
+        let mut command = quorate(root);
+        let output = command.args(TRACE).output().context("cannot run quorate")?;
+        ensure!(
+            output.status.success(),
+            "quorate {} ended with {}",
+            TRACE.join(" "),
+            output.status
+        );
+        Ok(output.stdout)
+    };
+    let (first, second) = (trace()?, trace()?);
+    ensure!(!first.is_empty(), "quorate {} wrote no trace", TRACE.join(" "));
+    let differs = first.split(|byte| *byte == b'\n').zip(second.split(|byte| *byte == b'\n'));
+    let line = differs.take_while(|(one, other)| one == other).count() + 1;
+    ensure!(first == second, "the traces of one seed differ from line {line} on");
+    println!("{} lines, twice the same", line - 1);
+    Ok(())
+}
+
+fn gate_mutants(root: &Path) -> anyhow::Result<()> {
+    mutants::run(root, |mutant| mutant.in_gate)
+}

@@ -1,0 +1,80 @@
+//! The layering of the workspace, in one place. `ARCHITECTURE.md` says why.
+
+/// What a crate may touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// `no_std`, no `unsafe`, no clock, no randomness of its own, no output. Depends on these
+    /// crates of the workspace only.
+    Pure(&'static [&'static str]),
+    /// An ordinary crate: depends on any crate above it.
+    Std,
+    /// The same, and may contain `unsafe`.
+    StdUnsafe,
+}
+
+/// One crate under `crates/`.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// The directory under `crates/`.
+    pub name: &'static str,
+    /// What it may touch.
+    pub kind: Kind,
+}
+
+/// The words and contracts that every protocol speaks.
+const CONTRACT: &[&str] = &["types", "wire", "machine"];
+
+/// Bottom up: a crate depends only on crates above it in this list.
+pub const LAYERS: &[Layer] = &[
+    Layer { name: "types", kind: Kind::Pure(&[]) },
+    Layer { name: "wire", kind: Kind::Pure(&["types"]) },
+    Layer { name: "machine", kind: Kind::Pure(&["types"]) },
+    Layer { name: "commands", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "membership", kind: Kind::Pure(&["types", "wire", "machine", "paxos"]) },
+    Layer { name: "hermes", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "storage", kind: Kind::StdUnsafe },
+    Layer { name: "check", kind: Kind::Std },
+    Layer { name: "node", kind: Kind::Std },
+    Layer { name: "resp", kind: Kind::Std },
+    Layer { name: "runtime", kind: Kind::StdUnsafe },
+    Layer { name: "admin", kind: Kind::Std },
+    Layer { name: "sim", kind: Kind::Std },
+    Layer { name: "quorate", kind: Kind::Std },
+];
+
+/// Libraries that a pure crate may link: small, `no_std`, deterministic.
+pub const PURE_LIBRARIES: &[&str] = &["rapidhash", "zerocopy"];
+
+/// Libraries that bring an operating system, an executor or a scheduler, and the only crates that
+/// may name them.
+pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
+    ("mio", &["runtime"]),
+    ("socket2", &["runtime"]),
+    ("rustix", &["runtime"]),
+    ("rtrb", &["runtime"]),
+    ("tokio", &["admin"]),
+    ("axum", &["admin"]),
+    ("crossbeam-epoch", &["storage"]),
+    ("crossbeam-utils", &["storage", "runtime"]),
+    ("mimalloc", &["quorate"]),
+    ("clap", &["quorate"]),
+];
+
+/// Libraries that must not be linked at all, not even through another library.
+pub const BANNED_LIBRARIES: &[(&str, &str)] = &[
+    ("bincode", "is abandoned (RUSTSEC-2025-0141)"),
+    ("crossbeam-skiplist", "leaks on range scans"),
+    ("dashmap", "deadlocks on re-entry"),
+    ("async-std", "is discontinued"),
+    ("openssl", "is not needed: TLS is rustls"),
+    ("openssl-sys", "is not needed: TLS is rustls"),
+    ("aws-lc-sys", "needs a C toolchain and half a minute: rustls uses ring"),
+    ("glommio", "brings an executor that the machines don't need"),
+    ("lazy_static", "is std::sync::LazyLock today"),
+];
+
+/// The layer of this name, with its position.
+pub fn find(name: &str) -> Option<(usize, &'static Layer)> {
+    LAYERS.iter().enumerate().find(|(_, layer)| layer.name == name)
+}

@@ -1,0 +1,295 @@
+//! Each guard that a protocol's correctness hangs on can be removed by name; some check must then
+//! fail. A checker that has killed no mutant proves nothing.
+//!
+//! A guard reads `if mutant!("name") || guard { ... }` in the code. Here each name stands beside
+//! the checks that must notice. By hand, one mutant is
+//! `RUSTFLAGS='--cfg mutant="name"' cargo run --profile mutants -- sim ...`; this runner instead
+//! passes the same flag through a compiler wrapper, so that only the workspace's own crates are
+//! built again for each mutant.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::target_dir;
+
+/// A guard and the checks of which one must notice its absence.
+pub struct Mutant {
+    /// The name in `mutant!("...")`.
+    pub name: &'static str,
+    /// The crate under `crates/` that has the guard.
+    pub home: &'static str,
+    /// What the guard does, for the table.
+    pub guard: &'static str,
+    /// Tried in this order until one fails.
+    checks: &'static [Check],
+    /// Whether the gate runs it; the others run with `cargo xtask mutants`.
+    pub in_gate: bool,
+}
+
+/// Something that passes on the unchanged code.
+enum Check {
+    /// `quorate sim` with these arguments.
+    Sim(&'static [&'static str]),
+    /// `cargo test -p quorate-<crate>` with this filter.
+    Test(&'static str, &'static str),
+}
+
+/// How long a simulation may take. An unchanged one of the same size is done in a fraction.
+const CHECK_SECONDS_MAX: u64 = 300;
+
+/// What the simulator's exit code says.
+const SIM_VERDICTS: &[(i32, &str)] = &[(10, "invariant"), (11, "safety"), (12, "liveness")];
+
+const SWEEP: Check = Check::Sim(&["--engine", "hermes", "--seeds", "200"]);
+const HERMES_TESTS: Check = Check::Test("hermes", "");
+const NODE_TESTS: Check = Check::Test("node", "");
+const MEMBERSHIP_TESTS: Check = Check::Test("membership", "");
+
+/// Every guard that can be removed.
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "hermes_stale_rmw_acks_kept",
+        home: "hermes",
+        guard: "a new view resets the acknowledgements of an RMW (H10)",
+        checks: &[SWEEP, HERMES_TESTS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_equal_inv_invalidates",
+        home: "hermes",
+        guard: "an INV that equals the record's timestamp changes nothing",
+        checks: &[SWEEP, HERMES_TESTS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "node_lease_checked_before_read",
+        home: "node",
+        guard: "the lease is checked after the value was copied (H3)",
+        checks: &[SWEEP, NODE_TESTS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_val_without_timestamp",
+        home: "hermes",
+        guard: "a VAL validates only the version it names",
+        checks: &[SWEEP, HERMES_TESTS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_reply_on_majority",
+        home: "hermes",
+        guard: "a write is answered when every live replica has acknowledged",
+        checks: &[SWEEP, HERMES_TESTS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_node_id_reused",
+        home: "hermes",
+        guard: "a restarted node writes under a fresh id (H2)",
+        checks: &[SWEEP, HERMES_TESTS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_replayed_rmw_retried",
+        home: "hermes",
+        guard: "an RMW that another node may have replayed is not run a second time (H7)",
+        checks: &[SWEEP, HERMES_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_tombstone_dropped_early",
+        home: "hermes",
+        guard: "a tombstone stays until no older message can arrive (H8)",
+        checks: &[SWEEP, HERMES_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_lease_from_receipt",
+        home: "membership",
+        guard: "a lease counts from when its request was sent (H3)",
+        checks: &[SWEEP, MEMBERSHIP_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_lease_ignored",
+        home: "membership",
+        guard: "a view changes only after every lease of the old one lapsed",
+        checks: &[SWEEP, MEMBERSHIP_TESTS],
+        in_gate: false,
+    },
+];
+
+/// Name and home of every row, for `tidy`.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    MUTANTS.iter().map(|mutant| (mutant.name, mutant.home))
+}
+
+/// Prints the table.
+pub fn list() {
+    for mutant in MUTANTS {
+        let gate = if mutant.in_gate { "gate" } else { "    " };
+        println!("{gate}  {:<34} {:<11} {}", mutant.name, mutant.home, mutant.guard);
+    }
+}
+
+/// Runs the mutant of this name.
+pub fn run_one(root: &Path, name: &str) -> anyhow::Result<()> {
+    let known = MUTANTS.iter().any(|mutant| mutant.name == name);
+    ensure!(known, "there is no mutant {name:?}; `cargo xtask mutants --list` shows them all");
+    run(root, |mutant| mutant.name == name)
+}
+
+/// Runs the chosen mutants and prints what killed each; an error if one survives.
+pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> {
+    let mut rows = Vec::new();
+    let mut survivors = 0;
+    for mutant in MUTANTS.iter().filter(|mutant| chosen(mutant)) {
+        let begin = Instant::now();
+        println!("mutant {}: without \"{}\"", mutant.name, mutant.guard);
+        let killer = judge(root, mutant).with_context(|| format!("mutant {}", mutant.name))?;
+        survivors += usize::from(killer.is_none());
+        let verdict = killer.unwrap_or_else(|| "SURVIVED".to_owned());
+        rows.push((mutant.name, verdict, begin.elapsed().as_secs_f64()));
+    }
+    println!("\n{:<34} {:<44} {:>8}", "mutant", "killed by", "seconds");
+    for (name, verdict, seconds) in &rows {
+        println!("{name:<34} {verdict:<44} {seconds:>8.1}");
+    }
+    if survivors > 0 {
+        bail!(
+            "{survivors} of {} mutants survived: the guard is not needed, or no check looks where \
+             it matters; find out which before anything else",
+            rows.len()
+        );
+    }
+    println!("{} mutants, none survived", rows.len());
+    Ok(())
+}
+
+/// What killed the mutant, if anything did.
+fn judge(root: &Path, mutant: &Mutant) -> anyhow::Result<Option<String>> {
+    let build = Build::new(root, mutant)?;
+    for check in mutant.checks {
+        let killer = match check {
+            Check::Sim(arguments) => build.simulate(arguments)?,
+            Check::Test(home, filter) => build.test(home, filter)?,
+        };
+        if killer.is_some() {
+            return Ok(killer);
+        }
+    }
+    Ok(None)
+}
+
+/// A build of the workspace without one guard.
+struct Build<'a> {
+    root: &'a Path,
+    wrapper: PathBuf,
+    target: PathBuf,
+}
+
+impl<'a> Build<'a> {
+    fn new(root: &'a Path, mutant: &Mutant) -> anyhow::Result<Self> {
+        let target = target_dir(root).join("mutants");
+        let directory = target.join("wrappers");
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {directory:?}"))?;
+        let wrapper = directory.join(mutant.name);
+        let script = format!("#!/bin/sh\nexec \"$@\" --cfg 'mutant=\"{}\"'\n", mutant.name);
+        if fs::read_to_string(&wrapper).ok().as_deref() != Some(script.as_str()) {
+            fs::write(&wrapper, script).with_context(|| format!("cannot write {wrapper:?}"))?;
+            fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(Self { root, wrapper, target })
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .current_dir(self.root)
+            .args(arguments)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("RUSTC_WORKSPACE_WRAPPER", &self.wrapper)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn simulate(&self, arguments: &[&str]) -> anyhow::Result<Option<String>> {
+        let build = ["build", "--quiet", "--profile", "mutants", "--package", "quorate"];
+        let built = self.cargo(&build).status().context("cannot run cargo")?;
+        ensure!(built.success(), "the build failed, which proves nothing about the checks");
+        let mut command = Command::new(self.target.join("mutants/quorate"));
+        command.arg("sim").args(arguments).current_dir(self.root);
+        let code = finish(&mut command)?;
+        if code == Some(0) {
+            return Ok(None);
+        }
+        match SIM_VERDICTS.iter().find(|(verdict, _)| code == Some(*verdict)) {
+            Some((_, what)) => Ok(Some(format!("sim {} ({what})", arguments.join(" ")))),
+            None => bail!("quorate sim ended with {code:?}, which is no verdict"),
+        }
+    }
+
+    fn test(&self, home: &str, filter: &str) -> anyhow::Result<Option<String>> {
+        let package = format!("quorate-{home}");
+        let test = ["test", "--quiet", "--profile", "mutants", "--package", &package];
+        let built = self.cargo(&test).arg("--no-run").status().context("cannot run cargo")?;
+        ensure!(built.success(), "the build failed, which proves nothing about the checks");
+        let code = finish(self.cargo(&test).args(["--", filter]))?;
+        Ok((code != Some(0)).then(|| format!("tests of {home} {filter}").trim_end().to_owned()))
+    }
+}
+
+/// Runs a check without showing what it says. The exit code, or nothing if a signal ended it.
+fn finish(command: &mut Command) -> anyhow::Result<Option<i32>> {
+    let begin = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code());
+        }
+        if begin.elapsed() > Duration::from_secs(CHECK_SECONDS_MAX) {
+            end(&mut child);
+            bail!("{command:?} was not done after {CHECK_SECONDS_MAX} s");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn end(child: &mut Child) {
+    // It may have ended by itself in the meantime; then there is nothing to end.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_begin_with_their_crate() {
+        for (index, mutant) in MUTANTS.iter().enumerate() {
+            assert!(mutant.name.starts_with(mutant.home), "{}", mutant.name);
+            assert!(!mutant.checks.is_empty(), "{}", mutant.name);
+            let twice = MUTANTS[..index].iter().any(|other| other.name == mutant.name);
+            assert!(!twice, "{} is listed twice", mutant.name);
+        }
+    }
+
+    #[test]
+    fn exit_codes_come_back() {
+        let code = |script: &str| finish(Command::new("sh").args(["-c", script])).expect("sh runs");
+        assert_eq!(code("exit 11"), Some(11));
+        assert_eq!(code("kill -9 $$"), None);
+    }
+}
