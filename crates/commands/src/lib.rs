@@ -1,1 +1,69 @@
-//! placeholder
+//! The Redis command table, and every keyed command as a pure function.
+//!
+//! A command is a function from its arguments, the time and what its key holds to an answer and a
+//! [`quorate_machine::Change`]. It knows no engine, no connection and no clock, so N engines and M
+//! commands cost N + M. Answers are those of Redis 7.0.15, byte for byte where Redis is
+//! deterministic; `tests/differential.rs` compares the two on random sequences.
+//!
+//! - [`table`], [`lookup`], [`resolve`]: the command table ([`Spec`]) as data.
+//! - [`Args`], [`Call`], [`OwnedCall`]: one command with its arguments; [`Call::execute`] runs it.
+//! - [`Op`]: what an engine queues, an [`quorate_machine::Operation`]; [`Script`] is a
+//!   `MULTI`/`EXEC` block.
+//! - [`Reply`]: an answer before it is encoded; the `resp` crate encodes it as RESP2 or RESP3.
+//! - [`command_info`], [`command_docs`], [`command_getkeys`], [`help`]: what `COMMAND` and the
+//!   `HELP` subcommands say.
+//!
+//! # Deviations from Redis
+//! - `OBJECT ENCODING` is derived from the content. Redis remembers how a value came to be and
+//!   says `raw` after an `APPEND` or a `SETRANGE` and `embstr` after an `INCRBYFLOAT` whose result
+//!   is a whole number; here a short value is `int` or `embstr` however it came to be.
+//! - `COPY` and `MSET` over several keys answer [`CROSSKEY`], and so does `COPY k k DB n`.
+//! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], Redis's `proto-max-bulk-len`
+//!   set to the same number.
+//! - Bytes of a request that an error text quotes and that are not UTF-8 become U+FFFD.
+//! - `GETSET`, `EXPIRE` and others with an expiry beyond the year 292 million wrap in Redis where
+//!   they saturate here.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod args;
+mod bitmap;
+mod call;
+mod describe;
+mod expiry;
+mod generic;
+mod help;
+mod long_double;
+mod natural;
+mod number;
+mod numeric;
+mod op;
+mod options;
+mod reply;
+mod resolve;
+mod script;
+mod spec;
+mod string;
+mod table;
+
+pub use args::{Args, OwnedArgs, Span};
+pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
+pub use describe::{command_count, command_docs, command_getkeys, command_info, commands_info};
+pub use help::help;
+pub use number::{format_integer, parse_integer};
+pub use op::Op;
+pub use reply::Reply;
+pub use resolve::{arity_error, resolve};
+pub use script::{Script, Watch};
+pub use spec::{
+    AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keys,
+    Run, ServerCommand, Spec, Split, category, flag,
+};
+pub use table::{by_id, lookup, lookup_name, table};
+
+/// The answer to an update of several keys, which engines like Hermes can't give.
+pub const CROSSKEY: &str = "CROSSKEY this keyspace (engine 'hermes') updates one key at a time; \
+                            use a keyspace whose engine is 'meerkat' for several keys in one \
+                            transaction";

@@ -1,0 +1,124 @@
+//! Commands on a string as an array of bits, the most significant bit of each byte first.
+
+use alloc::vec;
+
+use quorate_machine::{Change, Current};
+use quorate_types::{UnixMillis, limits};
+
+use crate::number::{integer, parse_integer};
+use crate::options::{SYNTAX, is_word};
+use crate::string::{Outcome, bytes_of, clamp_range, replace_string, settle};
+use crate::{Args, Reply};
+
+/// Where a bit lies.
+struct Place {
+    byte: usize,
+    mask: u8,
+}
+
+impl Place {
+    fn parse(argument: &[u8]) -> Result<Self, Reply<'static>> {
+        let offset = parse_integer(argument).and_then(|offset| u64::try_from(offset).ok());
+        match offset {
+            Some(offset) if offset >> 3 < limits::VALUE_BYTES_MAX as u64 => {
+                Ok(Self { byte: (offset >> 3) as usize, mask: 0x80 >> (offset & 7) })
+            }
+            _ => Err(Reply::error("ERR bit offset is not an integer or out of range")),
+        }
+    }
+
+    fn of(&self, bytes: &[u8]) -> bool {
+        bytes.get(self.byte).is_some_and(|byte| byte & self.mask != 0)
+    }
+}
+
+pub(crate) fn getbit<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    let bit = Place::parse(args.get(2)).map(|place| place.of(bytes_of(current)));
+    (bit.map_or_else(|error| error, |bit| Reply::Int(i64::from(bit))), Change::Keep)
+}
+
+pub(crate) fn setbit<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    settle(try_setbit(args, current))
+}
+
+fn try_setbit<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let place = Place::parse(args.get(2))?;
+    let on = match args.get(3) {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err(Reply::error("ERR bit is not an integer or out of range")),
+    };
+    let old = bytes_of(current);
+    let was = place.of(old);
+    let mut bytes = vec![0; old.len().max(place.byte + 1)];
+    bytes[..old.len()].copy_from_slice(old);
+    if on {
+        bytes[place.byte] |= place.mask;
+    } else {
+        bytes[place.byte] &= !place.mask;
+    }
+    Ok((Reply::Int(i64::from(was)), replace_string(bytes, current)))
+}
+
+pub(crate) fn bitcount<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    let count = try_bitcount(args, current);
+    (count.map_or_else(|error| error, |count| Reply::Int(count as i64)), Change::Keep)
+}
+
+fn try_bitcount(args: Args<'_>, current: Current<'_>) -> Result<u64, Reply<'static>> {
+    // An absent key has no bits whatever the other arguments say, as in Redis.
+    let Some(content) = current.content else { return Ok(0) };
+    let bytes = content.bytes;
+    let (start, end, unit) = match args.len() {
+        2 => return Ok(count_ones(bytes)),
+        4 => (args.get(2), args.get(3), None),
+        5 => (args.get(2), args.get(3), Some(args.get(4))),
+        _ => return Err(SYNTAX),
+    };
+    let (start, end) = (integer(start)?, integer(end)?);
+    if start < 0 && end < 0 && start > end {
+        return Ok(0);
+    }
+    let in_bits = match unit {
+        None => false,
+        Some(word) if is_word(word, "BYTE") => false,
+        Some(word) if is_word(word, "BIT") => true,
+        Some(_) => return Err(SYNTAX),
+    };
+    if !in_bits {
+        let (start, end) = clamp_range(start, end, bytes.len());
+        return Ok(count_ones(&bytes[start..end]));
+    }
+    let (start, end) = clamp_range(start, end, bytes.len() * 8);
+    Ok(count_bits(bytes, start, end))
+}
+
+fn count_ones(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks();
+    let in_words: u64 =
+        words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
+    in_words + rest.iter().map(|byte| u64::from(byte.count_ones())).sum::<u64>()
+}
+
+/// Counts the bits from `start` to before `end`.
+fn count_bits(bytes: &[u8], start: usize, end: usize) -> u64 {
+    if start == end {
+        return 0;
+    }
+    let (first, last) = (start / 8, (end - 1) / 8);
+    let before = bytes[first] & !(0xff >> (start % 8));
+    let after = bytes[last] & (0x7f >> ((end - 1) % 8));
+    count_ones(&bytes[first..=last]) - u64::from(before.count_ones() + after.count_ones())
+}

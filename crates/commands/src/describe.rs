@@ -1,0 +1,166 @@
+//! What `COMMAND` and its subcommands say of the table.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::spec::{Argument, KeySpec, ServerCommand, Spec};
+use crate::table::{lookup, lookup_name, subcommand, table};
+use crate::{Args, Call, Reply};
+
+/// The answer to `COMMAND` or one of its subcommands.
+pub(crate) fn answer(which: ServerCommand, args: Args<'_>) -> Option<Reply<'static>> {
+    let names = args.iter().skip(2);
+    Some(match which {
+        ServerCommand::Command => commands_info(),
+        ServerCommand::CommandInfo if args.len() == 2 => commands_info(),
+        ServerCommand::CommandInfo => {
+            Reply::Array(names.map(|name| command_info(lookup_name(name))).collect())
+        }
+        ServerCommand::CommandDocs if args.len() == 2 => command_docs(table()),
+        ServerCommand::CommandDocs => command_docs(names.filter_map(lookup_name)),
+        ServerCommand::CommandCount => command_count(),
+        ServerCommand::CommandGetkeys => command_getkeys(Args { spans: &args.spans[2..], ..args }),
+        _ => return None,
+    })
+}
+
+/// `COMMAND`: every row.
+pub fn commands_info() -> Reply<'static> {
+    Reply::Array(table().iter().map(|spec| command_info(Some(spec))).collect())
+}
+
+/// `COMMAND COUNT`: how many commands there are, subcommands not counted.
+pub fn command_count() -> Reply<'static> {
+    Reply::Int(table().len() as i64)
+}
+
+/// One element of `COMMAND INFO`: the row, or null for a name that is none.
+pub fn command_info(spec: Option<&'static Spec>) -> Reply<'static> {
+    let Some(spec) = spec else { return Reply::Null };
+    let integer = |number: i8| Reply::Int(i64::from(number));
+    let subcommands = match spec.subcommands {
+        // Redis says an empty set but a full array.
+        [] => Reply::Set(Vec::new()),
+        some => Reply::Array(some.iter().map(|sub| command_info(Some(sub))).collect()),
+    };
+    Reply::Array(vec![
+        Reply::text(spec.name),
+        integer(spec.arity),
+        Reply::Set(spec.flags.names().map(Reply::status).collect()),
+        integer(spec.keys.first),
+        integer(spec.keys.last),
+        integer(spec.keys.step),
+        Reply::Set(spec.categories.names().map(Reply::status).collect()),
+        Reply::Set(spec.tips.iter().map(|tip| Reply::text(tip)).collect()),
+        Reply::Set(spec.key_specs.iter().map(key_spec).collect()),
+        subcommands,
+    ])
+}
+
+fn key_spec(spec: &KeySpec) -> Reply<'static> {
+    let mut pairs = Vec::new();
+    push_text(&mut pairs, "notes", spec.notes);
+    push_statuses(&mut pairs, "flags", spec.flags);
+    pairs.push((Reply::text("begin_search"), typed("index", &[("index", spec.index)])));
+    let range = [("lastkey", spec.last), ("keystep", spec.step), ("limit", spec.limit)];
+    pairs.push((Reply::text("find_keys"), typed("range", &range)));
+    Reply::Map(pairs)
+}
+
+fn typed(kind: &'static str, numbers: &[(&'static str, i64)]) -> Reply<'static> {
+    let numbers =
+        numbers.iter().map(|&(name, number)| (Reply::text(name), Reply::Int(number))).collect();
+    Reply::Map(vec![
+        (Reply::text("type"), Reply::text(kind)),
+        (Reply::text("spec"), Reply::Map(numbers)),
+    ])
+}
+
+/// `COMMAND DOCS` for these commands.
+pub fn command_docs(specs: impl IntoIterator<Item = &'static Spec>) -> Reply<'static> {
+    Reply::Map(specs.into_iter().map(|spec| (Reply::text(spec.name), docs(spec))).collect())
+}
+
+fn docs(spec: &'static Spec) -> Reply<'static> {
+    let docs = &spec.docs;
+    let mut pairs = Vec::new();
+    push_text(&mut pairs, "summary", Some(docs.summary));
+    push_text(&mut pairs, "since", Some(docs.since));
+    push_text(&mut pairs, "group", Some(docs.group));
+    push_text(&mut pairs, "complexity", docs.complexity);
+    push_statuses(&mut pairs, "doc_flags", docs.flags);
+    push_text(&mut pairs, "deprecated_since", docs.deprecated_since);
+    push_text(&mut pairs, "replaced_by", docs.replaced_by);
+    if !docs.history.is_empty() {
+        let history = docs
+            .history
+            .iter()
+            .map(|(version, change)| Reply::Array(vec![Reply::text(version), Reply::text(change)]));
+        pairs.push((Reply::text("history"), Reply::Set(history.collect())));
+    }
+    push_arguments(&mut pairs, docs.arguments);
+    if !spec.subcommands.is_empty() {
+        pairs.push((Reply::text("subcommands"), command_docs(spec.subcommands)));
+    }
+    Reply::Map(pairs)
+}
+
+type Pairs = Vec<(Reply<'static>, Reply<'static>)>;
+
+fn push_arguments(pairs: &mut Pairs, arguments: &'static [Argument]) {
+    if !arguments.is_empty() {
+        let arguments = arguments.iter().map(argument_docs).collect();
+        pairs.push((Reply::text("arguments"), Reply::Array(arguments)));
+    }
+}
+
+fn argument_docs(argument: &'static Argument) -> Reply<'static> {
+    let mut pairs = Vec::new();
+    push_text(&mut pairs, "name", Some(argument.name));
+    push_text(&mut pairs, "type", Some(argument.kind));
+    if let Some(index) = argument.key_spec {
+        pairs.push((Reply::text("key_spec_index"), Reply::Int(index)));
+    }
+    push_text(&mut pairs, "token", argument.token);
+    push_text(&mut pairs, "summary", argument.summary);
+    push_text(&mut pairs, "since", argument.since);
+    push_text(&mut pairs, "deprecated_since", argument.deprecated_since);
+    push_statuses(&mut pairs, "flags", argument.flags);
+    push_arguments(&mut pairs, argument.arguments);
+    Reply::Map(pairs)
+}
+
+fn push_text(pairs: &mut Pairs, name: &'static str, text: Option<&'static str>) {
+    if let Some(text) = text {
+        pairs.push((Reply::text(name), Reply::text(text)));
+    }
+}
+
+fn push_statuses(pairs: &mut Pairs, name: &'static str, words: &'static [&'static str]) {
+    if !words.is_empty() {
+        let words = words.iter().map(|word| Reply::status(word)).collect();
+        pairs.push((Reply::text(name), Reply::Set(words)));
+    }
+}
+
+/// `COMMAND GETKEYS`: the keys of the command that the arguments are.
+///
+/// # Panics
+/// If there are no arguments at all.
+pub fn command_getkeys(args: Args<'_>) -> Reply<'static> {
+    let found = lookup(args.get(0)).and_then(|spec| {
+        if spec.subcommands.is_empty() || args.len() == 1 {
+            return Some(spec);
+        }
+        subcommand(spec, args.get(1))
+    });
+    let Some(spec) = found else { return Reply::error("ERR Invalid command specified") };
+    if !spec.has_keys() {
+        return Reply::error("ERR The command has no key arguments");
+    }
+    if !spec.takes(args.len()) {
+        return Reply::error("ERR Invalid number of arguments specified for command");
+    }
+    let keys = Call { spec, args }.keys();
+    Reply::Array(keys.map(|key| Reply::Bulk(key.to_vec().into())).collect())
+}

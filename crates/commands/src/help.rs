@@ -1,0 +1,91 @@
+//! The `HELP` subcommands, in Redis's words, for the subcommands that exist here.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use crate::Reply;
+use crate::spec::Spec;
+
+/// What the `HELP` subcommand `spec` of a container answers.
+pub fn help(spec: &Spec) -> Reply<'static> {
+    let container = spec.name.split('|').next().unwrap_or(spec.name);
+    let lines = match container {
+        "client" => CLIENT,
+        "command" => COMMAND,
+        "config" => CONFIG,
+        "memory" => MEMORY,
+        "object" => OBJECT,
+        _ => &[],
+    };
+    let title = format!(
+        "{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        container.to_ascii_uppercase()
+    );
+    let mut replies = Vec::with_capacity(lines.len() + 3);
+    replies.push(Reply::Status(title.into()));
+    replies.extend(lines.iter().chain(&LAST).map(|line| Reply::status(line)));
+    Reply::Array(replies)
+}
+
+const LAST: [&str; 2] = ["HELP", "    Prints this help."];
+
+const CLIENT: &[&str] = &[
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "LIST [options ...]",
+    "    Return information about client connections. Options:",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      Return clients of specified type.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+    "SETINFO <option> <value>",
+    "    Set client meta attr. Options are:",
+    "    * LIB-NAME: the client lib name.",
+    "    * LIB-VER: the client lib version.",
+    "NO-EVICT (ON|OFF)",
+    "    Protect current client connection from eviction.",
+    "NO-TOUCH (ON|OFF)",
+    "    Will not touch LRU/LFU stats when this mode is on.",
+];
+
+const COMMAND: &[&str] = &[
+    "(no subcommand)",
+    "    Return details about all Redis commands.",
+    "COUNT",
+    "    Return the total number of commands in this Redis server.",
+    "INFO [<command-name> ...]",
+    "    Return details about multiple Redis commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation details about multiple Redis commands.",
+    "    If no command names are given, documentation details for all",
+    "    commands are returned.",
+    "GETKEYS <full-command>",
+    "    Return the keys from a full Redis command.",
+];
+
+const CONFIG: &[&str] = &[
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+    "SET <directive> <value>",
+    "    Set the configuration <directive> to <value>.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
+];
+
+const MEMORY: &[&str] = &[
+    "USAGE <key> [SAMPLES <count>]",
+    "    Return memory in bytes used by <key> and its value. Nested values are",
+    "    sampled up to <count> times (default: 5, 0 means sample all).",
+];
+
+const OBJECT: &[&str] = &[
+    "ENCODING <key>",
+    "    Return the kind of internal representation used in order to store the value",
+    "    associated with a <key>.",
+];

@@ -1,0 +1,135 @@
+//! What an engine queues.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, Change, Current, Operation};
+use quorate_types::UnixMillis;
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::{Call, OwnedCall, Reply, Script};
+
+/// An operation on one key that borrows nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// A command that has a key.
+    Call(OwnedCall),
+    /// A `MULTI`/`EXEC` block.
+    Script(Script),
+    /// Reads the version of a key and whether it has a value, for `WATCH`; answers
+    /// [`Reply::Version`].
+    Version(Box<[u8]>),
+    /// Deletes a key if its value is past its time, which is to say, if an operation finds none;
+    /// answers 1 if so. Submit it only for a key that was seen to hold an expired value.
+    ExpireNow(Box<[u8]>),
+}
+
+const CALL: u8 = 0;
+const SCRIPT: u8 = 1;
+const VERSION: u8 = 2;
+const EXPIRE_NOW: u8 = 3;
+
+impl Op {
+    pub(crate) fn encode_call(call: Call<'_>, out: &mut Vec<u8>) {
+        let mut writer = Writer(out);
+        writer.u8(CALL);
+        call.write(&mut writer);
+    }
+
+    fn read(mut reader: Reader<'_>) -> Result<Self, Malformed> {
+        let op = match reader.u8()? {
+            CALL => {
+                let call = OwnedCall::read(&mut reader)?;
+                if !call.call().spec.has_keys() {
+                    return Err(Malformed("an operation without a key"));
+                }
+                Self::Call(call)
+            }
+            SCRIPT => Self::Script(Script::read(&mut reader)?),
+            VERSION => Self::Version(reader.bytes()?.into()),
+            EXPIRE_NOW => Self::ExpireNow(reader.bytes()?.into()),
+            _ => return Err(Malformed("unknown kind of operation")),
+        };
+        reader.end()?;
+        Ok(op)
+    }
+}
+
+impl Operation for Op {
+    type Owned = Self;
+    type Reply = Reply<'static>;
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Call(call) => {
+                let call = call.call();
+                call.args.get(call.spec.keys.first as usize)
+            }
+            Self::Script(script) => &script.key,
+            Self::Version(key) | Self::ExpireNow(key) => key,
+        }
+    }
+
+    fn access(&self) -> Access {
+        match self {
+            Self::Call(call) => call.call().access(),
+            Self::Script(script) => script.access(),
+            Self::Version(_) => Access::Read,
+            Self::ExpireNow(_) => Access::Update,
+        }
+    }
+
+    fn apply<'a>(&'a self, now: UnixMillis, current: Current<'a>) -> (Reply<'static>, Change<'a>) {
+        match self {
+            Self::Call(call) => {
+                let (reply, change) = call.call().execute(now, current);
+                (reply.into_owned(), change)
+            }
+            Self::Script(script) => script.execute(now, current),
+            Self::Version(_) => {
+                (Reply::Version(current.timestamp, current.content.is_some()), Change::Keep)
+            }
+            Self::ExpireNow(_) => match current.content {
+                Some(_) => (Reply::Int(0), Change::Keep),
+                None => (Reply::Int(1), Change::Delete),
+            },
+        }
+    }
+
+    fn to_owned(&self) -> Self {
+        self.clone()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Call(call) => Self::encode_call(call.call(), out),
+            Self::Script(script) => {
+                let mut writer = Writer(out);
+                writer.u8(SCRIPT);
+                script.write(&mut writer);
+            }
+            Self::Version(key) => {
+                let mut writer = Writer(out);
+                writer.u8(VERSION);
+                writer.bytes(key);
+            }
+            Self::ExpireNow(key) => {
+                let mut writer = Writer(out);
+                writer.u8(EXPIRE_NOW);
+                writer.bytes(key);
+            }
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Self::read(Reader(bytes)).ok()
+    }
+
+    fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {
+        reply.encode(out);
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {
+        Reply::decode(bytes)
+    }
+}

@@ -1,0 +1,150 @@
+//! The options of `SET`, `GETEX` and the expiry times that they and others take.
+
+use alloc::format;
+
+use quorate_types::UnixMillis;
+
+use crate::number::integer;
+use crate::{Args, Reply};
+
+/// The error of options that don't exist or don't go together.
+pub(crate) const SYNTAX: Reply<'static> = Reply::error("ERR syntax error");
+
+/// Whether an argument is this word, in any case. Redis compares options as C strings, so what
+/// stands behind a zero byte doesn't count.
+pub(crate) fn is_word(argument: &[u8], word: &str) -> bool {
+    c_string(argument).eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// What C sees of a string with zero bytes in it.
+pub(crate) fn c_string(bytes: &[u8]) -> &[u8] {
+    bytes.iter().position(|&byte| byte == 0).map_or(bytes, |end| &bytes[..end])
+}
+
+/// The command that the options belong to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    Set,
+    Getex,
+}
+
+/// How an expiry time is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    /// Seconds from now.
+    Ex,
+    /// Milliseconds from now.
+    Px,
+    /// Seconds since 1970.
+    ExAt,
+    /// Milliseconds since 1970.
+    PxAt,
+}
+
+impl Unit {
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Ex, "EX"), (Self::Px, "PX"), (Self::ExAt, "EXAT"), (Self::PxAt, "PXAT")];
+
+    fn in_seconds(self) -> bool {
+        matches!(self, Self::Ex | Self::ExAt)
+    }
+
+    pub(crate) fn is_relative(self) -> bool {
+        matches!(self, Self::Ex | Self::Px)
+    }
+}
+
+/// The options of `SET` or `GETEX`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Options<'a> {
+    pub(crate) only_absent: bool,
+    pub(crate) only_present: bool,
+    pub(crate) get: bool,
+    pub(crate) keep_ttl: bool,
+    pub(crate) persist: bool,
+    pub(crate) expiry: Option<(Unit, &'a [u8])>,
+}
+
+impl<'a> Options<'a> {
+    /// Reads the options from argument `first` on.
+    pub(crate) fn parse(
+        command: Command,
+        args: Args<'a>,
+        first: usize,
+    ) -> Result<Self, Reply<'static>> {
+        let mut options = Self::default();
+        let mut at = first;
+        while at < args.len() {
+            let word = args.get(at);
+            if !options.set_word(command, word) {
+                let time = (at + 1 < args.len()).then(|| args.get(at + 1)).ok_or(SYNTAX)?;
+                options.set_expiry(word, time).ok_or(SYNTAX)?;
+                at += 1;
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// Takes an option without a value; false if it is none or doesn't go with the others.
+    fn set_word(&mut self, command: Command, word: &[u8]) -> bool {
+        let set = command == Command::Set;
+        if set && is_word(word, "NX") && !self.only_present {
+            self.only_absent = true;
+        } else if set && is_word(word, "XX") && !self.only_absent {
+            self.only_present = true;
+        } else if set && is_word(word, "GET") {
+            self.get = true;
+        } else if set && is_word(word, "KEEPTTL") && self.expiry.is_none() {
+            self.keep_ttl = true;
+        } else if !set && is_word(word, "PERSIST") && self.expiry.is_none() {
+            self.persist = true;
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Takes an expiry time; nothing if it is none or doesn't go with the other options. The same
+    /// unit twice is legal, and the later time counts.
+    fn set_expiry(&mut self, word: &[u8], time: &'a [u8]) -> Option<()> {
+        let (unit, _) = *Unit::ALL.iter().find(|(_, name)| is_word(word, name))?;
+        let clash = self.keep_ttl
+            || self.persist
+            || self.expiry.is_some_and(|(earlier, _)| earlier != unit);
+        self.expiry = Some((unit, time));
+        (!clash).then_some(())
+    }
+
+    /// The absolute expiry that the options ask for, if any.
+    pub(crate) fn expire_at(
+        &self,
+        name: &str,
+        now: UnixMillis,
+    ) -> Result<Option<UnixMillis>, Reply<'static>> {
+        self.expiry.map(|(unit, time)| absolute(name, unit, time, now)).transpose()
+    }
+}
+
+/// The moment that a positive expiry time means. Absolute times may lie in the past.
+pub(crate) fn absolute(
+    name: &str,
+    unit: Unit,
+    time: &[u8],
+    now: UnixMillis,
+) -> Result<UnixMillis, Reply<'static>> {
+    let time = integer(time)?;
+    let factor = if unit.in_seconds() { 1000 } else { 1 };
+    let base = if unit.is_relative() { i64::try_from(now.0).unwrap_or(i64::MAX) } else { 0 };
+    Some(time)
+        .filter(|&time| time > 0)
+        .and_then(|time| time.checked_mul(factor))
+        .and_then(|time| time.checked_add(base))
+        .map(|time| UnixMillis(time.cast_unsigned()))
+        .ok_or_else(|| invalid_expire_time(name))
+}
+
+/// The error of an expiry time that is not positive or overflows.
+pub(crate) fn invalid_expire_time(name: &str) -> Reply<'static> {
+    Reply::Error(format!("ERR invalid expire time in '{name}' command").into())
+}

@@ -1,0 +1,210 @@
+//! Answers.
+
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use quorate_types::{Timestamp, WriterId};
+use quorate_wire::{Malformed, Reader, Writer};
+
+/// The answer to a command, before it is encoded as RESP2 or RESP3.
+///
+/// What the two protocols say differently is one variant here: a [`Reply::Map`] is a flat array in
+/// RESP2, [`Reply::Null`] a null bulk string, [`Reply::Double`] a bulk string.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reply<'a> {
+    /// `+OK`.
+    Ok,
+    /// A simple string.
+    Status(Cow<'static, str>),
+    /// An integer.
+    Int(i64),
+    /// A bulk string.
+    Bulk(Cow<'a, [u8]>),
+    /// No value.
+    Null,
+    /// No array: what an aborted `EXEC` answers.
+    NullArray,
+    /// Several answers in order.
+    Array(Vec<Reply<'a>>),
+    /// Pairs.
+    Map(Vec<(Reply<'a>, Reply<'a>)>),
+    /// Several answers whose order has no meaning.
+    Set(Vec<Reply<'a>>),
+    /// A floating-point number.
+    Double(f64),
+    /// Text for people, such as `INFO`.
+    Verbatim(Cow<'a, str>),
+    /// An error: code word, sentence and remedy, without line breaks.
+    Error(Cow<'a, str>),
+    /// The version of a key and whether it has a value, for `WATCH`. Never sent to a client.
+    Version(Timestamp, bool),
+}
+
+/// How deep an answer can nest; `COMMAND DOCS`, the deepest, stays on its node.
+const DEPTH_MAX: u32 = 8;
+
+impl<'a> Reply<'a> {
+    /// An error with a fixed text.
+    pub const fn error(text: &'static str) -> Self {
+        Self::Error(Cow::Borrowed(text))
+    }
+
+    /// A simple string with a fixed text.
+    pub const fn status(text: &'static str) -> Self {
+        Self::Status(Cow::Borrowed(text))
+    }
+
+    /// A bulk string with a fixed text.
+    pub const fn text(text: &'static str) -> Self {
+        Self::Bulk(Cow::Borrowed(text.as_bytes()))
+    }
+
+    /// Whether it is an error.
+    pub const fn is_error(&self) -> bool {
+        matches!(self, Self::Error(_))
+    }
+
+    /// A copy that borrows nothing.
+    pub fn into_owned(self) -> Reply<'static> {
+        let all = |replies: Vec<Reply<'a>>| replies.into_iter().map(Reply::into_owned).collect();
+        match self {
+            Self::Ok => Reply::Ok,
+            Self::Status(text) => Reply::Status(text),
+            Self::Int(number) => Reply::Int(number),
+            Self::Bulk(bytes) => Reply::Bulk(Cow::Owned(bytes.into_owned())),
+            Self::Null => Reply::Null,
+            Self::NullArray => Reply::NullArray,
+            Self::Array(replies) => Reply::Array(all(replies)),
+            Self::Map(pairs) => Reply::Map(
+                pairs
+                    .into_iter()
+                    .map(|(key, value)| (key.into_owned(), value.into_owned()))
+                    .collect(),
+            ),
+            Self::Set(replies) => Reply::Set(all(replies)),
+            Self::Double(number) => Reply::Double(number),
+            Self::Verbatim(text) => Reply::Verbatim(Cow::Owned(text.into_owned())),
+            Self::Error(text) => Reply::Error(Cow::Owned(text.into_owned())),
+            Self::Version(timestamp, exists) => Reply::Version(timestamp, exists),
+        }
+    }
+
+    /// Appends a form that [`Reply::decode`] reads back: a number for the variant, then its parts.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.write(&mut Writer(out));
+    }
+
+    /// Reads what [`Reply::encode`] wrote; nothing if the bytes are damaged.
+    pub fn decode(bytes: &[u8]) -> Option<Reply<'static>> {
+        let mut reader = Reader(bytes);
+        let reply = Reply::read(&mut reader, 0).ok()?;
+        reader.end().ok()?;
+        Some(reply)
+    }
+
+    fn write(&self, writer: &mut Writer<'_>) {
+        match self {
+            Self::Ok => writer.u8(0),
+            Self::Status(text) => {
+                writer.u8(1);
+                writer.bytes(text.as_bytes());
+            }
+            Self::Int(number) => {
+                writer.u8(2);
+                writer.u64(number.cast_unsigned());
+            }
+            Self::Bulk(bytes) => {
+                writer.u8(3);
+                writer.bytes(bytes);
+            }
+            Self::Null => writer.u8(4),
+            Self::NullArray => writer.u8(5),
+            Self::Array(replies) => Self::write_all(6, replies, writer),
+            Self::Map(pairs) => {
+                writer.u8(7);
+                writer.u32(u32::try_from(pairs.len()).expect("answers are bounded"));
+                for (key, value) in pairs {
+                    key.write(writer);
+                    value.write(writer);
+                }
+            }
+            Self::Set(replies) => Self::write_all(8, replies, writer),
+            Self::Double(number) => {
+                writer.u8(9);
+                writer.u64(number.to_bits());
+            }
+            Self::Verbatim(text) => {
+                writer.u8(10);
+                writer.bytes(text.as_bytes());
+            }
+            Self::Error(text) => {
+                writer.u8(11);
+                writer.bytes(text.as_bytes());
+            }
+            Self::Version(timestamp, exists) => {
+                writer.u8(12);
+                writer.u64(timestamp.version);
+                writer.u32(timestamp.writer.0);
+                writer.u8(u8::from(*exists));
+            }
+        }
+    }
+
+    fn write_all(variant: u8, replies: &[Self], writer: &mut Writer<'_>) {
+        writer.u8(variant);
+        writer.u32(u32::try_from(replies.len()).expect("answers are bounded"));
+        for reply in replies {
+            reply.write(writer);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>, depth: u32) -> Result<Reply<'static>, Malformed> {
+        if depth > DEPTH_MAX {
+            return Err(Malformed("answer nested too deep"));
+        }
+        Ok(match reader.u8()? {
+            0 => Reply::Ok,
+            1 => Reply::Status(Cow::Owned(text(reader)?)),
+            2 => Reply::Int(reader.u64()?.cast_signed()),
+            3 => Reply::Bulk(Cow::Owned(reader.bytes()?.into())),
+            4 => Reply::Null,
+            5 => Reply::NullArray,
+            6 => Reply::Array(Self::read_all(reader, depth)?),
+            7 => {
+                let count = reader.u32()?;
+                let mut pairs = Vec::new();
+                for _ in 0..count {
+                    pairs.push((Self::read(reader, depth + 1)?, Self::read(reader, depth + 1)?));
+                }
+                Reply::Map(pairs)
+            }
+            8 => Reply::Set(Self::read_all(reader, depth)?),
+            9 => Reply::Double(f64::from_bits(reader.u64()?)),
+            10 => Reply::Verbatim(Cow::Owned(text(reader)?)),
+            11 => Reply::Error(Cow::Owned(text(reader)?)),
+            12 => {
+                let timestamp = Timestamp::new(reader.u64()?, WriterId(reader.u32()?));
+                match reader.u8()? {
+                    exists @ (0 | 1) => Reply::Version(timestamp, exists == 1),
+                    _ => return Err(Malformed("neither absent nor present")),
+                }
+            }
+            _ => return Err(Malformed("unknown kind of answer")),
+        })
+    }
+
+    /// Grows with what is really there: a count can promise more than the input holds.
+    fn read_all(reader: &mut Reader<'_>, depth: u32) -> Result<Vec<Reply<'static>>, Malformed> {
+        let count = reader.u32()?;
+        let mut replies = Vec::new();
+        for _ in 0..count {
+            replies.push(Self::read(reader, depth + 1)?);
+        }
+        Ok(replies)
+    }
+}
+
+fn text(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    reader.string(usize::MAX)
+}

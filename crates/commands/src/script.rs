@@ -1,0 +1,185 @@
+//! A `MULTI`/`EXEC` block as one operation.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, Change, Content, Current, Operation, ValueKind};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::{OwnedCall, Reply};
+
+/// What a `WATCH` saw of the script's key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watch {
+    /// Whether the key had a value.
+    pub existed: bool,
+    /// Its version.
+    pub timestamp: Timestamp,
+}
+
+impl Watch {
+    /// Whether nobody has changed the key since. A value that expired in between is a change even
+    /// before it is collected; one that had expired when the watch began is not.
+    fn holds(&self, current: &Current<'_>) -> bool {
+        self.timestamp == current.timestamp && (!self.existed || current.content.is_some())
+    }
+}
+
+/// A `MULTI`/`EXEC` block whose commands touch one key: all of it happens at once, or nothing if a
+/// watch fails. Each call sees what the calls before it did; one that answers an error undoes
+/// nothing, as in Redis.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Script {
+    /// The key that every call with a key touches, and every watch.
+    pub key: Box<[u8]>,
+    /// What was seen of the key before.
+    pub watches: Vec<Watch>,
+    /// The calls in order; those without a key are answered too, by [`crate::Call::answer_alone`].
+    pub calls: Vec<OwnedCall>,
+}
+
+/// The key's content while a script runs.
+struct Work<'a> {
+    bytes: Option<(Cow<'a, [u8]>, ValueKind)>,
+    expire_at: Option<UnixMillis>,
+    value_changed: bool,
+    expiry_changed: bool,
+}
+
+impl<'a> Work<'a> {
+    fn new(content: Option<Content<'a>>) -> Self {
+        Self {
+            bytes: content.map(|content| (content.bytes.into(), content.kind)),
+            expire_at: content.and_then(|content| content.expire_at),
+            value_changed: false,
+            expiry_changed: false,
+        }
+    }
+
+    fn content(&self) -> Option<Content<'_>> {
+        let (bytes, kind) = self.bytes.as_ref()?;
+        Some(Content { bytes, kind: *kind, expire_at: self.expire_at })
+    }
+
+    fn change(&mut self, change: Change<'static>) {
+        match change {
+            Change::Keep => {}
+            Change::Set { bytes, kind, expire_at } => {
+                self.bytes = Some((bytes, kind));
+                self.expire_at = expire_at;
+                self.value_changed = true;
+            }
+            Change::Expire(expire_at) => {
+                self.expire_at = expire_at;
+                self.expiry_changed = true;
+            }
+            Change::Delete => {
+                self.bytes = None;
+                self.expire_at = None;
+                self.value_changed = true;
+            }
+        }
+    }
+
+    fn finish(self) -> Change<'a> {
+        match (self.bytes, self.value_changed, self.expiry_changed) {
+            (_, false, false) => Change::Keep,
+            (Some(_), false, true) => Change::Expire(self.expire_at),
+            (Some((bytes, kind)), true, _) => {
+                Change::Set { bytes, kind, expire_at: self.expire_at }
+            }
+            (None, ..) => Change::Delete,
+        }
+    }
+}
+
+/// A change that borrows nothing: what it borrows from is about to be replaced.
+fn into_owned(change: Change<'_>) -> Change<'static> {
+    match change {
+        Change::Keep => Change::Keep,
+        Change::Set { bytes, kind, expire_at } => {
+            Change::Set { bytes: Cow::Owned(bytes.into_owned()), kind, expire_at }
+        }
+        Change::Expire(expire_at) => Change::Expire(expire_at),
+        Change::Delete => Change::Delete,
+    }
+}
+
+impl Script {
+    /// A blind write if every call that has a key is one and nothing is watched, a read if none
+    /// changes anything, an update otherwise.
+    pub(crate) fn access(&self) -> Access {
+        let mut all = self
+            .calls
+            .iter()
+            .map(OwnedCall::call)
+            .filter(|call| call.spec.has_keys())
+            .map(|call| call.access());
+        if all.clone().all(|access| access == Access::Read) {
+            return Access::Read;
+        }
+        if self.watches.is_empty() && all.all(|access| access == Access::Write) {
+            return Access::Write;
+        }
+        Access::Update
+    }
+
+    pub(crate) fn execute<'a>(
+        &'a self,
+        now: UnixMillis,
+        current: Current<'a>,
+    ) -> (Reply<'static>, Change<'a>) {
+        if !self.watches.iter().all(|watch| watch.holds(&current)) {
+            return (Reply::NullArray, Change::Keep);
+        }
+        let mut work = Work::new(current.content);
+        let mut replies = Vec::with_capacity(self.calls.len());
+        for call in &self.calls {
+            let seen = Current { content: work.content(), timestamp: current.timestamp };
+            let (reply, change) = call.call().execute(now, seen);
+            replies.push(reply.into_owned());
+            let change = into_owned(change);
+            work.change(change);
+        }
+        (Reply::Array(replies), work.finish())
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.bytes(&self.key);
+        writer.u32(u32::try_from(self.watches.len()).expect("limits bound a transaction"));
+        for watch in &self.watches {
+            writer.u8(u8::from(watch.existed));
+            writer.u64(watch.timestamp.version);
+            writer.u32(watch.timestamp.writer.0);
+        }
+        writer.u32(u32::try_from(self.calls.len()).expect("limits bound a transaction"));
+        for call in &self.calls {
+            call.call().write(writer);
+        }
+    }
+
+    /// Both lists grow with what is really there: a count can promise more than the input holds.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let key: Box<[u8]> = reader.bytes()?.into();
+        let mut watches = Vec::new();
+        for _ in 0..reader.u32()? {
+            let existed = match reader.u8()? {
+                existed @ (0 | 1) => existed == 1,
+                _ => return Err(Malformed("neither absent nor present")),
+            };
+            let timestamp = Timestamp::new(reader.u64()?, WriterId(reader.u32()?));
+            watches.push(Watch { existed, timestamp });
+        }
+        let mut calls = Vec::new();
+        for _ in 0..reader.u32()? {
+            let call = OwnedCall::read(reader)?;
+            if call.call().keys().any(|other| *other != *key) {
+                return Err(Malformed("a call on another key than its script's"));
+            }
+            calls.push(call);
+        }
+        Ok(Self { key, watches, calls })
+    }
+}

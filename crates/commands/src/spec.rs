@@ -1,0 +1,325 @@
+//! What the command table knows about a command.
+
+use quorate_machine::{Access, Change, Current};
+use quorate_types::UnixMillis;
+
+use crate::{Args, Reply};
+
+/// One row of the command table: a command, or a subcommand such as `CLIENT ID`.
+#[derive(Debug)]
+pub struct Spec {
+    /// Names the row on the wire between nodes of one version: the command's index, and for a
+    /// subcommand that index plus one in the upper byte with its own index in the lower.
+    pub id: u16,
+    /// The full name in lower case; `client|id` for a subcommand.
+    pub name: &'static str,
+    /// How many arguments, the name (and the subcommand's) included; at least that many when
+    /// negative.
+    pub arity: i8,
+    /// How it behaves.
+    pub flags: Flags,
+    /// Where its keys stand.
+    pub keys: Keys,
+    /// Its ACL categories.
+    pub categories: Categories,
+    /// Redis's tips to clients.
+    pub tips: &'static [&'static str],
+    /// What it does to each group of keys, for `COMMAND INFO`.
+    pub key_specs: &'static [KeySpec],
+    /// What `COMMAND DOCS` says.
+    pub docs: Docs,
+    /// Its subcommands.
+    pub subcommands: &'static [Spec],
+    /// What it does to its key.
+    pub access: AccessRule,
+    /// How it comes apart over several keys.
+    pub split: Split,
+    /// Who executes it.
+    pub run: Run,
+}
+
+impl PartialEq for Spec {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Spec {}
+
+impl Spec {
+    /// Whether `count` arguments, the name included, are a number that it takes.
+    #[inline]
+    pub fn takes(&self, count: usize) -> bool {
+        let wanted = usize::from(self.arity.unsigned_abs());
+        if self.arity >= 0 { count == wanted } else { count >= wanted }
+    }
+
+    /// Whether it can have keys.
+    pub fn has_keys(&self) -> bool {
+        self.keys.first != 0
+    }
+}
+
+/// The function behind a command on one key.
+pub type KeyFunction = for<'a> fn(Args<'a>, UnixMillis, Current<'a>) -> (Reply<'a>, Change<'a>);
+
+/// Who executes a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// A function over its key, wherever the key is.
+    Key(KeyFunction),
+    /// The connection.
+    Connection(ConnectionCommand),
+    /// The node.
+    Server(ServerCommand),
+    /// Nobody needs to: [`crate::help`] is the answer.
+    Help,
+    /// One of its subcommands; it is none itself.
+    Container,
+}
+
+/// A command on the state of one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[expect(missing_docs, reason = "each is the command of that name")]
+pub enum ConnectionCommand {
+    Ping,
+    Echo,
+    Hello,
+    Auth,
+    Select,
+    Quit,
+    Reset,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+    ClientId,
+    ClientGetname,
+    ClientSetname,
+    ClientSetinfo,
+    ClientInfo,
+    ClientList,
+    ClientNoEvict,
+    ClientNoTouch,
+}
+
+/// A command on the state of the node or of a whole keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[expect(missing_docs, reason = "each is the command of that name")]
+pub enum ServerCommand {
+    Command,
+    CommandCount,
+    CommandDocs,
+    CommandInfo,
+    CommandGetkeys,
+    Info,
+    ConfigGet,
+    ConfigSet,
+    ConfigResetstat,
+    Dbsize,
+    Time,
+    Lolwut,
+    MemoryUsage,
+    Scan,
+    Keys,
+    Randomkey,
+    Flushdb,
+    Flushall,
+    Wait,
+    Shutdown,
+}
+
+/// How the access of a call follows from its command.
+#[derive(Clone, Copy, Debug)]
+pub enum AccessRule {
+    /// Always [`Access::Read`].
+    Read,
+    /// Always [`Access::Update`].
+    Update,
+    /// It depends on the arguments.
+    OfCall(fn(Args<'_>) -> Access),
+}
+
+/// How a command over several keys comes apart into commands over one key each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Split {
+    /// It has one key, or can't.
+    None,
+    /// Its answer is an array of the parts' answers.
+    Array,
+    /// Its answer is the sum of the parts' answers.
+    Sum,
+}
+
+/// Where the keys stand among the arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keys {
+    /// Index of the first key; 0 if there are none.
+    pub first: i8,
+    /// Index of the last key, counted from the end if negative (-1 is the last argument).
+    pub last: i8,
+    /// Distance from one key to the next.
+    pub step: i8,
+}
+
+/// What a command does to a group of keys (Redis's key specification, of which only the kind with
+/// fixed positions occurs).
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpec {
+    /// A remark.
+    pub notes: Option<&'static str>,
+    /// What happens to the keys.
+    pub flags: &'static [&'static str],
+    /// Index of the first key.
+    pub index: i64,
+    /// The last key, relative to the first, or from the end if negative.
+    pub last: i64,
+    /// Distance from one key to the next.
+    pub step: i64,
+    /// See Redis's documentation; always 0 here.
+    pub limit: i64,
+}
+
+/// What `COMMAND DOCS` says of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Docs {
+    /// One sentence.
+    pub summary: &'static str,
+    /// The version of Redis that introduced it.
+    pub since: &'static str,
+    /// The group of commands it belongs to.
+    pub group: &'static str,
+    /// Time complexity.
+    pub complexity: Option<&'static str>,
+    /// Whether it is deprecated.
+    pub flags: &'static [&'static str],
+    /// Since which version it is deprecated.
+    pub deprecated_since: Option<&'static str>,
+    /// What to use instead.
+    pub replaced_by: Option<&'static str>,
+    /// Version and change.
+    pub history: &'static [(&'static str, &'static str)],
+    /// Its arguments.
+    pub arguments: &'static [Argument],
+}
+
+/// Docs with every optional part left out.
+pub(crate) const DOCS: Docs = Docs {
+    summary: "",
+    since: "",
+    group: "",
+    complexity: None,
+    flags: &[],
+    deprecated_since: None,
+    replaced_by: None,
+    history: &[],
+    arguments: &[],
+};
+
+/// What `COMMAND DOCS` says of an argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Argument {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type, in Redis's words.
+    pub kind: &'static str,
+    /// For a key, its [`KeySpec`].
+    pub key_spec: Option<i64>,
+    /// The word that stands before it.
+    pub token: Option<&'static str>,
+    /// One sentence.
+    pub summary: Option<&'static str>,
+    /// The version of Redis that introduced it.
+    pub since: Option<&'static str>,
+    /// Since which version it is deprecated.
+    pub deprecated_since: Option<&'static str>,
+    /// Whether it is optional or can be repeated.
+    pub flags: &'static [&'static str],
+    /// What it consists of.
+    pub arguments: &'static [Argument],
+}
+
+/// An argument with every optional part left out.
+pub(crate) const ARGUMENT: Argument = Argument {
+    name: "",
+    kind: "",
+    key_spec: None,
+    token: None,
+    summary: None,
+    since: None,
+    deprecated_since: None,
+    flags: &[],
+    arguments: &[],
+};
+
+macro_rules! bit_set {
+    ($(#[$doc:meta])* $name:ident, $module:ident, [$($constant:ident = $bit:literal, $text:literal;)*]) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct $name(pub u16);
+
+        impl $name {
+            /// Whether every bit of `wanted` is set.
+            #[inline]
+            pub const fn has(self, wanted: u16) -> bool {
+                self.0 & wanted == wanted
+            }
+
+            /// The names of the bits that are set, in the order in which Redis lists them.
+            pub fn names(self) -> impl ExactSizeIterator<Item = &'static str> {
+                const NAMES: &[(u16, &str)] = &[$(($module::$constant, $text)),*];
+                let mut names = [""; 16];
+                let mut count = 0;
+                for (bit, name) in NAMES {
+                    if self.0 & bit != 0 {
+                        names[count] = name;
+                        count += 1;
+                    }
+                }
+                names.into_iter().take(count)
+            }
+        }
+
+        #[doc = concat!("The bits of [`", stringify!($name), "`], named as in Redis.")]
+        #[expect(missing_docs, reason = "each is the word of that name in Redis's documentation")]
+        pub mod $module {
+            $(pub const $constant: u16 = 1 << $bit;)*
+        }
+    };
+}
+
+bit_set! {
+    /// How a command behaves: bits of [`flag`].
+    Flags, flag, [
+        WRITE = 0, "write";
+        READONLY = 1, "readonly";
+        DENYOOM = 2, "denyoom";
+        ADMIN = 3, "admin";
+        NOSCRIPT = 4, "noscript";
+        LOADING = 5, "loading";
+        STALE = 6, "stale";
+        SKIP_SLOWLOG = 7, "skip_slowlog";
+        FAST = 8, "fast";
+        NO_AUTH = 9, "no_auth";
+        NO_MULTI = 10, "no_multi";
+        ALLOW_BUSY = 11, "allow_busy";
+    ]
+}
+
+bit_set! {
+    /// The ACL categories of a command: bits of [`category`].
+    Categories, category, [
+        KEYSPACE = 0, "@keyspace";
+        READ = 1, "@read";
+        WRITE = 2, "@write";
+        STRING = 3, "@string";
+        BITMAP = 4, "@bitmap";
+        ADMIN = 5, "@admin";
+        FAST = 6, "@fast";
+        SLOW = 7, "@slow";
+        DANGEROUS = 8, "@dangerous";
+        CONNECTION = 9, "@connection";
+        TRANSACTION = 10, "@transaction";
+    ]
+}

@@ -1,0 +1,312 @@
+//! Commands on a string as a whole or on a range of its bytes.
+
+use alloc::borrow::Cow;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, Change, Content, Current, ValueKind};
+use quorate_types::{UnixMillis, limits};
+
+use crate::number::integer;
+use crate::options::{Command, Options, Unit, absolute};
+use crate::{Args, CROSSKEY, Reply};
+
+/// An answer and a change, or an error and no change.
+pub(crate) type Outcome<'a> = Result<(Reply<'a>, Change<'a>), Reply<'static>>;
+
+/// An error changes nothing.
+pub(crate) fn settle(outcome: Outcome<'_>) -> (Reply<'_>, Change<'_>) {
+    outcome.unwrap_or_else(|error| (error, Change::Keep))
+}
+
+/// The bytes that the key holds; none if it is absent.
+pub(crate) fn bytes_of(current: Current<'_>) -> &[u8] {
+    current.content.map_or(&[], |content| content.bytes)
+}
+
+/// The expiry that the key has.
+pub(crate) fn expiry_of(current: Current<'_>) -> Option<UnixMillis> {
+    current.content.and_then(|content| content.expire_at)
+}
+
+/// A string with an expiry; if that is over already, no string.
+pub(crate) fn set_string<'a>(
+    bytes: impl Into<Cow<'a, [u8]>>,
+    expire_at: Option<UnixMillis>,
+    now: UnixMillis,
+) -> Change<'a> {
+    if expire_at.is_some_and(|at| at <= now) {
+        return Change::Delete;
+    }
+    Change::Set { bytes: bytes.into(), kind: ValueKind::String, expire_at }
+}
+
+/// Another string with the expiry of the one before.
+pub(crate) fn replace_string(bytes: Vec<u8>, current: Current<'_>) -> Change<'_> {
+    Change::Set { bytes: bytes.into(), kind: ValueKind::String, expire_at: expiry_of(current) }
+}
+
+/// What `GET` answers.
+#[inline]
+fn value_of(current: Current<'_>) -> Reply<'_> {
+    current.content.map_or(Reply::Null, |content: Content<'_>| Reply::Bulk(content.bytes.into()))
+}
+
+pub(crate) fn get<'a>(_: Args<'a>, _: UnixMillis, current: Current<'a>) -> (Reply<'a>, Change<'a>) {
+    (value_of(current), Change::Keep)
+}
+
+/// Every key of one call is the same key here.
+pub(crate) fn mget<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    (Reply::Array(vec![value_of(current); args.len() - 1]), Change::Keep)
+}
+
+pub(crate) fn set<'a>(
+    args: Args<'a>,
+    now: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    settle(try_set(args, now, current))
+}
+
+fn try_set<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
+    let value = args.get(2);
+    if args.len() == 3 {
+        return Ok((Reply::Ok, set_string(value, None, now)));
+    }
+    let options = Options::parse(Command::Set, args, 3)?;
+    let mut expire_at = options.expire_at("set", now)?;
+    let present = current.content.is_some();
+    let refused = (options.only_absent && present) || (options.only_present && !present);
+    let reply = match (options.get, refused) {
+        (true, _) => value_of(current),
+        (false, true) => Reply::Null,
+        (false, false) => Reply::Ok,
+    };
+    if refused {
+        return Ok((reply, Change::Keep));
+    }
+    if options.keep_ttl {
+        expire_at = expiry_of(current);
+    }
+    Ok((reply, set_string(value, expire_at, now)))
+}
+
+pub(crate) fn set_access(args: Args<'_>) -> Access {
+    if args.len() == 3 {
+        return Access::Write;
+    }
+    match Options::parse(Command::Set, args, 3) {
+        Ok(options) if options == (Options { expiry: options.expiry, ..Options::default() }) => {
+            options.expiry.map_or(Access::Write, |(unit, time)| expiry_access("set", unit, time))
+        }
+        Ok(_) => Access::Update,
+        Err(_) => Access::Read,
+    }
+}
+
+/// The access of a blind write with an expiry time. A write must write, so a time that is an error
+/// makes it a read, and one that may be an error by the time it runs makes it an update.
+fn expiry_access(name: &str, unit: Unit, time: &[u8]) -> Access {
+    const FAR: UnixMillis = UnixMillis(1 << 62);
+    match absolute(name, unit, time, UnixMillis(0)) {
+        Err(_) => Access::Read,
+        Ok(_) if absolute(name, unit, time, FAR).is_err() => Access::Update,
+        Ok(_) => Access::Write,
+    }
+}
+
+pub(crate) fn setnx<'a>(
+    args: Args<'a>,
+    now: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    match current.content {
+        Some(_) => (Reply::Int(0), Change::Keep),
+        None => (Reply::Int(1), set_string(args.get(2), None, now)),
+    }
+}
+
+pub(crate) fn setex<'a>(
+    args: Args<'a>,
+    now: UnixMillis,
+    _: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    settle(set_for("setex", Unit::Ex, args, now))
+}
+
+pub(crate) fn psetex<'a>(
+    args: Args<'a>,
+    now: UnixMillis,
+    _: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    settle(set_for("psetex", Unit::Px, args, now))
+}
+
+fn set_for<'a>(name: &str, unit: Unit, args: Args<'a>, now: UnixMillis) -> Outcome<'a> {
+    let expire_at = absolute(name, unit, args.get(2), now)?;
+    Ok((Reply::Ok, set_string(args.get(3), Some(expire_at), now)))
+}
+
+pub(crate) fn setex_access(args: Args<'_>) -> Access {
+    expiry_access("setex", Unit::Ex, args.get(2))
+}
+
+pub(crate) fn psetex_access(args: Args<'_>) -> Access {
+    expiry_access("psetex", Unit::Px, args.get(2))
+}
+
+/// Every key of one call is the same key here, so the last value is the one that stays.
+pub(crate) fn mset<'a>(args: Args<'a>, now: UnixMillis, _: Current<'a>) -> (Reply<'a>, Change<'a>) {
+    if args.len().is_multiple_of(2) {
+        return (MSET_ARITY, Change::Keep);
+    }
+    let key = args.get(1);
+    if args.iter().skip(1).step_by(2).any(|other| other != key) {
+        return (Reply::error(CROSSKEY), Change::Keep);
+    }
+    (Reply::Ok, set_string(args.get(args.len() - 1), None, now))
+}
+
+pub(crate) fn mset_access(args: Args<'_>) -> Access {
+    let key = args.get(1);
+    let alike = args.iter().skip(1).step_by(2).all(|other| other == key);
+    if args.len() % 2 == 1 && alike { Access::Write } else { Access::Read }
+}
+
+const MSET_ARITY: Reply<'static> = Reply::error("ERR wrong number of arguments for 'mset' command");
+
+pub(crate) fn getset<'a>(
+    args: Args<'a>,
+    now: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    (value_of(current), set_string(args.get(2), None, now))
+}
+
+pub(crate) fn getdel<'a>(
+    _: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    let change = if current.content.is_some() { Change::Delete } else { Change::Keep };
+    (value_of(current), change)
+}
+
+pub(crate) fn getex<'a>(
+    args: Args<'a>,
+    now: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    settle(try_getex(args, now, current))
+}
+
+fn try_getex<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
+    let options = Options::parse(Command::Getex, args, 2)?;
+    // An absent key is answered before the time is looked at, as in Redis.
+    if current.content.is_none() {
+        return Ok((Reply::Null, Change::Keep));
+    }
+    let change = match options.expire_at("getex", now)? {
+        Some(at) if at <= now => Change::Delete,
+        Some(at) => Change::Expire(Some(at)),
+        None if options.persist && expiry_of(current).is_some() => Change::Expire(None),
+        None => Change::Keep,
+    };
+    Ok((value_of(current), change))
+}
+
+pub(crate) fn getex_access(args: Args<'_>) -> Access {
+    match Options::parse(Command::Getex, args, 2) {
+        Ok(options) if options != Options::default() => Access::Update,
+        _ => Access::Read,
+    }
+}
+
+pub(crate) fn append<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    let (old, tail) = (bytes_of(current), args.get(2));
+    // A key that is absent takes any value that a request can carry.
+    if current.content.is_some()
+        && let Err(error) = check_length(old.len() as u64, tail.len())
+    {
+        return (error, Change::Keep);
+    }
+    let mut bytes = Vec::with_capacity(old.len() + tail.len());
+    bytes.extend_from_slice(old);
+    bytes.extend_from_slice(tail);
+    (Reply::Int(bytes.len() as i64), replace_string(bytes, current))
+}
+
+pub(crate) fn strlen<'a>(
+    _: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    (Reply::Int(bytes_of(current).len() as i64), Change::Keep)
+}
+
+fn check_length(offset: u64, added: usize) -> Result<(), Reply<'static>> {
+    if offset + added as u64 <= limits::VALUE_BYTES_MAX as u64 {
+        return Ok(());
+    }
+    Err(Reply::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)"))
+}
+
+pub(crate) fn setrange<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    settle(try_setrange(args, current))
+}
+
+fn try_setrange<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let offset = u64::try_from(integer(args.get(2))?)
+        .map_err(|_| Reply::error("ERR offset is out of range"))?;
+    let (old, patch) = (bytes_of(current), args.get(3));
+    if patch.is_empty() {
+        return Ok((Reply::Int(old.len() as i64), Change::Keep));
+    }
+    check_length(offset, patch.len())?;
+    let offset = offset as usize;
+    let end = offset + patch.len();
+    let mut bytes = vec![0; old.len().max(end)];
+    bytes[..old.len()].copy_from_slice(old);
+    bytes[offset..end].copy_from_slice(patch);
+    Ok((Reply::Int(bytes.len() as i64), replace_string(bytes, current)))
+}
+
+pub(crate) fn getrange<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    let range = integer(args.get(2)).and_then(|start| Ok((start, integer(args.get(3))?)));
+    let bytes = bytes_of(current);
+    let reply = range.map(|(start, end)| {
+        let (start, end) = clamp_range(start, end, bytes.len());
+        Reply::Bulk(bytes[start..end].into())
+    });
+    (reply.unwrap_or_else(|error| error), Change::Keep)
+}
+
+/// The half-open range that an inclusive one with negative (from the end) indexes means within
+/// `length` elements.
+pub(crate) fn clamp_range(start: i64, end: i64, length: usize) -> (usize, usize) {
+    // Two negative indexes in the wrong order are empty even where clamping would make them meet.
+    if start < 0 && end < 0 && start > end {
+        return (0, 0);
+    }
+    let length = length as i64;
+    let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
+    let (start, end) = (from_end(start), from_end(end).min(length - 1));
+    if start > end { (0, 0) } else { (start as usize, end as usize + 1) }
+}
