@@ -90,6 +90,12 @@ pub trait Table {
     fn find(&self, key: &[u8]) -> Option<Self::Handle>;
     /// The record of a key, made if need be: without value, with default meta.
     fn find_or_insert(&mut self, key: &[u8]) -> Self::Handle;
+    /// As [`Table::find_or_insert`], when a value of `value_len` bytes is about to be set: a table
+    /// that keeps values in its records makes a new one of the right size.
+    fn find_or_insert_sized(&mut self, key: &[u8], value_len: usize) -> Self::Handle {
+        let _ = value_len;
+        self.find_or_insert(key)
+    }
     /// Locks a record.
     fn lock(&mut self, handle: Self::Handle) -> Self::Record<'_>;
     /// Forgets a record. The handle is dead from now on.

@@ -1,1 +1,47 @@
-//! placeholder
+//! The record store: one [`Store`] per keyspace and node, shared by the node's lanes.
+//!
+//! Any thread reads any record without taking a lock ([`Store::read`]); each lane's machine writes
+//! the records of its part through a [`LaneTable`], which is a [`quorate_machine::Table`].
+//!
+//! ```text
+//! Store ─ Part (one per lane) ─ Shard (256) ─ array of buckets ─ Bucket (a cache line)
+//!                                                                   │ 7 tagged pointers
+//!                                                                   ▼
+//!                     Record: sequence lock, lengths, expiry | meta | key | value ─► Buffer
+//! ```
+//! Guarantees:
+//! - A reader sees a record as it was at one moment of the read: meta, value and expiry belong
+//!   together, and all of a locked record's changes appear at once (pitfalls H0 and P3, rule 12).
+//! - A record stays at its address until it is removed, so a [`Handle`] finds it again for nothing.
+//! - What readers may still look at is freed only after they let go of their [`Guard`].
+//! - [`Stats::bytes`] is the exact sum of what the allocator was asked for.
+//!
+//! Writers exclude each other per record (sequence lock) and per shard (a mutex that inserting,
+//! removing and growing take). Nothing is shared between parts, and two records share no cache
+//! line but those of their allocations' edges.
+//!
+//! Absent on purpose: expiry (a protocol write, decided above), eviction, and shrinking of the
+//! index, which stays at its largest size until [`Store::reset`].
+//!
+//! The sequence lock, the records and the index are checked with loom:
+//! `RUSTFLAGS="--cfg loom" cargo test -p quorate-storage --lib`.
+
+mod counters;
+mod index;
+mod reclaim;
+mod record;
+mod sequence;
+mod snapshot;
+mod store;
+mod sync;
+mod table;
+mod words;
+
+#[cfg(all(test, loom))]
+mod models;
+
+pub use counters::Stats;
+pub use reclaim::Guard;
+pub use snapshot::{Snapshot, ValueInfo};
+pub use store::Store;
+pub use table::{Handle, LaneTable, LockedRecord};

@@ -1,0 +1,405 @@
+//! The hash index: shards of cache-line buckets that point to records.
+//!
+//! A bucket is one cache line: seven slots and the way to an overflow bucket. A slot is a pointer
+//! whose upper 16 bits hold a tag, 16 bits of the key's hash, so that a lookup touches the wrong
+//! record only rarely. The bits of a hash:
+//! ```text
+//! 63       32 31    16 15      8 7     0
+//! lane        tag      bucket... shard       (the bucket number goes on into the tag)
+//! ```
+//! Readers take no lock. Inserting, removing and growing take the shard's mutex. A shard grows
+//! alone, by doubling its array: the new array is filled, published with one store, and the old
+//! one retired; so the longest stall is one shard's. The bit that decides which of its two new
+//! buckets a record goes to stands in the tag (but for small arrays), so growing reads the array
+//! from front to back and hardly ever a record. Slots never move within an array, so that a reader
+//! can't miss a record that is there all along.
+
+use core::array;
+use core::ptr::{self, NonNull};
+
+use quorate_machine::Meta;
+use quorate_types::hash_key;
+
+use crate::counters::Counters;
+use crate::reclaim::Guard;
+use crate::record::{Header, RecordPtr};
+use crate::sync::{AtomicPtr, Mutex, MutexGuard, Ordering};
+
+/// Shards of a part, as a power of two. Models have one, small enough to grow within a few steps.
+pub(crate) const SHARD_BITS: u32 = if cfg!(loom) { 0 } else { 8 };
+/// Slots of a bucket.
+const SLOTS: usize = if cfg!(loom) { 2 } else { 7 };
+/// Records per bucket beyond which a shard grows.
+const LOAD_MAX: usize = if cfg!(loom) { 1 } else { 5 };
+/// Where the tag begins in a hash, and how it stands in a pointer.
+const TAG_AT: u32 = 16;
+const TAG_BITS: u32 = 16;
+const TAG_SHIFT: u32 = usize::BITS - TAG_BITS;
+/// The largest array, as a power of two.
+const ARRAY_BITS_MAX: u32 = 31;
+
+/// A pointer with 16 bits of one's own in its upper part.
+struct Tagged<T>(*mut T);
+
+impl<T> Tagged<T> {
+    fn new(pointer: NonNull<T>, tag: u16) -> Self {
+        let address = pointer.addr().get();
+        assert!(address >> TAG_SHIFT == 0, "user memory lies below 2^48");
+        Self(pointer.as_ptr().map_addr(|address| address | (usize::from(tag) << TAG_SHIFT)))
+    }
+
+    fn tag(&self) -> u16 {
+        (self.0.addr() >> TAG_SHIFT) as u16
+    }
+
+    fn pointer(&self) -> Option<NonNull<T>> {
+        NonNull::new(self.0.map_addr(|address| address & !(usize::MAX << TAG_SHIFT)))
+    }
+}
+
+fn tag_of(hash: u64) -> u16 {
+    (hash >> TAG_AT) as u16
+}
+
+#[repr(C, align(64))]
+struct Bucket {
+    slots: [AtomicPtr<Header>; SLOTS],
+    overflow: AtomicPtr<Bucket>,
+}
+
+impl Bucket {
+    fn new() -> Self {
+        Self {
+            slots: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            overflow: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// This bucket and those that overflowed from it.
+    fn chain(&self) -> impl Iterator<Item = &Bucket> {
+        core::iter::successors(Some(self), |bucket| {
+            // SAFETY: an overflow bucket lives as long as its array, which whoever borrows a
+            // bucket of it keeps alive.
+            unsafe { bucket.overflow.load(Ordering::Acquire).as_ref() }
+        })
+    }
+
+    /// The filled slots of the chain.
+    fn entries(&self) -> impl Iterator<Item = (NonNull<Header>, u16)> {
+        self.chain().flat_map(|bucket| &bucket.slots).filter_map(|slot| {
+            let entry = Tagged(slot.load(Ordering::Acquire));
+            entry.pointer().map(|pointer| (pointer, entry.tag()))
+        })
+    }
+
+    /// Fills an empty slot of the chain; whether that took another bucket. For the mutex's holder.
+    fn fill(&self, record: NonNull<Header>, tag: u16) -> bool {
+        let entry = Tagged::new(record, tag).0;
+        let mut last = self;
+        for bucket in self.chain() {
+            last = bucket;
+            if let Some(slot) =
+                bucket.slots.iter().find(|slot| slot.load(Ordering::Relaxed).is_null())
+            {
+                // Whoever finds the record finds it initialized.
+                slot.store(entry, Ordering::Release);
+                return false;
+            }
+        }
+        let more = Bucket::new();
+        more.slots[0].store(entry, Ordering::Relaxed);
+        last.overflow.store(Box::into_raw(Box::new(more)), Ordering::Release);
+        true
+    }
+}
+
+/// A bucket array: 2^bits buckets and their overflow buckets.
+#[derive(Clone, Copy)]
+struct Array {
+    buckets: NonNull<Bucket>,
+    bits: u32,
+}
+
+impl Array {
+    fn new(bits: u32) -> Self {
+        let buckets: Box<[Bucket]> = (0..1usize << bits).map(|_| Bucket::new()).collect();
+        let buckets = NonNull::from(Box::leak(buckets)).cast();
+        Self { buckets, bits }
+    }
+
+    fn len(self) -> usize {
+        1 << self.bits
+    }
+
+    /// The buckets.
+    ///
+    /// # Safety
+    /// The array lives as long as the result is used.
+    unsafe fn buckets<'a>(self) -> &'a [Bucket] {
+        // SAFETY: `new` leaked that many buckets; they are never borrowed mutably while alive.
+        unsafe { NonNull::slice_from_raw_parts(self.buckets, self.len()).as_ref() }
+    }
+
+    /// Frees the buckets, not the records.
+    ///
+    /// # Safety
+    /// The array is alive, and nobody uses it from now on.
+    unsafe fn free(self) {
+        let buckets = ptr::slice_from_raw_parts_mut(self.buckets.as_ptr(), self.len());
+        // SAFETY: `new` leaked the box with this length; the caller gives it up.
+        let buckets = unsafe { Box::from_raw(buckets) };
+        for bucket in &buckets {
+            let mut overflow = bucket.overflow.load(Ordering::Relaxed);
+            while !overflow.is_null() {
+                // SAFETY: `fill` leaked the box, and only its array leads to it.
+                let bucket = unsafe { Box::from_raw(overflow) };
+                overflow = bucket.overflow.load(Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The number of the bucket of a hash.
+    fn number_of(self, hash: u64) -> usize {
+        (hash >> SHARD_BITS) as usize & (self.len() - 1)
+    }
+}
+
+/// What the mutex of a shard guards.
+#[derive(Debug)]
+struct Writer {
+    records: usize,
+    overflows: usize,
+}
+
+/// One shard: an array of buckets that grows on its own.
+#[repr(align(64))]
+pub(crate) struct Shard {
+    /// The array, its size in bits as the tag, so that one load gives both.
+    array: AtomicPtr<Bucket>,
+    writer: Mutex<Writer>,
+}
+
+/// A shard whose mutex is held.
+pub(crate) struct LockedShard<'a> {
+    shard: &'a Shard,
+    writer: MutexGuard<'a, Writer>,
+}
+
+impl Shard {
+    /// An empty shard of one bucket.
+    pub(crate) fn new() -> Self {
+        Self {
+            array: AtomicPtr::new(Self::pack(Array::new(0))),
+            writer: Mutex::new(Writer { records: 0, overflows: 0 }),
+        }
+    }
+
+    /// Memory of an empty shard, in bytes.
+    pub(crate) const EMPTY_BYTES: usize = size_of::<Self>() + size_of::<Bucket>();
+
+    fn pack(array: Array) -> *mut Bucket {
+        Tagged::new(array.buckets, u16::try_from(array.bits).expect("at most 31")).0
+    }
+
+    fn array(&self) -> Array {
+        let packed = Tagged(self.array.load(Ordering::Acquire));
+        let buckets = packed.pointer().expect("a shard always has an array");
+        Array { buckets, bits: u32::from(packed.tag()) }
+    }
+
+    /// The record of a key.
+    #[inline]
+    pub(crate) fn find<M: Meta>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        _pinned: &Guard,
+    ) -> Option<RecordPtr<M>> {
+        let array = self.array();
+        // SAFETY: the array was the shard's while this thread was pinned, so it is not freed
+        // before the pin is gone.
+        let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
+        let tag = tag_of(hash);
+        for (pointer, entry_tag) in bucket.entries() {
+            if entry_tag == tag {
+                // SAFETY: likewise for records: removed ones are retired.
+                let record = unsafe { RecordPtr::<M>::from_ptr(pointer) };
+                if record.key() == key {
+                    return Some(record);
+                }
+            }
+        }
+        None
+    }
+
+    /// Visits the records of one bucket and returns the cursor of the next one, 0 at the end.
+    ///
+    /// Cursors count with their bits reversed. When the array doubles, bucket `b` becomes `b` and
+    /// `b + len`; in reversed order those two are neighbours, so what was visited before stays
+    /// before.
+    pub(crate) fn visit<M: Meta>(
+        &self,
+        cursor: u32,
+        _pinned: &Guard,
+        visit: &mut dyn FnMut(RecordPtr<M>),
+    ) -> u32 {
+        let array = self.array();
+        let mask = u32::try_from(array.len() - 1).expect("at most 31 bits");
+        // SAFETY: as in `find`.
+        let bucket = unsafe { &array.buckets()[(cursor & mask) as usize] };
+        for (pointer, _) in bucket.entries() {
+            // SAFETY: as in `find`.
+            visit(unsafe { RecordPtr::from_ptr(pointer) });
+        }
+        (cursor | !mask).reverse_bits().wrapping_add(1).reverse_bits()
+    }
+
+    /// A cursor of [`Shard::visit`] at a random place.
+    pub(crate) fn random_cursor(&self, random: u32) -> u32 {
+        random & u32::try_from(self.array().len() - 1).expect("at most 31 bits")
+    }
+
+    /// Takes the mutex.
+    pub(crate) fn lock(&self) -> LockedShard<'_> {
+        let writer = self.writer.lock().expect("no holder panics between two changes");
+        LockedShard { shard: self, writer }
+    }
+
+    /// Frees the array and its records.
+    ///
+    /// # Safety
+    /// Nobody uses the shard or its records from now on.
+    pub(crate) unsafe fn free<M: Meta>(&mut self) {
+        // SAFETY: by the caller.
+        unsafe { free_all::<M>(self.array()) };
+    }
+}
+
+/// Frees an array and the records in it.
+///
+/// # Safety
+/// Both are alive, and nobody uses them from now on.
+unsafe fn free_all<M: Meta>(array: Array) {
+    // SAFETY: by the caller. Each record stands in one slot.
+    unsafe {
+        for bucket in array.buckets() {
+            for (pointer, _) in bucket.entries() {
+                RecordPtr::<M>::from_ptr(pointer).free();
+            }
+        }
+        array.free();
+    }
+}
+
+impl LockedShard<'_> {
+    /// Adds a record whose key is not in the shard.
+    pub(crate) fn insert<M: Meta>(
+        &mut self,
+        hash: u64,
+        record: RecordPtr<M>,
+        pinned: &Guard,
+        counters: &Counters,
+    ) {
+        let before = self.bytes();
+        let array = self.shard.array();
+        if self.writer.records >= array.len() * LOAD_MAX && array.bits < ARRAY_BITS_MAX {
+            self.grow::<M>(pinned);
+        }
+        let array = self.shard.array();
+        // SAFETY: arrays are replaced under the mutex only.
+        let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
+        self.writer.overflows += usize::from(bucket.fill(record.as_ptr(), tag_of(hash)));
+        self.writer.records += 1;
+        counters.shift_index(before, self.bytes());
+        counters.add(record.weight());
+    }
+
+    /// Takes a record out; whether it was in.
+    pub(crate) fn remove<M: Meta>(&mut self, hash: u64, record: RecordPtr<M>) -> bool {
+        let array = self.shard.array();
+        // SAFETY: arrays are replaced under the mutex only.
+        let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
+        let slot = bucket
+            .chain()
+            .flat_map(|bucket| &bucket.slots)
+            .find(|slot| Tagged(slot.load(Ordering::Relaxed)).pointer() == Some(record.as_ptr()));
+        if let Some(slot) = slot {
+            slot.store(ptr::null_mut(), Ordering::Release);
+            self.writer.records -= 1;
+        }
+        slot.is_some()
+    }
+
+    /// Replaces the array by an empty one and retires it with its records.
+    pub(crate) fn reset<M: Meta>(&mut self, pinned: &Guard, counters: &Counters) {
+        let before = self.bytes();
+        let old = self.shard.array();
+        self.shard.array.store(Shard::pack(Array::new(0)), Ordering::Release);
+        *self.writer = Writer { records: 0, overflows: 0 };
+        counters.shift_index(before, self.bytes());
+        let mut bytes = before;
+        // SAFETY: this thread is pinned, so what it retires below is still alive here.
+        for (pointer, _) in unsafe { old.buckets() }.iter().flat_map(Bucket::entries) {
+            // SAFETY: as above.
+            let record = unsafe { RecordPtr::<M>::from_ptr(pointer) };
+            record.sequence().lock();
+            record.sequence().begin_write();
+            record.mark_removed();
+            let weight = record.weight();
+            record.sequence().unlock();
+            counters.remove(weight);
+            bytes += weight.bytes;
+        }
+        // SAFETY: the shard leads to the new array only, so who pins from now on can reach neither
+        // the old one nor its records; they are freed here only.
+        unsafe { pinned.retire(bytes, move || free_all::<M>(old)) };
+    }
+
+    fn bytes(&self) -> usize {
+        let buckets = self.shard.array().len() + self.writer.overflows;
+        size_of::<Shard>() + buckets * size_of::<Bucket>()
+    }
+
+    /// Doubles the array.
+    fn grow<M: Meta>(&mut self, pinned: &Guard) {
+        let old = self.shard.array();
+        let new = Array::new(old.bits + 1);
+        // SAFETY: the old array is replaced under the mutex only, the new one is ours.
+        let (from, to) = unsafe { (old.buckets(), new.buckets()) };
+        let mut overflows = 0;
+        for (number, bucket) in from.iter().enumerate() {
+            for (pointer, tag) in bucket.entries() {
+                // SAFETY: records leave under the mutex only.
+                let record = unsafe { RecordPtr::<M>::from_ptr(pointer) };
+                let upper = decisive_bit(SHARD_BITS + old.bits, tag, record);
+                let target = &to[number + if upper { from.len() } else { 0 }];
+                overflows += usize::from(target.fill(pointer, tag));
+            }
+        }
+        self.shard.array.store(Shard::pack(new), Ordering::Release);
+        let bytes = (old.len() + self.writer.overflows) * size_of::<Bucket>();
+        self.writer.overflows = overflows;
+        // SAFETY: the shard leads to the new array only; the old one is freed here only, without
+        // its records.
+        unsafe { pinned.retire(bytes, move || old.free()) };
+    }
+}
+
+/// One bit of a record's hash, from the tag if it stands there.
+fn decisive_bit<M: Meta>(bit: u32, tag: u16, record: RecordPtr<M>) -> bool {
+    match bit.checked_sub(TAG_AT) {
+        Some(bit) if bit < TAG_BITS => (tag >> bit) & 1 == 1,
+        _ => (hash_key(record.key()) >> bit) & 1 == 1,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_a_cache_line() {
+        assert_eq!((size_of::<Bucket>(), align_of::<Bucket>()), (64, 64));
+        assert_eq!(size_of::<Shard>(), 64);
+    }
+}

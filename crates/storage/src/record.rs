@@ -1,0 +1,521 @@
+//! A record: one allocation that never moves, holding key, protocol words and a small value.
+//!
+//! ```text
+//! Header (32 bytes) | meta words | key, padded to 8 bytes | value words
+//! ```
+//! The room for the value is fixed when the record is made. A value that outgrows it lies in a
+//! buffer of its own, to which the header points; the next value that is much smaller comes back.
+
+use core::marker::PhantomData;
+use core::ptr::{self, NonNull};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+
+use quorate_machine::{Content, Meta, ValueKind};
+use quorate_types::UnixMillis;
+use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use crate::counters::Weight;
+use crate::sequence::{Sequence, Version};
+use crate::snapshot::{Snapshot, ValueInfo};
+use crate::sync::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Ordering};
+use crate::words::{bytes_in_place, load_bytes, store_bytes, words_for};
+
+/// The largest value that is given room in its record, in bytes: what a deleted key may hold on to
+/// until its record goes.
+pub(crate) const INLINE_BYTES_MAX: usize = 1024;
+/// The most words that a protocol may keep in a record.
+pub(crate) const META_WORDS_MAX: usize = 8;
+/// How often a reader copies in vain before it takes the lock for its copy.
+const COPIES_MAX: u32 = 256;
+/// A value lies in at least this part of its buffer, or moves to a smaller one.
+const SLACK_MAX: usize = 4;
+
+/// The record has a value.
+const PRESENT: u16 = 1;
+/// The value lies in a buffer of its own.
+const EXTERNAL: u16 = 2;
+/// The value expires.
+const EXPIRES: u16 = 4;
+/// The record was removed.
+const REMOVED: u16 = 8;
+/// Where the value's kind stands.
+const KIND_SHIFT: u32 = 8;
+
+/// The fixed part of a record. `key_len` and `inline_words` never change; the rest changes under
+/// the sequence lock.
+#[repr(C)]
+pub(crate) struct Header {
+    sequence: Sequence,
+    key_len: u32,
+    value_len: AtomicU32,
+    inline_words: u16,
+    state: AtomicU16,
+    expire_at: AtomicU64,
+    external: AtomicPtr<Buffer>,
+}
+
+/// The start of a value's own buffer; the words follow it.
+#[repr(C, align(8))]
+pub(crate) struct Buffer {
+    words: usize,
+}
+
+/// Points to a record that protocol words of type `M` are kept in.
+pub(crate) struct RecordPtr<M> {
+    header: NonNull<Header>,
+    meta: PhantomData<fn() -> M>,
+}
+
+impl<M> Clone for RecordPtr<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for RecordPtr<M> {}
+
+/// Memory that a change of a record set free, once no reader looks at it any more.
+pub(crate) struct Garbage(NonNull<Buffer>);
+
+/// The size that an allocator with four size classes per doubling gives for `bytes`. Asking for
+/// all of it makes the accounting honest and gives values room to grow in place.
+fn whole_class(bytes: usize) -> usize {
+    let class = match bytes.saturating_sub(1).checked_ilog2() {
+        Some(log) if log > 5 => 1 << (log - 2),
+        _ => 8,
+    };
+    bytes.next_multiple_of(class)
+}
+
+const ALIGN: usize = align_of::<Header>();
+
+impl<M: Meta> RecordPtr<M> {
+    const META_AT: usize = {
+        assert!(M::WORDS <= META_WORDS_MAX, "a protocol keeps at most eight words per record");
+        size_of::<Header>().next_multiple_of(align_of::<AtomicU64>())
+    };
+    const KEY_AT: usize = Self::META_AT + M::WORDS * size_of::<AtomicU64>();
+
+    /// Makes a record without value and with default meta, with room for a value of `value_len`
+    /// bytes (up to [`INLINE_BYTES_MAX`]).
+    pub(crate) fn new(key: &[u8], value_len: usize) -> Self {
+        assert!(key.len() <= KEY_BYTES_MAX, "a key within its limit");
+        let room = if value_len > INLINE_BYTES_MAX { 0 } else { value_len };
+        let value_at = Self::value_at(key.len());
+        let least = value_at + words_for(room) * size_of::<AtomicU64>();
+        let inline_words = (whole_class(least) - value_at) / size_of::<AtomicU64>();
+        let inline_words = u16::try_from(inline_words).expect("key and value sizes are limited");
+        let layout = Self::layout(key.len(), inline_words);
+        // SAFETY: the layout is not empty, it holds a header.
+        let Some(header) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
+            handle_alloc_error(layout)
+        };
+        let record = Self { header, meta: PhantomData };
+        // SAFETY: the allocation is ours alone and has room, in this order and aligned, for the
+        // header, the meta words, the key and the value words; each is initialized here.
+        unsafe {
+            header.write(Header {
+                sequence: Sequence::new(),
+                key_len: u32::try_from(key.len()).expect("checked against the limit"),
+                value_len: AtomicU32::new(0),
+                inline_words,
+                state: AtomicU16::new(0),
+                expire_at: AtomicU64::new(0),
+                external: AtomicPtr::new(ptr::null_mut()),
+            });
+            let mut packed = [0; META_WORDS_MAX];
+            M::default().pack(&mut packed[..M::WORDS]);
+            init_words(header.cast::<u8>().add(Self::META_AT), &packed[..M::WORDS]);
+            let key_at = header.cast::<u8>().add(Self::KEY_AT);
+            key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
+            let values = header.cast::<u8>().add(value_at).cast::<AtomicU64>();
+            for index in 0..usize::from(inline_words) {
+                values.add(index).write(AtomicU64::new(0));
+            }
+        }
+        record
+    }
+
+    /// Frees the record and its value.
+    ///
+    /// # Safety
+    /// The record is alive, and nobody uses it from now on.
+    pub(crate) unsafe fn free(self) {
+        // SAFETY: the record is alive, by the caller; it was allocated with this layout.
+        unsafe {
+            let header = self.header.as_ref();
+            let external = NonNull::new(header.external.load(Ordering::Relaxed));
+            let layout = Self::layout(header.key_len as usize, header.inline_words);
+            if let Some(buffer) = external {
+                Garbage(buffer).free();
+            }
+            dealloc(self.header.as_ptr().cast(), layout);
+        }
+    }
+
+    /// The record that a pointer from [`RecordPtr::as_ptr`] names.
+    ///
+    /// # Safety
+    /// It is alive for as long as the result is used, and holds protocol words of type `M`.
+    pub(crate) unsafe fn from_ptr(header: NonNull<Header>) -> Self {
+        Self { header, meta: PhantomData }
+    }
+
+    pub(crate) fn as_ptr(self) -> NonNull<Header> {
+        self.header
+    }
+
+    fn value_at(key_len: usize) -> usize {
+        (Self::KEY_AT + key_len).next_multiple_of(align_of::<AtomicU64>())
+    }
+
+    fn layout(key_len: usize, inline_words: u16) -> Layout {
+        let size = Self::value_at(key_len) + usize::from(inline_words) * size_of::<AtomicU64>();
+        Layout::from_size_align(size, ALIGN).expect("key and value sizes are limited")
+    }
+
+    fn header<'a>(self) -> &'a Header {
+        // SAFETY: who holds a `RecordPtr` keeps its record alive (`new`, `from_ptr`); all that
+        // changes in a header is atomic.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// The key.
+    #[inline]
+    pub(crate) fn key<'a>(self) -> &'a [u8] {
+        let len = self.header().key_len as usize;
+        // SAFETY: the key lies there, initialized by `new`, and never changes.
+        unsafe { NonNull::slice_from_raw_parts(self.at(Self::KEY_AT), len).as_ref() }
+    }
+
+    fn meta_words<'a>(self) -> &'a [AtomicU64] {
+        // SAFETY: `new` initialized that many atomic words there; they are never borrowed mutably.
+        unsafe { NonNull::slice_from_raw_parts(self.at(Self::META_AT), M::WORDS).as_ref() }
+    }
+
+    fn inline_words<'a>(self) -> &'a [AtomicU64] {
+        let header = self.header();
+        let start = self.at(Self::value_at(header.key_len as usize));
+        let count = usize::from(header.inline_words);
+        // SAFETY: `new` initialized that many atomic words there; they are never borrowed mutably.
+        unsafe { NonNull::slice_from_raw_parts(start, count).as_ref() }
+    }
+
+    fn at<T>(self, offset: usize) -> NonNull<T> {
+        // SAFETY: every offset passed is one that `new` laid out within the allocation.
+        unsafe { self.header.cast::<u8>().add(offset).cast() }
+    }
+
+    /// The sequence lock.
+    pub(crate) fn sequence<'a>(self) -> &'a Sequence {
+        &self.header().sequence
+    }
+
+    /// Memory in bytes. For the lock's holder.
+    pub(crate) fn weight(self) -> Weight {
+        let header = self.header();
+        let state = header.state.load(Ordering::Relaxed);
+        let own = Self::layout(header.key_len as usize, header.inline_words).size();
+        let external = NonNull::new(header.external.load(Ordering::Relaxed));
+        // SAFETY: the header points to a living buffer or to none, and under the lock it stays.
+        let external = external.map_or(0, |buffer| unsafe { Garbage(buffer).bytes() });
+        Weight { value: state & PRESENT != 0, expiry: state & EXPIRES != 0, bytes: own + external }
+    }
+}
+
+/// What readers do, holding no lock.
+impl<M: Meta> RecordPtr<M> {
+    /// Copies what lies in the record at one moment, the value's bytes into `value`.
+    ///
+    /// The caller is pinned since before it found the record, or keeps it alive otherwise. Waits
+    /// for a writer at work, so a holder that has changed the record must not call this.
+    #[inline]
+    pub(crate) fn snapshot(self, mut value: Option<&mut Vec<u8>>) -> Snapshot<M> {
+        match self.sequence().begin_read() {
+            Some(version) => match self.copy(version, value.as_deref_mut()) {
+                Some(snapshot) => snapshot,
+                None => self.snapshot_contended(value),
+            },
+            None => self.snapshot_contended(value),
+        }
+    }
+
+    #[cold]
+    fn snapshot_contended(self, mut value: Option<&mut Vec<u8>>) -> Snapshot<M> {
+        let (sequence, backoff) = (self.sequence(), Backoff::default());
+        let copies_max = if cfg!(loom) { 2 } else { COPIES_MAX };
+        for _ in 0..copies_max {
+            backoff.wait();
+            if let Some(version) = sequence.begin_read()
+                && let Some(snapshot) = self.copy(version, value.as_deref_mut())
+            {
+                return snapshot;
+            }
+        }
+        // A hot record under a stream of writes: standing in line bounds the wait.
+        sequence.lock();
+        let version = sequence.begin_read().expect("the lock's holder knows that nobody writes");
+        let snapshot = self.copy(version, value).expect("nobody writes while the lock is held");
+        sequence.unlock();
+        snapshot
+    }
+
+    /// One attempt: `None` if a writer came between.
+    #[inline]
+    fn copy(self, version: Version, value: Option<&mut Vec<u8>>) -> Option<Snapshot<M>> {
+        let header = self.header();
+        let state = header.state.load(Ordering::Relaxed);
+        let len = header.value_len.load(Ordering::Relaxed) as usize;
+        let expire_at = header.expire_at.load(Ordering::Relaxed);
+        let mut packed = [0; META_WORDS_MAX];
+        for (to, word) in packed.iter_mut().zip(self.meta_words()) {
+            *to = word.load(Ordering::Relaxed);
+        }
+        let external = header.external.load(Ordering::Acquire);
+        // The whole header is compared before any of it is believed (rule 12, pitfall P3): a
+        // length goes with its buffer, and meta words make sense only together.
+        if !header.sequence.unchanged(version) {
+            return None;
+        }
+        if let Some(value) = value {
+            value.clear();
+            if state & PRESENT != 0 {
+                let words = match NonNull::new(external) {
+                    // SAFETY: the header was whole, so this was the record's buffer while this
+                    // thread was pinned; it is freed only after the pin is gone.
+                    Some(buffer) if state & EXTERNAL != 0 => unsafe { buffer_words(buffer) },
+                    _ => self.inline_words(),
+                };
+                load_bytes(words, len, value);
+                if !header.sequence.unchanged(version) {
+                    return None;
+                }
+            }
+        }
+        Some(Snapshot { meta: M::unpack(&packed[..M::WORDS]), value: info(state, len, expire_at) })
+    }
+}
+
+/// What the sequence lock's holder does. Whatever changes something comes after
+/// [`Sequence::begin_write`].
+impl<M: Meta> RecordPtr<M> {
+    pub(crate) fn meta(self) -> M {
+        let mut packed = [0; META_WORDS_MAX];
+        for (to, word) in packed.iter_mut().zip(self.meta_words()) {
+            *to = word.load(Ordering::Relaxed);
+        }
+        M::unpack(&packed[..M::WORDS])
+    }
+
+    pub(crate) fn set_meta(self, meta: M) {
+        let mut packed = [0; META_WORDS_MAX];
+        meta.pack(&mut packed[..M::WORDS]);
+        for (word, from) in self.meta_words().iter().zip(packed) {
+            word.store(from, Ordering::Relaxed);
+        }
+    }
+
+    /// The value in place.
+    ///
+    /// # Safety
+    /// The caller holds the lock and changes nothing while the result lives.
+    pub(crate) unsafe fn content<'a>(self) -> Option<Content<'a>> {
+        let header = self.header();
+        let state = header.state.load(Ordering::Relaxed);
+        let len = header.value_len.load(Ordering::Relaxed) as usize;
+        let ValueInfo { kind, expire_at, .. } =
+            info(state, len, header.expire_at.load(Ordering::Relaxed))?;
+        // SAFETY: only the lock's holder stores to value words, and the caller promises not to.
+        // Readers at work at the same time only load.
+        let bytes = unsafe { bytes_in_place(self.value_words(state), len) };
+        Some(Content { bytes, kind, expire_at })
+    }
+
+    fn value_words<'a>(self, state: u16) -> &'a [AtomicU64] {
+        if state & EXTERNAL == 0 {
+            return self.inline_words();
+        }
+        let buffer = NonNull::new(self.header().external.load(Ordering::Relaxed))
+            .expect("an external value has a buffer");
+        // SAFETY: under the lock the buffer stays the record's and alive.
+        unsafe { buffer_words(buffer) }
+    }
+
+    /// Replaces the value. What comes back is to be retired.
+    pub(crate) fn set_content(self, content: Content<'_>) -> Option<Garbage> {
+        let len = u32::try_from(content.bytes.len())
+            .ok()
+            .filter(|&len| len as usize <= VALUE_BYTES_MAX)
+            .expect("a value within its limit");
+        let header = self.header();
+        let (place, garbage) = self.make_room(content.bytes.len());
+        store_bytes(self.value_words(place), content.bytes);
+        header.value_len.store(len, Ordering::Relaxed);
+        let expires = if content.expire_at.is_some() { EXPIRES } else { 0 };
+        let kind = u16::from(content.kind as u8) << KIND_SHIFT;
+        header.expire_at.store(content.expire_at.map_or(0, |at| at.0), Ordering::Relaxed);
+        header.state.store(PRESENT | expires | kind | place, Ordering::Relaxed);
+        garbage
+    }
+
+    /// Finds a place for a value of `len` bytes: `EXTERNAL` or 0, and the buffer that the record
+    /// no longer needs.
+    fn make_room(self, len: usize) -> (u16, Option<Garbage>) {
+        let header = self.header();
+        let words = words_for(len);
+        let old = NonNull::new(header.external.load(Ordering::Relaxed));
+        if let Some(buffer) = old {
+            // SAFETY: under the lock the buffer stays the record's and alive.
+            let capacity = unsafe { buffer_words(buffer) }.len();
+            if words <= capacity && words.saturating_mul(SLACK_MAX) >= capacity {
+                return (EXTERNAL, None);
+            }
+        }
+        let (place, new) = if words <= usize::from(header.inline_words) {
+            (0, ptr::null_mut())
+        } else {
+            (EXTERNAL, new_buffer(words).as_ptr())
+        };
+        // Release, with the reader's acquire: whoever finds the buffer finds its words initialized.
+        header.external.store(new, Ordering::Release);
+        (place, old.map(Garbage))
+    }
+
+    pub(crate) fn set_expiry(self, expire_at: Option<UnixMillis>) {
+        let header = self.header();
+        let state = header.state.load(Ordering::Relaxed);
+        if state & PRESENT != 0 {
+            let expires = if expire_at.is_some() { EXPIRES } else { 0 };
+            header.expire_at.store(expire_at.map_or(0, |at| at.0), Ordering::Relaxed);
+            header.state.store((state & !EXPIRES) | expires, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the value. What comes back is to be retired.
+    pub(crate) fn clear(self) -> Option<Garbage> {
+        let header = self.header();
+        header.state.store(0, Ordering::Relaxed);
+        header.value_len.store(0, Ordering::Relaxed);
+        header.expire_at.store(0, Ordering::Relaxed);
+        let old = NonNull::new(header.external.load(Ordering::Relaxed));
+        header.external.store(ptr::null_mut(), Ordering::Relaxed);
+        old.map(Garbage)
+    }
+
+    /// Marks a record that is no longer in the index.
+    pub(crate) fn mark_removed(self) {
+        let state = &self.header().state;
+        state.store(state.load(Ordering::Relaxed) | REMOVED, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_removed(self) -> bool {
+        self.header().state.load(Ordering::Relaxed) & REMOVED != 0
+    }
+}
+
+/// What a record's state word says about its value.
+#[inline]
+fn info(state: u16, len: usize, expire_at: u64) -> Option<ValueInfo> {
+    (state & PRESENT != 0).then(|| ValueInfo {
+        kind: ValueKind::from_u8((state >> KIND_SHIFT) as u8)
+            .expect("only the numbers of kinds are stored"),
+        expire_at: (state & EXPIRES != 0).then_some(UnixMillis(expire_at)),
+        len,
+    })
+}
+
+const fn buffer_layout(words: usize) -> Layout {
+    let size = size_of::<Buffer>().next_multiple_of(align_of::<AtomicU64>())
+        + words * size_of::<AtomicU64>();
+    match Layout::from_size_align(size, align_of::<AtomicU64>()) {
+        Ok(layout) => layout,
+        Err(_) => panic!("value sizes are limited"),
+    }
+}
+
+/// Where the words of a buffer begin.
+const BUFFER_WORDS_AT: usize = buffer_layout(0).size();
+
+/// A buffer with room for at least `words` words.
+fn new_buffer(words: usize) -> NonNull<Buffer> {
+    let whole = whole_class(buffer_layout(words).size());
+    let words = (whole - BUFFER_WORDS_AT) / size_of::<AtomicU64>();
+    let layout = buffer_layout(words);
+    // SAFETY: the layout is not empty, it holds the buffer's start.
+    let Some(buffer) = NonNull::new(unsafe { alloc(layout) }.cast::<Buffer>()) else {
+        handle_alloc_error(layout)
+    };
+    // SAFETY: the allocation is ours alone and has room for the start and the words; all of it is
+    // initialized here.
+    unsafe {
+        buffer.write(Buffer { words });
+        let first = buffer.cast::<u8>().add(BUFFER_WORDS_AT).cast::<AtomicU64>();
+        for index in 0..words {
+            first.add(index).write(AtomicU64::new(0));
+        }
+    }
+    buffer
+}
+
+/// The words of a buffer.
+///
+/// # Safety
+/// The buffer is alive as long as the result is used.
+unsafe fn buffer_words<'a>(buffer: NonNull<Buffer>) -> &'a [AtomicU64] {
+    // SAFETY: `new_buffer` initialized the start and that many words behind it; none of them is
+    // ever borrowed mutably.
+    unsafe {
+        let first = buffer.cast::<u8>().add(BUFFER_WORDS_AT).cast();
+        NonNull::slice_from_raw_parts(first, buffer.as_ref().words).as_ref()
+    }
+}
+
+/// Initializes atomic words.
+///
+/// # Safety
+/// There is room for them at `at`, aligned, and nobody else looks at it.
+unsafe fn init_words(at: NonNull<u8>, values: &[u64]) {
+    for (index, &value) in values.iter().enumerate() {
+        // SAFETY: by the caller.
+        unsafe { at.cast::<AtomicU64>().add(index).write(AtomicU64::new(value)) };
+    }
+}
+
+impl Garbage {
+    /// Memory in bytes.
+    ///
+    /// # Safety
+    /// The buffer is alive.
+    pub(crate) unsafe fn bytes(&self) -> usize {
+        // SAFETY: by the caller.
+        buffer_layout(unsafe { self.0.as_ref() }.words).size()
+    }
+
+    /// Frees the buffer.
+    ///
+    /// # Safety
+    /// The buffer is alive, and nobody uses it from now on.
+    pub(crate) unsafe fn free(self) {
+        // SAFETY: by the caller; it was allocated with this layout.
+        unsafe { dealloc(self.0.as_ptr().cast(), buffer_layout(self.0.as_ref().words)) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_is_half_a_cache_line() {
+        assert_eq!(size_of::<Header>(), 32);
+    }
+
+    #[test]
+    fn classes_are_four_per_doubling() {
+        let classes = [(1, 8), (8, 8), (9, 16), (64, 64), (65, 80), (100, 112), (176, 192)];
+        for (bytes, class) in classes {
+            assert_eq!(whole_class(bytes), class, "{bytes} bytes");
+        }
+        assert_eq!(whole_class(1025), 1280);
+    }
+}

@@ -1,0 +1,36 @@
+//! What a reader gets.
+
+use quorate_machine::{Content, ValueKind};
+use quorate_types::UnixMillis;
+
+/// A record as it was at one moment of the read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Snapshot<M> {
+    /// The protocol's words.
+    pub meta: M,
+    /// The value, if the key had one; expired values are still here.
+    pub value: Option<ValueInfo>,
+}
+
+/// What is known of a value besides its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueInfo {
+    /// What the bytes are.
+    pub kind: ValueKind,
+    /// When the value expires.
+    pub expire_at: Option<UnixMillis>,
+    /// How many bytes.
+    pub len: usize,
+}
+
+impl<M> Snapshot<M> {
+    /// The value with its bytes, which are those that [`crate::Store::read`] left in its scratch
+    /// buffer.
+    pub fn content<'a>(&self, scratch: &'a [u8]) -> Option<Content<'a>> {
+        self.value.map(|value| Content {
+            bytes: scratch,
+            kind: value.kind,
+            expire_at: value.expire_at,
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! One keyspace of one node, shared by its lanes.
+
+use core::fmt;
+use core::marker::PhantomData;
+use std::sync::Arc;
+
+use quorate_machine::Meta;
+use quorate_types::{UnixMillis, hash_key, lane_of_hash, limits::LANES_MAX};
+
+use crate::counters::{Counters, Stats};
+use crate::index::{SHARD_BITS, Shard};
+use crate::reclaim::{self, Guard};
+use crate::record::RecordPtr;
+use crate::snapshot::Snapshot;
+use crate::table::LaneTable;
+
+/// The records of one keyspace on one node. Any thread reads without a lock; each lane writes its
+/// part through its [`LaneTable`].
+pub struct Store<M: Meta> {
+    parts: Box<[Part]>,
+    meta: PhantomData<fn() -> M>,
+}
+
+/// What one lane owns.
+pub(crate) struct Part {
+    shards: Box<[Shard]>,
+    pub(crate) counters: Counters,
+}
+
+/// Empty buckets that one call of [`Store::scan`] passes for each record it may visit.
+const EMPTY_PER_RECORD: usize = 16;
+/// Where the shard and the part begin in a cursor; the bucket stands below.
+const SHARD_AT: u32 = 32;
+const PART_AT: u32 = 40;
+
+impl<M: Meta> Store<M> {
+    /// An empty store with a part for each of 1 to [`LANES_MAX`] lanes.
+    pub fn new(lanes: u16) -> Arc<Self> {
+        assert!((1..=LANES_MAX).contains(&lanes), "a node has 1 to {LANES_MAX} lanes");
+        Arc::new(Self { parts: (0..lanes).map(|_| Part::new()).collect(), meta: PhantomData })
+    }
+
+    /// How many lanes there are.
+    pub fn lanes(&self) -> u16 {
+        u16::try_from(self.parts.len()).expect("checked when the store was made")
+    }
+
+    /// The part of one lane, for the machine that owns it. There is one machine per lane and
+    /// keyspace; a second table of the same lane would remove records that the first has handles
+    /// of.
+    pub fn table(self: &Arc<Self>, lane: u16) -> LaneTable<M> {
+        LaneTable::new(Arc::clone(self), lane)
+    }
+
+    /// Keeps what the calling thread reads from being freed. Once per batch of reads is enough.
+    #[inline]
+    pub fn pin(&self) -> Guard {
+        reclaim::pin()
+    }
+
+    /// The record of a key as it is at one moment, its value's bytes in `scratch` (emptied if there
+    /// is no value). `hash` is the key's [`hash_key`]. `None` if there is no record.
+    ///
+    /// Takes no lock, but waits for a writer that is changing the record, so a thread must not read
+    /// a record that it has locked and changed.
+    #[inline]
+    pub fn read(
+        &self,
+        key: &[u8],
+        hash: u64,
+        pinned: &Guard,
+        scratch: &mut Vec<u8>,
+    ) -> Option<Snapshot<M>> {
+        Some(self.find(key, hash, pinned)?.snapshot(Some(scratch)))
+    }
+
+    /// As [`Store::read`], without the value's bytes.
+    #[inline]
+    pub fn peek(&self, key: &[u8], hash: u64, pinned: &Guard) -> Option<Snapshot<M>> {
+        Some(self.find(key, hash, pinned)?.snapshot(None))
+    }
+
+    #[inline]
+    fn find(&self, key: &[u8], hash: u64, pinned: &Guard) -> Option<RecordPtr<M>> {
+        debug_assert_eq!(hash, hash_key(key), "the hash is that of the key");
+        self.part_of(hash).shard_of(hash).find(hash, key, pinned)
+    }
+
+    #[inline]
+    fn part_of(&self, hash: u64) -> &Part {
+        &self.parts[usize::from(lane_of_hash(hash, self.parts.len() as u16).0)]
+    }
+
+    pub(crate) fn part(&self, lane: u16) -> &Part {
+        &self.parts[usize::from(lane)]
+    }
+
+    /// Visits some records of all lanes, from `cursor` (0 begins), and returns the next cursor, 0
+    /// at the end. Stops once about `limit` records were visited, or many more empty buckets; so
+    /// it may return without a visit before the end. Every record present during a whole iteration
+    /// is visited at least once, some twice. Any number is a legal cursor.
+    pub fn scan(
+        &self,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Snapshot<M>),
+    ) -> u64 {
+        let pinned = self.pin();
+        let mut budget = Budget {
+            records: limit.max(1),
+            buckets: limit.max(1).saturating_mul(EMPTY_PER_RECORD),
+        };
+        let mut within = cursor & ((1 << PART_AT) - 1);
+        let first = usize::try_from(cursor >> PART_AT).unwrap_or(usize::MAX);
+        for (number, part) in self.parts.iter().enumerate().skip(first) {
+            within = part.scan(within, &mut budget, &pinned, &mut |record: RecordPtr<M>| {
+                visit(record.key(), record.snapshot(None));
+            });
+            if within != 0 {
+                return within | (number as u64) << PART_AT;
+            }
+            if budget.is_spent() && number + 1 < self.parts.len() {
+                return (number as u64 + 1) << PART_AT;
+            }
+        }
+        0
+    }
+
+    /// The key of some record with a value that has not expired, chosen by `random`; `None` if
+    /// there is none. Roughly fair: the key of a full bucket is a little less likely.
+    pub fn random_key(&self, random: u64, now: UnixMillis) -> Option<Vec<u8>> {
+        let pinned = self.pin();
+        let total = self.stats().with_value;
+        // Which record, counted over the parts, decides the part; other bits the place within.
+        let mut rank = (u128::from(random) * u128::from(total)) >> 64;
+        let start = self.parts.iter().position(|part| {
+            let records = u128::from(part.counters.stats().with_value);
+            let here = rank < records;
+            rank = rank.saturating_sub(records);
+            here
+        })?;
+        let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+        let parts = self.parts[start..].iter().chain(&self.parts[..=start]);
+        let mut cursor = self.parts[start].random_cursor(random);
+        for part in parts {
+            loop {
+                let mut found: Vec<RecordPtr<M>> = Vec::new();
+                let mut budget = Budget { records: 1, buckets: usize::MAX };
+                cursor = part.scan(cursor, &mut budget, &pinned, &mut |record: RecordPtr<M>| {
+                    let value = record.snapshot(None).value;
+                    if value.is_some_and(|value| value.expire_at.is_none_or(|at| at > now)) {
+                        found.push(record);
+                    }
+                });
+                if !found.is_empty() {
+                    let pick = random as usize % found.len();
+                    return Some(found[pick].key().to_vec());
+                }
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    /// What the store holds. Reads a few counters per lane.
+    pub fn stats(&self) -> Stats {
+        self.parts.iter().map(|part| part.counters.stats()).sum()
+    }
+
+    /// What one lane's part holds.
+    pub fn lane_stats(&self, lane: u16) -> Stats {
+        self.part(lane).counters.stats()
+    }
+
+    /// Memory of one key in bytes: its record, its value and its slot in the index. `None` if
+    /// there is no record.
+    pub fn memory_of(&self, key: &[u8], hash: u64, pinned: &Guard) -> Option<usize> {
+        let record = self.find(key, hash, pinned)?;
+        record.sequence().lock();
+        let bytes = record.weight().bytes;
+        record.sequence().unlock();
+        Some(bytes + size_of::<usize>())
+    }
+
+    /// Removes every record of every lane. Handles of them are dead from now on, so the machines
+    /// that own the lanes must have none.
+    pub fn reset(&self) {
+        for part in &self.parts {
+            part.reset::<M>();
+        }
+    }
+}
+
+impl<M: Meta> Drop for Store<M> {
+    fn drop(&mut self) {
+        for shard in self.parts.iter_mut().flat_map(|part| &mut part.shards) {
+            // SAFETY: nobody borrows the store any more: no reader, no table. What was retired
+            // before is no longer in a shard.
+            unsafe { shard.free::<M>() };
+        }
+    }
+}
+
+impl<M: Meta> fmt::Debug for Store<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("lanes", &self.lanes()).field("stats", &self.stats()).finish()
+    }
+}
+
+/// How far a scan goes on.
+pub(crate) struct Budget {
+    pub(crate) records: usize,
+    pub(crate) buckets: usize,
+}
+
+impl Budget {
+    fn is_spent(&self) -> bool {
+        self.records == 0 || self.buckets == 0
+    }
+}
+
+impl Part {
+    fn new() -> Self {
+        let shards: Box<[Shard]> = (0..1usize << SHARD_BITS).map(|_| Shard::new()).collect();
+        let counters = Counters::default();
+        counters.shift_index(0, shards.len() * Shard::EMPTY_BYTES);
+        Self { shards, counters }
+    }
+
+    #[inline]
+    pub(crate) fn shard_of(&self, hash: u64) -> &Shard {
+        &self.shards[hash as usize & ((1 << SHARD_BITS) - 1)]
+    }
+
+    /// Visits records from `cursor` until the budget is spent. Returns the next cursor, 0 at the
+    /// end.
+    pub(crate) fn scan<M: Meta>(
+        &self,
+        cursor: u64,
+        budget: &mut Budget,
+        pinned: &Guard,
+        visit: &mut dyn FnMut(RecordPtr<M>),
+    ) -> u64 {
+        let mut shard = (cursor >> SHARD_AT) as usize;
+        let mut bucket = cursor as u32;
+        while !budget.is_spent() && shard < self.shards.len() {
+            budget.buckets -= 1;
+            bucket = self.shards[shard].visit(bucket, pinned, &mut |record| {
+                budget.records = budget.records.saturating_sub(1);
+                visit(record);
+            });
+            shard += usize::from(bucket == 0);
+        }
+        if shard < self.shards.len() { (shard as u64) << SHARD_AT | u64::from(bucket) } else { 0 }
+    }
+
+    fn random_cursor(&self, random: u64) -> u64 {
+        let shard = (random >> SHARD_AT) as usize % self.shards.len();
+        let bucket = self.shards[shard].random_cursor(random as u32);
+        (shard as u64) << SHARD_AT | u64::from(bucket)
+    }
+
+    /// Removes every record.
+    pub(crate) fn reset<M: Meta>(&self) {
+        let pinned = reclaim::pin();
+        for shard in &self.shards {
+            shard.lock().reset::<M>(&pinned, &self.counters);
+        }
+    }
+}

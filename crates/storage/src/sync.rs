@@ -1,0 +1,35 @@
+//! The atomics, mutex and waiting that the rest of the crate uses: the standard library's, or
+//! loom's when a model is checked (`--cfg loom`).
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
+};
+
+/// Waiting for another thread that holds something for a few instructions: spins, and yields once
+/// that thread seems to have lost its processor.
+#[derive(Default)]
+pub(crate) struct Backoff {
+    #[cfg(not(loom))]
+    inner: crossbeam_utils::Backoff,
+}
+
+impl Backoff {
+    /// Waits a little, longer each time.
+    #[cfg(not(loom))]
+    pub(crate) fn wait(&self) {
+        self.inner.snooze();
+    }
+
+    /// Lets the model run another thread; a model can't make progress by spinning.
+    #[cfg(loom)]
+    pub(crate) fn wait(&self) {
+        loom::thread::yield_now();
+    }
+}
