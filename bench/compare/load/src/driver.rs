@@ -13,6 +13,8 @@ use crate::keys::Keys;
 
 /// Longest silence of all servers before the run is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// Longer latencies are counted as this one.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -81,7 +83,7 @@ impl Report {
             weak: 0,
             failed: 0,
             first_failure: None,
-            latency_ns: Histogram::new(3).expect("three digits are valid"),
+            latency_ns: Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("valid bounds"),
         }
     }
 
