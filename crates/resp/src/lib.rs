@@ -1,1 +1,64 @@
-//! placeholder
+//! The Redis front end of one lane: parser, encoder, connections, `MULTI` and `WATCH`.
+//!
+//! Sans-IO: a [`Frontend`] owns connections but no socket, and reaches the store only through
+//! [`Backend`]. The runtime and the simulator drive it alike.
+//!
+//! ```text
+//! bytes ─ read_buffer → Parser → dispatch ┬─ connection or node command ──────────→ reply
+//!                                         ├─ read, nothing in flight → Backend::read → reply, bound to the lease
+//!                                         └─ otherwise → Backend::submit … complete → reply
+//! replies, in command order ─ seal(lease held?) → output → socket
+//! ```
+//!
+//! What it guarantees:
+//! - **Order.** Replies come in the order of commands, however the ops behind them complete. Ops
+//!   of one connection on one key take effect in order (the engine's promise per `origin`), and a
+//!   read is submitted behind the connection's own unfinished updates rather than answered from
+//!   the replica, so that a connection always sees what it wrote.
+//! - **Freshness.** A reply that rests on a local read leaves only if the lease held after the
+//!   read ([`Frontend::seal`]).
+//! - **Honesty.** An op that may have happened is never reported as failed: its error begins with
+//!   `UNKNOWN`. A command over several keys of which some were changed is `UNKNOWN` too.
+//! - **Bounded memory.** Every buffer has a limit ([`limits`], [`Settings`]); a client that
+//!   doesn't read its replies isn't served further.
+//!
+//! # Deviations from Redis 7
+//! - `proto-max-bulk-len`, `client-query-buffer-limit` and the output limit of normal clients are
+//!   lower by default, and the first two can't be set above what a value and a buffer hold.
+//! - `WAIT` never waits for writes, which every live replica has acknowledged before their
+//!   replies; it counts live replicas.
+//! - Inside `MULTI`, commands without keys run after those on the key. `FLUSHDB` can't be combined
+//!   with keys there (`CROSSKEY`).
+//! - `CONFIG GET` answers in order of name. `COMMANDSTATS` counts but doesn't time.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+
+mod backend;
+mod connection;
+mod dispatch;
+mod encode;
+mod frontend;
+mod glob;
+mod info;
+mod parser;
+mod pending;
+mod server;
+mod session;
+mod settings;
+mod shared;
+pub mod testing;
+mod transaction;
+
+pub use backend::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+pub use connection::{ConnectionId, OutputBuffer};
+pub use encode::{Protocol, encode};
+pub use frontend::Frontend;
+pub use glob::glob_match;
+pub use parser::{
+    ARGUMENTS_MAX, INLINE_BYTES_MAX, Limits, Parser, ProtocolError, Step,
+    UNAUTHENTICATED_ARGUMENTS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX,
+};
+pub use session::REDIS_VERSION;
+pub use settings::Settings;
+pub use shared::{LaneStats, Shared, Totals};

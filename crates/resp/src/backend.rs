@@ -1,0 +1,139 @@
+//! What the front end needs from the store behind it.
+
+use quorate_commands::{Call, Op, Reply};
+use quorate_machine::Operation;
+use quorate_types::{Now, Tag};
+
+/// A keyspace as clients see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyspaceFacts {
+    /// The number that `SELECT` takes.
+    pub number: u8,
+    /// Its configured name.
+    pub name: String,
+    /// Its engine's name.
+    pub engine: &'static str,
+    /// How many replicas it is configured to have.
+    pub replicas: usize,
+    /// Keys that have a value on this node.
+    pub keys: u64,
+    /// Keys that have a value with an expiry.
+    pub expires: u64,
+}
+
+/// The node's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryFacts {
+    /// Bytes of records and indexes, accounted exactly; what `maxmemory` bounds.
+    pub used: u64,
+    /// The largest `used` so far.
+    pub peak: u64,
+    /// Resident bytes of the process, 0 if unknown.
+    pub resident: u64,
+}
+
+/// The node, for `INFO`, `HELLO` and `LOLWUT`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ServerFacts {
+    /// This program's version.
+    pub version: String,
+    /// The node's id.
+    pub node: u16,
+    /// The node's incarnation.
+    pub incarnation: u64,
+    /// The epoch of the view in force.
+    pub epoch: u64,
+    /// What the node does in the view: `active`, `shadow` or `down`.
+    pub role: &'static str,
+    /// Whether the node holds its lease.
+    pub lease: bool,
+    /// Lanes of the node.
+    pub lanes: u16,
+    /// The voters: id, what it does, its client address.
+    pub members: Vec<(u16, &'static str, String)>,
+    /// The Redis port.
+    pub port: u16,
+    /// The process id.
+    pub process: u32,
+    /// Seconds since the node started.
+    pub uptime_seconds: u64,
+    /// Processor time of the process so far, in microseconds: system, user.
+    pub cpu_micros: (u64, u64),
+}
+
+/// The store and the node behind a front end, as one lane reaches them.
+///
+/// Everything but [`Backend::submit`] and [`Backend::flush`] answers at once. Those two are
+/// answered through [`crate::Frontend::complete`] with the same tag, exactly once, and not before
+/// the call into the front end that submitted them has returned.
+pub trait Backend {
+    /// The keyspace that `SELECT number` picks, if there is one.
+    fn keyspace(&self, number: u8) -> Option<KeyspaceFacts>;
+
+    /// Whether there is such a keyspace; cheaper than [`Backend::keyspace`].
+    fn has_keyspace(&self, number: u8) -> bool {
+        self.keyspace(number).is_some()
+    }
+
+    /// Executes a read on this node's replica and hands its reply to `with`, borrowing the value.
+    /// Nothing, and `with` not called, if the replica can't answer now (the key has an update in
+    /// flight, the node doesn't serve): the op must then be submitted.
+    ///
+    /// The reply counts only if the node's lease still holds after the read, which the front end
+    /// leaves to whoever calls [`crate::Frontend::seal`].
+    fn read<R>(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        call: &Call<'_>,
+        with: impl FnOnce(Reply<'_>) -> R,
+    ) -> Option<R>;
+
+    /// Submits an op to the keyspace's engine. Ops of one `origin` on one key take effect in the
+    /// order of submission.
+    fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: &P)
+    where
+        P: Operation<Owned = Op, Reply = Reply<'static>>;
+
+    /// Deletes every key of a keyspace; completes with [`Reply::Ok`].
+    fn flush(&mut self, keyspace: u8, now: Now, tag: Tag);
+
+    /// Visits some keys that have a live value, from `cursor` (0 begins). Returns the next
+    /// cursor, 0 at the end. A key present during a whole iteration is visited at least once.
+    fn scan(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> u64;
+
+    /// Some key that has a live value.
+    fn random_key(&mut self, keyspace: u8, now: Now) -> Option<Vec<u8>>;
+
+    /// How many keys have a value.
+    fn key_count(&self, keyspace: u8) -> u64;
+
+    /// Bytes that a key and its value take, index included; nothing for an absent key.
+    fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64>;
+
+    /// Live replicas of the keyspace besides this node. Every one of them has acknowledged every
+    /// write that was answered.
+    fn replicas(&self, keyspace: u8) -> usize;
+
+    /// The node's memory.
+    fn memory(&self) -> MemoryFacts;
+
+    /// The node.
+    fn facts(&self) -> ServerFacts;
+
+    /// Whether the node serves clients; otherwise the sentence that follows `CLUSTERDOWN`.
+    ///
+    /// # Errors
+    /// Why it doesn't, and what to do.
+    fn serving(&self) -> Result<(), &'static str>;
+
+    /// Asks the node to drain and stop.
+    fn shutdown(&mut self);
+}

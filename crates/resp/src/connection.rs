@@ -1,0 +1,262 @@
+//! One client connection: buffers, session state, replies that are still to come.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use quorate_commands::Spec;
+use quorate_machine::Slot;
+use quorate_types::Instant;
+
+use crate::encode::Protocol;
+use crate::limits;
+use crate::parser::Parser;
+use crate::pending::{Exec, Gather, Watching};
+use crate::shared::ClientFacts;
+use crate::transaction::Transaction;
+
+/// Names a connection of one front end; names nothing once the connection is closed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnectionId(
+    /// The place in the front end's table and which tenant of it.
+    pub Slot,
+);
+
+/// Reply bytes that the socket has not taken yet.
+#[derive(Debug, Default)]
+pub struct OutputBuffer {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl OutputBuffer {
+    /// What to write next.
+    pub fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// How many bytes are unsent.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Whether everything was sent.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The socket took `count` bytes.
+    ///
+    /// # Panics
+    /// If there were fewer.
+    pub(crate) fn advance(&mut self, count: usize) {
+        assert!(count <= self.len(), "the socket took more bytes than it was given");
+        self.sent += count;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= self.bytes.len() / 2 && self.sent >= limits::READ_BYTES {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+    }
+
+    /// Gives memory back while there is nothing to send.
+    pub(crate) fn shrink(&mut self) {
+        if self.is_empty() && self.bytes.capacity() > limits::IDLE_BUFFER_BYTES {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+/// How far a connection is from its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Life {
+    Open,
+    /// No further command is executed; the replies so far are sent, then the connection closes.
+    Closing,
+    /// Closes at once, whatever was not sent.
+    Dead,
+}
+
+/// What a client has said about itself and its requests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Session {
+    pub(crate) protocol: Protocol,
+    pub(crate) database: u8,
+    pub(crate) authenticated: bool,
+}
+
+/// A place in the order of replies.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Encoded, waiting for those before it.
+    Ready(Vec<u8>),
+    /// One op.
+    Op { spec: &'static Spec, protocol: Protocol, update: bool },
+    /// A command over several keys.
+    Gather(Box<Gather>),
+    /// `WATCH`.
+    Watch(Box<Watching>),
+    /// `EXEC`.
+    Exec(Box<Exec>),
+    /// `WAIT`: so many replicas, or until then; looked at again when `poll` has come.
+    Wait { wanted: i64, until: Instant, poll: Instant },
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) input: Vec<u8>,
+    /// Bytes of `input` that the counters have seen.
+    pub(crate) counted: usize,
+    pub(crate) parser: Parser,
+    /// Whether the parser holds a command that waits until earlier replies are complete.
+    pub(crate) parked: bool,
+    /// Whether nothing further is executed until every reply so far is complete.
+    pub(crate) barrier: bool,
+    pub(crate) output: OutputBuffer,
+    pub(crate) replies: VecDeque<Reply>,
+    /// The number of the front of `replies`.
+    pub(crate) first: u64,
+    /// Encoded bytes that wait in `replies`.
+    pub(crate) ready_bytes: usize,
+    /// Submitted ops that may change a key and are not answered yet.
+    pub(crate) updates: u32,
+    pub(crate) session: Session,
+    pub(crate) transaction: Transaction,
+    pub(crate) life: Life,
+    /// Whether replies of this turn rest on local reads, so on the lease.
+    pub(crate) lease_bound: bool,
+    pub(crate) dirty: bool,
+    /// Since when the unsent bytes have been above the soft limit.
+    pub(crate) over_soft_limit: Option<Instant>,
+    pub(crate) facts: Arc<ClientFacts>,
+}
+
+impl Connection {
+    pub(crate) fn new(facts: Arc<ClientFacts>, authenticated: bool) -> Self {
+        Self {
+            input: Vec::new(),
+            counted: 0,
+            parser: Parser::default(),
+            parked: false,
+            barrier: false,
+            output: OutputBuffer::default(),
+            replies: VecDeque::new(),
+            first: 0,
+            ready_bytes: 0,
+            updates: 0,
+            session: Session { authenticated, ..Session::default() },
+            transaction: Transaction::default(),
+            life: Life::Open,
+            lease_bound: false,
+            dirty: false,
+            over_soft_limit: None,
+            facts,
+        }
+    }
+
+    /// Answers a command at once: `write` appends the bytes where they belong.
+    #[inline]
+    pub(crate) fn write<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        if self.replies.is_empty() {
+            return write(&mut self.output.bytes);
+        }
+        let bytes = self.last_ready();
+        let before = bytes.len();
+        let result = write(bytes);
+        let after = bytes.len();
+        self.ready_bytes = (self.ready_bytes + after).saturating_sub(before);
+        result
+    }
+
+    fn last_ready(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.replies.back(), Some(Reply::Ready(_))) {
+            self.replies.push_back(Reply::Ready(Vec::new()));
+        }
+        match self.replies.back_mut() {
+            Some(Reply::Ready(bytes)) => bytes,
+            _ => unreachable!("a ready reply was just put there"),
+        }
+    }
+
+    /// Takes a place in the order of replies.
+    pub(crate) fn push(&mut self, reply: Reply) -> u64 {
+        self.replies.push_back(reply);
+        self.first + self.replies.len() as u64 - 1
+    }
+
+    /// The unfinished reply of this number.
+    pub(crate) fn reply(&mut self, number: u64) -> Option<&mut Reply> {
+        let index = number.checked_sub(self.first)?;
+        self.replies.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Completes the reply of this number: `write` appends its bytes. Returns whether bytes can
+    /// now be sent that could not before.
+    pub(crate) fn finish(&mut self, number: u64, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if number != self.first {
+            let mut bytes = Vec::new();
+            write(&mut bytes);
+            self.ready_bytes += bytes.len();
+            if let Some(reply) = self.reply(number) {
+                *reply = Reply::Ready(bytes);
+            }
+            return false;
+        }
+        write(&mut self.output.bytes);
+        self.replies.pop_front();
+        self.first += 1;
+        while let Some(Reply::Ready(bytes)) = self.replies.front() {
+            self.ready_bytes = self.ready_bytes.saturating_sub(bytes.len());
+            self.output.bytes.extend_from_slice(bytes);
+            self.replies.pop_front();
+            self.first += 1;
+        }
+        if self.replies.is_empty() {
+            self.barrier = false;
+            self.ready_bytes = 0;
+        }
+        true
+    }
+
+    /// Whether commands must wait: for earlier replies, or for the client to read.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.barrier
+            || (self.parked && !self.replies.is_empty())
+            || self.replies.len() >= limits::PIPELINE_REPLIES_MAX
+            || self.output.len() + self.ready_bytes >= limits::OUTPUT_PAUSE_BYTES
+    }
+
+    /// Whether everything owed was sent and nothing more is to come.
+    pub(crate) fn is_finished(&self) -> bool {
+        match self.life {
+            Life::Open => false,
+            Life::Closing => self.replies.is_empty() && self.output.is_empty(),
+            Life::Dead => true,
+        }
+    }
+
+    /// Drops what is owed and ends the connection.
+    pub(crate) fn kill(&mut self) {
+        self.life = Life::Dead;
+        self.output.clear();
+        self.replies.clear();
+        self.ready_bytes = 0;
+    }
+
+    /// Copies what `CLIENT LIST` shows.
+    pub(crate) fn publish(&self, now: Instant) {
+        let facts = &self.facts;
+        facts.active.store(now.0, Relaxed);
+        facts.input_bytes.store(self.input.len() as u64, Relaxed);
+        facts.input_capacity.store((self.input.capacity() - self.input.len()) as u64, Relaxed);
+        facts.output_bytes.store((self.output.len() + self.ready_bytes) as u64, Relaxed);
+        facts.blocked.store(self.barrier, Relaxed);
+    }
+}

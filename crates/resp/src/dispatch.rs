@@ -1,0 +1,544 @@
+//! From a parsed command to whoever executes it: the checks that Redis makes first, in its order,
+//! then the connection, the node, this node's replica or an engine.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use quorate_commands::{
+    Args, Call, ConnectionCommand, Reply as Answer, Run, ServerCommand, Spec, Split, flag, lookup,
+    resolve,
+};
+use quorate_machine::{Access, Operation};
+use quorate_types::{Duration, Instant, Now, Tag, limits as bounds};
+
+use crate::backend::Backend;
+use crate::connection::{Connection, ConnectionId, Life, Reply};
+use crate::encode::{array_header, encode, error, integer};
+use crate::frontend::{Core, refuse};
+use crate::limits;
+use crate::pending::{Failure, Gather, Merge, OOM, Pending, Watching};
+use crate::shared::add;
+use crate::transaction::Watched;
+
+/// What becomes of the command that was dispatched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// It is on its way; the next may follow.
+    Next,
+    /// It must wait until every earlier reply is complete, then be dispatched again.
+    Park,
+}
+
+/// One connection at work.
+pub(crate) struct Context<'a, B> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) connection: &'a mut Connection,
+    pub(crate) id: ConnectionId,
+    pub(crate) backend: &'a mut B,
+    pub(crate) now: Now,
+}
+
+impl<B: Backend> Context<'_, B> {
+    /// Checks a command and executes or queues it.
+    pub(crate) fn dispatch(&mut self, args: Args<'_>) -> Flow {
+        let spec = match resolve(args) {
+            Ok(spec) => spec,
+            Err(reply) => return self.unresolved(args, &reply),
+        };
+        // Redis answers QUIT before it checks anything.
+        if matches!(spec.run, Run::Connection(ConnectionCommand::Quit)) {
+            self.connection.write(|out| out.extend_from_slice(b"+OK\r\n"));
+            self.connection.life = Life::Closing;
+            return Flow::Next;
+        }
+        if let Some(reply) = self.reject(spec) {
+            self.abort(spec, &reply);
+            return Flow::Next;
+        }
+        let call = Call { spec, args };
+        if self.connection.transaction.is_open() && !is_transactional(spec) {
+            self.queue(&call);
+            return Flow::Next;
+        }
+        // A parked command comes here twice; it is counted when it runs.
+        if !self.connection.replies.is_empty() && self.waits_for_earlier(spec) {
+            return Flow::Park;
+        }
+        self.core.stats.called(spec);
+        self.connection.facts.command.store(u64::from(spec.id) + 1, Relaxed);
+        match spec.run {
+            Run::Key(_) => self.keyed(&call),
+            Run::Connection(ConnectionCommand::Watch) => self.watch(&call),
+            Run::Connection(ConnectionCommand::Exec) => self.exec(spec),
+            Run::Server(ServerCommand::Wait) => self.wait(&call),
+            Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall) => self.flush(&call),
+            Run::Server(ServerCommand::Shutdown) => self.shutdown(&call),
+            _ => self.answer(&call),
+        }
+        Flow::Next
+    }
+
+    /// Executes a command that is answered at once.
+    fn answer(&mut self, call: &Call<'_>) {
+        let reply = self.local(call);
+        self.reply(call.spec, &reply);
+    }
+
+    pub(crate) fn reply(&mut self, spec: &'static Spec, reply: &Answer<'_>) {
+        if reply.is_error() {
+            self.core.stats.failed(spec);
+        }
+        let protocol = self.connection.session.protocol;
+        self.connection.write(|out| encode(reply, protocol, out));
+    }
+
+    /// A command that connections, nodes or nobody executes, without any key.
+    pub(crate) fn local(&mut self, call: &Call<'_>) -> Answer<'static> {
+        if let Some(reply) = call.answer_alone(self.now.wall) {
+            return reply.into_owned();
+        }
+        match call.spec.run {
+            Run::Connection(command) => self.session_command(command, call.args),
+            Run::Server(command) => self.server_command(command, call.args),
+            Run::Help | Run::Container | Run::Key(_) => {
+                unreachable!("HELP answers alone, a container is none, a key has an engine")
+            }
+        }
+    }
+
+    fn unresolved(&mut self, args: Args<'_>, reply: &Answer<'_>) -> Flow {
+        // What a browser sends when a page makes it talk to a Redis port.
+        if args.get(0).eq_ignore_ascii_case(b"post") || args.get(0).eq_ignore_ascii_case(b"host:") {
+            self.connection.kill();
+            return Flow::Next;
+        }
+        match lookup(args.get(0)) {
+            Some(spec) => self.abort(spec, reply),
+            None => {
+                add(&self.core.stats.errors, 1);
+                self.connection.transaction.fail();
+                let protocol = self.connection.session.protocol;
+                self.connection.write(|out| encode(reply, protocol, out));
+            }
+        }
+        Flow::Next
+    }
+
+    /// Why a command can't be executed, before it is looked at in any detail.
+    fn reject(&mut self, spec: &'static Spec) -> Option<Answer<'static>> {
+        if !self.connection.session.authenticated
+            && self.core.must_authenticate(self.connection)
+            && !spec.flags.has(flag::NO_AUTH)
+        {
+            return Some(Answer::error("NOAUTH Authentication required."));
+        }
+        let queued = self.connection.transaction.is_open() && !is_transactional(spec);
+        if (queued || spec.flags.has(flag::DENYOOM)) && self.is_out_of_memory() {
+            return Some(Answer::error(OOM));
+        }
+        if touches_keys(spec)
+            && let Err(why) = self.backend.serving()
+        {
+            return Some(Answer::Error(format!("CLUSTERDOWN {why}").into()));
+        }
+        if queued && spec.flags.has(flag::NO_MULTI) {
+            return Some(Answer::error("ERR Command not allowed inside a transaction"));
+        }
+        None
+    }
+
+    fn is_out_of_memory(&self) -> bool {
+        let bound = self.core.shared.settings.max_memory.load(Relaxed);
+        bound > 0 && self.backend.memory().used > bound
+    }
+
+    /// Answers a rejected command. It spoils the transaction that it was to be part of.
+    fn abort(&mut self, spec: &'static Spec, reply: &Answer<'_>) {
+        self.core.stats.was_rejected(spec);
+        if let (Run::Connection(ConnectionCommand::Exec), Answer::Error(text)) = (spec.run, reply) {
+            self.connection.transaction.discard();
+            let text = format!("EXECABORT Transaction discarded because of: {text}");
+            return refuse(self.connection, &text);
+        }
+        self.connection.transaction.fail();
+        let protocol = self.connection.session.protocol;
+        self.connection.write(|out| encode(reply, protocol, out));
+    }
+
+    /// Whether a command must see the effect of everything this connection asked for before.
+    fn waits_for_earlier(&self, spec: &'static Spec) -> bool {
+        use ServerCommand as Server;
+        match spec.run {
+            Run::Server(
+                Server::Wait
+                | Server::Flushdb
+                | Server::Flushall
+                | Server::Dbsize
+                | Server::Scan
+                | Server::Keys
+                | Server::Randomkey
+                | Server::MemoryUsage
+                | Server::Shutdown,
+            ) => true,
+            Run::Connection(ConnectionCommand::Exec) => self.connection.transaction.has_local(),
+            _ => false,
+        }
+    }
+
+    /// A command on keys: answered from this node's replica if that is allowed and possible,
+    /// submitted to the engine otherwise.
+    fn keyed(&mut self, call: &Call<'_>) {
+        if call.keys().any(|key| key.len() > bounds::KEY_BYTES_MAX) {
+            let text = format!("ERR the key is longer than {} bytes", bounds::KEY_BYTES_MAX);
+            return self.reply(call.spec, &Answer::Error(text.into()));
+        }
+        if call.spec.split != Split::None && call.single_key().is_err() {
+            return self.split(call);
+        }
+        let access = call.access();
+        if access == Access::Read && self.connection.updates == 0 && self.read(call) {
+            return;
+        }
+        let update = access != Access::Read;
+        let protocol = self.connection.session.protocol;
+        let number = self.connection.push(Reply::Op { spec: call.spec, protocol, update });
+        self.connection.updates += u32::from(update);
+        let database = self.connection.session.database;
+        self.submit(database, number, 0, call);
+    }
+
+    /// Answers a read from this node's replica, if it can.
+    #[inline]
+    fn read(&mut self, call: &Call<'_>) -> bool {
+        let session = &self.connection.session;
+        let (protocol, database) = (session.protocol, session.database);
+        let (backend, now, stats) = (&mut *self.backend, self.now, &self.core.stats);
+        let answered = self.connection.write(|out| {
+            backend.read(database, now, call, |reply| {
+                match reply {
+                    Answer::Null => add(&stats.misses, 1),
+                    Answer::Error(_) => stats.failed(call.spec),
+                    _ => add(&stats.hits, 1),
+                }
+                encode(&reply, protocol, out);
+            })
+        });
+        if answered.is_none() {
+            return false;
+        }
+        add(&self.core.stats.local_reads, 1);
+        self.bind_to_lease();
+        true
+    }
+
+    /// Notes that what was just answered rests on this node's replica.
+    pub(crate) fn bind_to_lease(&mut self) {
+        if !self.connection.lease_bound {
+            self.connection.lease_bound = true;
+            self.core.lease_bound.push(self.id);
+        }
+    }
+
+    /// A command that runs key by key.
+    fn split(&mut self, call: &Call<'_>) {
+        let parts = call.keys().count();
+        let update = call.access() != Access::Read;
+        if !update && self.connection.updates == 0 && self.read_parts(call, parts) {
+            return;
+        }
+        let session = &self.connection.session;
+        let merge = if call.spec.split == Split::Array { Merge::Array } else { Merge::Sum };
+        let mut gather = Gather::new(call.spec, session.protocol, merge, parts);
+        gather.database = session.database;
+        gather.update = update;
+        gather.call = Some(call.to_owned_call());
+        let number = self.connection.push(Reply::Gather(Box::new(gather)));
+        self.connection.updates += u32::from(update);
+        self.feed(number);
+    }
+
+    /// Answers every part from this node's replica, or none.
+    fn read_parts(&mut self, call: &Call<'_>, parts: usize) -> bool {
+        let session = &self.connection.session;
+        let (protocol, database) = (session.protocol, session.database);
+        let hard = self.core.shared.settings.output_bytes_hard.load(Relaxed) as usize;
+        let (backend, now) = (&mut *self.backend, self.now);
+        let array = call.spec.split == Split::Array;
+        let answered = self.connection.write(|out| {
+            let start = out.len();
+            if array {
+                array_header(parts, out);
+            }
+            let mut sum = 0;
+            for index in 0..parts {
+                let read =
+                    backend.read(database, now, &call.split(index).call(), |reply| match reply {
+                        Answer::Int(number) if !array => sum += number,
+                        reply => encode(&reply, protocol, out),
+                    });
+                if read.is_none() {
+                    out.truncate(start);
+                    return false;
+                }
+                // The connection is about to be dropped; nobody will read the rest.
+                if hard > 0 && out.len() > hard {
+                    break;
+                }
+            }
+            if !array {
+                integer(b':', sum, out);
+            }
+            true
+        });
+        if answered {
+            add(&self.core.stats.local_reads, parts as u64);
+            self.bind_to_lease();
+        }
+        answered
+    }
+
+    /// Submits as many parts of a command as may be in flight at once.
+    fn feed(&mut self, number: u64) {
+        let origin = self.connection.facts.id;
+        while let Some(Reply::Gather(gather)) = self.connection.reply(number) {
+            if !gather.wants_more(limits::SPLIT_OPS_MAX) {
+                // Later commands must not overtake the parts that are still to come.
+                let more = gather.next < gather.parts;
+                self.connection.barrier |= more;
+                return;
+            }
+            let part = gather.next;
+            gather.next += 1;
+            gather.in_flight += 1;
+            let pending = Pending { connection: self.id, number, part: part as u32 };
+            let tag = Tag(self.core.pending.insert(pending).to_u64());
+            add(&self.core.stats.submitted, 1);
+            if let Some(call) = &gather.call {
+                let part = call.call().split(part);
+                self.backend.submit(gather.database, self.now, tag, origin, &part.call());
+            }
+        }
+    }
+
+    pub(crate) fn submit<P>(&mut self, database: u8, number: u64, part: u32, op: &P)
+    where
+        P: Operation<Owned = quorate_commands::Op, Reply = Answer<'static>>,
+    {
+        let tag = self.tag(number, part);
+        self.backend.submit(database, self.now, tag, self.connection.facts.id, op);
+    }
+
+    pub(crate) fn tag(&mut self, number: u64, part: u32) -> Tag {
+        add(&self.core.stats.submitted, 1);
+        Tag(self.core.pending.insert(Pending { connection: self.id, number, part }).to_u64())
+    }
+
+    /// `FLUSHDB` and `FLUSHALL`: earlier commands are complete, later ones wait.
+    fn flush(&mut self, call: &Call<'_>) {
+        if !flush_options_are_valid(call.args) {
+            return self.reply(call.spec, &Answer::error("ERR syntax error"));
+        }
+        let protocol = self.connection.session.protocol;
+        let all = matches!(call.spec.run, Run::Server(ServerCommand::Flushall));
+        let databases: Vec<u8> = if all {
+            (0..bounds::KEYSPACES_MAX as u8).filter(|db| self.backend.has_keyspace(*db)).collect()
+        } else {
+            vec![self.connection.session.database]
+        };
+        let mut gather = Gather::new(call.spec, protocol, Merge::Ok, databases.len());
+        gather.update = true;
+        gather.next = databases.len();
+        gather.in_flight = databases.len();
+        let number = self.connection.push(Reply::Gather(Box::new(gather)));
+        self.connection.updates += 1;
+        self.connection.barrier = true;
+        for (part, database) in databases.into_iter().enumerate() {
+            let tag = self.tag(number, part as u32);
+            self.backend.flush(database, self.now, tag);
+        }
+    }
+
+    /// `WATCH`: asks for the versions of the keys. What follows must know them.
+    fn watch(&mut self, call: &Call<'_>) {
+        if self.connection.transaction.is_open() {
+            return self.reply(call.spec, &Answer::error("ERR WATCH inside MULTI is not allowed"));
+        }
+        let database = self.connection.session.database;
+        let keys: Vec<Vec<u8>> = call.args.iter().skip(1).map(<[u8]>::to_vec).collect();
+        let count = keys.len();
+        let watching = Watching {
+            database,
+            keys: keys.clone(),
+            versions: vec![None; count],
+            missing: count,
+            failure: None,
+        };
+        let number = self.connection.push(Reply::Watch(Box::new(watching)));
+        self.connection.barrier = true;
+        for (part, key) in keys.into_iter().enumerate() {
+            self.submit(database, number, part as u32, &quorate_commands::Op::Version(key.into()));
+        }
+    }
+
+    /// `WAIT`. Every live replica has acknowledged a write before its reply, so all that can be
+    /// waited for is that more replicas come to life.
+    fn wait(&mut self, call: &Call<'_>) {
+        let (wanted, timeout) = match crate::server::wait_arguments(call.args) {
+            Ok(arguments) => arguments,
+            Err(reply) => return self.reply(call.spec, &reply),
+        };
+        let replicas = self.backend.replicas(self.connection.session.database) as i64;
+        if replicas >= wanted {
+            return self.reply(call.spec, &Answer::Int(replicas));
+        }
+        let now = self.now.monotonic;
+        let until = match timeout {
+            0 => Instant::NEVER,
+            millis => now + Duration::from_millis(millis),
+        };
+        let poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
+        self.connection.push(Reply::Wait { wanted, until, poll });
+        self.connection.barrier = true;
+        self.core.waiting.push(self.id);
+    }
+
+    /// Whether the connection's `WAIT` is over; it is answered if so.
+    pub(crate) fn poll_wait(&mut self) -> bool {
+        let replicas = self.backend.replicas(self.connection.session.database) as i64;
+        let now = self.now.monotonic;
+        let first = self.connection.first;
+        match self.connection.reply(first) {
+            Some(Reply::Wait { wanted, until, poll }) => {
+                if replicas < *wanted && now < *until {
+                    *poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
+                    return false;
+                }
+            }
+            _ => return true,
+        }
+        self.connection.finish(first, |out| integer(b':', replicas, out));
+        true
+    }
+
+    /// A submitted op was answered.
+    pub(crate) fn settled(&mut self, pending: Pending, answer: Result<Answer<'static>, Failure>) {
+        let number = pending.number;
+        let part = pending.part as usize;
+        let connection = &mut *self.connection;
+        match connection.reply(number) {
+            None | Some(Reply::Ready(_) | Reply::Wait { .. }) => {}
+            Some(Reply::Op { spec, protocol, update }) => {
+                let (spec, protocol, update) = (*spec, *protocol, *update);
+                connection.updates -= u32::from(update);
+                if !matches!(&answer, Ok(reply) if !reply.is_error()) {
+                    self.core.stats.failed(spec);
+                }
+                connection.finish(number, |out| match &answer {
+                    Ok(reply) => encode(reply, protocol, out),
+                    Err(failure) => error(failure.text(), out),
+                });
+            }
+            Some(Reply::Gather(gather)) => {
+                gather.in_flight -= 1;
+                gather.fold(part, answer.as_ref().map_err(|failure| *failure));
+                let hard = self.core.shared.settings.output_bytes_hard.load(Relaxed);
+                if hard > 0 && gather.held() as u64 > hard {
+                    return connection.kill();
+                }
+                if gather.is_complete() {
+                    self.finish_gather(number);
+                } else {
+                    self.feed(number);
+                }
+            }
+            Some(Reply::Watch(watching)) => {
+                watching.missing -= 1;
+                match answer {
+                    Ok(Answer::Version(timestamp, existed)) => {
+                        watching.versions[part] = Some((timestamp, existed));
+                    }
+                    Ok(_) => watching.failure = watching.failure.max(Some(Failure::Unknown)),
+                    Err(failure) => watching.failure = watching.failure.max(Some(failure)),
+                }
+                if watching.missing == 0 {
+                    self.finish_watch(number);
+                }
+            }
+            Some(Reply::Exec(_)) => self.finish_exec(number, answer),
+        }
+    }
+
+    /// Takes an unfinished reply out of its place, which [`Connection::finish`] then fills.
+    pub(crate) fn take(&mut self, number: u64) -> Option<Reply> {
+        let reply = self.connection.reply(number)?;
+        Some(std::mem::replace(reply, Reply::Ready(Vec::new())))
+    }
+
+    fn finish_gather(&mut self, number: u64) {
+        let Some(Reply::Gather(gather)) = self.take(number) else { return };
+        self.connection.updates -= u32::from(gather.update);
+        if gather.failure().is_some() {
+            self.core.stats.failed(gather.spec);
+        }
+        self.connection.finish(number, |out| gather.encode(out));
+    }
+
+    fn finish_watch(&mut self, number: u64) {
+        let Some(Reply::Watch(watching)) = self.take(number) else { return };
+        if let Some(failure) = watching.failure {
+            add(&self.core.stats.errors, 1);
+            self.connection.finish(number, |out| error(failure.text(), out));
+            return;
+        }
+        for (key, version) in watching.keys.into_iter().zip(watching.versions) {
+            let (timestamp, existed) = version.expect("no version is missing");
+            let database = watching.database;
+            self.connection.transaction.watch(Watched { database, key, timestamp, existed });
+        }
+        self.connection.finish(number, |out| out.extend_from_slice(b"+OK\r\n"));
+    }
+}
+
+pub(crate) fn flush_options_are_valid(args: Args<'_>) -> bool {
+    match args.len() {
+        1 => true,
+        2 => {
+            args.get(1).eq_ignore_ascii_case(b"async") || args.get(1).eq_ignore_ascii_case(b"sync")
+        }
+        _ => false,
+    }
+}
+
+/// Whether a command is executed rather than queued inside `MULTI`.
+fn is_transactional(spec: &'static Spec) -> bool {
+    use ConnectionCommand as Connection;
+    matches!(
+        spec.run,
+        Run::Connection(
+            Connection::Exec
+                | Connection::Discard
+                | Connection::Multi
+                | Connection::Watch
+                | Connection::Quit
+                | Connection::Reset
+        )
+    )
+}
+
+/// Whether a command reads or changes what a keyspace holds.
+fn touches_keys(spec: &'static Spec) -> bool {
+    use ServerCommand as Server;
+    match spec.run {
+        Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => true,
+        Run::Server(command) => matches!(
+            command,
+            Server::Dbsize
+                | Server::Scan
+                | Server::Keys
+                | Server::Randomkey
+                | Server::Flushdb
+                | Server::Flushall
+                | Server::MemoryUsage
+        ),
+        _ => false,
+    }
+}

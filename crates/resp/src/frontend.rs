@@ -1,0 +1,354 @@
+//! The front end of one lane: opens, feeds, completes and closes connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use quorate_commands::Reply as Answer;
+use quorate_machine::{Outcome, Slab, Slot};
+use quorate_types::{Duration, Instant, Now, Tag};
+
+use crate::backend::Backend;
+use crate::connection::{Connection, ConnectionId, Life, OutputBuffer, Reply};
+use crate::dispatch::{Context, Flow};
+use crate::encode;
+use crate::limits;
+use crate::parser::{Limits, Step};
+use crate::pending::{Pending, settle};
+use crate::shared::{LaneStats, Shared, add};
+
+/// Everything but the connections, so that both can be borrowed at once.
+pub(crate) struct Core {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stats: Arc<LaneStats>,
+    pub(crate) pending: Slab<Pending>,
+    pub(crate) dirty: Vec<ConnectionId>,
+    pub(crate) lease_bound: Vec<ConnectionId>,
+    pub(crate) waiting: Vec<ConnectionId>,
+}
+
+/// The Redis front end of one lane. It owns no socket: a driver moves bytes between sockets and
+/// the buffers here, and says when ops complete.
+///
+/// One turn of a lane's loop:
+/// 1. for each readable socket, read into [`Frontend::read_buffer`] while
+///    [`Frontend::wants_read`], then [`Frontend::process`];
+/// 2. [`Frontend::complete`] for each op that the engines have answered;
+/// 3. [`Frontend::tick`] when [`Frontend::next_deadline`] has come;
+/// 4. [`Frontend::seal`] with whether the lease still holds, which is checked *after* the reads of
+///    this turn: replies that rest on local reads leave only if it does;
+/// 5. for each connection of [`Frontend::take_dirty`], write [`Frontend::output`], report it with
+///    [`Frontend::written`], and close those that [`Frontend::wants_close`].
+pub struct Frontend {
+    connections: Slab<Connection>,
+    core: Core,
+    idle_check: Instant,
+}
+
+impl Frontend {
+    /// The front end of one more lane of the node that `shared` belongs to.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let stats = shared.register_lane();
+        Self {
+            connections: Slab::default(),
+            core: Core {
+                shared,
+                stats,
+                pending: Slab::default(),
+                dirty: Vec::new(),
+                lease_bound: Vec::new(),
+                waiting: Vec::new(),
+            },
+            idle_check: Instant::ZERO,
+        }
+    }
+
+    /// This lane's counters.
+    pub fn stats(&self) -> &LaneStats {
+        &self.core.stats
+    }
+
+    /// Open connections of this lane.
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// A client has connected.
+    ///
+    /// # Errors
+    /// The bytes to send before the socket is closed, if there are `maxclients` clients already.
+    pub fn open(
+        &mut self,
+        now: Now,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Result<ConnectionId, &'static [u8]> {
+        let shared = &self.core.shared;
+        let Some(facts) = shared.register_client(peer, local, now.monotonic) else {
+            add(&self.core.stats.rejected, 1);
+            return Err(b"-ERR max number of clients reached\r\n");
+        };
+        add(&self.core.stats.connections, 1);
+        let authenticated = !shared.has_password();
+        Ok(ConnectionId(self.connections.insert(Connection::new(facts, authenticated))))
+    }
+
+    /// The connection is gone. Its unfinished ops run to their end unanswered.
+    pub fn close(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.remove(id.0) {
+            self.core.shared.forget_client(connection.facts.id);
+            self.core.waiting.retain(|&other| other != id);
+        }
+    }
+
+    /// Whether to read from the connection's socket: not while commands that arrived wait for
+    /// replies to complete or to be read.
+    pub fn wants_read(&self, id: ConnectionId) -> bool {
+        self.connections.get(id.0).is_some_and(|connection| {
+            connection.life == Life::Open
+                && (!connection.is_paused() || connection.input.len() < limits::READ_BYTES)
+        })
+    }
+
+    /// Where to append what the socket gives, with some spare capacity. Grows with what has
+    /// arrived, never with what a client announced.
+    pub fn read_buffer(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
+        let connection = self.connections.get_mut(id.0)?;
+        let input = &mut connection.input;
+        if input.capacity() - input.len() < limits::READ_BYTES {
+            let wanted = connection
+                .parser
+                .wanted(input)
+                .clamp(limits::READ_BYTES, input.len().max(limits::READ_BYTES));
+            input.reserve(wanted);
+        }
+        Some(input)
+    }
+
+    /// Executes what has arrived in the read buffer, as far as replies may pile up.
+    pub fn process<B: Backend>(&mut self, id: ConnectionId, now: Now, backend: &mut B) {
+        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        run(&mut self.core, connection, id, now, backend);
+    }
+
+    /// A submitted op is answered. Tags of connections that are gone are fine.
+    pub fn complete<B: Backend>(
+        &mut self,
+        tag: Tag,
+        outcome: Outcome<Answer<'static>>,
+        now: Now,
+        backend: &mut B,
+    ) {
+        let Some(pending) = self.core.pending.remove(Slot::from_u64(tag.0)) else { return };
+        let id = pending.connection;
+        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        let mut context = Context { core: &mut self.core, connection, id, backend, now };
+        context.settled(pending, settle(outcome));
+        run(&mut self.core, connection, id, now, backend);
+    }
+
+    /// What to write to the connection's socket. Only after [`Frontend::seal`].
+    ///
+    /// # Panics
+    /// If replies that rest on local reads were not sealed: they must not leave.
+    pub fn output(&self, id: ConnectionId) -> Option<&OutputBuffer> {
+        let connection = self.connections.get(id.0)?;
+        assert!(!connection.lease_bound, "replies are sealed before they are sent");
+        Some(&connection.output)
+    }
+
+    /// The socket took `count` bytes. Commands that waited for the client to read go on.
+    pub fn written<B: Backend>(
+        &mut self,
+        id: ConnectionId,
+        count: usize,
+        now: Now,
+        backend: &mut B,
+    ) {
+        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        let was_paused = connection.is_paused();
+        connection.output.advance(count);
+        add(&self.core.stats.output_bytes, count as u64);
+        if was_paused && !connection.is_paused() {
+            run(&mut self.core, connection, id, now, backend);
+        }
+    }
+
+    /// Moves the connections that have something new to send, or want to be closed, into `into`.
+    pub fn take_dirty(&mut self, into: &mut Vec<ConnectionId>) {
+        into.clear();
+        std::mem::swap(into, &mut self.core.dirty);
+        for id in into {
+            if let Some(connection) = self.connections.get_mut(id.0) {
+                connection.dirty = false;
+            }
+        }
+    }
+
+    /// Whether the connection's socket should be closed now.
+    pub fn wants_close(&self, id: ConnectionId) -> bool {
+        self.connections.get(id.0).is_none_or(Connection::is_finished)
+    }
+
+    /// Whether replies wait for [`Frontend::seal`].
+    pub fn needs_seal(&self) -> bool {
+        !self.core.lease_bound.is_empty()
+    }
+
+    /// Settles the replies of this turn that rest on local reads: with the lease still held they
+    /// may leave; without it their connections are dropped and not a byte of them is sent, since
+    /// a stale answer must never be seen.
+    pub fn seal(&mut self, lease_held: bool) {
+        for id in std::mem::take(&mut self.core.lease_bound) {
+            let Some(connection) = self.connections.get_mut(id.0) else { continue };
+            connection.lease_bound = false;
+            if !lease_held {
+                connection.kill();
+                self.core.mark_dirty(connection, id);
+            }
+        }
+    }
+
+    /// When to call [`Frontend::tick`] next.
+    pub fn next_deadline(&self) -> Instant {
+        if self.connections.is_empty() {
+            return Instant::NEVER;
+        }
+        let waits = self.core.waiting.iter().filter_map(|id| self.wait_until(*id)).min();
+        self.idle_check.min(waits.unwrap_or(Instant::NEVER))
+    }
+
+    fn wait_until(&self, id: ConnectionId) -> Option<Instant> {
+        match self.connections.get(id.0)?.replies.front()? {
+            Reply::Wait { until, poll, .. } => Some((*until).min(*poll)),
+            _ => None,
+        }
+    }
+
+    /// Ends each `WAIT` that is over and, about once a second, looks for idle clients.
+    pub fn tick<B: Backend>(&mut self, now: Now, backend: &mut B) {
+        for id in std::mem::take(&mut self.core.waiting) {
+            let Some(connection) = self.connections.get_mut(id.0) else { continue };
+            let mut context = Context { core: &mut self.core, connection, id, backend, now };
+            if context.poll_wait() {
+                run(&mut self.core, connection, id, now, backend);
+            } else {
+                self.core.waiting.push(id);
+            }
+        }
+        if now.monotonic >= self.idle_check {
+            self.idle_check = now.monotonic + Duration::from_millis(limits::IDLE_CHECK_MS);
+            self.check_idle(now.monotonic);
+        }
+    }
+
+    fn check_idle(&mut self, now: Instant) {
+        let settings = &self.core.shared.settings;
+        let timeout = Duration::from_secs(settings.timeout_seconds.load(Relaxed));
+        let soft = settings.output_bytes_soft.load(Relaxed);
+        let soft_span = Duration::from_secs(settings.output_soft_seconds.load(Relaxed));
+        let ids: Vec<_> = self.connections.iter().map(|(slot, _)| ConnectionId(slot)).collect();
+        for id in ids {
+            let Some(connection) = self.connections.get_mut(id.0) else { continue };
+            let idle = now.since(Instant(connection.facts.active.load(Relaxed)));
+            if idle >= Duration::from_millis(limits::IDLE_CHECK_MS) {
+                connection.output.shrink();
+                if connection.input.is_empty() {
+                    connection.input = Vec::new();
+                }
+            }
+            let waits = !connection.replies.is_empty();
+            let timed_out = !timeout.is_zero() && idle > timeout && !waits;
+            let over = soft > 0 && connection.output.len() as u64 > soft;
+            let since = over.then(|| connection.over_soft_limit.unwrap_or(now));
+            connection.over_soft_limit = since;
+            if timed_out || since.is_some_and(|since| now.since(since) > soft_span) {
+                connection.kill();
+                self.core.mark_dirty(connection, id);
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn mark_dirty(&mut self, connection: &mut Connection, id: ConnectionId) {
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    pub(crate) fn limits(&self, connection: &Connection) -> Limits {
+        Limits {
+            bulk_bytes_max: self.shared.settings.bulk_bytes_max.load(Relaxed),
+            unauthenticated: self.must_authenticate(connection),
+        }
+    }
+
+    pub(crate) fn must_authenticate(&self, connection: &Connection) -> bool {
+        !connection.session.authenticated && self.shared.has_password()
+    }
+}
+
+/// Executes the commands in a connection's read buffer until none is whole or it must pause.
+fn run<B: Backend>(
+    core: &mut Core,
+    connection: &mut Connection,
+    id: ConnectionId,
+    now: Now,
+    backend: &mut B,
+) {
+    let fresh = connection.input.len() - connection.counted;
+    add(&core.stats.input_bytes, fresh as u64);
+    // The arguments of a command are borrowed while it changes the rest of the connection.
+    let mut input = std::mem::take(&mut connection.input);
+    let mut parser = std::mem::take(&mut connection.parser);
+    while connection.life == Life::Open && !connection.is_paused() {
+        if !std::mem::take(&mut connection.parked) {
+            match parser.step(&mut input, &core.limits(connection)) {
+                Step::Incomplete => break,
+                Step::Command => {}
+                Step::Broken(error) => {
+                    add(&core.stats.errors, 1);
+                    connection.write(|out| error.encode(out));
+                    connection.life = Life::Closing;
+                    break;
+                }
+            }
+        }
+        let args = parser.args(&input);
+        let mut context = Context { core, connection, id, backend, now };
+        match context.dispatch(args) {
+            Flow::Next => parser.finish(),
+            Flow::Park => connection.parked = true,
+        }
+    }
+    if parser.consumed() > 0 {
+        parser.compact(&mut input);
+    }
+    let settings = &core.shared.settings;
+    if input.len() as u64 > settings.query_bytes_max.load(Relaxed) {
+        connection.kill();
+    }
+    let hard = settings.output_bytes_hard.load(Relaxed);
+    if hard > 0 && (connection.output.len() + connection.ready_bytes) as u64 > hard {
+        connection.kill();
+    }
+    connection.counted = input.len();
+    connection.input = input;
+    connection.parser = parser;
+    connection.publish(now.monotonic);
+    if !connection.output.is_empty() || connection.is_finished() {
+        core.mark_dirty(connection, id);
+    }
+}
+
+/// Appends an error reply to a connection's replies.
+pub(crate) fn refuse(connection: &mut Connection, text: &str) {
+    connection.write(|out| encode::error(text, out));
+}

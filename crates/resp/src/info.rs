@@ -1,0 +1,215 @@
+//! `INFO`: the node in sections of `name:value` lines.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+use quorate_commands::{Args, Reply};
+use quorate_types::limits as bounds;
+
+use crate::backend::{Backend, ServerFacts};
+use crate::dispatch::Context;
+use crate::session::REDIS_VERSION;
+
+/// The sections, in order, and whether `INFO` shows them unasked.
+const SECTIONS: [(&str, bool); 11] = [
+    ("server", true),
+    ("clients", true),
+    ("memory", true),
+    ("persistence", true),
+    ("stats", true),
+    ("replication", true),
+    ("cpu", true),
+    ("commandstats", false),
+    ("cluster", true),
+    ("keyspace", true),
+    ("quorate", true),
+];
+
+impl<B: Backend> Context<'_, B> {
+    /// `INFO [section ...]`.
+    pub(crate) fn info(&mut self, args: Args<'_>) -> Reply<'static> {
+        let asked: Vec<Vec<u8>> = args.iter().skip(1).map(<[u8]>::to_ascii_lowercase).collect();
+        let facts = self.backend.facts();
+        let mut text = String::new();
+        for (section, by_default) in SECTIONS {
+            let wanted = asked.iter().any(|asked| match asked.as_slice() {
+                b"all" | b"everything" => true,
+                b"default" => by_default,
+                name => name == section.as_bytes(),
+            });
+            if !(wanted || asked.is_empty() && by_default) {
+                continue;
+            }
+            if !text.is_empty() {
+                text += "\r\n";
+            }
+            let mut lines = Lines(&mut text);
+            lines.title(section);
+            self.section(section, &facts, &mut lines);
+        }
+        Reply::Verbatim(Cow::Owned(text))
+    }
+
+    fn section(&mut self, section: &str, facts: &ServerFacts, lines: &mut Lines<'_>) {
+        match section {
+            "server" => self.info_server(facts, lines),
+            "clients" => {
+                lines.put("connected_clients", self.core.shared.connected());
+                lines.put("cluster_connections", 0);
+                lines.put("maxclients", self.core.shared.settings.max_clients.load(Relaxed));
+                lines.put("blocked_clients", self.core.waiting.len());
+            }
+            "memory" => self.info_memory(lines),
+            "persistence" => {
+                lines.put("loading", 0);
+                lines.put("rdb_bgsave_in_progress", 0);
+                lines.put("aof_enabled", 0);
+                lines.put("aof_rewrite_in_progress", 0);
+            }
+            "stats" => self.info_stats(lines),
+            "replication" => {
+                // Every node takes writes; clients that look for a master have found one.
+                lines.put("role", "master");
+                lines.put("connected_slaves", 0);
+                lines.put("master_failover_state", "no-failover");
+            }
+            "cpu" => {
+                let (system, user) = facts.cpu_micros;
+                let seconds =
+                    |micros: u64| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+                lines.put("used_cpu_sys", seconds(system));
+                lines.put("used_cpu_user", seconds(user));
+            }
+            "commandstats" => {
+                for (name, calls, rejected, failed) in self.core.shared.totals().per_command {
+                    if calls + rejected + failed > 0 {
+                        lines.put(
+                            &format!("cmdstat_{name}"),
+                            format!(
+                                "calls={calls},usec=0,usec_per_call=0.00,rejected_calls={rejected},\
+                                 failed_calls={failed}"
+                            ),
+                        );
+                    }
+                }
+            }
+            "cluster" => lines.put("cluster_enabled", 0),
+            "keyspace" => {
+                for number in 0..bounds::KEYSPACES_MAX as u8 {
+                    if let Some(keyspace) = self.backend.keyspace(number)
+                        && keyspace.keys > 0
+                    {
+                        let (keys, expires) = (keyspace.keys, keyspace.expires);
+                        lines.put(
+                            &format!("db{number}"),
+                            format!("keys={keys},expires={expires},avg_ttl=0"),
+                        );
+                    }
+                }
+            }
+            _ => self.info_quorate(facts, lines),
+        }
+    }
+
+    fn info_server(&mut self, facts: &ServerFacts, lines: &mut Lines<'_>) {
+        lines.put("redis_version", REDIS_VERSION);
+        lines.put("redis_mode", "standalone");
+        lines.put("os", std::env::consts::OS);
+        lines.put("arch_bits", usize::BITS);
+        lines.put("process_id", facts.process);
+        lines.put("run_id", format!("{:040x}", facts.incarnation));
+        lines.put("tcp_port", facts.port);
+        lines.put("server_time_usec", self.now.wall.0 * 1000);
+        lines.put("uptime_in_seconds", facts.uptime_seconds);
+        lines.put("uptime_in_days", facts.uptime_seconds / 86_400);
+        lines.put("io_threads_active", 0);
+    }
+
+    fn info_memory(&mut self, lines: &mut Lines<'_>) {
+        let memory = self.backend.memory();
+        let bound = self.core.shared.settings.max_memory.load(Relaxed);
+        for (name, bytes) in [
+            ("used_memory", memory.used),
+            ("used_memory_rss", memory.resident),
+            ("used_memory_peak", memory.peak),
+            ("maxmemory", bound),
+        ] {
+            lines.put(name, bytes);
+            lines.put(&format!("{name}_human"), human(bytes));
+        }
+        lines.put("maxmemory_policy", "noeviction");
+    }
+
+    fn info_stats(&mut self, lines: &mut Lines<'_>) {
+        let totals = self.core.shared.totals();
+        lines.put("total_connections_received", totals.connections);
+        lines.put("total_commands_processed", totals.commands);
+        lines.put("total_net_input_bytes", totals.input_bytes);
+        lines.put("total_net_output_bytes", totals.output_bytes);
+        lines.put("rejected_connections", totals.rejected);
+        lines.put("evicted_keys", 0);
+        lines.put("keyspace_hits", totals.hits);
+        lines.put("keyspace_misses", totals.misses);
+        lines.put("total_error_replies", totals.errors);
+        lines.put("local_reads", totals.local_reads);
+        lines.put("submitted_operations", totals.submitted);
+    }
+
+    fn info_quorate(&mut self, facts: &ServerFacts, lines: &mut Lines<'_>) {
+        lines.put("quorate_version", &facts.version);
+        lines.put("node", facts.node);
+        lines.put("incarnation", facts.incarnation);
+        lines.put("epoch", facts.epoch);
+        lines.put("node_role", facts.role);
+        lines.put("lease", if facts.lease { "held" } else { "lapsed" });
+        lines.put("lanes", facts.lanes);
+        lines.put("members", facts.members.len());
+        for (node, role, address) in &facts.members {
+            lines.put(&format!("member{node}"), format!("role={role},address={address}"));
+        }
+        for number in 0..bounds::KEYSPACES_MAX as u8 {
+            if let Some(keyspace) = self.backend.keyspace(number) {
+                lines.put(
+                    &format!("keyspace{number}"),
+                    format!(
+                        "name={},engine={},replicas={},live_replicas={},keys={}",
+                        keyspace.name,
+                        keyspace.engine,
+                        keyspace.replicas,
+                        self.backend.replicas(number) + 1,
+                        keyspace.keys
+                    ),
+                );
+            }
+        }
+    }
+}
+
+struct Lines<'a>(&'a mut String);
+
+impl Lines<'_> {
+    fn title(&mut self, section: &str) {
+        let (first, rest) = section.split_at(1);
+        let first = if section == "cpu" { "CPU".to_owned() } else { first.to_uppercase() + rest };
+        self.0.push_str("# ");
+        self.0.push_str(&first);
+        self.0.push_str("\r\n");
+    }
+
+    fn put(&mut self, name: &str, value: impl std::fmt::Display) {
+        write!(self.0, "{name}:{value}\r\n").expect("a string takes everything");
+    }
+}
+
+/// Bytes as Redis shows them to people.
+fn human(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] =
+        [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")];
+    for (size, unit) in UNITS {
+        if bytes >= size {
+            return format!("{:.2}{unit}", bytes as f64 / size as f64);
+        }
+    }
+    format!("{bytes}B")
+}

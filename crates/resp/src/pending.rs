@@ -1,0 +1,209 @@
+//! Replies that take several ops: commands over several keys, `WATCH`, `EXEC`.
+
+use quorate_commands::{OwnedCall, Reply, Spec};
+use quorate_machine::{Outcome, Refusal};
+use quorate_types::Timestamp;
+
+use crate::connection::ConnectionId;
+use crate::encode::{Protocol, array_header, encode, error, integer};
+
+/// Whom an op was submitted for. Its slot in the front end's table is the op's tag.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    pub(crate) connection: ConnectionId,
+    /// The reply's number in the connection's order.
+    pub(crate) number: u64,
+    /// Which part of the reply.
+    pub(crate) part: u32,
+}
+
+/// How an op can fail, from harmless to doubtful.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Failure {
+    OutOfMemory,
+    Busy,
+    TimedOut,
+    NotServing,
+    Unknown,
+    /// Some keys of a command were changed and others not.
+    Partial,
+}
+
+impl Failure {
+    /// The error reply: a code word, a sentence, the remedy.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::OutOfMemory => OOM,
+            Self::Busy => {
+                "TRYAGAIN too many operations are in flight; this one did not happen, try again"
+            }
+            Self::TimedOut => {
+                "TRYAGAIN the operation waited too long for its turn; it did not happen, try again"
+            }
+            Self::NotServing => {
+                "CLUSTERDOWN this node is not serving (outside the view, without a lease or still \
+                 catching up); the operation did not happen, try again or use another node"
+            }
+            Self::Unknown => {
+                "UNKNOWN the operation may or may not have happened; read the key before retrying"
+            }
+            Self::Partial => {
+                "UNKNOWN the operation happened for some of its keys and not, or perhaps not, for \
+                 others; read the keys before retrying"
+            }
+        }
+    }
+}
+
+pub(crate) const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// An op's answer, or how it failed.
+pub(crate) fn settle<R>(outcome: Outcome<R>) -> Result<R, Failure> {
+    match outcome {
+        Outcome::Done(reply) => Ok(reply),
+        Outcome::Unknown => Err(Failure::Unknown),
+        Outcome::Refused(refusal) => Err(match refusal {
+            Refusal::NotServing => Failure::NotServing,
+            Refusal::Busy => Failure::Busy,
+            Refusal::TimedOut => Failure::TimedOut,
+            Refusal::OutOfMemory => Failure::OutOfMemory,
+        }),
+    }
+}
+
+/// How the answers of a command's parts become one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Merge {
+    /// An array of them.
+    Array,
+    /// Their sum.
+    Sum,
+    /// `OK` once all are there.
+    Ok,
+}
+
+/// A command over several keys, key by key.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub(crate) spec: &'static Spec,
+    pub(crate) protocol: Protocol,
+    pub(crate) database: u8,
+    pub(crate) update: bool,
+    pub(crate) merge: Merge,
+    /// The whole command, for the parts not submitted yet.
+    pub(crate) call: Option<OwnedCall>,
+    /// How many parts there are.
+    pub(crate) parts: usize,
+    /// The first part not submitted yet.
+    pub(crate) next: usize,
+    /// Parts submitted and not answered.
+    pub(crate) in_flight: usize,
+    answers: Vec<Vec<u8>>,
+    sum: i64,
+    done: usize,
+    failure: Option<Failure>,
+}
+
+impl Gather {
+    pub(crate) fn new(spec: &'static Spec, protocol: Protocol, merge: Merge, parts: usize) -> Self {
+        Self {
+            spec,
+            protocol,
+            database: 0,
+            update: false,
+            merge,
+            call: None,
+            parts,
+            next: 0,
+            in_flight: 0,
+            answers: if merge == Merge::Array { vec![Vec::new(); parts] } else { Vec::new() },
+            sum: 0,
+            done: 0,
+            failure: None,
+        }
+    }
+
+    /// A part was answered.
+    pub(crate) fn fold(&mut self, part: usize, answer: Result<&Reply<'_>, Failure>) {
+        match answer {
+            Ok(reply) => {
+                self.done += 1;
+                match (self.merge, reply) {
+                    (Merge::Array, reply) => encode(reply, self.protocol, &mut self.answers[part]),
+                    (_, Reply::Int(number)) => self.sum += number,
+                    _ => {}
+                }
+            }
+            Err(failure) => self.failure = self.failure.max(Some(failure)),
+        }
+    }
+
+    /// Whether every part that will be submitted is answered. After a failure no further part is.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.in_flight == 0 && (self.next == self.parts || self.failure.is_some())
+    }
+
+    /// Whether a further part may be submitted.
+    pub(crate) fn wants_more(&self, at_once: usize) -> bool {
+        self.next < self.parts && self.in_flight < at_once && self.failure.is_none()
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        let failure = self.failure?;
+        // "It did not happen" would be wrong for a command of which some parts did.
+        Some(if self.update && self.done > 0 { Failure::Partial } else { failure })
+    }
+
+    /// Appends the reply.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        if let Some(failure) = self.failure() {
+            return error(failure.text(), out);
+        }
+        match self.merge {
+            Merge::Array => {
+                array_header(self.answers.len(), out);
+                for answer in &self.answers {
+                    out.extend_from_slice(answer);
+                }
+            }
+            Merge::Sum => integer(b':', self.sum, out),
+            Merge::Ok => out.extend_from_slice(b"+OK\r\n"),
+        }
+    }
+
+    /// Encoded bytes held so far.
+    pub(crate) fn held(&self) -> usize {
+        self.answers.iter().map(Vec::len).sum()
+    }
+}
+
+/// `WATCH` until the versions are there.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    pub(crate) database: u8,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) versions: Vec<Option<(Timestamp, bool)>>,
+    pub(crate) missing: usize,
+    pub(crate) failure: Option<Failure>,
+}
+
+/// `EXEC` until the engine has run the commands that touch keys.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    pub(crate) spec: &'static Spec,
+    pub(crate) protocol: Protocol,
+    pub(crate) plan: Vec<Step>,
+    /// Whether the script may change its key.
+    pub(crate) update: bool,
+}
+
+/// One queued command of an `EXEC`.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The script's next result is its answer.
+    Keyed,
+    /// Executed once the script is done.
+    Local(OwnedCall),
+    /// The flush that was submitted in the script's place.
+    Flush,
+}

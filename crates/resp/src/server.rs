@@ -1,0 +1,228 @@
+//! Commands on the state of the node or of a whole keyspace.
+
+use std::borrow::Cow;
+
+use quorate_commands::{Args, Call, Reply, ServerCommand, parse_integer};
+
+use crate::backend::Backend;
+use crate::connection::Life;
+use crate::dispatch::Context;
+use crate::glob::glob_match;
+use crate::limits;
+use crate::session::{NOT_AN_INTEGER, SYNTAX, bulk, failure};
+
+impl<B: Backend> Context<'_, B> {
+    /// Executes a command that is answered at once.
+    pub(crate) fn server_command(
+        &mut self,
+        command: ServerCommand,
+        args: Args<'_>,
+    ) -> Reply<'static> {
+        use ServerCommand as Command;
+        let database = self.connection.session.database;
+        match command {
+            Command::Info => self.info(args),
+            Command::ConfigGet => self.config_get(args),
+            Command::ConfigSet => self.config_set(args),
+            Command::ConfigResetstat => {
+                self.core.shared.reset_stats();
+                Reply::Ok
+            }
+            Command::Dbsize => {
+                self.bind_to_lease();
+                Reply::Int(self.backend.key_count(database) as i64)
+            }
+            Command::Lolwut => self.lolwut(args),
+            Command::MemoryUsage => self.memory_usage(args),
+            Command::Scan => self.scan(args),
+            Command::Keys => self.keys(args.get(1)),
+            Command::Randomkey => {
+                self.bind_to_lease();
+                match self.backend.random_key(database, self.now) {
+                    Some(key) => Reply::Bulk(Cow::Owned(key)),
+                    None => Reply::Null,
+                }
+            }
+            // Inside MULTI nothing may block, so WAIT answers what there is.
+            Command::Wait => match wait_arguments(args) {
+                Ok(_) => Reply::Int(self.backend.replicas(database) as i64),
+                Err(reply) => reply,
+            },
+            // Only options that are wrong come here.
+            Command::Flushdb | Command::Flushall | Command::Shutdown => SYNTAX,
+            Command::Command
+            | Command::CommandCount
+            | Command::CommandDocs
+            | Command::CommandInfo
+            | Command::CommandGetkeys
+            | Command::Time => unreachable!("answered from the command table or the clock alone"),
+        }
+    }
+
+    fn config_get(&mut self, args: Args<'_>) -> Reply<'static> {
+        let patterns: Vec<&[u8]> = args.iter().skip(2).collect();
+        let pairs = self.core.shared.config_get(&patterns);
+        Reply::Map(
+            pairs
+                .into_iter()
+                .map(|(name, value)| (bulk(name.as_bytes()), bulk(value.as_bytes())))
+                .collect(),
+        )
+    }
+
+    fn config_set(&mut self, args: Args<'_>) -> Reply<'static> {
+        if !args.len().is_multiple_of(2) {
+            return SYNTAX;
+        }
+        let pairs: Vec<(&[u8], &[u8])> =
+            (2..args.len()).step_by(2).map(|at| (args.get(at), args.get(at + 1))).collect();
+        self.core.shared.config_set(&pairs).map_or_else(failure, |()| Reply::Ok)
+    }
+
+    fn memory_usage(&mut self, args: Args<'_>) -> Reply<'static> {
+        let mut at = 3;
+        while at < args.len() {
+            if !args.get(at).eq_ignore_ascii_case(b"samples") || at + 1 >= args.len() {
+                return SYNTAX;
+            }
+            match parse_integer(args.get(at + 1)) {
+                None => return NOT_AN_INTEGER,
+                Some(samples) if samples < 0 => return SYNTAX,
+                Some(_) => at += 2,
+            }
+        }
+        self.bind_to_lease();
+        let database = self.connection.session.database;
+        match self.backend.memory_usage(database, self.now, args.get(2)) {
+            Some(bytes) => Reply::Int(bytes as i64),
+            None => Reply::Null,
+        }
+    }
+
+    /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
+    fn scan(&mut self, args: Args<'_>) -> Reply<'static> {
+        let Some(cursor) = scan_cursor(args.get(1)) else {
+            return Reply::error("ERR invalid cursor");
+        };
+        let mut count = 10;
+        let mut pattern = None;
+        let mut kind_matches = true;
+        let mut at = 2;
+        while at < args.len() {
+            if at + 1 == args.len() {
+                return SYNTAX;
+            }
+            let (option, value) = (args.get(at), args.get(at + 1));
+            match option.to_ascii_lowercase().as_slice() {
+                b"count" => match parse_integer(value) {
+                    None => return NOT_AN_INTEGER,
+                    Some(number) if number < 1 => return SYNTAX,
+                    Some(number) => {
+                        count = usize::try_from(number).unwrap_or(usize::MAX);
+                    }
+                },
+                b"match" => pattern = Some(value).filter(|pattern| *pattern != b"*"),
+                b"type" => kind_matches = value.eq_ignore_ascii_case(b"string"),
+                _ => return SYNTAX,
+            }
+            at += 2;
+        }
+        self.bind_to_lease();
+        let mut keys = Vec::new();
+        let database = self.connection.session.database;
+        let limit = count.min(limits::SCAN_COUNT_MAX);
+        let next = self.backend.scan(database, self.now, cursor, limit, &mut |key| {
+            if kind_matches && pattern.is_none_or(|pattern| glob_match(pattern, key, false)) {
+                keys.push(bulk(key));
+            }
+        });
+        Reply::Array(vec![bulk(next.to_string().as_bytes()), Reply::Array(keys)])
+    }
+
+    fn keys(&mut self, pattern: &[u8]) -> Reply<'static> {
+        self.bind_to_lease();
+        let database = self.connection.session.database;
+        let mut keys = Vec::new();
+        let mut cursor = 0;
+        loop {
+            cursor =
+                self.backend.scan(database, self.now, cursor, limits::SCAN_COUNT_MAX, &mut |key| {
+                    if glob_match(pattern, key, false) {
+                        keys.push(key.to_vec());
+                    }
+                });
+            if cursor == 0 {
+                break;
+            }
+        }
+        // A scan may see a key twice while the index grows; a list of keys names each once.
+        keys.sort_unstable();
+        keys.dedup();
+        Reply::Array(keys.into_iter().map(|key| Reply::Bulk(Cow::Owned(key))).collect())
+    }
+
+    /// `LOLWUT [VERSION n ...]`: the same picture for every version.
+    fn lolwut(&mut self, args: Args<'_>) -> Reply<'static> {
+        if args.len() > 2
+            && args.get(1).eq_ignore_ascii_case(b"version")
+            && parse_integer(args.get(2)).is_none()
+        {
+            return NOT_AN_INTEGER;
+        }
+        let facts = self.backend.facts();
+        let mut text = String::from("    o---o\n     \\ /\n      o\n\n");
+        text += "Three that agree outlive any one of them.\n";
+        text += &format!("Quorate ver. {}\n", facts.version);
+        Reply::Verbatim(Cow::Owned(text))
+    }
+
+    /// `SHUTDOWN`: no answer if it works; the node drains and closes the connection.
+    pub(crate) fn shutdown(&mut self, call: &Call<'_>) {
+        let reply = match shutdown_options(call.args) {
+            Ok(true) => Reply::error("ERR No shutdown in progress."),
+            Ok(false) => {
+                self.backend.shutdown();
+                self.connection.life = Life::Closing;
+                return;
+            }
+            Err(reply) => reply,
+        };
+        self.reply(call.spec, &reply);
+    }
+}
+
+/// Whether `ABORT` is asked for. The other options say how to save what is not on disk; there is
+/// nothing on disk.
+fn shutdown_options(args: Args<'_>) -> Result<bool, Reply<'static>> {
+    let (mut save, mut nosave, mut now, mut force, mut abort) = (false, false, false, false, false);
+    for option in args.iter().skip(1) {
+        match option.to_ascii_lowercase().as_slice() {
+            b"save" => save = true,
+            b"nosave" => nosave = true,
+            b"now" => now = true,
+            b"force" => force = true,
+            b"abort" => abort = true,
+            _ => return Err(SYNTAX),
+        }
+    }
+    if (save && nosave) || (abort && (save || nosave || now || force)) {
+        return Err(SYNTAX);
+    }
+    Ok(abort)
+}
+
+/// The replicas and milliseconds that `WAIT` names.
+pub(crate) fn wait_arguments(args: Args<'_>) -> Result<(i64, u64), Reply<'static>> {
+    let wanted = parse_integer(args.get(1)).ok_or(NOT_AN_INTEGER)?;
+    let timeout = parse_integer(args.get(2))
+        .ok_or(Reply::error("ERR timeout is not an integer or out of range"))?;
+    let timeout = u64::try_from(timeout).map_err(|_| Reply::error("ERR timeout is negative"))?;
+    Ok((wanted, timeout))
+}
+
+fn scan_cursor(text: &[u8]) -> Option<u64> {
+    if text.first().is_none_or(|byte| !byte.is_ascii_digit()) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

@@ -1,0 +1,354 @@
+//! `CONFIG`: which parameters there are, what they accept, what Redis says when they don't.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use quorate_commands::parse_integer;
+use quorate_types::limits;
+
+use crate::glob::glob_match;
+use crate::shared::Shared;
+
+/// What `CONFIG SET` can change, with Redis's names and, where bounded memory allows it, Redis's
+/// defaults.
+#[derive(Debug)]
+pub struct Settings {
+    /// `maxmemory`: bytes of records and indexes above which commands that may add some are
+    /// refused; 0 for no bound.
+    pub max_memory: AtomicU64,
+    /// `maxclients`: connections of the node.
+    pub max_clients: AtomicU64,
+    /// `timeout`: seconds after which an idle client is disconnected; 0 for never.
+    pub timeout_seconds: AtomicU64,
+    /// `proto-max-bulk-len`: longest argument, in bytes.
+    pub bulk_bytes_max: AtomicU64,
+    /// `client-query-buffer-limit`: most bytes of one unfinished command, and of one `MULTI`'s
+    /// queue.
+    pub query_bytes_max: AtomicU64,
+    /// `client-output-buffer-limit normal`: unsent reply bytes at which a client is disconnected;
+    /// 0 for no bound.
+    pub output_bytes_hard: AtomicU64,
+    /// Unsent reply bytes at which a client is disconnected once they last; 0 for no bound.
+    pub output_bytes_soft: AtomicU64,
+    /// How long they may last, in seconds.
+    pub output_soft_seconds: AtomicU64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            max_memory: AtomicU64::new(0),
+            max_clients: AtomicU64::new(10_000),
+            timeout_seconds: AtomicU64::new(0),
+            bulk_bytes_max: AtomicU64::new(limits::VALUE_BYTES_MAX as u64),
+            query_bytes_max: AtomicU64::new(4 * limits::VALUE_BYTES_MAX as u64),
+            output_bytes_hard: AtomicU64::new(4 * limits::VALUE_BYTES_MAX as u64),
+            output_bytes_soft: AtomicU64::new(0),
+            output_soft_seconds: AtomicU64::new(0),
+        }
+    }
+}
+
+const MIB: u64 = 1024 * 1024;
+/// Spans of a command are 32 bits wide.
+const QUERY_BYTES_CEILING: u64 = u32::MAX as u64;
+/// Redis's defaults of the classes of clients that there are none of here.
+const OTHER_CLASSES: &str = "slave 268435456 67108864 60 pubsub 33554432 8388608 60";
+
+/// Parameters that clients ask for and that have one possible value here.
+const FIXED: [(&str, &str); 12] = [
+    ("appendonly", "no"),
+    ("cluster-enabled", "no"),
+    ("hz", "10"),
+    ("io-threads", "1"),
+    ("lazyfree-lazy-user-del", "yes"),
+    ("lazyfree-lazy-user-flush", "yes"),
+    ("maxmemory-policy", "noeviction"),
+    ("notify-keyspace-events", ""),
+    ("protected-mode", "no"),
+    ("save", ""),
+    ("slave-read-only", "no"),
+    ("tcp-keepalive", "300"),
+];
+
+/// Parameters of a number, with Redis's kind and range.
+struct Number {
+    name: &'static str,
+    field: fn(&Settings) -> &AtomicU64,
+    bytes: bool,
+    low: u64,
+    high: u64,
+}
+
+const NUMBERS: [Number; 5] = [
+    Number {
+        name: "client-query-buffer-limit",
+        field: |settings| &settings.query_bytes_max,
+        bytes: true,
+        low: MIB,
+        high: QUERY_BYTES_CEILING,
+    },
+    Number {
+        name: "maxclients",
+        field: |settings| &settings.max_clients,
+        bytes: false,
+        low: 1,
+        high: u32::MAX as u64,
+    },
+    Number {
+        name: "maxmemory",
+        field: |settings| &settings.max_memory,
+        bytes: true,
+        low: 0,
+        high: i64::MAX as u64,
+    },
+    Number {
+        name: "proto-max-bulk-len",
+        field: |settings| &settings.bulk_bytes_max,
+        bytes: true,
+        low: MIB,
+        high: limits::VALUE_BYTES_MAX as u64,
+    },
+    Number {
+        name: "timeout",
+        field: |settings| &settings.timeout_seconds,
+        bytes: false,
+        low: 0,
+        high: i32::MAX as u64,
+    },
+];
+
+/// A checked change of one parameter.
+enum Set {
+    Number(fn(&Settings) -> &AtomicU64, u64),
+    Password(String),
+    OutputLimits([u64; 3]),
+    Nothing,
+}
+
+impl Shared {
+    /// Every parameter whose name matches one of the patterns, in order of name.
+    pub(crate) fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
+        let wanted =
+            |name: &str| patterns.iter().any(|pattern| glob_match(pattern, name.as_bytes(), true));
+        let mut all = self.parameters();
+        all.retain(|(name, _)| wanted(name));
+        all
+    }
+
+    fn parameters(&self) -> Vec<(String, String)> {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let mut all: Vec<_> = FIXED.iter().map(own).collect();
+        let settings = &self.settings;
+        for number in &NUMBERS {
+            let value = (number.field)(settings).load(Relaxed);
+            all.push((number.name.to_owned(), value.to_string()));
+        }
+        let (hard, soft, seconds) = (
+            settings.output_bytes_hard.load(Relaxed),
+            settings.output_bytes_soft.load(Relaxed),
+            settings.output_soft_seconds.load(Relaxed),
+        );
+        all.push((
+            "client-output-buffer-limit".to_owned(),
+            format!("normal {hard} {soft} {seconds} {OTHER_CLASSES}"),
+        ));
+        all.push(("databases".to_owned(), limits::KEYSPACES_MAX.to_string()));
+        all.push(("requirepass".to_owned(), self.password()));
+        all.sort();
+        all
+    }
+
+    /// Changes parameters, all or none.
+    ///
+    /// # Errors
+    /// Redis's error text.
+    pub(crate) fn config_set(&self, pairs: &[(&[u8], &[u8])]) -> Result<(), String> {
+        let mut changes = Vec::with_capacity(pairs.len());
+        for (index, (name, value)) in pairs.iter().enumerate() {
+            let shown = String::from_utf8_lossy(name);
+            let failed = |why: &str| {
+                format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}")
+            };
+            let lower = shown.to_ascii_lowercase();
+            let known = self.parameters().iter().any(|(name, _)| *name == lower);
+            if !known {
+                return Err(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"
+                ));
+            }
+            if pairs[..index].iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+                return Err(failed("duplicate parameter"));
+            }
+            changes.push(self.check(&lower, value).map_err(|why| failed(&why))?);
+        }
+        for change in changes {
+            match change {
+                Set::Number(field, value) => field(&self.settings).store(value, Relaxed),
+                Set::Password(password) => self.set_password(Some(password)),
+                Set::OutputLimits([hard, soft, seconds]) => {
+                    self.settings.output_bytes_hard.store(hard, Relaxed);
+                    self.settings.output_bytes_soft.store(soft, Relaxed);
+                    self.settings.output_soft_seconds.store(seconds, Relaxed);
+                }
+                Set::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, name: &str, value: &[u8]) -> Result<Set, String> {
+        if let Some(number) = NUMBERS.iter().find(|number| number.name == name) {
+            return number.check(value);
+        }
+        match name {
+            "requirepass" => match std::str::from_utf8(value) {
+                Ok(password) => Ok(Set::Password(password.to_owned())),
+                Err(_) => Err("the password must be valid UTF-8".to_owned()),
+            },
+            "client-output-buffer-limit" => output_limits(value, &self.settings),
+            // Asking for what is anyway the case is no error: tools set `save ""`.
+            name => {
+                let current = self.parameters().into_iter().find(|(other, _)| other == name);
+                if current.is_some_and(|(_, current)| current.as_bytes() == value) {
+                    Ok(Set::Nothing)
+                } else {
+                    Err("can't set immutable config".to_owned())
+                }
+            }
+        }
+    }
+}
+
+impl Number {
+    fn check(&self, value: &[u8]) -> Result<Set, String> {
+        let parsed = if self.bytes {
+            memory_size(value).ok_or("argument must be a memory value")?
+        } else {
+            let number =
+                parse_integer(value).ok_or("argument couldn't be parsed into an integer")?;
+            u64::try_from(number).unwrap_or(u64::MAX)
+        };
+        if !(self.low..=self.high).contains(&parsed) {
+            return Err(format!(
+                "argument must be between {} and {} inclusive",
+                self.low, self.high
+            ));
+        }
+        Ok(Set::Number(self.field, parsed))
+    }
+}
+
+/// A number of bytes with an optional unit, as in `100mb`.
+fn memory_size(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number: u64 = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
+    let unit = match text[digits..].to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1024,
+        b"m" => 1_000_000,
+        b"mb" => MIB,
+        b"g" => 1_000_000_000,
+        b"gb" => 1024 * MIB,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+/// `<class> <hard> <soft> <seconds>`, several times. Classes that there are no clients of are
+/// checked and ignored.
+fn output_limits(value: &[u8], settings: &Settings) -> Result<Set, String> {
+    let text = String::from_utf8_lossy(value);
+    let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+    if words.is_empty() || !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
+    }
+    let mut normal = [
+        settings.output_bytes_hard.load(Relaxed),
+        settings.output_bytes_soft.load(Relaxed),
+        settings.output_soft_seconds.load(Relaxed),
+    ];
+    for class in words.chunks(4) {
+        let name = class[0].to_ascii_lowercase();
+        if !matches!(name.as_str(), "normal" | "slave" | "replica" | "pubsub") {
+            return Err("Invalid client class specified in buffer limit configuration.".to_owned());
+        }
+        let numbers = (|| {
+            let seconds = parse_integer(class[3].as_bytes())?;
+            Some([
+                memory_size(class[1].as_bytes())?,
+                memory_size(class[2].as_bytes())?,
+                u64::try_from(seconds).ok()?,
+            ])
+        })();
+        let Some(numbers) = numbers else {
+            return Err(
+                "Error in hard, soft or soft_seconds setting in buffer limit configuration."
+                    .to_owned(),
+            );
+        };
+        if name == "normal" {
+            normal = numbers;
+        }
+    }
+    Ok(Set::OutputLimits(normal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(shared: &Shared, pairs: &[(&str, &str)]) -> Result<(), String> {
+        let pairs: Vec<_> = pairs.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect();
+        shared.config_set(&pairs)
+    }
+
+    #[test]
+    fn a_change_is_all_or_nothing() {
+        let shared = Shared::new(Settings::default(), None);
+        assert!(set(&shared, &[("MaxMemory", "10mb"), ("timeout", "x")]).is_err());
+        assert_eq!(shared.settings.max_memory.load(Relaxed), 0);
+        set(&shared, &[("MaxMemory", "10mb"), ("timeout", "5")]).unwrap();
+        assert_eq!(shared.settings.max_memory.load(Relaxed), 10 * MIB);
+        assert_eq!(
+            shared.config_get(&[b"t?meout", b"save"]),
+            [("save".into(), "".into()), ("timeout".into(), "5".into())]
+        );
+        set(&shared, &[("save", "")]).unwrap();
+    }
+
+    #[test]
+    fn errors_are_worded_as_in_redis() {
+        let shared = Shared::new(Settings::default(), None);
+        for (name, value, why) in [
+            ("maxmemory", "abc", "argument must be a memory value"),
+            ("maxclients", "x", "argument couldn't be parsed into an integer"),
+            ("maxclients", "0", "argument must be between 1 and 4294967295 inclusive"),
+            ("timeout", "-1", "argument must be between 0 and 2147483647 inclusive"),
+            ("databases", "3", "can't set immutable config"),
+            (
+                "client-output-buffer-limit",
+                "normal 5",
+                "Wrong number of arguments in buffer limit configuration.",
+            ),
+        ] {
+            let text =
+                format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
+            assert_eq!(set(&shared, &[(name, value)]), Err(text));
+        }
+        assert_eq!(
+            set(&shared, &[("foo", "5")]),
+            Err("ERR Unknown option or number of arguments for CONFIG SET - 'foo'".to_owned())
+        );
+    }
+
+    #[test]
+    fn output_limits_of_the_normal_class() {
+        let shared = Shared::new(Settings::default(), None);
+        set(&shared, &[("client-output-buffer-limit", "normal 2mb 1mb 10 pubsub 1 1 1")]).unwrap();
+        assert_eq!(
+            shared.config_get(&[b"client-output-buffer-limit"])[0].1,
+            format!("normal 2097152 1048576 10 {OTHER_CLASSES}")
+        );
+    }
+}

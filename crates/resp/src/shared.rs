@@ -1,0 +1,373 @@
+//! What the lanes of a node share: settings, counters, the list of clients.
+//!
+//! Nothing here is locked for a command that touches keys: settings are atomics, each lane writes
+//! counters of its own, and the list of clients is locked only when a connection opens, closes or
+//! is listed.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use quorate_commands::{Spec, table};
+use quorate_types::Instant;
+
+use crate::settings::Settings;
+
+/// The state of one node's front ends, one per lane.
+#[derive(Debug)]
+pub struct Shared {
+    /// What `CONFIG` reads and changes.
+    pub settings: Settings,
+    password: RwLock<Option<String>>,
+    password_set: AtomicBool,
+    clients: Mutex<BTreeMap<u64, Arc<ClientFacts>>>,
+    connected: AtomicU64,
+    next_client: AtomicU64,
+    lanes: Mutex<Vec<Arc<LaneStats>>>,
+    /// What the counters stood at when `CONFIG RESETSTAT` was last called.
+    baseline: Mutex<Totals>,
+}
+
+/// One connection, as `CLIENT LIST` on any lane shows it. Written by its own lane only.
+#[derive(Debug)]
+pub(crate) struct ClientFacts {
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) opened: Instant,
+    pub(crate) names: Mutex<ClientNames>,
+    pub(crate) active: AtomicU64,
+    pub(crate) database: AtomicU8,
+    pub(crate) protocol: AtomicU8,
+    pub(crate) no_evict: AtomicBool,
+    pub(crate) no_touch: AtomicBool,
+    /// Commands queued by `MULTI` plus one; 0 outside.
+    pub(crate) queued: AtomicU64,
+    pub(crate) blocked: AtomicBool,
+    pub(crate) input_bytes: AtomicU64,
+    pub(crate) input_capacity: AtomicU64,
+    pub(crate) output_bytes: AtomicU64,
+    /// The last command's id plus one.
+    pub(crate) command: AtomicU64,
+}
+
+/// What a client calls itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClientNames {
+    pub(crate) name: String,
+    pub(crate) library: String,
+    pub(crate) library_version: String,
+}
+
+/// One lane's counters. Only that lane writes them, so an increment is a load and a store.
+#[derive(Debug)]
+pub struct LaneStats {
+    /// Commands executed.
+    pub commands: AtomicU64,
+    /// Connections accepted.
+    pub connections: AtomicU64,
+    /// Connections refused because of `maxclients`.
+    pub rejected: AtomicU64,
+    /// Bytes read from clients.
+    pub input_bytes: AtomicU64,
+    /// Bytes written to clients.
+    pub output_bytes: AtomicU64,
+    /// Error replies.
+    pub errors: AtomicU64,
+    /// Reads answered from this node's replica.
+    pub local_reads: AtomicU64,
+    /// Ops submitted to an engine.
+    pub submitted: AtomicU64,
+    /// Local reads that found a value.
+    pub hits: AtomicU64,
+    /// Local reads that found none.
+    pub misses: AtomicU64,
+    per_command: Vec<CommandStats>,
+}
+
+#[derive(Debug, Default)]
+struct CommandStats {
+    calls: AtomicU64,
+    rejected: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// The counters of all lanes, summed.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// See [`LaneStats::commands`].
+    pub commands: u64,
+    /// See [`LaneStats::connections`].
+    pub connections: u64,
+    /// See [`LaneStats::rejected`].
+    pub rejected: u64,
+    /// See [`LaneStats::input_bytes`].
+    pub input_bytes: u64,
+    /// See [`LaneStats::output_bytes`].
+    pub output_bytes: u64,
+    /// See [`LaneStats::errors`].
+    pub errors: u64,
+    /// See [`LaneStats::local_reads`].
+    pub local_reads: u64,
+    /// See [`LaneStats::submitted`].
+    pub submitted: u64,
+    /// See [`LaneStats::hits`].
+    pub hits: u64,
+    /// See [`LaneStats::misses`].
+    pub misses: u64,
+    /// Per command with calls: its name, calls, calls rejected before execution, calls that
+    /// failed.
+    pub per_command: Vec<(&'static str, u64, u64, u64)>,
+}
+
+/// Adds to a counter that only this lane writes.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
+}
+
+/// A mutex guards plain data here, which a panic of another thread leaves whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// The state of a node whose operator chose these settings.
+    pub fn new(settings: Settings, password: Option<String>) -> Arc<Self> {
+        let shared = Self {
+            settings,
+            password: RwLock::default(),
+            password_set: AtomicBool::new(false),
+            clients: Mutex::default(),
+            connected: AtomicU64::new(0),
+            next_client: AtomicU64::new(1),
+            lanes: Mutex::default(),
+            baseline: Mutex::default(),
+        };
+        shared.set_password(password);
+        Arc::new(shared)
+    }
+
+    /// Sets `requirepass`; an empty one means that none is required.
+    pub fn set_password(&self, password: Option<String>) {
+        let password = password.filter(|password| !password.is_empty());
+        let mut guard = self.password.write().unwrap_or_else(PoisonError::into_inner);
+        self.password_set.store(password.is_some(), Relaxed);
+        *guard = password;
+    }
+
+    /// Whether clients must authenticate.
+    #[inline]
+    pub fn has_password(&self) -> bool {
+        self.password_set.load(Relaxed)
+    }
+
+    pub(crate) fn password(&self) -> String {
+        self.password.read().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+    }
+
+    /// Whether these are the credentials of the one user there is. Takes the same time wherever
+    /// the password differs.
+    pub(crate) fn authenticates(&self, user: &[u8], password: &[u8]) -> bool {
+        let guard = self.password.read().unwrap_or_else(PoisonError::into_inner);
+        let matches = guard.as_ref().is_none_or(|expected| {
+            let expected = expected.as_bytes();
+            let differing = expected.iter().zip(password).fold(0, |bits, (a, b)| bits | (a ^ b));
+            expected.len() == password.len() && differing == 0
+        });
+        user == b"default" && matches
+    }
+
+    /// Clients connected to any lane.
+    pub fn connected(&self) -> u64 {
+        self.connected.load(Relaxed)
+    }
+
+    /// The counters of all lanes since the last `CONFIG RESETSTAT`.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.raw_totals();
+        totals.subtract(&lock(&self.baseline));
+        totals
+    }
+
+    pub(crate) fn reset_stats(&self) {
+        *lock(&self.baseline) = self.raw_totals();
+    }
+
+    fn raw_totals(&self) -> Totals {
+        let mut totals = Totals {
+            per_command: rows().map(|(_, spec)| (spec.name, 0, 0, 0)).collect(),
+            ..Totals::default()
+        };
+        for lane in lock(&self.lanes).iter() {
+            totals.add(lane);
+        }
+        totals
+    }
+
+    pub(crate) fn register_lane(&self) -> Arc<LaneStats> {
+        let stats = Arc::new(LaneStats::new());
+        lock(&self.lanes).push(Arc::clone(&stats));
+        stats
+    }
+
+    /// Lists a new client, unless there are too many.
+    pub(crate) fn register_client(
+        &self,
+        peer: SocketAddr,
+        local: SocketAddr,
+        opened: Instant,
+    ) -> Option<Arc<ClientFacts>> {
+        if self.connected.fetch_add(1, Relaxed) >= self.settings.max_clients.load(Relaxed) {
+            self.connected.fetch_sub(1, Relaxed);
+            return None;
+        }
+        let facts = Arc::new(ClientFacts {
+            id: self.next_client.fetch_add(1, Relaxed),
+            peer,
+            local,
+            opened,
+            names: Mutex::default(),
+            active: AtomicU64::new(opened.0),
+            database: AtomicU8::new(0),
+            protocol: AtomicU8::new(2),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            queued: AtomicU64::new(0),
+            blocked: AtomicBool::new(false),
+            input_bytes: AtomicU64::new(0),
+            input_capacity: AtomicU64::new(0),
+            output_bytes: AtomicU64::new(0),
+            command: AtomicU64::new(0),
+        });
+        lock(&self.clients).insert(facts.id, Arc::clone(&facts));
+        Some(facts)
+    }
+
+    pub(crate) fn forget_client(&self, id: u64) {
+        if lock(&self.clients).remove(&id).is_some() {
+            self.connected.fetch_sub(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn clients(&self) -> Vec<Arc<ClientFacts>> {
+        lock(&self.clients).values().cloned().collect()
+    }
+}
+
+impl LaneStats {
+    fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            commands: zero(),
+            connections: zero(),
+            rejected: zero(),
+            input_bytes: zero(),
+            output_bytes: zero(),
+            errors: zero(),
+            local_reads: zero(),
+            submitted: zero(),
+            hits: zero(),
+            misses: zero(),
+            per_command: std::iter::repeat_with(CommandStats::default)
+                .take(table().len() * (1 + SUBCOMMANDS_MAX))
+                .collect(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn called(&self, spec: &'static Spec) {
+        add(&self.commands, 1);
+        if let Some(stats) = self.per_command.get(place(spec)) {
+            add(&stats.calls, 1);
+        }
+    }
+
+    pub(crate) fn failed(&self, spec: &'static Spec) {
+        add(&self.errors, 1);
+        if let Some(stats) = self.per_command.get(place(spec)) {
+            add(&stats.failed, 1);
+        }
+    }
+
+    pub(crate) fn was_rejected(&self, spec: &'static Spec) {
+        add(&self.errors, 1);
+        if let Some(stats) = self.per_command.get(place(spec)) {
+            add(&stats.rejected, 1);
+        }
+    }
+}
+
+/// Places for subcommands behind each command.
+const SUBCOMMANDS_MAX: usize = 16;
+
+/// A row's place among the counters: commands first, then the subcommands of each.
+#[inline]
+pub(crate) fn place(spec: &'static Spec) -> usize {
+    let id = usize::from(spec.id);
+    match id >> 8 {
+        0 => id,
+        parent => table().len() + (parent - 1) * SUBCOMMANDS_MAX + (id & 0xff),
+    }
+}
+
+/// Every row that has a place, with it.
+fn rows() -> impl Iterator<Item = (usize, &'static Spec)> {
+    table()
+        .iter()
+        .flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
+        .map(|spec| (place(spec), spec))
+}
+
+impl Totals {
+    fn add(&mut self, lane: &LaneStats) {
+        for (total, counter) in self.counters().into_iter().zip([
+            &lane.commands,
+            &lane.connections,
+            &lane.rejected,
+            &lane.input_bytes,
+            &lane.output_bytes,
+            &lane.errors,
+            &lane.local_reads,
+            &lane.submitted,
+            &lane.hits,
+            &lane.misses,
+        ]) {
+            *total += counter.load(Relaxed);
+        }
+        for (total, (place, _)) in self.per_command.iter_mut().zip(rows()) {
+            let stats = &lane.per_command[place];
+            total.1 += stats.calls.load(Relaxed);
+            total.2 += stats.rejected.load(Relaxed);
+            total.3 += stats.failed.load(Relaxed);
+        }
+    }
+
+    fn subtract(&mut self, earlier: &Totals) {
+        let mut earlier = earlier.clone();
+        for (total, base) in self.counters().into_iter().zip(earlier.counters()) {
+            *total = total.saturating_sub(*base);
+        }
+        for (total, base) in self.per_command.iter_mut().zip(&earlier.per_command) {
+            total.1 = total.1.saturating_sub(base.1);
+            total.2 = total.2.saturating_sub(base.2);
+            total.3 = total.3.saturating_sub(base.3);
+        }
+    }
+
+    fn counters(&mut self) -> [&mut u64; 10] {
+        [
+            &mut self.commands,
+            &mut self.connections,
+            &mut self.rejected,
+            &mut self.input_bytes,
+            &mut self.output_bytes,
+            &mut self.errors,
+            &mut self.local_reads,
+            &mut self.submitted,
+            &mut self.hits,
+            &mut self.misses,
+        ]
+    }
+}

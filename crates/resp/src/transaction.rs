@@ -1,0 +1,268 @@
+//! `MULTI`, `EXEC`, `WATCH`: a queue of commands that becomes one op.
+//!
+//! The queued commands that touch keys run as one [`Script`] on their one key, together with the
+//! versions that `WATCH` saw, so that the engine decides atomically. Commands without keys run
+//! once the script has: they don't run at all if a watched key has changed.
+
+use quorate_commands::{
+    CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run, Script, ServerCommand,
+    Spec, Watch, parse_integer,
+};
+use quorate_machine::{Access, Operation};
+use quorate_types::Timestamp;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::backend::Backend;
+use crate::connection::Reply;
+use crate::dispatch::{Context, flush_options_are_valid};
+use crate::encode::{array_header, encode, error};
+use crate::frontend::refuse;
+use crate::pending::{Exec, Failure, Step};
+
+/// A key as `WATCH` saw it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Watched {
+    pub(crate) database: u8,
+    pub(crate) key: Vec<u8>,
+    pub(crate) timestamp: Timestamp,
+    pub(crate) existed: bool,
+}
+
+/// What a connection has queued and watches.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    queue: Option<Vec<OwnedCall>>,
+    bytes: usize,
+    failed: bool,
+    has_local: bool,
+    watches: Vec<Watched>,
+}
+
+impl Transaction {
+    /// Whether commands are being queued.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Whether a queued command needs something else than its key.
+    pub(crate) fn has_local(&self) -> bool {
+        self.has_local
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.queue = Some(Vec::new());
+    }
+
+    /// A command was rejected: `EXEC` will refuse.
+    pub(crate) fn fail(&mut self) {
+        self.failed |= self.is_open();
+    }
+
+    /// Forgets the queue and the watches.
+    pub(crate) fn discard(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn unwatch(&mut self) {
+        self.watches.clear();
+    }
+
+    /// Remembers a key; a key that is already watched keeps the version first seen.
+    pub(crate) fn watch(&mut self, watched: Watched) {
+        let known = self
+            .watches
+            .iter()
+            .any(|other| other.database == watched.database && other.key == watched.key);
+        if !known {
+            self.watches.push(watched);
+        }
+    }
+}
+
+/// What an `EXEC` has to do.
+#[derive(Default)]
+struct Plan {
+    steps: Vec<Step>,
+    /// The one key, and its keyspace.
+    target: Option<(u8, Vec<u8>)>,
+    calls: Vec<OwnedCall>,
+    update: bool,
+    flush: Option<u8>,
+    /// Whether more than one key is touched.
+    crosses: bool,
+}
+
+impl Plan {
+    fn touch(&mut self, database: u8, key: &[u8]) {
+        match &self.target {
+            None => self.target = Some((database, key.to_vec())),
+            Some((other, known)) => self.crosses |= *other != database || known != key,
+        }
+    }
+}
+
+impl<B: Backend> Context<'_, B> {
+    /// Queues a command behind `MULTI`.
+    pub(crate) fn queue(&mut self, call: &Call<'_>) {
+        let bound = self.core.shared.settings.query_bytes_max.load(Relaxed);
+        let transaction = &mut self.connection.transaction;
+        let bytes: usize =
+            call.args.iter().map(<[u8]>::len).sum::<usize>() + size_of::<OwnedCall>();
+        if (transaction.bytes + bytes) as u64 > bound {
+            transaction.fail();
+            return refuse(
+                self.connection,
+                "ERR the commands queued by MULTI exceed client-query-buffer-limit; use smaller \
+                 transactions or raise the limit",
+            );
+        }
+        transaction.bytes += bytes;
+        transaction.has_local |= !matches!(call.spec.run, Run::Key(_));
+        if let Some(queue) = &mut transaction.queue {
+            queue.push(call.to_owned_call());
+            self.connection.facts.queued.store(queue.len() as u64 + 1, Relaxed);
+        }
+        self.connection.write(|out| out.extend_from_slice(b"+QUEUED\r\n"));
+    }
+
+    /// `EXEC`.
+    pub(crate) fn exec(&mut self, spec: &'static Spec) {
+        let transaction = std::mem::take(&mut self.connection.transaction);
+        self.connection.facts.queued.store(0, Relaxed);
+        let Some(queue) = transaction.queue else {
+            // Without MULTI, the watches stay.
+            self.connection.transaction = transaction;
+            return self.reply(spec, &Answer::error("ERR EXEC without MULTI"));
+        };
+        if transaction.failed {
+            let text = "EXECABORT Transaction discarded because of previous errors.";
+            return self.reply(spec, &Answer::error(text));
+        }
+        let plan = self.plan(queue, &transaction.watches);
+        if plan.crosses {
+            return self.reply(spec, &Answer::error(CROSSKEY));
+        }
+        if (plan.target.is_some() || plan.flush.is_some())
+            && let Err(why) = self.backend.serving()
+        {
+            let text = format!("EXECABORT Transaction discarded because of: CLUSTERDOWN {why}");
+            return self.reply(spec, &Answer::Error(text.into()));
+        }
+        self.start(spec, plan, transaction.watches);
+    }
+
+    /// Sorts the queued commands into those for the script and the others.
+    fn plan(&self, queue: Vec<OwnedCall>, watches: &[Watched]) -> Plan {
+        let mut plan = Plan::default();
+        for watched in watches {
+            plan.touch(watched.database, &watched.key);
+        }
+        let mut database = self.connection.session.database;
+        for owned in queue {
+            let call = owned.call();
+            match call.spec.run {
+                Run::Key(_) => {
+                    for key in call.keys() {
+                        plan.touch(database, key);
+                    }
+                    plan.update |= call.access() != Access::Read;
+                    plan.calls.push(owned);
+                    plan.steps.push(Step::Keyed);
+                    continue;
+                }
+                Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall)
+                    if flush_options_are_valid(call.args) =>
+                {
+                    let all = matches!(call.spec.run, Run::Server(ServerCommand::Flushall));
+                    let others = (0..u8::MAX).filter(|db| self.backend.has_keyspace(*db)).count();
+                    // A flush touches every key of its keyspace.
+                    plan.crosses |= plan.flush.is_some() || (all && others > 1);
+                    plan.flush = Some(database);
+                    plan.steps.push(Step::Flush);
+                    continue;
+                }
+                Run::Connection(ConnectionCommand::Select) => {
+                    if let Some(number) =
+                        parse_integer(call.args.get(1)).and_then(|n| u8::try_from(n).ok())
+                        && self.backend.has_keyspace(number)
+                    {
+                        database = number;
+                    }
+                }
+                _ => {}
+            }
+            plan.steps.push(Step::Local(owned));
+        }
+        plan.crosses |= plan.flush.is_some() && plan.target.is_some();
+        plan
+    }
+
+    fn start(&mut self, spec: &'static Spec, plan: Plan, watches: Vec<Watched>) {
+        let protocol = self.connection.session.protocol;
+        let has_local = plan.steps.iter().any(|step| matches!(step, Step::Local(_)));
+        let update = plan.update || plan.flush.is_some();
+        let exec = Exec { spec, protocol, plan: plan.steps, update };
+        if plan.target.is_none() && plan.flush.is_none() {
+            let bytes = self.results(exec, Vec::new());
+            return self.connection.write(|out| out.extend_from_slice(&bytes));
+        }
+        let number = self.connection.push(Reply::Exec(Box::new(exec)));
+        self.connection.updates += u32::from(update);
+        // Commands without keys run when the script is done; later commands must see them.
+        self.connection.barrier |= has_local || plan.flush.is_some();
+        if let Some(database) = plan.flush {
+            let tag = self.tag(number, 0);
+            self.backend.flush(database, self.now, tag);
+        } else if let Some((database, key)) = plan.target {
+            let watches = watches
+                .into_iter()
+                .map(|watched| Watch { existed: watched.existed, timestamp: watched.timestamp })
+                .collect();
+            let script = Script { key: key.into(), watches, calls: plan.calls };
+            self.submit(database, number, 0, &Op::Script(script));
+        }
+    }
+
+    /// The engine has run the script of an `EXEC`.
+    pub(crate) fn finish_exec(&mut self, number: u64, answer: Result<Answer<'static>, Failure>) {
+        let Some(Reply::Exec(exec)) = self.take(number) else { return };
+        self.connection.updates -= u32::from(exec.update);
+        let mut bytes = Vec::new();
+        match answer {
+            Err(failure) => {
+                self.core.stats.failed(exec.spec);
+                error(failure.text(), &mut bytes);
+            }
+            Ok(Answer::Array(results)) => bytes = self.results(*exec, results),
+            Ok(Answer::Ok) => bytes = self.results(*exec, Vec::new()),
+            // A watched key has changed.
+            Ok(reply) => encode(&reply, exec.protocol, &mut bytes),
+        }
+        self.connection.finish(number, |out| out.extend_from_slice(&bytes));
+    }
+
+    /// The reply of an `EXEC`: the script's results with those of the other commands, which are
+    /// executed here, in their places.
+    fn results(&mut self, exec: Exec, keyed: Vec<Answer<'static>>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        array_header(exec.plan.len(), &mut bytes);
+        let mut keyed = keyed.into_iter();
+        let mut protocol = exec.protocol;
+        for step in exec.plan {
+            let reply = match step {
+                Step::Keyed => keyed.next().unwrap_or(Answer::error(Failure::Unknown.text())),
+                Step::Flush => Answer::Ok,
+                Step::Local(owned) => {
+                    let call = owned.call();
+                    self.core.stats.called(call.spec);
+                    let reply = self.local(&call);
+                    protocol = self.connection.session.protocol;
+                    reply
+                }
+            };
+            encode(&reply, protocol, &mut bytes);
+        }
+        bytes
+    }
+}

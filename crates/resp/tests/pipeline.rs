@@ -1,0 +1,282 @@
+//! Order, back-pressure, leases, time.
+
+use quorate_commands::Reply;
+use quorate_machine::{Outcome, Refusal, Rng};
+use quorate_resp::testing::Harness;
+use quorate_resp::{Settings, Shared};
+
+fn harness() -> Harness {
+    Harness::new(Shared::new(Settings::default(), None))
+}
+
+#[test]
+fn replies_keep_the_order_of_commands_however_ops_complete() {
+    for seed in 0..50 {
+        let mut harness = harness();
+        harness.backend.shuffle = Some(Rng::new(seed));
+        let id = harness.open().unwrap();
+        let mut input = String::new();
+        let mut expected = String::new();
+        for number in 0..20 {
+            input += &format!("SET k{number} {number}\r\nINCR k{number}\r\nPING {number}\r\n");
+            input += &format!("GET k{number}\r\nMGET k{number} none\r\n");
+            let (text, next) = (number.to_string(), (number + 1).to_string());
+            expected += &format!("+OK\r\n:{next}\r\n${}\r\n{text}\r\n", text.len());
+            let value = format!("${}\r\n{next}\r\n", next.len());
+            expected += &format!("{value}*2\r\n{value}$-1\r\n");
+        }
+        let output = harness.send(id, input.as_bytes());
+        assert_eq!(String::from_utf8(output).unwrap(), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_read_is_local_only_while_no_own_update_is_in_flight() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    harness.feed(id, b"GET a\r\n");
+    assert_eq!((harness.backend.reads, harness.backend.submitted), (1, 0));
+    harness.feed(id, b"SET a 1\r\nGET a\r\nGET b\r\n");
+    assert_eq!((harness.backend.reads, harness.backend.submitted), (1, 3));
+    while harness.complete_one() {}
+    harness.feed(id, b"GET a\r\n");
+    assert_eq!((harness.backend.reads, harness.backend.submitted), (2, 3));
+    assert_eq!(harness.take(id), b"$-1\r\n+OK\r\n$1\r\n1\r\n$-1\r\n$1\r\n1\r\n");
+}
+
+#[test]
+fn a_read_that_the_replica_cannot_answer_is_submitted() {
+    let mut harness = harness();
+    harness.backend.local_reads = false;
+    let id = harness.open().unwrap();
+    assert_eq!(harness.talk(id, "GET a"), "$-1\r\n");
+    assert_eq!(harness.talk(id, "MGET a b"), "*2\r\n$-1\r\n$-1\r\n");
+    assert_eq!(harness.talk(id, "EXISTS a b"), ":0\r\n");
+    assert_eq!(harness.backend.submitted, 5);
+}
+
+#[test]
+fn without_the_lease_no_local_read_leaves() {
+    let mut harness = harness();
+    let (reader, writer) = (harness.open().unwrap(), harness.open().unwrap());
+    harness.talk(writer, "SET a 1");
+    harness.lease = false;
+    for command in ["GET a", "MGET a b", "DBSIZE", "KEYS *", "SCAN 0", "RANDOMKEY", "EXISTS a b"] {
+        let reader = harness.open().unwrap();
+        assert_eq!(harness.talk(reader, command), "", "{command}");
+        assert!(harness.frontend.wants_close(reader));
+    }
+    // What doesn't rest on a local read does leave.
+    assert_eq!(harness.talk(writer, "SET a 2"), "+OK\r\n");
+    assert_eq!(harness.talk(reader, "PING"), "+PONG\r\n");
+    assert!(!harness.frontend.wants_close(writer));
+}
+
+#[test]
+fn a_local_read_queued_behind_an_update_is_dropped_with_the_lease_too() {
+    let mut harness = harness();
+    harness.backend.local_reads = false;
+    let id = harness.open().unwrap();
+    harness.feed(id, b"GET a\r\n");
+    harness.backend.local_reads = true;
+    harness.feed(id, b"GET b\r\n");
+    harness.frontend.seal(false);
+    while harness.complete_one() {}
+    assert_eq!(harness.take(id), b"");
+    assert!(harness.frontend.wants_close(id));
+}
+
+#[test]
+fn outcomes_become_errors_that_say_what_happened() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    for (outcome, code) in [
+        (Outcome::Refused(Refusal::NotServing), "-CLUSTERDOWN "),
+        (Outcome::Refused(Refusal::Busy), "-TRYAGAIN "),
+        (Outcome::Refused(Refusal::TimedOut), "-TRYAGAIN "),
+        (
+            Outcome::Refused(Refusal::OutOfMemory),
+            "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+        ),
+        (Outcome::Unknown, "-UNKNOWN the operation may or may not have happened; "),
+    ] {
+        harness.backend.refuse.push_back(outcome);
+        let reply = harness.talk(id, "SET a 1");
+        assert!(reply.starts_with(code), "{reply}");
+    }
+    // One of two keys was deleted: "it did not happen" would be a lie.
+    let done = Outcome::Done(Reply::Int(1));
+    harness.backend.refuse.extend([done, Outcome::Refused(Refusal::Busy)]);
+    assert!(harness.talk(id, "DEL a b").starts_with("-UNKNOWN "));
+    harness
+        .backend
+        .refuse
+        .extend([Outcome::Refused(Refusal::Busy), Outcome::Refused(Refusal::Busy)]);
+    assert!(harness.talk(id, "DEL a b").starts_with("-TRYAGAIN "));
+}
+
+#[test]
+fn a_node_that_does_not_serve_says_so() {
+    let mut harness = harness();
+    harness.backend.serving = Err("the node is catching up; use another");
+    let id = harness.open().unwrap();
+    let expected = "-CLUSTERDOWN the node is catching up; use another\r\n";
+    for command in ["GET a", "SET a 1", "DBSIZE", "SCAN 0", "WATCH a", "FLUSHALL"] {
+        assert_eq!(harness.talk(id, command), expected);
+    }
+    assert_eq!(harness.talk(id, "PING"), "+PONG\r\n");
+    harness.talk(id, "MULTI");
+    assert_eq!(harness.talk(id, "GET a"), expected);
+    assert!(harness.talk(id, "EXEC").starts_with("-EXECABORT"));
+}
+
+#[test]
+fn maxmemory_refuses_what_may_grow() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    assert_eq!(harness.talk(id, "CONFIG SET maxmemory 1mb"), "+OK\r\n");
+    harness.backend.used = 2 << 20;
+    let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    assert_eq!(harness.talk(id, "SET a 1"), oom);
+    assert_eq!(harness.talk(id, "DEL a"), ":0\r\n");
+    assert_eq!(harness.talk(id, "GET a"), "$-1\r\n");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_served_further() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    let value = "v".repeat(60_000);
+    harness.talk(id, &format!("SET a {value}"));
+    let reads = harness.backend.reads;
+    harness.feed(id, "GET a\r\n".repeat(3000).as_bytes());
+    harness.frontend.seal(true);
+    assert!(harness.backend.reads - reads < 40, "{}", harness.backend.reads);
+    assert!(!harness.frontend.wants_read(id));
+    assert!(harness.frontend.output(id).unwrap().len() < 2_000_000);
+    // Once it reads, it gets everything.
+    let reply = format!("$60000\r\n{value}\r\n");
+    assert_eq!(harness.take(id).len(), reply.len() * 3000);
+    assert!(harness.frontend.wants_read(id));
+}
+
+#[test]
+fn a_client_over_the_output_limit_is_dropped() {
+    let settings = Settings::default();
+    settings.output_bytes_hard.store(250_000, std::sync::atomic::Ordering::Relaxed);
+    let mut harness = Harness::new(Shared::new(settings, None));
+    let id = harness.open().unwrap();
+    let value = "v".repeat(60_000);
+    harness.talk(id, &format!("SET a {value}"));
+    assert_eq!(harness.talk(id, "MGET a a a a b a a"), "");
+    assert!(harness.frontend.wants_close(id));
+}
+
+#[test]
+fn many_keys_go_a_window_at_a_time() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    let keys: String = (0..1000).map(|number| format!(" k{number}")).collect();
+    harness.feed(id, format!("DEL{keys}\r\nSET k999 x\r\n").as_bytes());
+    assert_eq!(harness.backend.waiting(), 256);
+    let mut output = Vec::new();
+    while harness.complete_one() {
+        output.extend(harness.take(id));
+    }
+    assert_eq!(output, b":0\r\n+OK\r\n");
+    assert_eq!(harness.talk(id, "EXISTS k999 k1"), ":1\r\n");
+}
+
+#[test]
+fn wait_counts_live_replicas() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    assert_eq!(harness.talk(id, "WAIT 2 0"), ":2\r\n");
+    assert_eq!(harness.talk(id, "WAIT 3 100"), "");
+    assert_eq!(harness.talk(id, "PING"), "");
+    assert!(
+        harness.frontend.next_deadline()
+            <= harness.now.monotonic + std::time::Duration::from_millis(10)
+    );
+    harness.pass(50);
+    assert_eq!(harness.take(id), b"");
+    harness.pass(50);
+    assert_eq!(harness.take(id), b":2\r\n+PONG\r\n");
+    assert_eq!(harness.talk(id, "WAIT 3 0"), "");
+    harness.backend.replicas = 3;
+    harness.pass(10);
+    assert_eq!(harness.take(id), b":3\r\n");
+    // It waits for this connection's own writes first.
+    harness.feed(id, b"SET a 1\r\nWAIT 1 0\r\n");
+    assert_eq!(harness.take(id), b"");
+    harness.complete_one();
+    assert_eq!(harness.take(id), b"+OK\r\n:3\r\n");
+}
+
+#[test]
+fn idle_clients_are_disconnected() {
+    let mut harness = harness();
+    let (idle, busy) = (harness.open().unwrap(), harness.open().unwrap());
+    harness.talk(idle, "CONFIG SET timeout 10");
+    for _ in 0..12 {
+        harness.pass(1000);
+        harness.talk(busy, "PING");
+    }
+    assert!(harness.frontend.wants_close(idle));
+    assert!(!harness.frontend.wants_close(busy));
+    let mut dirty = Vec::new();
+    harness.frontend.take_dirty(&mut dirty);
+    assert!(dirty.contains(&idle));
+}
+
+#[test]
+fn maxclients_counts_every_lane() {
+    let settings = Settings::default();
+    settings.max_clients.store(2, std::sync::atomic::Ordering::Relaxed);
+    let shared = Shared::new(settings, None);
+    let mut one = Harness::new(shared.clone());
+    let mut two = Harness::new(shared);
+    let first = one.open().unwrap();
+    two.open().unwrap();
+    assert_eq!(one.open(), Err(b"-ERR max number of clients reached\r\n".as_slice()));
+    assert_eq!(one.talk(first, "CLIENT LIST").lines().filter(|l| l.starts_with("id=")).count(), 2);
+    one.frontend.close(first);
+    one.open().unwrap();
+}
+
+#[test]
+fn a_closed_connection_leaves_nothing_behind() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    harness.feed(id, b"SET a 1\r\nMGET a b\r\nWATCH a\r\n");
+    harness.frontend.close(id);
+    let next = harness.open().unwrap();
+    while harness.complete_one() {}
+    assert_eq!(harness.take(next), b"");
+    assert_eq!(harness.talk(next, "GET a"), "$1\r\n1\r\n");
+    assert!(harness.frontend.wants_close(id));
+}
+
+#[test]
+fn barriers_wait_for_earlier_commands() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    harness.feed(id, b"SET a 1\r\nDBSIZE\r\nFLUSHALL\r\nDBSIZE\r\nKEYS *\r\n");
+    let mut output = Vec::new();
+    while harness.complete_one() {
+        output.extend(harness.take(id));
+    }
+    assert_eq!(output, b"+OK\r\n:1\r\n+OK\r\n:0\r\n*0\r\n");
+}
+
+#[test]
+fn quit_and_shutdown_end_the_connection() {
+    let mut harness = harness();
+    let id = harness.open().unwrap();
+    assert_eq!(harness.talk(id, "SET a 1\r\nQUIT\r\nPING"), "+OK\r\n+OK\r\n");
+    assert!(harness.frontend.wants_close(id));
+    let id = harness.open().unwrap();
+    assert_eq!(harness.talk(id, "SHUTDOWN NOSAVE SAVE"), "-ERR syntax error\r\n");
+    assert_eq!(harness.talk(id, "SHUTDOWN NOSAVE"), "");
+    assert!(harness.backend.stopped && harness.frontend.wants_close(id));
+}
