@@ -150,7 +150,7 @@ fn succeed(command: &mut Command) -> anyhow::Result<()> {
 fn loom(root: &Path) -> anyhow::Result<()> {
     let mut command = cargo(root);
     command
-        .args(["test", "--release", "--locked", "--package", "quorate-storage", "--", "loom"])
+        .args(["test", "--release", "--locked", "--package", "quorate-storage", "--lib"])
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", target_dir(root).join("loom"));
     succeed(&mut command)

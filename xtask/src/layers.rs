@@ -71,7 +71,13 @@ pub const BANNED_LIBRARIES: &[(&str, &str)] = &[
     ("openssl-sys", "is not needed: TLS is rustls"),
     ("aws-lc-sys", "needs a C toolchain and half a minute: rustls uses ring"),
     ("glommio", "brings an executor that the machines don't need"),
+];
+
+/// Libraries that no crate of ours may name; others may bring them in.
+pub const UNWANTED_LIBRARIES: &[(&str, &str)] = &[
     ("lazy_static", "is std::sync::LazyLock today"),
+    ("once_cell", "is std::sync::OnceLock today"),
+    ("rand", "is not needed: machines draw from their seeded Rng, the runtime from the system"),
 ];
 
 /// The layer of this name, with its position.

@@ -8,7 +8,9 @@ use anyhow::{Context, bail, ensure};
 
 use super::source::Source;
 use super::{Violation, files, read};
-use crate::layers::{self, BANNED_LIBRARIES, CONFINED_LIBRARIES, Kind, LAYERS, PURE_LIBRARIES};
+use crate::layers::{
+    self, BANNED_LIBRARIES, CONFINED_LIBRARIES, Kind, LAYERS, PURE_LIBRARIES, UNWANTED_LIBRARIES,
+};
 
 /// Licences that may be linked into an Apache-2.0 program without a further thought.
 const LICENCES: &[&str] = &[
@@ -98,8 +100,8 @@ fn check_manifest(name: &str, path: &Path, text: &str, violations: &mut Vec<Viol
     }
 }
 
-/// Every named dependency is used by the crate that names it.
-pub fn check_unused(
+/// Every named dependency is wanted, and used by the crate that names it.
+pub fn check_names(
     root: &Path,
     sources: &[Source],
     violations: &mut Vec<Violation>,
@@ -112,13 +114,18 @@ pub fn check_unused(
         let text = read(root, &path)?;
         let own: Vec<&Source> =
             sources.iter().filter(|source| source.path.starts_with(home)).collect();
-        check_unused_of(&path, &text, &own, violations);
+        check_names_of(&path, &text, &own, violations);
     }
     Ok(())
 }
 
-fn check_unused_of(path: &Path, text: &str, own: &[&Source], violations: &mut Vec<Violation>) {
+fn check_names_of(path: &Path, text: &str, own: &[&Source], violations: &mut Vec<Violation>) {
     for dependency in dependencies(text) {
+        if let Some((name, why)) =
+            UNWANTED_LIBRARIES.iter().find(|(name, _)| *name == dependency.name)
+        {
+            violations.push(Violation::new(path, dependency.line, format!("{name} {why}")));
+        }
         let word = dependency.name.replace('-', "_");
         let used = own.iter().any(|source| source.code_matches(&word).next().is_some());
         if !used {
@@ -163,7 +170,11 @@ pub fn check_licences(root: &Path) -> anyhow::Result<()> {
         .context("cannot run cargo tree")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).context("cargo tree wrote no UTF-8")?;
-    let mut lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    let mut lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.trim_end_matches(" (*)"))
+        .filter(|line| !line.is_empty())
+        .collect();
     lines.sort_unstable();
     lines.dedup();
     let bad: Vec<&&str> = lines.iter().filter(|line| !is_licensed(line)).collect();
@@ -180,7 +191,7 @@ pub fn check_licences(root: &Path) -> anyhow::Result<()> {
 /// Whether a line of `cargo tree` offers a licence from the list.
 fn is_licensed(line: &str) -> bool {
     let Some((_, rest)) = line.split_once('\t') else { return false };
-    let expression = rest.trim_end_matches(" (*)").replace(['(', ')'], "");
+    let expression = rest.replace(['(', ')'], "");
     let expression = expression.replace('/', " OR ");
     let terms = |text: &str| text.split(" AND ").all(|term| LICENCES.contains(&term.trim()));
     expression.split(" OR ").any(terms) || all_terms_known(&expression)
@@ -261,14 +272,17 @@ mod tests {
     }
 
     #[test]
-    fn unused_dependencies_are_caught() {
+    fn unused_and_unwanted_dependencies_are_caught() {
         let source = Source::new(Path::new("crates/x/src/lib.rs"), "use quorate_types::A;".into());
-        let manifest = "[dependencies]\nquorate-types.workspace = true\nserde_json = \"1\"\n";
+        let manifest = "[dependencies]\nquorate-types.workspace = true\nserde_json = \"1\"\n\
+                        [dev-dependencies]\nlazy_static = \"1\"";
         let mut violations = Vec::new();
         let path = Path::new("crates/x/Cargo.toml");
-        check_unused_of(path, manifest, &[&source], &mut violations);
+        check_names_of(path, manifest, &[&source], &mut violations);
         let messages: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        one(&messages, ":3: serde_json is never used");
+        assert_eq!(messages.len(), 3, "{messages:?}");
+        assert!(messages[0].contains(":3: serde_json is never used"));
+        assert!(messages[1].contains(":5: lazy_static is std::sync::LazyLock"));
     }
 
     #[test]
@@ -286,7 +300,7 @@ mod tests {
     fn licences_are_expressions() {
         for line in [
             "a v1\tMIT OR Apache-2.0",
-            "a v1\tMIT/Apache-2.0 (*)",
+            "a v1\tMIT/Apache-2.0",
             "a v1\t(MIT OR Apache-2.0) AND Unicode-3.0",
             "a v1\tMIT OR LGPL-2.1-or-later",
         ] {

@@ -63,7 +63,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Violation>> {
     rules::check_mutants(&sources, crate::mutants::names(), &mut violations);
     files::check_reachable(&sources, &mut violations);
     dependencies::check_layering(root, &mut violations)?;
-    dependencies::check_unused(root, &sources, &mut violations)?;
+    dependencies::check_names(root, &sources, &mut violations)?;
     dependencies::check_lock(root, &mut violations)?;
     for path in files::walk(root, &["rs", "toml", "py", "sh", "service"])? {
         let text = read(root, &path)?;
