@@ -54,9 +54,11 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 
 /// Every violation in the workspace, in order.
 pub fn check(root: &Path) -> anyhow::Result<Vec<Violation>> {
-    let sources = rust_sources(root)?;
+    let mut sources = rust_sources(root)?;
+    files::mark_test_files(&mut sources);
     let mut violations = Vec::new();
     for source in &sources {
+        files::check_rust(source, &mut violations);
         rules::check_source(source, &mut violations);
     }
     rules::check_crate_roots(&sources, &mut violations);
@@ -65,7 +67,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Violation>> {
     dependencies::check_layering(root, &mut violations)?;
     dependencies::check_names(root, &sources, &mut violations)?;
     dependencies::check_lock(root, &mut violations)?;
-    for path in files::walk(root, &["rs", "toml", "py", "sh", "service"])? {
+    for path in files::walk(root, &["toml", "py", "sh", "service"])? {
         let text = read(root, &path)?;
         files::check_text(&path, &text, &mut violations);
     }

@@ -16,7 +16,7 @@ pub struct Source {
     pub code: String,
     /// The file with everything but comments blanked.
     pub comments: String,
-    /// Whether the whole file is compiled for tests only.
+    /// Whether the whole file is compiled for tests only: by its place, or by its declaration.
     pub is_test: bool,
     tests: Vec<Range<usize>>,
 }
@@ -33,6 +33,17 @@ impl Source {
     /// Whether the byte at this offset is compiled for tests only.
     pub fn in_test(&self, offset: usize) -> bool {
         self.is_test || self.tests.iter().any(|region| region.contains(&offset))
+    }
+
+    /// The file without what its literals say; their blanks and line ends stay.
+    pub fn without_literals(&self) -> String {
+        let shown = |(offset, character): &(usize, char)| {
+            let blank = |text: &str| text.as_bytes()[*offset] == b' ';
+            character.is_ascii_whitespace()
+                || !character.is_ascii()
+                || !(blank(&self.code) && blank(&self.comments))
+        };
+        self.text.char_indices().filter(shown).map(|(_, character)| character).collect()
     }
 
     /// The line of a byte, counted from one.
