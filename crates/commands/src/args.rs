@@ -102,7 +102,12 @@ impl OwnedArgs {
         if count > reader.0.len() / 4 {
             return Err(Malformed("more arguments than bytes"));
         }
-        let mut growing = Self::with_capacity(reader.0.len() - 4 * count, count);
+        let mut ahead = *reader;
+        let mut bytes = 0;
+        for _ in 0..count {
+            bytes += ahead.bytes()?.len();
+        }
+        let mut growing = Self::with_capacity(bytes, count);
         for _ in 0..count {
             growing.push(reader.bytes()?);
         }

@@ -77,7 +77,10 @@ impl Conditions {
 }
 
 fn unsupported(word: &[u8]) -> Reply<'static> {
-    Reply::Error(format!("ERR Unsupported option {}", quote(c_string(word))).into())
+    // Redis cuts line breaks off the end of an error and replaces the others.
+    let word = c_string(word);
+    let length = word.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+    Reply::Error(format!("ERR Unsupported option {}", quote(&word[..length])).into())
 }
 
 /// Text of a client as it may stand in an error: on one line.

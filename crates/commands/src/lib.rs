@@ -18,11 +18,12 @@
 //!   says `raw` after an `APPEND` or a `SETRANGE` and `embstr` after an `INCRBYFLOAT` whose result
 //!   is a whole number; here a short value is `int` or `embstr` however it came to be.
 //! - `COPY` and `MSET` over several keys answer [`CROSSKEY`], and so does `COPY k k DB n`.
-//! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], Redis's `proto-max-bulk-len`
-//!   set to the same number.
+//! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], which is what Redis does
+//!   with `proto-max-bulk-len` set to the same number.
 //! - Bytes of a request that an error text quotes and that are not UTF-8 become U+FFFD.
-//! - `GETSET`, `EXPIRE` and others with an expiry beyond the year 292 million wrap in Redis where
-//!   they saturate here.
+//! - `EXPIRETIME` of an expiry in the last half second that 64 bits can express overflows in Redis
+//!   and doesn't here.
+//! - `TIME` inside a transaction has the resolution of milliseconds.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,0 +1,43 @@
+//! Every keyed command by example: `examples.txt` is a session with a Redis 7.0.15.
+
+mod workspace;
+
+use quorate_commands::{Run, table};
+use quorate_types::UnixMillis;
+use workspace::{EXAMPLES, Workspace, examples, show};
+
+#[test]
+fn every_example_answers_as_written() {
+    let mut workspace = Workspace { now: UnixMillis(1_700_000_000_000), ..Workspace::default() };
+    for (words, answer) in examples(EXAMPLES) {
+        assert_eq!(format!("{:?}", workspace.run(&words)), answer, "{}", show(&words));
+    }
+}
+
+#[test]
+fn every_keyed_command_has_an_example() {
+    let rows = table().iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
+    for spec in rows.filter(|spec| matches!(spec.run, Run::Key(_))) {
+        let name = format!("\n> {} ", spec.name.replace('|', " ").to_uppercase());
+        assert!(EXAMPLES.contains(&name), "no example of {}", spec.name);
+    }
+}
+
+/// A value past its time is gone for every command, whether or not it was collected.
+#[test]
+fn an_expired_value_is_absent() {
+    let mut workspace = Workspace { now: UnixMillis(1_000), ..Workspace::default() };
+    let mut ask = |now: u64, line: &str| {
+        workspace.now = UnixMillis(now);
+        let words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        format!("{:?}", workspace.run(&words))
+    };
+    assert_eq!(ask(1_000, "SET k v PX 500"), "+OK");
+    assert_eq!(ask(1_499, "PTTL k"), ":1");
+    assert_eq!(ask(1_499, "TTL k"), ":0");
+    assert_eq!(ask(1_000, "TTL k"), ":1");
+    assert_eq!(ask(1_500, "GET k"), "null");
+    assert_eq!(ask(1_500, "PERSIST k"), ":0");
+    assert_eq!(ask(1_500, "APPEND k w"), ":1");
+    assert_eq!(ask(1_500, "PTTL k"), ":-1");
+}
