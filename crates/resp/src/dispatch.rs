@@ -50,11 +50,11 @@ impl<B: Backend> Context<'_, B> {
             self.connection.life = Life::Closing;
             return Flow::Next;
         }
-        if let Some(reply) = self.reject(spec) {
+        let call = Call { spec, args };
+        if let Some(reply) = self.reject(&call) {
             self.abort(spec, &reply);
             return Flow::Next;
         }
-        let call = Call { spec, args };
         if self.connection.transaction.is_open() && !is_transactional(spec) {
             self.queue(&call);
             return Flow::Next;
@@ -124,7 +124,8 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// Why a command can't be executed, before it is looked at in any detail.
-    fn reject(&mut self, spec: &'static Spec) -> Option<Answer<'static>> {
+    fn reject(&mut self, call: &Call<'_>) -> Option<Answer<'static>> {
+        let spec = call.spec;
         if !self.connection.session.authenticated
             && self.core.must_authenticate(self.connection)
             && !spec.flags.has(flag::NO_AUTH)
@@ -139,6 +140,10 @@ impl<B: Backend> Context<'_, B> {
             && let Err(why) = self.backend.serving()
         {
             return Some(Answer::Error(format!("CLUSTERDOWN {why}").into()));
+        }
+        if call.keys().any(|key| key.len() > bounds::KEY_BYTES_MAX) {
+            let text = format!("ERR the key is longer than {} bytes", bounds::KEY_BYTES_MAX);
+            return Some(Answer::Error(text.into()));
         }
         if queued && spec.flags.has(flag::NO_MULTI) {
             return Some(Answer::error("ERR Command not allowed inside a transaction"));
@@ -156,6 +161,7 @@ impl<B: Backend> Context<'_, B> {
         self.core.stats.was_rejected(spec);
         if let (Run::Connection(ConnectionCommand::Exec), Answer::Error(text)) = (spec.run, reply) {
             self.connection.transaction.discard();
+            let text = text.strip_prefix("ERR ").unwrap_or(text);
             let text = format!("EXECABORT Transaction discarded because of: {text}");
             return refuse(self.connection, &text);
         }
@@ -187,10 +193,6 @@ impl<B: Backend> Context<'_, B> {
     /// A command on keys: answered from this node's replica if that is allowed and possible,
     /// submitted to the engine otherwise.
     fn keyed(&mut self, call: &Call<'_>) {
-        if call.keys().any(|key| key.len() > bounds::KEY_BYTES_MAX) {
-            let text = format!("ERR the key is longer than {} bytes", bounds::KEY_BYTES_MAX);
-            return self.reply(call.spec, &Answer::Error(text.into()));
-        }
         if call.spec.split != Split::None && call.single_key().is_err() {
             return self.split(call);
         }
@@ -338,12 +340,7 @@ impl<B: Backend> Context<'_, B> {
             return self.reply(call.spec, &Answer::error("ERR syntax error"));
         }
         let protocol = self.connection.session.protocol;
-        let all = matches!(call.spec.run, Run::Server(ServerCommand::Flushall));
-        let databases: Vec<u8> = if all {
-            (0..bounds::KEYSPACES_MAX as u8).filter(|db| self.backend.has_keyspace(*db)).collect()
-        } else {
-            vec![self.connection.session.database]
-        };
+        let databases = self.flushed(call.spec, self.connection.session.database);
         let mut gather = Gather::new(call.spec, protocol, Merge::Ok, databases.len());
         gather.update = true;
         gather.next = databases.len();
@@ -355,6 +352,15 @@ impl<B: Backend> Context<'_, B> {
             let tag = self.tag(number, part as u32);
             self.backend.flush(database, self.now, tag);
         }
+    }
+
+    /// The keyspaces that `FLUSHDB` or `FLUSHALL` empties.
+    pub(crate) fn flushed(&self, spec: &'static Spec, selected: u8) -> Vec<u8> {
+        if matches!(spec.run, Run::Server(ServerCommand::Flushall)) {
+            let all = 0..bounds::KEYSPACES_MAX as u8;
+            return all.filter(|number| self.backend.has_keyspace(*number)).collect();
+        }
+        vec![selected]
     }
 
     /// `WATCH`: asks for the versions of the keys. What follows must know them.

@@ -152,6 +152,40 @@ impl Frontend {
         run(&mut self.core, connection, id, now, backend);
     }
 
+    /// The answer that [`Frontend::complete`] is about to be called with rests on the node's lease,
+    /// so it leaves only if [`Frontend::seal`] allows it.
+    pub fn rests_on_lease(&mut self, tag: Tag) {
+        let Some(pending) = self.core.pending.get(Slot::from_u64(tag.0)) else { return };
+        let id = pending.connection;
+        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        if !connection.lease_bound {
+            connection.lease_bound = true;
+            self.core.lease_bound.push(id);
+        }
+    }
+
+    /// The client has sent everything it ever will. What it sent before is still answered; then
+    /// the connection closes.
+    pub fn end_of_input(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        if connection.life == Life::Open {
+            connection.life = Life::Closing;
+        }
+        if connection.is_finished() {
+            self.core.mark_dirty(connection, id);
+        }
+    }
+
+    /// Ops submitted and not yet answered.
+    pub fn pending(&self) -> usize {
+        self.core.pending.len()
+    }
+
+    /// Whether some connection has something new to send, or wants to be closed.
+    pub fn is_dirty(&self) -> bool {
+        !self.core.dirty.is_empty()
+    }
+
     /// What to write to the connection's socket. Only after [`Frontend::seal`].
     ///
     /// # Panics

@@ -70,12 +70,7 @@ impl ProtocolError {
         });
         if let Self::ExpectedBulk(byte) = self {
             // A line end inside would forge a reply.
-            match byte {
-                b'\r' | b'\n' => out.push(b' '),
-                // C's formatted string ends at the zero byte.
-                0 => return out.extend_from_slice(b"\r\n"),
-                byte => out.push(byte),
-            }
+            out.push(if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
             out.push(b'\'');
         }
         out.extend_from_slice(b"\r\n");

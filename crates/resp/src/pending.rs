@@ -193,6 +193,10 @@ pub(crate) struct Exec {
     pub(crate) spec: &'static Spec,
     pub(crate) protocol: Protocol,
     pub(crate) plan: Vec<Step>,
+    /// Answers still to come: one from a script, one from each keyspace that is flushed.
+    pub(crate) missing: usize,
+    pub(crate) done: usize,
+    pub(crate) failure: Option<Failure>,
     /// Whether the script may change its key.
     pub(crate) update: bool,
 }
@@ -204,6 +208,6 @@ pub(crate) enum Step {
     Keyed,
     /// Executed once the script is done.
     Local(OwnedCall),
-    /// The flush that was submitted in the script's place.
+    /// The flushes that were submitted in the script's place.
     Flush,
 }

@@ -221,7 +221,10 @@ pub(crate) fn wait_arguments(args: Args<'_>) -> Result<(i64, u64), Reply<'static
 }
 
 fn scan_cursor(text: &[u8]) -> Option<u64> {
-    if text.first().is_none_or(|byte| !byte.is_ascii_digit()) {
+    if text.is_empty() {
+        return Some(0);
+    }
+    if !text[0].is_ascii_digit() {
         return None;
     }
     std::str::from_utf8(text).ok()?.parse().ok()

@@ -24,8 +24,8 @@ const NO_PASSWORD: Reply<'static> = Reply::error(
      sure your configuration is correct?",
 );
 const HELLO_FIRST: Reply<'static> = Reply::error(
-    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
-     AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH \
+     <user> <pass> option can be used to authenticate the client and select the RESP protocol \
      version at the same time",
 );
 const BAD_NAME: Reply<'static> =

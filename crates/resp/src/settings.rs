@@ -126,13 +126,20 @@ enum Set {
 }
 
 impl Shared {
-    /// Every parameter whose name matches one of the patterns, in order of name.
+    /// Every parameter that one of the patterns names, in order of name. One that is named
+    /// without wildcards is given the name as it was asked for, as in Redis.
     pub(crate) fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, String)> {
-        let wanted =
-            |name: &str| patterns.iter().any(|pattern| glob_match(pattern, name.as_bytes(), true));
-        let mut all = self.parameters();
-        all.retain(|(name, _)| wanted(name));
-        all
+        let mut found = self.parameters();
+        found.retain_mut(|(name, _)| {
+            let mut matching =
+                patterns.iter().filter(|pattern| glob_match(pattern, name.as_bytes(), true));
+            let Some(pattern) = matching.next() else { return false };
+            if !pattern.iter().any(|byte| b"[*?".contains(byte)) {
+                *name = String::from_utf8_lossy(pattern).into_owned();
+            }
+            true
+        });
+        found
     }
 
     fn parameters(&self) -> Vec<(String, String)> {

@@ -271,6 +271,14 @@ impl Harness {
         self.frontend.open(self.now, address, address)
     }
 
+    /// Connects a client that there is room for.
+    ///
+    /// # Panics
+    /// If there are too many clients.
+    pub fn connect(&mut self) -> ConnectionId {
+        self.open().expect("there are fewer than maxclients clients")
+    }
+
     /// A client sends bytes, which are processed; nothing completes yet.
     pub fn feed(&mut self, id: ConnectionId, bytes: &[u8]) {
         if let Some(buffer) = self.frontend.read_buffer(id) {

@@ -88,7 +88,8 @@ struct Plan {
     target: Option<(u8, Vec<u8>)>,
     calls: Vec<OwnedCall>,
     update: bool,
-    flush: Option<u8>,
+    /// The keyspaces to flush.
+    flush: Vec<u8>,
     /// Whether more than one key is touched.
     crosses: bool,
 }
@@ -143,7 +144,7 @@ impl<B: Backend> Context<'_, B> {
         if plan.crosses {
             return self.reply(spec, &Answer::error(CROSSKEY));
         }
-        if (plan.target.is_some() || plan.flush.is_some())
+        if (plan.target.is_some() || !plan.flush.is_empty())
             && let Err(why) = self.backend.serving()
         {
             let text = format!("EXECABORT Transaction discarded because of: CLUSTERDOWN {why}");
@@ -174,11 +175,9 @@ impl<B: Backend> Context<'_, B> {
                 Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall)
                     if flush_options_are_valid(call.args) =>
                 {
-                    let all = matches!(call.spec.run, Run::Server(ServerCommand::Flushall));
-                    let others = (0..u8::MAX).filter(|db| self.backend.has_keyspace(*db)).count();
-                    // A flush touches every key of its keyspace.
-                    plan.crosses |= plan.flush.is_some() || (all && others > 1);
-                    plan.flush = Some(database);
+                    // A flush touches every key of its keyspaces.
+                    plan.crosses |= !plan.flush.is_empty();
+                    plan.flush = self.flushed(call.spec, database);
                     plan.steps.push(Step::Flush);
                     continue;
                 }
@@ -194,27 +193,30 @@ impl<B: Backend> Context<'_, B> {
             }
             plan.steps.push(Step::Local(owned));
         }
-        plan.crosses |= plan.flush.is_some() && plan.target.is_some();
+        plan.crosses |= !plan.flush.is_empty() && plan.target.is_some();
         plan
     }
 
     fn start(&mut self, spec: &'static Spec, plan: Plan, watches: Vec<Watched>) {
         let protocol = self.connection.session.protocol;
         let has_local = plan.steps.iter().any(|step| matches!(step, Step::Local(_)));
-        let update = plan.update || plan.flush.is_some();
-        let exec = Exec { spec, protocol, plan: plan.steps, update };
-        if plan.target.is_none() && plan.flush.is_none() {
+        let update = plan.update || !plan.flush.is_empty();
+        let missing = plan.flush.len().max(1);
+        let exec =
+            Exec { spec, protocol, plan: plan.steps, missing, done: 0, failure: None, update };
+        if plan.target.is_none() && plan.flush.is_empty() {
             let bytes = self.results(exec, Vec::new());
             return self.connection.write(|out| out.extend_from_slice(&bytes));
         }
         let number = self.connection.push(Reply::Exec(Box::new(exec)));
         self.connection.updates += u32::from(update);
         // Commands without keys run when the script is done; later commands must see them.
-        self.connection.barrier |= has_local || plan.flush.is_some();
-        if let Some(database) = plan.flush {
+        self.connection.barrier |= has_local || !plan.flush.is_empty();
+        for database in plan.flush {
             let tag = self.tag(number, 0);
             self.backend.flush(database, self.now, tag);
-        } else if let Some((database, key)) = plan.target {
+        }
+        if let Some((database, key)) = plan.target {
             let watches = watches
                 .into_iter()
                 .map(|watched| Watch { existed: watched.existed, timestamp: watched.timestamp })
@@ -226,6 +228,19 @@ impl<B: Backend> Context<'_, B> {
 
     /// The engine has run the script of an `EXEC`.
     pub(crate) fn finish_exec(&mut self, number: u64, answer: Result<Answer<'static>, Failure>) {
+        let Some(Reply::Exec(exec)) = self.connection.reply(number) else { return };
+        exec.missing -= 1;
+        exec.done += usize::from(answer.is_ok());
+        exec.failure = exec.failure.max(answer.as_ref().err().copied());
+        if exec.missing > 0 {
+            return;
+        }
+        // Of several keyspaces, some may have been flushed.
+        let answer = match exec.failure {
+            Some(_) if exec.done > 0 => Err(Failure::Partial),
+            Some(failure) => Err(failure),
+            None => answer,
+        };
         let Some(Reply::Exec(exec)) = self.take(number) else { return };
         self.connection.updates -= u32::from(exec.update);
         let mut bytes = Vec::new();

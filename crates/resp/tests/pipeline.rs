@@ -14,7 +14,7 @@ fn replies_keep_the_order_of_commands_however_ops_complete() {
     for seed in 0..50 {
         let mut harness = harness();
         harness.backend.shuffle = Some(Rng::new(seed));
-        let id = harness.open().unwrap();
+        let id = harness.connect();
         let mut input = String::new();
         let mut expected = String::new();
         for number in 0..20 {
@@ -33,7 +33,7 @@ fn replies_keep_the_order_of_commands_however_ops_complete() {
 #[test]
 fn a_read_is_local_only_while_no_own_update_is_in_flight() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.feed(id, b"GET a\r\n");
     assert_eq!((harness.backend.reads, harness.backend.submitted), (1, 0));
     harness.feed(id, b"SET a 1\r\nGET a\r\nGET b\r\n");
@@ -48,7 +48,7 @@ fn a_read_is_local_only_while_no_own_update_is_in_flight() {
 fn a_read_that_the_replica_cannot_answer_is_submitted() {
     let mut harness = harness();
     harness.backend.local_reads = false;
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     assert_eq!(harness.talk(id, "GET a"), "$-1\r\n");
     assert_eq!(harness.talk(id, "MGET a b"), "*2\r\n$-1\r\n$-1\r\n");
     assert_eq!(harness.talk(id, "EXISTS a b"), ":0\r\n");
@@ -58,11 +58,11 @@ fn a_read_that_the_replica_cannot_answer_is_submitted() {
 #[test]
 fn without_the_lease_no_local_read_leaves() {
     let mut harness = harness();
-    let (reader, writer) = (harness.open().unwrap(), harness.open().unwrap());
+    let (reader, writer) = (harness.connect(), harness.connect());
     harness.talk(writer, "SET a 1");
     harness.lease = false;
     for command in ["GET a", "MGET a b", "DBSIZE", "KEYS *", "SCAN 0", "RANDOMKEY", "EXISTS a b"] {
-        let reader = harness.open().unwrap();
+        let reader = harness.connect();
         assert_eq!(harness.talk(reader, command), "", "{command}");
         assert!(harness.frontend.wants_close(reader));
     }
@@ -76,7 +76,7 @@ fn without_the_lease_no_local_read_leaves() {
 fn a_local_read_queued_behind_an_update_is_dropped_with_the_lease_too() {
     let mut harness = harness();
     harness.backend.local_reads = false;
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.feed(id, b"GET a\r\n");
     harness.backend.local_reads = true;
     harness.feed(id, b"GET b\r\n");
@@ -89,7 +89,7 @@ fn a_local_read_queued_behind_an_update_is_dropped_with_the_lease_too() {
 #[test]
 fn outcomes_become_errors_that_say_what_happened() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     for (outcome, code) in [
         (Outcome::Refused(Refusal::NotServing), "-CLUSTERDOWN "),
         (Outcome::Refused(Refusal::Busy), "-TRYAGAIN "),
@@ -119,7 +119,7 @@ fn outcomes_become_errors_that_say_what_happened() {
 fn a_node_that_does_not_serve_says_so() {
     let mut harness = harness();
     harness.backend.serving = Err("the node is catching up; use another");
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let expected = "-CLUSTERDOWN the node is catching up; use another\r\n";
     for command in ["GET a", "SET a 1", "DBSIZE", "SCAN 0", "WATCH a", "FLUSHALL"] {
         assert_eq!(harness.talk(id, command), expected);
@@ -133,7 +133,7 @@ fn a_node_that_does_not_serve_says_so() {
 #[test]
 fn maxmemory_refuses_what_may_grow() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     assert_eq!(harness.talk(id, "CONFIG SET maxmemory 1mb"), "+OK\r\n");
     harness.backend.used = 2 << 20;
     let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
@@ -145,7 +145,7 @@ fn maxmemory_refuses_what_may_grow() {
 #[test]
 fn a_client_that_does_not_read_is_not_served_further() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let value = "v".repeat(60_000);
     harness.talk(id, &format!("SET a {value}"));
     let reads = harness.backend.reads;
@@ -165,7 +165,7 @@ fn a_client_over_the_output_limit_is_dropped() {
     let settings = Settings::default();
     settings.output_bytes_hard.store(250_000, std::sync::atomic::Ordering::Relaxed);
     let mut harness = Harness::new(Shared::new(settings, None));
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let value = "v".repeat(60_000);
     harness.talk(id, &format!("SET a {value}"));
     assert_eq!(harness.talk(id, "MGET a a a a b a a"), "");
@@ -175,7 +175,7 @@ fn a_client_over_the_output_limit_is_dropped() {
 #[test]
 fn many_keys_go_a_window_at_a_time() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let keys: String = (0..1000).map(|number| format!(" k{number}")).collect();
     harness.feed(id, format!("DEL{keys}\r\nSET k999 x\r\n").as_bytes());
     assert_eq!(harness.backend.waiting(), 256);
@@ -190,7 +190,7 @@ fn many_keys_go_a_window_at_a_time() {
 #[test]
 fn wait_counts_live_replicas() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     assert_eq!(harness.talk(id, "WAIT 2 0"), ":2\r\n");
     assert_eq!(harness.talk(id, "WAIT 3 100"), "");
     assert_eq!(harness.talk(id, "PING"), "");
@@ -216,7 +216,7 @@ fn wait_counts_live_replicas() {
 #[test]
 fn idle_clients_are_disconnected() {
     let mut harness = harness();
-    let (idle, busy) = (harness.open().unwrap(), harness.open().unwrap());
+    let (idle, busy) = (harness.connect(), harness.connect());
     harness.talk(idle, "CONFIG SET timeout 10");
     for _ in 0..12 {
         harness.pass(1000);
@@ -236,21 +236,21 @@ fn maxclients_counts_every_lane() {
     let shared = Shared::new(settings, None);
     let mut one = Harness::new(shared.clone());
     let mut two = Harness::new(shared);
-    let first = one.open().unwrap();
-    two.open().unwrap();
+    let first = one.connect();
+    two.connect();
     assert_eq!(one.open(), Err(b"-ERR max number of clients reached\r\n".as_slice()));
     assert_eq!(one.talk(first, "CLIENT LIST").lines().filter(|l| l.starts_with("id=")).count(), 2);
     one.frontend.close(first);
-    one.open().unwrap();
+    one.connect();
 }
 
 #[test]
 fn a_closed_connection_leaves_nothing_behind() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.feed(id, b"SET a 1\r\nMGET a b\r\nWATCH a\r\n");
     harness.frontend.close(id);
-    let next = harness.open().unwrap();
+    let next = harness.connect();
     while harness.complete_one() {}
     assert_eq!(harness.take(next), b"");
     assert_eq!(harness.talk(next, "GET a"), "$1\r\n1\r\n");
@@ -260,7 +260,7 @@ fn a_closed_connection_leaves_nothing_behind() {
 #[test]
 fn barriers_wait_for_earlier_commands() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.feed(id, b"SET a 1\r\nDBSIZE\r\nFLUSHALL\r\nDBSIZE\r\nKEYS *\r\n");
     let mut output = Vec::new();
     while harness.complete_one() {
@@ -272,10 +272,10 @@ fn barriers_wait_for_earlier_commands() {
 #[test]
 fn quit_and_shutdown_end_the_connection() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     assert_eq!(harness.talk(id, "SET a 1\r\nQUIT\r\nPING"), "+OK\r\n+OK\r\n");
     assert!(harness.frontend.wants_close(id));
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     assert_eq!(harness.talk(id, "SHUTDOWN NOSAVE SAVE"), "-ERR syntax error\r\n");
     assert_eq!(harness.talk(id, "SHUTDOWN NOSAVE"), "");
     assert!(harness.backend.stopped && harness.frontend.wants_close(id));

@@ -12,7 +12,7 @@ fn harness() -> Harness {
 #[test]
 fn one_key_runs_as_one_op() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let input = "MULTI\r\nSET a 1\r\nINCR a\r\nPING\r\nINCRBY a x\r\nGET a\r\nEXEC";
     assert_eq!(
         harness.talk(id, input),
@@ -27,7 +27,7 @@ fn one_key_runs_as_one_op() {
 #[test]
 fn several_keys_are_refused_with_the_way_out() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let crosskey = format!("-{CROSSKEY}\r\n");
     for input in [
         "MULTI\r\nSET a 1\r\nSET b 1\r\nEXEC",
@@ -53,7 +53,7 @@ fn several_keys_are_refused_with_the_way_out() {
 #[test]
 fn a_watched_key_that_changed_aborts() {
     let mut harness = harness();
-    let (one, two) = (harness.open().unwrap(), harness.open().unwrap());
+    let (one, two) = (harness.connect(), harness.connect());
     let run = "MULTI\r\nSET a 2\r\nPING\r\nEXEC";
     let queued = "+OK\r\n+QUEUED\r\n+QUEUED\r\n";
     // Absent, then written; written, then deleted; written with the same value.
@@ -80,7 +80,7 @@ fn a_watched_key_that_changed_aborts() {
 #[test]
 fn a_watched_key_that_stayed_runs() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let queued = "+OK\r\n+OK\r\n+QUEUED\r\n";
     // Pipelined: MULTI waits until the versions are known.
     assert_eq!(
@@ -101,7 +101,7 @@ fn a_watched_key_that_stayed_runs() {
 #[test]
 fn a_watched_key_that_expired_aborts() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.talk(id, "SET a 1 PX 100");
     harness.talk(id, "WATCH a");
     harness.pass(100);
@@ -111,7 +111,7 @@ fn a_watched_key_that_expired_aborts() {
 #[test]
 fn commands_without_keys_wait_for_the_script() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     let input =
         "MULTI\r\nSELECT 3\r\nSET a 1\r\nCLIENT SETNAME me\r\nEXEC\r\nCLIENT GETNAME\r\nGET a";
     assert_eq!(
@@ -128,7 +128,7 @@ fn commands_without_keys_wait_for_the_script() {
 #[test]
 fn a_flush_alone_is_fine() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.talk(id, "SET a 1");
     assert_eq!(
         harness.talk(id, "MULTI\r\nFLUSHDB\r\nDBSIZE\r\nEXEC"),
@@ -139,7 +139,7 @@ fn a_flush_alone_is_fine() {
 #[test]
 fn an_unknown_outcome_of_exec_is_not_a_failure() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.backend.refuse.push_back(Outcome::Unknown);
     assert!(harness.talk(id, "MULTI\r\nINCR a\r\nEXEC").contains("\r\n-UNKNOWN "));
 }
@@ -147,7 +147,7 @@ fn an_unknown_outcome_of_exec_is_not_a_failure() {
 #[test]
 fn transactions_of_one_key_are_pipelined() {
     let mut harness = harness();
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.feed(id, "MULTI\r\nINCR a\r\nEXEC\r\n".repeat(10).as_bytes());
     assert_eq!(harness.backend.waiting(), 10);
     while harness.complete_one() {}
@@ -160,7 +160,7 @@ fn the_queue_is_bounded() {
     let settings = Settings::default();
     settings.query_bytes_max.store(1 << 20, std::sync::atomic::Ordering::Relaxed);
     let mut harness = Harness::new(Shared::new(settings, None));
-    let id = harness.open().unwrap();
+    let id = harness.connect();
     harness.talk(id, "MULTI");
     let value = "v".repeat(60_000);
     let reply = harness.talk(id, &vec![format!("SET a {value}"); 20].join("\r\n"));

@@ -1,0 +1,255 @@
+//! The same bytes to a real Redis and to the front end: the same bytes must come back.
+//!
+//! Needs redis-server 7.0 (Debian: `apt-get install redis-server`).
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use quorate_resp::testing::Harness;
+use quorate_resp::{Settings, Shared};
+
+struct Redis {
+    process: Child,
+    directory: PathBuf,
+}
+
+impl Redis {
+    fn start(password: Option<&str>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("quorate-resp-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).expect("a directory of its own");
+        let mut command = Command::new("redis-server");
+        command.args(["--port", "0", "--save", "", "--unixsocket", "redis.sock", "--dir"]);
+        command.arg(&directory).current_dir(&directory).stdout(Stdio::piped());
+        if let Some(password) = password {
+            command.args(["--requirepass", password]);
+        }
+        let mut process = command.spawn().unwrap_or_else(|error| {
+            panic!(
+                "redis-server can't be started ({error}); on Debian: apt-get install redis-server"
+            )
+        });
+        let mut lines =
+            BufReader::new(process.stdout.take().expect("its output is a pipe")).lines();
+        let ready = lines.any(|line| {
+            line.is_ok_and(|line| {
+                line.contains("ready to accept") || line.contains("Ready to accept")
+            })
+        });
+        assert!(ready, "redis-server has not come up");
+        // The pipe stays open and unread; what little Redis logs from here on fits into it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { process, directory }
+    }
+
+    fn answers(&self, input: &[u8]) -> Vec<u8> {
+        let mut stream =
+            UnixStream::connect(self.directory.join("redis.sock")).expect("Redis accepts");
+        // Redis may close before it has read everything.
+        let _ = stream.write_all(input);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut output = Vec::new();
+        let _ = stream.read_to_end(&mut output);
+        output
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Makes the client id in a reply of HELLO equal.
+fn normalize(mut output: Vec<u8>) -> Vec<u8> {
+    let marker = b"$2\r\nid\r\n:";
+    let mut from = 0;
+    while let Some(at) = output[from..].windows(marker.len()).position(|w| w == marker) {
+        let start = from + at + marker.len();
+        let digits = output[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        output.splice(start..start + digits, *b"0");
+        from = start;
+    }
+    output
+}
+
+/// Both sides, and where they differed.
+struct Comparison {
+    redis: Redis,
+    shared: std::sync::Arc<Shared>,
+    differences: Vec<String>,
+}
+
+impl Comparison {
+    fn new(redis: Redis, shared: std::sync::Arc<Shared>) -> Self {
+        Self { redis, shared, differences: Vec::new() }
+    }
+
+    fn feed(&mut self, input: &[u8]) {
+        let mut harness = Harness::new(self.shared.clone());
+        // A Redis on its own has no replicas.
+        harness.backend.replicas = 0;
+        let id = harness.connect();
+        let ours = normalize(harness.send(id, input));
+        let theirs = normalize(self.redis.answers(input));
+        if ours != theirs {
+            self.differences.push(format!(
+                "input:   {}\nredis:   {}\nquorate: {}",
+                input.escape_ascii(),
+                theirs.escape_ascii(),
+                ours.escape_ascii()
+            ));
+        }
+        harness.frontend.close(id);
+        self.redis.answers(b"FLUSHALL\r\n");
+    }
+
+    fn feed_script(&mut self, script: &str) {
+        self.feed(format!("{}\r\n", script.replace(';', "\r\n")).as_bytes());
+    }
+}
+
+impl Drop for Comparison {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert!(self.differences.is_empty(), "{}", self.differences.join("\n\n"));
+        }
+    }
+}
+
+/// One connection each; commands are separated by semicolons.
+const SCRIPTS: &[&str] = &[
+    "PING;PING a;PING a b;ECHO;ECHO \"a b\";ECHO a b",
+    "ping;PiNg;QUIT;PING",
+    "MULTI;QUIT now;PING",
+    "foo;foo a b c;foo 'a b' \"c\\n\";FOO \"\\r\\n\";get;get a b;set a;SeT;\"\" a",
+    "foo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa b",
+    "client;client foo;client ID x;client setname;client setname 'a b';client getname;client setname me;client getname;client setname '';client getname",
+    "client no-evict;client no-evict x;client no-evict on;client no-evict OFF",
+    "client list type foo;client list type;client list id x;client list id;client list foo;client list type pubsub;client list type replica;client list id 99999999;client list id 99999998 99999999",
+    "hello 1;hello 4;hello x;hello 2 foo;hello 2 setname;hello 2 setname 'a b';hello 2 auth a;hello 2 auth a b;hello 2 auth default x;hello 2 setname me;client getname",
+    "hello;hello 2;hello 3;hello;get a;mget a b;client list type pubsub;client getname;command info foo;config get save;reset;get a",
+    "hello 3;multi;get a;exec;watch a;set a 1;multi;get a;exec;scan 0;keys *;randomkey;object encoding nokey;memory usage nokey;time x;hello 2;get a",
+    "hello 3;command info get foo client|id;command getkeys get a;command count x;info nosection;info nosection other",
+    "auth;auth a;auth a b;auth a b c;auth default x;auth a b c d",
+    "select;select 0;select 15;select 16;select -1;select x;select 99999999999;select 99999999999999999999;select 1 2",
+    "select 3;set a 1;dbsize;select 0;dbsize;get a;select 3;get a;flushdb;get a",
+    "set a 1;select 3;set b 1;flushall;dbsize;select 0;dbsize",
+    "reset;reset x;multi;get a;reset;exec;select 3;reset;dbsize",
+    "command foo;command count x;command getkeys;command getkeys get;command getkeys get a;command getkeys ping;command getkeys foo bar;command getkeys mset a 1 b 2;command getkeys ping x;command getkeys set a;command info get;command info foo;command docs foo",
+    "config;config foo;config get;config set;config set a;config set foo 1;config set timeout;config set timeout x;config set timeout -1;config set timeout 1 timeout 2;config set timeout 1 maxmemory;config set maxclients 0;config set maxclients x;config set maxmemory abc;config set databases 5;config set client-output-buffer-limit x;config set client-output-buffer-limit 'foo 1 1 1';config set client-output-buffer-limit 'normal 1 1 x';config set proto-max-bulk-len x;config set client-query-buffer-limit x",
+    "config set timeout 7;config get timeout;config set TimeOut 0;config get TIMEOUT;config get timeou?;config set maxmemory 1gb;config get maxmemory;config set maxmemory 0;config get nothing;config get maxmemory-policy;config get save;config get appendonly;config set save '';config resetstat;config resetstat x",
+    "dbsize;dbsize x;set a 1;dbsize;time x;randomkey;randomkey x;keys;keys a b;keys *;keys ?;keys [b-z];keys [^b-z];keys a*;keys \\\\a;keys \"\"",
+    "scan;scan x;scan -x;scan '';scan 0 match;scan 0 count 0;scan 0 count -1;scan 0 count x;scan 0 foo 1;scan 0 type string;scan 0 match a* count 10 type STRING;scan 18446744073709551616;scan ' 0'",
+    "set a 1;scan 0;scan 0 match b;scan 0 match a;scan 0 type hash;scan 0 type string;scan 0 count 5",
+    "wait;wait x 1;wait 1 x;wait 0 -1;wait -1 1;wait 0 0;wait 1 1;wait x x",
+    "flushall foo;flushall sync async;flushdb foo;flushdb;flushall;flushdb async;flushdb SYNC;flushall async;flushdb a b",
+    "shutdown foo;shutdown nosave save;shutdown abort;shutdown abort now;shutdown save nosave now",
+    "memory;memory foo;memory usage;memory usage nokey;memory usage nokey samples;memory usage nokey samples x;memory usage nokey samples -1;memory usage nokey samples 5;memory usage nokey foo",
+    "object;object foo;object encoding;object encoding nokey;set a 1;object encoding a;set a abc;object encoding a",
+    "lolwut version x",
+    "info nosection",
+    "multi;multi;exec;exec;discard;multi;discard;multi;discard x;exec",
+    "multi;watch a;exec;unwatch;watch;multi;watch;exec;watch a b;unwatch x;unwatch",
+    "multi;get;exec;multi;foo;exec;multi;foo;discard;get a;multi;set a 1;exec x;exec;get a",
+    "multi;set a 1;incr a;incr a;get a;append a x;incr a;exec;get a",
+    "multi;ping;ping x;echo y;client getname;client setname me;client getname;select 2;exec;client getname",
+    "multi;shutdown nosave;exec;multi;wait 0 0;wait 0 x;exec;multi;unwatch;exec;multi;config set foo 1;exec;multi;hello 3;exec;get a",
+    "multi;dbsize;exec;multi;flushall;exec;multi;flushdb x;exec;multi;scan 0;keys *;exec;multi;randomkey;exec",
+    "multi;hello 3;get a;exec;get a",
+    "watch a;set a 1;multi;set a 2;exec;get a;watch a;multi;set a 3;exec;get a;watch a;unwatch;set a 4;multi;get a;exec",
+    "watch a;multi;set a 1;exec;watch a;del a;multi;exec;watch a;multi;exec;watch a;set a 1;multi;discard;multi;get a;exec",
+    "mget a b c;set a 1;mget a b a;exists a b a;del a b a;touch a b;unlink a;mget;del;exists",
+    "set a 1;get a;mset a 1;mset a;mset a 1 a 2;get a;copy a a;set a 1 ex 0;set a 1 foo;expire a x;incr a;incrby a x",
+];
+
+/// One connection each.
+const RAW: &[&[u8]] = &[
+    b"\r\n\r\nPING\r\n",
+    b"PING\nPING\r\n\n",
+    b"*0\r\n*-1\r\n*-5\r\nPING\r\n",
+    b"*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$0\r\n\r\n",
+    b"*2\r\n$4\r\nECHO\r\n$6\r\na\r\nb\0\xff\r\n",
+    b"*1xx$4xxPINGxx",
+    b"*1\r\n$4\r\nPINGxx*1\r\n$4\r\nPING\r\n",
+    b"PING\r\n*x\r\nPING\r\n",
+    b"*+1\r\n",
+    b"* 1\r\n",
+    b"*\r\n",
+    b"*01\r\n",
+    b"*-0\r\n",
+    b"*2147483648\r\n",
+    b"*99999999999999999999999\r\n",
+    b"*1\r\n$x\r\n",
+    b"*1\r\n$-1\r\n",
+    b"*1\r\n$\r\n",
+    b"*1\r\n$536870913\r\n",
+    b"*1\r\n$99999999999999999999\r\n",
+    b"*1\r\n$01\r\n",
+    b"*1\r\nPING\r\n",
+    b"*1\r\n:4\r\nPING\r\n",
+    b"*1\r\n\r\n",
+    b"*1\r\n\n\r\n",
+    b"*1\r\n\xff\r\n",
+    b"*2\r\n$4\r\nECHO\r\n*1\r\n$1\r\na\r\n",
+    b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n",
+    b"SET a \"b\r\nPING\r\n",
+    b"SET a \"b\"c\r\nPING\r\n",
+    b"SET a 'b\r\n",
+    b"SET a 'b'c\r\n",
+    b"ECHO \"\\x41\\x4\\n\\q\"\r\nECHO 'a\\'b'\r\nECHO a\"b c\"\r\nECHO \"\"\r\n",
+    b"ECHO a\x0bb\r\n\x0bECHO\x0bb\r\n",
+    b"POST / HTTP/1.1\r\nPING\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nPING\r\n",
+    b"SET a b\r\nGET a\r\nfoo ~\r\n",
+    b"MULTI\r\n*1\r\n$-1\r\nEXEC\r\n",
+];
+
+#[test]
+fn replies_are_those_of_redis() {
+    let settings = Settings::default();
+    // Redis's default, so that its errors come at the same lengths.
+    settings.bulk_bytes_max.store(512 << 20, Ordering::Relaxed);
+    let mut both = Comparison::new(Redis::start(None), Shared::new(settings, None));
+    for script in SCRIPTS {
+        both.feed_script(script);
+    }
+    for raw in RAW {
+        both.feed(raw);
+    }
+    let long = "a".repeat(70_000);
+    for raw in [format!("*{long}"), format!("*1\r\n${long}"), long.clone()] {
+        both.feed(raw.as_bytes());
+    }
+    let key = "k".repeat(200);
+    both.feed_script(&format!("{key} {key};client {key}"));
+}
+
+#[test]
+fn authentication_is_that_of_redis() {
+    let shared = Shared::new(Settings::default(), Some("secret".to_owned()));
+    let mut both = Comparison::new(Redis::start(Some("secret")), shared);
+    for script in [
+        "ping;get a;foo;get;select 1;multi;exec;hello;hello 3;hello 2 setname me;client id;quit",
+        "auth wrong;auth default wrong;auth other secret;auth default secret;ping;reset;ping",
+        "auth secret;ping;hello 3 auth default wrong;get a;hello 3 auth default secret;get a;ping",
+        "hello 2 auth default secret setname me;client getname;reset;client getname;reset",
+        "hello 3 auth default wrong;hello 5;hello x;hello 2 foo;ping",
+        "auth secret;auth wrong;ping;auth a b c",
+        "reset;watch a;unwatch;discard;command;info;config get requirepass",
+        "auth secret;config get requirepass",
+    ] {
+        both.feed_script(script);
+    }
+    both.feed(b"*11\r\n");
+    both.feed(b"*10\r\n$16385\r\n");
+    both.feed(b"AUTH secret\r\n*11\r\n$16385\r\n");
+}
