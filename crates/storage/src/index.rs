@@ -220,12 +220,17 @@ impl Shard {
         // before the pin is gone.
         let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
         let tag = tag_of(hash);
-        for (pointer, entry_tag) in bucket.entries() {
-            if entry_tag == tag {
-                // SAFETY: likewise for records: removed ones are retired.
-                let record = unsafe { RecordPtr::<M>::from_ptr(pointer) };
-                if record.key() == key {
-                    return Some(record);
+        for bucket in bucket.chain() {
+            for slot in &bucket.slots {
+                let entry = Tagged(slot.load(Ordering::Acquire));
+                if entry.tag() == tag
+                    && let Some(pointer) = entry.pointer()
+                {
+                    // SAFETY: likewise for records: removed ones are retired.
+                    let record = unsafe { RecordPtr::<M>::from_ptr(pointer) };
+                    if record.key() == key {
+                        return Some(record);
+                    }
                 }
             }
         }

@@ -23,6 +23,7 @@ pub(crate) fn pin() -> Guard {
 }
 
 /// Garbage from this size on is handed to the collector at once instead of being gathered, bytes.
+#[cfg(not(loom))]
 const LARGE: usize = 64 * 1024;
 
 impl Guard {

@@ -17,7 +17,7 @@ use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::counters::Weight;
 use crate::sequence::{Sequence, Version};
 use crate::snapshot::{Snapshot, ValueInfo};
-use crate::sync::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Ordering};
+use crate::sync::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Ordering, WrittenOnce};
 use crate::words::{bytes_in_place, load_bytes, store_bytes, words_for};
 
 /// The largest value that is given room in its record, in bytes: what a deleted key may hold on to
@@ -52,12 +52,14 @@ pub(crate) struct Header {
     state: AtomicU16,
     expire_at: AtomicU64,
     external: AtomicPtr<Buffer>,
+    written: WrittenOnce,
 }
 
 /// The start of a value's own buffer; the words follow it.
 #[repr(C, align(8))]
 pub(crate) struct Buffer {
     words: usize,
+    written: WrittenOnce,
 }
 
 /// Points to a record that protocol words of type `M` are kept in.
@@ -122,6 +124,7 @@ impl<M: Meta> RecordPtr<M> {
                 state: AtomicU16::new(0),
                 expire_at: AtomicU64::new(0),
                 external: AtomicPtr::new(ptr::null_mut()),
+                written: WrittenOnce::new(),
             });
             let mut packed = [0; META_WORDS_MAX];
             M::default().pack(&mut packed[..M::WORDS]);
@@ -183,6 +186,7 @@ impl<M: Meta> RecordPtr<M> {
     /// The key.
     #[inline]
     pub(crate) fn key<'a>(self) -> &'a [u8] {
+        self.header().written.read();
         let len = self.header().key_len as usize;
         // SAFETY: the key lies there, initialized by `new`, and never changes.
         unsafe { NonNull::slice_from_raw_parts(self.at(Self::KEY_AT), len).as_ref() }
@@ -448,7 +452,7 @@ fn new_buffer(words: usize) -> NonNull<Buffer> {
     // SAFETY: the allocation is ours alone and has room for the start and the words; all of it is
     // initialized here.
     unsafe {
-        buffer.write(Buffer { words });
+        buffer.write(Buffer { words, written: WrittenOnce::new() });
         let first = buffer.cast::<u8>().add(BUFFER_WORDS_AT).cast::<AtomicU64>();
         for index in 0..words {
             first.add(index).write(AtomicU64::new(0));
@@ -465,6 +469,7 @@ unsafe fn buffer_words<'a>(buffer: NonNull<Buffer>) -> &'a [AtomicU64] {
     // SAFETY: `new_buffer` initialized the start and that many words behind it; none of them is
     // ever borrowed mutably.
     unsafe {
+        buffer.as_ref().written.read();
         let first = buffer.cast::<u8>().add(BUFFER_WORDS_AT).cast();
         NonNull::slice_from_raw_parts(first, buffer.as_ref().words).as_ref()
     }

@@ -33,3 +33,27 @@ impl Backoff {
         loom::thread::yield_now();
     }
 }
+
+/// Stands for plain memory that is written once, before other threads find it, so that a model
+/// notices if they could find it too early. Nothing outside of models.
+pub(crate) struct WrittenOnce {
+    #[cfg(loom)]
+    access: loom::cell::UnsafeCell<()>,
+}
+
+impl WrittenOnce {
+    /// The memory is written.
+    pub(crate) fn new() -> Self {
+        Self {
+            #[cfg(loom)]
+            access: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// The memory is read.
+    #[inline]
+    pub(crate) fn read(&self) {
+        #[cfg(loom)]
+        self.access.with(|_| ());
+    }
+}
