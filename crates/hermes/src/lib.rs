@@ -1,1 +1,293 @@
-//! placeholder
+//! Hermes: linearizable reads, writes and read-modify-writes of single keys, from any replica.
+//!
+//! Source: A. Katsarakis, *Invalidation-Based Protocols for Replicated Datastores*, PhD thesis,
+//! University of Edinburgh 2021, chapter 4 (and ASPLOS 2020).
+//!
+//! # Guarantee
+//! Every operation on a key appears to take effect at one moment between its invocation and its
+//! answer, also while replicas crash, stop, are cut off or come back, and while messages are lost,
+//! repeated or reordered, as long as a minority of the members fails at a time and, with leased
+//! reads, clocks drift less than the configured bound. Reads of a Valid key cost no message; an
+//! update costs one round trip to all live replicas, from any of them. Writes never abort; a
+//! read-modify-write that loses a race runs again inside. An op whose fate can't be known is
+//! answered *unknown*.
+//!
+//! # Messages
+//! | message | sender → receiver | meaning |
+//! | --- | --- | --- |
+//! | INV{key, ts, rmw, value} | coordinator → live replicas | a newer value; unreadable until VAL |
+//! | ACK{ts} | replica → coordinator | my copy is at least as new |
+//! | VAL{key, ts} | coordinator → live replicas | everybody has it: read it |
+//! | MCHECK, MCHECK_ACK | replica ↔ replicas | still a member? (leaseless reads) |
+//! | CHUNK_READ, CHUNK | shadow ↔ active replica | records for a joining replica |
+//! | FLOOR_PREPARE, _READY, _COMMIT | smallest active ↔ replicas | collecting tombstones |
+//! | STEER, STEERED | node ↔ owner | please coordinate this op |
+//!
+//! # States of a key at a replica (§4.3.2)
+//! ```text
+//!               own update                 all ACKs / VAL
+//!      +------------------------> Write -------------------+
+//!      |                            |  INV higher          |
+//!      |                            |  (write)             v
+//!    Valid <------- VAL -------- Trans -- all ACKs --> Invalid ---- VAL ----> Valid
+//!      |                                                ^   |
+//!      +------------------- INV higher -----------------+   | message lost,
+//!                                                       |   | coordinator dead
+//!                                          INV higher   |   v
+//!    Valid <------------- all ACKs / VAL ------------- Replay
+//! ```
+//!
+//! # Where this differs from the thesis, and why
+//! - **Timestamps name a member number and not a node** (H2): numbers are never used twice, so a
+//!   node that comes back can't mint a timestamp that its earlier life has used. The same number
+//!   says whether a key's writer is still alive.
+//! - **Replay met by a higher INV goes to Invalid** (as the authors' TLA+), not to Trans: there is
+//!   no client's write to keep.
+//! - **Read-modify-writes are retried inside** with jittered backoff. A retry starts when the
+//!   larger version is Valid here, and never if the superseded attempt has in truth been committed:
+//! - **H11, replayed read-modify-writes.** Replicas may replay while the coordinator lives (a lost
+//!   VAL must not block a key). So another replica can finish my read-modify-write at version v,
+//!   and then write a newer version, before I have seen my acknowledgements. The newer INV alone
+//!   looks like a lost race; running again would apply the operation twice. What tells the two
+//!   apart is the version that the newer update was *built on*, which follows from its own version
+//!   (minus 1 for a read-modify-write, minus 2 for a write). Claim: if that base is at least v, my
+//!   update has been committed. Proof: the base was Valid somewhere, so every live replica had
+//!   acknowledged it, this one too; had it been another update than mine with a version of at least
+//!   v, it would have been larger than mine (I hold mine, and was not superseded before), and I
+//!   would have been superseded by it then. So it is mine, or built on mine. If the base is below
+//!   v, the newer update was started by a replica that did not hold mine, which from then on
+//!   answers mine with a counter-INV: mine can't be committed any more. An update that found no
+//!   record at all says so (`fresh`), since its version comes from the floor instead.
+//! - **Deletes leave tombstones**, collected in rounds that raise a common floor: `tombstones.rs`.
+//! - **Expiry is an update**: a value past its time is deleted by an ordinary read-modify-write
+//!   before anybody is told that it is gone, so no replica can return it afterwards.
+//! - **Acknowledgements carry a cookie** that names the pending op, so that two ops of one replica
+//!   on one key (one superseded, one current) never share a counter (P2).
+//!
+//! The pitfalls H0 to H11 and the rules of §8 of the protocol notes each have a test of that name
+//! in `tests/`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod expiry;
+mod join;
+mod message;
+mod meta;
+mod queue;
+mod reads;
+mod recovery;
+mod replica;
+mod state;
+mod steer;
+mod tombstones;
+
+use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Slot, Table};
+use quorate_types::{Epoch, Instant, NodeId, Now};
+
+pub use message::{Ack, Chunk, Entry, Inv, Message, Val};
+pub use meta::{Meta, State};
+pub use state::{Config, Hermes, Reads};
+
+/// An op for [`Machine::step`]; [`Hermes::submit`] takes the same without copying its arguments.
+#[derive(Debug)]
+pub struct Request<O> {
+    /// Ops of one origin on one key take effect in order.
+    pub origin: u64,
+    /// The op.
+    pub op: O,
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
+    type Message<'a> = Message<'a>;
+    type Request<'a> = Request<O>;
+    type Outcome = Outcome<O::Reply>;
+
+    const PROBES: &'static [&'static str] = &[
+        "hermes: INV below the floor",
+        "hermes: an update carries a batch of reads",
+        "hermes: chunk waits for a large value",
+        "hermes: counter-INV",
+        "hermes: floor round begins",
+        "hermes: floor round starts over",
+        "hermes: op finished by another's replay",
+        "hermes: op steered",
+        "hermes: read-modify-write superseded",
+        "hermes: replay superseded",
+        "hermes: replay while the coordinator lives",
+        "hermes: replayed read-modify-write answered as done",
+        "hermes: shadow changes its donor",
+        "hermes: sweep replays an orphan",
+        "hermes: tombstones collected",
+    ];
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
+    fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
+        match event {
+            Event::Message { from, epoch, body } => {
+                self.on_message(now, from, epoch, &body, effects)
+            }
+            Event::Request { tag, request } => {
+                self.submit(now, tag, request.origin, &request.op, effects);
+            }
+            Event::View(view) => self.on_view(now, view, effects),
+            Event::Tick => self.on_tick(now, effects),
+        }
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let resend = self.resends.front().map(|(at, _)| *at);
+        let queue = self.queue_checks.first().map(|(at, _)| *at);
+        [
+            resend.unwrap_or(Instant::NEVER),
+            queue.unwrap_or(Instant::NEVER),
+            self.sweep.next_deadline(),
+            self.copying.next_deadline(),
+            self.floors.next_deadline(),
+            self.reads.next_deadline(),
+            self.steering.next_deadline(),
+            self.expiry.next_deadline(),
+        ]
+        .into_iter()
+        .min()
+        .expect("the list is not empty")
+    }
+
+    fn check_invariants(&self) {
+        let waiting: usize = self.queues.values().map(|queue| queue.waiters.len()).sum();
+        assert_eq!(waiting, self.waiting, "waiting ops are counted");
+        assert_eq!(self.queues.len(), self.queue_checks.len(), "every queue has one timer");
+        assert!(self.floors.floor <= self.floors.next_floor, "a floor is prepared before raised");
+        assert!(self.live || self.ops.is_empty(), "a node that is out has no updates");
+        for (_, op) in self.ops.iter() {
+            assert!(op.acks.is_subset(self.peers), "only live replicas' acknowledgements count");
+        }
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// Every legal reason to drop a message.
+    fn ignore_message(
+        &self,
+        from: NodeId,
+        epoch: Epoch,
+        message: &Message<'_>,
+    ) -> Option<&'static str> {
+        // Steering changes nothing by itself: a request is run in whatever epoch it arrives, once,
+        // and an answer stays true.
+        if matches!(message, Message::Steer { .. } | Message::Steered { .. }) {
+            return None;
+        }
+        if epoch < self.view.epoch {
+            Some("hermes: message of an older epoch")
+        } else if epoch > self.view.epoch {
+            // The sender sends again until this node has the view, too.
+            Some("hermes: message of a newer epoch")
+        } else if !self.live {
+            Some("hermes: message to a node that is out")
+        } else if !self.peers.contains(from) {
+            Some("hermes: message of no live replica")
+        } else if !self.is_replica {
+            Some("hermes: message to a node that is no replica")
+        } else {
+            None
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        epoch: Epoch,
+        message: &Message<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if let Some(reason) = self.ignore_message(from, epoch, message) {
+            return effects.ignored(reason);
+        }
+        match *message {
+            Message::Inv(ref inv) => self.on_inv(now, from, inv, effects),
+            Message::Ack(ref ack) => self.on_ack(now, from, ack, effects),
+            Message::Val(ref val) => self.on_val(now, val, effects),
+            Message::MemberCheck { batch } => self.on_member_check(from, batch, effects),
+            Message::MemberCheckAck { batch } => self.on_member_check_ack(from, batch, effects),
+            Message::ChunkRead { request, cursor } => {
+                self.on_chunk_read(from, request, cursor, effects);
+            }
+            Message::Chunk(ref chunk) => self.on_chunk(now, from, chunk, effects),
+            Message::FloorPrepare { round, version } => {
+                self.on_floor_prepare(now, from, round, version, effects);
+            }
+            Message::FloorReady { round, next_floor } => {
+                self.on_floor_ready(from, round, next_floor, effects);
+            }
+            Message::FloorCommit { round, version } => {
+                self.on_floor_commit(now, round, version, effects);
+            }
+            Message::Steer { sequence, origin, op } => {
+                self.on_steer(now, from, sequence, origin, op, effects);
+            }
+            Message::Steered { sequence, outcome } => {
+                self.on_steered(from, sequence, outcome, effects);
+            }
+        }
+    }
+
+    fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while let Some(&(at, slot)) = self.resends.front() {
+            if at > now.monotonic {
+                break;
+            }
+            self.resends.pop_front();
+            self.on_resend_timeout(now, at, slot, effects);
+        }
+        while let Some(&(at, handle)) = self.queue_checks.first() {
+            if at > now.monotonic {
+                break;
+            }
+            self.on_queue_timeout(now, handle, effects);
+            if self.queue_checks.contains(&(at, handle)) {
+                // Still due: look again at the next tick rather than for ever in this one.
+                self.check_queue_at(handle, now.monotonic + self.config.message_loss_timeout / 4);
+            }
+        }
+        if self.sweep.next_deadline() <= now.monotonic {
+            self.on_sweep_timeout(now, effects);
+        }
+        if self.copying.next_deadline() <= now.monotonic {
+            self.on_chunk_timeout(now, effects);
+        }
+        if self.floors.next_deadline() <= now.monotonic {
+            self.on_floor_timeout(now, effects);
+        }
+        if self.reads.next_deadline() <= now.monotonic {
+            self.on_reads_timeout(now, effects);
+        }
+        if self.steering.next_deadline() <= now.monotonic {
+            self.on_steer_timeout(now, effects);
+        }
+        if self.expiry.next_deadline() <= now.monotonic {
+            self.on_expiry_timeout(now, effects);
+        }
+    }
+
+    /// The message loss timer of an update: send again, and tell a client that waited too long.
+    fn on_resend_timeout(
+        &mut self,
+        now: Now,
+        at: Instant,
+        slot: Slot,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(op) = self.ops.get_mut(slot).filter(|op| op.resend_at == at) else { return };
+        if now.monotonic.since(op.started) >= self.config.op_timeout {
+            // The update goes on, but its client learns now that nobody can say how it ends.
+            if let Some((client, _)) = op.answer.take() {
+                self.answer(client, Outcome::Unknown, effects);
+            }
+        }
+        self.resend(now, slot, effects);
+    }
+}

@@ -2,6 +2,7 @@
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+use core::fmt::Debug;
 
 use quorate_types::{Timestamp, UnixMillis};
 
@@ -53,9 +54,9 @@ pub enum Change<'a> {
 /// change and the same answer on every node.
 pub trait Operation {
     /// The form that can wait in a queue or cross to another lane.
-    type Owned: Operation<Reply = Self::Reply, Owned = Self::Owned> + Clone + 'static;
+    type Owned: Operation<Reply = Self::Reply, Owned = Self::Owned> + Clone + Debug + 'static;
     /// The answer. Borrows nothing.
-    type Reply: Clone + 'static;
+    type Reply: Clone + Debug + 'static;
 
     /// The key it touches.
     fn key(&self) -> &[u8];

@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 /// A slab index with the generation of its tenant. It goes out in a request as a cookie and comes
 /// back in the acknowledgement, which so finds its op without a lookup, and finds nothing if the
-/// op is gone.
+/// op is gone. Generations count in 31 bits, so that the highest bit of [`Slot::to_u64`] is free for
+/// whoever holds the cookie.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot {
     /// Where the tenant lives.
@@ -27,6 +28,9 @@ impl Slot {
         Self { index: word as u32, generation: (word >> 32) as u32 }
     }
 }
+
+/// The generation after which a place begins at 0 again.
+const GENERATION_MAX: u32 = u32::MAX >> 1;
 
 /// Reusable places for pending ops. Allocates only while it grows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -73,7 +77,7 @@ impl<T> Slab<T> {
             return None;
         }
         let value = entry.1.take()?;
-        entry.0 = entry.0.wrapping_add(1);
+        entry.0 = (entry.0 + 1) & GENERATION_MAX;
         self.free.push(slot.index);
         Some(value)
     }

@@ -1,0 +1,85 @@
+//! Active expiry: values past their time are deleted even if nobody asks for them.
+//!
+//! Each replica looks through its records a little at a time and deletes the expired ones that it
+//! owns, as read-modify-writes without a client: an update that races with one wins.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Change, Effects, Operation, Record, Table};
+use quorate_types::{Duration, Instant, Now, UnixMillis};
+
+use crate::{Hermes, Meta, State};
+
+/// Records looked at in one tick.
+const RECORDS: usize = 500;
+/// Time between ticks while little is expired.
+const CALM: Duration = Duration::from_millis(100);
+/// Time between ticks while much is.
+const EAGER: Duration = Duration::from_millis(2);
+/// Deletions in flight beyond which a tick starts none: clients' updates go first.
+const PENDING_MAX: usize = 1_000;
+
+/// Where the search for expired values stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Expiry {
+    cursor: u64,
+    /// Whether this pass has met a value that will expire.
+    met: bool,
+    next_at: Instant,
+}
+
+impl Default for Expiry {
+    fn default() -> Self {
+        Self { cursor: 0, met: false, next_at: Instant::NEVER }
+    }
+}
+
+impl Expiry {
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.next_at
+    }
+
+    /// A value with this expiry was stored.
+    #[inline]
+    pub(crate) fn note(&mut self, now: Instant, expire_at: Option<UnixMillis>) {
+        if expire_at.is_some() {
+            self.met = true;
+            if self.next_at == Instant::NEVER {
+                self.next_at = now + CALM;
+            }
+        }
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    pub(crate) fn on_expiry_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.expiry.next_at = now.monotonic + CALM;
+        if !self.active.contains(self.config.node) || self.ops.len() > PENDING_MAX {
+            return;
+        }
+        let mut handles = Vec::new();
+        let next = self.table.scan(self.expiry.cursor, RECORDS, &mut |handle| handles.push(handle));
+        let looked_at = handles.len();
+        let mut expired = 0;
+        for handle in handles {
+            let record = self.table.lock(handle);
+            let Some(content) = record.content() else { continue };
+            let due = content.is_expired(now.wall);
+            self.expiry.met |= content.expire_at.is_some();
+            let valid = record.meta().state == State::Valid;
+            drop(record);
+            if due && valid && !self.queues.contains_key(&handle) && self.owns(handle) {
+                expired += 1;
+                self.counters.expired += 1;
+                self.update(now, handle, &Change::Delete, true, None, None, effects);
+            }
+        }
+        if expired * 10 > looked_at {
+            self.expiry.next_at = now.monotonic + EAGER;
+        }
+        self.expiry.cursor = next;
+        if next == 0 && !core::mem::take(&mut self.expiry.met) {
+            self.expiry.next_at = Instant::NEVER;
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! The messages of Hermes and their layouts.
+//!
+//! ```text
+//! INV      1 | cookie u64 | version u64 | writer u32 | flags u8 | kind u8 | expiry u64 | key | value
+//! ACK      2 | cookie u64 | version u64 | writer u32 | key
+//! VAL      3 | version u64 | writer u32 | key
+//! MCHECK   4 | batch u64            MCHECK_ACK 5 | batch u64
+//! CHUNK?   6 | request u64 | cursor u64
+//! CHUNK    7 | request u64 | next u64 | floor u64 | next_floor u64 | entries
+//! FLOOR?   8 | round u64 | version u64      FLOOR_READY 9 | round u64 | next_floor u64
+//! FLOOR   10 | round u64 | version u64
+//! STEER   11 | sequence u64 | origin u64 | op
+//! STEERED 12 | sequence u64 | outcome
+//! ```
+//! Keys carry a length of four bytes; the last field fills the message. The epoch stands in the
+//! header of every message (`quorate_wire::Header`).
+
+use quorate_machine::{Content, Slot, ValueKind};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_wire::{Malformed, Reader, Writer};
+
+/// A peer message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Message<'a> {
+    /// Invalidate a key and keep this newer value (§3.3).
+    Inv(Inv<'a>),
+    /// An INV was received; the sender's copy is at least as new.
+    Ack(Ack<'a>),
+    /// Every live replica has acknowledged: the value may be read.
+    Val(Val<'a>),
+    /// Is this node still a member, in this epoch? (§4.3.6, leaseless reads)
+    MemberCheck {
+        /// Which batch of reads waits for the answer.
+        batch: u64,
+    },
+    /// It is.
+    MemberCheckAck {
+        /// Which batch of reads was asked for.
+        batch: u64,
+    },
+    /// A shadow replica asks for the next records (§4.3.3).
+    ChunkRead {
+        /// Comes back in the answer; later answers to earlier requests are ignored.
+        request: u64,
+        /// Where the donor's scan goes on; 0 begins.
+        cursor: u64,
+    },
+    /// Some records of an active replica.
+    Chunk(Chunk<'a>),
+    /// Nobody shall write an absent key at or below this version any more (pitfall H8).
+    FloorPrepare {
+        /// Names the round.
+        round: u64,
+        /// The proposed floor.
+        version: u64,
+    },
+    /// Everything that might have written below the floor is finished here.
+    FloorReady {
+        /// The round.
+        round: u64,
+        /// The highest floor that this replica has prepared.
+        next_floor: u64,
+    },
+    /// All replicas are ready: tombstones up to this version may go.
+    FloorCommit {
+        /// The round.
+        round: u64,
+        /// The floor.
+        version: u64,
+    },
+    /// Please coordinate this op (opportunistic leader, §4.3.5; or this node is no replica).
+    Steer {
+        /// Counts the ops that this sender steered to anybody.
+        sequence: u64,
+        /// Ops of one origin on one key take effect in order.
+        origin: u64,
+        /// The op, encoded by [`quorate_machine::Operation::encode`].
+        op: &'a [u8],
+    },
+    /// The answer to a steered op.
+    Steered {
+        /// Which op.
+        sequence: u64,
+        /// Its outcome, encoded.
+        outcome: &'a [u8],
+    },
+}
+
+/// `INV{key, ts, rmw, value}`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inv<'a> {
+    /// The coordinator's pending op; comes back in the ACK.
+    pub cookie: Slot,
+    /// The key.
+    pub key: &'a [u8],
+    /// The version of the update.
+    pub timestamp: Timestamp,
+    /// Whether the update is a read-modify-write.
+    pub rmw: bool,
+    /// Whether the update found no record at its coordinator.
+    pub fresh: bool,
+    /// The value; nothing deletes the key.
+    pub content: Option<Content<'a>>,
+}
+
+impl Inv<'_> {
+    /// The version of what the update was built on (see pitfall H11 in the crate's documentation).
+    pub fn base_version(&self) -> u64 {
+        match (self.fresh, self.rmw) {
+            (true, _) => 0,
+            (false, true) => self.timestamp.version.saturating_sub(1),
+            (false, false) => self.timestamp.version.saturating_sub(2),
+        }
+    }
+}
+
+/// `ACK{ts}`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ack<'a> {
+    /// The coordinator's pending op.
+    pub cookie: Slot,
+    /// The timestamp of the INV, not of the local copy.
+    pub timestamp: Timestamp,
+    /// The key, if followers broadcast acknowledgements (O3); otherwise empty.
+    pub key: &'a [u8],
+}
+
+/// `VAL{key, ts}`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Val<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The version that may be read.
+    pub timestamp: Timestamp,
+}
+
+/// Records for a shadow replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chunk<'a> {
+    /// The request that it answers.
+    pub request: u64,
+    /// The cursor of the next chunk; 0 after the last.
+    pub next: u64,
+    /// The donor's floor.
+    pub floor: u64,
+    /// The donor's prepared floor.
+    pub next_floor: u64,
+    /// Encoded [`Entry`]s.
+    pub entries: &'a [u8],
+}
+
+/// One record of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The version.
+    pub timestamp: Timestamp,
+    /// Whether the version was written by a read-modify-write.
+    pub rmw: bool,
+    /// Whether its coordinator had found no record.
+    pub fresh: bool,
+    /// Whether the donor's copy was Valid.
+    pub valid: bool,
+    /// Whether the value was too large for a chunk and was sent as an INV of its own before it.
+    pub apart: bool,
+    /// The value; nothing is a tombstone (or a value sent apart).
+    pub content: Option<Content<'a>>,
+}
+
+const FLAG_RMW: u8 = 1;
+const FLAG_FRESH: u8 = 2;
+const FLAG_VALUE: u8 = 4;
+const FLAG_EXPIRY: u8 = 8;
+const FLAG_VALID: u8 = 16;
+const FLAG_APART: u8 = 32;
+
+impl<'a> Message<'a> {
+    /// Writes the message.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        match *self {
+            Self::Inv(inv) => {
+                writer.u8(1);
+                writer.u64(inv.cookie.to_u64());
+                write_timestamp(writer, inv.timestamp);
+                let flags = flag(inv.rmw, FLAG_RMW) | flag(inv.fresh, FLAG_FRESH);
+                write_content_head(writer, flags, inv.content);
+                writer.bytes(inv.key);
+                writer.rest(inv.content.map_or(&[], |content| content.bytes));
+            }
+            Self::Ack(ack) => {
+                writer.u8(2);
+                writer.u64(ack.cookie.to_u64());
+                write_timestamp(writer, ack.timestamp);
+                writer.rest(ack.key);
+            }
+            Self::Val(val) => {
+                writer.u8(3);
+                write_timestamp(writer, val.timestamp);
+                writer.rest(val.key);
+            }
+            Self::MemberCheck { batch } => words(writer, 4, &[batch]),
+            Self::MemberCheckAck { batch } => words(writer, 5, &[batch]),
+            Self::ChunkRead { request, cursor } => words(writer, 6, &[request, cursor]),
+            Self::Chunk(chunk) => {
+                words(writer, 7, &[chunk.request, chunk.next, chunk.floor, chunk.next_floor]);
+                writer.rest(chunk.entries);
+            }
+            Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
+            Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
+            Self::FloorCommit { round, version } => words(writer, 10, &[round, version]),
+            Self::Steer { sequence, origin, op } => {
+                words(writer, 11, &[sequence, origin]);
+                writer.rest(op);
+            }
+            Self::Steered { sequence, outcome } => {
+                words(writer, 12, &[sequence]);
+                writer.rest(outcome);
+            }
+        }
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// If no correct peer of this version sends these bytes.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let message = match reader.u8()? {
+            1 => {
+                let cookie = Slot::from_u64(reader.u64()?);
+                let timestamp = read_timestamp(&mut reader)?;
+                let head = read_content_head(&mut reader)?;
+                let key = reader.bytes()?;
+                Self::Inv(Inv {
+                    cookie,
+                    key,
+                    timestamp,
+                    rmw: head.flags & FLAG_RMW != 0,
+                    fresh: head.flags & FLAG_FRESH != 0,
+                    content: head.content(reader.rest())?,
+                })
+            }
+            2 => Self::Ack(Ack {
+                cookie: Slot::from_u64(reader.u64()?),
+                timestamp: read_timestamp(&mut reader)?,
+                key: reader.rest(),
+            }),
+            3 => Self::Val(Val { timestamp: read_timestamp(&mut reader)?, key: reader.rest() }),
+            4 => Self::MemberCheck { batch: reader.u64()? },
+            5 => Self::MemberCheckAck { batch: reader.u64()? },
+            6 => Self::ChunkRead { request: reader.u64()?, cursor: reader.u64()? },
+            7 => Self::Chunk(Chunk {
+                request: reader.u64()?,
+                next: reader.u64()?,
+                floor: reader.u64()?,
+                next_floor: reader.u64()?,
+                entries: reader.rest(),
+            }),
+            8 => Self::FloorPrepare { round: reader.u64()?, version: reader.u64()? },
+            9 => Self::FloorReady { round: reader.u64()?, next_floor: reader.u64()? },
+            10 => Self::FloorCommit { round: reader.u64()?, version: reader.u64()? },
+            11 => Self::Steer { sequence: reader.u64()?, origin: reader.u64()?, op: reader.rest() },
+            12 => Self::Steered { sequence: reader.u64()?, outcome: reader.rest() },
+            _ => return Err(Malformed("hermes: unknown message")),
+        };
+        reader.end()?;
+        Ok(message)
+    }
+}
+
+impl<'a> Entry<'a> {
+    /// Appends the entry to a chunk.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        write_timestamp(writer, self.timestamp);
+        let flags = flag(self.rmw, FLAG_RMW)
+            | flag(self.fresh, FLAG_FRESH)
+            | flag(self.valid, FLAG_VALID)
+            | flag(self.apart, FLAG_APART);
+        write_content_head(writer, flags, self.content);
+        writer.bytes(self.key);
+        writer.bytes(self.content.map_or(&[], |content| content.bytes));
+    }
+
+    /// Takes an entry off the front of a chunk.
+    ///
+    /// # Errors
+    /// If no correct peer of this version sends these bytes.
+    pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let timestamp = read_timestamp(reader)?;
+        let head = read_content_head(reader)?;
+        let key = reader.bytes()?;
+        Ok(Self {
+            key,
+            timestamp,
+            rmw: head.flags & FLAG_RMW != 0,
+            fresh: head.flags & FLAG_FRESH != 0,
+            valid: head.flags & FLAG_VALID != 0,
+            apart: head.flags & FLAG_APART != 0,
+            content: head.content(reader.bytes()?)?,
+        })
+    }
+}
+
+fn flag(set: bool, bit: u8) -> u8 {
+    if set { bit } else { 0 }
+}
+
+fn words(writer: &mut Writer<'_>, kind: u8, words: &[u64]) {
+    writer.u8(kind);
+    words.iter().for_each(|word| writer.u64(*word));
+}
+
+fn write_timestamp(writer: &mut Writer<'_>, timestamp: Timestamp) {
+    writer.u64(timestamp.version);
+    writer.u32(timestamp.writer.0);
+}
+
+fn read_timestamp(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
+    Ok(Timestamp::new(reader.u64()?, WriterId(reader.u32()?)))
+}
+
+fn write_content_head(writer: &mut Writer<'_>, flags: u8, content: Option<Content<'_>>) {
+    let expiry = content.and_then(|content| content.expire_at);
+    let flags = flags | flag(content.is_some(), FLAG_VALUE) | flag(expiry.is_some(), FLAG_EXPIRY);
+    writer.u8(flags);
+    writer.u8(content.map_or(ValueKind::String, |content| content.kind) as u8);
+    writer.u64(expiry.map_or(0, |at| at.0));
+}
+
+struct ContentHead {
+    flags: u8,
+    kind: ValueKind,
+    expiry: u64,
+}
+
+fn read_content_head(reader: &mut Reader<'_>) -> Result<ContentHead, Malformed> {
+    let flags = reader.u8()?;
+    let kind = ValueKind::from_u8(reader.u8()?).ok_or(Malformed("hermes: unknown value kind"))?;
+    Ok(ContentHead { flags, kind, expiry: reader.u64()? })
+}
+
+impl ContentHead {
+    fn content<'a>(&self, bytes: &'a [u8]) -> Result<Option<Content<'a>>, Malformed> {
+        if self.flags & FLAG_VALUE == 0 {
+            return if bytes.is_empty() { Ok(None) } else { Err(Malformed("hermes: stray value")) };
+        }
+        let expire_at = (self.flags & FLAG_EXPIRY != 0).then_some(UnixMillis(self.expiry));
+        Ok(Some(Content { bytes, kind: self.kind, expire_at }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn encoded(message: &Message<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        message.encode(&mut Writer(&mut bytes));
+        bytes
+    }
+
+    #[test]
+    fn golden_bytes_of_the_three_messages_of_an_update() {
+        let cookie = Slot { index: 1, generation: 2 };
+        let timestamp = Timestamp::new(4, WriterId(0x0500_0003));
+        let content =
+            Content { bytes: b"v", kind: ValueKind::String, expire_at: Some(UnixMillis(9)) };
+        let inv = Message::Inv(Inv {
+            cookie,
+            key: b"k",
+            timestamp,
+            rmw: true,
+            fresh: false,
+            content: Some(content),
+        });
+        assert_eq!(
+            encoded(&inv),
+            *b"\x01\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05\x0d\0\x09\0\0\0\0\0\0\0\x01\0\0\0kv"
+        );
+        let ack = Message::Ack(Ack { cookie, timestamp, key: b"" });
+        assert_eq!(encoded(&ack), *b"\x02\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05");
+        let val = Message::Val(Val { key: b"k", timestamp });
+        assert_eq!(encoded(&val), *b"\x03\x04\0\0\0\0\0\0\0\x03\0\0\x05k");
+        for message in [inv, ack, val] {
+            assert_eq!(Message::decode(&encoded(&message)), Ok(message));
+        }
+    }
+
+    #[test]
+    fn every_message_comes_back_and_no_cut_is_taken_for_whole() {
+        let timestamp = Timestamp::new(4, WriterId(3));
+        let fixed = [
+            Message::MemberCheck { batch: 1 },
+            Message::MemberCheckAck { batch: 1 },
+            Message::ChunkRead { request: 1, cursor: 2 },
+            Message::FloorPrepare { round: 1, version: 2 },
+            Message::FloorReady { round: 1, next_floor: 2 },
+            Message::FloorCommit { round: 1, version: 2 },
+        ];
+        for message in fixed {
+            let bytes = encoded(&message);
+            assert_eq!(Message::decode(&bytes), Ok(message));
+            for cut in 0..bytes.len() {
+                assert!(Message::decode(&bytes[..cut]).is_err(), "{message:?} cut at {cut}");
+            }
+            assert!(Message::decode(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        let open = [
+            Message::Inv(Inv {
+                cookie: Slot::NONE,
+                key: b"k",
+                timestamp,
+                rmw: false,
+                fresh: true,
+                content: None,
+            }),
+            Message::Chunk(Chunk { request: 1, next: 2, floor: 3, next_floor: 4, entries: b"e" }),
+            Message::Steer { sequence: 1, origin: 2, op: b"op" },
+            Message::Steered { sequence: 1, outcome: b"out" },
+        ];
+        for message in open {
+            assert_eq!(Message::decode(&encoded(&message)), Ok(message));
+        }
+    }
+
+    #[test]
+    fn entries_come_back() {
+        let entry = Entry {
+            key: b"key",
+            timestamp: Timestamp::new(4, WriterId(3)),
+            rmw: false,
+            fresh: true,
+            valid: true,
+            apart: false,
+            content: Some(Content { bytes: b"", kind: ValueKind::String, expire_at: None }),
+        };
+        let mut bytes = Vec::new();
+        entry.encode(&mut Writer(&mut bytes));
+        let mut reader = Reader(&bytes);
+        assert_eq!(Entry::decode(&mut reader), Ok(entry));
+        assert_eq!(reader.end(), Ok(()));
+        for cut in 0..bytes.len() {
+            assert!(Entry::decode(&mut Reader(&bytes[..cut])).is_err());
+        }
+    }
+
+    #[test]
+    fn the_base_of_an_update_follows_from_its_version_and_kind() {
+        let inv = |version, rmw, fresh| Inv {
+            cookie: Slot::NONE,
+            key: b"k",
+            timestamp: Timestamp::new(version, WriterId(0)),
+            rmw,
+            fresh,
+            content: None,
+        };
+        assert_eq!(inv(7, true, false).base_version(), 6);
+        assert_eq!(inv(7, false, false).base_version(), 5);
+        assert_eq!(inv(7, true, true).base_version(), 0);
+    }
+}

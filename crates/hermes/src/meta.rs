@@ -1,0 +1,126 @@
+//! What Hermes keeps in every record (thesis §4.3.2, §4.3.5; layout after §10 of the notes).
+
+use quorate_machine::Slot;
+use quorate_types::{Timestamp, WriterId};
+
+/// The state of a key at one replica.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum State {
+    /// Readable.
+    #[default]
+    Valid = 0,
+    /// A newer update is pending elsewhere; its value is here already.
+    Invalid = 1,
+    /// Coordinating an update of its own.
+    Write = 2,
+    /// An own write is still pending but was superseded by a larger timestamp.
+    Trans = 3,
+    /// Re-driving another node's update.
+    Replay = 4,
+}
+
+/// The words of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Meta {
+    /// The version of the value that the record holds.
+    pub timestamp: Timestamp,
+    /// Where the key stands.
+    pub state: State,
+    /// Whether the update that wrote the value was a read-modify-write.
+    pub rmw: bool,
+    /// Whether that update found no record: its version then says nothing of what it was built on.
+    pub fresh: bool,
+    /// The pending op that drives this timestamp in states Write and Replay, or the superseded one
+    /// in Trans; otherwise [`Slot::NONE`].
+    pub op: Slot,
+}
+
+impl Meta {
+    /// Whether the value may be returned: the only thing a lock-free reader asks.
+    #[inline]
+    pub fn is_readable(&self) -> bool {
+        self.state == State::Valid
+    }
+
+    /// The version, for `WATCH`.
+    #[inline]
+    pub fn timestamp(&self) -> Timestamp {
+        self.timestamp
+    }
+
+    /// Whether the key was never written here (as opposed to deleted).
+    pub(crate) fn is_blank(&self) -> bool {
+        self.timestamp == Timestamp::ZERO
+    }
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            timestamp: Timestamp::ZERO,
+            state: State::Valid,
+            rmw: false,
+            fresh: false,
+            op: Slot::NONE,
+        }
+    }
+}
+
+const RMW: u64 = 1 << 40;
+const FRESH: u64 = 1 << 41;
+
+impl quorate_machine::Meta for Meta {
+    const WORDS: usize = 3;
+
+    fn pack(self, words: &mut [u64]) {
+        words[0] = self.timestamp.version;
+        words[1] = u64::from(self.timestamp.writer.0)
+            | (self.state as u64) << 32
+            | if self.rmw { RMW } else { 0 }
+            | if self.fresh { FRESH } else { 0 };
+        words[2] = self.op.to_u64();
+    }
+
+    fn unpack(words: &[u64]) -> Self {
+        Self {
+            timestamp: Timestamp::new(words[0], WriterId(words[1] as u32)),
+            state: match (words[1] >> 32) as u8 {
+                0 => State::Valid,
+                1 => State::Invalid,
+                2 => State::Write,
+                3 => State::Trans,
+                _ => State::Replay,
+            },
+            rmw: words[1] & RMW != 0,
+            fresh: words[1] & FRESH != 0,
+            op: Slot::from_u64(words[2]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_machine::Meta as _;
+
+    #[test]
+    fn words_come_back() {
+        let states = [State::Valid, State::Invalid, State::Write, State::Trans, State::Replay];
+        for (number, state) in states.into_iter().enumerate() {
+            let meta = Meta {
+                timestamp: Timestamp::new(u64::MAX - 3, WriterId(0xfe00_0007)),
+                state,
+                rmw: number % 2 == 0,
+                fresh: number % 3 == 0,
+                op: Slot { index: 9, generation: 77 },
+            };
+            let mut words = [0; Meta::WORDS];
+            meta.pack(&mut words);
+            assert_eq!(Meta::unpack(&words), meta);
+        }
+        let mut words = [0; Meta::WORDS];
+        Meta::default().pack(&mut words);
+        assert_eq!(Meta::unpack(&words), Meta::default());
+    }
+}

@@ -1,0 +1,260 @@
+//! Ops that wait for their key.
+//!
+//! A key that is not Valid, or that has ops waiting already, queues what comes. On every Valid
+//! transition all reads are served first (pitfall H5), except those behind an update of their own
+//! origin, so that a client's pipelined commands on one key take effect in order; then one update
+//! starts. A queue also runs its key's message loss timer: a key that looks the same for too long
+//! has lost its VAL or its coordinator, and is replayed.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table};
+use quorate_types::{Duration, Instant, Now, limits};
+
+use crate::replica::Attempt;
+use crate::state::{Queue, Waiter};
+use crate::{Hermes, Meta, State};
+
+/// The first backoff of a superseded read-modify-write; doubles with each attempt.
+const BACKOFF: Duration = Duration::from_micros(100);
+/// Doublings after which the backoff grows no more.
+const BACKOFF_DOUBLINGS_MAX: u32 = 6;
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// Puts an op at the end of its key's queue and serves what can be served.
+    pub(crate) fn enqueue(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        waiter: Waiter<O>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let queue = self.queue(now, handle);
+        if queue.waiters.len() >= limits::WAITERS_PER_KEY_MAX {
+            return self.answer(waiter.client, Outcome::Refused(Refusal::Busy), effects);
+        }
+        let read = waiter.run.op.access() == Access::Read;
+        queue.waiters.push_back(waiter);
+        self.waiting += 1;
+        self.counters.queued_reads += u64::from(read);
+        if self.table.lock(handle).meta().state == State::Valid {
+            self.serve(now, handle, effects);
+        }
+    }
+
+    /// Puts a superseded read-modify-write back in front of whatever came after it.
+    pub(crate) fn requeue(&mut self, now: Now, handle: T::Handle, waiter: Waiter<O>) {
+        self.queue(now, handle).waiters.push_front(waiter);
+        self.waiting += 1;
+    }
+
+    fn queue(&mut self, now: Now, handle: T::Handle) -> &mut Queue<O> {
+        let loss_at = now.monotonic + self.config.message_loss_timeout;
+        let checks = &mut self.queue_checks;
+        self.queues.entry(handle).or_insert_with(|| {
+            checks.insert((loss_at, handle));
+            Queue { waiters: Default::default(), check_at: loss_at, seen: None, loss_at, stalls: 0 }
+        })
+    }
+
+    /// The jittered pause before a superseded read-modify-write runs again (H6).
+    pub(crate) fn backoff(&mut self, attempts: u32) -> Duration {
+        let most = BACKOFF * (1 << attempts.min(BACKOFF_DOUBLINGS_MAX));
+        Duration::from_nanos(self.rng.below(most.as_nanos() as u64))
+    }
+
+    /// Serves a Valid key's queue: every read that may go, then updates until one is pending.
+    pub(crate) fn serve(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
+        let outer = self.serving.replace(handle);
+        loop {
+            self.serve_reads(now, handle, effects);
+            if !self.is_valid(handle) {
+                break;
+            }
+            let Some(waiter) = self.take_update(now, handle) else { break };
+            self.run(now, handle, waiter, effects);
+            if !self.is_valid(handle) {
+                break;
+            }
+        }
+        self.serving = outer;
+        self.settle_queue(now, handle);
+    }
+
+    fn is_valid(&mut self, handle: T::Handle) -> bool {
+        self.queues.contains_key(&handle) && self.table.lock(handle).meta().state == State::Valid
+    }
+
+    fn serve_reads(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
+        let mut updating: Vec<u64> = Vec::new();
+        let mut at = 0;
+        while let Some(queue) = self.queues.get_mut(&handle) {
+            let Some(waiter) = queue.waiters.get(at) else { break };
+            let origin = waiter.run.origin;
+            if waiter.run.op.access() != Access::Read {
+                if !updating.contains(&origin) {
+                    updating.push(origin);
+                }
+                at += 1;
+            } else if updating.contains(&origin) {
+                at += 1;
+            } else {
+                let waiter = queue.waiters.remove(at).expect("looked at a moment ago");
+                self.waiting -= 1;
+                self.run(now, handle, waiter, effects);
+                if !self.is_valid(handle) {
+                    // The read met an expired value, and its deletion is now pending.
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The first update whose time has come and whose origin has no earlier one in the queue.
+    fn take_update(&mut self, now: Now, handle: T::Handle) -> Option<Waiter<O>> {
+        let open = self.floors.is_open();
+        let record = self.table.lock(handle);
+        let blank = record_is_blank(&record);
+        drop(record);
+        let queue = self.queues.get_mut(&handle)?;
+        let mut earlier: Vec<u64> = Vec::new();
+        for at in 0..queue.waiters.len() {
+            let waiter = &queue.waiters[at];
+            let access = waiter.run.op.access();
+            if access == Access::Read {
+                continue;
+            }
+            let held = access == Access::Update && blank && open;
+            let due = waiter.not_before <= now.monotonic && !held;
+            if due && !earlier.contains(&waiter.run.origin) {
+                self.waiting -= 1;
+                return queue.waiters.remove(at);
+            }
+            earlier.push(waiter.run.origin);
+        }
+        None
+    }
+
+    fn run(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        waiter: Waiter<O>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let attempt = Attempt {
+            origin: waiter.run.origin,
+            number: waiter.run.attempts,
+            give_up_at: waiter.run.give_up_at,
+        };
+        self.execute(now, handle, waiter.client, &waiter.run.op, attempt, effects);
+    }
+
+    /// Forgets an empty queue; sets the next look at one that is not.
+    fn settle_queue(&mut self, now: Now, handle: T::Handle) {
+        let Some(queue) = self.queues.get(&handle) else { return };
+        if queue.waiters.is_empty() {
+            let queue = self.queues.remove(&handle).expect("looked at a moment ago");
+            self.queue_checks.remove(&(queue.check_at, handle));
+            let record = self.table.lock(handle);
+            let unused = record_is_blank(&record) && record.meta().state == State::Valid;
+            drop(record);
+            if unused {
+                self.forget(handle);
+            }
+            return;
+        }
+        let backoff = queue.waiters.iter().map(|waiter| waiter.not_before);
+        let due = backoff.filter(|at| *at > now.monotonic).min();
+        let next = due.unwrap_or(Instant::NEVER).min(queue.loss_at.max(now.monotonic));
+        self.check_queue_at(handle, next);
+    }
+
+    pub(crate) fn check_queue_at(&mut self, handle: T::Handle, at: Instant) {
+        if let Some(queue) = self.queues.get_mut(&handle) {
+            self.queue_checks.remove(&(queue.check_at, handle));
+            queue.check_at = at;
+            self.queue_checks.insert((at, handle));
+        }
+    }
+
+    /// A queue's time has come: give up on ops that waited too long, let those go whose backoff
+    /// is over, and look whether the key is stuck.
+    pub(crate) fn on_queue_timeout(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.give_up(now, handle, effects);
+        let meta = self.table.lock(handle).meta();
+        if meta.state == State::Valid {
+            self.serve(now, handle, effects);
+        } else {
+            self.check_stall(now, handle, meta, effects);
+        }
+        let mlt = self.config.message_loss_timeout;
+        if let Some(queue) = self.queues.get_mut(&handle) {
+            if queue.loss_at <= now.monotonic {
+                queue.loss_at = now.monotonic + mlt;
+            }
+        }
+        self.settle_queue(now, handle);
+    }
+
+    fn check_stall(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        meta: Meta,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let orphan = self.is_orphan(&meta);
+        let queue = self.queues.get_mut(&handle).expect("only keys with a queue are checked");
+        let overdue = queue.loss_at <= now.monotonic;
+        if overdue {
+            queue.stalls = if queue.seen == Some(meta) { queue.stalls + 1 } else { 0 };
+            queue.seen = Some(meta);
+        }
+        let stalls = queue.stalls;
+        if meta.state != State::Invalid {
+            // The op that drives the key sends again by itself.
+            return;
+        }
+        // One replica replays first; the others only if that did not help (§7 #17).
+        let patience = if self.owns(handle) { 1 } else { 2 };
+        if orphan || (overdue && stalls >= patience) {
+            if !orphan {
+                effects.probe("hermes: replay while the coordinator lives");
+            }
+            self.replay(now, handle, effects);
+        }
+    }
+
+    /// Answers the ops of a queue whose time is up.
+    fn give_up(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
+        let valid = self.table.lock(handle).meta().state == State::Valid;
+        let Some(queue) = self.queues.get_mut(&handle) else { return };
+        let late = |waiter: &Waiter<O>| waiter.run.give_up_at <= now.monotonic;
+        if !queue.waiters.iter().any(late) {
+            return;
+        }
+        let (late, kept): (Vec<_>, Vec<_>) = queue.waiters.drain(..).partition(late);
+        queue.waiters.extend(kept);
+        self.waiting -= late.len();
+        for waiter in late {
+            // An attempt that was superseded is over only once a larger version is Valid here:
+            // until then another replica may still replay it (H1).
+            let outcome = if waiter.run.attempts > 0 && !valid {
+                Outcome::Unknown
+            } else {
+                Outcome::Refused(Refusal::TimedOut)
+            };
+            self.answer(waiter.client, outcome, effects);
+        }
+    }
+}
+
+fn record_is_blank<R: Record<Meta = Meta>>(record: &R) -> bool {
+    record.meta().is_blank() && record.content().is_none()
+}

@@ -1,0 +1,166 @@
+//! Leaseless reads (thesis §4.3.6): executed on Valid keys at once, answered once a majority of the
+//! replica group has shown, after the read, that it still is in this node's epoch.
+//!
+//! Either shows it: an answer to a check that is broadcast once per batch, or, without any message
+//! of its own, the acknowledgement of an update whose INV left after the batch's last read.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Operation, Outcome, Refusal, Table};
+use quorate_types::{Instant, NodeId, NodeSet, Now};
+
+use crate::message::Message;
+use crate::state::Client;
+use crate::{Hermes, Meta};
+
+/// Reads of one loop turn.
+#[derive(Clone, Debug)]
+struct Batch<R> {
+    number: u64,
+    reads: Vec<(Client, R)>,
+    /// Updates with a larger number left after the reads.
+    after: u64,
+    proof: NodeSet,
+    check_at: Instant,
+}
+
+/// Reads that wait for a proof of membership.
+#[derive(Clone, Debug)]
+pub(crate) struct QuorumReads<O: Operation> {
+    open: Vec<(Client, O::Reply)>,
+    after: u64,
+    batches: Vec<Batch<O::Reply>>,
+    last: u64,
+}
+
+impl<O: Operation> Default for QuorumReads<O> {
+    fn default() -> Self {
+        Self { open: Vec::new(), after: 0, batches: Vec::new(), last: 0 }
+    }
+}
+
+impl<O: Operation> QuorumReads<O> {
+    pub(crate) fn len(&self) -> usize {
+        self.open.len() + self.batches.iter().map(|batch| batch.reads.len()).sum::<usize>()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.batches.iter().map(|batch| batch.check_at).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Keeps the answer of a read that ran after update number `after` had left.
+    pub(crate) fn hold(&mut self, client: Client, reply: O::Reply, after: u64) {
+        self.open.push((client, reply));
+        self.after = after;
+    }
+
+    /// A replica acknowledged the update of this number.
+    pub(crate) fn acknowledged(&mut self, number: u64, from: NodeId) {
+        for batch in &mut self.batches {
+            if number > batch.after {
+                batch.proof.insert(from);
+            }
+        }
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// Ends a loop turn: the reads of the turn become a batch.
+    pub fn flush(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if self.reads.open.is_empty() {
+            return;
+        }
+        let reads = core::mem::take(&mut self.reads.open);
+        self.reads.last += 1;
+        let number = self.reads.last;
+        let after = self.reads.after;
+        // An update that left after the reads proves as much as a check, for nothing.
+        let carried = self.next_number > after;
+        let check_at = now.monotonic + self.config.message_loss_timeout;
+        let proof = NodeSet::only(self.config.node);
+        self.reads.batches.push(Batch { number, reads, after, proof, check_at });
+        if carried {
+            effects.probe("hermes: an update carries a batch of reads");
+        } else {
+            effects.broadcast(self.peers, &Message::MemberCheck { batch: number });
+        }
+        self.release_reads(effects);
+    }
+
+    /// Answers the batches that are proved.
+    pub(crate) fn release_reads(&mut self, effects: &mut impl Effects<Self>) {
+        if self.reads.batches.is_empty() {
+            return;
+        }
+        let group = self.group();
+        let (proved, waiting): (Vec<_>, Vec<_>) = core::mem::take(&mut self.reads.batches)
+            .into_iter()
+            .partition(|batch| batch.proof.is_majority_of(group));
+        self.reads.batches = waiting;
+        for (client, reply) in proved.into_iter().flat_map(|batch| batch.reads) {
+            self.answer(client, Outcome::Done(reply), effects);
+        }
+    }
+
+    /// The configured replica group, dead members included: a majority of it meets every later
+    /// live set.
+    fn group(&self) -> NodeSet {
+        let voters = self.view.voters();
+        self.config.replicas.map_or(voters, |replicas| replicas.intersection(voters))
+    }
+
+    pub(crate) fn on_member_check(
+        &mut self,
+        from: NodeId,
+        batch: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        effects.send(from, &Message::MemberCheckAck { batch });
+    }
+
+    pub(crate) fn on_member_check_ack(
+        &mut self,
+        from: NodeId,
+        number: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match self.reads.batches.iter_mut().find(|batch| batch.number == number) {
+            Some(batch) => batch.proof.insert(from),
+            None => return effects.ignored("hermes: MCHECK_ACK of a finished batch"),
+        }
+        self.release_reads(effects);
+    }
+
+    /// A proof was lost, or no update came to carry it.
+    pub(crate) fn on_reads_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let again_at = now.monotonic + self.config.message_loss_timeout;
+        for batch in &mut self.reads.batches {
+            if batch.check_at <= now.monotonic {
+                batch.check_at = again_at;
+                let missing = self.peers.difference(batch.proof);
+                effects.broadcast(missing, &Message::MemberCheck { batch: batch.number });
+            }
+        }
+    }
+
+    /// A proof counts in one epoch: ask again in the new one.
+    pub(crate) fn restart_reads(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        for batch in &mut self.reads.batches {
+            batch.proof = NodeSet::only(self.config.node);
+            batch.check_at = now.monotonic + self.config.message_loss_timeout;
+            effects.broadcast(self.peers, &Message::MemberCheck { batch: batch.number });
+        }
+        self.release_reads(effects);
+    }
+
+    /// This node is out; reads have no effect, so they can be refused.
+    pub(crate) fn abandon_reads(&mut self, effects: &mut impl Effects<Self>) {
+        let batches = core::mem::take(&mut self.reads.batches);
+        let open = core::mem::take(&mut self.reads.open);
+        for (client, _) in batches.into_iter().flat_map(|batch| batch.reads).chain(open) {
+            if let Client::Local(_) = client {
+                self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
+            }
+        }
+    }
+}

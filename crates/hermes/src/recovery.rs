@@ -1,0 +1,228 @@
+//! Failures: views, replays, and the sweep for updates whose coordinator is gone (thesis §4.3.3,
+//! §4.3.5).
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant};
+use quorate_types::{
+    Duration, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now, Role, View, hash_key,
+};
+
+use crate::message::Message;
+use crate::replica::inv_of;
+use crate::state::{Client, Kind, Pending};
+use crate::{Hermes, Meta, State};
+
+/// Records that the sweep looks at in one tick.
+const SWEEP_RECORDS: usize = 1_000;
+/// Time between two ticks of a sweep that is under way.
+const SWEEP_EVERY: Duration = Duration::from_millis(1);
+
+/// The search, after a view change, for Invalid keys whose writer is gone. The first pass replays
+/// those that this node owns; the second, a while later, all that are left.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Sweep {
+    /// 0, 1, or 2 once both passes are over.
+    pass: u8,
+    cursor: u64,
+    next_at: Instant,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self { pass: 2, cursor: 0, next_at: Instant::NEVER }
+    }
+}
+
+impl Sweep {
+    pub(crate) fn is_over(&self) -> bool {
+        self.pass == 2
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.next_at
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// Installs a view: epoch, live set and the pruning they imply in one step, before any message
+    /// of the new epoch is handled (§8 rule 1).
+    pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
+        if view.epoch <= self.view.epoch {
+            return effects.ignored("hermes: view is not newer");
+        }
+        let survivors = view.survivors(&self.view);
+        let was_live = self.live;
+        self.view = view.clone();
+        let node = self.config.node;
+        let me = view.member(node);
+        self.live = view.is_live(node, self.config.incarnation);
+        self.number = me.map_or(MemberNumber(0), |member| member.number);
+        let group = self.config.replicas.unwrap_or_else(|| view.voters());
+        self.is_replica = group.contains(node);
+        self.peers = view.live().intersection(group).without(node);
+        self.active = view.active().intersection(group);
+        self.ack_sets.clear();
+        if !self.live {
+            if was_live {
+                self.abandon(effects);
+            }
+            return;
+        }
+        self.prune_updates(now, survivors, effects);
+        self.restart_reads(now, effects);
+        self.restart_steering(now, survivors, effects);
+        self.floors.abort_round(now.monotonic);
+        self.sweep = Sweep { pass: 0, cursor: 0, next_at: now.monotonic };
+        let shadow = me.is_some_and(|member| member.role == Role::Shadow);
+        self.restart_copying(now, shadow && self.is_replica, survivors, effects);
+        let queued: Vec<T::Handle> = self.queues.keys().copied().collect();
+        for handle in queued {
+            self.check_queue_at(handle, now.monotonic);
+        }
+    }
+
+    /// Acknowledgements of members that are gone don't count, and those of a read-modify-write
+    /// don't count at all in another epoch: a replica may have acknowledged it, then another one
+    /// whose coordinator died, and would now replay that one (H10).
+    fn prune_updates(&mut self, now: Now, survivors: NodeSet, effects: &mut impl Effects<Self>) {
+        let slots: Vec<Slot> = self.ops.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let op = self.ops.get_mut(slot).expect("listed a moment ago");
+            let resets = op.rmw && !mutant!("hermes_stale_rmw_acks_kept");
+            op.acks = if resets { NodeSet::EMPTY } else { op.acks.intersection(survivors) };
+            self.commit_if_acknowledged(now, slot, effects);
+            self.resend(now, slot, effects);
+        }
+    }
+
+    /// This node is out: what was started may still be finished by others, what waited will not.
+    pub(crate) fn abandon(&mut self, effects: &mut impl Effects<Self>) {
+        let pending: Vec<Slot> = self.ops.iter().map(|(slot, _)| slot).collect();
+        for slot in pending {
+            let op = self.ops.remove(slot).expect("listed a moment ago");
+            if let Some((client, _)) = op.answer {
+                self.answer_abandoned(client, Outcome::Unknown, effects);
+            }
+        }
+        for (_, queue) in core::mem::take(&mut self.queues) {
+            for waiter in queue.waiters {
+                let outcome = if waiter.run.attempts > 0 {
+                    Outcome::Unknown
+                } else {
+                    Outcome::Refused(Refusal::NotServing)
+                };
+                self.answer_abandoned(waiter.client, outcome, effects);
+            }
+        }
+        self.waiting = 0;
+        self.queue_checks.clear();
+        self.resends.clear();
+        self.hot.clear();
+        self.sweep = Sweep::default();
+        self.abandon_reads(effects);
+        self.abandon_steering(effects);
+    }
+
+    /// Only clients of this node are told: for peers this node no longer exists.
+    fn answer_abandoned(
+        &mut self,
+        client: Client,
+        outcome: Outcome<O::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if let Client::Local(_) = client {
+            self.answer(client, outcome, effects);
+        }
+    }
+
+    /// Begins a new life with nothing: the node re-joins under a fresh incarnation.
+    pub fn reset(&mut self, _now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
+        self.abandon(effects);
+        self.table.reset();
+        self.config.incarnation = incarnation;
+        self.view = View::default();
+        self.live = false;
+        self.peers = NodeSet::EMPTY;
+        self.active = NodeSet::EMPTY;
+        self.ack_sets.clear();
+        self.copying = Default::default();
+        self.floors = Default::default();
+    }
+
+    /// Drives another node's update again, with its original timestamp, value and flag, which
+    /// makes it idempotent (§8 rule 4).
+    pub(crate) fn replay(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
+        debug_assert_eq!(meta.state, State::Invalid, "only Invalid keys are replayed");
+        self.next_number += 1;
+        let resend_at = now.monotonic + self.config.message_loss_timeout;
+        let slot = self.ops.insert(Pending {
+            kind: Kind::Replay,
+            handle,
+            timestamp: meta.timestamp,
+            rmw: meta.rmw,
+            acks: NodeSet::EMPTY,
+            number: self.next_number,
+            started: now.monotonic,
+            resend_at,
+            answer: None,
+            again: None,
+            own: None,
+        });
+        record.set_meta(Meta { state: State::Replay, op: slot, ..meta });
+        effects.broadcast(self.peers, &Message::Inv(inv_of(&record, slot)));
+        drop(record);
+        self.resends.push_back((resend_at, slot));
+        self.counters.replays += 1;
+        self.commit_if_acknowledged(now, slot, effects);
+    }
+
+    /// Whether the writer of a key's newest version is no longer a live member. Its member number
+    /// tells: a node that came back has another.
+    pub(crate) fn is_orphan(&self, meta: &Meta) -> bool {
+        let writer = meta.timestamp.writer.member();
+        !self.view.members.iter().any(|member| member.number == writer && member.role != Role::Down)
+    }
+
+    /// Whether this node is the one that acts first for a key: replays it, expires it, or runs its
+    /// contended read-modify-writes.
+    pub(crate) fn owns(&mut self, handle: T::Handle) -> bool {
+        let hash = hash_key(self.table.lock(handle).key());
+        self.owner(hash) == Some(self.config.node)
+    }
+
+    /// The active replica that acts first for keys of this hash.
+    pub(crate) fn owner(&self, hash: u64) -> Option<NodeId> {
+        let count = self.active.len() as u64;
+        if count == 0 { None } else { self.active.nth((hash % count) as usize) }
+    }
+
+    /// Looks at some more records for updates whose coordinator is gone.
+    pub(crate) fn on_sweep_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let mut handles = Vec::new();
+        let next = self.table.scan(self.sweep.cursor, SWEEP_RECORDS, &mut |handle| {
+            handles.push(handle);
+        });
+        let owned_only = self.sweep.pass == 0;
+        for handle in handles {
+            let meta = self.table.lock(handle).meta();
+            let lost = meta.state == State::Invalid && self.is_orphan(&meta);
+            if lost && (!owned_only || self.owns(handle)) {
+                effects.probe("hermes: sweep replays an orphan");
+                self.replay(now, handle, effects);
+            }
+        }
+        self.sweep.cursor = next;
+        self.sweep.next_at = now.monotonic + SWEEP_EVERY;
+        if next == 0 {
+            self.sweep.pass += 1;
+            self.sweep.next_at = if self.sweep.is_over() {
+                Instant::NEVER
+            } else {
+                now.monotonic + self.config.message_loss_timeout * 2
+            };
+        }
+    }
+}

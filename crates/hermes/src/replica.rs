@@ -1,0 +1,574 @@
+//! The normal case: ops, INV, ACK, VAL (thesis §4.3.2, §4.3.5; transition table in §3.4 of the
+//! notes).
+
+use quorate_machine::{
+    Access, Change, Content, Current, Effects, Operation, Outcome, Record, Refusal, Slot, Table,
+    mutant,
+};
+use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
+
+use crate::message::{Ack, Inv, Message, Val};
+use crate::state::{Again, Client, Kind, OwnValue, Pending, Waiter};
+use crate::{Hermes, Meta, State};
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// Takes a client's op. It runs at once if its key is Valid; its arguments are copied only if
+    /// it has to wait, or may have to run again.
+    pub fn submit<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        op: &P,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Operation<Owned = O, Reply = O::Reply>,
+    {
+        let client = Client::Local(tag);
+        if !self.live {
+            return self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
+        }
+        if self.pending() >= limits::OPS_PENDING_MAX {
+            return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
+        }
+        if !self.is_replica || self.is_better_steered(now, op) {
+            return self.steer(now, tag, origin, op, effects);
+        }
+        self.admit(now, client, origin, op, effects);
+    }
+
+    /// Runs an op on this replica, now or when its key is Valid.
+    pub(crate) fn admit<P>(
+        &mut self,
+        now: Now,
+        client: Client,
+        origin: u64,
+        op: &P,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Operation<Owned = O, Reply = O::Reply>,
+    {
+        let handle = self.table.find_or_insert(op.key());
+        let give_up_at = now.monotonic + self.config.op_timeout;
+        let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
+        if queued || !self.can_run(handle, op.access()) {
+            let run = Again { op: op.to_owned(), origin, attempts: 0, give_up_at };
+            let waiter = Waiter { client, run, not_before: now.monotonic };
+            return self.enqueue(now, handle, waiter, effects);
+        }
+        self.execute(now, handle, client, op, Attempt { origin, number: 0, give_up_at }, effects);
+    }
+
+    /// Whether an op with this access may run on the key now.
+    pub(crate) fn can_run(&mut self, handle: T::Handle, access: Access) -> bool {
+        let record = self.table.lock(handle);
+        let meta = record.meta();
+        // While a floor is being raised, replicas may still disagree on the version of an absent
+        // key, and a read-modify-write could outrank a write that it does not know (H8).
+        let blank = meta.is_blank() && record.content().is_none();
+        meta.state == State::Valid && !(access == Access::Update && blank && self.floors.is_open())
+    }
+
+    /// Runs an op on a Valid key: answers it, or starts the update that it asks for.
+    pub(crate) fn execute<P>(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        client: Client,
+        op: &P,
+        attempt: Attempt,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Operation<Owned = O, Reply = O::Reply>,
+    {
+        let access = op.access();
+        let mut scratch = core::mem::take(&mut self.scratch);
+        let record = self.table.lock(handle);
+        let meta = record.meta();
+        debug_assert_eq!(meta.state, State::Valid, "ops run on Valid keys");
+        let absent = record.content().is_none();
+        let mut current = Current { content: None, timestamp: meta.timestamp };
+        let mut expired = false;
+        if access != Access::Write {
+            // A write answers the same whatever the key held; everything else sees a copy, so that
+            // its change may borrow from what it saw.
+            if let Some(content) = record.content() {
+                expired = content.is_expired(now.wall);
+                if !expired {
+                    scratch.clear();
+                    scratch.extend_from_slice(content.bytes);
+                    current.content = Some(Content { bytes: &scratch, ..content });
+                }
+            }
+        }
+        drop(record);
+        let (reply, change) = op.apply(now.wall, current);
+        // Whoever answers "absent" because of an expiry first makes everyone agree on it.
+        let change = if expired && change == Change::Keep { Change::Delete } else { change };
+        // A delete of nothing is a read, whichever way it was asked for.
+        if change == Change::Keep || (change == Change::Delete && absent) {
+            if meta.is_blank() && !self.queues.contains_key(&handle) {
+                self.forget(handle);
+            }
+            self.answer_read(client, reply, effects);
+        } else {
+            self.counters.expired += u64::from(expired);
+            let rmw = access != Access::Write;
+            let again = rmw.then(|| Again {
+                op: op.to_owned(),
+                origin: attempt.origin,
+                attempts: attempt.number,
+                give_up_at: attempt.give_up_at,
+            });
+            self.update(now, handle, &change, rmw, Some((client, reply)), again, effects);
+        }
+        self.scratch = scratch;
+    }
+
+    /// Starts an update: new value, new timestamp and state Write in one critical section (H0),
+    /// then INV to every live replica.
+    pub(crate) fn update(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        change: &Change<'_>,
+        rmw: bool,
+        answer: Option<(Client, O::Reply)>,
+        again: Option<Again<O>>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let salt = self.rng.next_u64() as u8;
+        let writer = if mutant!("hermes_node_id_reused") {
+            WriterId(u32::from(self.config.node.0))
+        } else {
+            WriterId::new(self.number, salt)
+        };
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
+        let fresh = meta.is_blank() && record.content().is_none();
+        let base = if fresh { self.floors.next_floor } else { meta.timestamp.version };
+        // A write outranks every read-modify-write that it races with (§4.3.5).
+        let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);
+        match change {
+            Change::Keep => unreachable!("an update changes something"),
+            Change::Delete => record.clear(),
+            Change::Expire(at) => {
+                record.set_expiry(*at);
+                self.expiry.note(now.monotonic, *at);
+            }
+            Change::Set { bytes, kind, expire_at } => {
+                record.set_content(Content { bytes, kind: *kind, expire_at: *expire_at });
+                self.expiry.note(now.monotonic, *expire_at);
+            }
+        }
+        let deleted = *change == Change::Delete;
+        self.next_number += 1;
+        let resend_at = now.monotonic + self.config.message_loss_timeout;
+        let slot = self.ops.insert(Pending {
+            kind: if rmw { Kind::Rmw } else { Kind::Write },
+            handle,
+            timestamp,
+            rmw,
+            acks: NodeSet::EMPTY,
+            number: self.next_number,
+            started: now.monotonic,
+            resend_at,
+            answer,
+            again,
+            own: None,
+        });
+        record.set_meta(Meta { timestamp, state: State::Write, rmw, fresh, op: slot });
+        let inv = inv_of(&record, slot);
+        effects.broadcast(self.peers, &Message::Inv(inv));
+        drop(record);
+        self.resends.push_back((resend_at, slot));
+        self.floors.note_tombstone(deleted, timestamp.version);
+        if rmw {
+            self.counters.rmws += 1;
+        } else {
+            self.counters.writes += 1;
+        }
+        self.commit_if_acknowledged(now, slot, effects);
+    }
+
+    /// INV (§3.4): adopt a newer version, and acknowledge in every case that keeps the writer's
+    /// order.
+    pub(crate) fn on_inv(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        inv: &Inv<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let handle = self.table.find_or_insert(inv.key);
+        let record = self.table.lock(handle);
+        let meta = record.meta();
+        if meta.is_blank() && inv.timestamp.version <= self.floors.floor {
+            // An update at or below the floor is one that every replica has long forgotten: only a
+            // late duplicate can carry it (H8).
+            effects.probe("hermes: INV below the floor");
+            drop(record);
+            if !self.queues.contains_key(&handle) {
+                self.forget(handle);
+            }
+            return self.send_ack(from, inv, effects);
+        }
+        let newer = inv.timestamp > meta.timestamp
+            || (mutant!("hermes_equal_inv_invalidates") && inv.timestamp == meta.timestamp);
+        if newer {
+            drop(record);
+            self.supersede(now, handle, meta, inv, effects);
+            self.adopt(now, from, handle, inv, effects);
+            self.send_ack(from, inv, effects);
+        } else if inv.timestamp == meta.timestamp || !inv.rmw {
+            drop(record);
+            self.send_ack(from, inv, effects);
+        } else {
+            // A stale read-modify-write must not commit: its coordinator hears of what overtook it.
+            effects.probe("hermes: counter-INV");
+            let drives = matches!(meta.state, State::Write | State::Replay);
+            let cookie = if drives { meta.op } else { Slot::NONE };
+            effects.send(from, &Message::Inv(inv_of(&record, cookie)));
+        }
+    }
+
+    /// What a newer version means for the update that was pending here.
+    fn supersede(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        meta: Meta,
+        inv: &Inv<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match meta.state {
+            State::Valid | State::Invalid | State::Trans => {}
+            State::Replay => {
+                effects.probe("hermes: replay superseded");
+                self.ops.remove(meta.op).expect("state Replay has its op");
+            }
+            State::Write => {
+                let op = self.ops.get_mut(meta.op).expect("state Write has its op");
+                if op.kind == Kind::Write {
+                    // The op goes on under its own timestamp and value (O2: no VAL at the end).
+                    let record = self.table.lock(handle);
+                    let content = record.content();
+                    op.own = Some(OwnValue {
+                        content: content.map(|c| (c.bytes.into(), c.kind, c.expire_at)),
+                        fresh: meta.fresh,
+                    });
+                    self.counters.superseded_writes += 1;
+                } else {
+                    self.supersede_rmw(now, meta, inv, effects);
+                }
+            }
+        }
+    }
+
+    /// A read-modify-write of this node met a newer version. Either it had been committed by a
+    /// replay of another node, which the newer version was built on (H11), or it can't commit any
+    /// more and runs again (H1).
+    fn supersede_rmw(
+        &mut self,
+        now: Now,
+        meta: Meta,
+        inv: &Inv<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let op = self.ops.remove(meta.op).expect("state Write has its op");
+        if inv.base_version() >= op.timestamp.version && !mutant!("hermes_replayed_rmw_retried") {
+            effects.probe("hermes: replayed read-modify-write answered as done");
+            if let Some((client, reply)) = op.answer {
+                self.answer(client, Outcome::Done(reply), effects);
+            }
+            return;
+        }
+        effects.probe("hermes: read-modify-write superseded");
+        self.counters.rmw_aborts += 1;
+        self.note_conflict(now, op.handle);
+        let client = op.answer.map(|(client, _)| client);
+        if let (Some(client), Some(again)) = (client, op.again) {
+            let attempts = again.attempts + 1;
+            let backoff = self.backoff(attempts);
+            let run = Again { attempts, ..again };
+            let waiter = Waiter { client, run, not_before: now.monotonic + backoff };
+            self.requeue(now, op.handle, waiter);
+        }
+    }
+
+    /// Takes over a newer version: its value is here from now on, unreadable until VAL.
+    fn adopt(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        handle: T::Handle,
+        inv: &Inv<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
+        let superseded_write = match meta.state {
+            State::Trans => true,
+            State::Write => self.ops.get(meta.op).is_some(),
+            State::Valid | State::Invalid | State::Replay => false,
+        };
+        match inv.content {
+            Some(content) => {
+                self.expiry.note(now.monotonic, content.expire_at);
+                record.set_content(content);
+            }
+            None => record.clear(),
+        }
+        record.set_meta(Meta {
+            timestamp: inv.timestamp,
+            state: if superseded_write { State::Trans } else { State::Invalid },
+            rmw: inv.rmw,
+            fresh: inv.fresh,
+            op: if superseded_write { meta.op } else { Slot::NONE },
+        });
+        drop(record);
+        self.floors.note_tombstone(inv.content.is_none(), inv.timestamp.version);
+        if self.config.ack_broadcast {
+            self.count_ack(now, handle, inv.timestamp, from, effects);
+        }
+    }
+
+    fn send_ack(&mut self, to: NodeId, inv: &Inv<'_>, effects: &mut impl Effects<Self>) {
+        let ack = Ack { cookie: inv.cookie, timestamp: inv.timestamp, key: &[] };
+        if self.config.ack_broadcast {
+            let ack = Ack { key: inv.key, ..ack };
+            effects.broadcast(self.peers.with(to), &Message::Ack(ack));
+        } else {
+            effects.send(to, &Message::Ack(ack));
+        }
+    }
+
+    /// ACK: counts towards the op that its cookie names.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        ack: &Ack<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let op = self.ops.get_mut(ack.cookie).filter(|op| op.timestamp == ack.timestamp);
+        if let Some(op) = op {
+            op.acks.insert(from);
+            let number = op.number;
+            self.reads.acknowledged(number, from);
+            self.commit_if_acknowledged(now, ack.cookie, effects);
+        } else if !ack.key.is_empty() {
+            // O3: everybody hears every acknowledgement, and the cookie is another node's.
+            let handle = self.table.find(ack.key);
+            match handle {
+                Some(handle) => self.count_ack(now, handle, ack.timestamp, from, effects),
+                None => effects.ignored("hermes: ACK of an unknown key"),
+            }
+        } else {
+            effects.ignored("hermes: ACK of a finished op");
+        }
+        self.release_reads(effects);
+    }
+
+    /// Answers an update once *all* live replicas have acknowledged it, and makes it readable.
+    pub(crate) fn commit_if_acknowledged(
+        &mut self,
+        now: Now,
+        slot: Slot,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(op) = self.ops.get(slot) else { return };
+        let enough = if mutant!("hermes_reply_on_majority") {
+            op.acks.with(self.config.node).is_majority_of(self.peers.with(self.config.node))
+        } else {
+            self.peers.is_subset(op.acks)
+        };
+        if !enough {
+            return;
+        }
+        let op = self.ops.remove(slot).expect("it was there a moment ago");
+        if let Some((client, reply)) = op.answer {
+            self.answer(client, Outcome::Done(reply), effects);
+        }
+        let mut record = self.table.lock(op.handle);
+        let mut meta = record.meta();
+        if meta.op != slot {
+            // Superseded, and the newer version is Valid already.
+            return;
+        }
+        meta.op = Slot::NONE;
+        if meta.state == State::Trans {
+            meta.state = State::Invalid;
+            record.set_meta(meta);
+            return;
+        }
+        debug_assert_eq!(meta.timestamp, op.timestamp, "a record names the op that drives it");
+        meta.state = State::Valid;
+        record.set_meta(meta);
+        if !self.config.ack_broadcast {
+            let val = Val { key: record.key(), timestamp: meta.timestamp };
+            effects.broadcast(self.peers, &Message::Val(val));
+        }
+        drop(record);
+        self.became_valid(now, op.handle, effects);
+    }
+
+    /// VAL: the version may be read, if it is still the newest.
+    pub(crate) fn on_val(&mut self, now: Now, val: &Val<'_>, effects: &mut impl Effects<Self>) {
+        let Some(handle) = self.table.find(val.key) else {
+            return effects.ignored("hermes: VAL of an unknown key");
+        };
+        let meta = self.table.lock(handle).meta();
+        if meta.timestamp != val.timestamp && !mutant!("hermes_val_without_timestamp") {
+            return effects.ignored("hermes: VAL of another version");
+        }
+        if meta.state == State::Valid {
+            return effects.ignored("hermes: VAL of a Valid key");
+        }
+        self.validate(now, handle, effects);
+    }
+
+    /// Makes the newest version readable: everybody has it.
+    pub(crate) fn validate(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
+        record.set_meta(Meta { state: State::Valid, op: Slot::NONE, ..meta });
+        drop(record);
+        if matches!(meta.state, State::Write | State::Replay) {
+            // Someone else's replay finished this op before its own acknowledgements did.
+            effects.probe("hermes: op finished by another's replay");
+            let op = self.ops.remove(meta.op).expect("states Write and Replay have their op");
+            if let Some((client, reply)) = op.answer {
+                self.answer(client, Outcome::Done(reply), effects);
+            }
+        }
+        self.became_valid(now, handle, effects);
+    }
+
+    fn became_valid(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
+        if self.config.ack_broadcast {
+            self.ack_sets.remove(&handle);
+        }
+        // An update that commits at once, as with a single live replica, comes back here from
+        // within `serve`, which goes on by itself.
+        if self.serving != Some(handle) && self.queues.contains_key(&handle) {
+            self.serve(now, handle, effects);
+        }
+        self.drop_tombstone_early(handle);
+    }
+
+    /// O3: a key whose newest version everybody has acknowledged is readable without a VAL.
+    fn count_ack(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        timestamp: Timestamp,
+        from: NodeId,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let meta = self.table.lock(handle).meta();
+        if timestamp < meta.timestamp
+            || (timestamp == meta.timestamp && meta.state == State::Valid)
+            || self.ack_sets.len() >= limits::OPS_PENDING_MAX
+        {
+            return;
+        }
+        let entry = self.ack_sets.entry(handle).or_insert((timestamp, NodeSet::EMPTY));
+        match entry.0.cmp(&timestamp) {
+            core::cmp::Ordering::Less => *entry = (timestamp, NodeSet::only(from)),
+            core::cmp::Ordering::Equal => entry.1.insert(from),
+            core::cmp::Ordering::Greater => return,
+        }
+        let complete = entry.0 == meta.timestamp && self.peers.is_subset(entry.1);
+        if complete && matches!(meta.state, State::Invalid | State::Trans | State::Replay) {
+            self.validate(now, handle, effects);
+        }
+    }
+
+    /// Answers an op that changed nothing.
+    pub(crate) fn answer_read(
+        &mut self,
+        client: Client,
+        reply: O::Reply,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.config.reads == crate::Reads::Quorum {
+            self.reads.hold(client, reply, self.next_number);
+        } else {
+            self.answer(client, Outcome::Done(reply), effects);
+        }
+    }
+
+    /// Answers an op.
+    pub(crate) fn answer(
+        &mut self,
+        client: Client,
+        outcome: Outcome<O::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match outcome {
+            Outcome::Done(_) => {}
+            Outcome::Refused(_) => self.counters.refused += 1,
+            Outcome::Unknown => self.counters.unknown += 1,
+        }
+        match client {
+            Client::Local(tag) => effects.complete(tag, outcome),
+            Client::Steered { from, sequence } => {
+                self.answer_steered(from, sequence, &outcome, effects);
+            }
+        }
+    }
+
+    /// Sends an INV again to those who have not acknowledged it.
+    pub(crate) fn resend(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        op.resend_at = now.monotonic + self.config.message_loss_timeout;
+        self.resends.push_back((op.resend_at, slot));
+        let missing = self.peers.difference(op.acks);
+        self.counters.retransmissions += missing.len() as u64;
+        let record = self.table.lock(op.handle);
+        let inv = match &op.own {
+            None => inv_of(&record, slot),
+            Some(own) => Inv {
+                cookie: slot,
+                key: record.key(),
+                timestamp: op.timestamp,
+                rmw: op.rmw,
+                fresh: own.fresh,
+                content: own.content.as_ref().map(|(bytes, kind, expire_at)| Content {
+                    bytes,
+                    kind: *kind,
+                    expire_at: *expire_at,
+                }),
+            },
+        };
+        debug_assert_eq!(inv.timestamp, op.timestamp, "a retransmission is the same update");
+        effects.broadcast(missing, &Message::Inv(inv));
+    }
+}
+
+/// Where an op comes from, and how often it has run already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) origin: u64,
+    pub(crate) number: u32,
+    pub(crate) give_up_at: Instant,
+}
+
+/// The INV of a record's newest version.
+pub(crate) fn inv_of<R: Record<Meta = Meta>>(record: &R, cookie: Slot) -> Inv<'_> {
+    let meta = record.meta();
+    Inv {
+        cookie,
+        key: record.key(),
+        timestamp: meta.timestamp,
+        rmw: meta.rmw,
+        fresh: meta.fresh,
+        content: record.content(),
+    }
+}

@@ -1,0 +1,306 @@
+//! What one Hermes machine holds.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use quorate_machine::{Operation, Rng, Slab, Slot, Table, ValueKind};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp,
+    UnixMillis, View,
+};
+
+use crate::Meta;
+use crate::join::Copying;
+use crate::reads::QuorumReads;
+use crate::recovery::Sweep;
+use crate::steer::Steering;
+use crate::tombstones::Floors;
+
+/// How reads are made safe.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reads {
+    /// By the node's lease, which the driver checks after the read.
+    Leased,
+    /// By a majority's word after the read (thesis §4.3.6): no clock, one message per batch.
+    Quorum,
+}
+
+/// What a machine is told at its start.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Config {
+    /// This node.
+    pub node: NodeId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// The replica group; every member if nothing is said.
+    pub replicas: Option<NodeSet>,
+    /// When a message counts as lost (the thesis's mlt).
+    pub message_loss_timeout: Duration,
+    /// How long a client's op may take.
+    pub op_timeout: Duration,
+    /// Followers acknowledge to everyone, so that nobody waits for a VAL (O3).
+    pub ack_broadcast: bool,
+    /// How reads are made safe.
+    pub reads: Reads,
+    /// Tombstones that make the collector start a round before their time.
+    pub tombstones_max: usize,
+    /// How often the collector looks for tombstones.
+    pub collect_every: Duration,
+    /// Seeds virtual ids and jitter.
+    pub seed: u64,
+}
+
+impl Config {
+    /// The defaults.
+    pub fn new(node: NodeId, incarnation: Incarnation, seed: u64) -> Self {
+        Self {
+            node,
+            incarnation,
+            replicas: None,
+            message_loss_timeout: Duration::from_millis(20),
+            op_timeout: Duration::from_secs(2),
+            ack_broadcast: false,
+            reads: Reads::Leased,
+            tombstones_max: 100_000,
+            collect_every: Duration::from_secs(10),
+            seed,
+        }
+    }
+}
+
+/// Who waits for an op.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Client {
+    /// A client of this node.
+    Local(Tag),
+    /// Another node, which steered the op here.
+    Steered { from: NodeId, sequence: u64 },
+}
+
+/// A value of an op whose record has moved on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct OwnValue {
+    pub(crate) content: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
+    pub(crate) fresh: bool,
+}
+
+/// Why an update is pending.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Kind {
+    /// A client's write: never aborts.
+    Write,
+    /// A client's read-modify-write, or an expiry.
+    Rmw,
+    /// Someone else's update, driven again.
+    Replay,
+}
+
+/// A pending update, found by the cookie in its acknowledgements.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending<H, O: Operation> {
+    pub(crate) kind: Kind,
+    pub(crate) handle: H,
+    pub(crate) timestamp: Timestamp,
+    /// The RMW flag of the update, which for a replay is the original's.
+    pub(crate) rmw: bool,
+    pub(crate) acks: NodeSet,
+    /// Counts pending updates of this machine, for the collector's "everything before now".
+    pub(crate) number: u64,
+    pub(crate) started: Instant,
+    pub(crate) resend_at: Instant,
+    pub(crate) answer: Option<(Client, O::Reply)>,
+    /// What to run again if the read-modify-write is superseded.
+    pub(crate) again: Option<Again<O>>,
+    /// In Trans: the op's own value, since the record holds another's.
+    pub(crate) own: Option<OwnValue>,
+}
+
+/// What it takes to run a superseded read-modify-write again.
+#[derive(Clone, Debug)]
+pub(crate) struct Again<O> {
+    pub(crate) op: O,
+    pub(crate) origin: u64,
+    pub(crate) attempts: u32,
+    pub(crate) give_up_at: Instant,
+}
+
+/// An op that waits for its key to become Valid.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiter<O> {
+    pub(crate) client: Client,
+    pub(crate) run: Again<O>,
+    /// Not before this time: the backoff of a superseded read-modify-write.
+    pub(crate) not_before: Instant,
+}
+
+/// The ops that wait for one key, in order of arrival.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue<O> {
+    pub(crate) waiters: VecDeque<Waiter<O>>,
+    /// When to look at the key again.
+    pub(crate) check_at: Instant,
+    /// What the key looked like at the last check; unchanged means that a message was lost.
+    pub(crate) seen: Option<Meta>,
+    /// When the message loss timer of the key runs out.
+    pub(crate) loss_at: Instant,
+    /// Checks that found the key unchanged.
+    pub(crate) stalls: u32,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) writes: u64,
+    pub(crate) rmws: u64,
+    pub(crate) queued_reads: u64,
+    pub(crate) rmw_aborts: u64,
+    pub(crate) superseded_writes: u64,
+    pub(crate) replays: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) steered: u64,
+    pub(crate) expired: u64,
+    pub(crate) tombstones_collected: u64,
+    pub(crate) copied: u64,
+    pub(crate) unknown: u64,
+    pub(crate) refused: u64,
+}
+
+/// Hermes: one lane of one keyspace of one node. See the crate's documentation.
+#[derive(Debug)]
+pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
+    pub(crate) config: Config,
+    pub(crate) table: T,
+    pub(crate) rng: Rng,
+    pub(crate) view: View,
+    /// This node's number in the view; stands in its timestamps.
+    pub(crate) number: MemberNumber,
+    /// Whether this incarnation is live in the view.
+    pub(crate) live: bool,
+    /// Whether it is a replica of this keyspace.
+    pub(crate) is_replica: bool,
+    /// Live replicas besides this node: who must acknowledge.
+    pub(crate) peers: NodeSet,
+    /// Replicas that serve, this node included if it does.
+    pub(crate) active: NodeSet,
+    pub(crate) ops: Slab<Pending<T::Handle, O>>,
+    pub(crate) next_number: u64,
+    /// Deadlines of pending updates; all timeouts are equal, so order of entry is order of time.
+    pub(crate) resends: VecDeque<(Instant, Slot)>,
+    pub(crate) queues: BTreeMap<T::Handle, Queue<O>>,
+    pub(crate) waiting: usize,
+    /// The key whose queue is being served.
+    pub(crate) serving: Option<T::Handle>,
+    pub(crate) queue_checks: BTreeSet<(Instant, T::Handle)>,
+    /// O3: who acknowledged the newest version of a key that is not readable here.
+    pub(crate) ack_sets: BTreeMap<T::Handle, (Timestamp, NodeSet)>,
+    /// Hashes of keys whose read-modify-writes were superseded lately: how often, and until when
+    /// it counts.
+    pub(crate) hot: BTreeMap<u64, (u32, Instant)>,
+    pub(crate) sweep: Sweep,
+    pub(crate) copying: Copying,
+    pub(crate) floors: Floors,
+    pub(crate) reads: QuorumReads<O>,
+    pub(crate) steering: Steering<O>,
+    pub(crate) expiry: crate::expiry::Expiry,
+    pub(crate) counters: Counters,
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// A machine that knows no view yet: it refuses everything until one names it.
+    pub fn new(config: Config, table: T) -> Self {
+        Self {
+            rng: Rng::new(config.seed),
+            config,
+            table,
+            view: View::default(),
+            number: MemberNumber(0),
+            live: false,
+            is_replica: false,
+            peers: NodeSet::EMPTY,
+            active: NodeSet::EMPTY,
+            ops: Slab::default(),
+            next_number: 0,
+            resends: VecDeque::new(),
+            queues: BTreeMap::new(),
+            waiting: 0,
+            serving: None,
+            queue_checks: BTreeSet::new(),
+            ack_sets: BTreeMap::new(),
+            hot: BTreeMap::new(),
+            sweep: Sweep::default(),
+            copying: Copying::default(),
+            floors: Floors::default(),
+            reads: QuorumReads::default(),
+            steering: Steering::default(),
+            expiry: crate::expiry::Expiry::default(),
+            counters: Counters::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The records.
+    pub fn table(&self) -> &T {
+        &self.table
+    }
+
+    /// The records, for tests and tools that set the stage.
+    pub fn table_mut(&mut self) -> &mut T {
+        &mut self.table
+    }
+
+    /// The epoch in force.
+    pub fn epoch(&self) -> Epoch {
+        self.view.epoch
+    }
+
+    /// Client ops started, queued or steered.
+    pub fn pending(&self) -> usize {
+        self.ops.len() + self.waiting + self.steering.len() + self.reads.len()
+    }
+
+    /// Whether this replica holds everything that the active ones hold.
+    pub fn is_caught_up(&self) -> bool {
+        self.copying.is_done()
+    }
+
+    /// Records copied so far as a shadow.
+    pub fn copied(&self) -> u64 {
+        self.counters.copied
+    }
+
+    /// Counts since the start, by name, in a stable order.
+    pub fn counters(&self) -> [(&'static str, u64); 13] {
+        let counters = &self.counters;
+        [
+            ("writes", counters.writes),
+            ("rmws", counters.rmws),
+            ("queued_reads", counters.queued_reads),
+            ("rmw_aborts", counters.rmw_aborts),
+            ("superseded_writes", counters.superseded_writes),
+            ("replays", counters.replays),
+            ("retransmissions", counters.retransmissions),
+            ("steered", counters.steered),
+            ("expired", counters.expired),
+            ("tombstones_collected", counters.tombstones_collected),
+            ("records_copied", counters.copied),
+            ("unknown", counters.unknown),
+            ("refused", counters.refused),
+        ]
+    }
+
+    /// What is in flight now, by name, in a stable order.
+    pub fn gauges(&self) -> [(&'static str, u64); 4] {
+        [
+            ("updates_pending", self.ops.len() as u64),
+            ("ops_waiting", self.waiting as u64),
+            ("keys_waited_for", self.queues.len() as u64),
+            ("ops_steered", self.steering.len() as u64),
+        ]
+    }
+
+    /// The version below which an absent key's updates are over (pitfall H8).
+    pub fn floor(&self) -> u64 {
+        self.floors.floor
+    }
+}

@@ -1,0 +1,310 @@
+//! Ops that another replica coordinates.
+//!
+//! Read-modify-writes that race for a key abort each other. Once that happens to a key, its
+//! read-modify-writes are steered to one hashed replica, where they queue instead (the thesis's
+//! "opportunistic leader", §4.3.5): best effort, nothing depends on it. A node that is not in the
+//! keyspace's replica group steers everything.
+//!
+//! A steered op runs at most once: it keeps its sequence number when it is sent again, and the
+//! receiver remembers which numbers of a sender's life it has seen. If no answer comes, the fate of
+//! an update is unknown.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table};
+use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Tag, hash_key};
+
+use crate::message::Message;
+use crate::state::Client;
+use crate::{Hermes, Meta};
+
+/// Superseded read-modify-writes after which a key counts as hot.
+const CONFLICTS_MIN: u32 = 3;
+/// How long a conflict counts.
+const CONFLICT_MEMORY: Duration = Duration::from_millis(500);
+/// Keys whose conflicts are remembered.
+const HOT_KEYS_MAX: usize = 1024;
+/// Sequence numbers that a receiver remembers of each sender; older ones are not run.
+const WINDOW: u64 = 64 * 1024;
+
+/// Ops steered to others, and what others steered here.
+#[derive(Clone, Debug)]
+pub(crate) struct Steering<O> {
+    last: u64,
+    sent: BTreeMap<u64, Sent<O>>,
+    seen: BTreeMap<NodeId, Seen>,
+    check_at: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Sent<O> {
+    tag: Tag,
+    origin: u64,
+    op: O,
+    to: NodeId,
+    resend_at: Instant,
+    give_up_at: Instant,
+}
+
+/// The sequence numbers of one sender that were run: everything in a sliding window.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    highest: u64,
+    words: BTreeMap<u64, u64>,
+}
+
+impl Seen {
+    /// Whether the number is new; it is not from now on.
+    fn admit(&mut self, sequence: u64) -> bool {
+        if sequence + WINDOW <= self.highest {
+            return false;
+        }
+        if sequence > self.highest {
+            self.highest = sequence;
+            let oldest = self.highest.saturating_sub(WINDOW) / 64;
+            while self.words.first_key_value().is_some_and(|(word, _)| *word < oldest) {
+                self.words.pop_first();
+            }
+        }
+        let word = self.words.entry(sequence / 64).or_default();
+        let bit = 1 << (sequence % 64);
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+}
+
+impl<O> Default for Steering<O> {
+    fn default() -> Self {
+        Self { last: 0, sent: BTreeMap::new(), seen: BTreeMap::new(), check_at: Instant::NEVER }
+    }
+}
+
+impl<O> Steering<O> {
+    pub(crate) fn len(&self) -> usize {
+        self.sent.len()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.check_at
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// Whether the op is one that keeps losing races which its key's owner would not have.
+    pub(crate) fn is_better_steered<P: Operation>(&mut self, now: Now, op: &P) -> bool {
+        if self.hot.is_empty() || op.access() != Access::Update {
+            return false;
+        }
+        let hash = hash_key(op.key());
+        let hot = self.hot.get(&hash).is_some_and(|(conflicts, until)| {
+            *conflicts >= CONFLICTS_MIN && *until > now.monotonic
+        });
+        hot && self.owner(hash).is_some_and(|owner| owner != self.config.node)
+    }
+
+    /// A read-modify-write lost a race for this key.
+    pub(crate) fn note_conflict(&mut self, now: Now, handle: T::Handle) {
+        if self.hot.len() >= HOT_KEYS_MAX {
+            self.hot.retain(|_, (_, until)| *until > now.monotonic);
+            if self.hot.len() >= HOT_KEYS_MAX {
+                return;
+            }
+        }
+        let hash = hash_key(self.table.lock(handle).key());
+        let (conflicts, until) = self.hot.entry(hash).or_insert((0, Instant::ZERO));
+        *conflicts = if *until > now.monotonic { *conflicts + 1 } else { 1 };
+        *until = now.monotonic + CONFLICT_MEMORY;
+    }
+
+    /// Sends an op to the replica that owns its key.
+    pub(crate) fn steer<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        op: &P,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Operation<Owned = O, Reply = O::Reply>,
+    {
+        let Some(to) = self.owner(hash_key(op.key())) else {
+            let refused = Outcome::Refused(Refusal::NotServing);
+            return self.answer(Client::Local(tag), refused, effects);
+        };
+        if to == self.config.node {
+            return self.admit(now, Client::Local(tag), origin, op, effects);
+        }
+        effects.probe("hermes: op steered");
+        self.counters.steered += 1;
+        self.steering.last += 1;
+        let sequence = self.steering.last;
+        let mut bytes = Vec::new();
+        op.encode(&mut bytes);
+        effects.send(to, &Message::Steer { sequence, origin, op: &bytes });
+        let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
+        let give_up_at = now.monotonic + self.config.op_timeout;
+        let op = op.to_owned();
+        self.steering.sent.insert(sequence, Sent { tag, origin, op, to, resend_at, give_up_at });
+        self.steering.check_at = self.steering.check_at.min(resend_at);
+    }
+
+    /// A peer wants an op run here.
+    pub(crate) fn on_steer(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        sequence: u64,
+        origin: u64,
+        bytes: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.steering.seen.entry(from).or_default().admit(sequence) {
+            return effects.ignored("hermes: STEER seen before");
+        }
+        let client = Client::Steered { from, sequence };
+        if !self.active.contains(self.config.node) {
+            return self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
+        }
+        let Some(op) = O::decode(bytes) else {
+            return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
+        };
+        // Origins of different nodes are different origins.
+        let origin = origin ^ (u64::from(from.0) + 1).rotate_right(16);
+        self.admit(now, client, origin, &op, effects);
+    }
+
+    /// Sends the answer of a steered op back.
+    pub(crate) fn answer_steered(
+        &mut self,
+        to: NodeId,
+        sequence: u64,
+        outcome: &Outcome<O::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let mut bytes = Vec::new();
+        match outcome {
+            Outcome::Done(reply) => {
+                bytes.push(0);
+                O::encode_reply(reply, &mut bytes);
+            }
+            Outcome::Refused(Refusal::NotServing) => bytes.push(1),
+            Outcome::Refused(Refusal::Busy) => bytes.push(2),
+            Outcome::Refused(Refusal::TimedOut) => bytes.push(3),
+            Outcome::Refused(Refusal::OutOfMemory) => bytes.push(4),
+            Outcome::Unknown => bytes.push(5),
+        }
+        effects.send(to, &Message::Steered { sequence, outcome: &bytes });
+    }
+
+    /// The answer of a steered op.
+    pub(crate) fn on_steered(
+        &mut self,
+        from: NodeId,
+        sequence: u64,
+        bytes: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(sent) = self.steering.sent.get(&sequence).filter(|sent| sent.to == from) else {
+            return effects.ignored("hermes: STEERED of a finished op");
+        };
+        let outcome = match bytes.split_first() {
+            Some((0, reply)) => match O::decode_reply(reply) {
+                Some(reply) => Outcome::Done(reply),
+                None => Outcome::Unknown,
+            },
+            Some((1, _)) => Outcome::Refused(Refusal::NotServing),
+            Some((2, _)) => Outcome::Refused(Refusal::Busy),
+            Some((3, _)) => Outcome::Refused(Refusal::TimedOut),
+            Some((4, _)) => Outcome::Refused(Refusal::OutOfMemory),
+            _ => Outcome::Unknown,
+        };
+        let tag = sent.tag;
+        self.steering.sent.remove(&sequence);
+        self.answer(Client::Local(tag), outcome, effects);
+    }
+
+    pub(crate) fn on_steer_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
+        let mut late = Vec::new();
+        let mut bytes = Vec::new();
+        for (&sequence, sent) in &mut self.steering.sent {
+            if sent.give_up_at <= now.monotonic {
+                late.push(sequence);
+            } else if sent.resend_at <= now.monotonic {
+                sent.resend_at = resend_at;
+                bytes.clear();
+                sent.op.encode(&mut bytes);
+                let message = Message::Steer { sequence, origin: sent.origin, op: &bytes };
+                effects.send(sent.to, &message);
+            }
+        }
+        for sequence in late {
+            self.give_up_steered(sequence, effects);
+        }
+        self.steering.check_at =
+            if self.steering.sent.is_empty() { Instant::NEVER } else { resend_at };
+    }
+
+    fn give_up_steered(&mut self, sequence: u64, effects: &mut impl Effects<Self>) {
+        let sent = self.steering.sent.remove(&sequence).expect("listed a moment ago");
+        let outcome = if sent.op.access() == Access::Read {
+            Outcome::Refused(Refusal::TimedOut)
+        } else {
+            Outcome::Unknown
+        };
+        self.answer(Client::Local(sent.tag), outcome, effects);
+    }
+
+    /// A view was installed: what was steered to a member that is gone gets no answer.
+    pub(crate) fn restart_steering(
+        &mut self,
+        now: Now,
+        survivors: NodeSet,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.steering.seen.retain(|node, _| survivors.contains(*node));
+        let lost: Vec<u64> = self
+            .steering
+            .sent
+            .iter()
+            .filter(|(_, sent)| !survivors.contains(sent.to))
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for sequence in lost {
+            if self.steering.sent[&sequence].op.access() == Access::Read {
+                let sent = self.steering.sent.remove(&sequence).expect("listed a moment ago");
+                self.steer(now, sent.tag, sent.origin, &sent.op, effects);
+            } else {
+                self.give_up_steered(sequence, effects);
+            }
+        }
+    }
+
+    /// This node is out: updates that it steered may have run.
+    pub(crate) fn abandon_steering(&mut self, effects: &mut impl Effects<Self>) {
+        let all: Vec<u64> = self.steering.sent.keys().copied().collect();
+        for sequence in all {
+            self.give_up_steered(sequence, effects);
+        }
+        self.steering = Steering { last: self.steering.last, ..Steering::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_number_runs_once() {
+        let mut seen = Seen::default();
+        assert!(seen.admit(5));
+        assert!(!seen.admit(5));
+        assert!(seen.admit(3), "reordering is normal");
+        assert!(!seen.admit(3));
+        assert!(seen.admit(5 + WINDOW));
+        assert!(!seen.admit(4), "too old to tell");
+        assert!(seen.words.len() as u64 <= WINDOW / 64 + 2);
+    }
+}

@@ -1,0 +1,343 @@
+//! Collecting tombstones (pitfall H8).
+//!
+//! A deleted key keeps its record, since a late message of an earlier update would otherwise find
+//! nothing newer and bring the old value back. The record may go once no such message can be
+//! *acted on*: that is what the **floor** is for. An absent key counts as Valid at version
+//! `floor`: an INV at or below it is acknowledged and otherwise ignored.
+//!
+//! The replicas raise the floor together, in rounds led by the smallest active replica:
+//! 1. `FLOOR_PREPARE(V)`: whoever writes an absent key from now on takes a version above V
+//!    (`next_floor`). A read-modify-write of an absent key waits until the round is over, because
+//!    replicas that prepared and replicas that did not would disagree on what outranks it.
+//! 2. `FLOOR_READY`: everything that this replica had pending at the prepare is finished, and no
+//!    update of a dead coordinator is left here (the sweep is over). So when all are ready, every
+//!    update at or below V is at every live replica, and whatever message of it still travels is a
+//!    duplicate.
+//! 3. `FLOOR_COMMIT(V)`: `floor := V`, and Valid tombstones up to V are removed.
+//!
+//! `next_floor` never falls, and nobody commits V before all live replicas have prepared it; so a
+//! replica whose floor is V knows that no other will write an absent key at or below V, even if a
+//! view change cuts the round short. Every epoch begins with a round, which closes what the
+//! previous one left open. Messages of older epochs are dropped by the epoch rule.
+//!
+//! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
+//! end it takes over its donor's floor, or what was committed since.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
+use quorate_types::{Instant, NodeId, NodeSet, Now};
+
+use crate::message::Message;
+use crate::{Hermes, Meta, State};
+
+/// Records that the collector looks at in one tick.
+const COLLECT_RECORDS: usize = 1_000;
+
+/// The floor and the round that may be raising it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Floors {
+    /// Absent keys are Valid at this version.
+    pub(crate) floor: u64,
+    /// Updates of absent keys take versions above this one.
+    pub(crate) next_floor: u64,
+    /// While copying as a shadow: the highest floor committed by the others.
+    shadow: Option<u64>,
+    /// The highest version of a tombstone made here since the last round.
+    highest: u64,
+    /// Tombstones made here since the last round.
+    made: usize,
+    lead: Option<Lead>,
+    follow: Option<Follow>,
+    /// The last round that was led to its end, to answer who missed that.
+    finished: Option<(u64, u64)>,
+    /// When a round is due, or the present one needs a push.
+    check_at: Instant,
+    /// Whether this epoch has had no round yet.
+    first: bool,
+    /// Where the removal of tombstones goes on.
+    collecting: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Lead {
+    round: u64,
+    version: u64,
+    ready: NodeSet,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Follow {
+    round: u64,
+    leader: NodeId,
+    /// Updates up to this number must finish.
+    drain: u64,
+}
+
+impl Default for Floors {
+    fn default() -> Self {
+        Self {
+            floor: 0,
+            next_floor: 0,
+            shadow: None,
+            highest: 0,
+            made: 0,
+            lead: None,
+            follow: None,
+            finished: None,
+            check_at: Instant::NEVER,
+            first: false,
+            collecting: None,
+        }
+    }
+}
+
+impl Floors {
+    /// Whether replicas may disagree on the version of an absent key.
+    pub(crate) fn is_open(&self) -> bool {
+        self.next_floor != self.floor
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.check_at
+    }
+
+    pub(crate) fn note_tombstone(&mut self, deleted: bool, version: u64) {
+        if deleted {
+            self.made += 1;
+            self.highest = self.highest.max(version);
+        }
+    }
+
+    pub(crate) fn raise_next(&mut self, version: u64) {
+        self.next_floor = self.next_floor.max(version);
+    }
+
+    /// A new epoch: its leader begins with a round.
+    pub(crate) fn abort_round(&mut self, now: Instant) {
+        self.lead = None;
+        self.follow = None;
+        self.finished = None;
+        self.first = true;
+        self.check_at = now;
+    }
+
+    pub(crate) fn begin_shadow(&mut self) {
+        self.shadow = Some(0);
+        self.floor = 0;
+    }
+
+    pub(crate) fn finish_shadow(&mut self, donor_floor: u64) {
+        if let Some(committed) = self.shadow.take() {
+            self.floor = donor_floor.max(committed);
+            self.next_floor = self.next_floor.max(self.floor);
+        }
+    }
+
+    /// No shadow (any more) in this view.
+    pub(crate) fn open_shadow(&mut self) {
+        self.finish_shadow(0);
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// Whether this replica leads rounds.
+    fn leads(&self) -> bool {
+        self.live && self.active.first() == Some(self.config.node)
+    }
+
+    pub(crate) fn on_floor_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let mlt = self.config.message_loss_timeout;
+        if self.floors.collecting.is_some() {
+            self.collect_some();
+        }
+        if let Some(lead) = &self.floors.lead {
+            // Whoever has not answered may have missed the question.
+            let missing = self.peers.difference(lead.ready);
+            let message = Message::FloorPrepare { round: lead.round, version: lead.version };
+            effects.broadcast(missing, &message);
+        }
+        self.try_ready(effects);
+        let wanted = self.floors.first
+            || self.floors.is_open()
+            || self.floors.made > self.config.tombstones_max
+            || self.floors.highest > self.floors.floor;
+        if self.leads() && self.floors.lead.is_none() && wanted {
+            let version = self.floors.next_floor.max(self.floors.highest);
+            self.begin_round(version, effects);
+        }
+        let busy = self.floors.lead.is_some() || self.floors.follow.is_some();
+        self.floors.check_at = if self.floors.collecting.is_some() {
+            now.monotonic + mlt / 10
+        } else if busy {
+            now.monotonic + mlt
+        } else if self.leads() {
+            now.monotonic + self.config.collect_every
+        } else {
+            Instant::NEVER
+        };
+    }
+
+    fn begin_round(&mut self, version: u64, effects: &mut impl Effects<Self>) {
+        effects.probe("hermes: floor round begins");
+        let round = self.rng.next_u64();
+        self.floors.first = false;
+        self.floors.lead = Some(Lead { round, version, ready: NodeSet::EMPTY });
+        effects.broadcast(self.peers, &Message::FloorPrepare { round, version });
+        self.prepare_floor(self.config.node, round, version, effects);
+    }
+
+    pub(crate) fn on_floor_prepare(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        round: u64,
+        version: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let again = self.floors.follow.as_ref().is_some_and(|follow| follow.round == round);
+        if !again {
+            self.prepare_floor(from, round, version, effects);
+        }
+        self.try_ready(effects);
+        if self.floors.follow.is_some() {
+            self.floors.check_at = now.monotonic + self.config.message_loss_timeout;
+        }
+    }
+
+    fn prepare_floor(
+        &mut self,
+        leader: NodeId,
+        round: u64,
+        version: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.floors.raise_next(version);
+        self.floors.follow = Some(Follow { round, leader, drain: self.next_number });
+        self.try_ready(effects);
+    }
+
+    /// Says that everything at or below the prepared floor is finished here, once it is.
+    fn try_ready(&mut self, effects: &mut impl Effects<Self>) {
+        let Some(follow) = &self.floors.follow else { return };
+        let drained = self.ops.iter().all(|(_, op)| op.number > follow.drain);
+        if !drained || !self.sweep.is_over() {
+            return;
+        }
+        let (leader, round) = (follow.leader, follow.round);
+        if leader == self.config.node {
+            self.on_floor_ready(leader, round, self.floors.next_floor, effects);
+        } else {
+            self.send_ready(leader, round, effects);
+        }
+    }
+
+    fn send_ready(&mut self, to: NodeId, round: u64, effects: &mut impl Effects<Self>) {
+        let next_floor = self.floors.next_floor;
+        effects.send(to, &Message::FloorReady { round, next_floor });
+    }
+
+    pub(crate) fn on_floor_ready(
+        &mut self,
+        from: NodeId,
+        round: u64,
+        next_floor: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if let Some((finished, version)) = self.floors.finished {
+            if finished == round {
+                return effects.send(from, &Message::FloorCommit { round, version });
+            }
+        }
+        let Some(lead) = self.floors.lead.as_mut().filter(|lead| lead.round == round) else {
+            return effects.ignored("hermes: FLOOR_READY of another round");
+        };
+        if next_floor > lead.version {
+            // A round of an earlier epoch had prepared more.
+            effects.probe("hermes: floor round starts over");
+            return self.begin_round(next_floor, effects);
+        }
+        lead.ready.insert(from);
+        if self.peers.with(self.config.node).is_subset(lead.ready) {
+            let version = lead.version;
+            self.floors.lead = None;
+            self.floors.finished = Some((round, version));
+            effects.broadcast(self.peers, &Message::FloorCommit { round, version });
+            self.commit_floor(version, effects);
+        }
+    }
+
+    pub(crate) fn on_floor_commit(
+        &mut self,
+        now: Now,
+        round: u64,
+        version: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.floors.follow.as_ref().is_none_or(|follow| follow.round != round) {
+            return effects.ignored("hermes: FLOOR_COMMIT of another round");
+        }
+        self.commit_floor(version, effects);
+        self.floors.check_at = now.monotonic;
+    }
+
+    fn commit_floor(&mut self, version: u64, effects: &mut impl Effects<Self>) {
+        self.floors.follow = None;
+        debug_assert!(version <= self.floors.next_floor, "a floor is prepared before it is raised");
+        if let Some(committed) = &mut self.floors.shadow {
+            *committed = version.max(*committed);
+            return;
+        }
+        self.floors.floor = self.floors.floor.max(version);
+        if self.floors.made > 0 {
+            effects.probe("hermes: tombstones collected");
+            self.floors.collecting = Some(0);
+        }
+        self.floors.made = 0;
+        // Read-modify-writes of absent keys were held back.
+        let queued: Vec<T::Handle> = self.queues.keys().copied().collect();
+        for handle in queued {
+            self.check_queue_at(handle, Instant::ZERO);
+        }
+    }
+
+    fn collect_some(&mut self) {
+        let Some(cursor) = self.floors.collecting else { return };
+        let mut handles = Vec::new();
+        let next = self.table.scan(cursor, COLLECT_RECORDS, &mut |handle| handles.push(handle));
+        for handle in handles {
+            let record = self.table.lock(handle);
+            let meta = record.meta();
+            let dead = meta.state == State::Valid
+                && record.content().is_none()
+                && meta.timestamp.version <= self.floors.floor
+                && meta.op == Slot::NONE;
+            drop(record);
+            if dead && !meta.is_blank() && !self.queues.contains_key(&handle) {
+                self.counters.tombstones_collected += 1;
+                self.forget(handle);
+            }
+        }
+        self.floors.collecting = (next != 0).then_some(next);
+    }
+
+    /// Removes a record and whatever else is known by its handle.
+    pub(crate) fn forget(&mut self, handle: T::Handle) {
+        debug_assert!(!self.queues.contains_key(&handle), "a key that is waited for stays");
+        self.ack_sets.remove(&handle);
+        self.table.remove(handle);
+    }
+
+    /// A mutant's shortcut: the record of a deleted key goes as soon as the delete is done.
+    pub(crate) fn drop_tombstone_early(&mut self, handle: T::Handle) {
+        if mutant!("hermes_tombstone_dropped_early") {
+            let record = self.table.lock(handle);
+            let dead = record.content().is_none() && record.meta().state == State::Valid;
+            drop(record);
+            let named = self.ops.iter().any(|(_, op)| op.handle == handle);
+            if dead && !named && !self.queues.contains_key(&handle) {
+                self.forget(handle);
+            }
+        }
+    }
+}
