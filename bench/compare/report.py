@@ -36,9 +36,8 @@ def goals(result):
             found.append({"goal": text, "figure": round(figure, 3), "unit": unit,
                           "met": bool(met(figure))})
 
-    def against(text, field, workload, rival, met, rival_workload=None):
-        figure = ratio(result, field, (workload, "quorate"), (rival_workload or workload, rival))
-        goal(text, figure, met)
+    def against(text, field, workload, rival, met):
+        goal(text, ratio(result, field, (workload, "quorate"), (workload, rival)), met)
 
     for workload, most, words in (("get-c50", 1.0, "GET, 50 connections"),
                                   ("get-c50-p16", 0.7, "GET, 50 connections, pipeline 16")):
