@@ -49,6 +49,7 @@ const SIM_VERDICTS: &[(i32, &str)] = &[(10, "invariant"), (11, "safety"), (12, "
 const SWEEP: Check = Check::Sim(&["--engine", "hermes", "--seeds", "200"]);
 const HERMES_TESTS: Check = Check::Test("hermes", "");
 const NODE_TESTS: Check = Check::Test("node", "");
+const PAXOS_TESTS: Check = Check::Test("paxos", "");
 const MEMBERSHIP_TESTS: Check = Check::Test("membership", "");
 
 /// Every guard that can be removed.
@@ -121,6 +122,27 @@ pub const MUTANTS: &[Mutant] = &[
         home: "membership",
         guard: "a view changes only after every lease of the old one lapsed",
         checks: &[SWEEP, MEMBERSHIP_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_joiner_promises_nothing",
+        home: "membership",
+        guard: "a fresh voter honours the promises its predecessor may have made",
+        checks: &[MEMBERSHIP_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "paxos_promises_backwards",
+        home: "paxos",
+        guard: "an acceptor never goes back to a smaller ballot",
+        checks: &[PAXOS_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "paxos_adopts_nothing",
+        home: "paxos",
+        guard: "a proposer adopts what a promise says was accepted before",
+        checks: &[PAXOS_TESTS],
         in_gate: false,
     },
 ];
