@@ -27,6 +27,10 @@ const MAGNITUDE_MAX: i32 = 16384;
 const TEXT_BYTES_MAX: usize = 5 * 1024;
 /// Exponents in a text are cut off here, far beyond every number that is finite and not zero.
 const TEXT_EXPONENT_MAX: i64 = 1_000_000;
+/// Texts of so many digits and negative exponents down to this one, which is to say nearly all, are
+/// read in 128 bits.
+const SHORT_DIGITS: i64 = 38;
+const SHORT_EXPONENT: i64 = 17;
 /// Digits behind the decimal point.
 const FRACTION_DIGITS: usize = 17;
 const FRACTION: u128 = 10_u128.pow(FRACTION_DIGITS as u32);
@@ -123,6 +127,14 @@ impl LongDouble {
         let magnitude = exponent + count;
         if !(-4951..=4933).contains(&magnitude) {
             return None;
+        }
+        if count <= SHORT_DIGITS && (-SHORT_EXPONENT..=0).contains(&exponent) {
+            let number = digits().fold(0, |n: u128, digit| n * 10 + u128::from(digit - b'0'));
+            // With the top bit at 127, the quotient has at least 70 bits.
+            let shift = number.leading_zeros();
+            let divisor = 10_u128.pow(exponent.unsigned_abs() as u32);
+            let (quotient, rest) = ((number << shift) / divisor, (number << shift) % divisor);
+            return Self::round(false, quotient, rest != 0, -(shift as i32)).in_range();
         }
         let number = Natural::from_digits(digits(), 10);
         if exponent >= 0 {

@@ -77,16 +77,38 @@ const NAME_BYTES_MAX: usize = 16;
 const SLOT_BITS: u32 = 9;
 
 /// Names are hashed and compared as one number: their bytes in lower case, filled up with zeros.
+/// Two loads that may overlap take the place of a loop over the bytes.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX {
-        return None;
-    }
-    let mut bytes = [0; NAME_BYTES_MAX];
-    for (to, from) in bytes.iter_mut().zip(name) {
-        *to = from.to_ascii_lowercase();
-    }
-    Some(u128::from_le_bytes(bytes))
+    let length = name.len();
+    let bytes = match length {
+        1..4 => [0, length / 2, length - 1]
+            .iter()
+            .fold(0, |bytes, &at| bytes | u128::from(name[at]) << (at * 8)),
+        4..8 => {
+            let (first, last) = (name.first_chunk()?, name.last_chunk()?);
+            let [first, last] = [first, last].map(|chunk| u128::from(u32::from_le_bytes(*chunk)));
+            first | last << ((length - 4) * 8)
+        }
+        8..=NAME_BYTES_MAX => {
+            let (first, last) = (name.first_chunk()?, name.last_chunk()?);
+            let [first, last] = [first, last].map(|chunk| u128::from(u64::from_le_bytes(*chunk)));
+            first | last << ((length - 8) * 8)
+        }
+        _ => return None,
+    };
+    Some(to_lower(bytes))
+}
+
+/// Sets bit 5 of every byte that is an ASCII capital.
+const fn to_lower(bytes: u128) -> u128 {
+    const EACH: u128 = u128::MAX / 0xff;
+    // Seven bits of a byte plus these overflow into its eighth from `A` and from behind `Z` on.
+    let seven = bytes & (EACH * 0x7f);
+    let from_a = seven + EACH * (0x80 - b'A' as u128);
+    let behind_z = seven + EACH * (0x7f - b'Z' as u128);
+    let capital = (from_a ^ behind_z) & !bytes & (EACH * 0x80);
+    bytes | capital >> 2
 }
 
 const fn slot_of(packed: u128) -> usize {
@@ -134,6 +156,20 @@ mod tests {
             assert_eq!(by_id(spec.id), Some(spec));
         }
         assert!(table().is_sorted_by_key(|spec| spec.name));
+    }
+
+    #[test]
+    fn packing_is_lower_case_of_every_byte() {
+        for length in 1..=NAME_BYTES_MAX {
+            for byte in 0..=u8::MAX {
+                let mut name = [b'q'; NAME_BYTES_MAX];
+                name[length - 1] = byte;
+                name[length / 2] = byte;
+                let mut expected = [0; NAME_BYTES_MAX];
+                expected[..length].copy_from_slice(&name[..length].to_ascii_lowercase());
+                assert_eq!(pack(&name[..length]), Some(u128::from_le_bytes(expected)));
+            }
+        }
     }
 
     #[test]
