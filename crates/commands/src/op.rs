@@ -10,6 +10,16 @@ use quorate_wire::{Malformed, Reader, Writer};
 use crate::{Call, OwnedCall, Reply, Script};
 
 /// An operation on one key that borrows nothing.
+///
+/// Encoded as (integers little-endian, `bytes` with a length of four bytes before them):
+/// ```text
+/// call       0 | id u16 | count u32 | count * argument bytes
+/// script     1 | key bytes | count u32 | count * (existed u8 | version u64 | writer u32)
+///              | count u32 | count * (id u16 | count u32 | count * argument bytes)
+/// version    2 | key bytes
+/// expire now 3 | key bytes
+/// ```
+/// An id is a [`crate::Spec::id`], which nodes of one version agree on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// A command that has a key.

@@ -236,6 +236,26 @@ fn what_nobody_can_decode_is_nothing() {
     assert_eq!(Operation::to_owned(&call.call()), Op::Call(call));
 }
 
+#[test]
+fn golden_bytes_of_operations_and_answers() {
+    let get = lookup_name(b"get").expect("a command").id as u8;
+    let mut bytes = Vec::new();
+    op("GET k").encode(&mut bytes);
+    let golden = [0, get, 0, 2, 0, 0, 0, 3, 0, 0, 0, b'G', b'E', b'T', 1, 0, 0, 0, b'k'];
+    assert_eq!(bytes, golden, "the layout changed without a new wire VERSION");
+    bytes.clear();
+    let watch = Watch { existed: true, timestamp: timestamp(0x0102) };
+    script(&["GET k"], vec![watch]).encode(&mut bytes);
+    let head = [1, 1, 0, 0, 0, b'k', 1, 0, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0];
+    assert_eq!(bytes, [&head[..], &golden[1..]].concat());
+    bytes.clear();
+    Reply::Array(vec![Reply::Ok, Reply::Int(-2), bulk("a"), Reply::Null]).encode(&mut bytes);
+    let mut golden = vec![6, 4, 0, 0, 0, 0, 2, 0xfe];
+    golden.extend([0xff; 7]);
+    golden.extend([3, 1, 0, 0, 0, b'a', 4]);
+    assert_eq!(bytes, golden, "the layout changed without a new wire VERSION");
+}
+
 fn any_reply() -> impl Strategy<Value = Reply<'static>> {
     let leaf = prop_oneof![
         Just(Reply::Ok),
