@@ -127,6 +127,25 @@ fn a_record_stays_found_while_its_shard_grows() {
 }
 
 #[test]
+fn a_record_is_found_whole_as_soon_as_it_is_found() {
+    model(3, || {
+        let store = Store::<Number>::new(1);
+        let mut table = store.table(0);
+        // Three records have four buckets, so the fourth finds room without growing.
+        for key in [b"a", b"b", b"c"] {
+            table.find_or_insert(key);
+        }
+        let reader = thread::spawn({
+            let store = Arc::clone(&store);
+            move || assert!(matches!(read(&store, b"d"), None | Some(0)))
+        });
+        table.find_or_insert(b"d");
+        reader.join().unwrap();
+        assert_eq!(read(&store, b"d"), Some(0));
+    });
+}
+
+#[test]
 fn two_inserts_of_one_key_make_one_record() {
     model(3, || {
         let store = Store::<Number>::new(1);

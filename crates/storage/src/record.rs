@@ -275,7 +275,7 @@ impl<M: Meta> RecordPtr<M> {
         for (to, word) in packed.iter_mut().zip(self.meta_words()) {
             *to = word.load(Ordering::Relaxed);
         }
-        let external = header.external.load(Ordering::Acquire);
+        let external = header.external.load(Ordering::Relaxed);
         // The whole header is compared before any of it is believed (rule 12, pitfall P3): a
         // length goes with its buffer, and meta words make sense only together.
         if !header.sequence.unchanged(version) {
@@ -380,8 +380,9 @@ impl<M: Meta> RecordPtr<M> {
         } else {
             (EXTERNAL, new_buffer(words).as_ptr())
         };
-        // Release, with the reader's acquire: whoever finds the buffer finds its words initialized.
-        header.external.store(new, Ordering::Release);
+        // Whoever believes the pointer has acquired the version that this lock's release makes, and
+        // so finds the buffer initialized.
+        header.external.store(new, Ordering::Relaxed);
         (place, old.map(Garbage))
     }
 

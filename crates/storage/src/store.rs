@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use std::sync::Arc;
 
 use quorate_machine::Meta;
-use quorate_types::{UnixMillis, hash_key, lane_of_hash, limits::LANES_MAX};
+use quorate_types::{LaneId, UnixMillis, hash_key, lane_of_hash, limits::LANES_MAX};
 
 use crate::counters::{Counters, Stats};
 use crate::index::{SHARD_BITS, Shard};
@@ -124,6 +124,22 @@ impl<M: Meta> Store<M> {
             }
         }
         0
+    }
+
+    /// As [`Store::scan`], but only the records of one lane.
+    pub fn scan_lane(
+        &self,
+        lane: LaneId,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Snapshot<M>),
+    ) -> u64 {
+        let pinned = self.pin();
+        let records = limit.max(1);
+        let mut budget = Budget { records, buckets: records.saturating_mul(EMPTY_PER_RECORD) };
+        self.part(lane.0).scan(cursor, &mut budget, &pinned, &mut |record: RecordPtr<M>| {
+            visit(record.key(), record.snapshot(None));
+        })
     }
 
     /// The key of some record with a value that has not expired, chosen by `random`; `None` if
