@@ -161,6 +161,7 @@ impl<B: Backend> Context<'_, B> {
         self.core.stats.was_rejected(spec);
         if let (Run::Connection(ConnectionCommand::Exec), Answer::Error(text)) = (spec.run, reply) {
             self.connection.transaction.discard();
+            self.connection.facts.queued.store(0, Relaxed);
             let text = text.strip_prefix("ERR ").unwrap_or(text);
             let text = format!("EXECABORT Transaction discarded because of: {text}");
             return refuse(self.connection, &text);

@@ -30,6 +30,9 @@ pub(crate) struct Core {
 /// The Redis front end of one lane. It owns no socket: a driver moves bytes between sockets and
 /// the buffers here, and says when ops complete.
 ///
+/// The tag of a submitted op is its place in a table of unfinished ops, with the generation of the
+/// place, so that a late or doubled completion finds nothing.
+///
 /// One turn of a lane's loop:
 /// 1. for each readable socket, read into [`Frontend::read_buffer`] while
 ///    [`Frontend::wants_read`], then [`Frontend::process`];
@@ -76,6 +79,25 @@ impl Frontend {
     /// Whether there is no connection.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
+    }
+
+    /// Ops submitted and not answered yet, those of closed connections included.
+    pub fn in_flight(&self) -> usize {
+        self.core.pending.len()
+    }
+
+    /// The node is about to stop: no connection executes anything further. Each gets the replies
+    /// it is owed and then wants to be closed.
+    pub fn drain(&mut self) {
+        let ids: Vec<_> = self.connections.iter().map(|(slot, _)| ConnectionId(slot)).collect();
+        for id in ids {
+            if let Some(connection) = self.connections.get_mut(id.0)
+                && connection.life == Life::Open
+            {
+                connection.life = Life::Closing;
+                self.core.mark_dirty(connection, id);
+            }
+        }
     }
 
     /// A client has connected.
@@ -186,14 +208,14 @@ impl Frontend {
         !self.core.dirty.is_empty()
     }
 
-    /// What to write to the connection's socket. Only after [`Frontend::seal`].
-    ///
-    /// # Panics
-    /// If replies that rest on local reads were not sealed: they must not leave.
+    /// What to write to the connection's socket; nothing while replies wait for
+    /// [`Frontend::seal`], which includes replies to commands that [`Frontend::written`] let go
+    /// on. The connection is dirty then, so that the next turn sends them.
     pub fn output(&self, id: ConnectionId) -> Option<&OutputBuffer> {
-        let connection = self.connections.get(id.0)?;
-        assert!(!connection.lease_bound, "replies are sealed before they are sent");
-        Some(&connection.output)
+        self.connections
+            .get(id.0)
+            .filter(|connection| !connection.lease_bound)
+            .map(|connection| &connection.output)
     }
 
     /// The socket took `count` bytes. Commands that waited for the client to read go on.
@@ -222,6 +244,11 @@ impl Frontend {
                 connection.dirty = false;
             }
         }
+    }
+
+    /// Whether [`Frontend::take_dirty`] would find any: the lane must not sleep then.
+    pub fn has_dirty(&self) -> bool {
+        !self.core.dirty.is_empty()
     }
 
     /// Whether the connection's socket should be closed now.
@@ -337,7 +364,7 @@ fn run<B: Backend>(
     now: Now,
     backend: &mut B,
 ) {
-    let fresh = connection.input.len() - connection.counted;
+    let fresh = connection.input.len().saturating_sub(connection.counted);
     add(&core.stats.input_bytes, fresh as u64);
     // The arguments of a command are borrowed while it changes the rest of the connection.
     let mut input = std::mem::take(&mut connection.input);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use quorate_machine::Rng;
 use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared};
 
@@ -231,6 +232,70 @@ fn replies_are_those_of_redis() {
     }
     let key = "k".repeat(200);
     both.feed_script(&format!("{key} {key};client {key}"));
+}
+
+/// What the random scripts are made of. One key, since several in one transaction are refused here.
+const WORDS: &[&str] = &[
+    "MULTI",
+    "MULTI",
+    "EXEC",
+    "EXEC",
+    "DISCARD",
+    "WATCH a",
+    "WATCH a a",
+    "UNWATCH",
+    "RESET",
+    "GET a",
+    "SET a 1",
+    "SET a x",
+    "INCR a",
+    "APPEND a y",
+    "DEL a",
+    "DEL a a",
+    "MGET a a",
+    "EXISTS a a",
+    "EXPIRE a 100",
+    "PERSIST a",
+    "GETDEL a",
+    "SETNX a z",
+    "STRLEN a",
+    "TYPE a",
+    "SET a 1 NX GET",
+    "SET a 1 KEEPTTL",
+    "GETEX a PERSIST",
+    "SETRANGE a 3 q",
+    "INCRBYFLOAT a 1.5",
+    "PING",
+    "ECHO x",
+    "HELLO 2",
+    "HELLO 3",
+    "CLIENT GETNAME",
+    "CLIENT SETNAME me",
+    "CLIENT SETNAME ''",
+    "CONFIG GET timeout",
+    "WAIT 0 0",
+    "GET",
+    "FOO",
+    "EXEC x",
+    "SET a",
+    "OBJECT ENCODING none",
+    "COMMAND INFO get",
+    "COPY a a",
+    "MSET a 1 a 2",
+    "UNWATCH x",
+];
+
+#[test]
+fn random_sessions_are_those_of_redis() {
+    let shared = Shared::new(Settings::default(), None);
+    let mut both = Comparison::new(Redis::start(None), shared);
+    let mut rng = Rng::new(1);
+    for _ in 0..500 {
+        let count = 2 + rng.below(16);
+        let script: Vec<&str> =
+            (0..count).map(|_| WORDS[rng.below(WORDS.len() as u64) as usize]).collect();
+        both.feed_script(&script.join(";"));
+    }
 }
 
 #[test]

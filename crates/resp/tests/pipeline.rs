@@ -280,3 +280,42 @@ fn quit_and_shutdown_end_the_connection() {
     assert_eq!(harness.talk(id, "SHUTDOWN NOSAVE"), "");
     assert!(harness.backend.stopped && harness.frontend.wants_close(id));
 }
+
+#[test]
+fn a_draining_front_end_pays_what_it_owes() {
+    let mut harness = harness();
+    let (idle, busy) = (harness.connect(), harness.connect());
+    harness.feed(busy, b"SET a 1\r\n");
+    harness.frontend.drain();
+    harness.feed(busy, b"SET a 2\r\n");
+    assert!(harness.frontend.wants_close(idle));
+    assert!(!harness.frontend.wants_close(busy));
+    assert_eq!(harness.frontend.in_flight(), 1);
+    harness.complete_one();
+    assert_eq!(harness.take(busy), b"+OK\r\n");
+    assert!(harness.frontend.wants_close(busy));
+}
+
+#[test]
+fn unsealed_replies_stay() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.feed(id, b"GET a\r\n");
+    assert!(harness.frontend.needs_seal() && harness.frontend.has_dirty());
+    assert!(harness.frontend.output(id).is_none());
+    harness.frontend.seal(true);
+    assert_eq!(harness.frontend.output(id).map(|output| output.unsent()), Some(&b"$-1\r\n"[..]));
+}
+
+#[test]
+fn a_completion_comes_once() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.feed(id, b"SET a 1\r\n");
+    let now = harness.now;
+    let (tag, outcome) = harness.backend.execute(now).expect("an op waits");
+    for _ in 0..2 {
+        harness.frontend.complete(tag, outcome.clone(), now, &mut harness.backend);
+    }
+    assert_eq!(harness.take(id), b"+OK\r\n");
+}
