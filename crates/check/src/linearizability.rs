@@ -1,0 +1,716 @@
+//! Linearizability of one key: just-in-time linearization with exact reductions.
+//!
+//! A *configuration* is a state of the key together with what has happened to each pending
+//! operation. The events of the key are walked in time order; at an invoke nothing has to be
+//! decided, at a return every configuration in which the operation has not taken effect yet is
+//! expanded by all sequences of pending operations that end with it. If no configuration is left,
+//! the history up to that return has no linearization.
+//!
+//! The reductions, each with the reason why no linearization is lost and none is invented:
+//!
+//! - **Pure operations at once.** An operation whose answer says that it changed nothing (a `get`,
+//!   a `del` that answered 0) is placed as soon as the state fits it: it can't help or hinder any
+//!   other.
+//! - **Hidden writes.** A plain `set` fits every state, and placed right before another step that
+//!   ignores the state it is never seen. So when such a step is placed, every `set` pending at
+//!   that moment becomes *free*: at its return it may be counted as having been there, without
+//!   choosing an order among the hidden ones.
+//! - **Unknown operations are never forced** and hence placed only where the next step depends on
+//!   the state and what they leave can lead to what that step, or another pending one, saw.
+//!   Placed anywhere else they could be left out.
+//! - **Unknown operations that are equal are counted**, not told apart: all were invoked already.
+//! - **Values that no answer and no condition mentions** are one value, on keys without `append`.
+//! - **Growth.** On a key that is only read and incremented upwards, or only read and appended to,
+//!   a state beyond what a pending operation saw is a dead end.
+//! - **Dominance.** Of two configurations with the same state the one that has used no more
+//!   unknown operations and has each pending operation in a position at least as good makes the
+//!   other superfluous.
+//!
+//! The problem is NP-complete, so none of this bounds the worst case; the budget does. What makes
+//! a key expensive is many operations in flight at once whose answers say little (`del`, `setnx`),
+//! together with many unknown outcomes of several kinds. Registers with distinct values and
+//! counters stay cheap with hundreds of unknown outcomes. Spread a mixed load over many keys.
+
+use std::collections::HashMap;
+
+use crate::history::{Action, Answer, Operation, Outcome};
+use crate::model::{Need, Seen, State, Step, Values};
+
+/// At most this many operations with known answers may be in flight on one key at once; beyond it
+/// the key is undecided.
+pub const PENDING_MAX: usize = 128;
+
+/// At most this many configurations are held at once, some hundred bytes each; beyond it the key
+/// is undecided.
+pub const LIVE_MAX: usize = 500_000;
+
+/// One operation as the search sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) operation: &'a Operation,
+    /// Judge the operation as if its answer were unknown.
+    pub(crate) weak: bool,
+}
+
+/// What the search found.
+pub(crate) enum Judgement {
+    Linearizable,
+    Violation(Failure),
+    Undecided(String),
+}
+
+/// Why a key has no linearization.
+pub(crate) struct Failure {
+    /// The entry that can't be placed, as an index.
+    pub(crate) entry: usize,
+    /// What it needs the key to hold, in words.
+    pub(crate) need: String,
+    /// What the key may have held just before its return, in words.
+    pub(crate) states: Vec<String>,
+    /// One linearization of everything that returned before, in order.
+    pub(crate) prefix: Vec<Placed>,
+}
+
+/// A place in a linearization.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) entry: u32,
+    /// A write that was overwritten by a concurrent one before anybody saw it.
+    pub(crate) hidden: bool,
+}
+
+/// Bits of operation slots.
+type Slots = u128;
+
+#[derive(Clone)]
+struct Configuration {
+    state: State,
+    /// Pending operations that have taken effect.
+    placed: Slots,
+    /// Pending sets that may be counted as placed and overwritten. Disjoint from `placed`.
+    free: Slots,
+    /// Unknown operations that have taken effect: class and how many, sorted by class.
+    used: Vec<(u32, u32)>,
+    /// The end of the trace that led here.
+    trace: u32,
+}
+
+/// Unknown operations that do the same.
+struct Class {
+    step: Step,
+    /// The invoked ones, as entries.
+    entries: Vec<u32>,
+}
+
+/// A link of the traces, which form a tree that grows at the leaves.
+struct Link {
+    parent: u32,
+    placed: Placed,
+}
+
+const TRACE_ROOT: u32 = u32::MAX;
+
+enum Stop {
+    Undecided(String),
+    Failed(Failure),
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    time: u64,
+    /// Invokes sort before returns of the same time: equal times count as concurrent.
+    is_return: bool,
+    entry: u32,
+}
+
+/// Judges the operations of one key. `budget` bounds the configurations that are looked at.
+/// Answers also how many they were.
+pub(crate) fn judge(entries: &[Entry<'_>], initial: State, budget: u64) -> (Judgement, u64) {
+    let growth = Growth::of(entries);
+    let (judgement, spent) = judge_with(entries, initial, u64::MAX, budget, growth);
+    if growth == Growth::Free || !matches!(judgement, Judgement::Violation(_)) {
+        return (judgement, spent);
+    }
+    // Looking ahead at what pending operations saw gives up early, and then blames an operation
+    // that only forces the dead end. Without it the first one that can't be placed is blamed.
+    match judge_with(entries, initial, u64::MAX, budget, Growth::Free) {
+        (exact @ Judgement::Violation(_), more) => (exact, spent + more),
+        (_, more) => (judgement, spent + more),
+    }
+}
+
+/// Judges the events up to `until`, without looking ahead.
+pub(crate) fn judge_until(
+    entries: &[Entry<'_>],
+    initial: State,
+    until: u64,
+    budget: u64,
+) -> (Judgement, u64) {
+    judge_with(entries, initial, until, budget, Growth::Free)
+}
+
+fn judge_with(
+    entries: &[Entry<'_>],
+    initial: State,
+    until: u64,
+    budget: u64,
+    growth: Growth,
+) -> (Judgement, u64) {
+    let mut search = Search::new(initial, budget, entries.len(), growth);
+    let judgement = match search.run(entries, until) {
+        Ok(()) => Judgement::Linearizable,
+        Err(Stop::Undecided(reason)) => Judgement::Undecided(reason),
+        Err(Stop::Failed(failure)) => Judgement::Violation(failure),
+    };
+    (judgement, search.spent)
+}
+
+/// How the contents of a key can change over the whole history.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Growth {
+    /// In any way.
+    Free,
+    /// It is a number that only rises.
+    Number,
+    /// It is a text to which only the end is added.
+    Text,
+}
+
+impl Growth {
+    fn of(entries: &[Entry<'_>]) -> Self {
+        let mut rises = true;
+        let mut grows = true;
+        for Entry { operation, .. } in entries {
+            if matches!(operation.outcome, Outcome::Refused { .. }) {
+                continue;
+            }
+            rises &= matches!(operation.action, Action::Get | Action::Incr(1..));
+            grows &= matches!(operation.action, Action::Get | Action::Append(_));
+        }
+        match (rises, grows) {
+            (true, false) => Self::Number,
+            (false, true) => Self::Text,
+            // Both: a key that nobody writes needs no search.
+            _ => Self::Free,
+        }
+    }
+
+    /// Whether `state` lies beyond all states that `need` accepts.
+    fn has_passed(self, state: State, need: Need, values: &Values) -> bool {
+        match (self, need) {
+            _ if state == State::WILD => false,
+            (Self::Free, _) => false,
+            (_, Need::Exactly(State::ABSENT)) => state != State::ABSENT,
+            (Self::Number, Need::Number(wanted)) => {
+                values.number_of(state).is_some_and(|number| number > wanted)
+            }
+            (Self::Number, Need::Exactly(wanted)) => {
+                let numbers = values.number_of(state).zip(values.number_of(wanted));
+                numbers.is_some_and(|(number, wanted)| number > wanted)
+            }
+            (Self::Text, Need::Length(wanted)) => values.bytes_of(state).len() as u64 > wanted,
+            (Self::Text, Need::Exactly(wanted)) => {
+                !values.bytes_of(wanted).starts_with(values.bytes_of(state))
+            }
+            _ => false,
+        }
+    }
+}
+
+fn events(entries: &[Entry<'_>], until: u64) -> Vec<Event> {
+    let mut events = Vec::with_capacity(entries.len() * 2);
+    for (index, Entry { operation, weak }) in entries.iter().enumerate() {
+        let entry = index as u32;
+        let returned = match &operation.outcome {
+            Outcome::Refused { .. } => continue,
+            Outcome::Done { at, .. } if !weak => Some(*at),
+            _ => None,
+        };
+        events.push(Event { time: operation.invoke, is_return: false, entry });
+        if let Some(time) = returned {
+            events.push(Event { time, is_return: true, entry });
+        }
+    }
+    events.retain(|event| event.time <= until);
+    events.sort_by_key(|event| (event.time, event.is_return));
+    events
+}
+
+struct Search {
+    values: Values,
+    /// The entry and the operation in each slot.
+    slots: Vec<(u32, Seen)>,
+    slot_of: Vec<u8>,
+    pending: Slots,
+    blind: Slots,
+    pure: Slots,
+    classes: Vec<Class>,
+    class_of: HashMap<Step, usize>,
+    /// Classes that leave a fixed state, by that state.
+    blind_classes: HashMap<State, Vec<usize>>,
+    /// Classes whose effect depends on the state.
+    chain_classes: Vec<usize>,
+    frontier: Vec<Configuration>,
+    trace: Vec<Link>,
+    growth: Growth,
+    budget: u64,
+    spent: u64,
+}
+
+impl Search {
+    fn new(initial: State, budget: u64, entries: usize, growth: Growth) -> Self {
+        let used = Vec::new();
+        let start = Configuration { state: initial, placed: 0, free: 0, used, trace: TRACE_ROOT };
+        Self {
+            values: Values::default(),
+            slots: Vec::new(),
+            slot_of: vec![0; entries],
+            pending: 0,
+            blind: 0,
+            pure: 0,
+            classes: Vec::new(),
+            class_of: HashMap::new(),
+            blind_classes: HashMap::new(),
+            chain_classes: Vec::new(),
+            frontier: vec![start],
+            trace: Vec::new(),
+            growth,
+            budget,
+            spent: 0,
+        }
+    }
+
+    fn run(&mut self, entries: &[Entry<'_>], until: u64) -> Result<(), Stop> {
+        self.merge_unseen(entries);
+        for event in events(entries, until) {
+            let Entry { operation, weak } = entries[event.entry as usize];
+            if event.is_return {
+                self.on_return(event.entry)?;
+                continue;
+            }
+            let step = Step::new(&operation.action, &mut self.values);
+            match &operation.outcome {
+                Outcome::Done { answer, .. } if !weak => {
+                    let need = Need::new(step, answer, &mut self.values);
+                    self.on_invoke(event.entry, Seen { step, need })?;
+                }
+                _ => self.on_unknown(event.entry, step),
+            }
+        }
+        Ok(())
+    }
+
+    /// Interns all values that matter, and lets the others become one.
+    fn merge_unseen(&mut self, entries: &[Entry<'_>]) {
+        if entries.iter().any(|entry| matches!(entry.operation.action, Action::Append(_))) {
+            return;
+        }
+        for Entry { operation, .. } in entries {
+            if let Outcome::Done { answer: Answer::Value(Some(value)), .. } = &operation.outcome {
+                self.values.intern(&value.0);
+            }
+            if let Action::Cas { expected: Some(expected), .. } = &operation.action {
+                self.values.intern(&expected.0);
+            }
+        }
+        self.values.merge_unseen();
+    }
+
+    fn on_unknown(&mut self, entry: u32, step: Step) {
+        let step = match step {
+            Step::Get => return,
+            // Without its answer it is a plain write.
+            Step::GetSet(value) => Step::Set(value),
+            _ => step,
+        };
+        let class = *self.class_of.entry(step).or_insert_with(|| {
+            let class = self.classes.len();
+            match step.blind_product() {
+                Some(product) => self.blind_classes.entry(product).or_default().push(class),
+                None => self.chain_classes.push(class),
+            }
+            self.classes.push(Class { step, entries: Vec::new() });
+            class
+        });
+        self.classes[class].entries.push(entry);
+    }
+
+    fn on_invoke(&mut self, entry: u32, seen: Seen) -> Result<(), Stop> {
+        let slot = (!self.pending).trailing_zeros() as usize;
+        if slot == PENDING_MAX {
+            let reason = format!("more than {PENDING_MAX} operations in flight at once");
+            return Err(Stop::Undecided(reason));
+        }
+        let bit = 1 << slot;
+        if slot == self.slots.len() {
+            self.slots.push((entry, seen));
+        }
+        self.slots[slot] = (entry, seen);
+        self.slot_of[entry as usize] = slot as u8;
+        self.pending |= bit;
+        set_bit(&mut self.blind, bit, seen.is_blind());
+        set_bit(&mut self.pure, bit, seen.is_pure());
+        if seen.is_pure() {
+            let mut frontier = std::mem::take(&mut self.frontier);
+            for configuration in &mut frontier {
+                self.place_pure(configuration, bit);
+            }
+            self.frontier = frontier;
+        }
+        Ok(())
+    }
+
+    fn on_return(&mut self, entry: u32) -> Result<(), Stop> {
+        let bit = 1 << self.slot_of[entry as usize];
+        let mut next = Antichain::default();
+        let mut unplaced = Vec::new();
+        for configuration in std::mem::take(&mut self.frontier) {
+            if configuration.placed & bit != 0 {
+                let placed = configuration.placed & !bit;
+                self.keep(&mut next, Configuration { placed, ..configuration })?;
+                continue;
+            }
+            if configuration.free & bit != 0 {
+                let mut hidden = configuration.clone();
+                hidden.free &= !bit;
+                self.note(&mut hidden, entry, true);
+                self.keep(&mut next, hidden)?;
+            }
+            unplaced.push(configuration);
+        }
+        self.expand(unplaced.clone(), bit, &mut next)?;
+        self.pending &= !bit;
+        self.frontier = next.into_vec();
+        if self.frontier.is_empty() {
+            return Err(Stop::Failed(self.failure(entry, &unplaced)));
+        }
+        Ok(())
+    }
+
+    /// Places pending operations in every order that ends with the one of `bit`.
+    fn expand(
+        &mut self,
+        start: Vec<Configuration>,
+        bit: Slots,
+        next: &mut Antichain,
+    ) -> Result<(), Stop> {
+        let mut reached = Antichain::default();
+        let mut queue = Vec::new();
+        for configuration in start {
+            if self.keep(&mut reached, configuration.clone())? {
+                queue.push(configuration);
+            }
+        }
+        // In order of arrival: short sequences come first and dominate the longer ones.
+        let mut head = 0;
+        while head < queue.len() {
+            let configuration = queue[head].clone();
+            head += 1;
+            if let Some(mut after) = self.place(&configuration, bit)
+                && !self.is_dead_end(&after)
+            {
+                after.placed &= !bit;
+                self.keep(next, after)?;
+            }
+            for after in self.successors(&configuration, bit) {
+                if self.is_dead_end(&after) {
+                    continue;
+                }
+                if after.placed & bit != 0 {
+                    // The target was pure and came to fit on the way.
+                    let placed = after.placed & !bit;
+                    self.keep(next, Configuration { placed, ..after })?;
+                } else if self.keep(&mut reached, after.clone())? {
+                    queue.push(after);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The configurations one step on, other than by the operation of `target`.
+    fn successors(&mut self, from: &Configuration, target: Slots) -> Vec<Configuration> {
+        let mut successors = Vec::new();
+        let wanting = self.pending & !from.placed & !self.blind;
+        for slot in bits(self.pending & !from.placed & !target) {
+            let bit = 1 << slot;
+            // In a known state pure operations have been placed wherever they fit.
+            if self.pure & bit != 0 && from.state != State::WILD {
+                continue;
+            }
+            if let Some(product) = self.slots[slot].1.step.blind_product()
+                && self.blind & bit != 0
+                && !self.leads_on(product, wanting, from)
+            {
+                continue;
+            }
+            successors.extend(self.place(from, bit));
+        }
+        for class in self.candidates(wanting, from) {
+            let step = self.classes[class].step;
+            let Some(state) = step.apply_unseen(from.state, &mut self.values) else { continue };
+            if !self.leads_on(state, wanting, from) {
+                continue;
+            }
+            let mut after = from.clone();
+            after.state = state;
+            let nth = take_one(&mut after.used, class as u32);
+            let entry = self.classes[class].entries[nth as usize];
+            self.note(&mut after, entry, false);
+            if step.blind_product().is_some() {
+                after.free |= self.pending & self.blind & !after.placed;
+            }
+            self.place_pure(&mut after, self.pure);
+            successors.push(after);
+        }
+        successors
+    }
+
+    /// Whether some pending operation can't be placed any more, whatever comes.
+    fn is_dead_end(&self, configuration: &Configuration) -> bool {
+        self.growth != Growth::Free
+            && bits(self.pending & !configuration.placed).any(|slot| {
+                let need = self.slots[slot].1.need;
+                self.growth.has_passed(configuration.state, need, &self.values)
+            })
+    }
+
+    /// The classes of unknown operations worth trying.
+    fn candidates(&self, wanting: Slots, from: &Configuration) -> Vec<usize> {
+        let mut candidates: Vec<usize> = self.chain_classes.clone();
+        let exact: Option<Vec<State>> = bits(wanting)
+            .map(|slot| match self.slots[slot].1.need {
+                Need::Exactly(state) => Some(state),
+                _ => None,
+            })
+            .collect();
+        match exact {
+            // Only these states are of use, so there is no need to look at every class.
+            Some(mut states) if self.chain_classes.is_empty() => {
+                states.sort_unstable();
+                states.dedup();
+                let classes = states.iter().filter_map(|state| self.blind_classes.get(state));
+                candidates.extend(classes.flatten());
+            }
+            _ => candidates.extend(self.blind_classes.values().flatten()),
+        }
+        candidates.retain(|&class| self.is_available(class, from));
+        // The order of a hash map must not decide which explanation is printed.
+        candidates.sort_unstable();
+        candidates
+    }
+
+    fn is_available(&self, class: usize, from: &Configuration) -> bool {
+        let used = from.used.iter().find(|(used, _)| *used as usize == class);
+        used.map_or(0, |(_, count)| *count as usize) < self.classes[class].entries.len()
+    }
+
+    /// Whether `state` may be seen: by a pending operation of `wanting`, or by one after further
+    /// unknown operations. May say yes too often, never no wrongly.
+    fn leads_on(&self, state: State, wanting: Slots, from: &Configuration) -> bool {
+        let needs = || bits(wanting).map(|slot| self.slots[slot].1.need);
+        if needs().any(|need| need.accepts(state, &self.values)) {
+            return true;
+        }
+        let chain: Vec<Step> = self
+            .chain_classes
+            .iter()
+            .filter(|&&class| self.is_available(class, from))
+            .map(|&class| self.classes[class].step)
+            .collect();
+        let values = &self.values;
+        let only = |test: &dyn Fn(&Step) -> bool| chain.iter().all(test);
+        if !chain.iter().any(|step| step.fires_on(state, values)) {
+            false
+        } else if only(&|step| matches!(step, Step::Incr(by) if *by > 0)) {
+            needs().any(|need| climbs(state, need, values, |from, to| from < to))
+        } else if only(&|step| matches!(step, Step::Incr(by) if *by < 0)) {
+            needs().any(|need| climbs(state, need, values, |from, to| from > to))
+        } else if only(&|step| matches!(step, Step::Append(_))) {
+            needs().any(|need| grows(state, need, values))
+        } else {
+            true
+        }
+    }
+
+    /// Places the pending operation of `bit`, if the state fits it.
+    fn place(&mut self, from: &Configuration, bit: Slots) -> Option<Configuration> {
+        let (entry, seen) = self.slots[bit.trailing_zeros() as usize];
+        if !seen.need.accepts(from.state, &self.values) {
+            return None;
+        }
+        let mut after = from.clone();
+        after.state = seen.apply(from.state, &mut self.values);
+        after.placed |= bit;
+        after.free &= !bit;
+        if seen.is_blind() {
+            after.free |= self.pending & self.blind & !after.placed;
+        }
+        self.note(&mut after, entry, false);
+        if after.state != from.state {
+            self.place_pure(&mut after, self.pure);
+        }
+        Some(after)
+    }
+
+    /// Places those pure pending operations of `mask` that the state fits.
+    fn place_pure(&mut self, configuration: &mut Configuration, mask: Slots) {
+        if configuration.state == State::WILD {
+            return;
+        }
+        for slot in bits(self.pending & mask & !configuration.placed) {
+            let (entry, seen) = self.slots[slot];
+            if seen.need.accepts(configuration.state, &self.values) {
+                configuration.placed |= 1 << slot;
+                self.note(configuration, entry, false);
+            }
+        }
+    }
+
+    fn note(&mut self, configuration: &mut Configuration, entry: u32, hidden: bool) {
+        let parent = configuration.trace;
+        configuration.trace = self.trace.len() as u32;
+        self.trace.push(Link { parent, placed: Placed { entry, hidden } });
+    }
+
+    /// Adds a configuration unless another dominates it, and accounts for the work.
+    fn keep(&mut self, to: &mut Antichain, configuration: Configuration) -> Result<bool, Stop> {
+        let (kept, compared) = to.insert(configuration, self.pure);
+        if to.len > LIVE_MAX {
+            let reason = format!("more than {LIVE_MAX} configurations are possible at once");
+            return Err(Stop::Undecided(reason));
+        }
+        self.spent += 1 + compared as u64 / 8;
+        // Traces and values are memory: 64 bytes of either cost as much as a configuration.
+        let memory = (self.trace.len() as u64 * 12 + self.values.bytes) / 64;
+        if self.spent + memory > self.budget {
+            let reason = format!("the search exceeded its budget of {} steps", self.budget);
+            return Err(Stop::Undecided(reason));
+        }
+        Ok(kept)
+    }
+
+    fn failure(&self, entry: u32, before: &[Configuration]) -> Failure {
+        let mut states: Vec<State> = before.iter().map(|c| c.state).collect();
+        states.sort_unstable();
+        states.dedup();
+        let mut prefix = Vec::new();
+        // The configuration that placed the most is the longest linearization.
+        let longest = before.iter().max_by_key(|c| c.placed.count_ones());
+        let mut at = longest.map_or(TRACE_ROOT, |c| c.trace);
+        while at != TRACE_ROOT {
+            let link = &self.trace[at as usize];
+            prefix.push(link.placed);
+            at = link.parent;
+        }
+        prefix.reverse();
+        let need = self.slots[usize::from(self.slot_of[entry as usize])].1.need;
+        Failure {
+            entry: entry as usize,
+            need: need.describe(&self.values),
+            states: states.into_iter().map(|state| self.values.describe(state)).collect(),
+            prefix,
+        }
+    }
+}
+
+/// Whether adding numbers of one sign can lead from `state` to what `need` wants.
+fn climbs(state: State, need: Need, values: &Values, towards: fn(i64, i64) -> bool) -> bool {
+    let Some(from) = values.number_of(state) else { return false };
+    match need {
+        Need::Exactly(wanted) => {
+            wanted != State::ABSENT && values.number_of(wanted).is_some_and(|to| towards(from, to))
+        }
+        Need::Number(to) => towards(from, to),
+        _ => true,
+    }
+}
+
+/// Whether appending can lead from `state` to what `need` wants.
+fn grows(state: State, need: Need, values: &Values) -> bool {
+    let from = values.bytes_of(state);
+    match need {
+        Need::Exactly(wanted) => {
+            wanted != State::ABSENT && values.bytes_of(wanted).starts_with(from)
+        }
+        Need::Length(length) => from.len() as u64 <= length,
+        _ => true,
+    }
+}
+
+/// Configurations none of which dominates another.
+#[derive(Default)]
+struct Antichain {
+    by_state: HashMap<State, Vec<Configuration>>,
+    len: usize,
+}
+
+impl Antichain {
+    /// Whether the configuration was kept, and with how many others it was compared.
+    fn insert(&mut self, new: Configuration, pure: Slots) -> (bool, usize) {
+        let others = self.by_state.entry(new.state).or_default();
+        let compared = others.len();
+        if others.iter().any(|other| dominates(other, &new, pure)) {
+            return (false, compared);
+        }
+        others.retain(|other| !dominates(&new, other, pure));
+        others.push(new);
+        self.len = self.len + others.len() - compared;
+        (true, compared)
+    }
+
+    fn into_vec(self) -> Vec<Configuration> {
+        let mut all: Vec<Configuration> = self.by_state.into_values().flatten().collect();
+        all.sort_unstable_by_key(|configuration| (configuration.state, configuration.trace));
+        all
+    }
+}
+
+/// Whether whatever can follow `b` can also follow `a`; both have the same state.
+///
+/// For a pending operation, *free* is at least as good as placed and as not placed. A pure one is
+/// better placed. For others, placed and not placed can't be compared.
+fn dominates(a: &Configuration, b: &Configuration, pure: Slots) -> bool {
+    b.free & !a.free == 0
+        && (a.placed ^ b.placed) & !pure & !a.free == 0
+        && b.placed & pure & !a.placed == 0
+        && uses_no_more(&a.used, &b.used)
+}
+
+/// Whether every class is used at most as often in `a` as in `b`.
+fn uses_no_more(a: &[(u32, u32)], b: &[(u32, u32)]) -> bool {
+    let mut b = b.iter();
+    a.iter().all(|(class, count)| {
+        b.find(|(other, _)| other >= class)
+            .is_some_and(|(other, limit)| other == class && count <= limit)
+    })
+}
+
+/// Counts one more use of `class` and answers how many there were.
+fn take_one(used: &mut Vec<(u32, u32)>, class: u32) -> u32 {
+    match used.binary_search_by_key(&class, |(class, _)| *class) {
+        Ok(index) => {
+            used[index].1 += 1;
+            used[index].1 - 1
+        }
+        Err(index) => {
+            used.insert(index, (class, 1));
+            0
+        }
+    }
+}
+
+fn set_bit(slots: &mut Slots, bit: Slots, on: bool) {
+    *slots = if on { *slots | bit } else { *slots & !bit };
+}
+
+/// The numbers of the set bits, ascending.
+fn bits(mut slots: Slots) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let slot = slots.trailing_zeros() as usize;
+        (slots != 0).then(|| {
+            slots &= slots - 1;
+            slot
+        })
+    })
+}

@@ -1,0 +1,7 @@
+//! The checkers against histories made by hand, by a simulated register, and by exhaustion.
+
+mod anomalies;
+mod brute_force;
+mod files;
+mod generated;
+mod support;
