@@ -139,7 +139,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
 
     fn next_deadline(&self) -> Instant {
         let resend = self.resends.front().map(|(at, _)| *at);
-        let queue = self.queue_checks.first().map(|(at, _)| *at);
+        let queue = self.queue_checks.first().map(|(at, ..)| *at);
         [
             resend.unwrap_or(Instant::NEVER),
             queue.unwrap_or(Instant::NEVER),
@@ -243,12 +243,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.resends.pop_front();
             self.on_resend_timeout(now, at, slot, effects);
         }
-        while let Some(&(at, handle)) = self.queue_checks.first() {
+        while let Some(&(at, number, handle)) = self.queue_checks.first() {
             if at > now.monotonic {
                 break;
             }
             self.on_queue_timeout(now, handle, effects);
-            if self.queue_checks.contains(&(at, handle)) {
+            if self.queue_checks.contains(&(at, number, handle)) {
                 // Still due: look again at the next tick rather than for ever in this one.
                 self.check_queue_at(handle, now.monotonic + self.config.message_loss_timeout / 4);
             }

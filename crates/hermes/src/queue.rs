@@ -50,10 +50,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     fn queue(&mut self, now: Now, handle: T::Handle) -> &mut Queue<O> {
         let loss_at = now.monotonic + self.config.message_loss_timeout;
-        let checks = &mut self.queue_checks;
+        let (checks, number) = (&mut self.queue_checks, &mut self.next_queue);
         self.queues.entry(handle).or_insert_with(|| {
-            checks.insert((loss_at, handle));
-            Queue { waiters: Default::default(), check_at: loss_at, seen: None, loss_at, stalls: 0 }
+            *number += 1;
+            checks.insert((loss_at, *number, handle));
+            Queue {
+                waiters: Default::default(),
+                number: *number,
+                check_at: loss_at,
+                seen: None,
+                loss_at,
+                stalls: 0,
+            }
         })
     }
 
@@ -155,7 +163,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(queue) = self.queues.get(&handle) else { return };
         if queue.waiters.is_empty() {
             let queue = self.queues.remove(&handle).expect("looked at a moment ago");
-            self.queue_checks.remove(&(queue.check_at, handle));
+            self.queue_checks.remove(&(queue.check_at, queue.number, handle));
             let record = self.table.lock(handle);
             let unused = record_is_blank(&record) && record.meta().state == State::Valid;
             drop(record);
@@ -172,9 +180,20 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     pub(crate) fn check_queue_at(&mut self, handle: T::Handle, at: Instant) {
         if let Some(queue) = self.queues.get_mut(&handle) {
-            self.queue_checks.remove(&(queue.check_at, handle));
+            self.queue_checks.remove(&(queue.check_at, queue.number, handle));
             queue.check_at = at;
-            self.queue_checks.insert((at, handle));
+            self.queue_checks.insert((at, queue.number, handle));
+        }
+    }
+
+    /// Looks at every queue at the next tick, in the order in which they came to be: records lie
+    /// at addresses that differ from run to run, and a run must be repeatable.
+    pub(crate) fn check_all_queues(&mut self, at: Instant) {
+        let mut queued: Vec<(u64, T::Handle)> =
+            self.queues.iter().map(|(handle, queue)| (queue.number, *handle)).collect();
+        queued.sort_unstable();
+        for (_, handle) in queued {
+            self.check_queue_at(handle, at);
         }
     }
 

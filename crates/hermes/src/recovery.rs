@@ -76,10 +76,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.sweep = Sweep { pass: 0, cursor: 0, next_at: now.monotonic };
         let shadow = me.is_some_and(|member| member.role == Role::Shadow);
         self.restart_copying(now, shadow && self.is_replica, survivors, effects);
-        let queued: Vec<T::Handle> = self.queues.keys().copied().collect();
-        for handle in queued {
-            self.check_queue_at(handle, now.monotonic);
-        }
+        self.check_all_queues(now.monotonic);
     }
 
     /// Acknowledgements of members that are gone don't count, and those of a read-modify-write
@@ -105,7 +102,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.answer_abandoned(client, Outcome::Unknown, effects);
             }
         }
-        for (_, queue) in core::mem::take(&mut self.queues) {
+        let mut queues: Vec<_> = core::mem::take(&mut self.queues).into_values().collect();
+        queues.sort_unstable_by_key(|queue| queue.number);
+        for queue in queues {
             for waiter in queue.waiters {
                 let outcome = if waiter.run.attempts > 0 {
                     Outcome::Unknown

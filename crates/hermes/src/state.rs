@@ -137,6 +137,8 @@ pub(crate) struct Waiter<O> {
 #[derive(Clone, Debug)]
 pub(crate) struct Queue<O> {
     pub(crate) waiters: VecDeque<Waiter<O>>,
+    /// Counts queues, so that they have an order that does not depend on where records lie.
+    pub(crate) number: u64,
     /// When to look at the key again.
     pub(crate) check_at: Instant,
     /// What the key looked like at the last check; unchanged means that a message was lost.
@@ -190,7 +192,9 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) waiting: usize,
     /// The key whose queue is being served.
     pub(crate) serving: Option<T::Handle>,
-    pub(crate) queue_checks: BTreeSet<(Instant, T::Handle)>,
+    /// When to look at which queue; the queue's number makes the order the same in every run.
+    pub(crate) queue_checks: BTreeSet<(Instant, u64, T::Handle)>,
+    pub(crate) next_queue: u64,
     /// O3: who acknowledged the newest version of a key that is not readable here.
     pub(crate) ack_sets: BTreeMap<T::Handle, (Timestamp, NodeSet)>,
     /// Hashes of keys whose read-modify-writes were superseded lately: how often, and until when
@@ -226,6 +230,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             waiting: 0,
             serving: None,
             queue_checks: BTreeSet::new(),
+            next_queue: 0,
             ack_sets: BTreeMap::new(),
             hot: BTreeMap::new(),
             sweep: Sweep::default(),

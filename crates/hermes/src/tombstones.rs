@@ -295,10 +295,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         self.floors.made = 0;
         // Read-modify-writes of absent keys were held back.
-        let queued: Vec<T::Handle> = self.queues.keys().copied().collect();
-        for handle in queued {
-            self.check_queue_at(handle, Instant::ZERO);
-        }
+        self.check_all_queues(Instant::ZERO);
     }
 
     fn collect_some(&mut self) {
