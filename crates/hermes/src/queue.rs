@@ -122,7 +122,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     fn take_update(&mut self, now: Now, handle: T::Handle) -> Option<Waiter<O>> {
         let open = self.floors.is_open();
         let record = self.table.lock(handle);
-        let blank = record_is_blank(&record);
+        let absent = record.content().is_none();
         drop(record);
         let queue = self.queues.get_mut(&handle)?;
         let mut earlier: Vec<u64> = Vec::new();
@@ -132,8 +132,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             if access == Access::Read {
                 continue;
             }
-            let held = access == Access::Update && blank && open;
-            let due = waiter.not_before <= now.monotonic && !held;
+            let due = waiter.not_before <= now.monotonic && !(absent && open);
             if due && !earlier.contains(&waiter.run.origin) {
                 self.waiting -= 1;
                 return queue.waiters.remove(at);

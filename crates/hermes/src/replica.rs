@@ -62,11 +62,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Whether an op with this access may run on the key now.
     pub(crate) fn can_run(&mut self, handle: T::Handle, access: Access) -> bool {
         let record = self.table.lock(handle);
-        let meta = record.meta();
         // While a floor is being raised, replicas may still disagree on the version of an absent
-        // key, and a read-modify-write could outrank a write that it does not know (H8).
-        let blank = meta.is_blank() && record.content().is_none();
-        meta.state == State::Valid && !(access == Access::Update && blank && self.floors.is_open())
+        // key; updates of absent keys wait (H8).
+        let held = access != Access::Read && record.content().is_none() && self.floors.is_open();
+        record.meta().state == State::Valid && !held
     }
 
     /// Runs an op on a Valid key: answers it, or starts the update that it asks for.
@@ -145,8 +144,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         };
         let mut record = self.table.lock(handle);
         let meta = record.meta();
-        let fresh = meta.is_blank() && record.content().is_none();
-        let base = if fresh { self.floors.next_floor } else { meta.timestamp.version };
+        // A key without value may be absent elsewhere, which is to say, Valid at the floor.
+        let absent = record.content().is_none();
+        let fresh = meta.is_blank() || (absent && meta.timestamp.version < self.floors.floor);
+        let base = if fresh { self.floors.floor } else { meta.timestamp.version };
         // A write outranks every read-modify-write that it races with (§4.3.5).
         let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);
         match change {

@@ -3,21 +3,27 @@
 //! A deleted key keeps its record, since a late message of an earlier update would otherwise find
 //! nothing newer and bring the old value back. The record may go once no such message can be
 //! *acted on*: that is what the **floor** is for. An absent key counts as Valid at version
-//! `floor`: an INV at or below it is acknowledged and otherwise ignored.
+//! `floor`: an INV at or below it is acknowledged and otherwise ignored, and whoever gives a value
+//! to a key without one (absent, or a tombstone that others may have collected) takes a version
+//! above it.
 //!
 //! The replicas raise the floor together, in rounds led by the smallest active replica:
-//! 1. `FLOOR_PREPARE(V)`: whoever writes an absent key from now on takes a version above V
-//!    (`next_floor`). A read-modify-write of an absent key waits until the round is over, because
-//!    replicas that prepared and replicas that did not would disagree on what outranks it.
+//! 1. `FLOOR_PREPARE(V)`: from now on (`next_floor` is V, `floor` is not yet) updates of keys
+//!    without a value wait until the round is over, because replicas that prepared and replicas
+//!    that did not would disagree on what an update of an absent key outranks.
 //! 2. `FLOOR_READY`: everything that this replica had pending at the prepare is finished, and no
 //!    update of a dead coordinator is left here (the sweep is over). So when all are ready, every
 //!    update at or below V is at every live replica, and whatever message of it still travels is a
 //!    duplicate.
 //! 3. `FLOOR_COMMIT(V)`: `floor := V`, and Valid tombstones up to V are removed.
 //!
+//! From then on an update of an absent key has a version above V. Tombstones made later at or
+//! below V (of keys whose versions were lower) may go as soon as they are Valid: every live replica
+//! has acknowledged them, and whatever was smaller is over.
+//!
 //! `next_floor` never falls, and nobody commits V before all live replicas have prepared it; so a
 //! replica whose floor is V knows that no other will write an absent key at or below V, even if a
-//! view change cuts the round short. Every epoch begins with a round, which closes what the
+//! view change cuts the round short: one that prepared and missed the commit still waits. Every epoch begins with a round, which closes what the
 //! previous one left open. Messages of older epochs are dropped by the epoch rule.
 //!
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the

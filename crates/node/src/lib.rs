@@ -1,1 +1,39 @@
-//! placeholder
+//! One lane of one node, composed from machines, without I/O.
+//!
+//! A [`Lane`] holds one engine for each keyspace and, on lane 0, the membership machine of its
+//! node. A driver (the runtime's event loop or the simulator) hands it peer messages, client ops,
+//! mail from the node's other lanes, and time; what the lane wants done collects in an [`Outbox`]
+//! that the driver empties at the end of each loop turn.
+//!
+//! # A loop turn
+//! 1. any number of [`Lane::receive`], [`Lane::submit`], [`Lane::read`], [`Lane::deliver`];
+//! 2. [`Lane::tick`] once [`Lane::next_deadline`] has come;
+//! 3. [`Lane::end_turn`], which closes batches;
+//! 4. [`Lane::seal`] with a *fresh* clock reading: whatever was read in this turn may leave only if
+//!    the lease still held after it was read (pitfall H3);
+//! 5. the driver flushes the outbox: once per peer, once per client.
+//!
+//! # What is shared between the lanes of a node
+//! The stores (reads run on any lane), the lease deadline (one atomic), and a snapshot of facts for
+//! the administration endpoint. Everything else is passed as [`Mail`].
+//!
+//! The table in `engine.rs` is the only place that knows which engines exist.
+#![forbid(unsafe_code)]
+
+mod config;
+mod control;
+mod engine;
+mod facts;
+mod flush;
+mod lane;
+mod outbox;
+mod shared;
+
+pub use config::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
+pub use control::Change;
+pub use engine::{Engine, PROBES, describe_message};
+pub use facts::{ControlFacts, EngineFacts, LaneFacts, MemberFacts, StoreFacts};
+pub use lane::Lane;
+pub use outbox::{Done, Mail, Outbox};
+pub use quorate_membership::MemberConfig;
+pub use shared::Shared;

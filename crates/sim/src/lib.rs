@@ -1,1 +1,29 @@
-//! placeholder
+//! The simulator: whole clusters in virtual time, under faults, decided by one seed.
+//!
+//! A world runs the very same [`quorate_node::Lane`]s as the runtime, over a network that loses,
+//! duplicates, delays and reorders every message on its own, on clocks that drift, with processes
+//! that crash and lose their memory, stop in the middle of a loop turn and go on, and come back
+//! under a fresh incarnation. Clients issue single-key commands through any node and record a
+//! history, which `quorate-check` judges afterwards.
+//!
+//! # A run
+//! 1. *Start*: the nodes form their first view.
+//! 2. *Safety phase*: clients work while the nemesis breaks things, never more than a minority of
+//!    the replicas at a time, since that is what the protocol promises to survive.
+//! 3. *Heal*: faults end; within [`Options::heal_limit`] every node must serve again, every client
+//!    must get through on every node, and all replicas must agree.
+//!
+//! The same seed gives the same run, event by event; [`Run::digest`] says so in one number.
+#![forbid(unsafe_code)]
+
+mod budget;
+mod clients;
+mod nemesis;
+mod options;
+mod sweep;
+mod trace;
+mod world;
+
+pub use budget::{Cost, measure_costs};
+pub use options::{Faults, Options};
+pub use sweep::{Failure, FailureKind, Run, Sweep, run, sweep};

@@ -1,0 +1,105 @@
+//! What a node is told at its start.
+
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
+
+/// Where one configured node is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeAddress {
+    /// Its id.
+    pub node: NodeId,
+    /// Where its peers reach it, `host:port`.
+    pub peer: String,
+    /// Where its clients reach it, `host:port`.
+    pub client: String,
+    /// Where its administration endpoint listens, `host:port`.
+    pub admin: String,
+}
+
+/// Everything a node knows before it meets its peers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeConfig {
+    /// This node.
+    pub node: NodeId,
+    /// The cluster's name; peers of another name are refused.
+    pub cluster: String,
+    /// Lanes of this node, the same on every node: 1 to [`quorate_types::limits::LANES_MAX`].
+    pub lanes: u16,
+    /// Every configured node, this one included.
+    pub nodes: Vec<NodeAddress>,
+    /// How long a lease lasts; default 150 ms (thesis §4.5.7).
+    pub lease: Duration,
+    /// The most that two nodes' clocks may differ in rate, in parts per million of a second per
+    /// second. Beyond it a lease is no promise.
+    pub clock_drift_ppm: u32,
+    /// When a message counts as lost and is sent again; default 20 ms.
+    pub message_loss_timeout: Duration,
+    /// How long an op may take before its client is told `UNKNOWN` or `TRYAGAIN`; default 2 s.
+    pub op_timeout: Duration,
+    /// The keyspaces, the same on every node.
+    pub keyspaces: Vec<KeyspaceConfig>,
+    /// Seeds incarnations, jitter and virtual ids. The runtime draws it from the system, a
+    /// simulation from its own seed.
+    pub seed: u64,
+}
+
+impl NodeConfig {
+    /// Default for [`NodeConfig::lease`].
+    pub const LEASE: Duration = Duration::from_millis(150);
+    /// Default for [`NodeConfig::clock_drift_ppm`]: ten times what a bad quartz does.
+    pub const CLOCK_DRIFT_PPM: u32 = 1_000;
+    /// Default for [`NodeConfig::message_loss_timeout`].
+    pub const MESSAGE_LOSS_TIMEOUT: Duration = Duration::from_millis(20);
+    /// Default for [`NodeConfig::op_timeout`].
+    pub const OP_TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// The keyspace of this number.
+    pub fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceConfig> {
+        self.keyspaces.iter().find(|keyspace| keyspace.id == id)
+    }
+}
+
+/// One keyspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyspaceConfig {
+    /// What `SELECT` takes.
+    pub id: KeyspaceId,
+    /// For people.
+    pub name: String,
+    /// Which nodes replicate it; every member if nothing is said.
+    pub replicas: Option<NodeSet>,
+    /// The engine and its options.
+    pub engine: EngineConfig,
+}
+
+/// An engine and its options.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EngineConfig {
+    /// Invalidation-based replication of single keys.
+    Hermes {
+        /// How local reads are made safe.
+        reads: ReadMode,
+        /// Whether followers broadcast their acknowledgements (optimisation O3).
+        ack_broadcast: bool,
+    },
+}
+
+impl EngineConfig {
+    /// The engine with its default options.
+    pub const HERMES: Self = Self::Hermes { reads: ReadMode::Leased, ack_broadcast: false };
+
+    /// The name that configurations use.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Hermes { .. } => "hermes",
+        }
+    }
+}
+
+/// How local reads of a hermes keyspace are made safe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadMode {
+    /// By the node's lease: no message.
+    Leased,
+    /// By a majority's word after the read, one message per batch; needs no clock (thesis §4.3.6).
+    Quorum,
+}

@@ -1,0 +1,236 @@
+//! The control part of a node: its membership machine, run by lane 0.
+
+use std::sync::Arc;
+
+use quorate_machine::{Effects, Event, Machine, Rng};
+use quorate_membership::{
+    Config, MemberConfig, Membership, MembershipError, Message, Phase, Request, Status,
+};
+use quorate_types::{
+    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, View,
+};
+use quorate_wire::{Header, Kind, Malformed, Reader};
+
+use crate::lane::count;
+use crate::{ControlFacts, MemberFacts, Outbox, Shared};
+
+/// The tag of requests that nobody waits for.
+const NOBODY: Tag = Tag(0);
+
+/// A change of the membership that a person asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Make room for a node that will join.
+    Add(MemberConfig),
+    /// Take a node out.
+    Remove(NodeId),
+}
+
+/// The membership machine and what its decisions mean for the lanes.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    machine: Membership,
+    incarnation: Incarnation,
+    views: u64,
+    rejoins: u64,
+    /// The lanes that hold everything, in which epoch.
+    caught_up: (Epoch, Vec<LaneId>),
+}
+
+impl Control {
+    pub(crate) fn new(shared: Arc<Shared>, incarnation: Incarnation, seed: u64, now: Now) -> Self {
+        let machine = build(&shared, incarnation, seed, now);
+        Self {
+            shared,
+            machine,
+            incarnation,
+            views: 0,
+            rejoins: 0,
+            caught_up: (Epoch(0), Vec::new()),
+        }
+    }
+
+    pub(crate) fn view(&self) -> &Arc<View> {
+        self.machine.view()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.machine.next_deadline()
+    }
+
+    /// What the node does or waits for, as a sentence.
+    pub(crate) fn phase(&self, now: Instant) -> String {
+        sentence(self.machine.status(now))
+    }
+
+    pub(crate) fn check_invariants(&self) {
+        self.machine.check_invariants();
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        body: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Malformed> {
+        let body = Message::decode(Reader(body))?;
+        let epoch = self.view().epoch;
+        self.step(now, Event::Message { from, epoch, body }, out);
+        Ok(())
+    }
+
+    pub(crate) fn tick(&mut self, now: Now, out: &mut Outbox) {
+        self.step(now, Event::Tick, out);
+    }
+
+    pub(crate) fn peer_lost(&mut self, now: Now, node: NodeId, out: &mut Outbox) {
+        self.step(now, Event::Request { tag: NOBODY, request: Request::PeerLost(node) }, out);
+    }
+
+    pub(crate) fn change(&mut self, now: Now, tag: Tag, change: Change, out: &mut Outbox) {
+        let request = match change {
+            Change::Add(member) => Request::Add(member),
+            Change::Remove(node) => Request::Remove(node),
+        };
+        self.step(now, Event::Request { tag, request }, out);
+    }
+
+    /// A lane holds everything. Once all do, the members are asked to let this node serve.
+    pub(crate) fn caught_up(&mut self, now: Now, lane: LaneId, epoch: Epoch, out: &mut Outbox) {
+        if epoch != self.view().epoch {
+            return;
+        }
+        if self.caught_up.0 != epoch {
+            self.caught_up = (epoch, Vec::new());
+        }
+        if !self.caught_up.1.contains(&lane) {
+            self.caught_up.1.push(lane);
+            if self.caught_up.1.len() == usize::from(self.shared.config.lanes) {
+                let request = Request::CaughtUp { epoch };
+                self.step(now, Event::Request { tag: NOBODY, request }, out);
+            }
+        }
+    }
+
+    /// The node's next incarnation, if its members have expelled the present one.
+    pub(crate) fn take_rejoin(&mut self, now: Now, rng: &mut Rng) -> Option<Incarnation> {
+        if !self.machine.expelled() {
+            return None;
+        }
+        self.incarnation = fresh_incarnation(rng);
+        self.machine = build(&self.shared, self.incarnation, rng.next_u64(), now);
+        self.rejoins += 1;
+        self.shared.set_lease_until(Instant::ZERO);
+        Some(self.incarnation)
+    }
+
+    /// Publishes what is known for the administration endpoint.
+    pub(crate) fn publish(&mut self, now: Now) {
+        let status = self.machine.status(now.monotonic);
+        let view = Arc::clone(self.view());
+        let address = |node, pick: fn(&quorate_types::Member) -> &String| {
+            view.member(node).map(|member| pick(member).clone()).unwrap_or_default()
+        };
+        let members = status
+            .members
+            .iter()
+            .map(|member| MemberFacts {
+                node: member.node,
+                incarnation: member.incarnation,
+                role: member.role,
+                last_heard: member.last_heard,
+                suspected: member.suspected,
+                peer: address(member.node, |member| &member.peer_address),
+                client: address(member.node, |member| &member.client_address),
+                admin: address(member.node, |member| &member.admin_address),
+            })
+            .collect();
+        self.shared.publish_control(ControlFacts {
+            phase: sentence(status),
+            epoch: self.machine.view().epoch,
+            incarnation: self.incarnation,
+            lease_remaining: self.machine.lease_until().since(now.monotonic),
+            views: self.views,
+            rejoins: self.rejoins,
+            members,
+        });
+    }
+
+    fn step(&mut self, now: Now, event: Event<'_, Membership>, out: &mut Outbox) {
+        let before = self.machine.view().epoch;
+        self.machine.step(now, event, &mut ControlSink { out });
+        self.views += self.machine.view().epoch.0.saturating_sub(before.0);
+        self.shared.set_lease_until(self.machine.lease_until());
+    }
+}
+
+/// A number that no earlier life of the node had: 64 random bits, never 0.
+pub(crate) fn fresh_incarnation(rng: &mut Rng) -> Incarnation {
+    Incarnation(rng.next_u64().max(1))
+}
+
+fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Membership {
+    let config = &shared.config;
+    let genesis = config
+        .nodes
+        .iter()
+        .map(|node| MemberConfig {
+            node: node.node,
+            peer_address: node.peer.clone(),
+            client_address: node.client.clone(),
+            admin_address: node.admin.clone(),
+        })
+        .collect();
+    Membership::new(
+        Config {
+            lease: config.lease,
+            drift_ppm: config.clock_drift_ppm,
+            heartbeat: config.lease / 5,
+            suspect_after: config.lease * 2 / 3,
+            seed,
+            ..Config::new(config.node, incarnation, genesis)
+        },
+        now,
+    )
+}
+
+/// What the node does, and if it doesn't serve, why.
+fn sentence(status: Status) -> String {
+    let phase = match status.phase {
+        Phase::Outside => "outside",
+        Phase::CatchingUp => "catching up",
+        Phase::Serving => return "serving".into(),
+        Phase::WithoutLease => "without a lease",
+        Phase::Expelled => "expelled",
+    };
+    format!("{phase}: {}", status.reason)
+}
+
+struct ControlSink<'a> {
+    out: &'a mut Outbox,
+}
+
+impl Effects<Membership> for ControlSink<'_> {
+    fn send(&mut self, to: NodeId, message: &Message) {
+        self.broadcast(NodeSet::only(to), message);
+    }
+
+    fn broadcast(&mut self, to: NodeSet, message: &Message) {
+        self.out.frame(to, |buffer| {
+            Header::frame(buffer, Kind::Membership, KeyspaceId(0), Epoch(0), |writer| {
+                message.encode(writer);
+            });
+        });
+    }
+
+    fn probe(&mut self, name: &'static str) {
+        count(&mut self.out.probes, name);
+    }
+
+    fn complete(&mut self, tag: Tag, outcome: Result<Epoch, MembershipError>) {
+        if tag != NOBODY {
+            self.out.control.push((tag, outcome.map_err(|error| error.to_string())));
+        }
+    }
+}

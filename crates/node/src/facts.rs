@@ -1,0 +1,88 @@
+//! What people and dashboards may know of a node. Snapshots: cheap to take, slightly old.
+
+use quorate_types::{Duration, Epoch, Incarnation, KeyspaceId, NodeId, Role};
+
+/// What the membership machine knows.
+#[derive(Clone, Debug, Default)]
+pub struct ControlFacts {
+    /// One sentence: what the node does now, or what it waits for.
+    pub phase: String,
+    /// The epoch in force at this node.
+    pub epoch: Epoch,
+    /// This life of the node.
+    pub incarnation: Incarnation,
+    /// How much longer the lease lasts; zero without one.
+    pub lease_remaining: Duration,
+    /// Views installed since the start.
+    pub views: u64,
+    /// How often this node was expelled and began a new life.
+    pub rejoins: u64,
+    /// The members, this node included.
+    pub members: Vec<MemberFacts>,
+}
+
+/// One member as another sees it.
+#[derive(Clone, Debug)]
+pub struct MemberFacts {
+    /// Its id.
+    pub node: NodeId,
+    /// Its life, 0 before its first start.
+    pub incarnation: Incarnation,
+    /// What it does in the view.
+    pub role: Role,
+    /// How long ago it was heard; nothing for oneself or a member never heard.
+    pub last_heard: Option<Duration>,
+    /// Whether it is suspected to be dead or cut off.
+    pub suspected: bool,
+    /// Peer address.
+    pub peer: String,
+    /// Client address.
+    pub client: String,
+    /// Administration address.
+    pub admin: String,
+}
+
+/// What one lane counted since its start.
+#[derive(Clone, Debug, Default)]
+pub struct LaneFacts {
+    /// Ops submitted to engines on this lane.
+    pub submitted: u64,
+    /// Reads answered from local records.
+    pub local_reads: u64,
+    /// Turns whose reads were thrown away because the lease had run out.
+    pub seals_failed: u64,
+    /// Peer messages handled.
+    pub messages: u64,
+    /// Peer messages dropped, with the reason.
+    pub ignored: Vec<(&'static str, u64)>,
+    /// Each engine on this lane.
+    pub engines: Vec<EngineFacts>,
+}
+
+/// What one engine of one lane counted.
+#[derive(Clone, Debug, Default)]
+pub struct EngineFacts {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// Named counters of the engine, in a stable order.
+    pub counters: Vec<(&'static str, u64)>,
+    /// Named gauges of the engine (pending, waiting, ...), in a stable order.
+    pub gauges: Vec<(&'static str, u64)>,
+    /// Whether it holds everything; a shadow that still copies does not.
+    pub caught_up: bool,
+    /// Records copied so far by a shadow.
+    pub copied: u64,
+}
+
+/// What a keyspace of this node holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreFacts {
+    /// Keys with a value.
+    pub keys: u64,
+    /// Of these, keys that expire.
+    pub expiring: u64,
+    /// Deleted keys whose record is still kept.
+    pub tombstones: u64,
+    /// Bytes of records and indexes.
+    pub bytes: u64,
+}

@@ -1,0 +1,557 @@
+//! One lane: routes events between clients, engines, membership and the node's other lanes.
+
+use std::sync::Arc;
+
+use quorate_commands::{Call, Op, OwnedCall, Reply};
+use quorate_machine::{Current, Operation, Outcome, Refusal, Rng, Slab, Slot, mutant};
+use quorate_types::{
+    Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Role, Tag, View, hash_key, lane_of_hash,
+    limits,
+};
+use quorate_wire::{Header, Kind, Malformed};
+
+use crate::control::{Change, Control};
+use crate::engine::{Engine, Sink};
+use crate::flush::Flushes;
+use crate::{Done, LaneFacts, Mail, Outbox, Shared};
+
+/// Tags with this bit are the lane's own; drivers use the ones below it.
+const INTERNAL: u64 = 1 << 63;
+
+/// Why the lane itself submitted an op.
+#[derive(Debug)]
+pub(crate) enum Internal {
+    /// On behalf of another lane, which knows it by this tag.
+    Mail { from: LaneId, tag: Tag },
+    /// A key of the flush with this number.
+    Flush { job: u64 },
+}
+
+/// One lane of one node.
+pub struct Lane {
+    id: LaneId,
+    shared: Arc<Shared>,
+    incarnation: Incarnation,
+    view: Arc<View>,
+    /// By keyspace number.
+    engines: Vec<Option<Engine>>,
+    /// On lane 0.
+    control: Option<Control>,
+    internal: Slab<Internal>,
+    internal_done: Vec<Done>,
+    flushes: Flushes,
+    rng: Rng,
+    /// What a seal at the *start* of the turn would have said; used only by a mutant.
+    lease_at_start: bool,
+    scratch: Vec<u8>,
+    counts: LaneFacts,
+}
+
+impl Lane {
+    /// A lane of a node that starts now. All lanes of a node get the same incarnation.
+    pub fn new(shared: Arc<Shared>, id: LaneId, incarnation: Incarnation, now: Now) -> Self {
+        let config = &shared.config;
+        let mut rng = Rng::new(config.seed ^ (u64::from(config.node.0) << 48) ^ u64::from(id.0));
+        let mut engines: Vec<Option<Engine>> = Vec::new();
+        engines.resize_with(limits::KEYSPACES_MAX, || None);
+        for keyspace in &config.keyspaces {
+            let engine = Engine::new(&shared, id, incarnation, keyspace, rng.next_u64());
+            engines[usize::from(keyspace.id.0)] = Some(engine);
+        }
+        let control = (id.0 == 0)
+            .then(|| Control::new(Arc::clone(&shared), incarnation, rng.next_u64(), now));
+        Self {
+            id,
+            incarnation,
+            view: Arc::default(),
+            engines,
+            control,
+            internal: Slab::default(),
+            internal_done: Vec::new(),
+            flushes: Flushes::default(),
+            rng,
+            lease_at_start: false,
+            scratch: Vec::new(),
+            counts: LaneFacts::default(),
+            shared,
+        }
+    }
+
+    /// Which lane this is.
+    pub fn id(&self) -> LaneId {
+        self.id
+    }
+
+    /// The part that all lanes of the node share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The view in force on this lane.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// This life of the node.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The engine of a keyspace, for the simulator's checks.
+    pub fn engine(&self, keyspace: KeyspaceId) -> Option<&Engine> {
+        self.engines.get(usize::from(keyspace.0))?.as_ref()
+    }
+
+    /// Whether this node may take client ops now, and if not, why, as a sentence for the client.
+    pub fn serving(&self, now: Now) -> Result<(), &'static str> {
+        if !self.shared.is_active() {
+            return Err("this node is not an active member of the cluster yet; \
+                        use another node or wait until it has caught up");
+        }
+        if self.shared.lease_until() <= now.monotonic && self.any_leased() {
+            return Err(
+                "this node has no contact with a majority of the cluster; use another node",
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether ops on this keyspace may start now.
+    fn takes(&self, now: Now, keyspace: KeyspaceId) -> bool {
+        let needs_lease = self.engine(keyspace).is_some_and(Engine::is_leased);
+        self.shared.is_active() && (!needs_lease || self.shared.lease_until() > now.monotonic)
+    }
+
+    fn any_leased(&self) -> bool {
+        self.engines.iter().flatten().any(Engine::is_leased)
+    }
+
+    /// Runs a read-only call on the local record without a message or a lock. Nothing if the
+    /// record isn't readable at this moment, or local reads aren't safe here: then the call must
+    /// be submitted. The answer may leave only after [`Lane::seal`].
+    #[inline]
+    pub fn read<R>(
+        &mut self,
+        now: Now,
+        keyspace: KeyspaceId,
+        call: &Call<'_>,
+        with: impl FnOnce(Reply<'_>) -> R,
+    ) -> Option<R> {
+        let engine = self.engines.get(usize::from(keyspace.0))?.as_ref()?;
+        if !engine.reads_locally() {
+            return None;
+        }
+        let key = call.key();
+        let store = self.shared.store(keyspace)?;
+        let snapshot = store.read(key, hash_key(key), &store.pin(), &mut self.scratch);
+        let current = match &snapshot {
+            None => Current { content: None, timestamp: engine.absent_timestamp() },
+            Some(snapshot) => {
+                if !snapshot.meta.is_readable() {
+                    return None;
+                }
+                let content = snapshot.content(&self.scratch);
+                if content.is_some_and(|content| content.is_expired(now.wall)) {
+                    return None;
+                }
+                Current { content, timestamp: snapshot.meta.timestamp() }
+            }
+        };
+        self.counts.local_reads += 1;
+        Some(with(call.execute(now.wall, current).0))
+    }
+
+    /// Submits an op; its answer comes through [`Outbox::done`] of this lane, whichever lane runs
+    /// it. Ops of one `origin` on one key take effect in order.
+    pub fn submit<P>(
+        &mut self,
+        now: Now,
+        keyspace: KeyspaceId,
+        tag: Tag,
+        origin: u64,
+        op: &P,
+        out: &mut Outbox,
+    ) where
+        P: Operation<Owned = Op, Reply = Reply<'static>>,
+    {
+        assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
+        if !self.takes(now, keyspace) {
+            let outcome = Outcome::Refused(Refusal::NotServing);
+            out.done.push(Done { tag, outcome, lease_bound: false });
+            return;
+        }
+        let lane = lane_of_hash(hash_key(op.key()), self.shared.config.lanes);
+        if lane == self.id {
+            self.run(now, keyspace, tag, origin, op, out);
+        } else {
+            let mail = Mail::Submit { from: self.id, keyspace, tag, origin, op: op.to_owned() };
+            out.mail.push((lane, mail));
+        }
+    }
+
+    fn run<P>(
+        &mut self,
+        now: Now,
+        keyspace: KeyspaceId,
+        tag: Tag,
+        origin: u64,
+        op: &P,
+        out: &mut Outbox,
+    ) where
+        P: Operation<Owned = Op, Reply = Reply<'static>>,
+    {
+        self.counts.submitted += 1;
+        let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+        engine.submit(now, tag, origin, op, &mut sink);
+        self.settle(now, out);
+    }
+
+    /// Handles whole peer messages. `from` and `incarnation` are the sender's, as its connection
+    /// introduced it.
+    ///
+    /// # Errors
+    /// When the bytes are not messages of this version: the connection can't be trusted any more.
+    pub fn receive(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        incarnation: Incarnation,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Malformed> {
+        let mut rest = bytes;
+        while let Some((header, body)) = Header::split(&mut rest)? {
+            self.counts.messages += 1;
+            match header.kind {
+                Kind::Membership => {
+                    let Some(control) = &mut self.control else {
+                        return Err(Malformed("membership message on a lane other than 0"));
+                    };
+                    control.receive(now, from, body, out)?;
+                    self.follow_control(now, out);
+                }
+                Kind::Hermes => {
+                    if !self.view.is_live(from, incarnation) {
+                        count(&mut self.counts.ignored, "node: sender is not live in this view");
+                        continue;
+                    }
+                    if self.engine(header.keyspace).is_none() {
+                        return Err(Malformed("unknown keyspace"));
+                    }
+                    let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
+                    engine.receive(now, from, header.epoch, body, &mut sink)?;
+                    self.settle(now, out);
+                }
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Malformed("message cut short")) }
+    }
+
+    /// Handles mail from another lane of this node.
+    pub fn deliver(&mut self, now: Now, mail: Mail, out: &mut Outbox) {
+        match mail {
+            Mail::Submit { from, keyspace, tag, origin, op } => {
+                let tag = self.internal_tag(Internal::Mail { from, tag });
+                self.run(now, keyspace, tag, origin, &op, out);
+            }
+            Mail::Done(done) => out.done.push(done),
+            Mail::View(view) => self.install(now, view, out),
+            Mail::Rejoin(incarnation) => self.rejoin(now, incarnation, out),
+            Mail::CaughtUp { from, epoch } => {
+                let control = self.control.as_mut().expect("only lane 0 is told of progress");
+                control.caught_up(now, from, epoch, out);
+                self.follow_control(now, out);
+            }
+            Mail::Flush { from, keyspace, tag } => {
+                self.flushes.begin(from, keyspace, tag);
+                self.advance_flushes(now, out);
+            }
+            Mail::Flushed { tag, outcome } => self.flushes.lane_done(tag, outcome, out),
+        }
+    }
+
+    /// Whether a deadline has come.
+    pub fn next_deadline(&self) -> Instant {
+        let engines = self.engines.iter().flatten().map(Engine::next_deadline);
+        let control = self.control.as_ref().map(Control::next_deadline);
+        engines.chain(control).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Does what is due. Harmless when nothing is.
+    pub fn tick(&mut self, now: Now, out: &mut Outbox) {
+        if let Some(control) = &mut self.control {
+            if control.next_deadline() <= now.monotonic {
+                control.tick(now, out);
+                self.follow_control(now, out);
+            }
+        }
+        for number in 0..self.engines.len() {
+            let due = |engine: &Engine| engine.next_deadline() <= now.monotonic;
+            if self.engines[number].as_ref().is_some_and(due) {
+                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
+                engine.tick(now, &mut sink);
+                self.settle(now, out);
+            }
+        }
+    }
+
+    /// Closes the turn's batches. Call after the last event of a turn and before the flush.
+    pub fn end_turn(&mut self, now: Now, out: &mut Outbox) {
+        self.advance_flushes(now, out);
+        for number in 0..self.engines.len() {
+            if self.engines[number].is_some() {
+                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
+                engine.end_turn(now, &mut sink);
+            }
+        }
+        self.settle(now, out);
+        self.report_progress(now, out);
+    }
+
+    /// Whether answers that rest on the lease may leave. `now` must be read after the last read of
+    /// the turn: a process that was stopped in between would otherwise answer with what was
+    /// current before it was stopped (pitfall H3).
+    pub fn seal(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let holds = if mutant!("node_lease_checked_before_read") {
+            self.lease_at_start
+        } else {
+            self.shared.lease_until() > now.monotonic && self.shared.is_active()
+        };
+        self.counts.seals_failed += u64::from(!holds);
+        out.release(holds);
+        holds
+    }
+
+    /// Marks the beginning of a turn.
+    pub fn begin_turn(&mut self, now: Now) {
+        self.lease_at_start = self.shared.lease_until() > now.monotonic && self.shared.is_active();
+    }
+
+    /// Deletes every key of a keyspace, key by key. Keys written meanwhile may or may not survive.
+    pub fn flush_keyspace(&mut self, now: Now, keyspace: KeyspaceId, tag: Tag, out: &mut Outbox) {
+        if !self.takes(now, keyspace) {
+            let outcome = Outcome::Refused(Refusal::NotServing);
+            out.done.push(Done { tag, outcome, lease_bound: false });
+            return;
+        }
+        let lanes = self.shared.config.lanes;
+        self.flushes.wait(tag, lanes);
+        for lane in (0..lanes).map(LaneId).filter(|&lane| lane != self.id) {
+            out.mail.push((lane, Mail::Flush { from: self.id, keyspace, tag }));
+        }
+        self.flushes.begin(self.id, keyspace, tag);
+        self.advance_flushes(now, out);
+    }
+
+    /// A connection to a peer was lost: a hint that it may be dead.
+    pub fn peer_lost(&mut self, now: Now, node: NodeId, out: &mut Outbox) {
+        if let Some(control) = &mut self.control {
+            control.peer_lost(now, node, out);
+            self.follow_control(now, out);
+        }
+    }
+
+    /// Asks for a change of the membership; answered through [`Outbox::control`]. Lane 0 only.
+    pub fn change_members(&mut self, now: Now, tag: Tag, change: Change, out: &mut Outbox) {
+        let control = self.control.as_mut().expect("membership changes are asked for on lane 0");
+        control.change(now, tag, change, out);
+        self.follow_control(now, out);
+    }
+
+    /// Publishes what this lane counted, for the administration endpoint.
+    pub fn publish(&mut self, now: Now) {
+        self.counts.engines = self.engines.iter().flatten().map(Engine::facts).collect();
+        self.shared.publish_lane(usize::from(self.id.0), self.counts.clone());
+        if let Some(control) = &mut self.control {
+            control.publish(now);
+        }
+    }
+
+    /// What the node does or waits for, as a sentence; empty on lanes other than 0.
+    pub fn phase(&self, now: Now) -> String {
+        self.control.as_ref().map(|control| control.phase(now.monotonic)).unwrap_or_default()
+    }
+
+    /// Live replicas of a keyspace besides this node.
+    pub fn other_replicas(&self, keyspace: KeyspaceId) -> usize {
+        let group = self
+            .shared
+            .config
+            .keyspace(keyspace)
+            .and_then(|keyspace| keyspace.replicas)
+            .unwrap_or_else(|| self.view.voters());
+        self.view.live().intersection(group).without(self.shared.config.node).len()
+    }
+
+    /// Asserts what must hold between steps.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check_invariants(&self) {
+        self.engines.iter().flatten().for_each(Engine::check_invariants);
+        if let Some(control) = &self.control {
+            control.check_invariants();
+        }
+    }
+
+    // --- views ---------------------------------------------------------------------------------
+
+    /// Carries out what the membership machine decided: leases, views, a new life.
+    fn follow_control(&mut self, now: Now, out: &mut Outbox) {
+        let Some(control) = &mut self.control else { return };
+        if let Some(incarnation) = control.take_rejoin(now, &mut self.rng) {
+            for lane in (1..self.shared.config.lanes).map(LaneId) {
+                out.mail.push((lane, Mail::Rejoin(incarnation)));
+            }
+            out.rejoined = Some(incarnation);
+            self.rejoin(now, incarnation, out);
+            return;
+        }
+        if control.view().epoch <= self.view.epoch {
+            return;
+        }
+        let view = Arc::clone(control.view());
+        for lane in (1..self.shared.config.lanes).map(LaneId) {
+            out.mail.push((lane, Mail::View(Arc::clone(&view))));
+        }
+        self.install(now, view, out);
+    }
+
+    /// Installs a view on this lane: every engine prunes its state in the same step, before any
+    /// message of the new epoch is handled (architecture invariant 6).
+    fn install(&mut self, now: Now, view: Arc<View>, out: &mut Outbox) {
+        if view.epoch <= self.view.epoch {
+            return;
+        }
+        self.view = view;
+        if self.control.is_some() {
+            let me = self.view.member(self.shared.config.node);
+            let active = me.is_some_and(|member| {
+                member.role == Role::Active && member.incarnation == self.incarnation
+            });
+            self.shared.set_active(active);
+        }
+        let view = Arc::clone(&self.view);
+        for number in 0..self.engines.len() {
+            if self.engines[number].is_some() {
+                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
+                engine.install(now, &view, &mut sink);
+            }
+        }
+        self.settle(now, out);
+    }
+
+    /// Begins a new life: ops in flight are answered, records forgotten (a crashed identity never
+    /// returns, and what this one wrote last may never have been agreed on).
+    fn rejoin(&mut self, now: Now, incarnation: Incarnation, out: &mut Outbox) {
+        self.incarnation = incarnation;
+        self.view = Arc::default();
+        if self.control.is_some() {
+            self.shared.set_active(false);
+            self.shared.set_lease_until(Instant::ZERO);
+        }
+        for number in 0..self.engines.len() {
+            if self.engines[number].is_some() {
+                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
+                engine.reset(now, incarnation, &mut sink);
+            }
+        }
+        self.flushes.abandon();
+        self.settle(now, out);
+        self.advance_flushes(now, out);
+    }
+
+    /// Tells lane 0 once this lane's engines hold everything.
+    fn report_progress(&mut self, now: Now, out: &mut Outbox) {
+        let node = self.shared.config.node;
+        let is_shadow = self.view.member(node).is_some_and(|member| {
+            member.role == Role::Shadow && member.incarnation == self.incarnation
+        });
+        if !is_shadow || !self.engines.iter().flatten().all(Engine::is_caught_up) {
+            return;
+        }
+        let epoch = self.view.epoch;
+        match &mut self.control {
+            Some(control) => {
+                control.caught_up(now, self.id, epoch, out);
+                self.follow_control(now, out);
+            }
+            None => out.mail.push((LaneId(0), Mail::CaughtUp { from: self.id, epoch })),
+        }
+    }
+
+    // --- internal ops --------------------------------------------------------------------------
+
+    fn internal_tag(&mut self, internal: Internal) -> Tag {
+        Tag(INTERNAL | self.internal.insert(internal).to_u64())
+    }
+
+    /// Answers what engines completed for the lane itself; repeats while that completes more.
+    fn settle(&mut self, now: Now, out: &mut Outbox) {
+        let mut flushing = false;
+        while let Some(done) = self.internal_done.pop() {
+            let slot = Slot::from_u64(done.tag.0 & !INTERNAL);
+            let internal = self.internal.remove(slot).expect("an internal op completes once");
+            match internal {
+                Internal::Mail { from, tag } => {
+                    out.mail.push((from, Mail::Done(Done { tag, ..done })));
+                }
+                Internal::Flush { job } => {
+                    flushing = true;
+                    self.flushes.key_done(job, &done.outcome);
+                }
+            }
+        }
+        if flushing {
+            self.advance_flushes(now, out);
+        }
+    }
+
+    /// Submits the next deletes of every flush and reports the finished ones.
+    fn advance_flushes(&mut self, now: Now, out: &mut Outbox) {
+        while let Some((job, keyspace)) = self.flushes.next_key(&self.shared, self.id) {
+            let op = delete(self.flushes.key());
+            let tag = self.internal_tag(Internal::Flush { job });
+            self.run(now, keyspace, tag, 0, &op, out);
+        }
+        for (lane, mail) in self.flushes.take_finished() {
+            if lane == self.id {
+                self.deliver(now, mail, out);
+            } else {
+                out.mail.push((lane, mail));
+            }
+        }
+    }
+
+    fn engine_and_sink<'a>(
+        &'a mut self,
+        keyspace: KeyspaceId,
+        out: &'a mut Outbox,
+    ) -> (&'a mut Engine, Sink<'a>) {
+        let engine = self.engines[usize::from(keyspace.0)]
+            .as_mut()
+            .expect("ops and messages are checked against the configured keyspaces");
+        let sink = Sink {
+            out,
+            internal: INTERNAL,
+            internal_done: &mut self.internal_done,
+            ignored: &mut self.counts.ignored,
+            keyspace,
+            epoch: self.view.epoch,
+            lease_bound: engine.is_leased(),
+        };
+        (engine, sink)
+    }
+}
+
+fn delete(key: &[u8]) -> Op {
+    Op::Call(OwnedCall::new([b"DEL", key]).expect("DEL takes a key"))
+}
+
+/// Adds one to a counter of a short list; reasons are few and the same ones come again.
+pub(crate) fn count(counters: &mut Vec<(&'static str, u64)>, name: &'static str) {
+    match counters.iter_mut().find(|(known, _)| std::ptr::eq(*known, name) || *known == name) {
+        Some((_, count)) => *count += 1,
+        None => counters.push((name, 1)),
+    }
+}

@@ -1,0 +1,142 @@
+//! What a lane wants its driver to do.
+
+use std::sync::Arc;
+
+use quorate_commands::{Op, Reply};
+use quorate_machine::Outcome;
+use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, View, limits};
+
+/// The answer to a submitted op.
+#[derive(Debug)]
+pub struct Done {
+    /// The tag it was submitted under.
+    pub tag: Tag,
+    /// The answer.
+    pub outcome: Outcome<Reply<'static>>,
+    /// Whether the answer rests on this node's lease, so that [`crate::Lane::seal`] decides whether
+    /// it may leave.
+    pub lease_bound: bool,
+}
+
+/// A message between two lanes of one node.
+#[derive(Debug)]
+pub enum Mail {
+    /// An op whose key belongs to the receiving lane.
+    Submit {
+        /// Where the answer goes.
+        from: LaneId,
+        /// The keyspace.
+        keyspace: KeyspaceId,
+        /// The tag the answer carries.
+        tag: Tag,
+        /// Ops of one origin on one key take effect in order.
+        origin: u64,
+        /// The op.
+        op: Op,
+    },
+    /// The answer to [`Mail::Submit`].
+    Done(Done),
+    /// A newer view is in force.
+    View(Arc<View>),
+    /// The node was expelled and begins a new life: forget everything.
+    Rejoin(Incarnation),
+    /// The sending lane holds everything that the epoch's active members hold.
+    CaughtUp {
+        /// The sending lane.
+        from: LaneId,
+        /// In which epoch.
+        epoch: Epoch,
+    },
+    /// Delete every key of a keyspace on the receiving lane.
+    Flush {
+        /// Where the answer goes.
+        from: LaneId,
+        /// The keyspace.
+        keyspace: KeyspaceId,
+        /// The flush as the asking lane knows it.
+        tag: Tag,
+    },
+    /// The answer to [`Mail::Flush`].
+    Flushed {
+        /// The flush as the asking lane knows it.
+        tag: Tag,
+        /// How it went.
+        outcome: Outcome<()>,
+    },
+}
+
+/// Effects of a loop turn, owned by the driver and reused.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    peers: Vec<Vec<u8>>,
+    waiting: NodeSet,
+    /// Messages that rest on the lease, as answers to steered ops do: they join the others once
+    /// the turn is sealed.
+    sealed: Vec<(NodeSet, Vec<u8>)>,
+    /// Answers to ops that were submitted on this lane.
+    pub done: Vec<Done>,
+    /// Messages to other lanes of this node, in order for each lane.
+    pub mail: Vec<(LaneId, Mail)>,
+    /// Answers to membership changes that were asked for on this lane (lane 0).
+    pub control: Vec<(Tag, Result<Epoch, String>)>,
+    /// Rare branches that were reached, and how often; a simulator reads them.
+    pub probes: Vec<(&'static str, u64)>,
+    /// Set when the node began a new life: connections to peers must introduce themselves again.
+    pub rejoined: Option<Incarnation>,
+    /// Peers whose messages were dropped since [`limits::PEER_BUFFER_BYTES_MAX`] was reached.
+    pub overflowed: NodeSet,
+}
+
+impl Outbox {
+    /// An empty outbox.
+    pub fn new() -> Self {
+        Self { peers: (0..=limits::NODE_ID_MAX).map(|_| Vec::new()).collect(), ..Self::default() }
+    }
+
+    /// The encoded messages for a peer. The driver takes them out at its flush.
+    pub fn peer(&mut self, node: NodeId) -> &mut Vec<u8> {
+        &mut self.peers[usize::from(node.0)]
+    }
+
+    /// The peers that have messages waiting; the driver takes all of them out.
+    pub fn take_waiting(&mut self) -> NodeSet {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// As [`Outbox::frame`], but the message may leave only after the seal.
+    pub(crate) fn frame_sealed(&mut self, to: NodeSet, encode: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = Vec::new();
+        encode(&mut bytes);
+        self.sealed.push((to, bytes));
+    }
+
+    /// Lets go what waited for the seal, or drops it if the lease did not hold.
+    pub(crate) fn release(&mut self, holds: bool) {
+        for (to, bytes) in std::mem::take(&mut self.sealed) {
+            if holds {
+                self.frame(to, |buffer| buffer.extend_from_slice(&bytes));
+            }
+        }
+    }
+
+    /// Appends one encoded message for every node of a set: encodes it once and copies it.
+    pub(crate) fn frame(&mut self, to: NodeSet, encode: impl FnOnce(&mut Vec<u8>)) {
+        let mut rest = to.into_iter().filter(|&node| {
+            let fits = self.peers[usize::from(node.0)].len() < limits::PEER_BUFFER_BYTES_MAX;
+            if !fits {
+                self.overflowed.insert(node);
+            }
+            fits
+        });
+        let Some(first) = rest.next() else { return };
+        let others: NodeSet = rest.collect();
+        self.waiting = self.waiting.union(others).with(first);
+        let mut buffer = std::mem::take(self.peer(first));
+        let start = buffer.len();
+        encode(&mut buffer);
+        for node in others {
+            self.peer(node).extend_from_slice(&buffer[start..]);
+        }
+        *self.peer(first) = buffer;
+    }
+}

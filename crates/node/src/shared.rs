@@ -1,0 +1,103 @@
+//! What the lanes of a node share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quorate_storage::Store;
+use quorate_types::{Instant, KeyspaceId, limits};
+
+use crate::{ControlFacts, LaneFacts, NodeConfig, StoreFacts};
+
+/// Shared by the lanes of one node. On the hot path it is only read.
+#[derive(Debug)]
+pub struct Shared {
+    /// What the node was told at its start.
+    pub config: NodeConfig,
+    stores: Vec<Option<Arc<Store<quorate_hermes::Meta>>>>,
+    lease_until: AtomicU64,
+    active: AtomicBool,
+    control: Mutex<ControlFacts>,
+    lanes: Vec<Mutex<LaneFacts>>,
+}
+
+impl Shared {
+    /// The shared part of a node that has just started.
+    pub fn new(config: NodeConfig) -> Arc<Self> {
+        let mut stores = vec![None; limits::KEYSPACES_MAX];
+        for keyspace in &config.keyspaces {
+            stores[usize::from(keyspace.id.0)] = Some(Store::new(config.lanes));
+        }
+        let lanes = (0..config.lanes).map(|_| Mutex::default()).collect();
+        Arc::new(Self {
+            config,
+            stores,
+            lease_until: AtomicU64::new(0),
+            active: AtomicBool::new(false),
+            control: Mutex::default(),
+            lanes,
+        })
+    }
+
+    /// The records of a keyspace.
+    pub fn store(&self, keyspace: KeyspaceId) -> Option<&Arc<Store<quorate_hermes::Meta>>> {
+        self.stores.get(usize::from(keyspace.0))?.as_ref()
+    }
+
+    /// Until when this node may answer from its own records.
+    pub fn lease_until(&self) -> Instant {
+        Instant(self.lease_until.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_lease_until(&self, until: Instant) {
+        self.lease_until.store(until.0, Ordering::Release);
+    }
+
+    /// Whether this node serves clients in the view in force.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Release);
+    }
+
+    /// What the membership machine knew last.
+    pub fn control_facts(&self) -> ControlFacts {
+        lock(&self.control).clone()
+    }
+
+    pub(crate) fn publish_control(&self, facts: ControlFacts) {
+        *lock(&self.control) = facts;
+    }
+
+    /// What each lane counted, as of its last publication.
+    pub fn lane_facts(&self) -> Vec<LaneFacts> {
+        self.lanes.iter().map(|lane| lock(lane).clone()).collect()
+    }
+
+    pub(crate) fn publish_lane(&self, lane: usize, facts: LaneFacts) {
+        *lock(&self.lanes[lane]) = facts;
+    }
+
+    /// What a keyspace of this node holds.
+    pub fn store_facts(&self, keyspace: KeyspaceId) -> StoreFacts {
+        let Some(store) = self.store(keyspace) else { return StoreFacts::default() };
+        let stats = store.stats();
+        StoreFacts {
+            keys: stats.with_value,
+            expiring: stats.with_expiry,
+            tombstones: stats.records - stats.with_value,
+            bytes: stats.bytes,
+        }
+    }
+
+    /// Bytes of all records and indexes of this node.
+    pub fn memory_used(&self) -> u64 {
+        self.stores.iter().flatten().map(|store| store.stats().bytes).sum()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Facts are replaced whole; a panic elsewhere can't leave them half written.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,420 @@
+//! One run, and many.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quorate_check::{Action, History, Report, Verdict, check_history};
+use quorate_machine::Rng;
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Role};
+
+use crate::clients::Clients;
+use crate::nemesis::{Nemesis, Undo};
+use crate::world::{Event, MS, Network, World};
+use crate::{Faults, Options};
+
+/// A run that ended well.
+#[derive(Debug)]
+pub struct Run {
+    /// The seed.
+    pub seed: u64,
+    /// What the seed chose.
+    pub setup: String,
+    /// One number for the whole run: equal for equal seeds.
+    pub digest: u64,
+    /// Ops that were done, refused, and of unknown fate.
+    pub ops: [u64; 3],
+    /// The epoch at the end.
+    pub epoch: u64,
+    /// Peer messages sent.
+    pub messages: u64,
+    /// Rare branches reached, and how often.
+    pub probes: Vec<(&'static str, u64)>,
+    /// What the clients saw.
+    pub history: History,
+    /// A line per event, if asked for.
+    pub trace: Vec<String>,
+}
+
+/// How a run failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// An invariant broke.
+    Crash,
+    /// Clients saw what they must not see, or replicas disagree.
+    Safety,
+    /// The cluster did not come back after faults ended.
+    Liveness,
+}
+
+impl FailureKind {
+    /// The exit code of `quorate sim`.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Crash => 10,
+            Self::Safety => 11,
+            Self::Liveness => 12,
+        }
+    }
+}
+
+/// A run that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The seed that shows it again.
+    pub seed: u64,
+    /// How it failed.
+    pub kind: FailureKind,
+    /// What was seen.
+    pub message: String,
+    /// A line per event, if asked for.
+    pub trace: Vec<String>,
+    /// What the clients saw, if the run got that far.
+    pub history: Option<History>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {:?}: {}", self.seed, self.kind, self.message)
+    }
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// With what went wrong.
+pub fn run(seed: u64, options: &Options) -> Result<Run, Box<Failure>> {
+    match catch_unwind(AssertUnwindSafe(|| Simulation::new(seed, options).run())) {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_else(|| "panic".to_owned());
+            Err(Box::new(Failure {
+                seed,
+                kind: FailureKind::Crash,
+                message: text,
+                trace: Vec::new(),
+                history: None,
+            }))
+        }
+    }
+}
+
+/// The result of many runs.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    /// Runs that ended well.
+    pub passed: u64,
+    /// Ops done, refused, unknown, over all runs.
+    pub ops: [u64; 3],
+    /// Peer messages over all runs.
+    pub messages: u64,
+    /// Views over all runs.
+    pub views: u64,
+    /// Rare branches and how often they were reached, those never reached included.
+    pub probes: Vec<(&'static str, u64)>,
+    /// Runs that failed, in order of seed.
+    pub failures: Vec<Failure>,
+}
+
+/// Runs `seeds` on all cores and calls `progress` after each with the number done. Stops early
+/// once `failures_max` runs have failed.
+pub fn sweep(
+    seeds: std::ops::Range<u64>,
+    options: &Options,
+    failures_max: usize,
+    progress: impl Fn(u64) + Sync,
+) -> Sweep {
+    let next = AtomicU64::new(seeds.start);
+    let done = AtomicU64::new(0);
+    let known = quorate_node::PROBES.iter().flat_map(|list| list.iter()).map(|name| (*name, 0));
+    let total = Mutex::new(Sweep { probes: known.collect(), ..Sweep::default() });
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let enough =
+                        total.lock().expect("no worker panics").failures.len() >= failures_max;
+                    if seed >= seeds.end || enough {
+                        break;
+                    }
+                    let result = run(seed, options);
+                    total.lock().expect("no worker panics").add(result);
+                    progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                }
+            });
+        }
+    });
+    let mut sweep = total.into_inner().expect("no worker panics");
+    sweep.failures.sort_by_key(|failure| failure.seed);
+    sweep.probes.sort_unstable();
+    sweep
+}
+
+impl Sweep {
+    fn add(&mut self, result: Result<Run, Box<Failure>>) {
+        match result {
+            Ok(run) => {
+                self.passed += 1;
+                for (sum, count) in self.ops.iter_mut().zip(run.ops) {
+                    *sum += count;
+                }
+                self.messages += run.messages;
+                self.views += run.epoch;
+                for (name, count) in run.probes {
+                    match self.probes.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, sum)) => *sum += count,
+                        None => self.probes.push((name, count)),
+                    }
+                }
+            }
+            Err(failure) => self.failures.push(*failure),
+        }
+    }
+}
+
+struct Simulation<'a> {
+    seed: u64,
+    options: &'a Options,
+    setup: String,
+    world: World,
+    clients: Clients,
+    nemesis: Nemesis,
+}
+
+impl<'a> Simulation<'a> {
+    fn new(seed: u64, options: &'a Options) -> Self {
+        let mut rng = Rng::new(seed);
+        let faults = options.faults.swarm(&mut rng);
+        let nodes = options.nodes.unwrap_or_else(|| if rng.chance(1, 4) { 5 } else { 3 });
+        let lanes = options.lanes.unwrap_or_else(|| 1 + rng.below(2) as u16);
+        let reads = if rng.chance(1, 5) { ReadMode::Quorum } else { ReadMode::Leased };
+        let ack_broadcast = rng.chance(1, 4);
+        let network = draw_network(faults, nodes, &mut rng);
+        let setup = format!(
+            "{nodes} nodes, {lanes} lanes, reads {reads:?}, ack_broadcast {ack_broadcast}, {faults:?}"
+        );
+        let configs =
+            configs(nodes, lanes, EngineConfig::Hermes { reads, ack_broadcast }, &mut rng);
+        let mut world = World::new(configs, network, faults, rng, options.trace);
+        if faults.pause {
+            world.interruptions = 4;
+        }
+        let clients = Clients::new(options.clients, options.keys, &mut world);
+        world.schedule(500 * MS, Event::Nemesis);
+        Self { seed, options, setup, world, clients, nemesis: Nemesis::new(faults) }
+    }
+
+    fn run(mut self) -> Result<Run, Box<Failure>> {
+        let span = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.advance(span(self.options.safety_phase), |_| false);
+        self.nemesis.heal(&mut self.world);
+        let deadline = self.world.time + span(self.options.heal_limit);
+        // Clients go on for a while: healing under load is part of the promise.
+        self.advance(self.world.time + 2_000 * MS, |_| false);
+        if !self.advance(deadline, Self::all_serve) {
+            let message = self.why_not_serving();
+            return Err(self.fail(FailureKind::Liveness, message));
+        }
+        self.clients.working = false;
+        if !self.advance(deadline, |this| !this.clients.any_waiting()) {
+            return Err(self.fail(FailureKind::Liveness, "ops in flight never ended".into()));
+        }
+        if let Err(message) = self.final_reads(deadline) {
+            return Err(self.fail(FailureKind::Liveness, message));
+        }
+        if !self.advance(deadline, |this| this.disagreement().is_none()) {
+            let message = self.disagreement().expect("it was there a moment ago");
+            return Err(self.fail(FailureKind::Safety, message));
+        }
+        self.judge()
+    }
+
+    /// Runs events until `until` or until `done`; says whether `done` came true.
+    fn advance(&mut self, until: u64, done: impl Fn(&Self) -> bool) -> bool {
+        let mut check_at = 0;
+        loop {
+            // Asking costs more than an event; every few milliseconds is enough.
+            if self.world.time >= check_at {
+                if done(self) {
+                    return true;
+                }
+                check_at = self.world.time + 5 * MS;
+            }
+            let Some(event) = self.world.next(until) else { return done(self) };
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match self.world.handle(event) {
+            None => {}
+            Some(Event::Nemesis) => {
+                let up: Vec<bool> = self.world.nodes.iter().map(|node| node.up).collect();
+                self.nemesis.act(&mut self.world);
+                for (node, was_up) in up.into_iter().enumerate() {
+                    if was_up && !self.world.nodes[node].up {
+                        self.clients.node_died(&mut self.world, node);
+                    }
+                }
+            }
+            Some(Event::Undo(undo)) => self.undo(undo),
+            Some(event) => self.clients.handle(&mut self.world, event),
+        }
+        self.clients.collect(&mut self.world);
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        self.nemesis.undo(&mut self.world, undo);
+    }
+
+    fn all_serve(&self) -> bool {
+        let all: NodeSet = self.world.nodes.iter().map(|node| node.id).collect();
+        self.world.nodes.iter().all(|node| {
+            node.up && !node.paused && {
+                let view = node.lane(0).view();
+                view.active() == all
+                    && view.member(node.id).is_some_and(|member| {
+                        member.role == Role::Active
+                            && member.incarnation == node.lane(0).incarnation()
+                    })
+            }
+        })
+    }
+
+    fn why_not_serving(&self) -> String {
+        let mut text = String::from("not every node serves:");
+        for node in &self.world.nodes {
+            let view = node.lane(0).view();
+            text.push_str(&format!(
+                " [{:?} up={} paused={} epoch={} live={:?} active={:?} {}]",
+                node.id,
+                node.up,
+                node.paused,
+                view.epoch,
+                view.live(),
+                view.active(),
+                node.phase(self.world.time)
+            ));
+        }
+        text
+    }
+
+    /// Every node must answer reads and updates of every key.
+    fn final_reads(&mut self, deadline: u64) -> Result<(), String> {
+        for key in 0..self.options.keys {
+            for node in 0..self.world.nodes.len() {
+                let done = self.clients.done;
+                self.clients.issue(&mut self.world, node, key, Action::Append("0".into()));
+                self.clients.issue(&mut self.world, node, key, Action::Get);
+                if !self.advance(deadline, |this| !this.clients.any_waiting()) {
+                    return Err(format!("key:{key} is stuck on {:?}", self.world.nodes[node].id));
+                }
+                if self.clients.done != done + 2 {
+                    return Err(format!(
+                        "key:{key} was refused by {:?} although all is well",
+                        self.world.nodes[node].id
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How two replicas differ, if any two do.
+    fn disagreement(&self) -> Option<String> {
+        let first = self.world.nodes[0].contents();
+        self.world.nodes[1..].iter().find_map(|node| {
+            let other = node.contents();
+            (other != first).then(|| {
+                format!(
+                    "replicas disagree: {:?} holds {first:?}, {:?} holds {other:?}",
+                    self.world.nodes[0].id, node.id
+                )
+            })
+        })
+    }
+
+    fn judge(self) -> Result<Run, Box<Failure>> {
+        let ops = [self.clients.done, self.clients.refused, self.clients.unknown];
+        let epoch = self.world.nodes[0].lane(0).view().epoch.0;
+        let messages = self.world.messages;
+        let probes = self.world.probes.iter().map(|(name, count)| (*name, *count)).collect();
+        let digest = self.world.trace.digest();
+        let trace = self.world.trace.into_lines();
+        let history = self.clients.finish();
+        let report: Report = check_history(&history);
+        let (seed, setup) = (self.seed, self.setup);
+        if report.verdict() == Verdict::Violation {
+            let message = format!("{report}\n({setup})");
+            let kind = FailureKind::Safety;
+            return Err(Box::new(Failure { seed, kind, message, trace, history: Some(history) }));
+        }
+        Ok(Run { seed, setup, digest, ops, epoch, messages, probes, history, trace })
+    }
+
+    fn fail(self, kind: FailureKind, message: String) -> Box<Failure> {
+        Box::new(Failure {
+            seed: self.seed,
+            kind,
+            message: format!("{message} ({})", self.setup),
+            trace: self.world.trace.into_lines(),
+            history: Some(self.clients.finish()),
+        })
+    }
+}
+
+fn draw_network(faults: Faults, nodes: u16, rng: &mut Rng) -> Network {
+    let pick = |enabled: bool, most: u64, rng: &mut Rng| if enabled { rng.below(most) } else { 0 };
+    Network {
+        delay: MS / 20,
+        jitter: if faults.reordering { 1 + rng.below(5 * MS) } else { 0 },
+        loss: pick(faults.loss, 80, rng),
+        duplication: pick(faults.duplication, 100, rng),
+        straggling: pick(faults.reordering, 20, rng),
+        cut: vec![NodeSet::EMPTY; usize::from(nodes)],
+    }
+}
+
+/// A cluster of `nodes` nodes with one keyspace.
+pub(crate) fn configs(
+    nodes: u16,
+    lanes: u16,
+    engine: EngineConfig,
+    rng: &mut Rng,
+) -> Vec<NodeConfig> {
+    let addresses: Vec<NodeAddress> = (1..=nodes)
+        .map(|node| NodeAddress {
+            node: NodeId(node),
+            peer: format!("node{node}:7400"),
+            client: format!("node{node}:6379"),
+            admin: format!("node{node}:9400"),
+        })
+        .collect();
+    (1..=nodes)
+        .map(|node| NodeConfig {
+            node: NodeId(node),
+            cluster: "sim".into(),
+            lanes,
+            nodes: addresses.clone(),
+            lease: NodeConfig::LEASE,
+            clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
+            message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
+            op_timeout: NodeConfig::OP_TIMEOUT,
+            keyspaces: vec![KeyspaceConfig {
+                id: KeyspaceId(0),
+                name: "default".into(),
+                replicas: None,
+                engine: engine.clone(),
+            }],
+            seed: rng.next_u64(),
+        })
+        .collect()
+}

@@ -1,0 +1,600 @@
+//! Nodes, clocks and the network of one run.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use quorate_commands::{Call, Reply};
+use quorate_machine::{Access, Operation, Outcome, Refusal, Rng};
+use quorate_node::{Lane, Mail, NodeConfig, Outbox, Shared};
+use quorate_types::{
+    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, UnixMillis,
+};
+use quorate_wire::{Header, Kind};
+
+use crate::Faults;
+use crate::trace::{At, Trace};
+
+/// One millisecond in the unit of virtual time.
+pub(crate) const MS: u64 = 1_000_000;
+/// Wall-clock time at the start of every world.
+const WALL_START_MS: u64 = 1_700_000_000_000;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A peer message arrives.
+    Packet {
+        to: usize,
+        link: u64,
+        lane: u16,
+        from: NodeId,
+        incarnation: Incarnation,
+        bytes: Vec<u8>,
+    },
+    /// Mail between two lanes of a node arrives.
+    Mail { node: usize, life: u64, lane: u16, mail: Box<Mail> },
+    /// A lane's deadline.
+    Wake { node: usize, life: u64, lane: u16 },
+    /// A stopped process goes on.
+    Resume { node: usize, life: u64 },
+    /// A node learns that a connection broke.
+    PeerLost { node: usize, life: u64, lost: NodeId },
+    /// Whatever the layer above scheduled.
+    Client(usize),
+    /// A client gives up waiting.
+    ClientTimeout { client: usize, op: u64 },
+    /// A client's request reaches its node.
+    Request { client: usize, op: u64 },
+    /// The nemesis acts.
+    Nemesis,
+    /// The nemesis undoes something.
+    Undo(crate::nemesis::Undo),
+}
+
+/// An answer on its way to a client.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) tag: Tag,
+    pub(crate) outcome: Outcome<Reply<'static>>,
+}
+
+struct Scheduled {
+    at: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // The heap gives the largest first; we want the earliest.
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// How messages travel.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    /// Shortest one-way delay.
+    pub(crate) delay: u64,
+    /// Random part of the delay, uniform; 0 keeps every link in order.
+    pub(crate) jitter: u64,
+    /// Messages lost, of 1000.
+    pub(crate) loss: u64,
+    /// Messages that arrive twice, of 1000.
+    pub(crate) duplication: u64,
+    /// Messages that come very late, of 1000.
+    pub(crate) straggling: u64,
+    /// Directed links that carry nothing: for each sender, the receivers it doesn't reach.
+    pub(crate) cut: Vec<NodeSet>,
+}
+
+/// One process.
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    config: NodeConfig,
+    pub(crate) shared: Arc<Shared>,
+    lanes: Vec<LaneHost>,
+    pub(crate) up: bool,
+    /// Counts the processes of this node.
+    pub(crate) life: u64,
+    /// Counts its incarnations: what was sent to an earlier one is lost, as connections break.
+    link: u64,
+    pub(crate) paused: bool,
+    backlog: Vec<Event>,
+    rate_ppm: i64,
+    offset: u64,
+}
+
+struct LaneHost {
+    lane: Lane,
+    out: Outbox,
+    reads: Vec<Answer>,
+    wake_at: u64,
+    /// The turn was interrupted before its output left.
+    interrupted: bool,
+}
+
+impl Node {
+    fn clock(&self, at: u64) -> Now {
+        let drift = i128::from(at) * i128::from(self.rate_ppm) / 1_000_000;
+        let local = u64::try_from(i128::from(at) + drift).expect("clocks run forward");
+        Now { monotonic: Instant(self.offset + local), wall: UnixMillis(WALL_START_MS + at / MS) }
+    }
+
+    /// What the node does or waits for.
+    pub(crate) fn phase(&self, at: u64) -> String {
+        self.lanes[0].lane.phase(self.clock(at))
+    }
+
+    /// A lane of the process.
+    pub(crate) fn lane(&self, lane: usize) -> &Lane {
+        &self.lanes[lane].lane
+    }
+
+    /// Every key that has a value here, with its version and value, in order of key.
+    pub(crate) fn contents(&self) -> Vec<(String, String, String)> {
+        let store = self.shared.store(KeyspaceId(0)).expect("every world has keyspace 0");
+        let mut contents = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let mut keys = Vec::new();
+            cursor = store.scan(cursor, 1000, &mut |key, _| keys.push(key.to_vec()));
+            for key in keys {
+                let mut scratch = Vec::new();
+                let guard = store.pin();
+                let hash = quorate_types::hash_key(&key);
+                let Some(snapshot) = store.read(&key, hash, &guard, &mut scratch) else { continue };
+                if snapshot.value.is_some() || !snapshot.meta.is_readable() {
+                    contents.push((
+                        String::from_utf8_lossy(&key).into_owned(),
+                        format!("{:?}", snapshot.meta),
+                        String::from_utf8_lossy(&scratch).into_owned(),
+                    ));
+                }
+            }
+            if cursor == 0 {
+                break;
+            }
+        }
+        contents.sort();
+        contents.dedup();
+        contents
+    }
+
+    /// When, in world time, this node's clock will show `local`; rounded up.
+    fn world_time(&self, local: Instant) -> u64 {
+        let elapsed = i128::from(local.0.saturating_sub(self.offset));
+        let at = elapsed * 1_000_000 / i128::from(1_000_000 + self.rate_ppm) + 1;
+        u64::try_from(at).unwrap_or(u64::MAX)
+    }
+}
+
+/// Everything that exists in a run, except for clients and nemesis.
+pub(crate) struct World {
+    pub(crate) time: u64,
+    pub(crate) rng: Rng,
+    queue: BinaryHeap<Scheduled>,
+    scheduled: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) network: Network,
+    pub(crate) trace: Trace,
+    /// Interruptions of a loop turn, of 100 000 turns.
+    pub(crate) interruptions: u64,
+    /// Answers that have just left a node, for the clients.
+    pub(crate) answers: Vec<Answer>,
+    /// Rare branches reached, and how often.
+    pub(crate) probes: BTreeMap<&'static str, u64>,
+    /// Peer messages sent.
+    pub(crate) messages: u64,
+    /// Of these, those of engines; the rest is membership.
+    pub(crate) engine_messages: u64,
+}
+
+impl World {
+    pub(crate) fn new(
+        configs: Vec<NodeConfig>,
+        network: Network,
+        faults: Faults,
+        mut rng: Rng,
+        trace: bool,
+    ) -> Self {
+        let drift_ppm = i64::from(configs[0].clock_drift_ppm);
+        let mut world = Self {
+            time: 0,
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            nodes: Vec::new(),
+            network,
+            trace: Trace::new(trace),
+            interruptions: 0,
+            answers: Vec::new(),
+            probes: BTreeMap::new(),
+            messages: 0,
+            engine_messages: 0,
+            rng: rng.fork(),
+        };
+        for config in configs {
+            // Half the bound each way: the bound is on the difference between two clocks.
+            let rate_ppm = if faults.drift {
+                rng.below(drift_ppm as u64 + 1) as i64 - drift_ppm / 2
+            } else {
+                0
+            };
+            let node = Node {
+                id: config.node,
+                shared: Shared::new(config.clone()),
+                config,
+                lanes: Vec::new(),
+                up: false,
+                life: 0,
+                link: 0,
+                paused: false,
+                backlog: Vec::new(),
+                rate_ppm,
+                offset: rng.below(1 << 40),
+            };
+            world.nodes.push(node);
+        }
+        for node in 0..world.nodes.len() {
+            world.start(node);
+        }
+        world
+    }
+
+    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
+        self.scheduled += 1;
+        self.queue.push(Scheduled { at: at.max(self.time), number: self.scheduled, event });
+    }
+
+    /// The next event, having moved time to it.
+    pub(crate) fn next(&mut self, until: u64) -> Option<Event> {
+        if self.queue.peek()?.at > until {
+            self.time = until;
+            return None;
+        }
+        let next = self.queue.pop()?;
+        self.time = next.at;
+        Some(next.event)
+    }
+
+    /// Lanes of each node.
+    pub(crate) fn lanes(&self) -> u16 {
+        self.nodes[0].config.lanes
+    }
+
+    pub(crate) fn index(&self, node: NodeId) -> usize {
+        usize::from(node.0) - 1
+    }
+
+    // --- processes -----------------------------------------------------------------------------
+
+    /// Starts a process: fresh incarnation, empty memory.
+    pub(crate) fn start(&mut self, node: usize) {
+        let seed = self.rng.next_u64();
+        let incarnation = Incarnation(self.rng.next_u64().max(1));
+        let time = self.time;
+        let this = &mut self.nodes[node];
+        this.config.seed = seed;
+        this.shared = Shared::new(this.config.clone());
+        this.life += 1;
+        this.link += 1;
+        this.up = true;
+        this.paused = false;
+        this.backlog.clear();
+        let now = this.clock(time);
+        this.lanes = (0..this.config.lanes)
+            .map(|lane| LaneHost {
+                lane: Lane::new(Arc::clone(&this.shared), LaneId(lane), incarnation, now),
+                out: Outbox::new(),
+                reads: Vec::new(),
+                wake_at: u64::MAX,
+                interrupted: false,
+            })
+            .collect();
+        let id = this.id;
+        self.trace.event(&[time, 1, u64::from(id.0)], || format!("{} start {id:?}", At(time)));
+        for lane in 0..self.nodes[node].lanes.len() {
+            self.finish_turn(node, lane);
+        }
+    }
+
+    /// Ends a process without warning; what it had not sent is lost.
+    pub(crate) fn kill(&mut self, node: usize) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        self.nodes[node].up = false;
+        self.nodes[node].life += 1;
+        self.nodes[node].link += 1;
+        self.nodes[node].backlog.clear();
+        self.trace.event(&[time, 2, u64::from(id.0)], || format!("{} kill {id:?}", At(time)));
+        for other in 0..self.nodes.len() {
+            // A broken connection is a hint that may come at once, late, or (here) never.
+            if other != node && self.nodes[other].up && self.rng.chance(1, 2) {
+                let life = self.nodes[other].life;
+                let at = self.time + self.rng.below(20 * MS);
+                self.schedule(at, Event::PeerLost { node: other, life, lost: id });
+            }
+        }
+    }
+
+    /// Stops a process for a while; it notices nothing.
+    pub(crate) fn pause(&mut self, node: usize, span: u64) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        self.nodes[node].paused = true;
+        let life = self.nodes[node].life;
+        self.trace.event(&[time, 3, u64::from(id.0), span], || {
+            format!("{} pause {id:?} for {} ms", At(time), span / MS)
+        });
+        self.schedule(time + span, Event::Resume { node, life });
+    }
+
+    fn resume(&mut self, node: usize) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        self.nodes[node].paused = false;
+        self.trace.event(&[time, 4, u64::from(id.0)], || format!("{} resume {id:?}", At(time)));
+        for lane in 0..self.nodes[node].lanes.len() {
+            if std::mem::take(&mut self.nodes[node].lanes[lane].interrupted) {
+                self.flush(node, lane);
+            }
+        }
+        for event in std::mem::take(&mut self.nodes[node].backlog) {
+            self.schedule(time, event);
+        }
+    }
+
+    // --- events --------------------------------------------------------------------------------
+
+    /// Handles an event of the world; gives back those that belong to clients and nemesis.
+    pub(crate) fn handle(&mut self, event: Event) -> Option<Event> {
+        let (node, life) = match &event {
+            Event::Packet { to, link, .. } if self.nodes[*to].link == *link => {
+                (*to, self.nodes[*to].life)
+            }
+            Event::Packet { .. } => return None,
+            Event::Mail { node, life, .. }
+            | Event::Wake { node, life, .. }
+            | Event::Resume { node, life }
+            | Event::PeerLost { node, life, .. } => (*node, *life),
+            _ => return Some(event),
+        };
+        if !self.nodes[node].up || self.nodes[node].life != life {
+            return None;
+        }
+        if let Event::Resume { .. } = event {
+            self.resume(node);
+            return None;
+        }
+        if self.nodes[node].paused {
+            self.nodes[node].backlog.push(event);
+            return None;
+        }
+        let time = self.time;
+        match event {
+            Event::Packet { lane, from, incarnation, bytes, .. } => {
+                let id = self.nodes[node].id;
+                self.trace
+                    .event(&[time, 5, u64::from(from.0), u64::from(id.0), hash(&bytes)], || {
+                        format!("{} {from:?} -> {id:?}/{lane} {}", At(time), describe(&bytes))
+                    });
+                self.turn(node, usize::from(lane), |lane, now, out| {
+                    lane.receive(now, from, incarnation, &bytes, out)
+                        .expect("nodes of one build understand each other");
+                    None
+                });
+            }
+            Event::Mail { lane, mail, .. } => {
+                self.turn(node, usize::from(lane), |lane, now, out| {
+                    lane.deliver(now, *mail, out);
+                    None
+                });
+            }
+            Event::Wake { lane, .. } => {
+                let host = &mut self.nodes[node].lanes[usize::from(lane)];
+                if host.wake_at <= time {
+                    host.wake_at = u64::MAX;
+                    self.turn(node, usize::from(lane), |_, _, _| None);
+                }
+            }
+            Event::PeerLost { lost, .. } => {
+                self.turn(node, 0, |lane, now, out| {
+                    lane.peer_lost(now, lost, out);
+                    None
+                });
+            }
+            _ => unreachable!("the other events were handled above"),
+        }
+        None
+    }
+
+    /// Keeps an event for when a stopped process goes on.
+    pub(crate) fn hold(&mut self, node: usize, event: Event) {
+        self.nodes[node].backlog.push(event);
+    }
+
+    /// A client's op reaches a node: answered from the local record, or submitted.
+    pub(crate) fn execute(
+        &mut self,
+        node: usize,
+        lane: usize,
+        tag: Tag,
+        origin: u64,
+        call: &Call<'_>,
+    ) {
+        let keyspace = KeyspaceId(0);
+        self.turn(node, lane, |lane, now, out| {
+            if call.access() == Access::Read && lane.serving(now).is_ok() {
+                let reply = lane.read(now, keyspace, call, |reply: Reply<'_>| reply.into_owned());
+                if let Some(reply) = reply {
+                    return Some(Answer { tag, outcome: Outcome::Done(reply) });
+                }
+            }
+            lane.submit(now, keyspace, tag, origin, call, out);
+            None
+        });
+    }
+
+    /// One loop turn of a lane.
+    fn turn(
+        &mut self,
+        node: usize,
+        lane: usize,
+        event: impl FnOnce(&mut Lane, Now, &mut Outbox) -> Option<Answer>,
+    ) {
+        let now = self.nodes[node].clock(self.time);
+        let host = &mut self.nodes[node].lanes[lane];
+        host.lane.begin_turn(now);
+        let answer = event(&mut host.lane, now, &mut host.out);
+        host.reads.extend(answer);
+        self.finish_turn(node, lane);
+    }
+
+    /// Timers, the end of the turn, and the flush, unless the process is stopped just before it.
+    fn finish_turn(&mut self, node: usize, lane: usize) {
+        let now = self.nodes[node].clock(self.time);
+        let host = &mut self.nodes[node].lanes[lane];
+        host.lane.tick(now, &mut host.out);
+        host.lane.end_turn(now, &mut host.out);
+        host.lane.check_invariants();
+        if self.interruptions > 0 && self.rng.chance(self.interruptions, 100_000) {
+            self.nodes[node].lanes[lane].interrupted = true;
+            let span = 50 * MS + self.rng.below(600 * MS);
+            self.pause(node, span);
+        } else {
+            self.flush(node, lane);
+        }
+    }
+
+    /// What a turn wants sent leaves: after the seal, as in the runtime.
+    fn flush(&mut self, node: usize, lane: usize) {
+        let now = self.nodes[node].clock(self.time);
+        let host = &mut self.nodes[node].lanes[lane];
+        let sealed = host.lane.seal(now, &mut host.out);
+        for answer in host.reads.drain(..) {
+            let refused = Outcome::Refused(Refusal::NotServing);
+            let outcome = if sealed { answer.outcome } else { refused };
+            self.answers.push(Answer { tag: answer.tag, outcome });
+        }
+        for done in host.out.done.drain(..) {
+            // An answer that rests on a lapsed lease must not leave. Whether the op changed
+            // anything is then not the client's to know.
+            let stale = done.lease_bound && !sealed && matches!(done.outcome, Outcome::Done(_));
+            let outcome = if stale { Outcome::Unknown } else { done.outcome };
+            self.answers.push(Answer { tag: done.tag, outcome });
+        }
+        let incarnation = host.lane.incarnation();
+        for (name, times) in host.out.probes.drain(..) {
+            *self.probes.entry(name).or_default() += times;
+        }
+        let rejoined = host.out.rejoined.take();
+        let mail: Vec<(LaneId, Mail)> = host.out.mail.drain(..).collect();
+        let packets: Vec<(NodeId, Vec<u8>)> = host
+            .out
+            .take_waiting()
+            .into_iter()
+            .map(|peer| (peer, std::mem::take(host.out.peer(peer))))
+            .collect();
+        if rejoined.is_some() {
+            self.nodes[node].link += 1;
+        }
+        let life = self.nodes[node].life;
+        for (to, mail) in mail {
+            // Mail between lanes is in order.
+            let at = self.time + 1_000;
+            self.schedule(at, Event::Mail { node, life, lane: to.0, mail: Box::new(mail) });
+        }
+        for (peer, bytes) in packets {
+            self.transmit(node, lane as u16, peer, incarnation, &bytes);
+        }
+        self.rearm(node, lane);
+    }
+
+    fn rearm(&mut self, node: usize, lane: usize) {
+        let this = &self.nodes[node];
+        let deadline = this.lanes[lane].lane.next_deadline();
+        if deadline == Instant::NEVER {
+            return;
+        }
+        let at = this.world_time(deadline).max(self.time + 1);
+        let life = this.life;
+        let host = &mut self.nodes[node].lanes[lane];
+        if at < host.wake_at {
+            host.wake_at = at;
+            self.schedule(at, Event::Wake { node, life, lane: lane as u16 });
+        }
+    }
+
+    /// Sends messages one by one, each with a fate of its own.
+    fn transmit(
+        &mut self,
+        from: usize,
+        lane: u16,
+        to: NodeId,
+        incarnation: Incarnation,
+        bytes: &[u8],
+    ) {
+        let sender = self.nodes[from].id;
+        let target = self.index(to);
+        let mut rest = bytes;
+        loop {
+            let before = rest;
+            let header = Header::split(&mut rest).expect("lanes send whole messages");
+            let Some((header, _)) = header else { break };
+            self.engine_messages += u64::from(header.kind != Kind::Membership);
+            let message = &before[..before.len() - rest.len()];
+            self.messages += 1;
+            let lost = self.network.cut[from].contains(to)
+                || (self.network.loss > 0 && self.rng.chance(self.network.loss, 1000));
+            if lost {
+                let time = self.time;
+                self.trace.event(&[time, 6, hash(message)], || {
+                    format!("{} {sender:?} -x {to:?} {}", At(time), describe(message))
+                });
+                continue;
+            }
+            let copies = if self.rng.chance(self.network.duplication, 1000) { 2 } else { 1 };
+            for _ in 0..copies {
+                let at = self.time + self.draw_delay();
+                let link = self.nodes[target].link;
+                let bytes = message.to_vec();
+                self.schedule(
+                    at,
+                    Event::Packet { to: target, link, lane, from: sender, incarnation, bytes },
+                );
+            }
+        }
+    }
+
+    fn draw_delay(&mut self) -> u64 {
+        let mut delay = self.network.delay;
+        if self.network.jitter > 0 {
+            delay += self.rng.below(self.network.jitter);
+        }
+        if self.network.straggling > 0 && self.rng.chance(self.network.straggling, 1000) {
+            delay += self.rng.below(2_000 * MS);
+        }
+        delay
+    }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    quorate_types::hash_key(bytes)
+}
+
+fn describe(bytes: &[u8]) -> String {
+    let mut rest = bytes;
+    match Header::split(&mut rest) {
+        Ok(Some((header, body))) => quorate_node::describe_message(&header, body),
+        _ => format!("{} bytes", bytes.len()),
+    }
+}
