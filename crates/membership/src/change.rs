@@ -1,0 +1,123 @@
+//! From one view to the next: pure functions.
+
+use alloc::vec::Vec;
+
+use quorate_types::{
+    Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View, limits,
+};
+
+use crate::{MemberConfig, MembershipError};
+
+fn member(config: &MemberConfig, role: Role) -> Member {
+    Member {
+        node: config.node,
+        incarnation: Incarnation(0),
+        number: MemberNumber(0),
+        role,
+        peer_address: config.peer_address.clone(),
+        client_address: config.client_address.clone(),
+        admin_address: config.admin_address.clone(),
+    }
+}
+
+/// The view of epoch 1: all configured nodes, active, numbered in order of id.
+pub(crate) fn genesis(founders: &[(MemberConfig, Incarnation)]) -> View {
+    let mut members: Vec<Member> = founders
+        .iter()
+        .map(|(config, incarnation)| Member {
+            incarnation: *incarnation,
+            ..member(config, Role::Active)
+        })
+        .collect();
+    members.sort_by_key(|member| member.node);
+    for (index, member) in members.iter_mut().enumerate() {
+        member.number = MemberNumber(index as u32 + 1);
+    }
+    let last_number = MemberNumber(members.len() as u32);
+    View { epoch: Epoch(1), members, last_number }
+}
+
+fn successor(view: &View) -> View {
+    View { epoch: Epoch(view.epoch.0 + 1), ..view.clone() }
+}
+
+/// The members in `gone` keep their vote and lose their life. Nothing if no active member would
+/// be left.
+pub(crate) fn without(view: &View, gone: NodeSet) -> Option<View> {
+    let mut next = successor(view);
+    for member in &mut next.members {
+        if gone.contains(member.node) {
+            member.role = Role::Down;
+        }
+    }
+    (!next.active().is_empty()).then_some(next)
+}
+
+/// A fresh incarnation takes its node's slot, as a shadow. Nothing if no active member would be
+/// left, if the node has no slot, or if all member numbers are used up.
+pub(crate) fn joined(
+    view: &View,
+    incarnation: Incarnation,
+    addresses: &MemberConfig,
+) -> Option<View> {
+    if view.last_number.0 >= limits::MEMBER_NUMBER_MAX {
+        return None;
+    }
+    let mut next = successor(view);
+    next.last_number = MemberNumber(view.last_number.0 + 1);
+    let slot = next.members.iter_mut().find(|member| member.node == addresses.node)?;
+    *slot = Member { incarnation, number: next.last_number, ..member(addresses, Role::Shadow) };
+    (!next.active().is_empty()).then_some(next)
+}
+
+/// A shadow that holds everything begins to serve.
+pub(crate) fn promoted(view: &View, node: NodeId) -> Option<View> {
+    let mut next = successor(view);
+    let member = next.members.iter_mut().find(|member| member.node == node)?;
+    (member.role == Role::Shadow).then(|| member.role = Role::Active)?;
+    Some(next)
+}
+
+/// A voter more, without a process yet. `None` if it is there already.
+pub(crate) fn added(view: &View, config: &MemberConfig) -> Result<Option<View>, MembershipError> {
+    if config.node.0 == 0 || config.node.0 > limits::NODE_ID_MAX {
+        return Err(MembershipError::InvalidId(config.node));
+    }
+    if let Some(known) = view.member(config.node) {
+        let same = known.peer_address == config.peer_address
+            && known.client_address == config.client_address
+            && known.admin_address == config.admin_address;
+        return if same { Ok(None) } else { Err(MembershipError::AlreadyMember(config.node)) };
+    }
+    if view.members.len() >= limits::MEMBERS_MAX {
+        return Err(MembershipError::TooMany);
+    }
+    let mut next = successor(view);
+    next.members.push(member(config, Role::Down));
+    next.members.sort_by_key(|member| member.node);
+    Ok(Some(next))
+}
+
+/// A voter less. `None` if it is gone already. `responsive` are the voters that are heard.
+pub(crate) fn removed(
+    view: &View,
+    node: NodeId,
+    me: NodeId,
+    responsive: NodeSet,
+) -> Result<Option<View>, MembershipError> {
+    if view.member(node).is_none() {
+        return Ok(None);
+    }
+    if node == me {
+        return Err(MembershipError::RemovesItself);
+    }
+    let mut next = successor(view);
+    next.members.retain(|member| member.node != node);
+    if next.active().is_empty() {
+        return Err(MembershipError::LastActive(node));
+    }
+    if !responsive.without(node).is_majority_of(next.voters()) {
+        return Err(MembershipError::NoMajority(node));
+    }
+    Ok(Some(next))
+}

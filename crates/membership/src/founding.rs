@@ -1,0 +1,292 @@
+//! Life outside a view: proofs of life, the first view, and asking to join.
+//!
+//! The lowest configured id founds. It alone counts votes, and a first view is chosen when every
+//! node in it has voted for it, so the founder can drop a proposal that is not complete (a node
+//! restarted meanwhile) and start another round. A voter that has voted for one proposal installs
+//! no other first view until that proposal is dead: its founder has restarted, or has moved to a
+//! later round. A second first view so can't come to be while the first is in force anywhere.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_machine::Effects;
+use quorate_paxos::Voter;
+use quorate_types::{Incarnation, Instant, NodeId, NodeSet, View};
+
+use crate::peer::Peer;
+use crate::{Body, MemberConfig, Membership, Message, ViewEntry, change};
+
+/// The founder's current proposal.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Founding {
+    round: u64,
+    proposal: Option<Arc<View>>,
+    votes: NodeSet,
+    resend_at: Instant,
+}
+
+impl Founding {
+    /// Gives the proposal up for good.
+    pub(crate) fn withdraw(&mut self) {
+        if self.proposal.take().is_some() {
+            self.round += 1;
+        }
+        self.votes = NodeSet::EMPTY;
+    }
+}
+
+/// A vote for a first view.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Vote {
+    founder: Voter,
+    round: u64,
+    view: Arc<View>,
+}
+
+impl Membership {
+    /// Outside a view: tells everyone so.
+    pub(crate) fn announce_to_all(&mut self, effects: &mut impl Effects<Self>) {
+        let configured = self.config.genesis.iter().map(|member| member.node);
+        let known = self.known.members.iter().map(|member| member.node);
+        let all: NodeSet = configured.chain(known).collect();
+        for node in all.without(self.me.node) {
+            self.announce(node, effects);
+        }
+    }
+
+    fn announce(&mut self, to: NodeId, effects: &mut impl Effects<Self>) {
+        let fresh = self.rng.next_u64() | 1;
+        let peer = self.peers.entry(to).or_default();
+        if peer.nonce == 0 {
+            peer.nonce = fresh;
+        }
+        peer.answered = peer.owed;
+        let body = Body::Announce {
+            to: peer.challenged,
+            nonce: peer.nonce,
+            answer: peer.owed,
+            is_member: self.is_live(),
+            round: self.founding.round,
+            votes_as: if self.log.is_some() { self.voter.incarnation } else { Incarnation(0) },
+            addresses: self.own_addresses(),
+        };
+        self.send(to, body, effects);
+    }
+
+    /// As configured here, or as the view has it.
+    fn own_addresses(&self) -> MemberConfig {
+        let configured = self.config.genesis.iter().find(|member| member.node == self.me.node);
+        configured.cloned().unwrap_or_else(|| MemberConfig {
+            node: self.me.node,
+            peer_address: Default::default(),
+            client_address: Default::default(),
+            admin_address: Default::default(),
+        })
+    }
+
+    pub(crate) fn on_announce(
+        &mut self,
+        from: Voter,
+        message: Message,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Body::Announce { to, nonce, answer, is_member, round, votes_as, addresses } =
+            message.body
+        else {
+            return;
+        };
+        if addresses.node != from.node {
+            return effects.ignored("announces another node");
+        }
+        let fresh = self.rng.next_u64() | 1;
+        let (me, now) = (self.me.incarnation, self.now);
+        let peer = self.peers.entry(from.node).or_default();
+        if peer.challenged != from.incarnation {
+            peer.challenged = from.incarnation;
+            (peer.nonce, peer.owed) = (fresh, 0);
+        }
+        if to == me {
+            peer.owed = nonce;
+            if answer == peer.nonce && answer != 0 && peer.confirmed != from.incarnation {
+                peer.confirmed = from.incarnation;
+                (peer.is_member, peer.round) = (false, 0);
+            }
+        }
+        if peer.confirmed == from.incarnation {
+            peer.announced = now;
+            peer.is_member |= is_member;
+            peer.round = if peer.is_member { u64::MAX } else { peer.round.max(round) };
+            peer.addresses = Some(addresses);
+            peer.votes_as = votes_as;
+            peer.lost &= is_member;
+        }
+        let unproven = to != me || peer.owed != peer.answered || peer.nonce == 0;
+        // A node outside wants to see that the members still live.
+        let asks = !is_member && self.is_live();
+        if unproven || asks {
+            self.announce(from.node, effects);
+        }
+        if self.log.is_some() && message.epoch < self.view.epoch {
+            self.teach(from.node, effects);
+        }
+        self.give_up_dead_vote(effects);
+    }
+
+    /// Forgets a vote whose founder can no longer choose it.
+    fn give_up_dead_vote(&mut self, effects: &mut impl Effects<Self>) {
+        let Some(vote) = &self.vote else { return };
+        let Some(peer) = self.peers.get(&vote.founder.node) else { return };
+        let restarted = peer.confirmed != vote.founder.incarnation;
+        // A founder that is in a view may be in the very one that was voted for.
+        let moved_on = peer.round > vote.round && !peer.is_member;
+        if restarted || moved_on {
+            effects.probe("membership: a vote for a first view is given up");
+            self.vote = None;
+        }
+    }
+
+    /// Every configured node with its incarnation, if all are present and in no view.
+    fn founders(&self) -> Option<Vec<(MemberConfig, Incarnation)>> {
+        let stands_by = |peer: &Peer| peer.confirmed.0 != 0 && self.recently(peer.announced);
+        let in_a_view = |peer: &Peer| peer.is_member || peer.votes_as.0 != 0;
+        if self.peers.values().any(|peer| in_a_view(peer) && stands_by(peer)) {
+            return None;
+        }
+        self.config
+            .genesis
+            .iter()
+            .map(|config| {
+                if config.node == self.me.node {
+                    return Some((config.clone(), self.me.incarnation));
+                }
+                let peer = self.peers.get(&config.node).filter(|peer| stands_by(peer))?;
+                Some((peer.addresses.clone()?, peer.confirmed))
+            })
+            .collect()
+    }
+
+    /// As the founder: proposes the first view, repeats the proposal, or gives it up.
+    pub(crate) fn found(&mut self, effects: &mut impl Effects<Self>) {
+        let lowest = self.config.genesis.iter().map(|member| member.node).min();
+        if lowest != Some(self.me.node) || self.log.is_some() {
+            return;
+        }
+        let view = self.founders().map(|founders| change::genesis(&founders));
+        if self.founding.proposal.as_deref() != view.as_ref() {
+            self.founding.withdraw();
+        }
+        let Some(view) = view else { return };
+        if self.founding.proposal.is_none() {
+            self.founding.round += 1;
+            self.founding.votes = NodeSet::only(self.me.node);
+            self.founding.proposal = Some(Arc::new(view));
+            self.founding.resend_at = self.now;
+        }
+        self.choose_first_view(effects);
+        if self.founding.proposal.is_none() || self.founding.resend_at > self.now {
+            return;
+        }
+        self.founding.resend_at = self.now + self.config.heartbeat;
+        let Some(view) = self.founding.proposal.clone() else { return };
+        let body = Body::Found { round: self.founding.round, view: ViewEntry(view.clone()) };
+        for node in view.voters().difference(self.founding.votes) {
+            self.send(node, body.clone(), effects);
+        }
+    }
+
+    pub(crate) fn on_found(
+        &mut self,
+        from: Voter,
+        round: u64,
+        view: ViewEntry,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let lives = self
+            .peers
+            .get(&from.node)
+            .is_some_and(|peer| peer.confirmed == from.incarnation && !peer.is_member);
+        let names_both = view.0.is_live(self.me.node, self.me.incarnation)
+            && view.0.is_live(from.node, from.incarnation);
+        if !lives || !names_both || view.0.epoch.0 != 1 {
+            return effects.ignored("a first view for others");
+        }
+        if self.vote.as_ref().is_some_and(|vote| vote.founder == from && vote.round > round) {
+            return effects.ignored("an earlier founding round");
+        }
+        self.vote = Some(Vote { founder: from, round, view: view.0 });
+        self.send(from.node, Body::Founded { to: from.incarnation, round }, effects);
+    }
+
+    pub(crate) fn on_founded(
+        &mut self,
+        from: Voter,
+        to: Incarnation,
+        round: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let voted = self.founding.proposal.as_ref().is_some_and(|view| {
+            to == self.me.incarnation
+                && round == self.founding.round
+                && view.is_live(from.node, from.incarnation)
+        });
+        if !voted {
+            return effects.ignored("a vote for another first view");
+        }
+        self.founding.votes.insert(from.node);
+        self.choose_first_view(effects);
+    }
+
+    fn choose_first_view(&mut self, effects: &mut impl Effects<Self>) {
+        let complete =
+            self.founding.proposal.take_if(|view| view.voters().is_subset(self.founding.votes));
+        let Some(view) = complete else { return };
+        self.lineage = self.me.incarnation;
+        self.install(view.clone(), effects);
+        for node in view.voters() {
+            self.teach(node, effects);
+        }
+    }
+
+    /// A view is chosen, and this node is in none yet.
+    pub(crate) fn on_chosen_outside(
+        &mut self,
+        from: Voter,
+        lineage: Incarnation,
+        entry: ViewEntry,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let view = entry.0;
+        if view.is_live(self.me.node, self.me.incarnation) {
+            let other_vote = self.vote.as_ref().is_some_and(|vote| vote.view != view);
+            if view.epoch.0 == 1 && other_vote {
+                return effects.ignored("a first view beside the one voted for");
+            }
+            self.lineage = lineage;
+            return self.install(view, effects);
+        }
+        let lives =
+            self.peers.get(&from.node).is_some_and(|peer| peer.confirmed == from.incarnation);
+        if !lives || view.epoch <= self.known.epoch {
+            return effects.ignored("a view without this node");
+        }
+        let was_member =
+            view.member(self.me.node).is_some_and(|own| own.incarnation == self.me.incarnation);
+        self.known = view;
+        if was_member {
+            // Admitted and given up again before it heard of it.
+            self.expel(effects);
+        }
+    }
+
+    /// The process that now holds the id of a voter whose view names another, if it has announced
+    /// itself lately.
+    pub(crate) fn joining(&self, node: NodeId) -> Option<(Incarnation, &MemberConfig)> {
+        let peer = self.peers.get(&node)?;
+        let member = self.view.member(node)?;
+        let joins = peer.confirmed.0 != 0
+            && peer.confirmed != member.incarnation
+            && !peer.is_member
+            && self.recently(peer.announced);
+        if joins { Some((peer.confirmed, peer.addresses.as_ref()?)) } else { None }
+    }
+}

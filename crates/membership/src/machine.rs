@@ -1,0 +1,614 @@
+//! The machine: its state, its events, leases and the installation of views.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Event, Machine, Protocol, Rng, mutant};
+use quorate_paxos::{self as paxos, Log, Outbox, SlotNumber, Stream, Voter};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, Member, NodeId, NodeSet, Now, Role, Tag, View,
+};
+
+use crate::founding::{Founding, Vote};
+use crate::lease::{Lease, Promises, dropped};
+use crate::peer::Peer;
+use crate::{Body, Config, MemberConfig, MembershipError, Message, Request, ViewEntry};
+
+/// The stream of the configuration log.
+pub(crate) const STREAM: Stream = Stream(0);
+/// Chosen views that a voter keeps for laggards' campaigns; older ones are jumped over.
+const VIEWS_KEPT: u64 = 16;
+
+/// A request that waits for a view.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Pending {
+    pub(crate) tag: Tag,
+    pub(crate) change: Change,
+    pub(crate) until: Instant,
+}
+
+/// What a waiting request wants.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Change {
+    CaughtUp,
+    Add(MemberConfig),
+    Remove(NodeId),
+}
+
+/// The membership of one life of one node. See the crate's documentation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Membership {
+    pub(crate) config: Config,
+    pub(crate) me: Voter,
+    /// Whose vote the log casts: this life's, or until this life is admitted, that of the former
+    /// life of the same process.
+    pub(crate) voter: Voter,
+    /// The installed view; the empty one before the first.
+    pub(crate) view: Arc<View>,
+    /// The view before the first.
+    nothing: Arc<View>,
+    /// The newest view that this node is not live in, before it has one.
+    pub(crate) known: Arc<View>,
+    /// Which cluster: the incarnation of its founder. 0 before the first view.
+    pub(crate) lineage: Incarnation,
+    pub(crate) log: Option<Log<ViewEntry>>,
+    pub(crate) out: Outbox<ViewEntry>,
+    pub(crate) lease: Lease,
+    pub(crate) promises: Promises,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    pub(crate) founding: Founding,
+    pub(crate) vote: Option<Vote>,
+    pub(crate) pending: Vec<Pending>,
+    pub(crate) caught_up: bool,
+    pub(crate) expelled: bool,
+    pub(crate) rng: Rng,
+    pub(crate) heartbeat_at: Instant,
+    /// When something other than a heartbeat or the log falls due.
+    pub(crate) wake_at: Instant,
+    /// Since when this node has had a view to propose.
+    pub(crate) wish_since: Option<Instant>,
+    /// Since when an entry that another node proposed has waited.
+    pub(crate) stuck_since: Option<Instant>,
+    /// When the last event was handled.
+    pub(crate) now: Instant,
+}
+
+impl Protocol for Membership {
+    type Message<'a> = Message;
+    type Request<'a> = Request;
+    type Outcome = Result<Epoch, MembershipError>;
+
+    const PROBES: &'static [&'static str] = &[
+        "membership: a lagging node jumps over views",
+        "membership: a vote for a first view is given up",
+        "membership: a member outbids a silent proposer",
+        "membership: a live member's slot goes to its next incarnation",
+        "membership: the node learns that it is expelled",
+        "membership: a grant is refused to a member that is being removed",
+    ];
+}
+
+impl Machine for Membership {
+    fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
+        self.now = self.now.max(now.monotonic);
+        match event {
+            Event::Message { from, body, .. } => self.on_message(from, body, effects),
+            Event::Request { tag, request } => self.on_request(tag, request, effects),
+            // This machine is where views come from.
+            Event::View(_) => effects.ignored("view"),
+            Event::Tick => {}
+        }
+        self.drive(effects);
+    }
+
+    fn next_deadline(&self) -> Instant {
+        if self.expelled {
+            return Instant::NEVER;
+        }
+        let log = self.log.as_ref().map_or(Instant::NEVER, Log::next_deadline);
+        self.heartbeat_at.min(self.wake_at).min(log)
+    }
+
+    fn check_invariants(&self) {
+        if let Some(log) = &self.log {
+            log.check_invariants();
+            assert_eq!(log.next().0, self.view.epoch.0 + 1, "the view is the log's last entry");
+        }
+        assert_eq!(self.log.is_some(), self.view.epoch.0 > 0, "a view comes with a log");
+        let numbers = self.view.members.iter().map(|member| member.number);
+        assert!(numbers.max().unwrap_or_default() <= self.view.last_number, "a number to come");
+        assert!(
+            self.view.epoch.0 == 0 || !self.view.active().is_empty(),
+            "a view without an active member"
+        );
+        assert!(
+            self.is_live() || self.expelled || self.me != self.voter || self.log.is_none(),
+            "a view is in force here that this node is not live in"
+        );
+    }
+}
+
+impl Membership {
+    /// A node that starts now and knows of no view.
+    pub fn new(config: Config, now: Now) -> Self {
+        assert!(config.incarnation.0 != 0, "incarnation 0 stands for no process");
+        let me = Voter { node: config.node, incarnation: config.incarnation };
+        let rng = Rng::new(config.seed ^ config.incarnation.0);
+        let others =
+            config.genesis.iter().map(|member| member.node).filter(|node| *node != me.node);
+        Self {
+            me,
+            voter: me,
+            nothing: Arc::new(View::default()),
+            peers: others.map(|node| (node, Peer::default())).collect(),
+            config,
+            view: Arc::new(View::default()),
+            known: Arc::new(View::default()),
+            lineage: Incarnation(0),
+            log: None,
+            out: Outbox::default(),
+            lease: Lease::default(),
+            promises: Promises::default(),
+            founding: Founding::default(),
+            vote: None,
+            pending: Vec::new(),
+            caught_up: false,
+            expelled: false,
+            rng,
+            heartbeat_at: now.monotonic,
+            wake_at: Instant::NEVER,
+            wish_since: None,
+            stuck_since: None,
+            now: now.monotonic,
+        }
+    }
+
+    /// The next life of an expelled node in the same process.
+    ///
+    /// It is outside and asks to join, like a process that has just started. But until it is
+    /// admitted it still casts the vote of its former life, which has forgotten nothing: a pause
+    /// past the lease so doesn't count as the loss of a voter. (Starting afresh with
+    /// [`Membership::new`] is as safe, and leaves a voter less until the node is back in the view.)
+    #[must_use]
+    pub fn into_next_life(self, incarnation: Incarnation, now: Now) -> Self {
+        let mut next = Self::new(Config { incarnation, ..self.config }, now);
+        let former = self.view.member(self.voter.node);
+        if former.is_some_and(|own| own.incarnation == self.voter.incarnation) {
+            next.voter = self.voter;
+            (next.view, next.lineage) = (self.view, self.lineage);
+            (next.log, next.promises) = (self.log, self.promises);
+        }
+        for node in self.peers.into_keys() {
+            next.peers.entry(node).or_default();
+        }
+        next
+    }
+
+    /// The view in force here; the empty view before the first.
+    pub fn view(&self) -> &Arc<View> {
+        if self.is_live() || self.expelled { &self.view } else { &self.nothing }
+    }
+
+    /// This node is operational before this instant of its own clock, and no longer. The check has
+    /// to come after the access that it protects (pitfall H3).
+    pub fn lease_until(&self) -> Instant {
+        if self.expelled { Instant::ZERO } else { self.lease.until() }
+    }
+
+    /// Whether this incarnation was a member and is no longer live. The driver then starts a new
+    /// `Membership` under a fresh incarnation; this one says nothing more.
+    pub fn expelled(&self) -> bool {
+        self.expelled
+    }
+
+    /// Whether this incarnation is live in the view in force here.
+    pub(crate) fn is_live(&self) -> bool {
+        self.view.is_live(self.me.node, self.me.incarnation)
+    }
+
+    // Messages.
+
+    fn on_message(&mut self, from: NodeId, message: Message, effects: &mut impl Effects<Self>) {
+        if let Some(reason) = self.ignore_message(from, &message) {
+            return effects.ignored(reason);
+        }
+        let sender = Voter { node: from, incarnation: message.incarnation };
+        if self.view.member(from).is_some_and(|member| member.incarnation == sender.incarnation) {
+            let peer = self.peers.entry(from).or_default();
+            peer.heard = self.now;
+            peer.lost = false;
+        }
+        match message.body {
+            Body::Announce { .. } => self.on_announce(sender, message, effects),
+            Body::Found { round, view } => self.on_found(sender, round, view, effects),
+            Body::Founded { to, round } => self.on_founded(sender, to, round, effects),
+            Body::Renew { sent, caught_up } => {
+                self.on_renew(sender, message.epoch, sent, caught_up, effects);
+            }
+            Body::Grant { to, sent } => self.on_grant(sender, message.epoch, to, sent, effects),
+            Body::Log(body) => self.on_log(sender, message.lineage, body, effects),
+        }
+    }
+
+    fn ignore_message(&self, from: NodeId, message: &Message) -> Option<&'static str> {
+        let other_cluster = message.lineage != self.lineage;
+        match message.body {
+            _ if self.expelled => Some("expelled"),
+            _ if from == self.me.node => Some("own node id"),
+            Body::Announce { .. } => None,
+            Body::Found { .. } | Body::Founded { .. } if self.log.is_some() => Some("founded"),
+            Body::Found { .. } | Body::Founded { .. } => None,
+            Body::Renew { .. } | Body::Grant { .. } if self.log.is_none() => Some("outside"),
+            Body::Log(_) if self.log.is_none() => None,
+            _ if other_cluster => Some("another cluster"),
+            _ => None,
+        }
+    }
+
+    /// A live member's heartbeat: promise it what it asks for (spec §3.6).
+    fn on_renew(
+        &mut self,
+        from: Voter,
+        epoch: Epoch,
+        sent: Instant,
+        caught_up: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if epoch < self.view.epoch {
+            return self.teach(from.node, effects);
+        }
+        if epoch > self.view.epoch {
+            return effects.ignored("renew of a later epoch");
+        }
+        if !self.is_live() {
+            return effects.ignored("renew outside the view");
+        }
+        if !self.view.is_live(from.node, from.incarnation) {
+            return effects.ignored("renew of a member that is not live");
+        }
+        self.peers.entry(from.node).or_default().caught_up = caught_up;
+        if self.is_being_removed(from) {
+            effects.probe("membership: a grant is refused to a member that is being removed");
+            return effects.ignored("renew of a member that is being removed");
+        }
+        self.promises.promise(from, self.now + self.config.promise());
+        self.send(from.node, Body::Grant { to: from.incarnation, sent }, effects);
+    }
+
+    fn on_grant(
+        &mut self,
+        from: Voter,
+        epoch: Epoch,
+        to: Incarnation,
+        sent: Instant,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let is_voter =
+            self.view.member(from.node).is_some_and(|voter| voter.incarnation == from.incarnation);
+        let is_mine = to == self.me.incarnation && self.is_live();
+        if epoch != self.view.epoch || !is_mine || !is_voter {
+            return effects.ignored("grant of another epoch or life");
+        }
+        if sent > self.now {
+            return effects.ignored("grant of a request not sent");
+        }
+        let counted = if mutant!("membership_lease_from_receipt") { self.now } else { sent };
+        self.lease.grant(from.node, counted, self.view.members.len(), self.config.reliance());
+    }
+
+    /// Whether this voter has agreed, or is about to agree, to a view without `member`.
+    fn is_being_removed(&self, member: Voter) -> bool {
+        if mutant!("membership_renews_the_removed") {
+            return false;
+        }
+        self.log.as_ref().is_some_and(|log| {
+            log.considered(log.next())
+                .any(|entry| dropped(&self.view, &entry.0).any(|gone| gone == member))
+        })
+    }
+
+    fn on_log(
+        &mut self,
+        from: Voter,
+        lineage: Incarnation,
+        message: paxos::Message<ViewEntry>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if message.stream != STREAM {
+            return effects.ignored("unknown stream");
+        }
+        // A view says all that the views before it said.
+        if let paxos::Body::Learn { slot, entry } = message.body {
+            if slot.0 != entry.0.epoch.0 || slot.0 == 0 {
+                return effects.ignored("a view in another slot");
+            }
+            return self.on_chosen(from, lineage, entry, effects);
+        }
+        let Self { log, out, view, promises, now, .. } = self;
+        let Some(log) = log else { return effects.ignored("log message outside the view") };
+        let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
+        log.on_message(*now, from, message.body, &gate, out);
+        self.flush(effects);
+    }
+
+    fn on_chosen(
+        &mut self,
+        from: Voter,
+        lineage: Incarnation,
+        entry: ViewEntry,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.log.is_none() {
+            return self.on_chosen_outside(from, lineage, entry, effects);
+        }
+        if entry.0.epoch.0 > self.view.epoch.0 + 1 {
+            effects.probe("membership: a lagging node jumps over views");
+        }
+        let Self { log, out, .. } = self;
+        if let Some(log) = log {
+            log.jump(SlotNumber(entry.0.epoch.0), entry, out);
+        }
+        self.flush(effects);
+    }
+
+    /// Sends what the log wants sent and installs what it found to be chosen.
+    pub(crate) fn flush(&mut self, effects: &mut impl Effects<Self>) {
+        let messages = core::mem::take(&mut self.out.messages);
+        for (to, message) in messages {
+            self.send(to, Body::Log(message), effects);
+        }
+        let chosen = core::mem::take(&mut self.out.chosen);
+        for (_, _, entry) in chosen {
+            self.install(entry.0, effects);
+        }
+    }
+
+    /// Puts a chosen view in force.
+    pub(crate) fn install(&mut self, view: Arc<View>, effects: &mut impl Effects<Self>) {
+        assert!(view.epoch > self.view.epoch, "epochs only grow");
+        let jumped = view.epoch.0 > self.view.epoch.0 + 1;
+        if jumped || voters(&view) != voters(&self.view) {
+            self.promises.voters_changed(self.now + self.config.promise());
+        }
+        let slot = SlotNumber(view.epoch.0);
+        let names_me =
+            view.member(self.me.node).is_some_and(|own| own.incarnation == self.me.incarnation);
+        let was_admitted = names_me || self.is_live();
+        if names_me && self.voter != self.me {
+            // Admitted: the former life has cast its last vote.
+            self.voter = self.me;
+            self.log = None;
+        }
+        let log = self.log.get_or_insert_with(|| {
+            let settings = paxos::Settings {
+                resend: self.config.heartbeat,
+                backoff: self.config.heartbeat / 8,
+                ..paxos::Settings::default()
+            };
+            let seed = self.rng.next_u64();
+            let mut log = Log::new(STREAM, self.voter, slot, settings, seed);
+            log.jump(slot, ViewEntry(view.clone()), &mut Outbox::default());
+            log
+        });
+        log.set_voters(slot.next(), Some(slot.next()), voters(&view));
+        log.forget_before(SlotNumber(slot.0.saturating_sub(VIEWS_KEPT)));
+        for member in &view.members {
+            let is_new = self
+                .view
+                .member(member.node)
+                .is_none_or(|before| before.incarnation != member.incarnation);
+            if member.node != self.me.node {
+                let peer = self.peers.entry(member.node).or_default();
+                if is_new {
+                    // Whoever held the id before has to prove itself again.
+                    if peer.challenged != member.incarnation {
+                        (peer.challenged, peer.nonce, peer.owed) = (member.incarnation, 0, 0);
+                    }
+                    (peer.confirmed, peer.is_member) = (member.incarnation, false);
+                    peer.heard = self.now;
+                    peer.lost = false;
+                    peer.caught_up = false;
+                }
+            }
+        }
+        self.view = view;
+        self.vote = None;
+        self.founding.withdraw();
+        self.lease.enter_epoch();
+        self.wish_since = None;
+        self.stuck_since = None;
+        if self.is_live() {
+            // A lease of the new epoch must not wait for the next heartbeat.
+            self.heartbeat_at = self.now;
+        } else if was_admitted {
+            self.expel(effects);
+        } else if self.view.member(self.voter.node).is_none() {
+            // The former life's vote is gone too: an outsider like any other.
+            (self.voter, self.log) = (self.me, None);
+            self.known = core::mem::take(&mut self.view);
+            self.lineage = Incarnation(0);
+        }
+        self.answer_requests(effects);
+    }
+
+    pub(crate) fn expel(&mut self, effects: &mut impl Effects<Self>) {
+        effects.probe("membership: the node learns that it is expelled");
+        self.expelled = true;
+        for Pending { tag, .. } in core::mem::take(&mut self.pending) {
+            effects.complete(tag, Err(MembershipError::NotAMember));
+        }
+    }
+
+    /// Tells a node that lags the newest view.
+    pub(crate) fn teach(&mut self, to: NodeId, effects: &mut impl Effects<Self>) {
+        let slot = SlotNumber(self.view.epoch.0);
+        let body = paxos::Body::Learn { slot, entry: ViewEntry(self.view.clone()) };
+        self.send(to, Body::Log(paxos::Message { stream: STREAM, body }), effects);
+    }
+
+    pub(crate) fn send(&self, to: NodeId, body: Body, effects: &mut impl Effects<Self>) {
+        if to == self.me.node {
+            return;
+        }
+        let epoch = self.view.epoch.max(self.known.epoch);
+        let speaker = if matches!(body, Body::Log(_)) { self.voter } else { self.me };
+        let (incarnation, lineage) = (speaker.incarnation, self.lineage);
+        effects.send(to, &Message { incarnation, lineage, epoch, body });
+    }
+
+    // Requests.
+
+    fn on_request(&mut self, tag: Tag, request: Request, effects: &mut impl Effects<Self>) {
+        let epoch = self.view.epoch;
+        let change = match request {
+            Request::PeerLost(node) => {
+                self.peers.entry(node).or_default().lost = true;
+                return effects.complete(tag, Ok(epoch));
+            }
+            Request::PeerFound(node) => {
+                self.peers.entry(node).or_default().lost = false;
+                return effects.complete(tag, Ok(epoch));
+            }
+            _ if !self.is_live() => {
+                return effects.complete(tag, Err(MembershipError::NotAMember));
+            }
+            Request::CaughtUp { epoch: reached } if reached > epoch => {
+                return effects.complete(tag, Err(MembershipError::WrongEpoch(reached)));
+            }
+            Request::CaughtUp { .. } => {
+                self.caught_up = true;
+                // Renewals say so; waiting for the next one would delay service.
+                self.heartbeat_at = self.now;
+                Change::CaughtUp
+            }
+            Request::Add(config) => Change::Add(config),
+            Request::Remove(node) => Change::Remove(node),
+        };
+        let until = self.now + self.config.request_timeout;
+        self.pending.push(Pending { tag, change, until });
+        self.answer_requests(effects);
+    }
+
+    /// Answers the requests that are done, impossible or late.
+    pub(crate) fn answer_requests(&mut self, effects: &mut impl Effects<Self>) {
+        let pending = core::mem::take(&mut self.pending);
+        for request in pending {
+            let answer = match self.change_for(&request.change) {
+                Ok(None) => Some(Ok(self.view.epoch)),
+                Err(error) => Some(Err(error)),
+                Ok(Some(_)) if self.now >= request.until => {
+                    let silent = self.view.voters().difference(self.responsive());
+                    let silent = silent.into_iter().collect();
+                    Some(Err(MembershipError::TimedOut { silent }))
+                }
+                Ok(Some(_)) => None,
+            };
+            match answer {
+                Some(answer) => effects.complete(request.tag, answer),
+                None => self.pending.push(request),
+            }
+        }
+    }
+
+    // Time.
+
+    fn drive(&mut self, effects: &mut impl Effects<Self>) {
+        if self.expelled {
+            return;
+        }
+        if self.heartbeat_at <= self.now {
+            self.heartbeat_at = self.now + self.config.heartbeat;
+            self.promises.purge(self.now);
+            if self.is_live() {
+                self.renew(effects)
+            } else {
+                self.announce_to_all(effects)
+            }
+            self.answer_requests(effects);
+        }
+        if self.log.is_none() {
+            self.found(effects);
+            self.wake_at = Instant::NEVER;
+            return;
+        }
+        let Self { log, out, view, promises, now, .. } = self;
+        if let Some(log) = log.as_mut().filter(|log| log.next_deadline() <= *now) {
+            let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
+            log.tick(*now, &gate, out);
+        }
+        self.flush(effects);
+        self.wake_at = Instant::NEVER;
+        if self.is_live() && !self.expelled {
+            self.propose(effects);
+        }
+    }
+
+    /// Asks all live members, this one included, to renew the lease.
+    fn renew(&mut self, effects: &mut impl Effects<Self>) {
+        let sent = self.now;
+        if !self.is_being_removed(self.me) {
+            self.promises.promise(self.me, sent + self.config.promise());
+            let voters = self.view.members.len();
+            self.lease.grant(self.me.node, sent, voters, self.config.reliance());
+        }
+        let body = Body::Renew { sent, caught_up: self.caught_up };
+        for node in self.view.live() {
+            self.send(node, body.clone(), effects);
+        }
+    }
+
+    /// The voters that are alive as far as this node can tell, itself included.
+    pub(crate) fn responsive(&self) -> NodeSet {
+        let voters = self.view.members.iter();
+        let live = |member: &Member| member.role != Role::Down && !self.is_suspected(member.node);
+        voters
+            .filter(|member| live(member) || self.votes_still(member))
+            .map(|member| member.node)
+            .collect()
+    }
+
+    /// Whether a voter that was expelled still casts that vote while it asks to join.
+    pub(crate) fn votes_still(&self, member: &Member) -> bool {
+        self.peers.get(&member.node).is_some_and(|peer| {
+            peer.votes_as == member.incarnation
+                && member.incarnation.0 != 0
+                && self.recently(peer.announced)
+                && !peer.lost
+        })
+    }
+
+    /// Whether the live member `node` seems to have crashed.
+    pub(crate) fn is_suspected(&self, node: NodeId) -> bool {
+        if node == self.me.node {
+            return false;
+        }
+        let Some((peer, member)) = self.peers.get(&node).zip(self.view.member(node)) else {
+            return true;
+        };
+        let restarted = peer.confirmed.0 != 0
+            && peer.confirmed != member.incarnation
+            && peer.announced > peer.heard;
+        peer.lost || restarted || self.now.since(peer.heard) >= self.config.suspect_after
+    }
+
+    pub(crate) fn recently(&self, at: Instant) -> bool {
+        self.now.since(at) < self.config.suspect_after.max(self.config.heartbeat * 3)
+    }
+
+    /// The span by which proposers of lower rank hold back.
+    pub(crate) fn stagger(&self) -> Duration {
+        self.config.heartbeat / 2
+    }
+}
+
+/// The voters of the slot behind a view's.
+pub(crate) fn voters(view: &View) -> Vec<Voter> {
+    let voter = |member: &Member| Voter { node: member.node, incarnation: member.incarnation };
+    view.members.iter().map(voter).collect()
+}
+
+/// Whether `view` has a shadow of this id.
+pub(crate) fn is_shadow(view: &View, node: NodeId) -> bool {
+    view.member(node).is_some_and(|member| member.role == Role::Shadow)
+}

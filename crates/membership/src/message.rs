@@ -1,0 +1,256 @@
+//! Peer messages and their bytes.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_paxos as paxos;
+use quorate_types::{
+    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Role, View, limits,
+};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::MemberConfig;
+
+/// Longest `host:port`.
+const ADDRESS_BYTES_MAX: usize = 300;
+
+/// A view as an entry of the configuration log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ViewEntry(pub Arc<View>);
+
+/// What one membership machine says to another.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Message {
+    /// The life of the sender.
+    pub incarnation: Incarnation,
+    /// The founder's incarnation, which tells clusters of one name apart; 0 outside a view.
+    pub lineage: Incarnation,
+    /// The newest epoch that the sender knows.
+    pub epoch: Epoch,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a message says.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Body {
+    /// "I am here." Outside a view, every heartbeat; inside, as an answer to one.
+    Announce {
+        /// The incarnation that the sender believes it is talking to; 0 if none yet.
+        to: Incarnation,
+        /// To be answered by `to`, as a proof of life.
+        nonce: u64,
+        /// The last nonce that named the sender's incarnation.
+        answer: u64,
+        /// Whether the sender is in a view.
+        is_member: bool,
+        /// The founding round that the sender is in; it never goes back to a lower one.
+        round: u64,
+        /// The former life, expelled but not crashed, whose vote the sender still casts; 0 if none.
+        votes_as: Incarnation,
+        /// Where the sender is reached.
+        addresses: MemberConfig,
+    },
+    /// "Vote for this first view."
+    Found {
+        /// Counts this founder's proposals.
+        round: u64,
+        /// The view of epoch 1.
+        view: ViewEntry,
+    },
+    /// "Voted."
+    Founded {
+        /// The founder's incarnation.
+        to: Incarnation,
+        /// As in the Found.
+        round: u64,
+    },
+    /// "I live; renew my lease."
+    Renew {
+        /// When it was sent, on the sender's clock.
+        sent: Instant,
+        /// The sender is a shadow that holds everything.
+        caught_up: bool,
+    },
+    /// "Renewed."
+    Grant {
+        /// Whose lease.
+        to: Incarnation,
+        /// As in the Renew.
+        sent: Instant,
+    },
+    /// About the configuration log.
+    Log(paxos::Message<ViewEntry>),
+}
+
+impl Message {
+    /// Appends the message: `kind u8 | incarnation u64 | lineage u64 | epoch u64 | fields in the
+    /// order of their declaration`.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        writer.u8(match self.body {
+            Body::Announce { .. } => 1,
+            Body::Found { .. } => 2,
+            Body::Founded { .. } => 3,
+            Body::Renew { .. } => 4,
+            Body::Grant { .. } => 5,
+            Body::Log(_) => 6,
+        });
+        writer.u64(self.incarnation.0);
+        writer.u64(self.lineage.0);
+        writer.u64(self.epoch.0);
+        match &self.body {
+            Body::Announce { to, nonce, answer, is_member, round, votes_as, addresses } => {
+                writer.u64(to.0);
+                writer.u64(*nonce);
+                writer.u64(*answer);
+                writer.u8(u8::from(*is_member));
+                writer.u64(*round);
+                writer.u64(votes_as.0);
+                writer.u16(addresses.node.0);
+                writer.bytes(addresses.peer_address.as_bytes());
+                writer.bytes(addresses.client_address.as_bytes());
+                writer.bytes(addresses.admin_address.as_bytes());
+            }
+            Body::Found { round, view } => {
+                writer.u64(*round);
+                encode_view(&view.0, writer);
+            }
+            Body::Founded { to, round } => {
+                writer.u64(to.0);
+                writer.u64(*round);
+            }
+            Body::Renew { sent, caught_up } => {
+                writer.u64(sent.0);
+                writer.u8(u8::from(*caught_up));
+            }
+            Body::Grant { to, sent } => {
+                writer.u64(to.0);
+                writer.u64(sent.0);
+            }
+            Body::Log(message) => message.encode(writer),
+        }
+    }
+
+    /// Reads a message that fills `reader`.
+    ///
+    /// # Errors
+    /// If no correct peer of this version sent it.
+    pub fn decode(mut reader: Reader<'_>) -> Result<Self, Malformed> {
+        let reader = &mut reader;
+        let kind = reader.u8()?;
+        let incarnation = Incarnation(reader.u64()?);
+        let lineage = Incarnation(reader.u64()?);
+        let epoch = Epoch(reader.u64()?);
+        let body = match kind {
+            1 => Body::Announce {
+                to: Incarnation(reader.u64()?),
+                nonce: reader.u64()?,
+                answer: reader.u64()?,
+                is_member: flag(reader)?,
+                round: reader.u64()?,
+                votes_as: Incarnation(reader.u64()?),
+                addresses: MemberConfig {
+                    node: node(reader)?,
+                    peer_address: address(reader)?,
+                    client_address: address(reader)?,
+                    admin_address: address(reader)?,
+                },
+            },
+            2 => Body::Found { round: reader.u64()?, view: ViewEntry(Arc::new(view(reader)?)) },
+            3 => Body::Founded { to: Incarnation(reader.u64()?), round: reader.u64()? },
+            4 => Body::Renew { sent: Instant(reader.u64()?), caught_up: flag(reader)? },
+            5 => Body::Grant { to: Incarnation(reader.u64()?), sent: Instant(reader.u64()?) },
+            6 => Body::Log(paxos::Message::decode(reader)?),
+            _ => return Err(Malformed("unknown membership message")),
+        };
+        reader.end()?;
+        Ok(Self { incarnation, lineage, epoch, body })
+    }
+}
+
+impl paxos::Entry for ViewEntry {
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_view(&self.0, &mut Writer(out));
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let view = view(&mut reader)?;
+        reader.end()?;
+        Ok(Self(Arc::new(view)))
+    }
+}
+
+/// `epoch u64 | last_number u32 | count u8 | members`; a member is `node u16 | incarnation u64 |
+/// number u32 | role u8 | three addresses`.
+fn encode_view(view: &View, writer: &mut Writer<'_>) {
+    writer.u64(view.epoch.0);
+    writer.u32(view.last_number.0);
+    writer.u8(u8::try_from(view.members.len()).expect("MEMBERS_MAX is below 256"));
+    for member in &view.members {
+        writer.u16(member.node.0);
+        writer.u64(member.incarnation.0);
+        writer.u32(member.number.0);
+        writer.u8(match member.role {
+            Role::Active => 1,
+            Role::Shadow => 2,
+            Role::Down => 3,
+        });
+        writer.bytes(member.peer_address.as_bytes());
+        writer.bytes(member.client_address.as_bytes());
+        writer.bytes(member.admin_address.as_bytes());
+    }
+}
+
+fn view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
+    let epoch = Epoch(reader.u64()?);
+    let last_number = MemberNumber(reader.u32()?);
+    let count = usize::from(reader.u8()?);
+    if count > limits::MEMBERS_MAX || last_number.0 > limits::MEMBER_NUMBER_MAX {
+        return Err(Malformed("view beyond the limits"));
+    }
+    let mut members: Vec<Member> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let member = Member {
+            node: node(reader)?,
+            incarnation: Incarnation(reader.u64()?),
+            number: MemberNumber(reader.u32()?),
+            role: match reader.u8()? {
+                1 => Role::Active,
+                2 => Role::Shadow,
+                3 => Role::Down,
+                _ => return Err(Malformed("unknown role")),
+            },
+            peer_address: address(reader)?,
+            client_address: address(reader)?,
+            admin_address: address(reader)?,
+        };
+        if members.last().is_some_and(|last| last.node >= member.node)
+            || member.number > last_number
+        {
+            return Err(Malformed("members out of order"));
+        }
+        members.push(member);
+    }
+    Ok(View { epoch, members, last_number })
+}
+
+fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {
+    match reader.u16()? {
+        id @ 1..=limits::NODE_ID_MAX => Ok(NodeId(id)),
+        _ => Err(Malformed("node id out of range")),
+    }
+}
+
+fn address(reader: &mut Reader<'_>) -> Result<String, Malformed> {
+    reader.string(ADDRESS_BYTES_MAX)
+}
+
+fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed("a flag is 0 or 1")),
+    }
+}

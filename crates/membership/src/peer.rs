@@ -1,0 +1,40 @@
+//! What this node knows of another one.
+
+use quorate_types::{Incarnation, Instant};
+
+use crate::MemberConfig;
+
+/// What this node knows of a peer id, whoever holds it.
+///
+/// Messages of a dead process can arrive late. Before a node founds a cluster with an incarnation,
+/// or lets it join, that incarnation has to answer a challenge that named it: only a process that
+/// lived after the challenge can.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Peer {
+    /// When the incarnation that the view names was last heard; zero before that.
+    pub(crate) heard: Instant,
+    /// The connection broke and nothing came since.
+    pub(crate) lost: bool,
+    /// The member in the view says that its lanes hold everything.
+    pub(crate) caught_up: bool,
+    /// The incarnation that is being challenged.
+    pub(crate) challenged: Incarnation,
+    /// What it has to answer.
+    pub(crate) nonce: u64,
+    /// What this node owes to that incarnation.
+    pub(crate) owed: u64,
+    /// What this node has answered last.
+    pub(crate) answered: u64,
+    /// The last incarnation that answered a challenge; 0 if none.
+    pub(crate) confirmed: Incarnation,
+    /// When the confirmed incarnation last announced itself.
+    pub(crate) announced: Instant,
+    /// Whether it said that it is in a view.
+    pub(crate) is_member: bool,
+    /// The founding round that it said it is in.
+    pub(crate) round: u64,
+    /// The former life whose vote it still casts; 0 if none.
+    pub(crate) votes_as: Incarnation,
+    /// Where it is reached.
+    pub(crate) addresses: Option<MemberConfig>,
+}

@@ -1,0 +1,189 @@
+//! Wanting a view, and getting it chosen.
+
+use alloc::sync::Arc;
+
+use quorate_machine::Effects;
+use quorate_paxos::{SlotNumber, Voter};
+use quorate_types::{Instant, Member, NodeSet, Role, View};
+
+use crate::lease::dropped;
+use crate::machine::{Change, is_shadow};
+use crate::{Membership, MembershipError, ViewEntry, change};
+
+impl Membership {
+    /// Proposes the view that this node wants next, if any, when it is its turn; completes what
+    /// another proposer left behind.
+    pub(crate) fn propose(&mut self, effects: &mut impl Effects<Self>) {
+        self.wake_at = self.next_suspicion();
+        if !self.responsive().is_majority_of(self.view.voters()) {
+            // No view can be chosen, and asking would only disturb those that can choose one.
+            self.wish_since = None;
+            return;
+        }
+        let Some(log) = &self.log else { return };
+        let (deciding, leading) = (log.is_deciding(), log.is_leading());
+        if deciding {
+            return;
+        }
+        if log.considered(log.next()).next().is_some() {
+            return self.outbid_when_stuck(effects);
+        }
+        self.stuck_since = None;
+        let Some(next) = self.wish() else {
+            self.wish_since = None;
+            // Promises take a round trip; there is time for that while leases lapse.
+            let live = self.view.live().into_iter();
+            let suspects: NodeSet = live.filter(|node| self.is_suspected(*node)).collect();
+            if !leading && !suspects.is_empty() && self.rank() == 0 {
+                self.campaign(effects);
+            }
+            return;
+        };
+        let since = *self.wish_since.get_or_insert(self.now);
+        let turn = since + self.stagger() * self.rank();
+        if self.now < turn {
+            self.wake_at = self.wake_at.min(turn);
+            return;
+        }
+        if !leading {
+            self.campaign(effects);
+        }
+        self.propose_view(next, effects);
+    }
+
+    fn propose_view(&mut self, next: View, effects: &mut impl Effects<Self>) {
+        let replaces = |gone: Voter| next.live().contains(gone.node);
+        if dropped(&self.view, &next).any(replaces) {
+            effects.probe("membership: a live member's slot goes to its next incarnation");
+        }
+        let Self { log, out, view, promises, now, .. } = self;
+        let Some(log) = log.as_mut().filter(|log| log.next().0 == next.epoch.0) else { return };
+        let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
+        // Without a lead yet, the promises on their way will bring this machine back here.
+        if log.propose(*now, ViewEntry(Arc::new(next)), &gate, out).is_ok() {
+            self.flush(effects);
+        }
+    }
+
+    fn campaign(&mut self, effects: &mut impl Effects<Self>) {
+        let Self { log, out, view, promises, now, wake_at, .. } = self;
+        let Some(log) = log else { return };
+        let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
+        log.campaign(*now, &gate, out);
+        if !log.is_campaigning() {
+            *wake_at = log.campaign_not_before().min(*wake_at);
+        }
+        self.flush(effects);
+    }
+
+    /// Another node's proposal waits. If that lasts longer than any lease, its proposer has died,
+    /// and the entry, which may be chosen, has to be completed.
+    fn outbid_when_stuck(&mut self, effects: &mut impl Effects<Self>) {
+        let since = *self.stuck_since.get_or_insert(self.now);
+        let patience = self.config.promise() * 2 + self.stagger() * (2 * self.rank() + 2);
+        if self.now < since + patience {
+            self.wake_at = self.wake_at.min(since + patience);
+            return;
+        }
+        effects.probe("membership: a member outbids a silent proposer");
+        self.stuck_since = Some(self.now);
+        self.wake_at = self.wake_at.min(self.now + patience);
+        self.campaign(effects);
+    }
+
+    /// How many others come first when all want the same: active members in order of id, then
+    /// shadows.
+    fn rank(&self) -> u32 {
+        if self.pending.iter().any(|pending| pending.change != Change::CaughtUp) {
+            // Nobody else knows of an administrator's request.
+            return 0;
+        }
+        let key = |member: &Member| (member.role != Role::Active, member.node);
+        let Some(mine) = self.view.member(self.me.node).map(key) else { return 0 };
+        let responsive = self.responsive();
+        let before = |member: &&Member| responsive.contains(member.node) && key(member) < mine;
+        self.view.members.iter().filter(before).count() as u32
+    }
+
+    /// When a live member will be suspected, or a suspected one may be removed.
+    fn next_suspicion(&self) -> Instant {
+        let mut wake = Instant::NEVER;
+        for member in self.view.members.iter().filter(|member| member.role != Role::Down) {
+            if member.node == self.me.node {
+                continue;
+            }
+            let at = if self.is_suspected(member.node) {
+                self.promises
+                    .free_to_remove(Voter { node: member.node, incarnation: member.incarnation })
+            } else {
+                let heard = self.peers.get(&member.node).map(|peer| peer.heard);
+                heard.unwrap_or_default() + self.config.suspect_after
+            };
+            if at > self.now {
+                wake = wake.min(at);
+            }
+        }
+        wake
+    }
+
+    /// The view that should come next, if any: first who died, then who comes, then who serves,
+    /// then what the administrator asked for.
+    fn wish(&self) -> Option<View> {
+        self.wish_to_replace()
+            .or_else(|| self.wish_to_remove())
+            .or_else(|| self.wish_to_promote())
+            .or_else(|| {
+                let mut changes = self.pending.iter();
+                changes.find_map(|pending| self.change_for(&pending.change).ok().flatten())
+            })
+    }
+
+    /// A node's next incarnation takes its slot. Its predecessor is dead, so nothing is gained by
+    /// removing that first.
+    fn wish_to_replace(&self) -> Option<View> {
+        self.view.members.iter().find_map(|member| {
+            let (incarnation, addresses) = self.joining(member.node)?;
+            change::joined(&self.view, incarnation, addresses)
+        })
+    }
+
+    fn wish_to_remove(&self) -> Option<View> {
+        let gone: NodeSet = self
+            .view
+            .members
+            .iter()
+            .filter(|member| member.role != Role::Down && self.is_suspected(member.node))
+            .filter(|member| {
+                let (node, incarnation) = (member.node, member.incarnation);
+                let voter = Voter { node, incarnation };
+                self.promises.free_to_remove(voter) <= self.now
+            })
+            .map(|member| member.node)
+            .collect();
+        if gone.is_empty() { None } else { change::without(&self.view, gone) }
+    }
+
+    fn wish_to_promote(&self) -> Option<View> {
+        let ready = |node| {
+            node == self.me.node && self.caught_up
+                || !self.is_suspected(node)
+                    && self.peers.get(&node).is_some_and(|peer| peer.caught_up)
+        };
+        let node = self.view.shadows().into_iter().find(|node| ready(*node))?;
+        change::promoted(&self.view, node)
+    }
+
+    /// The view that a request asks for; nothing if it is there already.
+    pub(crate) fn change_for(&self, change: &Change) -> Result<Option<View>, MembershipError> {
+        match change {
+            Change::CaughtUp if is_shadow(&self.view, self.me.node) => {
+                Ok(change::promoted(&self.view, self.me.node))
+            }
+            Change::CaughtUp => Ok(None),
+            Change::Add(config) => change::added(&self.view, config),
+            Change::Remove(node) => {
+                change::removed(&self.view, *node, self.me.node, self.responsive())
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a driver may ask, and the answers.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use quorate_types::{Epoch, NodeId, limits};
+
+use crate::MemberConfig;
+
+/// What a driver may ask of [`crate::Membership`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// This node's lanes hold everything, in this epoch: make it active. Answered when it is.
+    CaughtUp {
+        /// The epoch that the lanes were in.
+        epoch: Epoch,
+    },
+    /// Make room for one more voter. Answered when it is in the view.
+    Add(MemberConfig),
+    /// Take a voter out of the view. Answered when it is out.
+    Remove(NodeId),
+    /// The connection to this peer broke: suspect it at once. Answered at once.
+    PeerLost(NodeId),
+    /// A connection to this peer stands again. Answered at once.
+    PeerFound(NodeId),
+}
+
+/// Why a membership change was refused. The text tells the user what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MembershipError {
+    /// This node is outside the view.
+    NotAMember,
+    /// The lanes speak of an epoch that this node has not reached, or is not a shadow in.
+    WrongEpoch(Epoch),
+    /// The id is taken by a member with other addresses.
+    AlreadyMember(NodeId),
+    /// There is no such member.
+    UnknownMember(NodeId),
+    /// The id is 0 or above the limit.
+    InvalidId(NodeId),
+    /// The cluster has as many voters as it can.
+    TooMany,
+    /// A node can't remove itself.
+    RemovesItself,
+    /// It is the only one that serves.
+    LastActive(NodeId),
+    /// The remaining members would have no majority alive.
+    NoMajority(NodeId),
+    /// No majority answered in time. The change may still happen.
+    TimedOut {
+        /// Voters that are not heard.
+        silent: Vec<NodeId>,
+    },
+}
+
+impl fmt::Display for MembershipError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAMember => {
+                write!(f, "this node is not in the view; send the request to one that is")
+            }
+            Self::WrongEpoch(epoch) => {
+                write!(f, "this node is not catching up in epoch {epoch}")
+            }
+            Self::AlreadyMember(node) => write!(
+                f,
+                "node {node} is a member with other addresses; remove it first to change them"
+            ),
+            Self::UnknownMember(node) => write!(f, "node {node} is not a member"),
+            Self::InvalidId(node) => {
+                write!(f, "node id {node} is not between 1 and {}", limits::NODE_ID_MAX)
+            }
+            Self::TooMany => {
+                write!(f, "a cluster has at most {} members; remove one first", limits::MEMBERS_MAX)
+            }
+            Self::RemovesItself => {
+                write!(f, "a node can't remove itself; send the request to another member")
+            }
+            Self::LastActive(node) => write!(
+                f,
+                "node {node} is the only one that holds everything; wait until another has caught up"
+            ),
+            Self::NoMajority(node) => write!(
+                f,
+                "without node {node} no majority of the members would be alive; start a member that \
+                 is down first, or remove that one"
+            ),
+            Self::TimedOut { silent } => write!(
+                f,
+                "no majority of the members agreed in time (silent: {silent:?}); the change may \
+                 still happen, see `quorate status`"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for MembershipError {}

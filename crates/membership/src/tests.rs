@@ -1,0 +1,4 @@
+mod cases;
+mod chaos;
+mod codec;
+mod world;

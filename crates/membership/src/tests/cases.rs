@@ -1,0 +1,257 @@
+//! What users do and what happens to them, one by one.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quorate_machine::Machine;
+use quorate_types::{Epoch, MemberNumber, NodeId, Role};
+
+use super::world::{MS, World, addresses};
+use crate::{MembershipError, Phase, Request};
+
+#[test]
+fn three_fresh_nodes_found_a_cluster_at_once() {
+    let mut world = World::new(1, 3);
+    for node in 1..=3 {
+        world.start(node);
+    }
+    let taken = world.run_until_serving(&[1, 2, 3], 1000);
+    assert!(taken < 50, "{taken} ms");
+    let view = world.machine(2).view();
+    assert_eq!((view.epoch, view.last_number), (Epoch(1), MemberNumber(3)));
+    assert_eq!(view.active().len(), 3);
+}
+
+#[test]
+fn a_single_node_is_a_cluster() {
+    let mut world = World::formed(1, 1);
+    world.run(1000);
+    assert!(world.is_serving(1));
+}
+
+#[test]
+fn two_of_three_fresh_nodes_wait_and_say_for_whom() {
+    let mut world = World::new(1, 3);
+    world.start(1);
+    world.start(2);
+    world.run(1000);
+    assert_eq!(world.machine(1).view().epoch, Epoch(0));
+    let reason = "waiting for node 3: a new cluster forms when all configured nodes run";
+    assert_eq!(world.reason(1), reason);
+    assert_eq!(world.reason(2), reason);
+    world.start(3);
+    world.run_until_serving(&[1, 2, 3], 100);
+}
+
+#[test]
+fn a_killed_node_is_out_of_the_view_within_200_ms() {
+    let mut longest = 0;
+    for seed in 0..40 {
+        let mut world = World::formed(seed, 3);
+        let wait = 200 + world.rng.below(100);
+        world.run(wait);
+        let victim = 1 + (seed % 3) as u16;
+        world.kill(victim);
+        let rest: Vec<u16> = (1..=3).filter(|node| *node != victim).collect();
+        let begin = world.now;
+        while rest.iter().any(|node| world.machine(*node).view().epoch == Epoch(1)) {
+            world.run(1);
+            assert!(world.now - begin < 200 * MS, "seed {seed}: not removed after 200 ms");
+        }
+        longest = longest.max((world.now - begin) / MS);
+        assert!(rest.iter().all(|node| world.is_serving(*node)), "service never stopped");
+        let view = world.machine(rest[0]).view();
+        assert_eq!(view.member(NodeId(victim)).unwrap().role, Role::Down);
+    }
+    assert!(longest <= 160, "the lease of 150 ms decides, not {longest} ms");
+}
+
+#[test]
+fn a_silent_node_is_removed_without_a_hint() {
+    let mut world = World::formed(3, 3);
+    world.run(300);
+    world.crash(3);
+    world.run(200);
+    assert_eq!(world.machine(1).view().live().len(), 2);
+}
+
+#[test]
+fn a_restarted_node_comes_back_as_a_shadow_with_a_new_number() {
+    let mut world = World::formed(4, 3);
+    let before = world.machine(3).me.incarnation;
+    world.kill(3);
+    world.start(3);
+    world.run(200);
+    let member = world.machine(1).view().member(NodeId(3)).unwrap().clone();
+    assert_eq!((member.role, member.number), (Role::Shadow, MemberNumber(4)));
+    assert_ne!(member.incarnation, before);
+    let status = world.machine(3).status(world.now(3).monotonic);
+    assert_eq!(status.phase, Phase::CatchingUp);
+    let tag = world.request(3, Request::CaughtUp { epoch: world.machine(3).view().epoch });
+    world.run_until_serving(&[1, 2, 3], 50);
+    assert_eq!(world.completed[&tag], Ok(world.machine(3).view().epoch));
+}
+
+#[test]
+fn a_rolling_restart_never_stops_service() {
+    let mut world = World::formed(5, 3);
+    for node in [1, 2, 3, 1, 2, 3] {
+        world.kill(node);
+        world.run(20);
+        world.start(node);
+        world.run_until_serving(&[1, 2, 3], 1500);
+    }
+    assert_eq!(world.machine(1).view().last_number, MemberNumber(9));
+}
+
+#[test]
+fn a_whole_restart_founds_a_new_cluster() {
+    let mut world = World::formed(6, 3);
+    let lineage = world.machine(1).lineage;
+    for node in 1..=3 {
+        world.crash(node);
+    }
+    for node in 1..=3 {
+        world.start(node);
+    }
+    world.run_until_serving(&[1, 2, 3], 500);
+    assert_ne!(world.machine(1).lineage, lineage);
+    assert_eq!(world.machine(1).view().epoch, Epoch(1));
+}
+
+#[test]
+fn a_majority_that_lost_its_state_founds_nothing_and_says_why() {
+    let mut world = World::formed(7, 3);
+    world.run(100);
+    for node in [1, 2] {
+        world.kill(node);
+        world.start(node);
+    }
+    world.run(3000);
+    for node in [1, 2] {
+        assert_eq!(world.machine(node).view().epoch, Epoch(0));
+    }
+    assert!(!world.is_serving(3));
+    for node in 1..=3 {
+        let reason = world.reason(node);
+        assert!(
+            reason
+                .starts_with("node 3 in epoch 1 cannot go on because nodes 1, 2 lost their state"),
+            "{reason}"
+        );
+    }
+    // As the sentence says: all together.
+    world.crash(3);
+    world.start(3);
+    world.run_until_serving(&[1, 2, 3], 500);
+}
+
+#[test]
+fn a_fourth_node_is_added_and_removed_again() {
+    let mut world = World::formed(8, 3);
+    world.configure(4, (1..=4).map(addresses).collect());
+    world.start(4);
+    world.run(300);
+    let reason = world.reason(4);
+    assert!(reason.contains("run `quorate member add 4`"), "{reason}");
+    let tag = world.request(2, Request::Add(addresses(4)));
+    world.run(20);
+    assert_eq!(world.completed[&tag], Ok(Epoch(2)));
+    world.run_until_serving(&[1, 2, 3, 4], 500);
+    let tag = world.request(1, Request::Remove(NodeId(4)));
+    world.run(400);
+    assert!(world.completed[&tag].is_ok());
+    assert_eq!(world.machine(3).view().voters().len(), 3);
+    assert!(world.reason(4).contains("run `quorate member add 4`"));
+}
+
+#[test]
+fn impossible_changes_are_refused_with_a_reason() {
+    let mut world = World::formed(9, 2);
+    let mut refused = |request| {
+        let tag = world.request(1, request);
+        world.completed[&tag].clone().unwrap_err()
+    };
+    assert_eq!(refused(Request::Remove(NodeId(1))), MembershipError::RemovesItself);
+    let moved = crate::MemberConfig { node: NodeId(2), ..addresses(9) };
+    assert_eq!(refused(Request::Add(moved)), MembershipError::AlreadyMember(NodeId(2)));
+    let (zero, large) = (NodeId(0), NodeId(64));
+    assert_eq!(refused(Request::Add(addresses(0))), MembershipError::InvalidId(zero));
+    assert_eq!(refused(Request::Add(addresses(64))), MembershipError::InvalidId(large));
+    let late = Request::CaughtUp { epoch: Epoch(9) };
+    assert_eq!(refused(late), MembershipError::WrongEpoch(Epoch(9)));
+    let mut lone = World::new(9, 2);
+    lone.start(1);
+    let tag = lone.request(1, Request::Remove(NodeId(2)));
+    assert_eq!(lone.completed[&tag], Err(MembershipError::NotAMember));
+}
+
+#[test]
+fn removing_a_live_node_may_not_cost_the_majority() {
+    let mut world = World::formed(10, 3);
+    world.kill(3);
+    world.run(300);
+    let tag = world.request(1, Request::Remove(NodeId(2)));
+    assert_eq!(world.completed[&tag], Err(MembershipError::NoMajority(NodeId(2))));
+    let tag = world.request(1, Request::Remove(NodeId(3)));
+    world.run(50);
+    assert!(world.completed[&tag].is_ok());
+    assert_eq!(world.machine(2).view().voters().len(), 2);
+}
+
+#[test]
+fn a_request_that_no_majority_answers_times_out() {
+    let mut world = World::formed(11, 3);
+    world.run(200);
+    world.cut = Some([NodeId(1)].into_iter().collect());
+    let tag = world.request(1, Request::Add(addresses(4)));
+    world.run(10_200);
+    let silent = vec![NodeId(2), NodeId(3)];
+    assert_eq!(world.completed[&tag], Err(MembershipError::TimedOut { silent }));
+    assert!(world.reason(1).starts_with("no majority of the 3 members is reachable"));
+    world.cut = None;
+    world.run_until_serving(&[1, 2, 3], 1000);
+}
+
+#[test]
+fn a_minority_stops_before_the_majority_moves_on_and_comes_back() {
+    let mut world = World::formed(12, 5);
+    world.run(200);
+    world.cut = Some([NodeId(1), NodeId(2)].into_iter().collect());
+    world.run(148);
+    assert!((1..=2).all(|node| !world.is_serving(node)));
+    world.run(50);
+    assert_eq!(world.machine(4).view().live().len(), 3);
+    assert!((3..=5).all(|node| world.is_serving(node)));
+    world.cut = None;
+    world.run_until_serving(&[1, 2, 3, 4, 5], 1000);
+}
+
+#[test]
+fn a_node_paused_past_its_lease_is_harmless_and_comes_back() {
+    let mut world = World::formed(13, 3);
+    world.run(200);
+    world.pause(1, 700);
+    world.run(200);
+    assert_eq!(world.machine(2).view().live().len(), 2);
+    world.run_until_serving(&[1, 2, 3], 1500);
+}
+
+#[test]
+fn an_idle_cluster_says_little() {
+    let mut world = World::formed(14, 3);
+    world.run(300);
+    let before = world.messages;
+    world.run(3000);
+    let heartbeats = 3000 / 30;
+    assert!(world.messages - before <= 3 * 2 * 2 * (heartbeats + 1));
+}
+
+#[test]
+fn the_deadline_never_lies_in_the_past_for_ever() {
+    let mut world = World::formed(15, 3);
+    world.kill(2);
+    // A machine that asked to be woken at once, again and again, would not let time pass.
+    world.run(1000);
+    assert!(world.machine(1).next_deadline() > world.now(1).monotonic);
+}

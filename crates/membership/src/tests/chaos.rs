@@ -1,0 +1,161 @@
+//! Long seeded runs in which everything goes wrong.
+
+use alloc::vec::Vec;
+
+use quorate_types::{NodeId, NodeSet};
+
+use super::world::{MS, World};
+
+struct Plan {
+    nodes: u16,
+    /// The bound that the nodes are told.
+    drift_ppm: u32,
+    /// What clocks really do, either way.
+    true_drift_ppm: i64,
+    rounds: u64,
+}
+
+impl Plan {
+    fn world(&self, seed: u64) -> World {
+        let mut world = World::new(seed, self.nodes);
+        world.drift_ppm = self.drift_ppm;
+        for node in world.nodes.keys().copied().collect::<Vec<_>>() {
+            let span = self.true_drift_ppm;
+            let drawn = world.rng.below(3);
+            world.nodes.get_mut(&node).unwrap().rate_ppm = [-span, 0, span][drawn as usize];
+        }
+        world
+    }
+}
+
+/// One fault, from the seed.
+fn disturb(world: &mut World, nodes: u16) {
+    let node = 1 + world.rng.below(u64::from(nodes)) as u16;
+    match world.rng.below(10) {
+        0 | 1 => {
+            let pause = 20 + world.rng.below(500);
+            world.pause(node, pause);
+        }
+        2 | 3 => {
+            let bits = world.rng.next_u64() & ((1 << (nodes + 1)) - 2);
+            world.cut = Some(NodeSet::from_bits(bits));
+        }
+        4 | 5 => world.cut = None,
+        6 if world.keeps_majority(NodeId(node)) => world.crash(node),
+        7 if world.keeps_majority(NodeId(node)) => {
+            world.kill(node);
+            world.start(node);
+        }
+        8 => {
+            world.loss_percent = world.rng.below(30);
+            world.delay_max = MS / 10 + world.rng.below(20 * MS);
+        }
+        _ => {}
+    }
+    for node in 1..=nodes {
+        let stopped = world.nodes[&NodeId(node)].machine.is_none();
+        if stopped && world.rng.chance(1, 2) {
+            world.start(node);
+        }
+    }
+}
+
+/// Runs the plan; true at the first violation.
+fn violates(plan: &Plan, seed: u64) -> bool {
+    let mut world = plan.world(seed);
+    for node in 1..=plan.nodes {
+        world.start(node);
+    }
+    for _ in 0..plan.rounds {
+        let span = 10 + world.rng.below(200);
+        if world.finds_violation(span) {
+            return true;
+        }
+        world.catch_up();
+        disturb(&mut world, plan.nodes);
+    }
+    false
+}
+
+#[test]
+fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
+    let (mut healed, mut lost) = (0, 0);
+    let mut probes = Vec::new();
+    for seed in 0..240 {
+        let nodes = [3, 5, 2, 4][seed as usize % 4];
+        let drift = [1_000, 100_000][seed as usize / 4 % 2];
+        let plan = Plan { nodes, drift_ppm: drift, true_drift_ppm: i64::from(drift), rounds: 60 };
+        let mut world = plan.world(seed);
+        for node in 1..=nodes {
+            world.start(node);
+        }
+        for _ in 0..plan.rounds {
+            let span = 10 + world.rng.below(200);
+            world.run(span);
+            world.catch_up();
+            disturb(&mut world, nodes);
+        }
+        (world.cut, world.loss_percent, world.delay_max) = (None, 0, MS);
+        for node in 1..=nodes {
+            if world.nodes[&NodeId(node)].machine.is_none() {
+                world.start(node);
+            }
+        }
+        probes.extend(world.probes.keys().copied());
+        if !world.keeps_majority(NodeId(0)) {
+            lost += 1;
+            continue;
+        }
+        world.run_until_serving(&(1..=nodes).collect::<Vec<_>>(), 5000);
+        healed += 1;
+    }
+    assert!(healed > 100, "{healed} healed, {lost} lost their majority");
+    for probe in <crate::Membership as quorate_machine::Protocol>::PROBES {
+        // Founding has its own test.
+        assert!(probe == &GIVEN_UP || probes.contains(probe), "never reached: {probe}");
+    }
+}
+
+const GIVEN_UP: &str = "membership: a vote for a first view is given up";
+
+/// Nodes restart in the middle of founding, with slow and lossy messages: there is one cluster in
+/// the end, or none because a majority of it was lost.
+#[test]
+fn restarts_while_a_cluster_is_founded_leave_one_cluster() {
+    let (mut healed, mut given_up) = (0, false);
+    for seed in 0..200 {
+        let nodes = [3, 2, 5][seed as usize % 3];
+        let mut world = World::new(seed, nodes);
+        (world.loss_percent, world.delay_max) = (10, 30 * MS);
+        for node in 1..=nodes {
+            world.start(node);
+        }
+        for _ in 0..30 {
+            let span = 1 + world.rng.below(60);
+            world.run(span);
+            // The founder most of all.
+            let node = [1, 1 + world.rng.below(u64::from(nodes)) as u16][seed as usize / 3 % 2];
+            if world.keeps_majority(NodeId(node)) {
+                world.crash(node);
+                world.start(node);
+            }
+        }
+        (world.loss_percent, world.delay_max) = (0, MS);
+        given_up |= world.probes.contains_key(GIVEN_UP);
+        // What was under way may still found a cluster that has lost its majority by then.
+        world.run(400);
+        if world.keeps_majority(NodeId(0)) {
+            world.run_until_serving(&(1..=nodes).collect::<Vec<_>>(), 3000);
+            healed += 1;
+        }
+    }
+    assert!(healed > 100, "{healed} formed");
+    assert!(given_up, "never reached: {GIVEN_UP}");
+}
+
+/// A check that finds nothing proves nothing: clocks beyond the bound must be found out.
+#[test]
+fn drift_beyond_the_bound_is_noticed() {
+    let plan = Plan { nodes: 3, drift_ppm: 1_000, true_drift_ppm: 200_000, rounds: 60 };
+    assert!((0..100).any(|seed| violates(&plan, seed)));
+}

@@ -1,0 +1,374 @@
+//! A cluster in virtual time: drifting clocks, a bad network, pauses, crashes.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Event, Machine, Rng};
+use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, UnixMillis, View};
+use quorate_wire::{Reader, Writer};
+
+use crate::machine::voters;
+use crate::{Config, MemberConfig, Membership, MembershipError, Message, Request};
+
+pub(super) const MS: u64 = 1_000_000;
+
+#[derive(Default)]
+struct Outputs {
+    sent: Vec<(NodeId, Vec<u8>)>,
+    completed: Vec<(Tag, Result<Epoch, MembershipError>)>,
+    probes: Vec<&'static str>,
+}
+
+impl Effects<Membership> for Outputs {
+    fn send(&mut self, to: NodeId, message: &Message) {
+        let mut bytes = Vec::new();
+        message.encode(&mut Writer(&mut bytes));
+        self.sent.push((to, bytes));
+    }
+
+    fn complete(&mut self, tag: Tag, outcome: Result<Epoch, MembershipError>) {
+        self.completed.push((tag, outcome));
+    }
+
+    fn probe(&mut self, name: &'static str) {
+        self.probes.push(name);
+    }
+}
+
+pub(super) struct Node {
+    pub(super) machine: Option<Membership>,
+    genesis: Vec<MemberConfig>,
+    /// The clock runs at (1 + this / 10^6) times true time.
+    pub(super) rate_ppm: i64,
+    clock_offset: u64,
+    paused_until: u64,
+}
+
+impl Node {
+    fn local(&self, now: u64) -> Instant {
+        let scaled = i128::from(now) * (1_000_000 + i128::from(self.rate_ppm)) / 1_000_000;
+        Instant(self.clock_offset + scaled as u64)
+    }
+
+    /// The first true time at which the clock shows `local` or more.
+    fn due(&self, local: Instant) -> u64 {
+        if local == Instant::NEVER {
+            return u64::MAX;
+        }
+        let span = i128::from(local.0.saturating_sub(self.clock_offset));
+        let rate = 1_000_000 + i128::from(self.rate_ppm);
+        ((span * 1_000_000 + rate - 1) / rate) as u64
+    }
+}
+
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) now: u64,
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    wire: BTreeMap<(u64, u64), (NodeId, NodeId, Vec<u8>)>,
+    sequence: u64,
+    /// Groups that can't reach each other.
+    pub(super) cut: Option<NodeSet>,
+    pub(super) loss_percent: u64,
+    pub(super) delay_max: u64,
+    pub(super) drift_ppm: u32,
+    incarnations: u64,
+    /// Every view that any node ever installed.
+    pub(super) installed: BTreeMap<(Incarnation, Epoch), Arc<View>>,
+    pub(super) completed: BTreeMap<Tag, Result<Epoch, MembershipError>>,
+    pub(super) probes: BTreeMap<&'static str, u64>,
+    pub(super) messages: u64,
+}
+
+pub(super) fn addresses(node: u16) -> MemberConfig {
+    MemberConfig {
+        node: NodeId(node),
+        peer_address: format!("h{node}:1"),
+        client_address: format!("h{node}:2"),
+        admin_address: format!("h{node}:3"),
+    }
+}
+
+impl World {
+    /// A world of `nodes` configured nodes, none started.
+    pub(super) fn new(seed: u64, nodes: u16) -> Self {
+        let mut world = Self {
+            rng: Rng::new(seed),
+            now: 0,
+            nodes: BTreeMap::new(),
+            wire: BTreeMap::new(),
+            sequence: 0,
+            cut: None,
+            loss_percent: 0,
+            delay_max: MS / 10,
+            drift_ppm: 1_000,
+            incarnations: seed << 20,
+            installed: BTreeMap::new(),
+            completed: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            messages: 0,
+        };
+        let genesis: Vec<MemberConfig> = (1..=nodes).map(addresses).collect();
+        for node in 1..=nodes {
+            world.configure(node, genesis.clone());
+        }
+        world
+    }
+
+    pub(super) fn configure(&mut self, node: u16, genesis: Vec<MemberConfig>) {
+        let clock_offset = self.rng.below(1 << 40);
+        let node_state =
+            Node { machine: None, genesis, rate_ppm: 0, clock_offset, paused_until: 0 };
+        self.nodes.insert(NodeId(node), node_state);
+    }
+
+    /// Three (or so) nodes that have founded a cluster.
+    pub(super) fn formed(seed: u64, nodes: u16) -> Self {
+        let mut world = Self::new(seed, nodes);
+        for node in 1..=nodes {
+            world.start(node);
+        }
+        world.run_until_serving(&(1..=nodes).collect::<Vec<_>>(), 1000);
+        world
+    }
+
+    pub(super) fn start(&mut self, node: u16) {
+        self.incarnations += 1;
+        let incarnation = Incarnation(self.incarnations);
+        let now = self.now(node);
+        let drift_ppm = self.drift_ppm;
+        let state = self.nodes.get_mut(&NodeId(node)).unwrap();
+        let config = Config::new(NodeId(node), incarnation, state.genesis.clone());
+        state.machine = Some(Membership::new(Config { drift_ppm, ..config }, now));
+    }
+
+    pub(super) fn crash(&mut self, node: u16) {
+        self.nodes.get_mut(&NodeId(node)).unwrap().machine = None;
+    }
+
+    /// Crashes a node whose peers notice by the broken connection.
+    pub(super) fn kill(&mut self, node: u16) {
+        self.crash(node);
+        for peer in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.request(peer.0, Request::PeerLost(NodeId(node)));
+        }
+    }
+
+    pub(super) fn pause(&mut self, node: u16, for_ms: u64) {
+        self.nodes.get_mut(&NodeId(node)).unwrap().paused_until = self.now + for_ms * MS;
+    }
+
+    pub(super) fn machine(&self, node: u16) -> &Membership {
+        self.nodes[&NodeId(node)].machine.as_ref().unwrap()
+    }
+
+    pub(super) fn reason(&self, node: u16) -> alloc::string::String {
+        self.machine(node).status(self.now(node).monotonic).reason
+    }
+
+    pub(super) fn now(&self, node: u16) -> Now {
+        let monotonic = self.nodes[&NodeId(node)].local(self.now);
+        Now { monotonic, wall: UnixMillis(0) }
+    }
+
+    pub(super) fn is_paused(&self, node: NodeId) -> bool {
+        self.nodes[&node].paused_until > self.now
+    }
+
+    pub(super) fn request(&mut self, node: u16, request: Request) -> Tag {
+        self.sequence += 1;
+        let tag = Tag(self.sequence);
+        self.step(NodeId(node), Event::Request { tag, request });
+        tag
+    }
+
+    fn step(&mut self, node: NodeId, event: Event<'_, Membership>) {
+        let now = self.now(node.0);
+        let Some(machine) = self.nodes.get_mut(&node).unwrap().machine.as_mut() else { return };
+        let mut outputs = Outputs::default();
+        machine.step(now, event, &mut outputs);
+        machine.check_invariants();
+        let expelled = machine.expelled();
+        if !expelled && machine.view().epoch.0 > 0 {
+            let view = machine.view().clone();
+            let key = (machine.lineage, view.epoch);
+            let first = self.installed.entry(key).or_insert_with(|| view.clone());
+            assert_eq!(*first, view, "two views for one epoch");
+        }
+        for (to, bytes) in outputs.sent {
+            self.transmit(node, to, &bytes);
+        }
+        self.completed.extend(outputs.completed);
+        for probe in outputs.probes {
+            assert!(<Membership as quorate_machine::Protocol>::PROBES.contains(&probe));
+            *self.probes.entry(probe).or_default() += 1;
+        }
+        if expelled {
+            self.incarnations += 1;
+            let incarnation = Incarnation(self.incarnations);
+            let state = self.nodes.get_mut(&node).unwrap();
+            let next = state.machine.take().map(|old| old.into_next_life(incarnation, now));
+            state.machine = next;
+        }
+    }
+
+    fn transmit(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) {
+        self.messages += 1;
+        let connected = self.cut.is_none_or(|side| side.contains(from) == side.contains(to));
+        if !connected || !self.nodes.contains_key(&to) {
+            return;
+        }
+        let copies = u64::from(!self.rng.chance(self.loss_percent, 100))
+            + u64::from(self.rng.chance(self.loss_percent, 100));
+        for _ in 0..copies {
+            let mut delay = MS / 50 + self.rng.below(self.delay_max);
+            if self.rng.chance(self.loss_percent, 200) {
+                delay += self.rng.below(300 * MS);
+            }
+            self.sequence += 1;
+            self.wire.insert((self.now + delay, self.sequence), (from, to, bytes.into()));
+        }
+    }
+
+    /// Advances to the next message or deadline, if it lies before `end`.
+    fn advance(&mut self, end: u64) -> bool {
+        let message = self.wire.first_key_value().map_or(u64::MAX, |((at, _), _)| *at);
+        let wake = self.nodes.iter().filter_map(|(id, node)| {
+            let deadline = node.machine.as_ref()?.next_deadline();
+            Some((node.due(deadline).max(node.paused_until).max(self.now), *id))
+        });
+        let (wake, node) = wake.min().unwrap_or((u64::MAX, NodeId(0)));
+        let next = message.min(wake);
+        if next >= end {
+            self.now = end;
+            return false;
+        }
+        self.now = self.now.max(next);
+        if wake < message {
+            self.step(node, Event::Tick);
+        } else if let Some((_, (from, to, bytes))) = self.wire.pop_first() {
+            if self.is_paused(to) {
+                // What arrives meanwhile waits in the socket.
+                self.sequence += 1;
+                let at = self.nodes[&to].paused_until;
+                self.wire.insert((at, self.sequence), (from, to, bytes));
+            } else {
+                let body = Message::decode(Reader(&bytes)).expect("peers are correct");
+                self.step(to, Event::Message { from, epoch: body.epoch, body });
+            }
+        }
+        true
+    }
+
+    /// Runs for so many milliseconds, checking the leases at every step.
+    pub(super) fn run(&mut self, for_ms: u64) {
+        let end = self.now + for_ms * MS;
+        while self.advance(end) {
+            if let Some(violation) = self.violation() {
+                panic!("at {} us: {violation}", self.now / 1000);
+            }
+        }
+    }
+
+    /// Runs on, to the first violation of a lease if there is one before the end.
+    pub(super) fn finds_violation(&mut self, for_ms: u64) -> bool {
+        let end = self.now + for_ms * MS;
+        while self.advance(end) {
+            if self.violation().is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The lease rule: whoever believes itself operational is live in every newer view that anyone
+    /// has installed; and no two clusters are operational at once.
+    pub(super) fn violation(&self) -> Option<alloc::string::String> {
+        let mut lineages = Vec::new();
+        for (id, node) in &self.nodes {
+            let Some(machine) = &node.machine else { continue };
+            if machine.lease_until() <= node.local(self.now) {
+                continue;
+            }
+            lineages.push(machine.lineage);
+            let own = (machine.lineage, machine.view().epoch);
+            let end = (machine.lineage, Epoch(u64::MAX));
+            for ((_, epoch), view) in self.installed.range(own..end) {
+                if !view.is_live(*id, machine.me.incarnation) {
+                    return Some(format!(
+                        "{id:?} is operational in {:?}, and gone in {epoch:?}",
+                        machine.view().epoch
+                    ));
+                }
+            }
+        }
+        lineages.dedup();
+        (lineages.len() > 1).then(|| format!("clusters {lineages:?} at once"))
+    }
+
+    pub(super) fn is_serving(&self, node: u16) -> bool {
+        let machine = self.nodes[&NodeId(node)].machine.as_ref();
+        machine.is_some_and(|machine| {
+            machine.view().active().contains(NodeId(node))
+                && machine.lease_until() > self.now(node).monotonic
+        })
+    }
+
+    /// Shadows have nothing to copy here.
+    pub(super) fn catch_up(&mut self) {
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            let Some(machine) = &self.nodes[&id].machine else { continue };
+            let epoch = machine.view().epoch;
+            if machine.view().shadows().contains(id) && !machine.caught_up && !self.is_paused(id) {
+                self.request(id.0, Request::CaughtUp { epoch });
+            }
+        }
+    }
+
+    /// Runs until all of `nodes` serve in one epoch; returns after how many milliseconds.
+    pub(super) fn run_until_serving(&mut self, nodes: &[u16], within_ms: u64) -> u64 {
+        let begin = self.now;
+        loop {
+            let epochs: Vec<_> =
+                nodes.iter().map(|node| self.nodes[&NodeId(*node)].machine.as_ref()).collect();
+            let epoch = epochs[0].map(|machine| machine.view().epoch);
+            let agree =
+                epochs.iter().all(|machine| machine.map(|machine| machine.view().epoch) == epoch);
+            if agree && nodes.iter().all(|node| self.is_serving(*node)) {
+                return (self.now - begin) / MS;
+            }
+            if self.now - begin >= within_ms * MS {
+                let status: Vec<_> = nodes
+                    .iter()
+                    .map(|node| {
+                        let machine = self.nodes[&NodeId(*node)].machine.as_ref();
+                        machine.map(|machine| machine.status(self.now(*node).monotonic))
+                    })
+                    .collect();
+                panic!("{nodes:?} don't serve after {within_ms} ms: {status:#?}");
+            }
+            self.run(1);
+            self.catch_up();
+        }
+    }
+
+    /// Whether, in the eyes of every running member, a majority of the voters still runs in the
+    /// life that the view names, `but` this node.
+    pub(super) fn keeps_majority(&self, but: NodeId) -> bool {
+        let runs = |voter: &quorate_paxos::Voter| {
+            voter.node != but
+                && self
+                    .nodes
+                    .get(&voter.node)
+                    .and_then(|node| node.machine.as_ref())
+                    .is_some_and(|machine| machine.voter == *voter)
+        };
+        self.nodes.values().filter_map(|node| node.machine.as_ref()).all(|machine| {
+            let voters = voters(&machine.view);
+            machine.log.is_none()
+                || voters.iter().filter(|voter| runs(voter)).count() * 2 > voters.len()
+        })
+    }
+}
