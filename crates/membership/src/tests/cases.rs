@@ -7,7 +7,7 @@ use quorate_machine::Machine;
 use quorate_types::{Epoch, MemberNumber, NodeId, Role};
 
 use super::world::{MS, World, addresses};
-use crate::{MembershipError, Phase, Request};
+use crate::{Body, MembershipError, Phase, Request};
 
 #[test]
 fn three_fresh_nodes_found_a_cluster_at_once() {
@@ -254,4 +254,38 @@ fn the_deadline_never_lies_in_the_past_for_ever() {
     // A machine that asked to be woken at once, again and again, would not let time pass.
     world.run(1000);
     assert!(world.machine(1).next_deadline() > world.now(1).monotonic);
+}
+
+/// Node 1 holds a lease that nodes 1 and 3 granted. Node 3, whom nobody owes a promise any more,
+/// crashes, is removed, and joins again, all at once; with node 2, which has granted nothing for
+/// long, it could remove node 1: neither knows what the former node 3 has promised. The rule about
+/// changes of voters makes them wait.
+#[test]
+fn a_joined_voter_honours_the_promises_of_its_predecessor() {
+    let mut world = World::formed(16, 3);
+    world.run(200);
+    world.loses = |from, _, body| from == 3 && matches!(body, Body::Renew { .. });
+    world.run(40);
+    world.loses = |from, to, body| match body {
+        Body::Log(_) => false,
+        Body::Renew { .. } if from == 3 => true,
+        _ => (from, to) == (1, 2),
+    };
+    world.run(120);
+    world.loses = |from, _, body| from == 1 && matches!(body, Body::Renew { .. });
+    world.kill(3);
+    world.run(3);
+    assert_eq!(world.machine(1).view().epoch, Epoch(2), "node 3 is removed");
+    world.start(3);
+    world.run(5);
+    assert_eq!(world.machine(3).view().epoch, Epoch(3), "node 3 has joined");
+    world.cut = Some([NodeId(1)].into_iter().collect());
+    for node in [2, 3] {
+        world.request(node, Request::PeerLost(NodeId(1)));
+    }
+    let lease = world.machine(1).lease_until().since(world.now(1).monotonic);
+    assert!(lease.as_millis() > 90, "{lease:?}");
+    // Every step checks that nobody goes on without a node that holds its lease.
+    world.run(400);
+    assert!(!world.machine(2).view().live().contains(NodeId(1)));
 }

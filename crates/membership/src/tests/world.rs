@@ -10,7 +10,7 @@ use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, Unix
 use quorate_wire::{Reader, Writer};
 
 use crate::machine::voters;
-use crate::{Config, MemberConfig, Membership, MembershipError, Message, Request};
+use crate::{Body, Config, MemberConfig, Membership, MembershipError, Message, Request};
 
 pub(super) const MS: u64 = 1_000_000;
 
@@ -71,6 +71,8 @@ pub(super) struct World {
     sequence: u64,
     /// Groups that can't reach each other.
     pub(super) cut: Option<NodeSet>,
+    /// Picks messages that get lost, by sender and receiver.
+    pub(super) loses: fn(u16, u16, &Body) -> bool,
     pub(super) loss_percent: u64,
     pub(super) delay_max: u64,
     pub(super) drift_ppm: u32,
@@ -101,6 +103,7 @@ impl World {
             wire: BTreeMap::new(),
             sequence: 0,
             cut: None,
+            loses: |_, _, _| false,
             loss_percent: 0,
             delay_max: MS / 10,
             drift_ppm: 1_000,
@@ -217,7 +220,9 @@ impl World {
     fn transmit(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) {
         self.messages += 1;
         let connected = self.cut.is_none_or(|side| side.contains(from) == side.contains(to));
-        if !connected || !self.nodes.contains_key(&to) {
+        let message = Message::decode(Reader(bytes)).expect("every message can be read");
+        let lost = !connected || (self.loses)(from.0, to.0, &message.body);
+        if lost || !self.nodes.contains_key(&to) {
             return;
         }
         let copies = u64::from(!self.rng.chance(self.loss_percent, 100))
