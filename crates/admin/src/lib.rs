@@ -1,1 +1,65 @@
-//! placeholder
+//! The administration endpoint of each node: HTTP for people, monitors and `quorate status`.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `GET /health` | 200 while the node serves clients, otherwise 503 with the reason |
+//! | `GET /view` | the view in force, as JSON |
+//! | `GET /status` | everything `quorate status` shows, as JSON ([`Status`]) |
+//! | `GET /metrics` | Prometheus text, by lane |
+//! | `POST /member/add` | adds a member ([`AddMember`]) |
+//! | `POST /member/remove` | removes a member ([`RemoveMember`]) |
+//! | `GET /` | a page for people |
+//!
+//! It runs on one thread of its own, away from the lanes: all it reads are the facts that lanes
+//! publish, and all it asks of them goes through [`quorate_runtime::Handle`]. The endpoint has no
+//! access control; bind it to an address that only operators reach.
+#![forbid(unsafe_code)]
+
+mod metrics;
+mod routes;
+mod status;
+
+use std::io;
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+use quorate_runtime::Handle;
+
+pub use status::{
+    AddMember, Changed, KeyspaceStatus, LinkStatus, MemberStatus, Problem, RemoveMember, Status,
+    ViewStatus,
+};
+
+/// Serves the endpoints of this process's nodes, one listener for each in their order, until the
+/// process ends.
+///
+/// # Errors
+/// When the system refuses the thread.
+pub fn serve(listeners: Vec<TcpListener>, handle: Handle) -> io::Result<JoinHandle<()>> {
+    for listener in &listeners {
+        listener.set_nonblocking(true)?;
+    }
+    std::thread::Builder::new().name("admin".into()).spawn(move || {
+        if let Err(error) = run(listeners, &handle) {
+            tracing::error!(%error, "the administration endpoint has stopped");
+        }
+    })
+}
+
+fn run(listeners: Vec<TcpListener>, handle: &Handle) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut servers = tokio::task::JoinSet::new();
+        for (node, listener) in listeners.into_iter().enumerate() {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let router = routes::router(handle.clone(), node);
+            servers.spawn(async move { axum::serve(listener, router).await });
+        }
+        while let Some(ended) = servers.join_next().await {
+            if let Ok(Err(error)) = ended {
+                tracing::error!(%error, "an administration endpoint has stopped");
+            }
+        }
+        Ok(())
+    })
+}

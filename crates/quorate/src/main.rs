@@ -1,1 +1,35 @@
-fn main() {}
+//! The Quorate program. See `README.md` for what it does and `docs/` for how to operate it.
+
+mod check;
+mod cli;
+mod config;
+mod dev;
+mod run;
+mod serve;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Dev(options) => dev::run(&options),
+        Command::Serve(options) => serve::run(&options),
+        Command::Status(options) => status::show(&options),
+        Command::Member(options) => status::change_members(&options),
+        Command::Check(options) => return check::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

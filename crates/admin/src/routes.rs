@@ -1,0 +1,182 @@
+//! The requests.
+
+use std::time::Duration;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use quorate_node::{Change, MemberConfig};
+use quorate_runtime::{Handle, NodeHandle};
+use quorate_types::{NodeId, limits};
+use tokio::sync::oneshot;
+
+use crate::metrics;
+use crate::status::{AddMember, Changed, Problem, RemoveMember, Status, ViewStatus};
+
+/// The longest request body.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+/// How long a membership change may take before the request is answered without a result.
+const CHANGE_MAX: Duration = Duration::from_secs(12);
+
+/// One node's endpoint.
+#[derive(Clone)]
+struct Endpoint {
+    handle: Handle,
+    node: usize,
+}
+
+impl Endpoint {
+    fn node(&self) -> &NodeHandle {
+        &self.handle.nodes()[self.node]
+    }
+}
+
+/// The routes of the node at this place.
+pub(crate) fn router(handle: Handle, node: usize) -> Router {
+    Router::new()
+        .route("/", get(async || Html(include_str!("page.html"))))
+        .route("/health", get(health))
+        .route("/view", get(view))
+        .route("/status", get(status))
+        .route("/metrics", get(metrics_text))
+        .route("/member/add", post(add_member))
+        .route("/member/remove", post(remove_member))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(Endpoint { handle, node })
+}
+
+async fn health(State(endpoint): State<Endpoint>) -> Response {
+    let reason = if endpoint.handle.is_stopping() {
+        Some("the node is stopping".to_owned())
+    } else {
+        endpoint.node().not_serving()
+    };
+    match reason {
+        None => (StatusCode::OK, Json(Health { serving: true, reason: None })).into_response(),
+        Some(reason) => {
+            let body = Health { serving: false, reason: Some(reason) };
+            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
+        }
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Health {
+    serving: bool,
+    reason: Option<String>,
+}
+
+async fn view(State(endpoint): State<Endpoint>) -> Json<ViewStatus> {
+    Json(ViewStatus::of(endpoint.node()))
+}
+
+async fn status(State(endpoint): State<Endpoint>) -> Json<Status> {
+    Json(Status::of(endpoint.node()))
+}
+
+async fn metrics_text(State(endpoint): State<Endpoint>) -> Response {
+    match metrics::text(&endpoint.handle, endpoint.node) {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    }
+}
+
+async fn add_member(
+    State(endpoint): State<Endpoint>,
+    body: Result<Json<AddMember>, JsonRejection>,
+) -> Response {
+    let Json(member) = match body {
+        Ok(body) => body,
+        Err(rejection) => return problem(rejection.status(), rejection.body_text()),
+    };
+    if let Err(error) = check_id(member.id) {
+        return problem(StatusCode::BAD_REQUEST, error);
+    }
+    for (what, address) in
+        [("peer", &member.peer), ("client", &member.client), ("admin", &member.admin)]
+    {
+        if !is_address(address) {
+            let error = format!("{what}: '{address}' is not an address; write host:port");
+            return problem(StatusCode::BAD_REQUEST, error);
+        }
+    }
+    let address = MemberConfig {
+        node: NodeId(member.id),
+        peer_address: member.peer,
+        client_address: member.client,
+        admin_address: member.admin,
+    };
+    change(&endpoint, Change::Add(address)).await
+}
+
+async fn remove_member(
+    State(endpoint): State<Endpoint>,
+    body: Result<Json<RemoveMember>, JsonRejection>,
+) -> Response {
+    let Json(member) = match body {
+        Ok(body) => body,
+        Err(rejection) => return problem(rejection.status(), rejection.body_text()),
+    };
+    if let Err(error) = check_id(member.id) {
+        return problem(StatusCode::BAD_REQUEST, error);
+    }
+    change(&endpoint, Change::Remove(NodeId(member.id))).await
+}
+
+async fn change(endpoint: &Endpoint, change: Change) -> Response {
+    let (sender, receiver) = oneshot::channel();
+    endpoint.node().change_members(change, move |result| {
+        // Nobody waits any more if the client has gone.
+        let _ = sender.send(result);
+    });
+    match tokio::time::timeout(CHANGE_MAX, receiver).await {
+        Ok(Ok(Ok(epoch))) => Json(Changed { epoch: epoch.0 }).into_response(),
+        Ok(Ok(Err(error))) => problem(StatusCode::CONFLICT, error),
+        Ok(Err(_)) | Err(_) => problem(
+            StatusCode::GATEWAY_TIMEOUT,
+            "no majority has answered yet; the change may or may not happen, look at /view".into(),
+        ),
+    }
+}
+
+fn check_id(id: u16) -> Result<(), String> {
+    if (1..=limits::NODE_ID_MAX).contains(&id) {
+        return Ok(());
+    }
+    Err(format!("id: {id} is not a node id; choose one from 1 to {}", limits::NODE_ID_MAX))
+}
+
+/// Whether this has the form `host:port`.
+fn is_address(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
+}
+
+fn problem(status: StatusCode, error: String) -> Response {
+    (status, Json(Problem { error })).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        for good in ["127.0.0.1:7401", "[::1]:7401", "node-1.example:1"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in ["", "7401", ":7401", "host:", "host:0", "host:70000", "host:x"] {
+            assert!(!is_address(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ids_are_bounded() {
+        assert!(check_id(1).is_ok() && check_id(limits::NODE_ID_MAX).is_ok());
+        assert!(check_id(0).is_err() && check_id(limits::NODE_ID_MAX + 1).is_err());
+    }
+}

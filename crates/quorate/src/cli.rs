@@ -1,0 +1,131 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use quorate_types::limits;
+
+/// A replicated in-memory key-value store that Redis clients can use.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole cluster in this process, to try things out; nothing to set up
+    Dev(Dev),
+    /// Run one node of a cluster
+    Serve(Serve),
+    /// Show the members of a running cluster and how they are
+    Status(Status),
+    /// Add a member to a running cluster, or remove one
+    Member(Member),
+    /// Judge a recorded history: 0 it is linearizable, 1 it is not, 2 the file is bad, 3 undecided
+    Check(Check),
+}
+
+/// How keys are replicated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Engine {
+    /// Invalidation-based replication of single keys: reads are local, any node writes
+    Hermes,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Dev {
+    /// How many nodes
+    #[arg(long, default_value_t = 3,
+          value_parser = clap::value_parser!(u16).range(1..=limits::MEMBERS_MAX as i64))]
+    pub(crate) nodes: u16,
+    /// Threads that serve data; all nodes share them
+    #[arg(long, default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(limits::LANES_MAX)))]
+    pub(crate) lanes: u16,
+    /// Redis port of the first node; the others follow. 0 lets the system choose
+    #[arg(long, default_value_t = 6379)]
+    pub(crate) port: u16,
+    /// Administration port of the first node; the others follow. 0 lets the system choose
+    #[arg(long, default_value_t = 9400)]
+    pub(crate) admin_port: u16,
+    /// How keys are replicated
+    #[arg(long, value_enum, default_value_t = Engine::Hermes)]
+    pub(crate) engine: Engine,
+    /// Print nothing but the line that says that the cluster is ready
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// The cluster's configuration, the same file on every node
+    #[arg(long)]
+    pub(crate) config: PathBuf,
+    /// Which of its nodes this process is
+    #[arg(long)]
+    pub(crate) node: u16,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Status {
+    /// Administration address of any node
+    #[arg(long, default_value = "127.0.0.1:9400")]
+    pub(crate) admin: String,
+    /// Print what that node says as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Member {
+    #[command(subcommand)]
+    pub(crate) change: MemberChange,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemberChange {
+    /// Add a node; start its process then, and it joins, copies the data and serves
+    Add {
+        /// Its id, one that no node of the cluster has or had
+        id: u16,
+        /// Where its peers reach it, host:port
+        #[arg(long)]
+        peer: String,
+        /// Where its clients reach it, host:port
+        #[arg(long)]
+        client: String,
+        /// Where its administration endpoint listens, host:port
+        #[arg(long)]
+        admin_address: String,
+        /// Administration address of a node of the running cluster
+        #[arg(long, default_value = "127.0.0.1:9400")]
+        admin: String,
+    },
+    /// Remove a node for good
+    Remove {
+        /// Its id
+        id: u16,
+        /// Administration address of a node that stays
+        #[arg(long, default_value = "127.0.0.1:9400")]
+        admin: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// The history, JSON lines; docs/src/history.md describes them
+    pub(crate) file: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,101 @@
+//! `quorate dev`: a whole cluster in this process.
+
+use std::net::TcpListener;
+
+use anyhow::{Context, bail};
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig};
+use quorate_runtime::{HostedNode, ListenError, Options};
+use quorate_types::{KeyspaceId, NodeId, limits};
+
+use crate::cli::{Dev, Engine};
+use crate::run::{self, say};
+
+/// Starts the cluster and runs it until it is stopped.
+pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
+    run::log("warn");
+    let clients = listen_all(options.port, options.nodes, "--port")?;
+    let admins = listen_all(options.admin_port, options.nodes, "--admin-port")?;
+    let mut addresses = Vec::new();
+    for (index, (client, admin)) in clients.iter().zip(&admins).enumerate() {
+        addresses.push(NodeAddress {
+            node: NodeId(index as u16 + 1),
+            // Peers of one process reach each other in memory.
+            peer: String::new(),
+            client: client.local_addr()?.to_string(),
+            admin: admin.local_addr()?.to_string(),
+        });
+    }
+    let seed = quorate_runtime::random_seed();
+    let nodes: Vec<HostedNode> = clients
+        .into_iter()
+        .zip(&addresses)
+        .map(|(client, address)| HostedNode {
+            config: config(options, address.node, addresses.clone(), seed),
+            client,
+            peer: None,
+            settings: quorate_resp::Settings::default(),
+            password: None,
+        })
+        .collect();
+    if !options.quiet {
+        for address in &addresses {
+            say(&format!(
+                "node {}  redis://{}  admin http://{}",
+                address.node, address.client, address.admin
+            ));
+        }
+    }
+    let count = options.nodes;
+    let port = addresses[0].client.rsplit_once(':').map_or("", |(_, port)| port).to_owned();
+    run::run(nodes, admins, Options::default(), |_| {
+        say(&format!(
+            "ready: {count} nodes, engine hermes; try: redis-cli -p {port} set greeting hello"
+        ));
+    })
+}
+
+fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> NodeConfig {
+    let engine = match options.engine {
+        Engine::Hermes => EngineConfig::HERMES,
+    };
+    let keyspaces = (0..limits::KEYSPACES_MAX as u8)
+        .map(|number| KeyspaceConfig {
+            id: KeyspaceId(number),
+            name: if number == 0 { "default".to_owned() } else { format!("db{number}") },
+            replicas: None,
+            engine: engine.clone(),
+        })
+        .collect();
+    NodeConfig {
+        node,
+        cluster: "dev".to_owned(),
+        lanes: options.lanes,
+        nodes,
+        lease: NodeConfig::LEASE,
+        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
+        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
+        op_timeout: NodeConfig::OP_TIMEOUT,
+        keyspaces,
+        seed: seed ^ u64::from(node.0).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    }
+}
+
+/// Listens on `count` ports from `first` on, or on as many free ones if `first` is 0.
+fn listen_all(first: u16, count: u16, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
+    if first != 0 && first.checked_add(count - 1).is_none() {
+        bail!("{flag} {first} leaves no room for {count} ports; choose a lower one");
+    }
+    (0..count)
+        .map(|offset| {
+            let port = if first == 0 { 0 } else { first + offset };
+            quorate_runtime::listen(&format!("127.0.0.1:{port}")).map_err(|error| match error {
+                ListenError::InUse { port, .. } => anyhow::anyhow!(
+                    "port {port} is in use by another process; \
+                     stop that one, or choose other ports with {flag}"
+                ),
+                error => error.into(),
+            })
+        })
+        .collect::<anyhow::Result<_>>()
+        .with_context(|| format!("cannot open the {count} ports of {flag}"))
+}

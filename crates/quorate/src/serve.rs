@@ -1,0 +1,44 @@
+//! `quorate serve`: one node of a cluster.
+
+use anyhow::Context;
+use quorate_runtime::{HostedNode, Options};
+
+use crate::cli::Serve;
+use crate::config::Config;
+use crate::run::{self, say};
+
+/// Starts the node and runs it until it is stopped.
+pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
+    run::log("info");
+    let config = Config::read(&options.config)?;
+    let node = config.node(options.node)?;
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let address = config.address(&node);
+    let listen = |what: &str, address: &str| {
+        quorate_runtime::listen(address).with_context(|| {
+            format!(
+                "cannot open the {what} address of node {}; change {what} in its [[node]] of {}, \
+                 or stop the process that has it",
+                options.node,
+                options.config.display()
+            )
+        })
+    };
+    let client = listen("client", &address.client)?;
+    let peer = listen("peer", &address.peer)?;
+    let admin = listen("admin", &address.admin)?;
+    let hosted = HostedNode {
+        config: node,
+        client,
+        peer: Some(peer),
+        settings: config.settings(),
+        password: None,
+    };
+    let runtime = Options { pin: config.pin, busy_poll: config.busy_poll };
+    run::run(vec![hosted], vec![admin], runtime, |handle| {
+        let node = &handle.nodes()[0];
+        say(&format!("ready: node {} serves on {}", options.node, node.client_address()));
+    })
+}

@@ -1,0 +1,212 @@
+//! `quorate status` and `quorate member`: what operators ask of a running cluster.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use quorate_admin::{AddMember, Changed, Problem, RemoveMember, Status};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cli::{self, Member, MemberChange};
+use crate::run::say;
+
+/// How long a node may take to answer about itself.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// How long a membership change may take.
+const CHANGE_MAX: Duration = Duration::from_secs(15);
+
+/// Prints how the cluster is, as one node sees it and as each says of itself.
+pub(crate) fn show(options: &cli::Status) -> anyhow::Result<()> {
+    let status: Status = get(&options.admin)?;
+    if options.json {
+        say(&serde_json::to_string_pretty(&status)?);
+        return Ok(());
+    }
+    let others: Vec<Option<Status>> = status
+        .members
+        .iter()
+        .map(|member| match member.node == status.node {
+            true => Some(status.clone()),
+            false => get(&member.admin).ok(),
+        })
+        .collect();
+    for line in render(&status, &others) {
+        say(&line);
+    }
+    Ok(())
+}
+
+/// Adds or removes a member.
+pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
+    let (epoch, what) = match &options.change {
+        MemberChange::Add { id, peer, client, admin_address, admin } => {
+            let body = AddMember {
+                id: *id,
+                peer: peer.clone(),
+                client: client.clone(),
+                admin: admin_address.clone(),
+            };
+            let changed: Changed = post(admin, "/member/add", &body)?;
+            (changed.epoch, format!("node {id} is a member; start its process now"))
+        }
+        MemberChange::Remove { id, admin } => {
+            let changed: Changed = post(admin, "/member/remove", &RemoveMember { id: *id })?;
+            (changed.epoch, format!("node {id} is no member any more"))
+        }
+    };
+    say(&format!("{what} (epoch {epoch})"));
+    Ok(())
+}
+
+fn get(admin: &str) -> anyhow::Result<Status> {
+    let agent = agent(ANSWER_MAX);
+    let answer = agent.get(format!("http://{admin}/status")).call();
+    read(admin, answer)
+}
+
+fn post<T: DeserializeOwned>(admin: &str, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
+    let answer = agent(CHANGE_MAX).post(format!("http://{admin}{path}")).send_json(body);
+    read(admin, answer)
+}
+
+fn agent(patience: Duration) -> ureq::Agent {
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(patience))
+        // The body says what went wrong.
+        .http_status_as_error(false);
+    config.build().into()
+}
+
+fn read<T: DeserializeOwned>(
+    admin: &str,
+    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+) -> anyhow::Result<T> {
+    let mut answer = answer.with_context(|| {
+        format!("no node answers at {admin}; give the admin address of a live one with --admin")
+    })?;
+    let status = answer.status();
+    let body = answer.body_mut();
+    if status.is_success() {
+        return body.read_json().with_context(|| {
+            format!("{admin} answers, but not as a Quorate node of this version")
+        });
+    }
+    match body.read_json::<Problem>() {
+        Ok(problem) => bail!("{}", problem.error),
+        Err(_) => bail!("{admin} answered {status}"),
+    }
+}
+
+fn render(status: &Status, nodes: &[Option<Status>]) -> Vec<String> {
+    let mut lines = vec![format!(
+        "cluster {}, epoch {}, seen by node {} ({})",
+        status.cluster,
+        status.epoch,
+        status.node,
+        if status.serving { "serving" } else { "not serving" },
+    )];
+    if let Some(reason) = &status.reason {
+        lines.push(format!("  {reason}"));
+    }
+    lines.push(String::new());
+    let mut members = vec![row(&[
+        "NODE", "ROLE", "LIVE", "SERVING", "EPOCH", "LEASE", "HEARD", "CLIENTS", "REDIS", "ADMIN",
+    ])];
+    for (member, node) in status.members.iter().zip(nodes) {
+        let own = |value: fn(&Status) -> String| node.as_ref().map_or("-".into(), value);
+        let live = match (member.live, member.suspected) {
+            (false, _) => "no",
+            (true, true) => "suspected",
+            (true, false) => "yes",
+        };
+        members.push(vec![
+            member.node.to_string(),
+            member.role.clone(),
+            live.to_owned(),
+            own(|node| if node.serving { "yes".into() } else { "no".into() }),
+            own(|node| node.epoch.to_string()),
+            own(|node| format!("{} ms", node.lease_remaining_ms)),
+            member.last_heard_ms.map_or("-".into(), |age| format!("{age} ms ago")),
+            own(|node| node.clients.to_string()),
+            member.client.clone(),
+            member.admin.clone(),
+        ]);
+    }
+    lines.extend(align(&members));
+    lines.push(String::new());
+    lines.extend(align(&keyspaces(nodes)));
+    for link in status.links.iter().filter(|link| !link.up && !link.complaint.is_empty()) {
+        lines.push(format!("lane {} to node {}: {}", link.lane, link.peer, link.complaint));
+    }
+    lines
+}
+
+/// One line for each keyspace of each node that answers: what it holds, and how far it is behind
+/// the node that holds most.
+fn keyspaces(nodes: &[Option<Status>]) -> Vec<Vec<String>> {
+    let mut rows = vec![row(&[
+        "DB",
+        "NAME",
+        "ENGINE",
+        "NODE",
+        "KEYS",
+        "EXPIRING",
+        "BYTES",
+        "CAUGHT UP",
+        "LAG",
+        "PENDING",
+    ])];
+    let answering = || nodes.iter().flatten();
+    let Some(first) = answering().next() else { return rows };
+    for keyspace in &first.keyspaces {
+        let of =
+            |node: &Status| node.keyspaces.iter().find(|other| other.db == keyspace.db).cloned();
+        let most = answering().filter_map(of).map(|other| other.keys).max().unwrap_or(0);
+        let used = most > 0 || keyspace.db == 0;
+        for node in answering().filter(|_| used) {
+            let Some(here) = of(node) else { continue };
+            rows.push(vec![
+                here.db.to_string(),
+                here.name,
+                here.engine,
+                node.node.to_string(),
+                here.keys.to_string(),
+                here.expiring.to_string(),
+                here.bytes.to_string(),
+                if here.caught_up { "yes".into() } else { format!("copied {}", here.copied) },
+                format!("{} keys", most - here.keys),
+                here.gauges.values().sum::<u64>().to_string(),
+            ]);
+        }
+    }
+    rows
+}
+
+fn row(cells: &[&str]) -> Vec<String> {
+    cells.iter().map(|&cell| cell.to_owned()).collect()
+}
+
+/// Pads cells to columns.
+fn align(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    rows.iter()
+        .map(|row| {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [row(&["A", "LONG"]), row(&["long", "B"])];
+        assert_eq!(align(&rows), ["A     LONG", "long  B"]);
+    }
+}

@@ -1,0 +1,192 @@
+//! `quorate dev`: what someone meets who tries Quorate out.
+
+mod support;
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::{Client, PATIENCE, Process, Reply, http_get, poll_until};
+
+/// A `dev` cluster on ports that the system chose.
+struct Dev {
+    process: Process,
+    clients: Vec<u16>,
+    admins: Vec<u16>,
+}
+
+impl Dev {
+    fn start(more: &[&str]) -> Self {
+        let args = [&["dev", "--port", "0", "--admin-port", "0"], more].concat();
+        let process = Process::start(&args);
+        let mut dev = Self { process, clients: Vec::new(), admins: Vec::new() };
+        loop {
+            let line = dev.process.line(|_| true);
+            if line.starts_with("ready") {
+                return dev;
+            }
+            dev.clients.push(port_after(&line, "redis://127.0.0.1:"));
+            dev.admins.push(port_after(&line, "http://127.0.0.1:"));
+        }
+    }
+}
+
+fn port_after(line: &str, prefix: &str) -> u16 {
+    let rest = line.split_once(prefix).unwrap_or_else(|| panic!("no {prefix} in: {line}")).1;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+    digits.parse().unwrap()
+}
+
+#[test]
+fn what_is_written_through_one_node_is_read_through_every_other() {
+    for lanes in ["1", "2"] {
+        let dev = Dev::start(&["--lanes", lanes]);
+        assert_eq!(dev.clients.len(), 3);
+        let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+        for round in 0..30 {
+            let (key, value) = (format!("key:{round}"), format!("value {round}"));
+            let writer = round % nodes.len();
+            assert_eq!(nodes[writer].call(&["SET", &key, &value]), Reply::Simple("OK".into()));
+            for node in &mut nodes {
+                assert_eq!(node.call(&["GET", &key]), Reply::bulk(&value), "{lanes} lanes");
+            }
+            // Answered from what the other nodes did, so that it can't be less.
+            let counted = nodes[(round + 1) % 3].call(&["INCR", "counter"]);
+            assert!(matches!(counted, Reply::Int(count) if count > round as i64), "{counted:?}");
+        }
+        assert_eq!(nodes[0].call(&["DBSIZE"]), Reply::Int(31));
+        assert_eq!(nodes[1].call(&["DEL", "key:0", "key:1", "absent"]), Reply::Int(2));
+        let (first, second) = (Reply::Bulk(None), Reply::bulk("value 2"));
+        assert_eq!(nodes[2].call(&["MGET", "key:0", "key:2"]), Reply::Array(vec![first, second]));
+    }
+}
+
+#[test]
+fn pipelined_commands_are_answered_in_order() {
+    let dev = Dev::start(&["--lanes", "2"]);
+    let mut client = Client::new(dev.clients[1]);
+    for n in 0..500 {
+        client.send(&["SET", &format!("k{}", n % 50), &n.to_string()]).unwrap();
+        client.send(&["GET", &format!("k{}", n % 50)]).unwrap();
+        client.send(&["PING"]).unwrap();
+    }
+    for n in 0..500 {
+        assert_eq!(client.receive().unwrap(), Reply::Simple("OK".into()));
+        assert_eq!(client.receive().unwrap(), Reply::bulk(&n.to_string()));
+        assert_eq!(client.receive().unwrap(), Reply::Simple("PONG".into()));
+    }
+}
+
+#[test]
+fn a_client_that_stops_sending_still_gets_its_replies() {
+    let dev = Dev::start(&[]);
+    let mut client = Client::new(dev.clients[0]);
+    for n in 0..100 {
+        client.send(&["SET", &format!("k{n}"), "v"]).unwrap();
+    }
+    client.finish_sending();
+    for _ in 0..100 {
+        assert_eq!(client.receive().unwrap(), Reply::Simple("OK".into()));
+    }
+    assert!(client.receive().is_err(), "the connection closes once everything was answered");
+}
+
+#[test]
+fn large_values_arrive_whole() {
+    let dev = Dev::start(&[]);
+    let value = "0123456789abcdef".repeat(256 * 1024);
+    let mut writer = Client::new(dev.clients[0]);
+    assert_eq!(writer.call(&["SET", "large", &value]), Reply::Simple("OK".into()));
+    let mut reader = Client::new(dev.clients[2]);
+    for _ in 0..3 {
+        assert_eq!(reader.call(&["GET", "large"]), Reply::bulk(&value));
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    for flag in ["--port", "--admin-port"] {
+        let other = if flag == "--port" { "--admin-port" } else { "--port" };
+        let mut process =
+            Process::start(&["dev", "--nodes", "1", flag, &port.to_string(), other, "0"]);
+        assert!(!process.wait().success());
+        let error = process.logged("error:");
+        assert!(error.contains(&format!("port {port} is in use")), "{error}");
+        assert!(error.contains(flag), "{error}");
+    }
+}
+
+#[test]
+fn signals_and_shutdown_end_the_cluster_in_order() {
+    for end in ["TERM", "INT", "SHUTDOWN"] {
+        let mut dev = Dev::start(&[]);
+        let mut client = Client::new(dev.clients[0]);
+        assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
+        let start = Instant::now();
+        match end {
+            "TERM" => dev.process.signal(Signal::TERM),
+            "INT" => dev.process.signal(Signal::INT),
+            _ => client.send(&["SHUTDOWN", "NOSAVE"]).unwrap(),
+        }
+        let status = dev.process.wait();
+        assert!(status.success(), "{end}: {status}");
+        assert!(start.elapsed() < Duration::from_secs(2), "{end}: nothing was pending");
+        assert!(client.receive().is_err(), "the connection is closed");
+    }
+}
+
+#[test]
+fn the_administration_endpoint_tells_how_the_nodes_are() {
+    let dev = Dev::start(&["--nodes", "3"]);
+    let mut client = Client::new(dev.clients[0]);
+    for n in 0..10 {
+        client.call(&["SET", &format!("k{n}"), "v"]);
+    }
+    for &admin in &dev.admins {
+        assert_eq!(http_get(admin, "/health").0, 200);
+        let deadline = Instant::now() + PATIENCE;
+        poll_until(deadline, "the keys are counted", || {
+            let status: serde_json::Value =
+                serde_json::from_str(&http_get(admin, "/status").1).unwrap();
+            let keyspace = &status["keyspaces"][0];
+            let live = status["members"].as_array().unwrap().iter();
+            let live = live.filter(|member| member["role"] == "active").count();
+            (keyspace["keys"] == 10 && live == 3 && status["serving"] == true).then_some(())
+        });
+        let view: serde_json::Value = serde_json::from_str(&http_get(admin, "/view").1).unwrap();
+        assert!(view["epoch"].as_u64().unwrap() > 0);
+        let metrics = http_get(admin, "/metrics").1;
+        for line in ["quorate_serving 1", "quorate_keys{db=\"0\"} 10", "# EOF"] {
+            assert!(metrics.contains(line), "{line} is missing in:\n{metrics}");
+        }
+        assert!(http_get(admin, "/").1.contains("Quorate"));
+    }
+    let mut status =
+        Process::start(&["status", "--admin", &format!("127.0.0.1:{}", dev.admins[1])]);
+    let first = status.line(|_| true);
+    assert!(first.contains("cluster dev") && first.contains("node 2 (serving)"), "{first}");
+    assert!(status.wait().success());
+}
+
+#[test]
+fn clients_beyond_maxclients_are_told_so() {
+    let dev = Dev::start(&[]);
+    let mut first = Client::new(dev.clients[0]);
+    first.call(&["CONFIG", "SET", "maxclients", "1"]);
+    let mut second = Client::new(dev.clients[0]);
+    assert_eq!(second.receive().unwrap(), Reply::Error("ERR max number of clients reached".into()));
+    assert!(second.receive().is_err());
+    assert_eq!(first.call(&["PING"]), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn an_idle_cluster_takes_less_than_a_hundredth_of_a_core() {
+    let dev = Dev::start(&[]);
+    let before = dev.process.cpu_ticks();
+    std::thread::sleep(Duration::from_secs(2));
+    let used = dev.process.cpu_ticks() - before;
+    // A tick is 10 ms; 2 s at 1 % are 2 ticks. One more for where the ticks fall.
+    assert!(used <= 3, "{used} ticks in 2 s");
+}

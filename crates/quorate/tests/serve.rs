@@ -1,0 +1,248 @@
+//! `quorate serve`: separate processes over TCP, strangers at the peer port, wrong configurations.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::{Client, Cluster, PATIENCE, Process, Reply, http_get, poll_until};
+
+#[test]
+fn three_processes_are_one_store() {
+    for lanes in [1, 2] {
+        let cluster =
+            Cluster::write(&format!("one-store-{lanes}"), 3, &format!("lanes = {lanes}"), "");
+        let mut nodes = cluster.serve_all();
+        let mut clients: Vec<Client> = cluster.clients.iter().map(|&p| Client::new(p)).collect();
+        for round in 0..60 {
+            let (key, value) = (format!("key:{round}"), round.to_string());
+            let writer = &mut clients[round % 3];
+            assert_eq!(writer.call(&["SET", &key, &value]), Reply::Simple("OK".into()));
+            for client in &mut clients {
+                assert_eq!(client.call(&["GET", &key]), Reply::bulk(&value), "{lanes} lanes");
+            }
+        }
+        // The larger of these fills sockets and spans many reads.
+        for size in [100_000, 8_000_000] {
+            let large = "x".repeat(size);
+            assert_eq!(clients[0].call(&["SET", "large", &large]), Reply::Simple("OK".into()));
+            assert_eq!(clients[2].call(&["GET", "large"]), Reply::bulk(&large));
+        }
+        nodes[0].signal(Signal::TERM);
+        assert!(nodes[0].wait().success());
+        // The others go on without it, once its lease has lapsed.
+        let deadline = Instant::now() + PATIENCE;
+        poll_until(deadline, "the other nodes serve writes", || {
+            matches!(clients[1].call(&["SET", "k", "v"]), Reply::Simple(_)).then_some(())
+        });
+        assert_eq!(clients[2].call(&["GET", "k"]), Reply::bulk("v"));
+    }
+}
+
+#[test]
+fn a_minority_does_not_serve() {
+    let cluster = Cluster::write("minority", 3, "", "");
+    let nodes = cluster.serve_all();
+    let mut client = Client::new(cluster.clients[0]);
+    assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
+    nodes[1].signal(Signal::KILL);
+    nodes[2].signal(Signal::KILL);
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the last node stops serving", || {
+        let mut client = Client::connect(cluster.clients[0], PATIENCE).ok()?;
+        match client.ask(&["GET", "k"]) {
+            Ok(Reply::Error(text)) => text.starts_with("CLUSTERDOWN").then_some(()),
+            _ => None,
+        }
+    });
+    let (status, body) = http_get(cluster.admins[0], "/health");
+    assert_eq!(status, 503, "{body}");
+}
+
+/// Sends bytes to a port and reads until it closes.
+fn provoke(port: u16, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // A reset after the answer is fine.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn hello(version: u16, node: u16, lanes: u16, cluster: &str) -> Vec<u8> {
+    let mut bytes = b"QRT1".to_vec();
+    bytes.extend_from_slice(&version.to_le_bytes());
+    bytes.extend_from_slice(&node.to_le_bytes());
+    bytes.extend_from_slice(&7u64.to_le_bytes());
+    bytes.extend_from_slice(&0u16.to_le_bytes());
+    bytes.extend_from_slice(&lanes.to_le_bytes());
+    bytes.extend_from_slice(&(cluster.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(cluster.as_bytes());
+    bytes
+}
+
+#[test]
+fn strangers_at_the_peer_port_are_told_why_and_change_nothing() {
+    let cluster = Cluster::write("strangers", 3, "", "");
+    let mut nodes = cluster.serve_all();
+    let mut client = Client::new(cluster.clients[2]);
+    assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
+    let port = cluster.peers[2];
+    let version = 1;
+    for (bytes, answer) in [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "use the client port"),
+        (b"*1\r\n$4\r\nPING\r\n".to_vec(), "use the client port"),
+        (vec![0; 100_000], "use the client port"),
+        (hello(9, 1, 1, "strangers"), "wire version 9"),
+        (hello(version, 1, 1, "another"), "cluster 'another'"),
+        (hello(version, 1, 2, "strangers"), "2 lanes"),
+        (hello(version, 3, 1, "strangers"), "own"),
+        (hello(version, 64, 1, "strangers"), "node id 64"),
+    ] {
+        let said = provoke(port, &bytes);
+        assert!(said.starts_with("-REFUSED ") && said.contains(answer), "{answer}: {said}");
+    }
+    // A stranger with proper manners is believed at first; its garbage then costs it the
+    // connection. Node 1's own connection comes back.
+    for garbage in [vec![0xff; 64], b"\x08\0\0\0\0\0\0\0notcrc!!".to_vec()] {
+        let mut bytes = hello(version, 1, 1, "strangers");
+        bytes.extend_from_slice(&garbage);
+        let said = provoke(port, &bytes);
+        assert!(said.starts_with("QRT1"), "{said}");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the cluster serves", || {
+        let mut client = Client::connect(cluster.clients[2], PATIENCE).ok()?;
+        let written = client.ask(&["SET", "k2", "v2"]).ok()? == Reply::Simple("OK".into());
+        (written && client.ask(&["GET", "k"]).ok()? == Reply::bulk("v")).then_some(())
+    });
+    assert!(nodes.iter_mut().all(Process::is_running));
+}
+
+#[test]
+fn garbage_at_the_client_port_is_answered_as_redis_does() {
+    let cluster = Cluster::write("garbage", 1, "", "");
+    let mut nodes = cluster.serve_all();
+    let said = provoke(cluster.clients[0], b"*1\r\n$-5\r\n");
+    assert_eq!(said, "-ERR Protocol error: invalid bulk length\r\n");
+    // Announces much, sends little, and goes: no memory is taken for what was announced.
+    let mut slow = TcpStream::connect(("127.0.0.1", cluster.clients[0])).unwrap();
+    slow.write_all(b"*2\r\n$3\r\nGET\r\n$60000000\r\nabc").unwrap();
+    drop(slow);
+    let mut client = Client::new(cluster.clients[0]);
+    assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
+    assert!(nodes[0].is_running());
+}
+
+#[test]
+fn wrong_configurations_and_busy_ports_are_explained() {
+    let cluster = Cluster::write("wrong", 3, "lane = 2", "");
+    let mut node = cluster.serve(1);
+    assert!(!node.wait().success());
+    let error = node.logged("error:");
+    assert!(error.contains("line 3") && error.contains("lane"), "{error}");
+
+    let cluster = Cluster::write("busy", 3, "", "");
+    let mut node = cluster.serve(4);
+    assert!(!node.wait().success());
+    assert!(node.logged("error:").contains("no node 4"));
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", cluster.peers[0])).unwrap();
+    let mut node = cluster.serve(1);
+    assert!(!node.wait().success());
+    let error = node.logged("error:");
+    assert!(error.contains(&cluster.peers[0].to_string()) && error.contains("peer"), "{error}");
+}
+
+#[test]
+fn a_fragile_keyspace_is_warned_about_at_every_start() {
+    let keyspace = "[[keyspace]]\ndb = 0\nname = \"few\"\nengine = \"hermes\"\nreplicas = 2\n";
+    let cluster = Cluster::write("fragile", 3, "", keyspace);
+    let node = cluster.serve(1);
+    let warning = node.logged("'few'");
+    assert!(warning.contains("WARN") && warning.contains("2 replicas"), "{warning}");
+}
+
+#[test]
+fn a_node_joins_and_another_leaves_without_a_restart_of_the_rest() {
+    let cluster = Cluster::write("members", 3, "", "");
+    let nodes = cluster.serve_all();
+    let mut client = Client::new(cluster.clients[0]);
+    for n in 0..1000 {
+        client.send(&["SET", &format!("k{n}"), &n.to_string()]).unwrap();
+    }
+    for _ in 0..1000 {
+        assert_eq!(client.receive().unwrap(), Reply::Simple("OK".into()));
+    }
+    // The new node's file lists itself besides the others.
+    let ports = support::free_ports(3);
+    let mut text = std::fs::read_to_string(&cluster.file).unwrap();
+    text += &format!(
+        "[[node]]\nid = 4\npeer = \"127.0.0.1:{}\"\nclient = \"127.0.0.1:{}\"\n\
+         admin = \"127.0.0.1:{}\"\n",
+        ports[0], ports[1], ports[2]
+    );
+    let file = cluster.file.with_extension("four.toml");
+    std::fs::write(&file, text).unwrap();
+    let admin = format!("127.0.0.1:{}", cluster.admins[0]);
+    let [peer, redis, own_admin] = [0, 1, 2].map(|n: usize| format!("127.0.0.1:{}", ports[n]));
+    let mut add = Process::start(&[
+        "member",
+        "add",
+        "4",
+        "--peer",
+        &peer,
+        "--client",
+        &redis,
+        "--admin-address",
+        &own_admin,
+        "--admin",
+        &admin,
+    ]);
+    let said = add.line(|_| true);
+    assert!(said.contains("node 4 is a member"), "{said}");
+    assert!(add.wait().success());
+    let fourth = Process::start(&["serve", "--config", file.to_str().unwrap(), "--node", "4"]);
+    fourth.line(|line| line.starts_with("ready"));
+    std::fs::remove_file(&file).unwrap();
+    let mut client = Client::new(ports[1]);
+    for n in (0..1000).step_by(37) {
+        assert_eq!(client.call(&["GET", &format!("k{n}")]), Reply::bulk(&n.to_string()));
+    }
+    let mut remove = Process::start(&["member", "remove", "1", "--admin", &own_admin]);
+    let said = remove.line(|_| true);
+    assert!(said.contains("node 1 is no member any more"), "{said}");
+    assert!(remove.wait().success());
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the rest serves writes", || {
+        matches!(client.call(&["SET", "after", "1"]), Reply::Simple(_)).then_some(())
+    });
+    // What can't be is refused with a reason.
+    let mut wrong = Process::start(&["member", "remove", "64", "--admin", &own_admin]);
+    assert!(!wrong.wait().success());
+    assert!(wrong.logged("error:").contains("64 is not a node id"));
+    drop(nodes);
+}
+
+#[test]
+fn status_of_a_cluster_that_is_not_there_names_the_address() {
+    let port = support::free_ports(1)[0];
+    let mut status = Process::start(&["status", "--admin", &format!("127.0.0.1:{port}")]);
+    assert!(!status.wait().success());
+    let error = status.logged("error:");
+    assert!(error.contains(&format!("127.0.0.1:{port}")) && error.contains("--admin"), "{error}");
+}
+
+#[test]
+fn an_idle_node_takes_less_than_a_hundredth_of_a_core() {
+    let cluster = Cluster::write("idle", 3, "", "");
+    let nodes = cluster.serve_all();
+    let ticks = || nodes.iter().map(Process::cpu_ticks).sum::<u64>();
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(2));
+    let used = ticks() - before;
+    // A tick is 10 ms; 2 s at 1 % are 2 ticks. One more for each process, for where ticks fall.
+    assert!(used <= 5, "{used} ticks in 2 s");
+}

@@ -1,0 +1,309 @@
+//! What the tests of the program share: child processes that end with their test, free ports, and
+//! a Redis client of a page.
+// Each test binary uses a part of this.
+#![expect(dead_code, reason = "each test binary uses a part")]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longest that anything may take before the test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `quorate`, ended with this value.
+pub(crate) struct Process {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+}
+
+impl Process {
+    /// Starts `quorate` with these arguments.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_quorate"))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("quorate starts");
+        let lines = follow(child.stdout.take().expect("stdout is piped"));
+        let errors = follow(child.stderr.take().expect("stderr is piped"));
+        Self { child, lines, errors }
+    }
+
+    /// The next line of its output that `wanted` accepts.
+    pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        match find(&self.lines, &wanted) {
+            Some(line) => line,
+            None => panic!("quorate did not say it; it logged:\n{}", self.log()),
+        }
+    }
+
+    /// The next line of its log that contains `words`.
+    pub(crate) fn logged(&self, words: &str) -> String {
+        find(&self.errors, &|line| line.contains(words))
+            .unwrap_or_else(|| panic!("quorate did not log '{words}'"))
+    }
+
+    /// What it logged that nobody has asked for yet.
+    pub(crate) fn log(&self) -> String {
+        let lines: Vec<String> = self.errors.try_iter().collect();
+        lines.join("\n")
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a child has an id");
+        kill_process(pid, signal).expect("a child can be signalled");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        poll_until(deadline, "the process ends", || {
+            self.child.try_wait().expect("a child can be waited for")
+        })
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_none()
+    }
+
+    /// Processor time it has used so far, in clock ticks (10 ms).
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields = stat.rsplit_once(')').unwrap().1;
+        fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn follow(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn find(lines: &Receiver<String>, wanted: &impl Fn(&str) -> bool) -> Option<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) if wanted(&line) => return Some(line),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn poll_until<T>(
+    deadline: Instant,
+    what: &str,
+    mut ask: impl FnMut() -> Option<T>,
+) -> T {
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Ports that nobody has at the moment.
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
+    // All are held together, so that they differ.
+    let held: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}
+
+/// A configuration file for three nodes on free ports, removed with this value.
+pub(crate) struct Cluster {
+    pub(crate) file: PathBuf,
+    pub(crate) peers: Vec<u16>,
+    pub(crate) clients: Vec<u16>,
+    pub(crate) admins: Vec<u16>,
+}
+
+impl Cluster {
+    /// Writes the file. `name` tells the tests' files apart; `more` is appended.
+    pub(crate) fn write(name: &str, nodes: usize, cluster: &str, more: &str) -> Self {
+        let ports = free_ports(3 * nodes);
+        let (peers, rest) = ports.split_at(nodes);
+        let (clients, admins) = rest.split_at(nodes);
+        let mut text = format!("[cluster]\nname = \"{name}\"\n{cluster}\n");
+        for index in 0..nodes {
+            text += &format!(
+                "[[node]]\nid = {}\npeer = \"127.0.0.1:{}\"\nclient = \"127.0.0.1:{}\"\n\
+                 admin = \"127.0.0.1:{}\"\n",
+                index + 1,
+                peers[index],
+                clients[index],
+                admins[index]
+            );
+        }
+        text += more;
+        let file = std::env::temp_dir().join(format!("quorate-{name}-{}.toml", std::process::id()));
+        std::fs::write(&file, text).unwrap();
+        Self { file, peers: peers.to_vec(), clients: clients.to_vec(), admins: admins.to_vec() }
+    }
+
+    /// Starts a node.
+    pub(crate) fn serve(&self, node: usize) -> Process {
+        let file = self.file.to_str().expect("the path is text");
+        Process::start(&["serve", "--config", file, "--node", &node.to_string()])
+    }
+
+    /// Starts every node and waits until all serve.
+    pub(crate) fn serve_all(&self) -> Vec<Process> {
+        let nodes: Vec<Process> = (1..=self.peers.len()).map(|node| self.serve(node)).collect();
+        for node in &nodes {
+            node.line(|line| line.starts_with("ready"));
+        }
+        nodes
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// What Redis answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    Simple(String),
+    Error(String),
+    Int(i64),
+    Bulk(Option<Vec<u8>>),
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// A bulk string.
+    pub(crate) fn bulk(text: &str) -> Self {
+        Self::Bulk(Some(text.as_bytes().to_vec()))
+    }
+}
+
+/// A Redis client.
+pub(crate) struct Client {
+    port: u16,
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Connects, once.
+    pub(crate) fn connect(port: u16, patience: Duration) -> io::Result<Self> {
+        let address = ("127.0.0.1", port).to_socket_addrs()?.next().expect("it is an address");
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { port, reader: BufReader::new(stream) })
+    }
+
+    /// Connects to a node that runs.
+    pub(crate) fn new(port: u16) -> Self {
+        Self::connect(port, PATIENCE).expect("the node accepts clients")
+    }
+
+    /// Sends a command without waiting.
+    pub(crate) fn send(&mut self, args: &[&str]) -> io::Result<()> {
+        let mut bytes = format!("*{}\r\n", args.len());
+        for arg in args {
+            bytes += &format!("${}\r\n{arg}\r\n", arg.len());
+        }
+        self.send_raw(bytes.as_bytes())
+    }
+
+    /// Sends bytes.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
+    /// Says that nothing more will be sent.
+    pub(crate) fn finish_sending(&self) {
+        self.reader.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
+    /// Reads a reply.
+    pub(crate) fn receive(&mut self) -> io::Result<Reply> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.trim_end();
+        let bad = || io::Error::new(io::ErrorKind::InvalidData, line.to_owned());
+        let number = || line[1..].parse::<i64>().map_err(|_| bad());
+        match line.as_bytes().first() {
+            Some(b'+') => Ok(Reply::Simple(line[1..].to_owned())),
+            Some(b'-') => Ok(Reply::Error(line[1..].to_owned())),
+            Some(b':') => Ok(Reply::Int(number()?)),
+            Some(b'$') => match number()? {
+                -1 => Ok(Reply::Bulk(None)),
+                length => {
+                    let mut bytes = vec![0; length as usize + 2];
+                    self.reader.read_exact(&mut bytes)?;
+                    bytes.truncate(length as usize);
+                    Ok(Reply::Bulk(Some(bytes)))
+                }
+            },
+            Some(b'*') => {
+                let count = number()?.max(0);
+                (0..count).map(|_| self.receive()).collect::<io::Result<_>>().map(Reply::Array)
+            }
+            _ => Err(bad()),
+        }
+    }
+
+    /// Sends a command and reads its reply.
+    pub(crate) fn ask(&mut self, args: &[&str]) -> io::Result<Reply> {
+        self.send(args)?;
+        self.receive()
+    }
+
+    /// As [`Client::ask`], of a node that runs, for commands that may be repeated. On a crowded
+    /// machine a node can be off the processor for longer than its lease, and then drops the
+    /// connection instead of giving an answer that may be old, or refuses for a moment.
+    pub(crate) fn call(&mut self, args: &[&str]) -> Reply {
+        let deadline = Instant::now() + PATIENCE;
+        poll_until(deadline, "the node answers", || match self.ask(args) {
+            Ok(Reply::Error(text)) if text.starts_with("CLUSTERDOWN") => None,
+            Ok(reply) => Some(reply),
+            Err(_) => {
+                *self = Self::connect(self.port, PATIENCE).ok()?;
+                None
+            }
+        })
+    }
+}
+
+/// The body of an HTTP answer and its status.
+pub(crate) fn http_get(port: u16, path: &str) -> (u16, String) {
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent: ureq::Agent = config.timeout_global(Some(PATIENCE)).build().into();
+    let mut answer = agent.get(format!("http://127.0.0.1:{port}{path}")).call().unwrap();
+    (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
+}

@@ -1,0 +1,188 @@
+//! The store and the node behind a front end: what `resp` asks is passed on to this lane, or read
+//! from what the lanes share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use quorate_commands::{Call, Op, Reply};
+use quorate_machine::Operation;
+use quorate_node::{Lane, Outbox, Shared};
+use quorate_resp::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+use quorate_types::{Instant, KeyspaceId, Now, Role, Tag, View, hash_key};
+
+use crate::clock;
+use crate::handle::{Stop, stop};
+use crate::mesh::Door;
+use crate::process;
+
+/// What a lane's backend knows of its node.
+pub(crate) struct NodeFacts {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stop: Arc<Stop>,
+    pub(crate) doors: Vec<Arc<Door>>,
+    pub(crate) started: Instant,
+    pub(crate) port: u16,
+    /// Resident bytes of the process, refreshed about once a second by lane 0.
+    pub(crate) resident: AtomicU64,
+    pub(crate) memory_peak: AtomicU64,
+}
+
+/// One lane as its front end sees it, for the time of one call.
+pub(crate) struct LaneBackend<'a> {
+    pub(crate) lane: &'a mut Lane,
+    pub(crate) out: &'a mut Outbox,
+    pub(crate) node: &'a NodeFacts,
+    pub(crate) now: Now,
+}
+
+impl LaneBackend<'_> {
+    fn shared(&self) -> &Shared {
+        &self.node.shared
+    }
+}
+
+impl Backend for LaneBackend<'_> {
+    fn keyspace(&self, number: u8) -> Option<KeyspaceFacts> {
+        let keyspace = self.shared().config.keyspace(KeyspaceId(number))?;
+        let facts = self.shared().store_facts(keyspace.id);
+        let replicas = keyspace.replicas.map_or(self.shared().config.nodes.len(), |set| set.len());
+        Some(KeyspaceFacts {
+            number,
+            name: keyspace.name.clone(),
+            engine: keyspace.engine.name(),
+            replicas,
+            keys: facts.keys,
+            expires: facts.expiring,
+        })
+    }
+
+    #[inline]
+    fn has_keyspace(&self, number: u8) -> bool {
+        self.shared().store(KeyspaceId(number)).is_some()
+    }
+
+    #[inline]
+    fn read<R>(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        call: &Call<'_>,
+        with: impl FnOnce(Reply<'_>) -> R,
+    ) -> Option<R> {
+        // A node that doesn't serve submits, which tells the client why; a read would only be
+        // thrown away by the seal, together with the connection.
+        self.lane.serving(now).ok()?;
+        self.lane.read(now, KeyspaceId(keyspace), call, with)
+    }
+
+    #[inline]
+    fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: &P)
+    where
+        P: Operation<Owned = Op, Reply = Reply<'static>>,
+    {
+        self.lane.submit(now, KeyspaceId(keyspace), tag, origin, op, self.out);
+    }
+
+    fn flush(&mut self, keyspace: u8, now: Now, tag: Tag) {
+        self.lane.flush_keyspace(now, KeyspaceId(keyspace), tag, self.out);
+    }
+
+    fn scan(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8]),
+    ) -> u64 {
+        let Some(store) = self.shared().store(KeyspaceId(keyspace)) else { return 0 };
+        store.scan(cursor, limit, &mut |key, snapshot| {
+            let live =
+                |value: quorate_storage::ValueInfo| value.expire_at.is_none_or(|at| at > now.wall);
+            if snapshot.value.is_some_and(live) {
+                visit(key);
+            }
+        })
+    }
+
+    fn random_key(&mut self, keyspace: u8, now: Now) -> Option<Vec<u8>> {
+        let random = process::random();
+        self.shared().store(KeyspaceId(keyspace))?.random_key(random, now.wall)
+    }
+
+    fn key_count(&self, keyspace: u8) -> u64 {
+        self.shared().store_facts(KeyspaceId(keyspace)).keys
+    }
+
+    fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64> {
+        let store = self.shared().store(KeyspaceId(keyspace))?;
+        let hash = hash_key(key);
+        let pinned = store.pin();
+        let value = store.peek(key, hash, &pinned)?.value?;
+        if value.expire_at.is_some_and(|at| at <= now.wall) {
+            return None;
+        }
+        store.memory_of(key, hash, &pinned).map(|bytes| bytes as u64)
+    }
+
+    fn replicas(&self, keyspace: u8) -> usize {
+        self.lane.other_replicas(KeyspaceId(keyspace))
+    }
+
+    fn memory(&self) -> MemoryFacts {
+        let used = self.shared().memory_used();
+        let peak = self.node.memory_peak.fetch_max(used, Relaxed).max(used);
+        MemoryFacts { used, peak, resident: self.node.resident.load(Relaxed) }
+    }
+
+    fn facts(&self) -> ServerFacts {
+        let view = self.lane.view();
+        let config = &self.shared().config;
+        ServerFacts {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: config.node.0,
+            incarnation: self.lane.incarnation().0,
+            epoch: view.epoch.0,
+            role: role_of(view, self.lane),
+            lease: self.shared().lease_until() > clock::monotonic(),
+            lanes: config.lanes,
+            members: view
+                .members
+                .iter()
+                .map(|member| {
+                    (member.node.0, role_name(member.role), member.client_address.clone())
+                })
+                .collect(),
+            port: self.node.port,
+            process: std::process::id(),
+            uptime_seconds: self.now.monotonic.since(self.node.started).as_secs(),
+            cpu_micros: process::cpu_micros(),
+        }
+    }
+
+    fn serving(&self) -> Result<(), &'static str> {
+        self.lane.serving(self.now)
+    }
+
+    fn shutdown(&mut self) {
+        tracing::info!("a client asked for SHUTDOWN");
+        stop(&self.node.stop, &self.node.doors);
+    }
+}
+
+fn role_of(view: &View, lane: &Lane) -> &'static str {
+    let node = lane.shared().config.node;
+    match view.member(node) {
+        Some(member) if member.incarnation == lane.incarnation() => role_name(member.role),
+        _ => role_name(Role::Down),
+    }
+}
+
+/// A role in one word, as `INFO` and the administration endpoint say it.
+pub(crate) const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Active => "active",
+        Role::Shadow => "shadow",
+        Role::Down => "down",
+    }
+}

@@ -1,0 +1,252 @@
+//! The client sockets of one lane of one node: moves bytes between them and the front end.
+//!
+//! Sockets are watched edge-triggered for both directions from the start, so that no system call
+//! is spent on changing the watch: Linux reports room to write only after a write did not fit.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use quorate_resp::{Backend, ConnectionId, Frontend};
+use quorate_types::Now;
+
+use crate::link::{Received, receive};
+
+/// Bytes that one turn reads from one client at most before the others get their turn.
+const READ_BYTES_PER_TURN: usize = 256 * 1024;
+
+/// One connected client.
+struct Client {
+    stream: TcpStream,
+    id: ConnectionId,
+    /// The socket may hold bytes: an edge came and no short read since.
+    readable: bool,
+    /// The client has sent everything it ever will.
+    hung_up: bool,
+    /// It stands in `ready`.
+    queued: bool,
+    /// The last write did not fit.
+    blocked: bool,
+}
+
+/// The client sockets of one lane of one node.
+#[derive(Default)]
+pub(crate) struct Clients {
+    /// By the slot that the front end gave the connection.
+    sockets: Vec<Option<Client>>,
+    /// Clients to read from in this turn.
+    ready: Vec<usize>,
+    /// Clients that have bytes to read and commands that wait: read from once these went on.
+    stalled: Vec<usize>,
+    /// Connections to write to at the end of the turn, besides those the front end names.
+    unblocked: Vec<ConnectionId>,
+    dirty: Vec<ConnectionId>,
+    spare: Vec<usize>,
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
+}
+
+impl Clients {
+    /// Takes in a new client, or tells it why not. `register` is told its number.
+    pub(crate) fn open(
+        &mut self,
+        now: Now,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+        frontend: &mut Frontend,
+        register: impl FnOnce(&mut TcpStream, usize) -> io::Result<()>,
+    ) {
+        let local = stream.local_addr().unwrap_or(peer);
+        let id = match frontend.open(now, peer, local) {
+            Ok(id) => id,
+            Err(refusal) => {
+                // A fresh socket has room for one line; if not, closing says enough.
+                let _ = stream.write(refusal);
+                return;
+            }
+        };
+        let slot = id.0.index as usize;
+        if let Err(error) = register(&mut stream, slot) {
+            tracing::warn!(%peer, %error, "a client connection could not be watched");
+            frontend.close(id);
+            return;
+        }
+        crate::net::tune_client(&stream);
+        if slot >= self.sockets.len() {
+            self.sockets.resize_with(slot + 1, || None);
+        }
+        self.sockets[slot] = Some(Client {
+            stream,
+            id,
+            readable: true,
+            hung_up: false,
+            queued: true,
+            blocked: false,
+        });
+        // The first command often arrives before the watch begins.
+        self.ready.push(slot);
+    }
+
+    /// Notes what the poll said about a client.
+    #[inline]
+    pub(crate) fn on_event(&mut self, slot: usize, event: &mio::event::Event) {
+        // An event of a socket that was closed in this turn may find its successor in the slot;
+        // an attempt to read from that does no harm.
+        let Some(Some(client)) = self.sockets.get_mut(slot) else { return };
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            client.readable = true;
+            client.hung_up |= event.is_read_closed() || event.is_error();
+            if !client.queued {
+                client.queued = true;
+                self.ready.push(slot);
+            }
+        }
+        if client.blocked && event.is_writable() {
+            client.blocked = false;
+            self.unblocked.push(client.id);
+        }
+    }
+
+    /// Reads from every client that has something to say, and executes it.
+    pub(crate) fn read<B: Backend>(&mut self, now: Now, frontend: &mut Frontend, backend: &mut B) {
+        let mut ready = std::mem::replace(&mut self.ready, std::mem::take(&mut self.spare));
+        for slot in ready.drain(..) {
+            self.read_one(slot, now, frontend, backend);
+        }
+        self.spare = ready;
+    }
+
+    fn read_one<B: Backend>(
+        &mut self,
+        slot: usize,
+        now: Now,
+        frontend: &mut Frontend,
+        backend: &mut B,
+    ) {
+        let Some(Some(client)) = self.sockets.get_mut(slot) else { return };
+        client.queued = false;
+        let mut share = READ_BYTES_PER_TURN;
+        while client.readable {
+            if !frontend.wants_read(client.id) {
+                self.stalled.push(slot);
+                return;
+            }
+            if share == 0 {
+                client.queued = true;
+                self.ready.push(slot);
+                return;
+            }
+            let Some(buffer) = frontend.read_buffer(client.id) else { return };
+            match receive(&client.stream, buffer, 1) {
+                Ok(Received::Some { bytes, drained }) => {
+                    self.bytes_received += bytes as u64;
+                    share = share.saturating_sub(bytes);
+                    // A short read means that the socket is empty, unless its end has come.
+                    client.readable = !drained || client.hung_up;
+                    frontend.process(client.id, now, backend);
+                }
+                Ok(Received::Nothing) => client.readable = false,
+                Ok(Received::Closed) => {
+                    // Replies to what it sent before are still owed: it may only have shut down
+                    // its sending side.
+                    client.readable = false;
+                    frontend.end_of_input(client.id);
+                }
+                Err(_) => {
+                    let id = client.id;
+                    self.close(id, frontend);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes what the front end has for its clients, one system call each. Call after the seal.
+    pub(crate) fn flush<B: Backend>(&mut self, now: Now, frontend: &mut Frontend, backend: &mut B) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        frontend.take_dirty(&mut dirty);
+        dirty.append(&mut self.unblocked);
+        for id in dirty.drain(..) {
+            self.flush_one(id, now, frontend, backend);
+        }
+        self.dirty = dirty;
+    }
+
+    #[inline]
+    fn flush_one<B: Backend>(
+        &mut self,
+        id: ConnectionId,
+        now: Now,
+        frontend: &mut Frontend,
+        backend: &mut B,
+    ) {
+        let Some(Some(client)) = self.sockets.get_mut(id.0.index as usize) else { return };
+        if client.id != id {
+            return;
+        }
+        let Some(output) = frontend.output(id) else { return };
+        let mut lost = false;
+        if !output.is_empty() && !client.blocked {
+            let length = output.len();
+            match write(&client.stream, output.unsent()) {
+                Ok(written) => {
+                    client.blocked = written < length;
+                    self.bytes_sent += written as u64;
+                    frontend.written(id, written, now, backend);
+                }
+                Err(_) => lost = true,
+            }
+        }
+        if lost || frontend.wants_close(id) {
+            self.close(id, frontend);
+        }
+    }
+
+    fn close(&mut self, id: ConnectionId, frontend: &mut Frontend) {
+        // Dropping the socket closes it, which also ends the watch.
+        self.sockets[id.0.index as usize] = None;
+        frontend.close(id);
+    }
+
+    /// Whether another turn has work without any new event.
+    pub(crate) fn has_work(&mut self, frontend: &Frontend) -> bool {
+        let (sockets, ready) = (&mut self.sockets, &mut self.ready);
+        self.stalled.retain(|&slot| {
+            let Some(Some(client)) = sockets.get_mut(slot) else { return false };
+            if !frontend.wants_read(client.id) {
+                return true;
+            }
+            if !client.queued {
+                client.queued = true;
+                ready.push(slot);
+            }
+            false
+        });
+        !self.ready.is_empty() || frontend.is_dirty()
+    }
+
+    /// Whether some client has not taken all its replies yet.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.sockets.iter().flatten().any(|client| client.blocked)
+    }
+
+    /// Closes every client.
+    pub(crate) fn close_all(&mut self, frontend: &mut Frontend) {
+        for client in self.sockets.drain(..).flatten() {
+            frontend.close(client.id);
+        }
+    }
+}
+
+/// Writes once; 0 if the socket is full.
+#[inline]
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match stream.write(bytes) {
+            Ok(written) => return Ok(written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! How the rest of the process reaches the lanes: for facts, for membership changes, to stop.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_channel::{Sender, TrySendError};
+use mio::net::TcpStream;
+use quorate_node::Change;
+use quorate_node::{ControlFacts, KeyspaceConfig, LaneFacts, NodeConfig, Shared, StoreFacts};
+use quorate_types::{Epoch, Instant, NodeId};
+use quorate_wire::Hello;
+
+use crate::clock;
+use crate::link::LinkCounts;
+use crate::mesh::Door;
+
+/// What a thread is asked to do by another, rarely enough for a channel.
+pub(crate) enum Errand {
+    /// Serve this client.
+    Client { host: usize, stream: TcpStream, peer: SocketAddr },
+    /// Talk to this peer, which has introduced itself.
+    Peer { host: usize, stream: TcpStream, hello: Hello, rest: Vec<u8> },
+    /// The address that a peer's name stands for.
+    Resolved { host: usize, peer: NodeId, address: std::io::Result<SocketAddr> },
+    /// Change the membership (lane 0).
+    Change { host: usize, change: Change, reply: ChangeReply },
+}
+
+/// Called with the answer to a membership change.
+pub(crate) type ChangeReply = Box<dyn FnOnce(Result<Epoch, String>) + Send>;
+
+/// Where errands for one thread are left.
+#[derive(Clone)]
+pub(crate) struct Errands {
+    pub(crate) sender: Sender<Errand>,
+    pub(crate) door: Arc<Door>,
+}
+
+impl Errands {
+    /// Leaves an errand; gives it back if there are too many already.
+    pub(crate) fn leave(&self, errand: Errand) -> Result<(), Errand> {
+        match self.sender.try_send(errand) {
+            Ok(()) => {
+                self.door.knock();
+                Ok(())
+            }
+            Err(TrySendError::Full(errand) | TrySendError::Disconnected(errand)) => Err(errand),
+        }
+    }
+}
+
+/// The state of the process's end.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    asked: AtomicBool,
+    /// Threads that still have work of clients.
+    pub(crate) draining: AtomicUsize,
+}
+
+impl Stop {
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+}
+
+/// What the runtime counted for one lane of one node.
+#[derive(Clone, Debug, Default)]
+pub struct IoFacts {
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Clients connected to this lane.
+    pub clients: u64,
+    /// Bytes read from clients.
+    pub client_bytes_received: u64,
+    /// Bytes written to clients.
+    pub client_bytes_sent: u64,
+    /// Connections to the peer port that were not a peer's (lane 0).
+    pub strangers_refused: u64,
+    /// The lane's connections to peers in other processes.
+    pub links: Vec<LinkFacts>,
+}
+
+/// One connection to a peer.
+#[derive(Clone, Debug)]
+pub struct LinkFacts {
+    /// The peer.
+    pub peer: NodeId,
+    /// Whether messages flow.
+    pub up: bool,
+    /// Why not; empty if nothing is known to be wrong.
+    pub complaint: String,
+    /// What was counted.
+    pub counts: LinkCounts,
+}
+
+/// One node of this process, as seen from outside its lanes.
+pub struct NodeHandle {
+    pub(crate) host: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) clients: Arc<quorate_resp::Shared>,
+    pub(crate) io: Arc<Vec<Mutex<IoFacts>>>,
+    pub(crate) control: Errands,
+    pub(crate) client_address: SocketAddr,
+    pub(crate) started: Instant,
+}
+
+/// What a node is doing, all in one.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    /// Nothing if it serves clients, otherwise why not.
+    pub not_serving: Option<String>,
+    /// What the membership machine knows.
+    pub control: ControlFacts,
+    /// What each lane counted.
+    pub lanes: Vec<LaneFacts>,
+    /// What the runtime counted for each lane.
+    pub io: Vec<IoFacts>,
+    /// Each keyspace and what it holds.
+    pub keyspaces: Vec<(KeyspaceConfig, StoreFacts)>,
+    /// Bytes of records and indexes.
+    pub memory_used: u64,
+    /// Connected clients.
+    pub clients: u64,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+}
+
+impl NodeHandle {
+    /// What the node was told at its start.
+    pub fn config(&self) -> &NodeConfig {
+        &self.shared.config
+    }
+
+    /// Where it serves clients.
+    pub fn client_address(&self) -> SocketAddr {
+        self.client_address
+    }
+
+    /// The front end's settings and counters.
+    pub fn front_end(&self) -> &Arc<quorate_resp::Shared> {
+        &self.clients
+    }
+
+    /// Nothing if the node serves clients at this moment; otherwise why not.
+    pub fn not_serving(&self) -> Option<String> {
+        let now = clock::monotonic();
+        if self.shared.is_active() && self.shared.lease_until() > now {
+            return None;
+        }
+        let phase = self.shared.control_facts().phase;
+        Some(if phase.is_empty() { "the node is starting".to_owned() } else { phase })
+    }
+
+    /// What the node is doing, as its lanes published it last (at most some 50 ms ago).
+    pub fn facts(&self) -> NodeFacts {
+        let mut control = self.shared.control_facts();
+        control.lease_remaining = self.shared.lease_until().since(clock::monotonic());
+        let keyspaces = self.config().keyspaces.iter();
+        NodeFacts {
+            not_serving: self.not_serving(),
+            control,
+            lanes: self.shared.lane_facts(),
+            io: self.io.iter().map(|facts| lock(facts).clone()).collect(),
+            keyspaces: keyspaces
+                .map(|keyspace| (keyspace.clone(), self.shared.store_facts(keyspace.id)))
+                .collect(),
+            memory_used: self.shared.memory_used(),
+            clients: self.clients.connected(),
+            uptime_seconds: clock::monotonic().since(self.started).as_secs(),
+        }
+    }
+
+    /// Asks for a change of the membership; `reply` is called with the epoch that has it, or with
+    /// why it can't be, from a lane's thread: it must not block.
+    pub fn change_members(
+        &self,
+        change: Change,
+        reply: impl FnOnce(Result<Epoch, String>) + Send + 'static,
+    ) {
+        let errand = Errand::Change { host: self.host, change, reply: Box::new(reply) };
+        if let Err(Errand::Change { reply, .. }) = self.control.leave(errand) {
+            reply(Err("the node is stopping or too busy; try again".to_owned()));
+        }
+    }
+}
+
+impl fmt::Debug for NodeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeHandle").field("node", &self.config().node).finish_non_exhaustive()
+    }
+}
+
+/// The running nodes of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) nodes: Vec<NodeHandle>,
+    pub(crate) stop: Arc<Stop>,
+    pub(crate) doors: Vec<Arc<Door>>,
+}
+
+impl Handle {
+    /// The nodes, in the order in which they were given.
+    pub fn nodes(&self) -> &[NodeHandle] {
+        &self.0.nodes
+    }
+
+    /// Asks all lanes to finish what is pending, within [`crate::DRAIN_MAX`], and to stop.
+    pub fn stop(&self) {
+        stop(&self.0.stop, &self.0.doors);
+    }
+
+    /// Whether a stop was asked for, by [`Handle::stop`] or by a client's `SHUTDOWN`.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stop.is_asked()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Handle").field(&self.0.nodes).finish()
+    }
+}
+
+/// Asks every thread to stop.
+pub(crate) fn stop(stop: &Stop, doors: &[Arc<Door>]) {
+    stop.asked.store(true, Ordering::Release);
+    doors.iter().for_each(|door| door.knock());
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Facts are replaced whole; a panic elsewhere can't leave them half written.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

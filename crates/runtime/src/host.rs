@@ -1,0 +1,540 @@
+//! One lane of one node on its thread, with its sockets.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry};
+use quorate_machine::Rng;
+use quorate_node::Change;
+use quorate_node::{Lane, Outbox};
+use quorate_resp::Frontend;
+use quorate_types::{Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Tag, limits};
+use quorate_wire::{Hello, VERSION};
+
+use crate::backend::{LaneBackend, NodeFacts};
+use crate::clients::Clients;
+use crate::handle::{ChangeReply, Errand, Errands, IoFacts, LinkFacts, lock};
+use crate::link::{Link, Progress};
+use crate::strangers::Strangers;
+use crate::token::Source;
+use crate::{clock, process};
+
+/// How often facts are published at most.
+const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+/// How soon facts are published after the last thing that happened, if a wake-up must be spent on
+/// it: a busy lane publishes in passing.
+const PUBLISH_WITHIN: Duration = Duration::from_millis(250);
+/// How often the process's memory is looked up.
+const RESIDENT_EVERY: Duration = Duration::from_secs(1);
+
+/// One lane of one node on its thread.
+pub(crate) struct Host {
+    /// Its place among the nodes of this process.
+    pub(crate) index: usize,
+    pub(crate) node: NodeId,
+    pub(crate) lane: Lane,
+    pub(crate) out: Outbox,
+    pub(crate) frontend: Frontend,
+    pub(crate) clients: Clients,
+    pub(crate) strangers: Strangers,
+    pub(crate) facts: Arc<NodeFacts>,
+    /// Connections to peers in other processes, by node id.
+    links: Vec<Option<Box<Link>>>,
+    linked: NodeSet,
+    links_to_read: NodeSet,
+    /// Peers on this very thread.
+    local: NodeSet,
+    /// Peers in other processes that have messages waiting.
+    to_send: NodeSet,
+    /// The view whose addresses are known.
+    known_epoch: Epoch,
+    /// The life in which the links were introduced.
+    incarnation: Incarnation,
+    rng: Rng,
+    changes: BTreeMap<u64, ChangeReply>,
+    next_change: u64,
+    io: Arc<Vec<Mutex<IoFacts>>>,
+    pub(crate) turns: u64,
+    published: Instant,
+    published_turns: u64,
+    resident_read: Instant,
+}
+
+impl Host {
+    /// A lane that starts now. `local` are the nodes of this process.
+    pub(crate) fn new(
+        index: usize,
+        facts: Arc<NodeFacts>,
+        lane: LaneId,
+        incarnation: Incarnation,
+        clients: Arc<quorate_resp::Shared>,
+        io: Arc<Vec<Mutex<IoFacts>>>,
+        local: NodeSet,
+    ) -> Self {
+        let now = clock::now();
+        let shared = Arc::clone(&facts.shared);
+        let node = shared.config.node;
+        let mut host = Self {
+            index,
+            node,
+            lane: Lane::new(shared, lane, incarnation, now),
+            out: Outbox::new(),
+            frontend: Frontend::new(clients),
+            clients: Clients::default(),
+            strangers: Strangers::default(),
+            links: (0..=limits::NODE_ID_MAX).map(|_| None).collect(),
+            linked: NodeSet::EMPTY,
+            links_to_read: NodeSet::EMPTY,
+            local: local.without(node),
+            to_send: NodeSet::EMPTY,
+            known_epoch: Epoch(0),
+            incarnation,
+            rng: Rng::new(facts.shared.config.seed ^ process::random()),
+            changes: BTreeMap::new(),
+            next_change: 1,
+            io,
+            turns: 0,
+            published: Instant::ZERO,
+            published_turns: 0,
+            resident_read: Instant::ZERO,
+            facts,
+        };
+        host.learn_addresses();
+        host
+    }
+
+    // --- peers ---------------------------------------------------------------------------------
+
+    /// Makes the links those that the configuration and the view in force name.
+    fn learn_addresses(&mut self) {
+        let view = Arc::clone(self.lane.view());
+        self.known_epoch = view.epoch;
+        let mut addresses = BTreeMap::new();
+        for node in &self.facts.shared.config.nodes {
+            addresses.insert(node.node, node.peer.as_str());
+        }
+        for member in &view.members {
+            if !member.peer_address.is_empty() {
+                addresses.insert(member.node, member.peer_address.as_str());
+            }
+        }
+        for (&node, &address) in &addresses {
+            if node == self.node || self.local.contains(node) {
+                continue;
+            }
+            match &mut self.links[usize::from(node.0)] {
+                Some(link) => link.set_address(address),
+                vacant => {
+                    let link = Link::new(node, address.to_owned(), self.node < node);
+                    *vacant = Some(Box::new(link));
+                    self.linked.insert(node);
+                }
+            }
+        }
+        for node in self.linked {
+            if !addresses.contains_key(&node) {
+                self.links[usize::from(node.0)] = None;
+                self.linked.remove(node);
+            }
+        }
+    }
+
+    /// Follows what the lane decided: a newer view, or a new life.
+    pub(crate) fn follow_lane(&mut self, now: Instant) {
+        if self.lane.view().epoch != self.known_epoch {
+            self.learn_addresses();
+        }
+        if self.lane.incarnation() != self.incarnation {
+            self.incarnation = self.lane.incarnation();
+            self.out.rejoined = None;
+            self.to_send = NodeSet::EMPTY;
+            for node in self.linked {
+                // What was encoded in the old life must not be sent in the new one's name.
+                self.out.peer(node).clear();
+                if let Some(link) = &mut self.links[usize::from(node.0)] {
+                    link.lose(now, 0, "this node began a new life and introduces itself again");
+                }
+            }
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        hello(&self.lane)
+    }
+
+    /// Starts what is due: dialling, giving up on attempts that take too long.
+    pub(crate) fn tend_links(&mut self, now: Now, registry: &Registry, errands: &Errands) {
+        for node in self.linked {
+            let Some(link) = &mut self.links[usize::from(node.0)] else { continue };
+            if link.deadline() > now.monotonic {
+                continue;
+            }
+            if link.has_stalled(now.monotonic) {
+                link.lose(now.monotonic, self.rng.next_u64(), "no answer in time");
+            } else if link.wants_dial(now.monotonic) {
+                match link.address().parse::<SocketAddr>() {
+                    Ok(address) => self.dial(now, node, address, registry),
+                    Err(_) => self.resolve(node, errands),
+                }
+            }
+        }
+    }
+
+    /// Looks a name up on a thread of its own: the system's resolver blocks.
+    fn resolve(&mut self, node: NodeId, errands: &Errands) {
+        let Some(link) = &mut self.links[usize::from(node.0)] else { return };
+        link.resolving();
+        let (host, address, errands) = (self.index, link.address().to_owned(), errands.clone());
+        std::thread::spawn(move || {
+            use std::net::ToSocketAddrs;
+            let address = address.to_socket_addrs().and_then(|mut found| {
+                found.next().ok_or_else(|| io::Error::other("the name has no address"))
+            });
+            // A thread that can't take errands is ending.
+            let _ = errands.leave(Errand::Resolved { host, peer: node, address });
+        });
+    }
+
+    /// The answer to [`Host::resolve`].
+    pub(crate) fn resolved(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        address: io::Result<SocketAddr>,
+        registry: &Registry,
+    ) {
+        match address {
+            Ok(address) => self.dial(now, node, address, registry),
+            Err(error) => {
+                if let Some(link) = &mut self.links[usize::from(node.0)] {
+                    link.lose(now.monotonic, self.rng.next_u64(), &error.to_string());
+                }
+            }
+        }
+    }
+
+    fn dial(&mut self, now: Now, node: NodeId, address: SocketAddr, registry: &Registry) {
+        let Some(link) = &mut self.links[usize::from(node.0)] else { return };
+        let token = Source::Link { host: self.index, peer: node }.token();
+        let watch = |stream: &mut TcpStream| {
+            registry.register(stream, token, Interest::READABLE | Interest::WRITABLE)
+        };
+        if let Err(error) = link.dial(now.monotonic, address, watch) {
+            link.lose(now.monotonic, self.rng.next_u64(), &error.to_string());
+        }
+    }
+
+    /// Takes over a connection on which a peer introduced itself to this lane.
+    pub(crate) fn adopt(
+        &mut self,
+        now: Now,
+        stream: TcpStream,
+        theirs: &Hello,
+        rest: &[u8],
+        registry: &Registry,
+    ) {
+        let ours = self.hello();
+        let node = theirs.node;
+        let Some(Some(link)) = self.links.get_mut(usize::from(node.0)) else {
+            // It may be a member of a view that this node has not seen yet; it dials again.
+            tracing::info!(peer = %node, "a node called that this one doesn't know yet");
+            return;
+        };
+        let token = Source::Link { host: self.index, peer: node }.token();
+        let watch = |stream: &mut TcpStream| {
+            registry.register(stream, token, Interest::READABLE | Interest::WRITABLE)
+        };
+        match link.adopt(stream, theirs.incarnation, rest, &ours, watch) {
+            Ok(()) => {
+                self.links_to_read.insert(node);
+                tracing::info!(peer = %node, lane = %ours.lane, "peer connected");
+            }
+            Err(error) => self.lost(now, node, &error.to_string()),
+        }
+    }
+
+    /// Notes what the poll said about the connection to a peer.
+    pub(crate) fn on_link_event(&mut self, now: Now, node: NodeId, event: &mio::event::Event) {
+        let Some(Some(link)) = self.links.get_mut(usize::from(node.0)) else { return };
+        let lane = &self.lane;
+        match link.on_event(event, || hello(lane)) {
+            Progress::Lost(reason) => self.lost(now, node, &reason),
+            Progress::Same | Progress::CameUp => {
+                if link.wants_read() {
+                    self.links_to_read.insert(node);
+                }
+            }
+        }
+    }
+
+    /// Reads from every peer that has something to say, and handles it.
+    pub(crate) fn read_links(&mut self, now: Now) {
+        for node in std::mem::take(&mut self.links_to_read) {
+            let Some(link) = &mut self.links[usize::from(node.0)] else { continue };
+            let config = &self.facts.shared.config;
+            let mut progress = link.read();
+            let cut = match progress {
+                Progress::Lost(_) => Some(std::mem::replace(&mut progress, Progress::Same)),
+                _ => None,
+            };
+            // What came before the end is whole frames still.
+            let greeted = link.greet(&config.cluster, config.lanes);
+            let (lane, out) = (&mut self.lane, &mut self.out);
+            let handled = match greeted {
+                Progress::Lost(_) => greeted,
+                _ => link.frames(|incarnation, messages| {
+                    lane.receive(now, node, incarnation, messages, out)
+                        .map_err(|malformed| format!("an undecodable message: {malformed:?}"))
+                }),
+            };
+            if greeted_up(&handled, &cut) && link.wants_read() {
+                self.links_to_read.insert(node);
+            }
+            let end = if let Progress::Lost(_) = handled { Some(handled) } else { cut };
+            if let Some(Progress::Lost(reason)) = end {
+                self.lost(now, node, &reason);
+            }
+        }
+    }
+
+    fn lost(&mut self, now: Now, node: NodeId, reason: &str) {
+        let jitter = self.rng.next_u64();
+        let Some(link) = &mut self.links[usize::from(node.0)] else { return };
+        let was_up = link.is_up();
+        link.lose(now.monotonic, jitter, reason);
+        if was_up {
+            self.lane.peer_lost(now, node, &mut self.out);
+        }
+    }
+
+    /// Whether a stranger's hello fits this node.
+    pub(crate) fn check_stranger(
+        cluster: &str,
+        lanes: u16,
+        node: NodeId,
+        theirs: &Hello,
+    ) -> Result<(), String> {
+        theirs.check(cluster, lanes).map_err(|refusal| refusal.to_string())?;
+        if theirs.node == node || theirs.node.0 == 0 || theirs.node.0 > limits::NODE_ID_MAX {
+            return Err(format!("node id {} is this node's own or no id at all", theirs.node));
+        }
+        if theirs.node > node {
+            return Err(format!("node {} waits for node {node} to call", theirs.node));
+        }
+        Ok(())
+    }
+
+    /// Sends what waits for peers in other processes: one frame and one system call each.
+    pub(crate) fn flush_links(&mut self, now: Now) {
+        for node in std::mem::take(&mut self.to_send) {
+            let messages = self.out.peer(node);
+            if messages.is_empty() {
+                continue;
+            }
+            let progress = match &mut self.links[usize::from(node.0)] {
+                Some(link) => link.send(messages),
+                None => Progress::Same,
+            };
+            messages.clear();
+            if messages.capacity() > KEEP_BYTES_MAX {
+                *messages = Vec::new();
+            }
+            if let Progress::Lost(reason) = progress {
+                self.lost(now, node, &reason);
+            }
+        }
+    }
+
+    /// Parts the peers that have messages waiting into those on this thread, which are returned,
+    /// and those elsewhere, which [`Host::flush_links`] serves at the end of the turn.
+    pub(crate) fn take_local(&mut self) -> NodeSet {
+        let waiting = self.out.take_waiting();
+        self.to_send = self.to_send.union(waiting.difference(self.local));
+        waiting.intersection(self.local)
+    }
+
+    // --- clients -------------------------------------------------------------------------------
+
+    /// Takes in a client.
+    pub(crate) fn open_client(
+        &mut self,
+        now: Now,
+        stream: TcpStream,
+        peer: SocketAddr,
+        registry: &Registry,
+    ) {
+        let host = self.index;
+        self.clients.open(now, stream, peer, &mut self.frontend, |stream, slot| {
+            let token = Source::Client { host, slot }.token();
+            registry.register(stream, token, Interest::READABLE | Interest::WRITABLE)
+        });
+    }
+
+    /// Reads from clients and executes what they ask for.
+    pub(crate) fn read_clients(&mut self, now: Now) {
+        let mut backend =
+            LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        self.clients.read(now, &mut self.frontend, &mut backend);
+    }
+
+    /// Hands completed ops to the front end. Returns whether there were any.
+    pub(crate) fn complete(&mut self, now: Now) -> bool {
+        if self.out.done.is_empty() {
+            return false;
+        }
+        let mut done = std::mem::take(&mut self.out.done);
+        let mut backend =
+            LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        for done in done.drain(..) {
+            if done.lease_bound {
+                self.frontend.rests_on_lease(done.tag);
+            }
+            self.frontend.complete(done.tag, done.outcome, now, &mut backend);
+        }
+        if self.out.done.is_empty() {
+            self.out.done = done;
+        }
+        true
+    }
+
+    /// Does what time demands. Returns whether there was anything.
+    pub(crate) fn tick(&mut self, now: Now) -> bool {
+        let lane_due = self.lane.next_deadline() <= now.monotonic;
+        if lane_due {
+            self.lane.tick(now, &mut self.out);
+        }
+        if self.frontend.next_deadline() <= now.monotonic {
+            let mut backend =
+                LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+            self.frontend.tick(now, &mut backend);
+        }
+        self.strangers.expire(now.monotonic);
+        lane_due
+    }
+
+    /// Lets the replies of this turn, to clients and to peers, leave if the lease held while they
+    /// were read. Reads the clock itself, since that must be after the reads.
+    pub(crate) fn seal(&mut self) {
+        let holds = self.lane.seal(clock::now(), &mut self.out);
+        if self.frontend.needs_seal() {
+            self.frontend.seal(holds);
+        }
+    }
+
+    /// Writes to the clients.
+    pub(crate) fn flush_clients(&mut self, now: Now) {
+        let mut backend =
+            LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        self.clients.flush(now, &mut self.frontend, &mut backend);
+    }
+
+    // --- control -------------------------------------------------------------------------------
+
+    /// Asks for a change of the membership.
+    pub(crate) fn change_members(&mut self, now: Now, change: Change, reply: ChangeReply) {
+        let tag = self.next_change;
+        self.next_change += 1;
+        self.changes.insert(tag, reply);
+        self.lane.change_members(now, Tag(tag), change, &mut self.out);
+    }
+
+    /// Answers membership changes that are settled.
+    pub(crate) fn answer_changes(&mut self) {
+        for (tag, result) in self.out.control.drain(..) {
+            if let Some(reply) = self.changes.remove(&tag.0) {
+                reply(result);
+            }
+        }
+    }
+
+    /// When this lane wants its next turn at the latest.
+    pub(crate) fn next_deadline(&self) -> Instant {
+        let links = self.linked.into_iter().filter_map(|node| {
+            self.links[usize::from(node.0)].as_ref().map(|link| link.deadline())
+        });
+        let publish = if self.published_turns < self.turns {
+            self.published + PUBLISH_WITHIN
+        } else {
+            Instant::NEVER
+        };
+        [
+            self.lane.next_deadline(),
+            self.frontend.next_deadline(),
+            self.strangers.deadline(),
+            publish,
+            links.min().unwrap_or(Instant::NEVER),
+        ]
+        .into_iter()
+        .min()
+        .unwrap_or(Instant::NEVER)
+    }
+
+    /// Whether nothing of any client is pending: no op, no unsent reply.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.frontend.pending() == 0 && !self.frontend.is_dirty() && !self.clients.is_blocked()
+    }
+
+    /// Whether another turn has work without any new event.
+    pub(crate) fn has_work(&mut self) -> bool {
+        !self.out.done.is_empty()
+            || !self.links_to_read.is_empty()
+            || self.clients.has_work(&self.frontend)
+    }
+
+    /// Publishes facts, if the last time is long enough ago and something happened since.
+    pub(crate) fn publish(&mut self, now: Now) {
+        if now.monotonic < self.published + PUBLISH_EVERY {
+            return;
+        }
+        self.published = now.monotonic;
+        self.published_turns = self.turns;
+        self.lane.publish(now);
+        let number = usize::from(self.lane.id().0);
+        if number == 0 && now.monotonic >= self.resident_read + RESIDENT_EVERY {
+            self.resident_read = now.monotonic;
+            let resident = process::resident_bytes();
+            self.facts.resident.store(resident, std::sync::atomic::Ordering::Relaxed);
+        }
+        let links = self.linked.into_iter().filter_map(|node| {
+            let link = self.links[usize::from(node.0)].as_ref()?;
+            Some(LinkFacts {
+                peer: node,
+                up: link.is_up(),
+                complaint: link.complaint().to_owned(),
+                counts: link.counts,
+            })
+        });
+        *lock(&self.io[number]) = IoFacts {
+            turns: self.turns,
+            clients: self.frontend.len() as u64,
+            client_bytes_received: self.clients.bytes_received,
+            client_bytes_sent: self.clients.bytes_sent,
+            strangers_refused: self.strangers.refused,
+            links: links.collect(),
+        };
+    }
+}
+
+/// A peer buffer larger than this is given back once it is empty.
+const KEEP_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+fn hello(lane: &Lane) -> Hello {
+    let config = &lane.shared().config;
+    Hello {
+        version: VERSION,
+        node: config.node,
+        incarnation: lane.incarnation(),
+        lane: lane.id(),
+        lanes: config.lanes,
+        cluster: config.cluster.clone(),
+    }
+}
+
+/// Whether a connection goes on after this.
+fn greeted_up(handled: &Progress, cut: &Option<Progress>) -> bool {
+    !matches!(handled, Progress::Lost(_)) && cut.is_none()
+}

@@ -1,0 +1,264 @@
+//! Builds the threads and starts them.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::Poll;
+use quorate_node::{NodeConfig, Shared};
+use quorate_types::{Incarnation, LaneId, NodeId, NodeSet, limits};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::acceptor::Acceptor;
+use crate::backend::NodeFacts;
+use crate::handle::{Errands, Handle, Inner, NodeHandle, Stop};
+use crate::host::Host;
+use crate::mesh::{Door, Post};
+use crate::thread::{LaneThread, Stage};
+use crate::token::Source;
+use crate::{clock, process};
+
+/// Errands that may wait for a thread.
+const ERRANDS_MAX: usize = 4096;
+
+/// A node that this process is to run.
+#[derive(Debug)]
+pub struct HostedNode {
+    /// What it is told.
+    pub config: NodeConfig,
+    /// Where clients connect, from [`crate::listen`].
+    pub client: TcpListener,
+    /// Where peers in other processes connect; nothing if there are none.
+    pub peer: Option<TcpListener>,
+    /// The front end's settings.
+    pub settings: quorate_resp::Settings,
+    /// The password that clients must give.
+    pub password: Option<String>,
+}
+
+/// How the threads run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Bind thread *t* to processor *t*.
+    pub pin: bool,
+    /// How long a thread looks for work before it sleeps. Saves the wake-up, some 40 us on another
+    /// core, at the price of a busy core; zero, the default, never spins.
+    pub busy_poll: Duration,
+}
+
+/// Running nodes.
+#[derive(Debug)]
+pub struct Runtime {
+    handle: Handle,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Runtime {
+    /// How to reach the nodes.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Waits until the nodes have stopped, which [`Handle::stop`] or a client's `SHUTDOWN` asks
+    /// for.
+    pub fn join(self) {
+        for thread in self.threads {
+            // A lane that panics aborts the process, so there is no panic to pass on.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A seed for [`NodeConfig::seed`], drawn from the system.
+pub fn random_seed() -> u64 {
+    process::random()
+}
+
+/// Starts nodes in this process. All have the same number of lanes.
+///
+/// # Errors
+/// When the system refuses threads or polls.
+///
+/// # Panics
+/// If the nodes' configurations contradict each other.
+pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
+    let lanes = nodes.first().map_or(0, |node| node.config.lanes);
+    assert!(lanes > 0, "a process runs at least one node of at least one lane");
+    assert!(
+        nodes.iter().all(|node| node.config.lanes == lanes),
+        "the nodes of a process have the same number of lanes"
+    );
+    let mut polls = Vec::new();
+    let mut doors = Vec::new();
+    for _ in 0..lanes {
+        let poll = Poll::new()?;
+        doors.push(Arc::new(Door::new(poll.registry(), Source::Door.token())?));
+        polls.push(poll);
+    }
+    let stop = Arc::new(Stop::default());
+    stop.draining.store(usize::from(lanes), Ordering::Release);
+    let (threads, receivers): (Vec<Errands>, Vec<_>) = doors
+        .iter()
+        .map(|door| {
+            let (sender, receiver) = crossbeam_channel::bounded(ERRANDS_MAX);
+            (Errands { sender, door: Arc::clone(door) }, receiver)
+        })
+        .unzip();
+    let mut listeners = Vec::new();
+    let mut blueprints = Vec::new();
+    for node in nodes {
+        let (blueprint, ports) = blueprint(node, &stop, &doors)?;
+        listeners.push(ports);
+        blueprints.push(blueprint);
+    }
+    let mut acceptor = Some(Acceptor::new(polls[0].registry(), listeners)?);
+    let local: NodeSet = blueprints.iter().map(Blueprint::node).collect();
+    let mut host_of_node = vec![None; usize::from(limits::NODE_ID_MAX) + 1];
+    for (index, blueprint) in blueprints.iter().enumerate() {
+        host_of_node[usize::from(blueprint.node().0)] = Some(index);
+    }
+    let mut running = Vec::new();
+    let posts = Post::connect(&doors);
+    for (number, ((poll, post), errands)) in polls.into_iter().zip(posts).zip(receivers).enumerate()
+    {
+        let seat = Seat {
+            number,
+            registry: poll.registry().try_clone()?,
+            poll,
+            post,
+            errands,
+            threads: threads.clone(),
+            acceptor: acceptor.take(),
+            stop: Arc::clone(&stop),
+            host_of_node: host_of_node.clone(),
+        };
+        let blueprints: Vec<Blueprint> = blueprints.clone();
+        let name = format!("lane-{number}");
+        // Lanes are built on their own thread, where their memory is used.
+        running.push(std::thread::Builder::new().name(name).spawn(move || {
+            if options.pin {
+                pin(number);
+            }
+            seat.furnish(&blueprints, local, options).run();
+        })?);
+    }
+    let nodes = blueprints
+        .into_iter()
+        .enumerate()
+        .map(|(host, blueprint)| blueprint.handle(host, &threads[0]))
+        .collect();
+    let handle = Handle(Arc::new(Inner { nodes, stop, doors }));
+    Ok(Runtime { handle, threads: running })
+}
+
+/// What the lanes of one node are built from.
+#[derive(Clone)]
+struct Blueprint {
+    facts: Arc<NodeFacts>,
+    clients: Arc<quorate_resp::Shared>,
+    io: Arc<Vec<Mutex<crate::IoFacts>>>,
+    incarnation: Incarnation,
+    client_address: std::net::SocketAddr,
+}
+
+type Ports = (TcpListener, Option<TcpListener>);
+
+fn blueprint(
+    node: HostedNode,
+    stop: &Arc<Stop>,
+    doors: &[Arc<Door>],
+) -> io::Result<(Blueprint, Ports)> {
+    let client_address = node.client.local_addr()?;
+    let lanes = node.config.lanes;
+    let facts = NodeFacts {
+        shared: Shared::new(node.config),
+        stop: Arc::clone(stop),
+        doors: doors.to_vec(),
+        started: clock::monotonic(),
+        port: client_address.port(),
+        resident: AtomicU64::new(0),
+        memory_peak: AtomicU64::new(0),
+    };
+    let blueprint = Blueprint {
+        facts: Arc::new(facts),
+        clients: quorate_resp::Shared::new(node.settings, node.password),
+        io: Arc::new((0..lanes).map(|_| Mutex::default()).collect()),
+        // 0 stands for a process that never introduced itself.
+        incarnation: Incarnation(process::random().max(1)),
+        client_address,
+    };
+    Ok((blueprint, (node.client, node.peer)))
+}
+
+impl Blueprint {
+    fn node(&self) -> NodeId {
+        self.facts.shared.config.node
+    }
+
+    fn handle(self, host: usize, control: &Errands) -> NodeHandle {
+        NodeHandle {
+            host,
+            shared: Arc::clone(&self.facts.shared),
+            clients: self.clients,
+            io: self.io,
+            control: control.clone(),
+            client_address: self.client_address,
+            started: self.facts.started,
+        }
+    }
+}
+
+/// What a thread is built from, besides the nodes.
+struct Seat {
+    number: usize,
+    poll: Poll,
+    registry: mio::Registry,
+    post: Post,
+    errands: crossbeam_channel::Receiver<crate::handle::Errand>,
+    threads: Vec<Errands>,
+    acceptor: Option<Acceptor>,
+    stop: Arc<Stop>,
+    host_of_node: Vec<Option<usize>>,
+}
+
+impl Seat {
+    fn furnish(self, blueprints: &[Blueprint], local: NodeSet, options: Options) -> LaneThread {
+        let lane = LaneId(self.number as u16);
+        let hosts = blueprints
+            .iter()
+            .enumerate()
+            .map(|(index, blueprint)| {
+                let facts = Arc::clone(&blueprint.facts);
+                let clients = Arc::clone(&blueprint.clients);
+                let io = Arc::clone(&blueprint.io);
+                Host::new(index, facts, lane, blueprint.incarnation, clients, io, local)
+            })
+            .collect();
+        LaneThread {
+            number: self.number,
+            poll: self.poll,
+            registry: self.registry,
+            hosts,
+            host_of_node: self.host_of_node,
+            post: self.post,
+            errands: self.errands,
+            threads: self.threads,
+            acceptor: self.acceptor,
+            stop: self.stop,
+            busy_poll: options.busy_poll,
+            stage: Stage::Running,
+        }
+    }
+}
+
+/// Binds the calling thread to one processor. A refusal costs speed, nothing else.
+fn pin(processor: usize) {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!(processor, %error, "a lane could not be pinned");
+    }
+}

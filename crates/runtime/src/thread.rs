@@ -1,0 +1,397 @@
+//! The loop: one thread, hosting the lane of its number of every node of this process.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use mio::{Events, Interest, Poll, Registry};
+use quorate_types::{Instant, LaneId, Now};
+
+use crate::acceptor::{Acceptor, Port};
+use crate::clock;
+use crate::handle::{Errand, Errands, Stop};
+use crate::host::Host;
+use crate::mesh::{Parcel, Post};
+use crate::token::Source;
+
+/// How long draining at a stop may take.
+pub const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// Events taken from the system at once.
+const EVENTS_MAX: usize = 1024;
+/// How often messages are handed from node to node of this thread before the others' sockets get
+/// their turn. A Hermes write takes three.
+const ROUNDS_MAX: usize = 16;
+/// Mail handled in one turn at most.
+const MAIL_PER_TURN: usize = 4096;
+/// How often a thread that drains looks whether the others are done.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+/// One thread of the process.
+pub(crate) struct LaneThread {
+    pub(crate) number: usize,
+    pub(crate) poll: Poll,
+    pub(crate) registry: Registry,
+    pub(crate) hosts: Vec<Host>,
+    /// By node id: which of `hosts` it is.
+    pub(crate) host_of_node: Vec<Option<usize>>,
+    pub(crate) post: Post,
+    /// Errands for this thread.
+    pub(crate) errands: Receiver<Errand>,
+    /// Where errands for each thread are left.
+    pub(crate) threads: Vec<Errands>,
+    /// On thread 0.
+    pub(crate) acceptor: Option<Acceptor>,
+    pub(crate) stop: Arc<Stop>,
+    pub(crate) busy_poll: Duration,
+    pub(crate) stage: Stage,
+}
+
+/// How far the thread is from its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Serves.
+    Running,
+    /// Takes no new work; finishes what is pending.
+    Draining { until: Instant, drained: bool },
+}
+
+impl LaneThread {
+    /// Runs until the process is asked to stop.
+    pub(crate) fn run(mut self) {
+        let _abort = AbortOnPanic;
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut busy = true;
+        while !self.is_finished() {
+            if let Err(error) = self.wait(&mut events, busy) {
+                // Without events a lane is deaf, and there is no way to go on from here.
+                panic!("the system refused to report events: {error}");
+            }
+            busy = self.turn(&events);
+        }
+        for host in &mut self.hosts {
+            host.clients.close_all(&mut host.frontend);
+        }
+    }
+
+    /// Sleeps until something happens or a deadline comes.
+    fn wait(&mut self, events: &mut Events, busy: bool) -> io::Result<()> {
+        if busy {
+            return poll(&mut self.poll, events, Some(Duration::ZERO));
+        }
+        if !self.busy_poll.is_zero() && self.spin(events)? {
+            return Ok(());
+        }
+        let door = &self.threads[self.number].door;
+        door.lie_down();
+        let timeout = if self.has_arrivals() {
+            Some(Duration::ZERO)
+        } else {
+            let deadline = self.next_deadline();
+            (deadline != Instant::NEVER).then(|| deadline.since(clock::monotonic()))
+        };
+        let result = poll(&mut self.poll, events, timeout);
+        self.threads[self.number].door.get_up();
+        result
+    }
+
+    /// Looks for work for a while without sleeping; returns whether there is any.
+    fn spin(&mut self, events: &mut Events) -> io::Result<bool> {
+        let start = clock::monotonic();
+        loop {
+            poll(&mut self.poll, events, Some(Duration::ZERO))?;
+            let now = clock::monotonic();
+            if !events.is_empty() || self.has_arrivals() || self.next_deadline() <= now {
+                return Ok(true);
+            }
+            if now.since(start) >= self.busy_poll {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether another thread left something here that the poll doesn't tell of.
+    fn has_arrivals(&self) -> bool {
+        self.post.has_mail()
+            || !self.errands.is_empty()
+            || (self.stop.is_asked() && self.stage == Stage::Running)
+    }
+
+    /// One turn of the loop. Returns whether the next one has work already.
+    fn turn(&mut self, events: &Events) -> bool {
+        let now = clock::now();
+        for host in &mut self.hosts {
+            host.lane.begin_turn(now);
+        }
+        self.dispatch(now, events);
+        let mut active = !events.is_empty();
+        active |= self.run_errands(now);
+        active |= self.take_mail(now);
+        self.read(now);
+        for host in &mut self.hosts {
+            let due = host.tick(now);
+            host.turns += u64::from(active || due);
+        }
+        let mut quiet = self.settle(now);
+        self.post.knock();
+        quiet &= self.flush(now);
+        self.progress_stop(now);
+        let stuck = self.post.is_stuck();
+        let mut busy = !quiet || stuck;
+        for host in &mut self.hosts {
+            host.publish(now);
+            busy |= host.has_work();
+        }
+        busy |= self.acceptor.as_ref().is_some_and(Acceptor::has_work);
+        busy
+    }
+
+    fn dispatch(&mut self, now: Now, events: &Events) {
+        for event in events {
+            match Source::of(event.token()) {
+                Source::Door => {}
+                Source::Client { host, slot } => self.hosts[host].clients.on_event(slot, event),
+                Source::Link { host, peer } => self.hosts[host].on_link_event(now, peer, event),
+                Source::Stranger { host, index } => self.hear_stranger(now, host, index),
+                Source::ClientListener { host } => self.ready(Port::Client, host),
+                Source::PeerListener { host } => self.ready(Port::Peer, host),
+            }
+        }
+        self.accept(now);
+    }
+
+    fn ready(&mut self, port: Port, host: usize) {
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.ready(port, host);
+        }
+    }
+
+    /// Accepts connections and hands clients to the threads in turn.
+    fn accept(&mut self, now: Now) {
+        let Some(acceptor) = &mut self.acceptor else { return };
+        for host in 0..self.hosts.len() {
+            while let Some((stream, peer)) = acceptor.accept(Port::Client, host, now.monotonic) {
+                let thread = acceptor.next_thread(self.threads.len());
+                if thread == self.number {
+                    self.hosts[host].open_client(now, stream, peer, &self.registry);
+                } else if self.threads[thread].leave(Errand::Client { host, stream, peer }).is_err()
+                {
+                    tracing::warn!(%peer, "a client was turned away: its lane has no room");
+                }
+            }
+            while let Some((stream, peer)) = acceptor.accept(Port::Peer, host, now.monotonic) {
+                let registry = &self.registry;
+                self.hosts[host].strangers.welcome(now.monotonic, stream, peer, |stream, index| {
+                    registry.register(
+                        stream,
+                        Source::Stranger { host, index }.token(),
+                        Interest::READABLE,
+                    )
+                });
+            }
+            acceptor.turn_over(host);
+        }
+    }
+
+    /// A connection to the peer port has something to say.
+    fn hear_stranger(&mut self, now: Now, index: usize, stranger: usize) {
+        let host = &mut self.hosts[index];
+        let config = &host.facts.shared.config;
+        let (node, registry) = (host.node, &self.registry);
+        let introduced = host.strangers.listen(
+            stranger,
+            |hello| Host::check_stranger(&config.cluster, config.lanes, node, hello),
+            |stream| registry.deregister(stream),
+        );
+        let Some(peer) = introduced else { return };
+        let lane = usize::from(peer.hello.lane.0);
+        if lane == self.number {
+            host.adopt(now, peer.stream, &peer.hello, &peer.rest, &self.registry);
+            return;
+        }
+        let (stream, hello, rest) = (peer.stream, peer.hello, peer.rest);
+        if self.threads[lane].leave(Errand::Peer { host: index, stream, hello, rest }).is_err() {
+            tracing::warn!("a peer was turned away: its lane has no room");
+        }
+    }
+
+    fn run_errands(&mut self, now: Now) -> bool {
+        let mut any = false;
+        while let Ok(errand) = self.errands.try_recv() {
+            any = true;
+            match errand {
+                Errand::Client { host, stream, peer } => {
+                    self.hosts[host].open_client(now, stream, peer, &self.registry);
+                }
+                Errand::Peer { host, stream, hello, rest } => {
+                    self.hosts[host].adopt(now, stream, &hello, &rest, &self.registry);
+                }
+                Errand::Resolved { host, peer, address } => {
+                    self.hosts[host].resolved(now, peer, address, &self.registry);
+                }
+                Errand::Change { host, change, reply } => {
+                    self.hosts[host].change_members(now, change, reply);
+                }
+            }
+        }
+        any
+    }
+
+    fn take_mail(&mut self, now: Now) -> bool {
+        for count in 0..MAIL_PER_TURN {
+            let Some(Parcel { host, mail }) = self.post.take() else { return count > 0 };
+            let host = &mut self.hosts[host];
+            host.lane.deliver(now, mail, &mut host.out);
+        }
+        true
+    }
+
+    fn read(&mut self, now: Now) {
+        let draining = self.stage != Stage::Running;
+        let errands = &self.threads[self.number];
+        for host in &mut self.hosts {
+            // Peers first: their messages complete what clients wait for.
+            host.read_links(now);
+            if !draining {
+                host.read_clients(now);
+            }
+            host.tend_links(now, &self.registry, errands);
+        }
+    }
+
+    /// Completes ops, closes batches and passes messages between the nodes of this thread until
+    /// nothing is left to do. Returns false if something is left for the next turn.
+    fn settle(&mut self, now: Now) -> bool {
+        for _ in 0..ROUNDS_MAX {
+            let mut quiet = true;
+            for host in &mut self.hosts {
+                quiet &= !host.complete(now);
+                host.lane.end_turn(now, &mut host.out);
+                send_mail(&mut self.post, self.number, now, host);
+                host.answer_changes();
+                host.follow_lane(now.monotonic);
+            }
+            quiet &= !self.hand_over(now);
+            if quiet && self.hosts.iter().all(|host| host.out.done.is_empty()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Hands messages to peers on this thread. Returns whether there were any.
+    fn hand_over(&mut self, now: Now) -> bool {
+        let mut any = false;
+        for from in 0..self.hosts.len() {
+            let (node, incarnation) = (self.hosts[from].node, self.hosts[from].lane.incarnation());
+            for peer in self.hosts[from].take_local() {
+                let Some(to) = self.host_of_node[usize::from(peer.0)] else { continue };
+                any = true;
+                let mut messages = std::mem::take(self.hosts[from].out.peer(peer));
+                let host = &mut self.hosts[to];
+                let result = host.lane.receive(now, node, incarnation, &messages, &mut host.out);
+                if let Err(malformed) = result {
+                    tracing::error!(%node, %peer, ?malformed, "a message in memory is malformed");
+                }
+                messages.clear();
+                *self.hosts[from].out.peer(peer) = messages;
+            }
+        }
+        any
+    }
+
+    /// Seals what was read and sends everything: one write for each peer and client. Returns
+    /// false if something is left for the next turn.
+    fn flush(&mut self, now: Now) -> bool {
+        self.hosts.iter_mut().for_each(Host::seal);
+        let handed_over = self.hand_over(now);
+        for host in &mut self.hosts {
+            // Peers first: they work while this thread writes to the clients.
+            host.flush_links(now);
+            host.flush_clients(now);
+        }
+        !handed_over
+    }
+
+    // --- the end -------------------------------------------------------------------------------
+
+    fn progress_stop(&mut self, now: Now) {
+        if self.stage == Stage::Running && self.stop.is_asked() {
+            self.acceptor = None;
+            for host in &mut self.hosts {
+                host.strangers.clear();
+            }
+            let until = now.monotonic + DRAIN_MAX;
+            self.stage = Stage::Draining { until, drained: false };
+        }
+        if let Stage::Draining { until, drained: false } = self.stage
+            && (now.monotonic >= until || self.hosts.iter().all(Host::is_drained))
+        {
+            self.stage = Stage::Draining { until, drained: true };
+            if self.stop.draining.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.threads.iter().for_each(|thread| thread.door.knock());
+            }
+        }
+    }
+
+    /// Whether this and every other thread has finished its clients' work. Until then a drained
+    /// thread goes on, since the others' ops may need its lanes.
+    fn is_finished(&self) -> bool {
+        match self.stage {
+            Stage::Draining { drained: true, .. } => {
+                self.stop.draining.load(Ordering::Acquire) == 0
+            }
+            _ => false,
+        }
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let hosts = self.hosts.iter().map(Host::next_deadline).min().unwrap_or(Instant::NEVER);
+        let acceptor = self.acceptor.as_ref().map_or(Instant::NEVER, Acceptor::deadline);
+        let drain = match self.stage {
+            Stage::Running => Instant::NEVER,
+            Stage::Draining { .. } => clock::monotonic() + DRAIN_POLL,
+        };
+        hosts.min(acceptor).min(drain)
+    }
+}
+
+/// Passes on mail for the other lanes of the node.
+fn send_mail(post: &mut Post, number: usize, now: Now, host: &mut Host) {
+    while !host.out.mail.is_empty() {
+        let mut mail = std::mem::take(&mut host.out.mail);
+        for (lane, mail) in mail.drain(..) {
+            if lane == LaneId(number as u16) {
+                host.lane.deliver(now, mail, &mut host.out);
+            } else {
+                post.send(usize::from(lane.0), Parcel { host: host.index, mail });
+            }
+        }
+        if host.out.mail.is_empty() {
+            host.out.mail = mail;
+        }
+    }
+}
+
+fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    match poll.poll(events, timeout) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            events.clear();
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// A lane that panics takes the process with it: its part of the keys would be unavailable while
+/// the node's lease lived on, and a broken invariant can't be trusted with data.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
