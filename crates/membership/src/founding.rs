@@ -256,11 +256,14 @@ impl Membership {
         effects: &mut impl Effects<Self>,
     ) {
         let view = entry.0;
-        if view.is_live(self.me.node, self.me.incarnation) {
+        let own = view.member(self.me.node);
+        if own.is_some_and(|own| own.incarnation == self.me.incarnation) {
             let other_vote = self.vote.as_ref().is_some_and(|vote| vote.view != view);
             if view.epoch.0 == 1 && other_vote {
                 return effects.ignored("a first view beside the one voted for");
             }
+            // Perhaps it was admitted and given up again before it heard of either. It is a voter
+            // all the same, and as such goes into its next life.
             self.lineage = lineage;
             return self.install(view, effects);
         }
@@ -269,13 +272,7 @@ impl Membership {
         if !lives || view.epoch <= self.known.epoch {
             return effects.ignored("a view without this node");
         }
-        let was_member =
-            view.member(self.me.node).is_some_and(|own| own.incarnation == self.me.incarnation);
         self.known = view;
-        if was_member {
-            // Admitted and given up again before it heard of it.
-            self.expel(effects);
-        }
     }
 
     /// The process that now holds the id of a voter whose view names another, if it has announced
