@@ -147,6 +147,9 @@ fn report_sweep(args: &SimArgs, result: &Sweep) {
          unknown; {} views; {} peer messages",
         result.passed, args.seeds, args.engine, result.views, result.messages
     );
+    if result.beyond > 0 {
+        println!("  {} of them lost a majority of the members: only safety judged", result.beyond);
+    }
     let (reached, missed): (Vec<_>, Vec<_>) =
         result.probes.iter().partition(|(_, count)| *count > 0);
     for (name, count) in &reached {

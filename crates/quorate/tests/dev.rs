@@ -1,5 +1,7 @@
 //! `quorate dev`: what someone meets who tries Quorate out.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::net::TcpListener;

@@ -1,5 +1,7 @@
 //! `quorate serve`: separate processes over TCP, strangers at the peer port, wrong configurations.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::io::{Read, Write};
