@@ -119,7 +119,9 @@ impl Control {
             return None;
         }
         self.incarnation = fresh_incarnation(rng);
-        self.machine = build(&self.shared, self.incarnation, rng.next_u64(), now);
+        let blank = build(&self.shared, self.incarnation, rng.next_u64(), now);
+        let former = std::mem::replace(&mut self.machine, blank);
+        self.machine = former.into_next_life(self.incarnation, now);
         self.rejoins += 1;
         self.shared.set_lease_until(Instant::ZERO);
         Some(self.incarnation)

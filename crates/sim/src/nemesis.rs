@@ -4,7 +4,7 @@
 //! promises nothing beyond that. A node counts as taken out while it is dead, stopped, cut off or
 //! not yet active again.
 
-use quorate_types::{NodeId, NodeSet, Role};
+use quorate_types::NodeSet;
 
 use crate::Faults;
 use crate::trace::At;
@@ -22,14 +22,13 @@ pub(crate) enum Undo {
 /// The nemesis of one run.
 pub(crate) struct Nemesis {
     faults: Faults,
-    isolated: NodeSet,
     partitioned: bool,
     active: bool,
 }
 
 impl Nemesis {
     pub(crate) fn new(faults: Faults) -> Self {
-        Self { faults, isolated: NodeSet::EMPTY, partitioned: false, active: true }
+        Self { faults, partitioned: false, active: true }
     }
 
     /// Acts once and schedules its next act.
@@ -43,16 +42,16 @@ impl Nemesis {
         let victim = world.rng.below(count as u64) as usize;
         let choice = world.rng.below(5);
         match choice {
-            0 if self.faults.crash && self.may_take(world, victim) => {
+            0 if self.faults.crash && world.may_take(victim) => {
                 world.kill(victim);
                 let at = world.time + 50 * MS + world.rng.below(2_500 * MS);
                 world.schedule(at, Event::Undo(Undo::Start(victim)));
             }
-            1 if self.faults.pause && self.may_take(world, victim) => {
+            1 if self.faults.pause && world.may_take(victim) => {
                 let span = 20 * MS + world.rng.below(800 * MS);
                 world.pause(victim, span);
             }
-            2 | 3 if self.faults.partition && !self.partitioned && self.may_take(world, victim) => {
+            2 | 3 if self.faults.partition && !self.partitioned && world.may_take(victim) => {
                 self.isolate(world, victim, choice == 3);
             }
             _ => {}
@@ -95,7 +94,7 @@ impl Nemesis {
                 world.network.cut[other].insert(id);
             }
         }
-        self.isolated = NodeSet::only(id);
+        world.isolated = NodeSet::only(id);
         self.partitioned = true;
         let time = world.time;
         world.trace.event(&[time, 7, u64::from(id.0), u64::from(one_way)], || {
@@ -108,35 +107,10 @@ impl Nemesis {
 
     fn reconnect(&mut self, world: &mut World) {
         world.network.cut.iter_mut().for_each(|cut| *cut = NodeSet::EMPTY);
-        self.isolated = NodeSet::EMPTY;
+        world.isolated = NodeSet::EMPTY;
+        world.disturbed();
         self.partitioned = false;
         let time = world.time;
         world.trace.event(&[time, 8], || format!("{} reconnect", At(time)));
-    }
-
-    /// Whether taking out this node too leaves a majority of replicas that hold everything.
-    fn may_take(&self, world: &World, victim: usize) -> bool {
-        let Some(newest) = world
-            .nodes
-            .iter()
-            .filter(|node| node.up)
-            .map(|node| node.lane(0).view())
-            .max_by_key(|view| view.epoch)
-        else {
-            return false;
-        };
-        let holding = world.nodes.iter().filter(|node| {
-            let member = newest.member(node.id);
-            let holds = member.is_some_and(|member| {
-                member.role == Role::Active && member.incarnation == node.lane(0).incarnation()
-            });
-            node.up
-                && !node.paused
-                && holds
-                && !self.isolated.contains(node.id)
-                && node.id != world.nodes[victim].id
-        });
-        let holding: Vec<NodeId> = holding.map(|node| node.id).collect();
-        holding.len() * 2 > world.nodes.len()
     }
 }

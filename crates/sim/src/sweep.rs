@@ -30,6 +30,9 @@ pub struct Run {
     pub epoch: u64,
     /// Peer messages sent.
     pub messages: u64,
+    /// Whether more failed than a cluster in memory survives: a majority lost its memory. Then only
+    /// safety was judged.
+    pub beyond: bool,
     /// Rare branches reached, and how often.
     pub probes: Vec<(&'static str, u64)>,
     /// What the clients saw.
@@ -110,6 +113,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Run, Box<Failure>> {
 pub struct Sweep {
     /// Runs that ended well.
     pub passed: u64,
+    /// Of these, runs in which a majority lost its memory, so that only safety was judged.
+    pub beyond: u64,
     /// Ops done, refused, unknown, over all runs.
     pub ops: [u64; 3],
     /// Peer messages over all runs.
@@ -163,6 +168,7 @@ impl Sweep {
         match result {
             Ok(run) => {
                 self.passed += 1;
+                self.beyond += u64::from(run.beyond);
                 for (sum, count) in self.ops.iter_mut().zip(run.ops) {
                     *sum += count;
                 }
@@ -187,6 +193,7 @@ struct Simulation<'a> {
     world: World,
     clients: Clients,
     nemesis: Nemesis,
+    beyond: bool,
 }
 
 impl<'a> Simulation<'a> {
@@ -209,7 +216,7 @@ impl<'a> Simulation<'a> {
         }
         let clients = Clients::new(options.clients, options.keys, &mut world);
         world.schedule(500 * MS, Event::Nemesis);
-        Self { seed, options, setup, world, clients, nemesis: Nemesis::new(faults) }
+        Self { seed, options, setup, world, clients, nemesis: Nemesis::new(faults), beyond: false }
     }
 
     fn run(mut self) -> Result<Run, Box<Failure>> {
@@ -220,6 +227,10 @@ impl<'a> Simulation<'a> {
         // Clients go on for a while: healing under load is part of the promise.
         self.advance(self.world.time + 2_000 * MS, |_| false);
         if !self.advance(deadline, Self::all_serve) {
+            if self.world.majority_lost() {
+                self.beyond = true;
+                return self.judge();
+            }
             let message = self.why_not_serving();
             return Err(self.fail(FailureKind::Liveness, message));
         }
@@ -351,13 +362,13 @@ impl<'a> Simulation<'a> {
         let trace = self.world.trace.into_lines();
         let history = self.clients.finish();
         let report: Report = check_history(&history);
-        let (seed, setup) = (self.seed, self.setup);
+        let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
         if report.verdict() == Verdict::Violation {
             let message = format!("{report}\n({setup})");
             let kind = FailureKind::Safety;
             return Err(Box::new(Failure { seed, kind, message, trace, history: Some(history) }));
         }
-        Ok(Run { seed, setup, digest, ops, epoch, messages, probes, history, trace })
+        Ok(Run { seed, setup, digest, ops, epoch, messages, beyond, probes, history, trace })
     }
 
     fn fail(self, kind: FailureKind, message: String) -> Box<Failure> {

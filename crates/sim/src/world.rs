@@ -8,7 +8,7 @@ use quorate_commands::{Call, Reply};
 use quorate_machine::{Access, Operation, Outcome, Refusal, Rng};
 use quorate_node::{Lane, Mail, NodeConfig, Outbox, Shared};
 use quorate_types::{
-    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, UnixMillis,
+    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixMillis,
 };
 use quorate_wire::{Header, Kind};
 
@@ -192,6 +192,10 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     /// Interruptions of a loop turn, of 100 000 turns.
     pub(crate) interruptions: u64,
+    /// When the effects of the last disturbance have shown.
+    pub(crate) quiet_at: u64,
+    /// Nodes that the nemesis has cut off.
+    pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
     pub(crate) answers: Vec<Answer>,
     /// Rare branches reached, and how often.
@@ -219,6 +223,8 @@ impl World {
             network,
             trace: Trace::new(trace),
             interruptions: 0,
+            quiet_at: 0,
+            isolated: NodeSet::EMPTY,
             answers: Vec::new(),
             probes: BTreeMap::new(),
             messages: 0,
@@ -313,6 +319,7 @@ impl World {
     /// Ends a process without warning; what it had not sent is lost.
     pub(crate) fn kill(&mut self, node: usize) {
         let (time, id) = (self.time, self.nodes[node].id);
+        self.disturbed();
         self.nodes[node].up = false;
         self.nodes[node].life += 1;
         self.nodes[node].link += 1;
@@ -342,6 +349,7 @@ impl World {
     fn resume(&mut self, node: usize) {
         let (time, id) = (self.time, self.nodes[node].id);
         self.nodes[node].paused = false;
+        self.disturbed();
         self.trace.event(&[time, 4, u64::from(id.0)], || format!("{} resume {id:?}", At(time)));
         for lane in 0..self.nodes[node].lanes.len() {
             if std::mem::take(&mut self.nodes[node].lanes[lane].interrupted) {
@@ -422,6 +430,46 @@ impl World {
         self.nodes[node].backlog.push(event);
     }
 
+    /// Whether taking out this node too leaves a majority of replicas that hold everything: a
+    /// cluster in memory promises nothing beyond that.
+    pub(crate) fn may_take(&self, victim: usize) -> bool {
+        let up = self.nodes.iter().filter(|node| node.up);
+        let Some(newest) = up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch) else {
+            return false;
+        };
+        let holds = |node: &Node| {
+            let member = newest.member(node.id);
+            node.up
+                && !node.paused
+                && !self.isolated.contains(node.id)
+                && member.is_some_and(|member| {
+                    member.role == Role::Active && member.incarnation == node.lane(0).incarnation()
+                })
+        };
+        let others = self.nodes.iter().enumerate().filter(|(index, _)| *index != victim);
+        // A node that was just disturbed may be expelled any moment now.
+        self.time >= self.quiet_at
+            && others.filter(|(_, node)| holds(node)).count() * 2 > self.nodes.len()
+    }
+
+    /// Something happened that may yet cost a node its place in the view.
+    pub(crate) fn disturbed(&mut self) {
+        self.quiet_at = self.time + 400 * MS;
+    }
+
+    /// Whether a majority of some view's voters lost its memory: beyond what a cluster in memory
+    /// survives. Message loss alone can expel one node while the nemesis kills another.
+    pub(crate) fn majority_lost(&self) -> bool {
+        self.nodes.iter().filter(|node| node.up).any(|node| {
+            let view = node.lane(0).view();
+            let lost = view.members.iter().filter(|member| {
+                let now = &self.nodes[self.index(member.node)];
+                !now.up || now.lane(0).incarnation() != member.incarnation
+            });
+            lost.count() * 2 > view.members.len()
+        })
+    }
+
     /// A client's op reaches a node: answered from the local record, or submitted.
     pub(crate) fn execute(
         &mut self,
@@ -466,7 +514,10 @@ impl World {
         host.lane.tick(now, &mut host.out);
         host.lane.end_turn(now, &mut host.out);
         host.lane.check_invariants();
-        if self.interruptions > 0 && self.rng.chance(self.interruptions, 100_000) {
+        if self.interruptions > 0
+            && self.rng.chance(self.interruptions, 100_000)
+            && self.may_take(node)
+        {
             self.nodes[node].lanes[lane].interrupted = true;
             let span = 50 * MS + self.rng.below(600 * MS);
             self.pause(node, span);
