@@ -172,7 +172,6 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             key: record.key(),
             timestamp: meta.timestamp,
             rmw: meta.rmw,
-            fresh: meta.fresh,
             valid,
             apart,
             content: content.filter(|_| !apart),
@@ -247,7 +246,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 timestamp: entry.timestamp,
                 state: if entry.valid { State::Valid } else { State::Invalid },
                 rmw: entry.rmw,
-                fresh: entry.fresh,
+                unsettled: entry.rmw && !entry.valid,
                 op: Slot::NONE,
             });
             drop(record);

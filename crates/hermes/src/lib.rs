@@ -56,15 +56,32 @@
 //!   v, it would have been larger than mine (I hold mine, and was not superseded before), and I
 //!   would have been superseded by it then. So it is mine, or built on mine. If the base is below
 //!   v, the newer update was started by a replica that did not hold mine, which from then on
-//!   answers mine with a counter-INV: mine can't be committed any more. An update that found no
-//!   record at all says so (`fresh`), since its version comes from the floor instead.
+//!   answers mine with a counter-INV: mine can't be committed any more. The base of an update of an
+//!   absent key is the floor F of its coordinator (see `tombstones.rs`), and the rule still holds.
+//!   If v <= F and mine found a value, the key was deleted at a version of at least v, and that
+//!   delete is mine or was acknowledged here. Mine can't have found nothing and taken v from a
+//!   smaller floor: F was raised after every update that was pending here had finished, and those
+//!   of absent keys wait while it rises.
+//! - **H12, writes under a read-modify-write.** The thesis acknowledges every write, also one that
+//!   is lower than what the replica holds. That loses a write: A and B write at version v, A's
+//!   timestamp is the larger and its INV is late at B; B's write commits, and B starts a
+//!   read-modify-write on it at v + 1; were A's write acknowledged now, it would be read at A, after
+//!   B's write and before a read-modify-write that has not seen it. So a replica that holds a newer
+//!   read-modify-write that may still commit, or has held one since the key was last Valid here,
+//!   answers a lower write with a counter-INV. The write takes effect all the same, before the
+//!   version on which the read-modify-write was built, with which it was concurrent; it is answered
+//!   when the newer version is Valid. For the same reason no acknowledgement of a write is kept
+//!   across epochs.
+//! - **Trans ends with the newer version**, too: Valid at a larger version means that every live
+//!   replica holds it, so the superseded write is over. Instead of sending its own INV again, its
+//!   coordinator drives the newer version.
 //! - **Deletes leave tombstones**, collected in rounds that raise a common floor: `tombstones.rs`.
 //! - **Expiry is an update**: a value past its time is deleted by an ordinary read-modify-write
 //!   before anybody is told that it is gone, so no replica can return it afterwards.
 //! - **Acknowledgements carry a cookie** that names the pending op, so that two ops of one replica
 //!   on one key (one superseded, one current) never share a counter (P2).
 //!
-//! The pitfalls H0 to H11 and the rules of §8 of the protocol notes each have a test of that name
+//! The pitfalls H0 to H12 and the rules of §8 of the protocol notes each have a test of that name
 //! in `tests/`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -120,6 +137,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: shadow changes its donor",
         "hermes: sweep replays an orphan",
         "hermes: tombstones collected",
+        "hermes: write waits for a read-modify-write",
     ];
 }
 
@@ -175,10 +193,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         epoch: Epoch,
         message: &Message<'_>,
     ) -> Option<&'static str> {
-        // Steering changes nothing by itself: a request is run in whatever epoch it arrives, once,
-        // and an answer stays true.
-        if matches!(message, Message::Steer { .. } | Message::Steered { .. }) {
-            return None;
+        match message {
+            // An answer stays true, and its number was never used by another life of this node.
+            Message::Steered { .. } if self.live => return None,
+            // A request may be older than the view, but not than its sender's life or this one's.
+            Message::Steer { .. } if self.live && epoch <= self.view.epoch => {
+                return self.steering.is_outdated(from, self.config.node, epoch);
+            }
+            _ => {}
         }
         if epoch < self.view.epoch {
             Some("hermes: message of an older epoch")

@@ -97,20 +97,21 @@ pub struct Inv<'a> {
     pub timestamp: Timestamp,
     /// Whether the update is a read-modify-write.
     pub rmw: bool,
-    /// Whether the update found no record at its coordinator.
-    pub fresh: bool,
     /// The value; nothing deletes the key.
     pub content: Option<Content<'a>>,
 }
 
+/// Stands in the timestamp of a tombstone that no client asked for: what a key that was forgotten
+/// below the floor answers to a leftover update (pitfall H8). Larger than every minted writer.
+pub(crate) const NOBODY: WriterId = WriterId(u32::MAX);
+
 impl Inv<'_> {
     /// The version of what the update was built on (see pitfall H11 in the crate's documentation).
     pub fn base_version(&self) -> u64 {
-        match (self.fresh, self.rmw) {
-            (true, _) => 0,
-            (false, true) => self.timestamp.version.saturating_sub(1),
-            (false, false) => self.timestamp.version.saturating_sub(2),
+        if self.timestamp.writer == NOBODY {
+            return 0;
         }
+        self.timestamp.version.saturating_sub(if self.rmw { 1 } else { 2 })
     }
 }
 
@@ -158,8 +159,6 @@ pub struct Entry<'a> {
     pub timestamp: Timestamp,
     /// Whether the version was written by a read-modify-write.
     pub rmw: bool,
-    /// Whether its coordinator had found no record.
-    pub fresh: bool,
     /// Whether the donor's copy was Valid.
     pub valid: bool,
     /// Whether the value was too large for a chunk and was sent as an INV of its own before it.
@@ -169,11 +168,10 @@ pub struct Entry<'a> {
 }
 
 const FLAG_RMW: u8 = 1;
-const FLAG_FRESH: u8 = 2;
-const FLAG_VALUE: u8 = 4;
-const FLAG_EXPIRY: u8 = 8;
-const FLAG_VALID: u8 = 16;
-const FLAG_APART: u8 = 32;
+const FLAG_VALUE: u8 = 2;
+const FLAG_EXPIRY: u8 = 4;
+const FLAG_VALID: u8 = 8;
+const FLAG_APART: u8 = 16;
 
 impl<'a> Message<'a> {
     /// Writes the message.
@@ -183,8 +181,7 @@ impl<'a> Message<'a> {
                 writer.u8(1);
                 writer.u64(inv.cookie.to_u64());
                 write_timestamp(writer, inv.timestamp);
-                let flags = flag(inv.rmw, FLAG_RMW) | flag(inv.fresh, FLAG_FRESH);
-                write_content_head(writer, flags, inv.content);
+                write_content_head(writer, flag(inv.rmw, FLAG_RMW), inv.content);
                 writer.bytes(inv.key);
                 writer.rest(inv.content.map_or(&[], |content| content.bytes));
             }
@@ -237,7 +234,6 @@ impl<'a> Message<'a> {
                     key,
                     timestamp,
                     rmw: head.flags & FLAG_RMW != 0,
-                    fresh: head.flags & FLAG_FRESH != 0,
                     content: head.content(reader.rest())?,
                 })
             }
@@ -273,10 +269,8 @@ impl<'a> Entry<'a> {
     /// Appends the entry to a chunk.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         write_timestamp(writer, self.timestamp);
-        let flags = flag(self.rmw, FLAG_RMW)
-            | flag(self.fresh, FLAG_FRESH)
-            | flag(self.valid, FLAG_VALID)
-            | flag(self.apart, FLAG_APART);
+        let flags =
+            flag(self.rmw, FLAG_RMW) | flag(self.valid, FLAG_VALID) | flag(self.apart, FLAG_APART);
         write_content_head(writer, flags, self.content);
         writer.bytes(self.key);
         writer.bytes(self.content.map_or(&[], |content| content.bytes));
@@ -294,7 +288,6 @@ impl<'a> Entry<'a> {
             key,
             timestamp,
             rmw: head.flags & FLAG_RMW != 0,
-            fresh: head.flags & FLAG_FRESH != 0,
             valid: head.flags & FLAG_VALID != 0,
             apart: head.flags & FLAG_APART != 0,
             content: head.content(reader.bytes()?)?,
@@ -367,17 +360,11 @@ mod tests {
         let timestamp = Timestamp::new(4, WriterId(0x0500_0003));
         let content =
             Content { bytes: b"v", kind: ValueKind::String, expire_at: Some(UnixMillis(9)) };
-        let inv = Message::Inv(Inv {
-            cookie,
-            key: b"k",
-            timestamp,
-            rmw: true,
-            fresh: false,
-            content: Some(content),
-        });
+        let inv =
+            Message::Inv(Inv { cookie, key: b"k", timestamp, rmw: true, content: Some(content) });
         assert_eq!(
             encoded(&inv),
-            *b"\x01\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05\x0d\0\x09\0\0\0\0\0\0\0\x01\0\0\0kv"
+            *b"\x01\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05\x07\0\x09\0\0\0\0\0\0\0\x01\0\0\0kv"
         );
         let ack = Message::Ack(Ack { cookie, timestamp, key: b"" });
         assert_eq!(encoded(&ack), *b"\x02\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05");
@@ -413,7 +400,6 @@ mod tests {
                 key: b"k",
                 timestamp,
                 rmw: false,
-                fresh: true,
                 content: None,
             }),
             Message::Chunk(Chunk { request: 1, next: 2, floor: 3, next_floor: 4, entries: b"e" }),
@@ -431,7 +417,6 @@ mod tests {
             key: b"key",
             timestamp: Timestamp::new(4, WriterId(3)),
             rmw: false,
-            fresh: true,
             valid: true,
             apart: false,
             content: Some(Content { bytes: b"", kind: ValueKind::String, expire_at: None }),
@@ -448,16 +433,14 @@ mod tests {
 
     #[test]
     fn the_base_of_an_update_follows_from_its_version_and_kind() {
-        let inv = |version, rmw, fresh| Inv {
+        let inv = |version, rmw| Inv {
             cookie: Slot::NONE,
             key: b"k",
             timestamp: Timestamp::new(version, WriterId(0)),
             rmw,
-            fresh,
             content: None,
         };
-        assert_eq!(inv(7, true, false).base_version(), 6);
-        assert_eq!(inv(7, false, false).base_version(), 5);
-        assert_eq!(inv(7, true, true).base_version(), 0);
+        assert_eq!(inv(7, true).base_version(), 6);
+        assert_eq!(inv(7, false).base_version(), 5);
     }
 }

@@ -29,8 +29,9 @@ pub struct Meta {
     pub state: State,
     /// Whether the update that wrote the value was a read-modify-write.
     pub rmw: bool,
-    /// Whether that update found no record: its version then says nothing of what it was built on.
-    pub fresh: bool,
+    /// Whether this version, or one since the key was last Valid here, is a read-modify-write: it
+    /// may still commit, so no lower write is acknowledged (pitfall H12).
+    pub unsettled: bool,
     /// The pending op that drives this timestamp in states Write and Replay, or the superseded one
     /// in Trans; otherwise [`Slot::NONE`].
     pub op: Slot,
@@ -61,14 +62,14 @@ impl Default for Meta {
             timestamp: Timestamp::ZERO,
             state: State::Valid,
             rmw: false,
-            fresh: false,
+            unsettled: false,
             op: Slot::NONE,
         }
     }
 }
 
 const RMW: u64 = 1 << 40;
-const FRESH: u64 = 1 << 41;
+const UNSETTLED: u64 = 1 << 41;
 
 impl quorate_machine::Meta for Meta {
     const WORDS: usize = 3;
@@ -78,7 +79,7 @@ impl quorate_machine::Meta for Meta {
         words[1] = u64::from(self.timestamp.writer.0)
             | (self.state as u64) << 32
             | if self.rmw { RMW } else { 0 }
-            | if self.fresh { FRESH } else { 0 };
+            | if self.unsettled { UNSETTLED } else { 0 };
         words[2] = self.op.to_u64();
     }
 
@@ -93,7 +94,7 @@ impl quorate_machine::Meta for Meta {
                 _ => State::Replay,
             },
             rmw: words[1] & RMW != 0,
-            fresh: words[1] & FRESH != 0,
+            unsettled: words[1] & UNSETTLED != 0,
             op: Slot::from_u64(words[2]),
         }
     }
@@ -112,7 +113,7 @@ mod tests {
                 timestamp: Timestamp::new(u64::MAX - 3, WriterId(0xfe00_0007)),
                 state,
                 rmw: number % 2 == 0,
-                fresh: number % 3 == 0,
+                unsettled: number % 3 == 0,
                 op: Slot { index: 9, generation: 77 },
             };
             let mut words = [0; Meta::WORDS];

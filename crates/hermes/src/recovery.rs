@@ -4,13 +4,12 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant};
-use quorate_types::{
-    Duration, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Now, Role, View, hash_key,
-};
+use quorate_types::{Duration, Incarnation, Instant, NodeId, NodeSet, Now, Role, View, hash_key};
 
 use crate::message::Message;
 use crate::replica::inv_of;
 use crate::state::{Client, Kind, Pending};
+use crate::steer::Steering;
 use crate::{Hermes, Meta, State};
 
 /// Records that the sweep looks at in one tick.
@@ -55,39 +54,43 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let was_live = self.live;
         self.view = view.clone();
         let node = self.config.node;
-        let me = view.member(node);
-        self.live = view.is_live(node, self.config.incarnation);
-        self.number = me.map_or(MemberNumber(0), |member| member.number);
-        let group = self.config.replicas.unwrap_or_else(|| view.voters());
-        self.is_replica = group.contains(node);
-        self.peers = view.live().intersection(group).without(node);
-        self.active = view.active().intersection(group);
+        self.live = view.is_live(node, self.config.incarnation) && !self.retired;
         self.ack_sets.clear();
         if !self.live {
+            self.retired |= was_live;
+            self.is_replica = false;
+            self.peers = NodeSet::EMPTY;
+            self.active = NodeSet::EMPTY;
             if was_live {
                 self.abandon(effects);
             }
             return;
         }
+        let me = view.member(node).expect("a live member is a member");
+        self.number = me.number;
+        let shadow = me.role == Role::Shadow;
+        let group = self.config.replicas.unwrap_or_else(|| view.voters());
+        self.is_replica = group.contains(node);
+        self.peers = view.live().intersection(group).without(node);
+        self.active = view.active().intersection(group);
         self.prune_updates(now, survivors, effects);
         self.restart_reads(now, effects);
         self.restart_steering(now, survivors, effects);
         self.floors.abort_round(now.monotonic);
         self.sweep = Sweep { pass: 0, cursor: 0, next_at: now.monotonic };
-        let shadow = me.is_some_and(|member| member.role == Role::Shadow);
         self.restart_copying(now, shadow && self.is_replica, survivors, effects);
         self.check_all_queues(now.monotonic);
     }
 
-    /// Acknowledgements of members that are gone don't count, and those of a read-modify-write
-    /// don't count at all in another epoch: a replica may have acknowledged it, then another one
-    /// whose coordinator died, and would now replay that one (H10).
+    /// Acknowledgements don't count in another epoch: a replica may have acknowledged a
+    /// read-modify-write, then another one whose coordinator died, and would now replay that one
+    /// (H10); or a write, and then a read-modify-write that had not seen it (H12).
     fn prune_updates(&mut self, now: Now, survivors: NodeSet, effects: &mut impl Effects<Self>) {
         let slots: Vec<Slot> = self.ops.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
-            let op = self.ops.get_mut(slot).expect("listed a moment ago");
-            let resets = op.rmw && !mutant!("hermes_stale_rmw_acks_kept");
-            op.acks = if resets { NodeSet::EMPTY } else { op.acks.intersection(survivors) };
+            let Some(op) = self.ops.get_mut(slot) else { continue };
+            let keeps = op.rmw && mutant!("hermes_stale_rmw_acks_kept");
+            op.acks = if keeps { op.acks.intersection(survivors) } else { NodeSet::EMPTY };
             self.commit_if_acknowledged(now, slot, effects);
             self.resend(now, slot, effects);
         }
@@ -119,6 +122,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.resends.clear();
         self.hot.clear();
         self.sweep = Sweep::default();
+        self.copying = Default::default();
+        self.floors.abandon_round();
+        self.expiry = Default::default();
         self.abandon_reads(effects);
         self.abandon_steering(effects);
     }
@@ -140,8 +146,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.abandon(effects);
         self.table.reset();
         self.config.incarnation = incarnation;
+        self.steering = Steering::new(incarnation);
         self.view = View::default();
         self.live = false;
+        self.retired = false;
+        self.is_replica = false;
         self.peers = NodeSet::EMPTY;
         self.active = NodeSet::EMPTY;
         self.ack_sets.clear();
@@ -168,7 +177,6 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             resend_at,
             answer: None,
             again: None,
-            own: None,
         });
         record.set_meta(Meta { state: State::Replay, op: slot, ..meta });
         effects.broadcast(self.peers, &Message::Inv(inv_of(&record, slot)));

@@ -7,8 +7,8 @@ use quorate_machine::{
 };
 use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
-use crate::message::{Ack, Inv, Message, Val};
-use crate::state::{Again, Client, Kind, OwnValue, Pending, Waiter};
+use crate::message::{Ack, Inv, Message, NOBODY, Val};
+use crate::state::{Again, Client, Kind, Pending, Waiter};
 use crate::{Hermes, Meta, State};
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
@@ -25,7 +25,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         P: Operation<Owned = O, Reply = O::Reply>,
     {
         let client = Client::Local(tag);
-        if !self.live {
+        let copying = self.is_replica && !self.active.contains(self.config.node);
+        if !self.live || copying {
             return self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
         }
         if self.pending() >= limits::OPS_PENDING_MAX {
@@ -146,8 +147,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let meta = record.meta();
         // A key without value may be absent elsewhere, which is to say, Valid at the floor.
         let absent = record.content().is_none();
-        let fresh = meta.is_blank() || (absent && meta.timestamp.version < self.floors.floor);
-        let base = if fresh { self.floors.floor } else { meta.timestamp.version };
+        let floor = if absent { self.floors.floor } else { 0 };
+        let base = floor.max(meta.timestamp.version);
         // A write outranks every read-modify-write that it races with (§4.3.5).
         let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);
         match change {
@@ -176,9 +177,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             resend_at,
             answer,
             again,
-            own: None,
         });
-        record.set_meta(Meta { timestamp, state: State::Write, rmw, fresh, op: slot });
+        record.set_meta(Meta { timestamp, state: State::Write, rmw, unsettled: rmw, op: slot });
         let inv = inv_of(&record, slot);
         effects.broadcast(self.peers, &Message::Inv(inv));
         drop(record);
@@ -205,59 +205,76 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let record = self.table.lock(handle);
         let meta = record.meta();
         if meta.is_blank() && inv.timestamp.version <= self.floors.floor {
-            // An update at or below the floor is one that every replica has long forgotten: only a
-            // late duplicate can carry it (H8).
-            effects.probe("hermes: INV below the floor");
             drop(record);
             if !self.queues.contains_key(&handle) {
                 self.forget(handle);
             }
-            return self.send_ack(from, inv, effects);
+            return self.on_inv_below_floor(from, inv, effects);
         }
         let newer = inv.timestamp > meta.timestamp
             || (mutant!("hermes_equal_inv_invalidates") && inv.timestamp == meta.timestamp);
         if newer {
             drop(record);
-            self.supersede(now, handle, meta, inv, effects);
+            self.supersede(now, meta, inv, effects);
             self.adopt(now, from, handle, inv, effects);
             self.send_ack(from, inv, effects);
-        } else if inv.timestamp == meta.timestamp || !inv.rmw {
+        } else if inv.timestamp == meta.timestamp {
+            drop(record);
+            self.send_ack(from, inv, effects);
+            if self.config.ack_broadcast {
+                // Its sender holds this version, too.
+                self.count_ack(now, handle, inv.timestamp, from, effects);
+            }
+        } else if !inv.rmw && (!meta.unsettled || mutant!("hermes_write_under_rmw_acknowledged")) {
             drop(record);
             self.send_ack(from, inv, effects);
         } else {
-            // A stale read-modify-write must not commit: its coordinator hears of what overtook it.
-            effects.probe("hermes: counter-INV");
+            // A stale read-modify-write must not commit, and a write must not before the newer
+            // read-modify-write that did not see it (H12): its coordinator hears of what overtook it.
+            effects.probe(if inv.rmw {
+                "hermes: counter-INV"
+            } else {
+                "hermes: write waits for a read-modify-write"
+            });
             let drives = matches!(meta.state, State::Write | State::Replay);
             let cookie = if drives { meta.op } else { Slot::NONE };
             effects.send(from, &Message::Inv(inv_of(&record, cookie)));
         }
     }
 
-    /// What a newer version means for the update that was pending here.
-    fn supersede(
+    /// An update of a forgotten key at or below the floor. Mostly a late duplicate, whose sender
+    /// ignores what it hears. But it may be what is left of an update that was given up, and that
+    /// some replica now replays: it must not come back where others have forgotten the key (H8).
+    fn on_inv_below_floor(
         &mut self,
-        now: Now,
-        handle: T::Handle,
-        meta: Meta,
+        from: NodeId,
         inv: &Inv<'_>,
         effects: &mut impl Effects<Self>,
     ) {
+        effects.probe("hermes: INV below the floor");
+        if inv.timestamp.writer == NOBODY {
+            return self.send_ack(from, inv, effects);
+        }
+        let timestamp = Timestamp::new(self.floors.floor, NOBODY);
+        let gone = Inv { cookie: Slot::NONE, timestamp, rmw: false, content: None, ..*inv };
+        effects.send(from, &Message::Inv(gone));
+    }
+
+    /// What a newer version means for the update that was pending here.
+    fn supersede(&mut self, now: Now, meta: Meta, inv: &Inv<'_>, effects: &mut impl Effects<Self>) {
         match meta.state {
             State::Valid | State::Invalid | State::Trans => {}
             State::Replay => {
                 effects.probe("hermes: replay superseded");
-                self.ops.remove(meta.op).expect("state Replay has its op");
+                let op = self.ops.get(meta.op).expect("state Replay has its op");
+                if op.answer.is_none() {
+                    self.ops.remove(meta.op);
+                }
             }
             State::Write => {
-                let op = self.ops.get_mut(meta.op).expect("state Write has its op");
+                let op = self.ops.get(meta.op).expect("state Write has its op");
                 if op.kind == Kind::Write {
-                    // The op goes on under its own timestamp and value (O2: no VAL at the end).
-                    let record = self.table.lock(handle);
-                    let content = record.content();
-                    op.own = Some(OwnValue {
-                        content: content.map(|c| (c.bytes.into(), c.kind, c.expire_at)),
-                        fresh: meta.fresh,
-                    });
+                    // The op goes on under its own timestamp (O2: no VAL at the end).
                     self.counters.superseded_writes += 1;
                 } else {
                     self.supersede_rmw(now, meta, inv, effects);
@@ -310,8 +327,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let meta = record.meta();
         let superseded_write = match meta.state {
             State::Trans => true,
-            State::Write => self.ops.get(meta.op).is_some(),
-            State::Valid | State::Invalid | State::Replay => false,
+            State::Write | State::Replay => self.ops.get(meta.op).is_some(),
+            State::Valid | State::Invalid => false,
         };
         match inv.content {
             Some(content) => {
@@ -324,7 +341,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             timestamp: inv.timestamp,
             state: if superseded_write { State::Trans } else { State::Invalid },
             rmw: inv.rmw,
-            fresh: inv.fresh,
+            unsettled: inv.rmw || meta.unsettled,
             op: if superseded_write { meta.op } else { Slot::NONE },
         });
         drop(record);
@@ -393,10 +410,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         let mut record = self.table.lock(op.handle);
         let mut meta = record.meta();
-        if meta.op != slot {
-            // Superseded, and the newer version is Valid already.
-            return;
-        }
+        assert_eq!(meta.op, slot, "a record names the op that is pending for it");
         meta.op = Slot::NONE;
         if meta.state == State::Trans {
             meta.state = State::Invalid;
@@ -405,6 +419,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         debug_assert_eq!(meta.timestamp, op.timestamp, "a record names the op that drives it");
         meta.state = State::Valid;
+        meta.unsettled = false;
         record.set_meta(meta);
         if !self.config.ack_broadcast {
             let val = Val { key: record.key(), timestamp: meta.timestamp };
@@ -438,12 +453,15 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     ) {
         let mut record = self.table.lock(handle);
         let meta = record.meta();
-        record.set_meta(Meta { state: State::Valid, op: Slot::NONE, ..meta });
+        record.set_meta(Meta { state: State::Valid, unsettled: false, op: Slot::NONE, ..meta });
         drop(record);
-        if matches!(meta.state, State::Write | State::Replay) {
-            // Someone else's replay finished this op before its own acknowledgements did.
-            effects.probe("hermes: op finished by another's replay");
-            let op = self.ops.remove(meta.op).expect("states Write and Replay have their op");
+        if meta.op != Slot::NONE {
+            // Someone else finished this op before its own acknowledgements did: by a replay, or,
+            // in Trans, by a newer version, which every live replica now holds.
+            if meta.state != State::Trans {
+                effects.probe("hermes: op finished by another's replay");
+            }
+            let op = self.ops.remove(meta.op).expect("a record names an op that is pending");
             if let Some((client, reply)) = op.answer {
                 self.answer(client, Outcome::Done(reply), effects);
             }
@@ -525,29 +543,25 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Sends an INV again to those who have not acknowledged it.
+    /// Sends an INV again to those who have not acknowledged it. A write that was superseded is not
+    /// sent again: instead the newer version is driven to its end, which is the end of both.
     pub(crate) fn resend(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.resend_at = now.monotonic + self.config.message_loss_timeout;
         self.resends.push_back((op.resend_at, slot));
+        let mut record = self.table.lock(op.handle);
+        let meta = record.meta();
+        if meta.state == State::Trans {
+            op.kind = Kind::Replay;
+            op.timestamp = meta.timestamp;
+            op.rmw = meta.rmw;
+            op.acks = NodeSet::EMPTY;
+            record.set_meta(Meta { state: State::Replay, ..meta });
+            self.counters.replays += 1;
+        }
         let missing = self.peers.difference(op.acks);
         self.counters.retransmissions += missing.len() as u64;
-        let record = self.table.lock(op.handle);
-        let inv = match &op.own {
-            None => inv_of(&record, slot),
-            Some(own) => Inv {
-                cookie: slot,
-                key: record.key(),
-                timestamp: op.timestamp,
-                rmw: op.rmw,
-                fresh: own.fresh,
-                content: own.content.as_ref().map(|(bytes, kind, expire_at)| Content {
-                    bytes,
-                    kind: *kind,
-                    expire_at: *expire_at,
-                }),
-            },
-        };
+        let inv = inv_of(&record, slot);
         debug_assert_eq!(inv.timestamp, op.timestamp, "a retransmission is the same update");
         effects.broadcast(missing, &Message::Inv(inv));
     }
@@ -569,7 +583,6 @@ pub(crate) fn inv_of<R: Record<Meta = Meta>>(record: &R, cookie: Slot) -> Inv<'_
         key: record.key(),
         timestamp: meta.timestamp,
         rmw: meta.rmw,
-        fresh: meta.fresh,
         content: record.content(),
     }
 }

@@ -3,10 +3,9 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Operation, Rng, Slab, Slot, Table, ValueKind};
+use quorate_machine::{Operation, Rng, Slab, Slot, Table};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp,
-    UnixMillis, View,
+    Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp, View,
 };
 
 use crate::Meta;
@@ -77,13 +76,6 @@ pub(crate) enum Client {
     Steered { from: NodeId, sequence: u64 },
 }
 
-/// A value of an op whose record has moved on.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct OwnValue {
-    pub(crate) content: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
-    pub(crate) fresh: bool,
-}
-
 /// Why an update is pending.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Kind {
@@ -91,7 +83,7 @@ pub(crate) enum Kind {
     Write,
     /// A client's read-modify-write, or an expiry.
     Rmw,
-    /// Someone else's update, driven again.
+    /// Someone else's update, driven again; with an answer if it superseded a client's write.
     Replay,
 }
 
@@ -111,8 +103,6 @@ pub(crate) struct Pending<H, O: Operation> {
     pub(crate) answer: Option<(Client, O::Reply)>,
     /// What to run again if the read-modify-write is superseded.
     pub(crate) again: Option<Again<O>>,
-    /// In Trans: the op's own value, since the record holds another's.
-    pub(crate) own: Option<OwnValue>,
 }
 
 /// What it takes to run a superseded read-modify-write again.
@@ -178,6 +168,8 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) number: MemberNumber,
     /// Whether this incarnation is live in the view.
     pub(crate) live: bool,
+    /// Whether this incarnation was live once and is not any more: it never is again (§8 rule 11).
+    pub(crate) retired: bool,
     /// Whether it is a replica of this keyspace.
     pub(crate) is_replica: bool,
     /// Live replicas besides this node: who must acknowledge.
@@ -215,11 +207,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     pub fn new(config: Config, table: T) -> Self {
         Self {
             rng: Rng::new(config.seed),
+            steering: Steering::new(config.incarnation),
             config,
             table,
             view: View::default(),
             number: MemberNumber(0),
             live: false,
+            retired: false,
             is_replica: false,
             peers: NodeSet::EMPTY,
             active: NodeSet::EMPTY,
@@ -237,7 +231,6 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             copying: Copying::default(),
             floors: Floors::default(),
             reads: QuorumReads::default(),
-            steering: Steering::default(),
             expiry: crate::expiry::Expiry::default(),
             counters: Counters::default(),
             scratch: Vec::new(),

@@ -6,14 +6,16 @@
 //! keyspace's replica group steers everything.
 //!
 //! A steered op runs at most once: it keeps its sequence number when it is sent again, and the
-//! receiver remembers which numbers of a sender's life it has seen. If no answer comes, the fate of
-//! an update is unknown.
+//! receiver remembers which numbers of a sender's life it has seen. Numbers begin elsewhere in each
+//! life, so that an answer to an earlier one is not taken for this one's, and a request that is
+//! older than its sender's or its receiver's life is not run. If no answer comes, the fate of an
+//! update is unknown.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table};
-use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Tag, hash_key};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key};
 
 use crate::message::Message;
 use crate::state::Client;
@@ -34,6 +36,8 @@ pub(crate) struct Steering<O> {
     last: u64,
     sent: BTreeMap<u64, Sent<O>>,
     seen: BTreeMap<NodeId, Seen>,
+    /// The epochs in which the present lives of members began, this node's included.
+    since: BTreeMap<NodeId, Epoch>,
     check_at: Instant,
 }
 
@@ -77,11 +81,33 @@ impl Seen {
 
 impl<O> Default for Steering<O> {
     fn default() -> Self {
-        Self { last: 0, sent: BTreeMap::new(), seen: BTreeMap::new(), check_at: Instant::NEVER }
+        Self {
+            last: 0,
+            sent: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            since: BTreeMap::new(),
+            check_at: Instant::NEVER,
+        }
     }
 }
 
 impl<O> Steering<O> {
+    pub(crate) fn new(incarnation: Incarnation) -> Self {
+        // An incarnation steers fewer than 2^32 ops.
+        Self { last: (incarnation.0 & 0x7fff_ffff) << 32, ..Self::default() }
+    }
+
+    /// Whether a request was sent before this life of its sender or of this node began.
+    pub(crate) fn is_outdated(
+        &self,
+        from: NodeId,
+        node: NodeId,
+        epoch: Epoch,
+    ) -> Option<&'static str> {
+        let older = |node| self.since.get(&node).is_some_and(|since| epoch < *since);
+        (older(from) || older(node)).then_some("hermes: STEER of an earlier life")
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.sent.len()
     }
@@ -265,6 +291,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         effects: &mut impl Effects<Self>,
     ) {
         self.steering.seen.retain(|node, _| survivors.contains(*node));
+        let epoch = self.view.epoch;
+        for node in self.view.live().difference(survivors) {
+            self.steering.since.insert(node, epoch);
+        }
         let lost: Vec<u64> = self
             .steering
             .sent
@@ -288,7 +318,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         for sequence in all {
             self.give_up_steered(sequence, effects);
         }
-        self.steering = Steering { last: self.steering.last, ..Steering::default() };
+        self.steering = Steering::new(self.config.incarnation);
     }
 }
 

@@ -29,9 +29,10 @@
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
 //! end it takes over its donor's floor, or what was committed since.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
+use quorate_machine::{Effects, Operation, Record, Table, mutant};
 use quorate_types::{Instant, NodeId, NodeSet, Now};
 
 use crate::message::Message;
@@ -57,6 +58,9 @@ pub(crate) struct Floors {
     follow: Option<Follow>,
     /// The last round that was led to its end, to answer who missed that.
     finished: Option<(u64, u64)>,
+    /// The last round that was begun or heard of in this epoch. Rounds count up, so that a late
+    /// duplicate of an earlier one is known.
+    last: u64,
     /// When a round is due, or the present one needs a push.
     check_at: Instant,
     /// Whether this epoch has had no round yet.
@@ -91,6 +95,7 @@ impl Default for Floors {
             lead: None,
             follow: None,
             finished: None,
+            last: 0,
             check_at: Instant::NEVER,
             first: false,
             collecting: None,
@@ -124,8 +129,15 @@ impl Floors {
         self.lead = None;
         self.follow = None;
         self.finished = None;
+        self.last = 0;
         self.first = true;
         self.check_at = now;
+    }
+
+    /// This node is out.
+    pub(crate) fn abandon_round(&mut self) {
+        self.abort_round(Instant::NEVER);
+        self.collecting = None;
     }
 
     pub(crate) fn begin_shadow(&mut self) {
@@ -186,7 +198,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     fn begin_round(&mut self, version: u64, effects: &mut impl Effects<Self>) {
         effects.probe("hermes: floor round begins");
-        let round = self.rng.next_u64();
+        let round = self.floors.last + 1;
         self.floors.first = false;
         self.floors.lead = Some(Lead { round, version, ready: NodeSet::EMPTY });
         effects.broadcast(self.peers, &Message::FloorPrepare { round, version });
@@ -201,8 +213,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         version: u64,
         effects: &mut impl Effects<Self>,
     ) {
-        let again = self.floors.follow.as_ref().is_some_and(|follow| follow.round == round);
-        if !again {
+        if round < self.floors.last {
+            return effects.ignored("hermes: FLOOR_PREPARE of an earlier round");
+        }
+        if round > self.floors.last {
             self.prepare_floor(from, round, version, effects);
         }
         self.try_ready(effects);
@@ -219,15 +233,21 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         effects: &mut impl Effects<Self>,
     ) {
         self.floors.raise_next(version);
+        self.floors.last = round;
         self.floors.follow = Some(Follow { round, leader, drain: self.next_number });
         self.try_ready(effects);
     }
 
     /// Says that everything at or below the prepared floor is finished here, once it is.
     fn try_ready(&mut self, effects: &mut impl Effects<Self>) {
-        let Some(follow) = &self.floors.follow else { return };
+        let Some(follow) = &mut self.floors.follow else { return };
+        if !self.sweep.is_over() {
+            // What the sweep replays must finish, too.
+            follow.drain = self.next_number;
+            return;
+        }
         let drained = self.ops.iter().all(|(_, op)| op.number > follow.drain);
-        if !drained || !self.sweep.is_over() {
+        if !drained {
             return;
         }
         let (leader, round) = (follow.leader, follow.round);
@@ -308,13 +328,15 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(cursor) = self.floors.collecting else { return };
         let mut handles = Vec::new();
         let next = self.table.scan(cursor, COLLECT_RECORDS, &mut |handle| handles.push(handle));
+        // A superseded write of this node may still be waiting for acknowledgements.
+        let driven: BTreeSet<T::Handle> = self.ops.iter().map(|(_, op)| op.handle).collect();
         for handle in handles {
             let record = self.table.lock(handle);
             let meta = record.meta();
             let dead = meta.state == State::Valid
                 && record.content().is_none()
                 && meta.timestamp.version <= self.floors.floor
-                && meta.op == Slot::NONE;
+                && !driven.contains(&handle);
             drop(record);
             if dead && !meta.is_blank() && !self.queues.contains_key(&handle) {
                 self.counters.tombstones_collected += 1;

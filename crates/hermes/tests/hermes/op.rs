@@ -1,0 +1,235 @@
+//! A register and counter as [`Operation`]: small, with every kind of access.
+
+use std::borrow::Cow;
+
+use quorate_machine::{Access, Change, Current, Operation, ValueKind};
+use quorate_types::UnixMillis;
+use quorate_wire::{Reader, Writer};
+
+/// What an op does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Verb {
+    Get,
+    /// A plain write; past its expiry at once, it deletes.
+    Set(Vec<u8>, Option<u64>),
+    Incr,
+    Append(Vec<u8>),
+    Del,
+    SetNx(Vec<u8>),
+    /// Sets the expiry of a value that is there.
+    Expire(u64),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Op {
+    pub(crate) key: Vec<u8>,
+    pub(crate) verb: Verb,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    Ok,
+    Value(Option<Vec<u8>>),
+    Int(i64),
+    NotANumber,
+}
+
+fn op(key: &str, verb: Verb) -> Op {
+    Op { key: key.as_bytes().to_vec(), verb }
+}
+
+pub(crate) fn get(key: &str) -> Op {
+    op(key, Verb::Get)
+}
+
+pub(crate) fn set(key: &str, value: &str) -> Op {
+    op(key, Verb::Set(value.as_bytes().to_vec(), None))
+}
+
+/// A write whose value expires at a time of the wall clock, in milliseconds.
+pub(crate) fn set_until(key: &str, value: &str, at: u64) -> Op {
+    op(key, Verb::Set(value.as_bytes().to_vec(), Some(at)))
+}
+
+/// A delete that is a plain write: it answers the same whatever the key held.
+pub(crate) fn wipe(key: &str) -> Op {
+    op(key, Verb::Set(Vec::new(), Some(0)))
+}
+
+pub(crate) fn incr(key: &str) -> Op {
+    op(key, Verb::Incr)
+}
+
+pub(crate) fn append(key: &str, value: &str) -> Op {
+    op(key, Verb::Append(value.as_bytes().to_vec()))
+}
+
+pub(crate) fn del(key: &str) -> Op {
+    op(key, Verb::Del)
+}
+
+pub(crate) fn set_nx(key: &str, value: &str) -> Op {
+    op(key, Verb::SetNx(value.as_bytes().to_vec()))
+}
+
+pub(crate) fn expire(key: &str, at: u64) -> Op {
+    op(key, Verb::Expire(at))
+}
+
+pub(crate) fn value(text: &str) -> Reply {
+    Reply::Value(Some(text.as_bytes().to_vec()))
+}
+
+pub(crate) const ABSENT: Reply = Reply::Value(None);
+
+fn string(bytes: Vec<u8>, expire_at: Option<UnixMillis>) -> Change<'static> {
+    Change::Set { bytes: Cow::Owned(bytes), kind: ValueKind::String, expire_at }
+}
+
+impl Operation for Op {
+    type Owned = Self;
+    type Reply = Reply;
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn access(&self) -> Access {
+        match self.verb {
+            Verb::Get => Access::Read,
+            Verb::Set(..) => Access::Write,
+            _ => Access::Update,
+        }
+    }
+
+    fn apply<'a>(&'a self, now: UnixMillis, current: Current<'a>) -> (Reply, Change<'a>) {
+        let old = current.content;
+        let expiry = old.and_then(|content| content.expire_at);
+        match &self.verb {
+            Verb::Get => (Reply::Value(old.map(|content| content.bytes.to_vec())), Change::Keep),
+            Verb::Set(_, Some(at)) if *at <= now.0 => (Reply::Ok, Change::Delete),
+            Verb::Set(value, at) => (Reply::Ok, string(value.clone(), at.map(UnixMillis))),
+            Verb::Incr => {
+                let text = old.map_or(&b"0"[..], |content| content.bytes);
+                let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+                match number.and_then(|number: i64| number.checked_add(1)) {
+                    Some(sum) => (Reply::Int(sum), string(sum.to_string().into_bytes(), expiry)),
+                    None => (Reply::NotANumber, Change::Keep),
+                }
+            }
+            Verb::Append(tail) => {
+                let mut bytes = old.map_or(Vec::new(), |content| content.bytes.to_vec());
+                bytes.extend_from_slice(tail);
+                (Reply::Int(bytes.len() as i64), string(bytes, expiry))
+            }
+            Verb::Del => match old {
+                Some(_) => (Reply::Int(1), Change::Delete),
+                None => (Reply::Int(0), Change::Keep),
+            },
+            Verb::SetNx(value) => match old {
+                Some(_) => (Reply::Int(0), Change::Keep),
+                None => (Reply::Int(1), string(value.clone(), None)),
+            },
+            Verb::Expire(at) => match old {
+                Some(_) => (Reply::Int(1), Change::Expire(Some(UnixMillis(*at)))),
+                None => (Reply::Int(0), Change::Keep),
+            },
+        }
+    }
+
+    fn to_owned(&self) -> Self {
+        self.clone()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let (number, bytes, at): (u8, &[u8], u64) = match &self.verb {
+            Verb::Get => (0, &[], 0),
+            Verb::Set(value, None) => (1, value, 0),
+            Verb::Set(value, Some(at)) => (2, value, *at),
+            Verb::Incr => (3, &[], 0),
+            Verb::Append(value) => (4, value, 0),
+            Verb::Del => (5, &[], 0),
+            Verb::SetNx(value) => (6, value, 0),
+            Verb::Expire(at) => (7, &[], *at),
+        };
+        let mut writer = Writer(out);
+        writer.u8(number);
+        writer.u64(at);
+        writer.bytes(&self.key);
+        writer.rest(bytes);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let number = reader.u8().ok()?;
+        let at = reader.u64().ok()?;
+        let key = reader.bytes().ok()?.to_vec();
+        let rest = reader.rest().to_vec();
+        let verb = match number {
+            0 => Verb::Get,
+            1 => Verb::Set(rest, None),
+            2 => Verb::Set(rest, Some(at)),
+            3 => Verb::Incr,
+            4 => Verb::Append(rest),
+            5 => Verb::Del,
+            6 => Verb::SetNx(rest),
+            7 => Verb::Expire(at),
+            _ => return None,
+        };
+        Some(Self { key, verb })
+    }
+
+    fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
+        let mut writer = Writer(out);
+        match reply {
+            Reply::Ok => writer.u8(0),
+            Reply::Value(None) => writer.u8(1),
+            Reply::Value(Some(value)) => {
+                writer.u8(2);
+                writer.rest(value);
+            }
+            Reply::Int(number) => {
+                writer.u8(3);
+                writer.u64(*number as u64);
+            }
+            Reply::NotANumber => writer.u8(4),
+        }
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<Reply> {
+        let mut reader = Reader(bytes);
+        Some(match reader.u8().ok()? {
+            0 => Reply::Ok,
+            1 => Reply::Value(None),
+            2 => Reply::Value(Some(reader.rest().to_vec())),
+            3 => Reply::Int(reader.u64().ok()? as i64),
+            4 => Reply::NotANumber,
+            _ => return None,
+        })
+    }
+}
+
+#[test]
+fn ops_and_replies_come_back() {
+    let ops = [
+        get("k"),
+        set("k", "v"),
+        set_until("k", "v", 9),
+        wipe("k"),
+        incr("k"),
+        append("k", "v"),
+        del("k"),
+        set_nx("k", ""),
+        expire("k", 9),
+    ];
+    for op in ops {
+        let mut bytes = Vec::new();
+        op.encode(&mut bytes);
+        assert_eq!(Op::decode(&bytes), Some(op));
+    }
+    for reply in [Reply::Ok, ABSENT, value(""), value("v"), Reply::Int(-3), Reply::NotANumber] {
+        let mut bytes = Vec::new();
+        Op::encode_reply(&reply, &mut bytes);
+        assert_eq!(Op::decode_reply(&bytes), Some(reply));
+    }
+}
