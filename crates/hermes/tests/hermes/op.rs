@@ -111,8 +111,12 @@ impl Operation for Op {
             Verb::Set(value, at) => (Reply::Ok, string(value.clone(), at.map(UnixMillis))),
             Verb::Incr => {
                 let text = old.map_or(&b"0"[..], |content| content.bytes);
-                let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-                match number.and_then(|number: i64| number.checked_add(1)) {
+                // As Redis: "00" is not a number.
+                let number: Option<i64> = std::str::from_utf8(text)
+                    .ok()
+                    .and_then(|text| text.parse().ok())
+                    .filter(|number: &i64| number.to_string().as_bytes() == text);
+                match number.and_then(|number| number.checked_add(1)) {
                     Some(sum) => (Reply::Int(sum), string(sum.to_string().into_bytes(), expiry)),
                     None => (Reply::NotANumber, Change::Keep),
                 }

@@ -1,0 +1,453 @@
+//! Seeded random runs: loss, duplication, reordering, crashes, views that reach nodes at different
+//! times, rejoins as a shadow; then healing, after which every op must have ended and all replicas
+//! must agree. What the clients saw is judged by `quorate-check`.
+
+use std::collections::BTreeMap;
+
+use quorate_check::{
+    Action, Answer, Bytes, Header, History, Initial, Operation, Outcome as Seen, Verdict,
+    check_history,
+};
+use quorate_hermes::{Config, Reads, State};
+use quorate_machine::{Outcome, Record, Rng, Table};
+use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, View};
+
+use crate::op::{Op, Reply, Verb, append, del, get, incr, set, set_nx, set_until, wipe};
+use crate::support::{Cluster, WALL};
+
+/// What a run does.
+#[derive(Clone, Copy)]
+struct Plan {
+    nodes: u16,
+    keys: u64,
+    steps: u64,
+    /// Of 1000 deliveries, how many messages are lost.
+    lost: u64,
+    /// Of 1000 deliveries, how many messages come again later.
+    repeated: u64,
+    crashes: bool,
+    mix: Mix,
+    configure: fn(&mut Config),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mix {
+    /// Everything.
+    Registers,
+    /// Only increments and reads.
+    Counters,
+    /// Mostly deletes and sets.
+    Deletes,
+}
+
+const PLAN: Plan = Plan {
+    nodes: 3,
+    keys: 2,
+    steps: 250,
+    lost: 50,
+    repeated: 50,
+    crashes: true,
+    mix: Mix::Registers,
+    configure: |_| {},
+};
+
+/// An op that a client sent.
+struct Asked {
+    op: Op,
+    invoke: u64,
+    node: u16,
+    /// The life of the node that it was sent to.
+    incarnation: Incarnation,
+}
+
+struct Run {
+    plan: Plan,
+    rng: Rng,
+    cluster: Cluster,
+    /// Logical time of the history: every event has its own.
+    clock: u64,
+    asked: BTreeMap<u64, Asked>,
+    answered: BTreeMap<u64, (Outcome<Reply>, u64)>,
+    /// Views that some nodes have not heard of yet.
+    news: Vec<(u16, View)>,
+    /// The content that each timestamp stands for, by key.
+    minted: BTreeMap<(Vec<u8>, Timestamp), Option<Vec<u8>>>,
+}
+
+impl Run {
+    fn new(seed: u64, plan: Plan) -> Self {
+        let mut rng = Rng::new(seed);
+        let base = rng.next_u64() >> 16;
+        let cluster = Cluster::seeded(plan.nodes, |node| base + u64::from(node), plan.configure);
+        Self {
+            plan,
+            rng,
+            cluster,
+            clock: 0,
+            asked: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            news: Vec::new(),
+            minted: BTreeMap::new(),
+        }
+    }
+
+    fn node(&mut self) -> u16 {
+        self.rng.below(u64::from(self.plan.nodes)) as u16 + 1
+    }
+
+    fn op(&mut self) -> Op {
+        let key = format!("k{}", self.rng.below(self.plan.keys));
+        let text = format!("v{}", self.clock);
+        let soon = WALL + self.cluster.now.wall.0.saturating_sub(WALL) + self.rng.below(60);
+        match (self.plan.mix, self.rng.below(10)) {
+            (Mix::Counters, 0..=5) => incr(&key),
+            (Mix::Counters, _) => get(&key),
+            (Mix::Deletes, 0..=2) => del(&key),
+            (Mix::Deletes, 3) => wipe(&key),
+            (Mix::Deletes, 4..=5) => set(&key, &text),
+            (Mix::Deletes, 6) => set_nx(&key, &text),
+            (Mix::Deletes, 7) => set_until(&key, &text, soon),
+            (Mix::Deletes, _) => get(&key),
+            (Mix::Registers, 0..=2) => set(&key, &self.clock.to_string()),
+            (Mix::Registers, 3..=4) => incr(&key),
+            (Mix::Registers, 5) => append(&key, "0"),
+            (Mix::Registers, 6) if self.rng.chance(1, 2) => del(&key),
+            (Mix::Registers, 6) => set_nx(&key, "7"),
+            (Mix::Registers, _) => get(&key),
+        }
+    }
+
+    fn note_answers(&mut self) {
+        for (tag, outcome) in std::mem::take(&mut self.cluster.fresh_outcomes) {
+            self.clock += 1;
+            self.answered.insert(tag, (outcome, self.clock));
+        }
+        self.cluster.fresh_packets.clear();
+    }
+
+    fn submit(&mut self) {
+        let node = self.node();
+        if self.cluster.hosts[&node].up {
+            let op = self.op();
+            self.ask(node, op);
+        }
+    }
+
+    fn ask(&mut self, node: u16, op: Op) {
+        self.clock += 1;
+        let invoke = self.clock;
+        let incarnation = self.cluster.hosts[&node].incarnation;
+        let tag = self.cluster.submit(node, op.clone());
+        self.asked.insert(tag, Asked { op, invoke, node, incarnation });
+    }
+
+    fn deliver(&mut self) {
+        let count = self.cluster.pool.len() as u64;
+        if count == 0 {
+            return;
+        }
+        // Mostly in order, sometimes anything.
+        let at = if self.rng.chance(1, 2) {
+            self.rng.below(count.min(4))
+        } else {
+            self.rng.below(count)
+        };
+        let packet = if self.rng.chance(self.plan.repeated, 1000) {
+            self.cluster.pool[at as usize].clone()
+        } else {
+            self.cluster.pool.remove(at as usize)
+        };
+        if !self.rng.chance(self.plan.lost, 1000) {
+            self.cluster.inject(&packet);
+        }
+    }
+
+    /// Decides a view; every node hears of it in its own time.
+    fn decide(&mut self, node: u16, role: Role) {
+        let roles = self.cluster.roles_with(node, role);
+        let view = self.cluster.decide(&roles);
+        for node in 1..=self.plan.nodes {
+            self.news.push((node, view.clone()));
+        }
+    }
+
+    fn hear_news(&mut self) {
+        if self.news.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.news.len() as u64) as usize;
+        let (node, view) = self.news.swap_remove(at);
+        self.cluster.install_on(node, &view);
+    }
+
+    /// A crash, or the next step of someone's way back.
+    fn trouble(&mut self) {
+        let node = self.node();
+        let role = self.cluster.view.member(NodeId(node)).expect("all are members").role;
+        let up = self.cluster.hosts[&node].up;
+        match role {
+            Role::Active if !up => self.decide(node, Role::Down),
+            Role::Active => {
+                let down = (1..=self.plan.nodes).filter(|other| {
+                    let member = self.cluster.view.member(NodeId(*other)).expect("all are members");
+                    member.role != Role::Active || !self.cluster.hosts[other].up
+                });
+                if (down.count() + 1) * 2 < usize::from(self.plan.nodes) {
+                    self.cluster.crash(node);
+                }
+            }
+            Role::Down => {
+                let seed = self.rng.next_u64() >> 16;
+                self.cluster.start(node, seed);
+                self.decide(node, Role::Shadow);
+            }
+            Role::Shadow if !up => self.decide(node, Role::Down),
+            Role::Shadow => {
+                if self.cluster.machine(node).is_caught_up() {
+                    self.decide(node, Role::Active);
+                } else if self.rng.chance(1, 4) {
+                    self.cluster.crash(node);
+                }
+            }
+        }
+    }
+
+    /// H0 and agreement: one timestamp stands for one content.
+    fn check_agreement(&mut self) {
+        for (node, host) in &mut self.cluster.hosts {
+            let table = host.machine.table_mut();
+            for key in 0..self.plan.keys {
+                let key = format!("k{key}").into_bytes();
+                let Some(handle) = table.find(&key) else { continue };
+                let record = table.lock(handle);
+                let timestamp = record.meta().timestamp;
+                let content = record.content().map(|content| content.bytes.to_vec());
+                let known = self.minted.entry((key, timestamp)).or_insert_with(|| content.clone());
+                assert_eq!(*known, content, "node {node}, {timestamp:?}");
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(100) {
+            0..=11 => self.submit(),
+            12..=79 => self.deliver(),
+            80..=89 => {
+                let span = Duration::from_micros(self.rng.below(8_000));
+                self.cluster.advance(span);
+            }
+            90..=95 => {
+                let node = self.node();
+                self.cluster.tick_node(node);
+            }
+            96..=98 => self.hear_news(),
+            _ if self.plan.crashes => self.trouble(),
+            _ => {}
+        }
+        self.note_answers();
+    }
+
+    fn heal(&mut self) {
+        while !self.news.is_empty() {
+            self.hear_news();
+        }
+        for node in 1..=self.plan.nodes {
+            let role = self.cluster.view.member(NodeId(node)).expect("all are members").role;
+            if role != Role::Down && !self.cluster.hosts[&node].up {
+                let roles = self.cluster.roles_with(node, Role::Down);
+                self.cluster.install(&roles);
+            }
+        }
+        self.cluster.run_for(Duration::from_millis(400));
+        self.note_answers();
+        for key in 0..self.plan.keys {
+            for node in self.cluster.view.active() {
+                if self.cluster.hosts[&node.0].up {
+                    self.ask(node.0, get(&format!("k{key}")));
+                }
+            }
+        }
+        self.cluster.run_for(Duration::from_millis(100));
+        self.note_answers();
+    }
+
+    /// After healing every op of a node that lived has an answer, and all replicas agree.
+    fn check_end(&mut self) {
+        for (tag, asked) in &self.asked {
+            let host = &self.cluster.hosts[&asked.node];
+            if host.up && host.incarnation == asked.incarnation {
+                let (op, node) = (&asked.op, asked.node);
+                assert!(
+                    self.answered.contains_key(tag),
+                    "op {tag}, {op:?}, of node {node} is open"
+                );
+            }
+        }
+        let live = self.cluster.view.live();
+        for key in 0..self.plan.keys {
+            let key = format!("k{key}");
+            let mut seen = Vec::new();
+            for node in live {
+                assert_eq!(self.cluster.state(node.0, &key), State::Valid, "{key} at {node}");
+                seen.push(self.cluster.stored(node.0, &key));
+            }
+            seen.dedup();
+            assert_eq!(seen.len(), 1, "{key} differs");
+        }
+    }
+
+    fn history(&self) -> History {
+        let mut operations = Vec::new();
+        for (tag, asked) in &self.asked {
+            let Asked { op, invoke, node, .. } = asked;
+            let outcome = match self.answered.get(tag) {
+                None | Some((Outcome::Unknown, _)) => Seen::Unknown,
+                Some((Outcome::Refused(_), at)) => Seen::Refused { at: *at },
+                Some((Outcome::Done(reply), at)) => Seen::Done { at: *at, answer: answer(reply) },
+            };
+            let operation = |action, outcome| Operation {
+                process: u64::from(*node),
+                key: Bytes(op.key.clone()),
+                action,
+                invoke: *invoke,
+                outcome,
+            };
+            if let Verb::Set(_, Some(_)) = op.verb {
+                // A value that expires is deleted by nobody, at some time: an unknown delete.
+                operations.push(operation(Action::Del, Seen::Unknown));
+            }
+            if let Some(action) = action(&op.verb) {
+                operations.push(operation(action, outcome));
+            }
+        }
+        History { header: Header { initial: Initial::Absent, note: String::new() }, operations }
+    }
+
+    fn check_counters(&mut self) {
+        for key in 0..self.plan.keys {
+            let key = format!("k{key}");
+            let (mut done, mut unknown) = (0, 0);
+            for (tag, Asked { op, .. }) in &self.asked {
+                if op.verb == Verb::Incr && op.key == key.as_bytes() {
+                    match self.answered.get(tag) {
+                        Some((Outcome::Done(_), _)) => done += 1,
+                        Some((Outcome::Refused(_), _)) => {}
+                        Some((Outcome::Unknown, _)) | None => unknown += 1,
+                    }
+                }
+            }
+            let node = self.cluster.view.active().first().expect("a majority lives").0;
+            let total: u64 =
+                self.cluster.stored(node, &key).map_or(0, |text| text.parse().expect("a number"));
+            assert!(done <= total && total <= done + unknown, "{done} <= {total} <= +{unknown}");
+        }
+    }
+}
+
+fn action(verb: &Verb) -> Option<Action> {
+    Some(match verb {
+        Verb::Get => Action::Get,
+        Verb::Set(_, Some(0)) => return None,
+        Verb::Set(value, _) => Action::Set(Bytes(value.clone())),
+        Verb::Incr => Action::Incr(1),
+        Verb::Append(tail) => Action::Append(Bytes(tail.clone())),
+        Verb::Del => Action::Del,
+        Verb::SetNx(value) => Action::SetNx(Bytes(value.clone())),
+        Verb::Expire(_) => unreachable!("not in the mix"),
+    })
+}
+
+fn answer(reply: &Reply) -> Answer {
+    match reply {
+        Reply::Ok => Answer::Ok,
+        Reply::Value(value) => Answer::Value(value.clone().map(Bytes)),
+        Reply::Int(number) => Answer::Integer(*number),
+        Reply::NotANumber => Answer::Error("not a number".to_owned()),
+    }
+}
+
+/// One run; panics if anything is wrong.
+fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
+    let mut run = Run::new(seed, plan);
+    for _ in 0..plan.steps {
+        run.step();
+        run.check_agreement();
+    }
+    run.heal();
+    run.check_agreement();
+    run.check_end();
+    if plan.mix == Mix::Counters {
+        run.check_counters();
+    }
+    let history = run.history();
+    let report = check_history(&history);
+    assert_ne!(report.verdict(), Verdict::Violation, "{report}");
+    for (name, count) in &run.cluster.probes {
+        *probes.entry(name).or_default() += count;
+    }
+}
+
+/// Runs seeds in turn and names the one that fails.
+fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
+    let only: Option<u64> = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let mut probes = BTreeMap::new();
+    for seed in 0..seeds {
+        if only.is_some_and(|only| only != seed) {
+            continue;
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(seed, plan, &mut probes);
+        }));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+    probes
+}
+
+#[test]
+fn registers_are_linearizable() {
+    sweep(500, PLAN);
+}
+
+#[test]
+fn registers_of_five_replicas_are_linearizable() {
+    sweep(250, Plan { nodes: 5, keys: 1, steps: 350, ..PLAN });
+}
+
+#[test]
+fn counters_lose_and_repeat_no_increment() {
+    sweep(400, Plan { mix: Mix::Counters, keys: 1, ..PLAN });
+}
+
+#[test]
+fn bad_networks_cost_time_only() {
+    sweep(200, Plan { lost: 300, repeated: 300, steps: 400, ..PLAN });
+}
+
+#[test]
+fn acknowledgements_to_everyone_are_as_good_as_vals() {
+    sweep(300, Plan { configure: |config| config.ack_broadcast = true, ..PLAN });
+}
+
+#[test]
+fn reads_without_leases_are_linearizable() {
+    sweep(300, Plan { configure: |config| config.reads = Reads::Quorum, ..PLAN });
+}
+
+fn collect_often(config: &mut Config) {
+    config.collect_every = Duration::from_millis(10);
+    config.tombstones_max = 1;
+}
+
+#[test]
+fn deleted_keys_stay_deleted() {
+    let plan = Plan { mix: Mix::Deletes, keys: 3, configure: collect_often, ..PLAN };
+    let probes = sweep(500, plan);
+    assert!(probes["hermes: tombstones collected"] > 0);
+    assert!(probes["hermes: INV below the floor"] > 0);
+}
+
+#[test]
+fn deleted_keys_of_five_replicas_stay_deleted() {
+    let plan = Plan { mix: Mix::Deletes, nodes: 5, steps: 400, configure: collect_often, ..PLAN };
+    sweep(200, plan);
+}
