@@ -109,7 +109,8 @@ impl Inv<'_> {
     /// The version of what the update was built on (see pitfall H11 in the crate's documentation).
     pub fn base_version(&self) -> u64 {
         if self.timestamp.writer == NOBODY {
-            return 0;
+            // The key was deleted at or below this version, and forgotten.
+            return self.timestamp.version;
         }
         self.timestamp.version.saturating_sub(if self.rmw { 1 } else { 2 })
     }
