@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Member(Member),
     /// Judge a recorded history: 0 it is linearizable, 1 it is not, 2 the file is bad, 3 undecided
     Check(Check),
+    /// Run simulated clusters in virtual time under faults, and judge what their clients saw
+    Sim(crate::sim::Options),
 }
 
 /// How keys are replicated.

@@ -6,6 +6,7 @@ mod config;
 mod dev;
 mod run;
 mod serve;
+mod sim;
 mod status;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Status(options) => status::show(&options),
         Command::Member(options) => status::change_members(&options),
         Command::Check(options) => return check::run(&options),
+        Command::Sim(options) => return sim::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

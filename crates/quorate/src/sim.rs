@@ -7,14 +7,12 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_check::HistoryWriter;
-use quorate_sim::{Failure, Faults, Options, Run, Sweep, run, sweep};
+use quorate_sim::{Failure, Faults, Run, Sweep, run as run_seed, sweep};
 
-/// Run clusters in virtual time under faults, and judge what their clients saw.
-///
 /// Exit codes: 0 all runs passed, 10 an invariant broke, 11 clients saw what they must not see,
 /// 12 a cluster did not recover.
 #[derive(Args, Debug)]
-pub(crate) struct SimArgs {
+pub(crate) struct Options {
     /// The engine of the simulated keyspace.
     #[arg(long, default_value = "hermes", value_parser = ["hermes"])]
     engine: String,
@@ -48,13 +46,21 @@ pub(crate) struct SimArgs {
     quiet: bool,
 }
 
-pub(crate) fn main(args: &SimArgs) -> anyhow::Result<ExitCode> {
-    let options = Options {
+/// Runs the simulations that the command line asks for.
+pub(crate) fn run(args: &Options) -> ExitCode {
+    simulate(args).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
+    let options = quorate_sim::Options {
         nodes: args.nodes,
         lanes: args.lanes,
         faults: args.faults,
         trace: args.trace,
-        ..Options::new()
+        ..quorate_sim::Options::new()
     };
     match args.seed {
         Some(seed) => one(args, seed, &options),
@@ -62,8 +68,8 @@ pub(crate) fn main(args: &SimArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn one(args: &SimArgs, seed: u64, options: &Options) -> anyhow::Result<ExitCode> {
-    match run(seed, options) {
+fn one(args: &Options, seed: u64, options: &quorate_sim::Options) -> anyhow::Result<ExitCode> {
+    match run_seed(seed, options) {
         Ok(run) => {
             run.trace.iter().for_each(|line| println!("{line}"));
             if let Some(path) = &args.history {
@@ -105,7 +111,7 @@ fn write_history(path: &PathBuf, history: &quorate_check::History) -> anyhow::Re
     Ok(())
 }
 
-fn many(args: &SimArgs, options: &Options) -> anyhow::Result<ExitCode> {
+fn many(args: &Options, options: &quorate_sim::Options) -> anyhow::Result<ExitCode> {
     let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(args.seeds) };
     bar.set_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {eta} left")
@@ -125,7 +131,7 @@ fn many(args: &SimArgs, options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 /// The one command that shows the failure again.
-fn replay_command(args: &SimArgs, failure: &Failure) -> String {
+fn replay_command(args: &Options, failure: &Failure) -> String {
     let mut command = format!("quorate sim --engine {} --seed {}", args.engine, failure.seed);
     if args.faults != Faults::ALL {
         command.push_str(&format!(" --faults {}", args.faults));
@@ -140,7 +146,7 @@ fn replay_command(args: &SimArgs, failure: &Failure) -> String {
     command
 }
 
-fn report_sweep(args: &SimArgs, result: &Sweep) {
+fn report_sweep(args: &Options, result: &Sweep) {
     let [done, refused, unknown] = result.ops;
     println!(
         "{} of {} seeds passed on engine {}: {done} ops done, {refused} refused, {unknown} \
