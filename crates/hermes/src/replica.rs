@@ -519,7 +519,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.config.reads == crate::Reads::Quorum {
             self.reads.hold(client, reply, self.next_number);
         } else {
-            self.answer(client, Outcome::Done(reply), effects);
+            match client {
+                Client::Local(tag) => effects.complete_read(tag, Outcome::Done(reply)),
+                Client::Steered { .. } => self.answer(client, Outcome::Done(reply), effects),
+            }
         }
     }
 

@@ -87,6 +87,12 @@ pub trait Effects<P: Protocol + ?Sized> {
     /// Answers a request.
     fn complete(&mut self, tag: Tag, outcome: P::Outcome);
 
+    /// Answers a request whose answer rests on what this node read of its own records, and so on
+    /// its lease: it may leave only if the lease still held after the read.
+    fn complete_read(&mut self, tag: Tag, outcome: P::Outcome) {
+        self.complete(tag, outcome);
+    }
+
     /// Counts input that was legally ignored, by reason.
     #[inline]
     fn ignored(&mut self, reason: &'static str) {

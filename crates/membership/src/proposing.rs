@@ -147,7 +147,12 @@ impl Membership {
         })
     }
 
+    /// A shadow removes nobody: it may have come before all its connections, and the cluster needs
+    /// an active member to go on anyway.
     fn wish_to_remove(&self) -> Option<View> {
+        if is_shadow(&self.view, self.me.node) {
+            return None;
+        }
         let gone: NodeSet = self
             .view
             .members

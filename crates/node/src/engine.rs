@@ -213,12 +213,11 @@ impl Effects<HermesMachine> for Sink<'_> {
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        let done = Done { tag, outcome, lease_bound: self.lease_bound };
-        if tag.0 & self.internal != 0 {
-            self.internal_done.push(done);
-        } else {
-            self.out.done.push(done);
-        }
+        self.done(Done { tag, outcome, lease_bound: false });
+    }
+
+    fn complete_read(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
+        self.done(Done { tag, outcome, lease_bound: self.lease_bound });
     }
 
     fn ignored(&mut self, reason: &'static str) {
@@ -227,5 +226,15 @@ impl Effects<HermesMachine> for Sink<'_> {
 
     fn probe(&mut self, name: &'static str) {
         count(&mut self.out.probes, name);
+    }
+}
+
+impl Sink<'_> {
+    fn done(&mut self, done: Done) {
+        if done.tag.0 & self.internal != 0 {
+            self.internal_done.push(done);
+        } else {
+            self.out.done.push(done);
+        }
     }
 }

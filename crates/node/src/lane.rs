@@ -6,7 +6,6 @@ use quorate_commands::{Call, Op, OwnedCall, Reply};
 use quorate_machine::{Current, Operation, Outcome, Refusal, Rng, Slab, Slot, mutant};
 use quorate_types::{
     Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Role, Tag, View, hash_key, lane_of_hash,
-    limits,
 };
 use quorate_wire::{Header, Kind, Malformed};
 
@@ -44,6 +43,8 @@ pub struct Lane {
     /// What a seal at the *start* of the turn would have said; used only by a mutant.
     lease_at_start: bool,
     scratch: Vec<u8>,
+    /// Whether a local record was read since the last seal.
+    has_read: bool,
     counts: LaneFacts,
 }
 
@@ -53,7 +54,8 @@ impl Lane {
         let config = &shared.config;
         let mut rng = Rng::new(config.seed ^ (u64::from(config.node.0) << 48) ^ u64::from(id.0));
         let mut engines: Vec<Option<Engine>> = Vec::new();
-        engines.resize_with(limits::KEYSPACES_MAX, || None);
+        let highest = config.keyspaces.iter().map(|keyspace| usize::from(keyspace.id.0)).max();
+        engines.resize_with(highest.map_or(0, |highest| highest + 1), || None);
         for keyspace in &config.keyspaces {
             let engine = Engine::new(&shared, id, incarnation, keyspace, rng.next_u64());
             engines[usize::from(keyspace.id.0)] = Some(engine);
@@ -72,6 +74,7 @@ impl Lane {
             rng,
             lease_at_start: false,
             scratch: Vec::new(),
+            has_read: false,
             counts: LaneFacts::default(),
             shared,
         }
@@ -158,6 +161,7 @@ impl Lane {
             }
         };
         self.counts.local_reads += 1;
+        self.has_read = true;
         Some(with(call.execute(now.wall, current).0))
     }
 
@@ -317,7 +321,8 @@ impl Lane {
         } else {
             self.shared.lease_until() > now.monotonic && self.shared.is_active()
         };
-        self.counts.seals_failed += u64::from(!holds);
+        let rests = std::mem::take(&mut self.has_read) || out.rests_on_lease();
+        self.counts.seals_failed += u64::from(rests && !holds);
         out.release(holds);
         holds
     }

@@ -110,6 +110,11 @@ impl Outbox {
         self.sealed.push((to, bytes));
     }
 
+    /// Whether anything in here may leave only after the seal.
+    pub(crate) fn rests_on_lease(&self) -> bool {
+        !self.sealed.is_empty() || self.done.iter().any(|done| done.lease_bound)
+    }
+
     /// Lets go what waited for the seal, or drops it if the lease did not hold.
     pub(crate) fn release(&mut self, holds: bool) {
         for (to, bytes) in std::mem::take(&mut self.sealed) {

@@ -19,7 +19,7 @@ use crate::frame;
 /// First pause before a lost connection is dialled again.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// Longest pause between two attempts.
-const BACKOFF_MAX: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_millis(60);
 /// How long connecting and introducing may take.
 const GREETING_MAX: Duration = Duration::from_secs(1);
 /// Bytes of room that a read offers at least.
