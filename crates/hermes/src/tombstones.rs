@@ -52,7 +52,7 @@ pub(crate) struct Floors {
     shadow: Option<u64>,
     /// The highest version of a tombstone made here since the last round.
     highest: u64,
-    /// Tombstones made here since the last round.
+    /// Tombstones made here since the last round, or left over by it.
     made: usize,
     lead: Option<Lead>,
     follow: Option<Follow>,
@@ -333,14 +333,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         for handle in handles {
             let record = self.table.lock(handle);
             let meta = record.meta();
+            let absent = record.content().is_none() && !meta.is_blank();
             let dead = meta.state == State::Valid
-                && record.content().is_none()
+                && absent
                 && meta.timestamp.version <= self.floors.floor
                 && !driven.contains(&handle);
             drop(record);
-            if dead && !meta.is_blank() && !self.queues.contains_key(&handle) {
+            if dead && !self.queues.contains_key(&handle) {
                 self.counters.tombstones_collected += 1;
                 self.forget(handle);
+            } else if absent {
+                // For a later round.
+                self.floors.made += 1;
             }
         }
         self.floors.collecting = (next != 0).then_some(next);

@@ -7,4 +7,5 @@ mod op;
 mod pitfalls;
 mod random;
 mod support;
+mod tombstones;
 mod transitions;
