@@ -207,6 +207,8 @@ impl Effects<HermesMachine> for Sink<'_> {
         // The answer to a steered op rests on this node's lease as a client's answer does.
         if self.lease_bound && matches!(message, quorate_hermes::Message::Steered { .. }) {
             self.out.frame_sealed(to, encode);
+        } else if matches!(message, quorate_hermes::Message::Val(_)) {
+            self.out.frame_lazily(to, encode);
         } else {
             self.out.frame(to, encode);
         }

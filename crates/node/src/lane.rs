@@ -363,6 +363,11 @@ impl Lane {
         self.follow_control(now, out);
     }
 
+    /// Whether ops are started or queued on this lane, so that messages about them will follow.
+    pub fn is_busy(&self) -> bool {
+        self.engines.iter().flatten().any(|engine| engine.pending() > 0)
+    }
+
     /// Publishes what this lane counted, for the administration endpoint.
     pub fn publish(&mut self, now: Now) {
         self.counts.engines = self.engines.iter().flatten().map(Engine::facts).collect();

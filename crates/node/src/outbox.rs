@@ -70,6 +70,8 @@ pub enum Mail {
 pub struct Outbox {
     peers: Vec<Vec<u8>>,
     waiting: NodeSet,
+    /// Of these, the peers that have something waiting which somebody's answer depends on.
+    urgent: NodeSet,
     /// Messages that rest on the lease, as answers to steered ops do: they join the others once
     /// the turn is sealed.
     sealed: Vec<(NodeSet, Vec<u8>)>,
@@ -101,6 +103,19 @@ impl Outbox {
     /// The peers that have messages waiting; the driver takes all of them out.
     pub fn take_waiting(&mut self) -> NodeSet {
         std::mem::take(&mut self.waiting)
+    }
+
+    /// The peers whose waiting messages should leave now. What the others get (VALs) may wait a
+    /// moment for company, as long as more is about to follow.
+    pub fn take_urgent(&mut self) -> NodeSet {
+        std::mem::take(&mut self.urgent)
+    }
+
+    /// As [`Outbox::frame`], for a message that nobody's answer depends on.
+    pub(crate) fn frame_lazily(&mut self, to: NodeSet, encode: impl FnOnce(&mut Vec<u8>)) {
+        let urgent = self.urgent;
+        self.frame(to, encode);
+        self.urgent = urgent;
     }
 
     /// As [`Outbox::frame`], but the message may leave only after the seal.
@@ -135,7 +150,9 @@ impl Outbox {
         });
         let Some(first) = rest.next() else { return };
         let others: NodeSet = rest.collect();
-        self.waiting = self.waiting.union(others).with(first);
+        let receivers = others.with(first);
+        self.waiting = self.waiting.union(receivers);
+        self.urgent = self.urgent.union(receivers);
         let mut buffer = std::mem::take(self.peer(first));
         let start = buffer.len();
         encode(&mut buffer);

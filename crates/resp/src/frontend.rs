@@ -246,6 +246,11 @@ impl Frontend {
         }
     }
 
+    /// How many connections [`Frontend::take_dirty`] would find.
+    pub fn dirty_count(&self) -> usize {
+        self.core.dirty.len()
+    }
+
     /// Whether [`Frontend::take_dirty`] would find any: the lane must not sleep then.
     pub fn has_dirty(&self) -> bool {
         !self.core.dirty.is_empty()

@@ -23,6 +23,8 @@ use crate::strangers::Strangers;
 use crate::token::Source;
 use crate::{clock, process};
 
+/// Turns for which messages that are not urgent may be held back.
+const HELD_TURNS_MAX: u32 = 2;
 /// How often facts are published at most.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 /// How soon facts are published after the last thing that happened, if a wake-up must be spent on
@@ -50,6 +52,10 @@ pub(crate) struct Host {
     local: NodeSet,
     /// Peers in other processes that have messages waiting.
     to_send: NodeSet,
+    /// Of these, the peers that somebody's answer depends on.
+    urgent: NodeSet,
+    /// Turns since messages that are not urgent were held back.
+    held_turns: u32,
     /// The view whose addresses are known.
     known_epoch: Epoch,
     /// The life in which the links were introduced.
@@ -91,6 +97,8 @@ impl Host {
             links_to_read: NodeSet::EMPTY,
             local: local.without(node),
             to_send: NodeSet::EMPTY,
+            urgent: NodeSet::EMPTY,
+            held_turns: 0,
             known_epoch: Epoch(0),
             incarnation,
             rng: Rng::new(facts.shared.config.seed ^ process::random()),
@@ -330,7 +338,16 @@ impl Host {
 
     /// Sends what waits for peers in other processes: one frame and one system call each.
     pub(crate) fn flush_links(&mut self, now: Now) {
-        for node in std::mem::take(&mut self.to_send) {
+        let urgent = std::mem::take(&mut self.urgent);
+        let mut send_now = std::mem::take(&mut self.to_send);
+        // Waking a peer costs more than what a VAL tells it. While ops are in flight here, their
+        // messages follow soon, and the VALs travel with them.
+        if self.held_turns < HELD_TURNS_MAX && self.lane.is_busy() {
+            self.to_send = send_now.difference(urgent);
+            send_now = send_now.intersection(urgent);
+        }
+        self.held_turns = if self.to_send.is_empty() { 0 } else { self.held_turns + 1 };
+        for node in send_now {
             let messages = self.out.peer(node);
             if messages.is_empty() {
                 continue;
@@ -353,6 +370,7 @@ impl Host {
     /// and those elsewhere, which [`Host::flush_links`] serves at the end of the turn.
     pub(crate) fn take_local(&mut self) -> NodeSet {
         let waiting = self.out.take_waiting();
+        self.urgent = self.urgent.union(self.out.take_urgent());
         self.to_send = self.to_send.union(waiting.difference(self.local));
         waiting.intersection(self.local)
     }
