@@ -6,6 +6,7 @@
 //! starts. A queue also runs its key's message loss timer: a key that looks the same for too long
 //! has lost its VAL or its coordinator, and is replayed.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table};
@@ -33,7 +34,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if queue.waiters.len() >= limits::WAITERS_PER_KEY_MAX {
             return self.answer(waiter.client, Outcome::Refused(Refusal::Busy), effects);
         }
-        let read = waiter.run.op.access() == Access::Read;
+        let read = is_read(&waiter);
+        queue.reads += usize::from(read);
         queue.waiters.push_back(waiter);
         self.waiting += 1;
         self.counters.queued_reads += u64::from(read);
@@ -44,7 +46,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// Puts a superseded read-modify-write back in front of whatever came after it.
     pub(crate) fn requeue(&mut self, now: Now, handle: T::Handle, waiter: Waiter<O>) {
-        self.queue(now, handle).waiters.push_front(waiter);
+        let queue = self.queue(now, handle);
+        queue.reads += usize::from(is_read(&waiter));
+        queue.waiters.push_front(waiter);
         self.waiting += 1;
     }
 
@@ -56,6 +60,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             checks.insert((loss_at, *number, handle));
             Queue {
                 waiters: Default::default(),
+                reads: 0,
                 number: *number,
                 check_at: loss_at,
                 seen: None,
@@ -94,20 +99,26 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     fn serve_reads(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
-        let mut updating: Vec<u64> = Vec::new();
+        let mut updating: BTreeSet<u64> = BTreeSet::new();
         let mut at = 0;
-        while let Some(queue) = self.queues.get_mut(&handle) {
+        let Some(queue) = self.queues.get(&handle) else { return };
+        // A queue of updates only must not be looked through for each of them.
+        let mut left = queue.reads;
+        while left > 0 {
+            let Some(queue) = self.queues.get_mut(&handle) else { break };
             let Some(waiter) = queue.waiters.get(at) else { break };
             let origin = waiter.run.origin;
-            if waiter.run.op.access() != Access::Read {
-                if !updating.contains(&origin) {
-                    updating.push(origin);
-                }
+            if !is_read(waiter) {
+                updating.insert(origin);
                 at += 1;
-            } else if updating.contains(&origin) {
+                continue;
+            }
+            left -= 1;
+            if updating.contains(&origin) {
                 at += 1;
             } else {
                 let waiter = queue.waiters.remove(at).expect("looked at a moment ago");
+                queue.reads -= 1;
                 self.waiting -= 1;
                 self.run(now, handle, waiter, effects);
                 if !self.is_valid(handle) {
@@ -125,7 +136,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let absent = record.content().is_none();
         drop(record);
         let queue = self.queues.get_mut(&handle)?;
-        let mut earlier: Vec<u64> = Vec::new();
+        let mut earlier: BTreeSet<u64> = BTreeSet::new();
         for at in 0..queue.waiters.len() {
             let waiter = &queue.waiters[at];
             let access = waiter.run.op.access();
@@ -137,7 +148,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.waiting -= 1;
                 return queue.waiters.remove(at);
             }
-            earlier.push(waiter.run.origin);
+            earlier.insert(waiter.run.origin);
         }
         None
     }
@@ -258,6 +269,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return;
         }
         let (late, kept): (Vec<_>, Vec<_>) = queue.waiters.drain(..).partition(late);
+        queue.reads = kept.iter().filter(|waiter| is_read(waiter)).count();
         queue.waiters.extend(kept);
         self.waiting -= late.len();
         for waiter in late {
@@ -271,6 +283,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.answer(waiter.client, outcome, effects);
         }
     }
+}
+
+fn is_read<O: Operation>(waiter: &Waiter<O>) -> bool {
+    waiter.run.op.access() == Access::Read
 }
 
 fn record_is_blank<R: Record<Meta = Meta>>(record: &R) -> bool {

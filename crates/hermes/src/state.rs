@@ -127,6 +127,8 @@ pub(crate) struct Waiter<O> {
 #[derive(Clone, Debug)]
 pub(crate) struct Queue<O> {
     pub(crate) waiters: VecDeque<Waiter<O>>,
+    /// How many of them are reads.
+    pub(crate) reads: usize,
     /// Counts queues, so that they have an order that does not depend on where records lie.
     pub(crate) number: u64,
     /// When to look at the key again.

@@ -1,0 +1,420 @@
+//! Reads without leases, joins, large values, steering, program order, expiry, limits of time.
+
+use std::time::Duration;
+
+use quorate_hermes::{Config, Message, Reads, State};
+use quorate_machine::{Outcome, Refusal};
+use quorate_types::{NodeId, NodeSet, Role, limits};
+
+use crate::op::{ABSENT, Reply, append, expire, get, incr, set, set_until, value};
+use crate::support::{Cluster, MLT, WALL};
+
+fn quorum_reads(config: &mut Config) {
+    config.reads = Reads::Quorum;
+}
+
+fn ack_broadcast(config: &mut Config) {
+    config.ack_broadcast = true;
+}
+
+// O2 and O3.
+
+#[test]
+fn o2_a_superseded_write_sends_no_val() {
+    let mut cluster = Cluster::new(3);
+    let small = cluster.submit(1, set("k", "small"));
+    let large = cluster.submit(3, set("k", "large"));
+    cluster.deliver_all();
+    cluster.assert_done(small, Reply::Ok);
+    cluster.assert_done(large, Reply::Ok);
+    let vals = cluster.fresh_packets.iter().filter(|packet| packet.kind() == "val");
+    let from: Vec<u16> = vals.map(|packet| packet.from.0).collect();
+    assert_eq!(from, [3, 3]);
+    cluster.assert_everywhere("k", Some("large"));
+}
+
+#[test]
+fn o3_acknowledgements_to_everyone_make_vals_needless() {
+    let mut cluster = Cluster::with(3, ack_broadcast);
+    let write = cluster.submit(1, set("k", "v"));
+    cluster.deliver(1, 2, "inv");
+    cluster.deliver(1, 3, "inv");
+    assert_eq!(cluster.state(2, "k"), State::Invalid);
+    cluster.deliver(3, 2, "ack");
+    assert_eq!(cluster.state(2, "k"), State::Valid, "1 wrote it, 3 has it");
+    cluster.deliver_all();
+    cluster.assert_done(write, Reply::Ok);
+    cluster.assert_everywhere("k", Some("v"));
+    assert!(!cluster.fresh_packets.iter().any(|packet| packet.kind() == "val"));
+}
+
+#[test]
+fn o3_acknowledgements_of_another_epoch_do_not_count() {
+    let mut cluster = Cluster::with(4, ack_broadcast);
+    cluster.submit(1, append("k", "v"));
+    cluster.deliver(1, 2, "inv");
+    cluster.deliver(1, 3, "inv");
+    cluster.deliver(3, 2, "ack");
+    // Now only 4 is missing at 2; but without 4 it must ask again.
+    cluster.expel(4);
+    assert_eq!(cluster.state(2, "k"), State::Invalid);
+    cluster.run_for(MLT * 4);
+    cluster.assert_everywhere("k", Some("v"));
+}
+
+// Leaseless reads (§4.3.6).
+
+#[test]
+fn a_read_without_lease_waits_for_a_majority_of_the_group() {
+    let mut cluster = Cluster::with(5, quorum_reads);
+    cluster.run(1, set("k", "v"));
+    let read = cluster.submit(2, get("k"));
+    cluster.deliver(2, 1, "mcheck");
+    cluster.deliver(1, 2, "mcheck_ack");
+    cluster.assert_open(read);
+    cluster.deliver(2, 3, "mcheck");
+    cluster.deliver(3, 2, "mcheck_ack");
+    cluster.assert_done(read, value("v"));
+}
+
+#[test]
+fn a_node_that_was_voted_out_answers_no_read() {
+    let mut cluster = Cluster::with(3, quorum_reads);
+    cluster.run(1, set("k", "v"));
+    let roles = cluster.roles_with(3, Role::Down);
+    let view = cluster.decide(&roles);
+    cluster.install_on(1, &view);
+    cluster.install_on(2, &view);
+    cluster.run(1, set("k", "w"));
+    let read = cluster.submit(3, get("k"));
+    for _ in 0..10 {
+        cluster.tick(MLT);
+        cluster.deliver_all();
+    }
+    cluster.assert_open(read);
+    cluster.install_on(3, &view);
+    assert_eq!(cluster.outcome(read), Some(&Outcome::Refused(Refusal::NotServing)));
+}
+
+#[test]
+fn an_update_carries_a_batch_of_reads() {
+    let mut cluster = Cluster::with(3, quorum_reads);
+    cluster.run(1, set("k", "v"));
+    cluster.flushes = false;
+    let read = cluster.submit(2, get("k"));
+    let write = cluster.submit(2, set("other", "v"));
+    cluster.flush(2);
+    assert_eq!(cluster.probed("hermes: an update carries a batch of reads"), 1);
+    assert!(!cluster.pool.iter().any(|packet| packet.kind() == "mcheck"));
+    cluster.deliver(2, 1, "inv");
+    cluster.deliver(1, 2, "ack");
+    cluster.assert_done(read, value("v"));
+    cluster.assert_open(write);
+}
+
+#[test]
+fn a_lost_check_is_sent_again() {
+    let mut cluster = Cluster::with(3, quorum_reads);
+    let read = cluster.submit(2, get("k"));
+    cluster.pool.clear();
+    cluster.run_for(MLT * 2);
+    cluster.assert_done(read, ABSENT);
+}
+
+// Joins (§4.3.3).
+
+/// 3 joins as a shadow while every key is written all the time.
+fn join_under_writes(configure: fn(&mut Config)) {
+    let mut cluster = Cluster::with(3, configure);
+    for key in 0..200 {
+        cluster.run(1, set(&format!("k{key}"), "old"));
+    }
+    cluster.expel(3);
+    cluster.run_for(MLT * 3);
+    cluster.rejoin(3);
+    let mut writes = Vec::new();
+    let mut round = 0;
+    while !cluster.machine(3).is_caught_up() {
+        let key = format!("k{}", round * 37 % 200);
+        writes.push(cluster.submit(round % 2 + 1, set(&key, &format!("new {round}"))));
+        for _ in 0..3 {
+            if !cluster.pool.is_empty() {
+                let packet = cluster.pool.remove(0);
+                cluster.inject(&packet);
+            }
+        }
+        cluster.tick(Duration::from_micros(100));
+        round += 1;
+        assert!(round < 10_000, "a shadow catches up under load");
+    }
+    let refused = cluster.submit(3, get("k0"));
+    assert_eq!(cluster.outcome(refused), Some(&Outcome::Refused(Refusal::NotServing)));
+    let roles = cluster.roles_with(3, Role::Active);
+    cluster.install(&roles);
+    cluster.run_for(MLT * 6);
+    for write in writes {
+        cluster.assert_done(write, Reply::Ok);
+    }
+    for key in 0..200 {
+        let key = format!("k{key}");
+        let read = cluster.submit(3, get(&key));
+        cluster.run_for(MLT * 4);
+        let reference = cluster.stored(1, &key).expect("nobody deletes");
+        cluster.assert_done(read, value(&reference));
+    }
+}
+
+#[test]
+fn a_shadow_joins_under_writes() {
+    join_under_writes(|_| {});
+    join_under_writes(ack_broadcast);
+}
+
+#[test]
+fn chunk_rule_an_entry_never_overwrites_a_newer_inv() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, set("k", "old"));
+    cluster.expel(3);
+    cluster.rejoin(3);
+    cluster.deliver(3, 0, "chunk_read");
+    let write = cluster.submit(2, set("k", "new"));
+    cluster.deliver(2, 3, "inv");
+    cluster.deliver(0, 3, "chunk");
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some("new"));
+    assert_eq!(cluster.state(3, "k"), State::Invalid);
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.deliver_all();
+    cluster.assert_done(write, Reply::Ok);
+}
+
+#[test]
+fn chunk_rule_an_entry_is_readable_only_if_the_donors_copy_was() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, set("k", "old"));
+    cluster.expel(3);
+    cluster.submit(1, set("k", "new"));
+    cluster.deliver(1, 2, "inv");
+    cluster.rejoin(3);
+    cluster.take(0, 0, "inv");
+    cluster.deliver_some(|packet| packet.kind().starts_with("chunk"));
+    assert!(cluster.machine(3).is_caught_up());
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some("new"));
+    assert_eq!(cluster.state(3, "k"), State::Invalid);
+}
+
+#[test]
+fn a_write_begun_before_a_join_needs_the_shadows_acknowledgement() {
+    let mut cluster = Cluster::new(3);
+    cluster.expel(3);
+    let write = cluster.submit(1, set("k", "v"));
+    cluster.rejoin(3);
+    cluster.deliver_some(|packet| packet.from.0 != 3 && packet.to.0 != 3);
+    cluster.assert_open(write);
+    cluster.deliver_all();
+    cluster.assert_done(write, Reply::Ok);
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some("v"));
+}
+
+#[test]
+fn a_large_value_is_sent_apart_from_its_chunk() {
+    let mut cluster = Cluster::new(3);
+    let large = "x".repeat(limits::CHUNK_BYTES / 2);
+    cluster.run(1, set("large", &large));
+    cluster.run(1, set("small", "v"));
+    cluster.expel(3);
+    cluster.run_for(MLT * 3);
+    cluster.rejoin(3);
+    cluster.deliver(3, 0, "chunk_read");
+    // Its message is lost; the chunk alone is not enough.
+    cluster.take(0, 3, "inv");
+    cluster.deliver(0, 3, "chunk");
+    assert!(!cluster.machine(3).is_caught_up());
+    assert!(cluster.probed("hermes: chunk waits for a large value") > 0);
+    cluster.run_for(MLT * 6);
+    assert!(cluster.machine(3).is_caught_up());
+    assert_eq!(cluster.stored(3, "large"), Some(large));
+    assert_eq!(cluster.stored(3, "small").as_deref(), Some("v"));
+}
+
+#[test]
+fn a_shadow_whose_donor_dies_turns_to_another() {
+    let mut cluster = Cluster::new(4);
+    cluster.run(1, set("k", "v"));
+    cluster.expel(4);
+    cluster.run_for(MLT * 3);
+    cluster.rejoin(4);
+    let donor = cluster.take(4, 0, "chunk_read")[0].to.0;
+    cluster.expel(donor);
+    cluster.run_for(MLT * 8);
+    assert!(cluster.machine(4).is_caught_up());
+    assert_eq!(cluster.stored(4, "k").as_deref(), Some("v"));
+}
+
+// Steering.
+
+fn two_of_three(config: &mut Config) {
+    config.replicas = Some(NodeSet::only(NodeId(1)).with(NodeId(2)));
+}
+
+#[test]
+fn a_node_outside_the_group_steers_and_each_op_runs_once() {
+    let mut cluster = Cluster::with(3, two_of_three);
+    let sum = cluster.submit(3, incr("k"));
+    let steer = cluster.pool.iter().find(|packet| packet.kind() == "steer").cloned();
+    let steer = steer.expect("3 has no copy");
+    for _ in 0..3 {
+        cluster.inject(&steer);
+    }
+    cluster.run_for(MLT * 4);
+    cluster.assert_done(sum, Reply::Int(1));
+    cluster.inject(&steer);
+    cluster.run_for(MLT * 4);
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
+    assert_eq!(cluster.stored(2, "k").as_deref(), Some("1"));
+    assert!(!cluster.has_record(3, "k"));
+}
+
+#[test]
+fn a_steered_op_whose_answer_is_lost_is_unknown() {
+    let mut cluster = Cluster::with(3, two_of_three);
+    let sum = cluster.submit(3, incr("k"));
+    let read = cluster.submit(3, get("other"));
+    for _ in 0..150 {
+        cluster.tick(MLT);
+        cluster.deliver_some(|packet| packet.kind() != "steered");
+        cluster.take(0, 0, "steered");
+    }
+    assert_eq!(cluster.outcome(sum), Some(&Outcome::Unknown));
+    assert_eq!(cluster.outcome(read), Some(&Outcome::Refused(Refusal::TimedOut)));
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_steered_op_of_an_earlier_life_is_not_run_again() {
+    // The owner has run it; then its sender comes back as a new incarnation, and the owner forgets
+    // which numbers the old one has used.
+    let mut cluster = Cluster::with(3, two_of_three);
+    let sum = cluster.submit(3, incr("k"));
+    let steer = cluster.pool.clone();
+    cluster.deliver_all();
+    cluster.assert_done(sum, Reply::Int(1));
+    cluster.expel(3);
+    cluster.rejoin(3);
+    for packet in &steer {
+        cluster.inject(packet);
+    }
+    cluster.run_for(MLT * 4);
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
+    // An answer to the earlier life is not taken for one to this life.
+    let roles = cluster.roles_with(3, Role::Active);
+    cluster.install(&roles);
+    let next = cluster.submit(3, incr("k"));
+    cluster.run_for(MLT * 4);
+    cluster.assert_done(next, Reply::Int(2));
+}
+
+// Queues.
+
+#[test]
+fn commands_of_one_origin_on_one_key_take_effect_in_order() {
+    let mut cluster = Cluster::new(3);
+    cluster.submit(1, set("k", "0"));
+    cluster.deliver(1, 2, "inv");
+    let first = cluster.submit_as(2, 7, set("k", "5"));
+    let read = cluster.submit_as(2, 7, get("k"));
+    let sum = cluster.submit_as(2, 7, incr("k"));
+    let last = cluster.submit_as(2, 7, get("k"));
+    let other = cluster.submit_as(2, 8, get("k"));
+    cluster.deliver_some(|packet| packet.is(1, 3, "inv") || packet.is(0, 1, "ack"));
+    cluster.deliver(1, 2, "val");
+    cluster.assert_done(other, value("0"));
+    cluster.assert_open(read);
+    cluster.deliver_all();
+    cluster.assert_done(first, Reply::Ok);
+    cluster.assert_done(read, value("5"));
+    cluster.assert_done(sum, Reply::Int(6));
+    cluster.assert_done(last, value("6"));
+}
+
+#[test]
+fn a_queue_of_a_single_live_replica_is_served_without_recursion() {
+    let mut cluster = Cluster::new(2);
+    cluster.checks = false;
+    let first = cluster.submit(1, incr("k"));
+    let ops: Vec<u64> = (0..10_000).map(|_| cluster.submit(1, incr("k"))).collect();
+    cluster.expel(2);
+    cluster.assert_done(first, Reply::Int(1));
+    for (at, op) in ops.into_iter().enumerate() {
+        cluster.assert_done(op, Reply::Int(at as i64 + 2));
+    }
+    assert_eq!(cluster.machine(1).pending(), 0);
+}
+
+#[test]
+fn what_was_started_times_out_as_unknown_and_what_was_queued_as_refused() {
+    let mut cluster = Cluster::new(3);
+    let started = cluster.submit(1, set("k", "v"));
+    let write = cluster.submit(1, set("k", "w"));
+    let read = cluster.submit(1, get("k"));
+    for _ in 0..150 {
+        cluster.tick(MLT);
+        cluster.pool.clear();
+    }
+    assert_eq!(cluster.outcome(started), Some(&Outcome::Unknown));
+    for queued in [write, read] {
+        assert_eq!(cluster.outcome(queued), Some(&Outcome::Refused(Refusal::TimedOut)));
+    }
+}
+
+#[test]
+fn an_evicted_node_says_what_it_knows() {
+    let mut cluster = Cluster::new(3);
+    let started = cluster.submit(3, set("k", "v"));
+    let queued = cluster.submit(3, get("k"));
+    let roles = cluster.roles_with(3, Role::Down);
+    cluster.install(&roles);
+    let refused = Outcome::Refused(Refusal::NotServing);
+    assert_eq!(cluster.outcome(started), Some(&Outcome::Unknown));
+    assert_eq!(cluster.outcome(queued), Some(&refused));
+    let late = cluster.submit(3, get("k"));
+    assert_eq!(cluster.outcome(late), Some(&refused));
+    // It says nothing more, whatever the time.
+    cluster.pool.clear();
+    cluster.fresh_packets.clear();
+    for _ in 0..100 {
+        cluster.advance(MLT);
+        cluster.tick_node(3);
+    }
+    assert_eq!(cluster.fresh_packets, []);
+}
+
+// Expiry.
+
+#[test]
+fn a_read_of_an_expired_value_deletes_it_everywhere_first() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, set_until("k", "v", WALL + 50));
+    assert_eq!(cluster.run(2, get("k")), value("v"));
+    cluster.advance(Duration::from_millis(51));
+    let read = cluster.submit(2, get("k"));
+    cluster.assert_open(read);
+    let deleted = cluster.pool.iter().filter(|packet| match packet.message() {
+        Message::Inv(inv) => inv.content.is_none() && inv.rmw,
+        _ => false,
+    });
+    assert_eq!(deleted.count(), 2);
+    cluster.deliver_all();
+    cluster.assert_done(read, ABSENT);
+    cluster.assert_everywhere("k", None);
+}
+
+#[test]
+fn an_expired_value_goes_even_if_nobody_asks() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, set("k", "v"));
+    assert_eq!(cluster.run(2, expire("k", WALL + 50)), Reply::Int(1));
+    cluster.run_for(Duration::from_millis(400));
+    cluster.assert_everywhere("k", None);
+    let expired: u64 = (1..=3).map(|node| cluster.counter(node, "expired")).sum();
+    assert_eq!(expired, 1, "one replica owns the key");
+}
