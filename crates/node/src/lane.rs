@@ -211,7 +211,8 @@ impl Lane {
     }
 
     /// Handles whole peer messages. `from` and `incarnation` are the sender's, as its connection
-    /// introduced it.
+    /// introduced it. `now` must be read after the messages were: promises count from their
+    /// receipt, and one that is dated too early lapses while a peer still relies on it.
     ///
     /// # Errors
     /// When the bytes are not messages of this version: the connection can't be trusted any more.

@@ -280,11 +280,14 @@ impl Host {
     }
 
     /// Reads from every peer that has something to say, and handles it.
-    pub(crate) fn read_links(&mut self, now: Now) {
+    pub(crate) fn read_links(&mut self) {
         for node in std::mem::take(&mut self.links_to_read) {
             let Some(link) = &mut self.links[usize::from(node.0)] else { continue };
             let config = &self.facts.shared.config;
             let mut progress = link.read();
+            // A promise that this node gives a peer counts from its receipt. If the process was
+            // stopped after the turn had read its clock, that reading would be too early.
+            let now = clock::now();
             let cut = match progress {
                 Progress::Lost(_) => Some(std::mem::replace(&mut progress, Progress::Same)),
                 _ => None,

@@ -124,6 +124,9 @@ struct LaneHost {
     wake_at: u64,
     /// The turn was interrupted before its output left.
     interrupted: bool,
+    /// The process was stopped when a turn had just read the clock, this long ago: the first
+    /// request that it finds in its sockets afterwards is handled by that reading.
+    clock_read_at: Option<u64>,
 }
 
 impl Node {
@@ -307,6 +310,7 @@ impl World {
                 reads: Vec::new(),
                 wake_at: u64::MAX,
                 interrupted: false,
+                clock_read_at: None,
             })
             .collect();
         let id = this.id;
@@ -339,6 +343,9 @@ impl World {
     pub(crate) fn pause(&mut self, node: usize, span: u64) {
         let (time, id) = (self.time, self.nodes[node].id);
         self.nodes[node].paused = true;
+        for host in &mut self.nodes[node].lanes {
+            host.clock_read_at = Some(time);
+        }
         let life = self.nodes[node].life;
         self.trace.event(&[time, 3, u64::from(id.0), span], || {
             format!("{} pause {id:?} for {} ms", At(time), span / MS)
@@ -356,7 +363,11 @@ impl World {
                 self.flush(node, lane);
             }
         }
-        for event in std::mem::take(&mut self.nodes[node].backlog) {
+        // What its clients sent meanwhile comes first: that is the harder case.
+        let (requests, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.nodes[node].backlog)
+            .into_iter()
+            .partition(|event| matches!(event, Event::Request { .. }));
+        for event in requests.into_iter().chain(rest) {
             self.schedule(time, event);
         }
     }
@@ -480,7 +491,8 @@ impl World {
         call: &Call<'_>,
     ) {
         let keyspace = KeyspaceId(0);
-        self.turn(node, lane, |lane, now, out| {
+        let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
+        self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
             if call.access() == Access::Read && lane.serving(now).is_ok() {
                 let reply = lane.read(now, keyspace, call, |reply: Reply<'_>| reply.into_owned());
                 if let Some(reply) = reply {
@@ -499,7 +511,19 @@ impl World {
         lane: usize,
         event: impl FnOnce(&mut Lane, Now, &mut Outbox) -> Option<Answer>,
     ) {
-        let now = self.nodes[node].clock(self.time);
+        self.nodes[node].lanes[lane].clock_read_at = None;
+        self.turn_at(self.time, node, lane, event);
+    }
+
+    /// One loop turn of a lane that read the clock at `read_at`.
+    fn turn_at(
+        &mut self,
+        read_at: u64,
+        node: usize,
+        lane: usize,
+        event: impl FnOnce(&mut Lane, Now, &mut Outbox) -> Option<Answer>,
+    ) {
+        let now = self.nodes[node].clock(read_at);
         let host = &mut self.nodes[node].lanes[lane];
         host.lane.begin_turn(now);
         let answer = event(&mut host.lane, now, &mut host.out);
