@@ -47,7 +47,6 @@ const CHECK_SECONDS_MAX: u64 = 300;
 const SIM_VERDICTS: &[(i32, &str)] = &[(10, "invariant"), (11, "safety"), (12, "liveness")];
 
 const SWEEP: Check = Check::Sim(&["--engine", "hermes", "--seeds", "200"]);
-const HERMES_TESTS: Check = Check::Test("hermes", "");
 const NODE_TESTS: Check = Check::Test("node", "");
 const PAXOS_TESTS: Check = Check::Test("paxos", "");
 const MEMBERSHIP_TESTS: Check = Check::Test("membership", "");
@@ -58,14 +57,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "hermes_stale_rmw_acks_kept",
         home: "hermes",
         guard: "a new view resets the acknowledgements of an RMW (H10)",
-        checks: &[SWEEP, HERMES_TESTS],
+        checks: &[Check::Test("hermes", "h10_"), SWEEP],
         in_gate: true,
     },
     Mutant {
         name: "hermes_equal_inv_invalidates",
         home: "hermes",
         guard: "an INV that equals the record's timestamp changes nothing",
-        checks: &[SWEEP, HERMES_TESTS],
+        checks: &[Check::Test("hermes", "rule_2_"), SWEEP],
         in_gate: true,
     },
     Mutant {
@@ -79,35 +78,42 @@ pub const MUTANTS: &[Mutant] = &[
         name: "hermes_val_without_timestamp",
         home: "hermes",
         guard: "a VAL validates only the version it names",
-        checks: &[SWEEP, HERMES_TESTS],
+        checks: &[Check::Test("hermes", "rule_2_"), SWEEP],
         in_gate: true,
     },
     Mutant {
         name: "hermes_reply_on_majority",
         home: "hermes",
         guard: "a write is answered when every live replica has acknowledged",
-        checks: &[SWEEP, HERMES_TESTS],
+        checks: &[Check::Test("hermes", "rule_3_"), SWEEP],
         in_gate: true,
     },
     Mutant {
         name: "hermes_node_id_reused",
         home: "hermes",
         guard: "a restarted node writes under a fresh id (H2)",
-        checks: &[SWEEP, HERMES_TESTS],
+        checks: &[Check::Test("hermes", "h2_"), SWEEP],
         in_gate: true,
     },
     Mutant {
         name: "hermes_replayed_rmw_retried",
         home: "hermes",
-        guard: "an RMW that another node may have replayed is not run a second time (H7)",
-        checks: &[SWEEP, HERMES_TESTS],
+        guard: "an RMW that another node may have replayed is not run a second time (H11)",
+        checks: &[Check::Test("hermes", "h11_"), SWEEP],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_write_under_rmw_acknowledged",
+        home: "hermes",
+        guard: "a write is not acknowledged under an RMW that has not seen it (H12)",
+        checks: &[Check::Test("hermes", "h12_"), SWEEP],
         in_gate: false,
     },
     Mutant {
         name: "hermes_tombstone_dropped_early",
         home: "hermes",
         guard: "a tombstone stays until no older message can arrive (H8)",
-        checks: &[SWEEP, HERMES_TESTS],
+        checks: &[Check::Test("hermes", "h8_"), SWEEP],
         in_gate: false,
     },
     Mutant {

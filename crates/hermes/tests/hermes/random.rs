@@ -38,6 +38,8 @@ enum Mix {
     Counters,
     /// Mostly deletes and sets.
     Deletes,
+    /// Writes that race with read-modify-writes of one node, and reads.
+    Races,
 }
 
 const PLAN: Plan = Plan {
@@ -70,6 +72,8 @@ struct Run {
     answered: BTreeMap<u64, (Outcome<Reply>, u64)>,
     /// Views that some nodes have not heard of yet.
     news: Vec<(u16, View)>,
+    /// From and to of the slow link.
+    slow: (u16, u16),
     /// The content that each timestamp stands for, by key.
     minted: BTreeMap<(Vec<u8>, Timestamp), Option<Vec<u8>>>,
 }
@@ -87,6 +91,7 @@ impl Run {
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
             news: Vec::new(),
+            slow: (0, 0),
             minted: BTreeMap::new(),
         }
     }
@@ -102,6 +107,9 @@ impl Run {
         match (self.plan.mix, self.rng.below(10)) {
             (Mix::Counters, 0..=5) => incr(&key),
             (Mix::Counters, _) => get(&key),
+            (Mix::Races, 0..=2) => set(&key, &(self.clock * 100).to_string()),
+            (Mix::Races, 3..=4) => incr(&key),
+            (Mix::Races, _) => get(&key),
             (Mix::Deletes, 0..=2) => del(&key),
             (Mix::Deletes, 3) => wipe(&key),
             (Mix::Deletes, 4..=5) => set(&key, &text),
@@ -152,6 +160,14 @@ impl Run {
         } else {
             self.rng.below(count)
         };
+        // One link is slower than the others for a while.
+        if self.rng.chance(1, 40) {
+            self.slow = (self.node(), self.node());
+        }
+        let packet = &self.cluster.pool[at as usize];
+        if (packet.from.0, packet.to.0) == self.slow && self.rng.chance(9, 10) {
+            return;
+        }
         let packet = if self.rng.chance(self.plan.repeated, 1000) {
             self.cluster.pool[at as usize].clone()
         } else {
@@ -387,11 +403,13 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     }
 }
 
-/// Runs seeds in turn and names the one that fails.
+/// Runs seeds in turn and names the one that fails. `SEED=5` runs that one only, `TIMES=50` runs 50
+/// times as many.
 fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
-    let only: Option<u64> = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let only = number("SEED");
     let mut probes = BTreeMap::new();
-    for seed in 0..seeds {
+    for seed in 0..seeds * number("TIMES").unwrap_or(1) {
         if only.is_some_and(|only| only != seed) {
             continue;
         }
@@ -411,6 +429,12 @@ fn registers_are_linearizable() {
 #[test]
 fn registers_of_five_replicas_are_linearizable() {
     sweep(250, Plan { nodes: 5, steps: 250, ..PLAN });
+}
+
+#[test]
+fn writes_that_race_with_read_modify_writes_are_linearizable() {
+    let plan = Plan { mix: Mix::Races, keys: 1, lost: 0, repeated: 0, crashes: false, ..PLAN };
+    sweep(8000, plan);
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn collect(cluster: &mut Cluster) {
 #[test]
 fn h8_a_late_duplicate_does_not_bring_a_deleted_key_back() {
     let mut cluster = Cluster::new(3);
+    cluster.run_for(MLT * 4);
     cluster.submit(1, set("k", "v"));
     let late = cluster.pool.clone();
     cluster.deliver_all();
