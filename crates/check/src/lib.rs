@@ -12,7 +12,7 @@
 //! | --- | --- | --- |
 //! | `done` | the answer arrived | it took effect exactly once, between invoke and return |
 //! | `refused` | the cluster said that it did nothing | it never took effect |
-//! | `unknown` | timeout, lost connection, `-UNKNOWN` | it took effect at most once, at any time after its invoke, however late |
+//! | `unknown` | timeout, lost connection, `-UNKNOWN` | it took effect at most once, any time after its invoke |
 //!
 //! # How keys are judged
 //!
