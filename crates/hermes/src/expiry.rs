@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Change, Effects, Operation, Record, Table};
 use quorate_types::{Duration, Instant, Now, UnixMillis};
 
+use crate::replica::Run;
 use crate::{Hermes, Meta, State};
 
 /// Records looked at in one tick.
@@ -71,7 +72,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             if due && valid && !self.queues.contains_key(&handle) && self.owns(handle) {
                 expired += 1;
                 self.counters.expired += 1;
-                self.update(now, handle, &Change::Delete, true, None, None, effects);
+                let run = Run { rmw: true, answer: None, again: None };
+                self.update(now, handle, &Change::Delete, run, effects);
             }
         }
         if expired * 10 > looked_at {

@@ -223,10 +223,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.check_stall(now, handle, meta, effects);
         }
         let mlt = self.config.message_loss_timeout;
-        if let Some(queue) = self.queues.get_mut(&handle) {
-            if queue.loss_at <= now.monotonic {
-                queue.loss_at = now.monotonic + mlt;
-            }
+        if let Some(queue) = self.queues.get_mut(&handle)
+            && queue.loss_at <= now.monotonic
+        {
+            queue.loss_at = now.monotonic + mlt;
         }
         self.settle_queue(now, handle);
     }

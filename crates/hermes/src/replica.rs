@@ -120,7 +120,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 attempts: attempt.number,
                 give_up_at: attempt.give_up_at,
             });
-            self.update(now, handle, &change, rmw, Some((client, reply)), again, effects);
+            let run = Run { rmw, answer: Some((client, reply)), again };
+            self.update(now, handle, &change, run, effects);
         }
         self.scratch = scratch;
     }
@@ -132,9 +133,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         handle: T::Handle,
         change: &Change<'_>,
-        rmw: bool,
-        answer: Option<(Client, O::Reply)>,
-        again: Option<Again<O>>,
+        Run { rmw, answer, again }: Run<O>,
         effects: &mut impl Effects<Self>,
     ) {
         let salt = self.rng.next_u64() as u8;
@@ -568,6 +567,16 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         debug_assert_eq!(inv.timestamp, op.timestamp, "a retransmission is the same update");
         effects.broadcast(missing, &Message::Inv(inv));
     }
+}
+
+/// On whose behalf an update starts.
+pub(crate) struct Run<O: Operation> {
+    /// Whether it is a read-modify-write.
+    pub(crate) rmw: bool,
+    /// Who is told, and what, once it is committed.
+    pub(crate) answer: Option<(Client, O::Reply)>,
+    /// What to run again if it is superseded.
+    pub(crate) again: Option<Again<O>>,
 }
 
 /// Where an op comes from, and how often it has run already.

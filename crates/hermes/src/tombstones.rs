@@ -3,9 +3,17 @@
 //! A deleted key keeps its record, since a late message of an earlier update would otherwise find
 //! nothing newer and bring the old value back. The record may go once no such message can be
 //! *acted on*: that is what the **floor** is for. An absent key counts as Valid at version
-//! `floor`: an INV at or below it is acknowledged and otherwise ignored, and whoever gives a value
-//! to a key without one (absent, or a tombstone that others may have collected) takes a version
-//! above it.
+//! `floor`: an INV at or below it is not adopted, and whoever gives a value to a key without one
+//! (absent, or a tombstone that others may have collected) takes a version above it.
+//!
+//! Such an INV is mostly a late duplicate. But it can also be a leftover: a read-modify-write that
+//! its coordinator gave up for a newer version, and that some replica still holds and replays after
+//! those who held the newer version died. Acknowledging it would let it commit everywhere but here.
+//! So it is answered with a tombstone that outranks it, at the floor and by nobody
+//! (`message::NOBODY`), which spreads like any update. Nothing that a client was told of is lost: a
+//! write that was pending when the key was forgotten was concurrent with the delete and takes
+//! effect before it; a read-modify-write that is still pending at its coordinator can only have
+//! been forgotten because it was a delete itself, and done.
 //!
 //! The replicas raise the floor together, in rounds led by the smallest active replica:
 //! 1. `FLOOR_PREPARE(V)`: from now on (`next_floor` is V, `floor` is not yet) updates of keys
@@ -23,8 +31,9 @@
 //!
 //! `next_floor` never falls, and nobody commits V before all live replicas have prepared it; so a
 //! replica whose floor is V knows that no other will write an absent key at or below V, even if a
-//! view change cuts the round short: one that prepared and missed the commit still waits. Every epoch begins with a round, which closes what the
-//! previous one left open. Messages of older epochs are dropped by the epoch rule.
+//! view change cuts the round short: one that prepared and missed the commit still waits. Every
+//! epoch begins with a round, which closes what the previous one left open. Messages of older epochs
+//! are dropped by the epoch rule.
 //!
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
 //! end it takes over its donor's floor, or what was committed since.
@@ -270,10 +279,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         next_floor: u64,
         effects: &mut impl Effects<Self>,
     ) {
-        if let Some((finished, version)) = self.floors.finished {
-            if finished == round {
-                return effects.send(from, &Message::FloorCommit { round, version });
-            }
+        if let Some((finished, version)) = self.floors.finished
+            && finished == round
+        {
+            return effects.send(from, &Message::FloorCommit { round, version });
         }
         let Some(lead) = self.floors.lead.as_mut().filter(|lead| lead.round == round) else {
             return effects.ignored("hermes: FLOOR_READY of another round");
