@@ -78,12 +78,12 @@ impl Flushes {
                 });
                 job.cursor = (next != 0).then_some(next);
             }
-            if job.in_flight < WINDOW {
-                if let Some(key) = job.keys.pop() {
-                    self.key = key;
-                    job.in_flight += 1;
-                    return Some((job.number, job.keyspace));
-                }
+            if job.in_flight < WINDOW
+                && let Some(key) = job.keys.pop()
+            {
+                self.key = key;
+                job.in_flight += 1;
+                return Some((job.number, job.keyspace));
             }
         }
         None

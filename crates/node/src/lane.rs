@@ -284,11 +284,11 @@ impl Lane {
 
     /// Does what is due. Harmless when nothing is.
     pub fn tick(&mut self, now: Now, out: &mut Outbox) {
-        if let Some(control) = &mut self.control {
-            if control.next_deadline() <= now.monotonic {
-                control.tick(now, out);
-                self.follow_control(now, out);
-            }
+        if let Some(control) = &mut self.control
+            && control.next_deadline() <= now.monotonic
+        {
+            control.tick(now, out);
+            self.follow_control(now, out);
         }
         for number in 0..self.engines.len() {
             let due = |engine: &Engine| engine.next_deadline() <= now.monotonic;

@@ -228,7 +228,7 @@ impl Clients {
 /// registers, where it shows as a value that should not be there.
 fn draw_action(rng: &mut Rng, key: usize, unique: u64) -> Action {
     let value = || Bytes::from(format!("v{unique}"));
-    let counter = key % 2 == 0;
+    let counter = key.is_multiple_of(2);
     match rng.below(20) {
         0..=6 => Action::Get,
         7..=14 if counter => Action::Incr(1),
