@@ -58,6 +58,10 @@ fn try_setbit<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     };
     let old = bytes_of(current);
     let was = place.of(old);
+    if was == on && place.byte < old.len() {
+        // As in Redis, a bit that stays as it is doesn't count as a change for `WATCH`.
+        return Ok((Reply::Int(i64::from(was)), Change::Keep));
+    }
     let mut bytes = vec![0; old.len().max(place.byte + 1)];
     bytes[..old.len()].copy_from_slice(old);
     if on {

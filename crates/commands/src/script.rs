@@ -21,9 +21,13 @@ pub struct Watch {
 
 impl Watch {
     /// Whether nobody has changed the key since. A value that expired in between is a change even
-    /// before it is collected; one that had expired when the watch began is not.
+    /// before it is collected; one that had expired when the watch began is not. A tombstone that
+    /// was collected in between leaves the key without a version, and as absent as it was.
     fn holds(&self, current: &Current<'_>) -> bool {
-        self.timestamp == current.timestamp && (!self.existed || current.content.is_some())
+        let collected =
+            !self.existed && current.content.is_none() && current.timestamp == Timestamp::ZERO;
+        collected
+            || self.timestamp == current.timestamp && (!self.existed || current.content.is_some())
     }
 }
 

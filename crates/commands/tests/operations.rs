@@ -105,7 +105,9 @@ fn a_watch_fails_when_the_version_moved_or_the_value_expired() {
         (watch(true, 6), holding(b"v", None), false),
         (watch(true, 7), gone, false),
         (watch(false, 7), gone, true),
-        (watch(false, 7), ABSENT, false),
+        (watch(false, 7), ABSENT, true),
+        (watch(true, 7), ABSENT, false),
+        (watch(false, 6), Current { content: None, timestamp: timestamp(7) }, false),
         (vec![watch(true, 7)[0], watch(true, 6)[0]], holding(b"v", None), false),
     ] {
         let op = script(&["SET k w"], watches.clone());

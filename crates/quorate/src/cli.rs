@@ -55,6 +55,9 @@ pub(crate) struct Dev {
     /// How keys are replicated
     #[arg(long, value_enum, default_value_t = Engine::Hermes)]
     pub(crate) engine: Engine,
+    /// A password that clients must give
+    #[arg(long, value_name = "PASSWORD")]
+    pub(crate) requirepass: Option<String>,
     /// Print nothing but the line that says that the cluster is ready
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -27,6 +27,8 @@ const LEASE_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
 const DRIFT_PPM_MAX: u64 = 100_000;
 /// Longest cluster name, in bytes.
 const CLUSTER_BYTES_MAX: usize = 256;
+/// Longest password: longer arguments are refused of clients that have not authenticated.
+const PASSWORD_BYTES_MAX: usize = 16 * 1024;
 /// Longest spinning before a thread sleeps, in microseconds.
 const BUSY_POLL_US_MAX: u64 = 1_000_000;
 
@@ -40,6 +42,8 @@ pub(crate) struct Config {
     clock_drift_ppm: u32,
     max_memory: u64,
     max_clients: u64,
+    /// What clients must give before anything else.
+    pub(crate) password: Option<String>,
     /// Whether threads are bound to processors.
     pub(crate) pin: bool,
     /// How long a thread looks for work before it sleeps.
@@ -190,6 +194,8 @@ impl Source<'_> {
         let max_clients = file.limits.maxclients.as_ref().map_or(Ok(10_000), |clients| {
             self.in_range(clients, "[limits] maxclients", 1..=u64::from(u32::MAX))
         })?;
+        let password = file.security.requirepass.as_ref();
+        let password = password.map(|password| self.password(password)).transpose()?;
         let busy_poll_us = file.runtime.busy_poll_us.as_ref().map_or(Ok(0), |busy| {
             self.in_range(busy, "[runtime] busy_poll_us", 0..=BUSY_POLL_US_MAX)
         })?;
@@ -203,6 +209,7 @@ impl Source<'_> {
             clock_drift_ppm: drift as u32,
             max_memory,
             max_clients,
+            password,
             pin: file.runtime.pin,
             busy_poll: Duration::from_micros(busy_poll_us),
             nodes,
@@ -381,6 +388,16 @@ impl Source<'_> {
             let problem = format!("'{text}' is not a number of bytes");
             self.wrong(&span, "[limits] maxmemory", problem, "write it like \"512mb\" or \"4gb\"")
         })
+    }
+
+    fn password(&self, password: &Spanned<String>) -> Result<String, ConfigError> {
+        let (text, span) = parts(password);
+        if text.is_empty() || text.len() > PASSWORD_BYTES_MAX {
+            let problem = format!("a password has 1 to {PASSWORD_BYTES_MAX} bytes");
+            let remedy = "choose one, or leave the key out for none";
+            return Err(self.wrong(&span, "[security] requirepass", problem, remedy));
+        }
+        Ok(text.clone())
     }
 
     fn unique<T: PartialEq + std::fmt::Display>(

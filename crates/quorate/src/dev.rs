@@ -10,9 +10,13 @@ use quorate_types::{KeyspaceId, NodeId, limits};
 use crate::cli::{Dev, Engine};
 use crate::run::{self, say};
 
+/// Nodes that can lose one.
+const SAFE_NODES: u16 = 3;
+
 /// Starts the cluster and runs it until it is stopped.
 pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     run::log("warn");
+    check_ports(options)?;
     let clients = listen_all(options.port, options.nodes, "--port")?;
     let admins = listen_all(options.admin_port, options.nodes, "--admin-port")?;
     let mut addresses = Vec::new();
@@ -34,7 +38,7 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
             client,
             peer: None,
             settings: quorate_resp::Settings::default(),
-            password: None,
+            password: options.requirepass.clone(),
         })
         .collect();
     if !options.quiet {
@@ -45,12 +49,17 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
             ));
         }
     }
-    let count = options.nodes;
+    if options.nodes < SAFE_NODES {
+        tracing::warn!(
+            "{}: no node can be lost without stopping or losing data; --nodes {SAFE_NODES} or more \
+             can lose one",
+            nodes_text(options.nodes)
+        );
+    }
+    let count = nodes_text(options.nodes);
     let port = addresses[0].client.rsplit_once(':').map_or("", |(_, port)| port).to_owned();
     run::run(nodes, admins, Options::default(), |_| {
-        say(&format!(
-            "ready: {count} nodes, engine hermes; try: redis-cli -p {port} set greeting hello"
-        ));
+        say(&format!("ready: {count}, engine hermes; try: redis-cli -p {port} set greeting hello"));
     })
 }
 
@@ -78,6 +87,28 @@ fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> No
         keyspaces,
         seed: seed ^ u64::from(node.0).wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }
+}
+
+fn nodes_text(count: u16) -> String {
+    format!("{count} node{}", if count == 1 { "" } else { "s" })
+}
+
+/// Finds what the two ranges of ports have in common, while it can still be told from a port that
+/// another process has.
+fn check_ports(options: &Dev) -> anyhow::Result<()> {
+    let (first, second) =
+        (options.port.min(options.admin_port), options.port.max(options.admin_port));
+    if first != 0 && second - first < options.nodes {
+        bail!(
+            "--port {} and --admin-port {} are too close: {} need {} ports from each on; \
+             choose ports further apart",
+            options.port,
+            options.admin_port,
+            nodes_text(options.nodes),
+            options.nodes
+        );
+    }
+    Ok(())
 }
 
 /// Listens on `count` ports from `first` on, or on as many free ones if `first` is 0.

@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
         client,
         peer: Some(peer),
         settings: config.settings(),
-        password: None,
+        password: config.password.clone(),
     };
     let runtime = Options { pin: config.pin, busy_poll: config.busy_poll };
     run::run(vec![hosted], vec![admin], runtime, |handle| {

@@ -8,36 +8,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Client, PATIENCE, Process, Reply, http_get, poll_until};
-
-/// A `dev` cluster on ports that the system chose.
-struct Dev {
-    process: Process,
-    clients: Vec<u16>,
-    admins: Vec<u16>,
-}
-
-impl Dev {
-    fn start(more: &[&str]) -> Self {
-        let args = [&["dev", "--port", "0", "--admin-port", "0"], more].concat();
-        let process = Process::start(&args);
-        let mut dev = Self { process, clients: Vec::new(), admins: Vec::new() };
-        loop {
-            let line = dev.process.line(|_| true);
-            if line.starts_with("ready") {
-                return dev;
-            }
-            dev.clients.push(port_after(&line, "redis://127.0.0.1:"));
-            dev.admins.push(port_after(&line, "http://127.0.0.1:"));
-        }
-    }
-}
-
-fn port_after(line: &str, prefix: &str) -> u16 {
-    let rest = line.split_once(prefix).unwrap_or_else(|| panic!("no {prefix} in: {line}")).1;
-    let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap();
-    digits.parse().unwrap()
-}
+use support::{Client, Dev, PATIENCE, Process, Reply, http_get, poll_until};
 
 #[test]
 fn what_is_written_through_one_node_is_read_through_every_other() {
@@ -117,6 +88,49 @@ fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
         let error = process.logged("error:");
         assert!(error.contains(&format!("port {port} is in use")), "{error}");
         assert!(error.contains(flag), "{error}");
+    }
+}
+
+#[test]
+fn ports_that_overlap_are_told_from_ports_in_use() {
+    let mut process = Process::start(&["dev", "--port", "31400", "--admin-port", "31402"]);
+    assert!(!process.wait().success());
+    let error = process.logged("error:");
+    assert!(error.contains("--port 31400 and --admin-port 31402 are too close"), "{error}");
+}
+
+#[test]
+fn clusters_of_other_sizes_serve_and_small_ones_warn() {
+    for (nodes, ready, warns) in
+        [(1, "1 node,", true), (2, "2 nodes,", true), (5, "5 nodes,", false)]
+    {
+        let count = nodes.to_string();
+        let mut process =
+            Process::start(&["dev", "--port", "0", "--admin-port", "0", "--nodes", &count]);
+        let first = process.line(|line| line.contains("redis://"));
+        let port = first.split_once("redis://127.0.0.1:").unwrap().1;
+        let port = port.split(' ').next().unwrap().parse().unwrap();
+        let said = process.line(|line| line.starts_with("ready"));
+        assert!(said.contains(ready), "{said}");
+        let mut client = Client::new(port);
+        assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
+        assert_eq!(client.call(&["WAIT", "0", "10"]), Reply::Int(nodes - 1));
+        process.signal(Signal::INT);
+        assert!(process.wait().success());
+        assert_eq!(process.log().contains("no node can be lost"), warns, "{nodes} nodes");
+    }
+}
+
+#[test]
+fn a_password_given_at_the_start_is_asked_for() {
+    let dev = Dev::start(&["--requirepass", "secret"]);
+    for &port in &dev.clients {
+        let mut client = Client::new(port);
+        let refused = Reply::Error("NOAUTH Authentication required.".into());
+        assert_eq!(client.call(&["GET", "k"]), refused);
+        assert!(matches!(client.call(&["AUTH", "wrong"]), Reply::Error(_)));
+        assert_eq!(client.call(&["AUTH", "secret"]), Reply::Simple("OK".into()));
+        assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
     }
 }
 

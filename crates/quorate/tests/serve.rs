@@ -44,6 +44,17 @@ fn three_processes_are_one_store() {
 }
 
 #[test]
+fn the_password_of_the_file_is_asked_for() {
+    let cluster = Cluster::write("password", 1, "[security]\nrequirepass = \"se cret\"", "");
+    let _nodes = cluster.serve_all();
+    let mut client = Client::new(cluster.clients[0]);
+    let refused = Reply::Error("NOAUTH Authentication required.".into());
+    assert_eq!(client.call(&["SET", "k", "v"]), refused);
+    assert_eq!(client.call(&["AUTH", "default", "se cret"]), Reply::Simple("OK".into()));
+    assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
+}
+
+#[test]
 fn a_minority_does_not_serve() {
     let cluster = Cluster::write("minority", 3, "", "");
     let nodes = cluster.serve_all();

@@ -169,7 +169,10 @@ impl<B: Backend> Context<'_, B> {
             lines.put(&format!("member{node}"), format!("role={role},address={address}"));
         }
         for number in 0..bounds::KEYSPACES_MAX as u8 {
-            if let Some(keyspace) = self.backend.keyspace(number) {
+            // Those that are not in use would hide the others.
+            if let Some(keyspace) = self.backend.keyspace(number)
+                && (number == 0 || keyspace.keys > 0)
+            {
                 lines.put(
                     &format!("keyspace{number}"),
                     format!(

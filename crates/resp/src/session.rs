@@ -39,9 +39,10 @@ pub(crate) fn failure(text: String) -> Reply<'static> {
     Reply::Error(Cow::Owned(text))
 }
 
-/// What an error text quotes from a request.
+/// What an error text quotes from a request: up to the first zero byte, as in Redis.
 pub(crate) fn quoted(argument: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(argument)
+    let end = argument.iter().position(|&byte| byte == 0).unwrap_or(argument.len());
+    String::from_utf8_lossy(&argument[..end])
 }
 
 impl<B: Backend> Context<'_, B> {
@@ -114,38 +115,29 @@ impl<B: Backend> Context<'_, B> {
                 Some(_) => return Reply::error("NOPROTO unsupported protocol version"),
             };
         }
-        let mut credentials = None;
-        let mut name = None;
+        // As in Redis 7.0, each option takes effect when it is read, whatever is wrong with a later
+        // one.
         let mut at = 2;
         while at < args.len() {
             let option = args.get(at);
             let more = args.len() - 1 - at;
             if option.eq_ignore_ascii_case(b"auth") && more >= 2 {
-                credentials = Some((args.get(at + 1), args.get(at + 2)));
+                if !self.core.shared.authenticates(args.get(at + 1), args.get(at + 2)) {
+                    return WRONG_PASSWORD;
+                }
+                self.connection.session.authenticated = true;
                 at += 3;
             } else if option.eq_ignore_ascii_case(b"setname") && more >= 1 {
-                if !is_printable(args.get(at + 1)) {
-                    return BAD_NAME;
+                if let Err(reply) = self.set_name(args.get(at + 1)) {
+                    return reply;
                 }
-                name = Some(args.get(at + 1));
                 at += 2;
             } else {
                 return failure(format!("ERR Syntax error in HELLO option '{}'", quoted(option)));
             }
         }
-        if let Some((user, password)) = credentials {
-            if !self.core.shared.authenticates(user, password) {
-                return WRONG_PASSWORD;
-            }
-            self.connection.session.authenticated = true;
-        }
         if self.core.must_authenticate(self.connection) {
             return HELLO_FIRST;
-        }
-        if let Some(name) = name
-            && let Err(reply) = self.set_name(name)
-        {
-            return reply;
         }
         if let Some(protocol) = protocol {
             self.connection.session.protocol = protocol;

@@ -6,6 +6,7 @@ use quorate_commands::parse_integer;
 use quorate_types::limits;
 
 use crate::glob::glob_match;
+use crate::session::quoted;
 use crate::shared::Shared;
 
 /// What `CONFIG SET` can change, with Redis's names and, where bounded memory allows it, Redis's
@@ -172,7 +173,7 @@ impl Shared {
     pub(crate) fn config_set(&self, pairs: &[(&[u8], &[u8])]) -> Result<(), String> {
         let mut changes = Vec::with_capacity(pairs.len());
         for (index, (name, value)) in pairs.iter().enumerate() {
-            let shown = String::from_utf8_lossy(name);
+            let shown = quoted(name);
             let failed = |why: &str| {
                 format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}")
             };

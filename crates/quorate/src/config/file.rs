@@ -11,6 +11,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) limits: Limits,
     #[serde(default)]
+    pub(super) security: Security,
+    #[serde(default)]
     pub(super) runtime: Runtime,
     #[serde(default)]
     pub(super) node: Vec<Node>,
@@ -32,6 +34,12 @@ pub(super) struct Cluster {
 pub(super) struct Limits {
     pub(super) maxmemory: Option<Spanned<String>>,
     pub(super) maxclients: Option<Spanned<i64>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Security {
+    pub(super) requirepass: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

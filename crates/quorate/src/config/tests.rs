@@ -56,6 +56,12 @@ fn each_mistake_names_line_key_and_remedy() {
         ("lanes = 2", "lease_ms = 5", 3, &["[cluster] lease_ms", "20 to 60000"]),
         ("lanes = 2", "clock_drift_ppm = -1", 3, &["clock_drift_ppm", "-1 is out of range"]),
         ("name = \"c\"\n", "", 1, &["missing field `name`", "add it"]),
+        (
+            "[[node]]",
+            "[security]\nrequirepass = \"\"\n[[node]]",
+            6,
+            &["[security] requirepass", "leave"],
+        ),
         ("id = 2", "id = 1", 12, &["[[node]] id", "1 is given twice, first on line 6"]),
         ("id = 2", "id = 64", 12, &["[[node]] id", "64 is out of range", "1 to 63"]),
         ("id = 2\n", "id = 2\nport = 1\n", 13, &["port", "unknown field"]),

@@ -3,6 +3,9 @@
 // Each test binary uses a part of this.
 #![expect(dead_code, reason = "each test binary uses a part")]
 
+mod dev;
+pub(crate) mod redis;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -11,6 +14,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) use dev::Dev;
 
 /// Longest that anything may take before the test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
