@@ -27,7 +27,8 @@
 //!
 //! From then on an update of an absent key has a version above V. Tombstones made later at or
 //! below V (of keys whose versions were lower) may go as soon as they are Valid: every live replica
-//! has acknowledged them, and whatever was smaller is over.
+//! has acknowledged them, whatever was smaller is over, and a concurrent larger write that is
+//! not here yet is treated as a leftover.
 //!
 //! `next_floor` never falls, and nobody commits V before all live replicas have prepared it; so a
 //! replica whose floor is V knows that no other will write an absent key at or below V, even if a
@@ -38,7 +39,6 @@
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
 //! end it takes over its donor's floor, or what was committed since.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Operation, Record, Table, mutant};
@@ -337,16 +337,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(cursor) = self.floors.collecting else { return };
         let mut handles = Vec::new();
         let next = self.table.scan(cursor, COLLECT_RECORDS, &mut |handle| handles.push(handle));
-        // A superseded write of this node may still be waiting for acknowledgements.
-        let driven: BTreeSet<T::Handle> = self.ops.iter().map(|(_, op)| op.handle).collect();
         for handle in handles {
             let record = self.table.lock(handle);
             let meta = record.meta();
             let absent = record.content().is_none() && !meta.is_blank();
-            let dead = meta.state == State::Valid
-                && absent
-                && meta.timestamp.version <= self.floors.floor
-                && !driven.contains(&handle);
+            let dead =
+                meta.state == State::Valid && absent && meta.timestamp.version <= self.floors.floor;
             drop(record);
             if dead && !self.queues.contains_key(&handle) {
                 self.counters.tombstones_collected += 1;

@@ -275,6 +275,10 @@ impl Run {
             }
         }
         self.cluster.run_for(Duration::from_millis(400));
+        if self.cluster.hosts.values().any(|host| host.up && host.machine.pending() > 0) {
+            // A steered op whose answer was lost ends with its time.
+            self.cluster.run_for(Duration::from_millis(2_000));
+        }
         self.note_answers();
         for key in 0..self.plan.keys {
             for node in self.cluster.view.active() {
@@ -304,7 +308,10 @@ impl Run {
             let key = format!("k{key}");
             let mut seen = Vec::new();
             for node in live {
-                assert_eq!(self.cluster.state(node.0, &key), State::Valid, "{key} at {node}");
+                // Nobody reads at a shadow, so a lost VAL is not missed there.
+                if self.cluster.view.active().contains(node) {
+                    assert_eq!(self.cluster.state(node.0, &key), State::Valid, "{key} at {node}");
+                }
                 seen.push(self.cluster.stored(node.0, &key));
             }
             seen.dedup();
