@@ -82,7 +82,8 @@
 //!   on one key (one superseded, one current) never share a counter (P2).
 //!
 //! The pitfalls H0 to H12 and the rules of §8 of the protocol notes each have a test of that name
-//! in `tests/`.
+//! in `tests/`, except those that are other crates': H3 and rule 6 `quorate-node`'s, rule 12
+//! `quorate-storage`'s, rules 7 to 10 other protocols'.
 #![no_std]
 #![forbid(unsafe_code)]
 
