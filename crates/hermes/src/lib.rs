@@ -164,7 +164,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
             queue.unwrap_or(Instant::NEVER),
             self.sweep.next_deadline(),
             self.copying.next_deadline(),
-            self.floors.next_deadline(),
+            self.floor_deadline(),
             self.reads.next_deadline(),
             self.steering.next_deadline(),
             self.expiry.next_deadline(),
@@ -253,7 +253,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.on_steer(now, from, sequence, origin, op, effects);
             }
             Message::Steered { sequence, outcome } => {
-                self.on_steered(from, sequence, outcome, effects);
+                self.on_steered(now, from, sequence, outcome, effects);
             }
         }
     }
@@ -282,7 +282,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.copying.next_deadline() <= now.monotonic {
             self.on_chunk_timeout(now, effects);
         }
-        if self.floors.next_deadline() <= now.monotonic {
+        if self.floor_deadline() <= now.monotonic {
             self.on_floor_timeout(now, effects);
         }
         if self.reads.next_deadline() <= now.monotonic {

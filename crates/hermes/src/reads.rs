@@ -22,6 +22,7 @@ struct Batch<R> {
     after: u64,
     proof: NodeSet,
     check_at: Instant,
+    give_up_at: Instant,
 }
 
 /// Reads that wait for a proof of membership.
@@ -77,8 +78,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         // An update that left after the reads proves as much as a check, for nothing.
         let carried = self.next_number > after;
         let check_at = now.monotonic + self.config.message_loss_timeout;
+        let give_up_at = now.monotonic + self.config.op_timeout;
         let proof = NodeSet::only(self.config.node);
-        self.reads.batches.push(Batch { number, reads, after, proof, check_at });
+        self.reads.batches.push(Batch { number, reads, after, proof, check_at, give_up_at });
         if carried {
             effects.probe("hermes: an update carries a batch of reads");
         } else {
@@ -133,6 +135,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// A proof was lost, or no update came to carry it.
     pub(crate) fn on_reads_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let (late, waiting): (Vec<_>, Vec<_>) = core::mem::take(&mut self.reads.batches)
+            .into_iter()
+            .partition(|batch| batch.give_up_at <= now.monotonic);
+        self.reads.batches = waiting;
+        for (client, _) in late.into_iter().flat_map(|batch| batch.reads) {
+            self.answer(client, Outcome::Refused(Refusal::TimedOut), effects);
+        }
         let again_at = now.monotonic + self.config.message_loss_timeout;
         for batch in &mut self.reads.batches {
             if batch.check_at <= now.monotonic {

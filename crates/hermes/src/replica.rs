@@ -32,6 +32,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.pending() >= limits::OPS_PENDING_MAX {
             return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
         }
+        if self.hold_behind_steered(now, tag, origin, op) {
+            return;
+        }
         if !self.is_replica || self.is_better_steered(now, op) {
             return self.steer(now, tag, origin, op, effects);
         }

@@ -11,10 +11,10 @@
 //! older than its sender's or its receiver's life is not run. If no answer comes, the fate of an
 //! update is unknown.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table};
+use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Slot, Table};
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key};
 
 use crate::message::Message;
@@ -35,10 +35,20 @@ const WINDOW: u64 = 64 * 1024;
 pub(crate) struct Steering<O> {
     last: u64,
     sent: BTreeMap<u64, Sent<O>>,
+    /// For each origin and key hash with a steered op: the ops that wait for its answer.
+    lines: BTreeMap<(u64, u64), VecDeque<Held<O>>>,
+    held: usize,
     seen: BTreeMap<NodeId, Seen>,
     /// The epochs in which the present lives of members began, this node's included.
     since: BTreeMap<NodeId, Epoch>,
     check_at: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Held<O> {
+    tag: Tag,
+    op: O,
+    give_up_at: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +59,13 @@ struct Sent<O> {
     to: NodeId,
     resend_at: Instant,
     give_up_at: Instant,
+}
+
+impl<O: Operation> Sent<O> {
+    /// The origin and key whose ops take effect in order.
+    fn line(&self) -> (u64, u64) {
+        (self.origin, hash_key(self.op.key()))
+    }
 }
 
 /// The sequence numbers of one sender that were run: everything in a sliding window.
@@ -84,6 +101,8 @@ impl<O> Default for Steering<O> {
         Self {
             last: 0,
             sent: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            held: 0,
             seen: BTreeMap::new(),
             since: BTreeMap::new(),
             check_at: Instant::NEVER,
@@ -109,7 +128,7 @@ impl<O> Steering<O> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.sent.len()
+        self.sent.len() + self.held
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
@@ -119,8 +138,17 @@ impl<O> Steering<O> {
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Whether the op is one that keeps losing races which its key's owner would not have.
+    ///
+    /// Only a key that has nothing pending or queued here is steered: whatever came before it from
+    /// the same origin is over then.
     pub(crate) fn is_better_steered<P: Operation>(&mut self, now: Now, op: &P) -> bool {
         if self.hot.is_empty() || op.access() != Access::Update {
+            return false;
+        }
+        if let Some(handle) = self.table.find(op.key())
+            && (self.queues.contains_key(&handle)
+                || self.table.lock(handle).meta().op != Slot::NONE)
+        {
             return false;
         }
         let hash = hash_key(op.key());
@@ -142,6 +170,42 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let (conflicts, until) = self.hot.entry(hash).or_insert((0, Instant::ZERO));
         *conflicts = if *until > now.monotonic { *conflicts + 1 } else { 1 };
         *until = now.monotonic + CONFLICT_MEMORY;
+    }
+
+    /// Keeps an op back while an earlier one of its origin on its key is on its way to another
+    /// replica, so that they take effect in order. Says whether it did.
+    pub(crate) fn hold_behind_steered<P>(&mut self, now: Now, tag: Tag, origin: u64, op: &P) -> bool
+    where
+        P: Operation<Owned = O, Reply = O::Reply>,
+    {
+        if self.steering.lines.is_empty() {
+            return false;
+        }
+        let Some(line) = self.steering.lines.get_mut(&(origin, hash_key(op.key()))) else {
+            return false;
+        };
+        let give_up_at = now.monotonic + self.config.op_timeout;
+        line.push_back(Held { tag, op: op.to_owned(), give_up_at });
+        self.steering.held += 1;
+        true
+    }
+
+    /// The steered op at the head of a line was answered: the next ones go, up to one that is
+    /// steered again.
+    fn advance_line(&mut self, now: Now, line: (u64, u64), effects: &mut impl Effects<Self>) {
+        let mut rest = self.steering.lines.remove(&line).unwrap_or_default();
+        while let Some(held) = rest.pop_front() {
+            self.steering.held -= 1;
+            if held.give_up_at <= now.monotonic {
+                let refused = Outcome::Refused(Refusal::TimedOut);
+                self.answer(Client::Local(held.tag), refused, effects);
+                continue;
+            }
+            self.submit(now, held.tag, line.0, &held.op, effects);
+            if let Some(behind) = self.steering.lines.get_mut(&line) {
+                behind.append(&mut rest);
+            }
+        }
     }
 
     /// Sends an op to the replica that owns its key.
@@ -172,6 +236,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
         let give_up_at = now.monotonic + self.config.op_timeout;
         let op = op.to_owned();
+        self.steering.lines.entry((origin, hash_key(op.key()))).or_default();
         self.steering.sent.insert(sequence, Sent { tag, origin, op, to, resend_at, give_up_at });
         self.steering.check_at = self.steering.check_at.min(resend_at);
     }
@@ -227,6 +292,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// The answer of a steered op.
     pub(crate) fn on_steered(
         &mut self,
+        now: Now,
         from: NodeId,
         sequence: u64,
         bytes: &[u8],
@@ -246,9 +312,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Some((4, _)) => Outcome::Refused(Refusal::OutOfMemory),
             _ => Outcome::Unknown,
         };
-        let tag = sent.tag;
+        let (tag, line) = (sent.tag, sent.line());
         self.steering.sent.remove(&sequence);
         self.answer(Client::Local(tag), outcome, effects);
+        self.advance_line(now, line, effects);
     }
 
     pub(crate) fn on_steer_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
@@ -267,13 +334,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
         }
         for sequence in late {
-            self.give_up_steered(sequence, effects);
+            let line = self.give_up_steered(sequence, effects);
+            self.advance_line(now, line, effects);
         }
         self.steering.check_at =
             if self.steering.sent.is_empty() { Instant::NEVER } else { resend_at };
     }
 
-    fn give_up_steered(&mut self, sequence: u64, effects: &mut impl Effects<Self>) {
+    fn give_up_steered(&mut self, sequence: u64, effects: &mut impl Effects<Self>) -> (u64, u64) {
         let sent = self.steering.sent.remove(&sequence).expect("listed a moment ago");
         let outcome = if sent.op.access() == Access::Read {
             Outcome::Refused(Refusal::TimedOut)
@@ -281,6 +349,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Outcome::Unknown
         };
         self.answer(Client::Local(sent.tag), outcome, effects);
+        sent.line()
     }
 
     /// A view was installed: what was steered to a member that is gone gets no answer.
@@ -303,12 +372,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             .map(|(sequence, _)| *sequence)
             .collect();
         for sequence in lost {
-            if self.steering.sent[&sequence].op.access() == Access::Read {
+            let line = if self.steering.sent[&sequence].op.access() == Access::Read {
+                // A read changes nothing and can be asked for again.
                 let sent = self.steering.sent.remove(&sequence).expect("listed a moment ago");
-                self.steer(now, sent.tag, sent.origin, &sent.op, effects);
+                let line = sent.line();
+                let again = Held { tag: sent.tag, op: sent.op, give_up_at: sent.give_up_at };
+                self.steering.lines.entry(line).or_default().push_front(again);
+                self.steering.held += 1;
+                line
             } else {
-                self.give_up_steered(sequence, effects);
-            }
+                self.give_up_steered(sequence, effects)
+            };
+            self.advance_line(now, line, effects);
         }
     }
 
@@ -317,6 +392,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let all: Vec<u64> = self.steering.sent.keys().copied().collect();
         for sequence in all {
             self.give_up_steered(sequence, effects);
+        }
+        for held in core::mem::take(&mut self.steering.lines).into_values().flatten() {
+            let refused = Outcome::Refused(Refusal::NotServing);
+            self.answer(Client::Local(held.tag), refused, effects);
         }
         self.steering = Steering::new(self.config.incarnation);
     }

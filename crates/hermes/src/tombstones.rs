@@ -118,10 +118,6 @@ impl Floors {
         self.next_floor != self.floor
     }
 
-    pub(crate) fn next_deadline(&self) -> Instant {
-        self.check_at
-    }
-
     pub(crate) fn note_tombstone(&mut self, deleted: bool, version: u64) {
         if deleted {
             self.made += 1;
@@ -168,6 +164,15 @@ impl Floors {
 }
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// When a round is due, or needs a push. Too many tombstones make it due at once.
+    pub(crate) fn floor_deadline(&self) -> Instant {
+        let many = self.floors.made > self.config.tombstones_max;
+        if many && self.floors.lead.is_none() && self.leads() {
+            return Instant::ZERO;
+        }
+        self.floors.check_at
+    }
+
     /// Whether this replica leads rounds.
     fn leads(&self) -> bool {
         self.live && self.active.first() == Some(self.config.node)

@@ -79,7 +79,13 @@ pub(crate) fn promoted(view: &View, node: NodeId) -> Option<View> {
 }
 
 /// A voter more, without a process yet. `None` if it is there already.
-pub(crate) fn added(view: &View, config: &MemberConfig) -> Result<Option<View>, MembershipError> {
+/// `responsive` are the voters that are heard: the newcomer counts as a voter before it can vote, so
+/// they alone must be a majority of the next view, or nothing could ever be agreed on again.
+pub(crate) fn added(
+    view: &View,
+    config: &MemberConfig,
+    responsive: NodeSet,
+) -> Result<Option<View>, MembershipError> {
     if config.node.0 == 0 || config.node.0 > limits::NODE_ID_MAX {
         return Err(MembershipError::InvalidId(config.node));
     }
@@ -95,6 +101,9 @@ pub(crate) fn added(view: &View, config: &MemberConfig) -> Result<Option<View>, 
     let mut next = successor(view);
     next.members.push(member(config, Role::Down));
     next.members.sort_by_key(|member| member.node);
+    if !responsive.is_majority_of(next.voters()) {
+        return Err(MembershipError::TooFewForOneMore(config.node));
+    }
     Ok(Some(next))
 }
 

@@ -494,15 +494,19 @@ impl Membership {
     pub(crate) fn answer_requests(&mut self, effects: &mut impl Effects<Self>) {
         let pending = core::mem::take(&mut self.pending);
         for request in pending {
-            let answer = match self.change_for(&request.change) {
+            let wanted = self.change_for(&request.change);
+            // Once it may have been proposed, a change that lacks voters may still be chosen.
+            let proposed = self.now + self.config.request_timeout > request.until;
+            let short = matches!(wanted, Err(MembershipError::TooFewForOneMore(_)));
+            let answer = match wanted {
                 Ok(None) => Some(Ok(self.view.epoch)),
-                Err(error) => Some(Err(error)),
-                Ok(Some(_)) if self.now >= request.until => {
+                Err(error) if !(short && proposed) => Some(Err(error)),
+                _ if self.now >= request.until => {
                     let silent = self.view.voters().difference(self.responsive());
                     let silent = silent.into_iter().collect();
                     Some(Err(MembershipError::TimedOut { silent }))
                 }
-                Ok(Some(_)) => None,
+                _ => None,
             };
             match answer {
                 Some(answer) => effects.complete(request.tag, answer),

@@ -185,7 +185,7 @@ impl Membership {
                 Ok(change::promoted(&self.view, self.me.node))
             }
             Change::CaughtUp => Ok(None),
-            Change::Add(config) => change::added(&self.view, config),
+            Change::Add(config) => change::added(&self.view, config, self.responsive()),
             Change::Remove(node) => {
                 change::removed(&self.view, *node, self.me.node, self.responsive())
             }

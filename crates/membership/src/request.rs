@@ -46,6 +46,8 @@ pub enum MembershipError {
     LastActive(NodeId),
     /// The remaining members would have no majority alive.
     NoMajority(NodeId),
+    /// The members alive would be no majority of one member more.
+    TooFewForOneMore(NodeId),
     /// No majority answered in time. The change may still happen.
     TimedOut {
         /// Voters that are not heard.
@@ -84,6 +86,11 @@ impl fmt::Display for MembershipError {
                 f,
                 "without node {node} no majority of the members would be alive; start a member that \
                  is down first, or remove that one"
+            ),
+            Self::TooFewForOneMore(node) => write!(
+                f,
+                "with node {node} added, the members alive would be no majority until it runs, and \
+                 it can't join without one; start the members that are down first, or remove them"
             ),
             Self::TimedOut { silent } => write!(
                 f,

@@ -199,6 +199,21 @@ fn removing_a_live_node_may_not_cost_the_majority() {
     assert_eq!(world.machine(2).view().voters().len(), 2);
 }
 
+/// Three members of which one is dead, and a fourth that can't join without a majority of four.
+#[test]
+fn adding_a_member_may_not_cost_the_majority() {
+    let mut world = World::formed(15, 3);
+    world.kill(3);
+    world.run(300);
+    let tag = world.request(1, Request::Add(addresses(4)));
+    assert_eq!(world.completed[&tag], Err(MembershipError::TooFewForOneMore(NodeId(4))));
+    world.start(3);
+    world.run_until_serving(&[1, 2, 3], 1000);
+    let tag = world.request(1, Request::Add(addresses(4)));
+    world.run(50);
+    assert!(world.completed[&tag].is_ok());
+}
+
 #[test]
 fn a_request_that_no_majority_answers_times_out() {
     let mut world = World::formed(11, 3);
