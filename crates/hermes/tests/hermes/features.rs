@@ -290,6 +290,34 @@ fn a_steered_op_whose_answer_is_lost_is_unknown() {
 }
 
 #[test]
+fn what_follows_a_steered_op_on_its_key_waits_for_it() {
+    let mut cluster = Cluster::with(3, two_of_three);
+    let first = cluster.submit_as(3, 7, incr("k"));
+    let read = cluster.submit_as(3, 7, get("k"));
+    let second = cluster.submit_as(3, 7, incr("k"));
+    let other = cluster.submit_as(3, 8, incr("j"));
+    // The network may turn them around; what was not sent can't be turned around.
+    let steers = cluster.pool.iter().filter(|packet| packet.kind() == "steer").count();
+    assert_eq!(steers, 2, "one for each line");
+    cluster.run_for(MLT * 8);
+    cluster.assert_done(first, Reply::Int(1));
+    cluster.assert_done(read, value("1"));
+    cluster.assert_done(second, Reply::Int(2));
+    cluster.assert_done(other, Reply::Int(1));
+}
+
+#[test]
+fn a_leaseless_read_without_a_majority_is_given_up() {
+    let mut cluster = Cluster::with(3, |config| config.reads = Reads::Quorum);
+    let read = cluster.submit(1, get("k"));
+    for _ in 0..150 {
+        cluster.tick(MLT);
+        cluster.take(0, 0, "mcheck");
+    }
+    assert_eq!(cluster.outcome(read), Some(&Outcome::Refused(Refusal::TimedOut)));
+}
+
+#[test]
 fn a_steered_op_of_an_earlier_life_is_not_run_again() {
     // The owner has run it; then its sender comes back as a new incarnation, and the owner forgets
     // which numbers the old one has used.
