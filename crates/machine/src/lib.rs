@@ -100,7 +100,7 @@ pub trait Effects<P: Protocol + ?Sized> {
     }
 
     /// Marks that a rare branch was reached; `name` is one of [`Protocol::PROBES`]. A simulator
-    /// counts, the runtime compiles it away.
+    /// reports the counts.
     #[inline]
     fn probe(&mut self, name: &'static str) {
         let _ = name;

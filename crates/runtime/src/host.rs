@@ -170,7 +170,7 @@ impl Host {
         }
     }
 
-    fn hello(&self) -> Hello {
+    pub(crate) fn hello(&self) -> Hello {
         hello(&self.lane)
     }
 
@@ -283,7 +283,6 @@ impl Host {
     pub(crate) fn read_links(&mut self) {
         for node in std::mem::take(&mut self.links_to_read) {
             let Some(link) = &mut self.links[usize::from(node.0)] else { continue };
-            let config = &self.facts.shared.config;
             let mut progress = link.read();
             // A promise that this node gives a peer counts from its receipt. If the process was
             // stopped after the turn had read its clock, that reading would be too early.
@@ -293,7 +292,7 @@ impl Host {
                 _ => None,
             };
             // What came before the end is whole frames still.
-            let greeted = link.greet(&config.cluster, config.lanes);
+            let greeted = link.greet(|| hello(&self.lane));
             let (lane, out) = (&mut self.lane, &mut self.out);
             let handled = match greeted {
                 Progress::Lost(_) => greeted,
@@ -323,13 +322,9 @@ impl Host {
     }
 
     /// Whether a stranger's hello fits this node.
-    pub(crate) fn check_stranger(
-        cluster: &str,
-        lanes: u16,
-        node: NodeId,
-        theirs: &Hello,
-    ) -> Result<(), String> {
-        theirs.check(cluster, lanes).map_err(|refusal| refusal.to_string())?;
+    pub(crate) fn check_stranger(ours: &Hello, theirs: &Hello) -> Result<(), String> {
+        theirs.check(ours).map_err(|refusal| refusal.to_string())?;
+        let node = ours.node;
         if theirs.node == node || theirs.node.0 == 0 || theirs.node.0 > limits::NODE_ID_MAX {
             return Err(format!("node id {} is this node's own or no id at all", theirs.node));
         }
@@ -551,6 +546,8 @@ fn hello(lane: &Lane) -> Hello {
         incarnation: lane.incarnation(),
         lane: lane.id(),
         lanes: config.lanes,
+        lease_us: u32::try_from(config.lease.as_micros()).unwrap_or(u32::MAX),
+        clock_drift_ppm: config.clock_drift_ppm,
         cluster: config.cluster.clone(),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 use quorate_types::{Incarnation, Instant, NodeId, limits};
-use quorate_wire::Hello;
+use quorate_wire::{Header, Hello};
 
 use crate::frame;
 
@@ -26,6 +26,12 @@ const GREETING_MAX: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 64 * 1024;
 /// Bytes that one turn reads from one peer at most before others get their turn.
 const READ_BYTES_PER_TURN: usize = 4 * 1024 * 1024;
+/// Messages of this size are dropped while `BACKLOG_BYTES` wait: what sends them again when no
+/// answer comes soon would otherwise queue copy behind copy on a connection that is already late,
+/// and everything else, heartbeats too, behind those.
+const BULK_BYTES: usize = 1024 * 1024;
+/// Unsent bytes from which on bulk is dropped.
+const BACKLOG_BYTES: usize = 4 * 1024 * 1024;
 /// An empty buffer larger than this is given back.
 const KEEP_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -267,7 +273,7 @@ impl Link {
     }
 
     /// Reads the peer's introduction, if it is due: as the dialling side.
-    pub(crate) fn greet(&mut self, cluster: &str, lanes: u16) -> Progress {
+    pub(crate) fn greet(&mut self, ours: impl FnOnce() -> Hello) -> Progress {
         if !matches!(self.state, State::Greeting(_)) {
             return Progress::Same;
         }
@@ -282,7 +288,7 @@ impl Link {
             }
             Err(refusal) => return Progress::Lost(refusal.to_string()),
         };
-        if let Err(refusal) = hello.check(cluster, lanes) {
+        if let Err(refusal) = hello.check(&ours()) {
             return Progress::Lost(refusal.to_string());
         }
         if hello.node != self.peer {
@@ -340,18 +346,12 @@ impl Link {
             self.counts.frames_dropped += 1;
             return Progress::Same;
         };
-        let header = frame::header(messages);
         let waiting = self.unsent.len() - self.sent;
         if waiting > 0 {
-            if waiting + messages.len() > limits::PEER_BUFFER_BYTES_MAX {
-                self.counts.frames_dropped += 1;
-                return Progress::Same;
-            }
-            self.counts.frames_sent += 1;
-            self.unsent.extend_from_slice(&header);
-            self.unsent.extend_from_slice(messages);
+            self.queue(waiting, messages);
             return Progress::Same;
         }
+        let header = frame::header(messages);
         self.counts.frames_sent += 1;
         let parts = [IoSlice::new(&header), IoSlice::new(messages)];
         let written = loop {
@@ -369,6 +369,27 @@ impl Link {
         let messages_written = written.saturating_sub(header.len());
         self.unsent.extend_from_slice(&messages[messages_written..]);
         Progress::Same
+    }
+
+    /// Lets messages wait behind `waiting` unsent bytes, as far as there is room.
+    fn queue(&mut self, waiting: usize, messages: &[u8]) {
+        if waiting + messages.len() > limits::PEER_BUFFER_BYTES_MAX {
+            self.counts.frames_dropped += 1;
+            return;
+        }
+        let small;
+        let messages = if messages.len() < BULK_BYTES || waiting < BACKLOG_BYTES {
+            messages
+        } else {
+            self.counts.frames_dropped += 1;
+            small = without_bulk(messages);
+            &small
+        };
+        if !messages.is_empty() {
+            self.counts.frames_sent += 1;
+            self.unsent.extend_from_slice(&frame::header(messages));
+            self.unsent.extend_from_slice(messages);
+        }
     }
 
     /// Gives the connection up. The next attempt comes after a pause.
@@ -435,6 +456,20 @@ impl Link {
     }
 }
 
+/// Whole messages without the large ones.
+fn without_bulk(messages: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut rest = messages;
+    loop {
+        let start = rest;
+        let split = Header::split(&mut rest).expect("this process wrote these messages");
+        let Some((_, body)) = split else { return kept };
+        if body.len() < BULK_BYTES {
+            kept.extend_from_slice(&start[..Header::BYTES + body.len()]);
+        }
+    }
+}
+
 /// What one read of a socket brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Received {
@@ -467,5 +502,31 @@ pub(crate) fn receive(
             Err(rustix::io::Errno::AGAIN) => return Ok(Received::Nothing),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_types::{Epoch, KeyspaceId};
+    use quorate_wire::Kind;
+
+    fn message(out: &mut Vec<u8>, size: usize) {
+        Header::frame(out, Kind::Hermes, KeyspaceId(0), Epoch(1), |writer| {
+            writer.0.extend_from_slice(&vec![7; size]);
+        });
+    }
+
+    #[test]
+    fn small_messages_are_kept_in_their_order() {
+        let (mut all, mut small) = (Vec::new(), Vec::new());
+        for size in [5, BULK_BYTES, 0, BULK_BYTES - 1, 2 * BULK_BYTES, 9] {
+            message(&mut all, size);
+            if size < BULK_BYTES {
+                message(&mut small, size);
+            }
+        }
+        assert_eq!(without_bulk(&all), small);
+        assert_eq!(without_bulk(&[]), []);
     }
 }

@@ -201,11 +201,10 @@ impl LaneThread {
     /// A connection to the peer port has something to say.
     fn hear_stranger(&mut self, now: Now, index: usize, stranger: usize) {
         let host = &mut self.hosts[index];
-        let config = &host.facts.shared.config;
-        let (node, registry) = (host.node, &self.registry);
+        let (ours, registry) = (host.hello(), &self.registry);
         let introduced = host.strangers.listen(
             stranger,
-            |hello| Host::check_stranger(&config.cluster, config.lanes, node, hello),
+            |theirs| Host::check_stranger(&ours, theirs),
             |stream| registry.deregister(stream),
         );
         let Some(peer) = introduced else { return };

@@ -11,7 +11,8 @@ use crate::{Malformed, Reader, VERSION, Writer};
 /// Who is at the other end. Sent by both sides before anything else.
 ///
 /// ```text
-/// magic "QRT1" | version u16 | node u16 | incarnation u64 | lane u16 | lanes u16 | cluster string
+/// magic "QRT1" | version u16 | node u16 | incarnation u64 | lane u16 | lanes u16 | lease_us u32
+/// | clock_drift_ppm u32 | cluster string
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hello {
@@ -25,6 +26,10 @@ pub struct Hello {
     pub lane: LaneId,
     /// How many lanes it has; all nodes of a cluster have the same.
     pub lanes: u16,
+    /// How long it takes a lease to last, in microseconds.
+    pub lease_us: u32,
+    /// How much it takes clocks to drift at most, in parts per million.
+    pub clock_drift_ppm: u32,
     /// The name of its cluster.
     pub cluster: String,
 }
@@ -40,6 +45,13 @@ pub enum HelloRefusal {
     Cluster(String),
     /// Another number of lanes.
     Lanes(u16),
+    /// Another idea of how long a lease lasts: a promise would be shorter than what relies on it.
+    Lease {
+        /// The peer's lease, in microseconds.
+        lease_us: u32,
+        /// The peer's drift bound, in parts per million.
+        clock_drift_ppm: u32,
+    },
 }
 
 impl fmt::Display for HelloRefusal {
@@ -59,6 +71,12 @@ impl fmt::Display for HelloRefusal {
                     "peer belongs to cluster '{theirs}'; check [cluster] name in both configs"
                 )
             }
+            Self::Lease { lease_us, clock_drift_ppm } => write!(
+                f,
+                "peer has lease_ms = {} and clock_drift_ppm = {clock_drift_ppm}; set both to the \
+                 same in [cluster] on all nodes",
+                f64::from(*lease_us) / 1000.0
+            ),
             Self::Lanes(theirs) => {
                 write!(
                     f,
@@ -73,7 +91,7 @@ impl Hello {
     /// The first four bytes.
     pub const MAGIC: [u8; 4] = *b"QRT1";
     /// The most bytes a hello can have.
-    pub const BYTES_MAX: usize = 24 + CLUSTER_BYTES_MAX;
+    pub const BYTES_MAX: usize = 32 + CLUSTER_BYTES_MAX;
 
     /// Appends the hello.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -84,6 +102,8 @@ impl Hello {
         writer.u64(self.incarnation.0);
         writer.u16(self.lane.0);
         writer.u16(self.lanes);
+        writer.u32(self.lease_us);
+        writer.u32(self.clock_drift_ppm);
         writer.bytes(self.cluster.as_bytes());
     }
 
@@ -117,17 +137,23 @@ impl Hello {
             incarnation: Incarnation(reader.u64()?),
             lane: LaneId(reader.u16()?),
             lanes: reader.u16()?,
+            lease_us: reader.u32()?,
+            clock_drift_ppm: reader.u32()?,
             cluster: reader.string(CLUSTER_BYTES_MAX)?,
         })
     }
 
-    /// Whether the sender belongs with a node of this cluster name and lane count.
-    pub fn check(&self, cluster: &str, lanes: u16) -> Result<(), HelloRefusal> {
-        if self.cluster != cluster {
+    /// Whether the sender can be a peer of the node that sends `ours`.
+    pub fn check(&self, ours: &Self) -> Result<(), HelloRefusal> {
+        if self.cluster != ours.cluster {
             return Err(HelloRefusal::Cluster(self.cluster.clone()));
         }
-        if self.lanes != lanes || self.lane.0 >= lanes {
+        if self.lanes != ours.lanes || self.lane.0 >= ours.lanes {
             return Err(HelloRefusal::Lanes(self.lanes));
+        }
+        let (lease_us, clock_drift_ppm) = (self.lease_us, self.clock_drift_ppm);
+        if (lease_us, clock_drift_ppm) != (ours.lease_us, ours.clock_drift_ppm) {
+            return Err(HelloRefusal::Lease { lease_us, clock_drift_ppm });
         }
         Ok(())
     }
@@ -147,6 +173,8 @@ mod tests {
             incarnation: Incarnation(7),
             lane: LaneId(0),
             lanes: 1,
+            lease_us: 150_000,
+            clock_drift_ppm: 1000,
             cluster: "c".into(),
         }
     }
@@ -155,7 +183,10 @@ mod tests {
     fn golden_bytes_of_a_hello() {
         let mut out = Vec::new();
         hello().encode(&mut out);
-        assert_eq!(out, *b"QRT1\x01\0\x02\0\x07\0\0\0\0\0\0\0\0\0\x01\0\x01\0\0\0c");
+        assert_eq!(
+            out,
+            *b"QRT1\x01\0\x02\0\x07\0\0\0\0\0\0\0\0\0\x01\0\xf0\x49\x02\0\xe8\x03\0\0\x01\0\0\0c"
+        );
         for cut in 0..out.len() {
             assert_eq!(Hello::decode(&mut &out[..cut]), Ok(None));
         }
@@ -166,8 +197,11 @@ mod tests {
     fn strangers_are_told_why() {
         assert_eq!(Hello::decode(&mut &b"GET / HTTP"[..]), Err(HelloRefusal::Garbage));
         assert_eq!(Hello::decode(&mut &b"QRT1\x09\0"[..]), Err(HelloRefusal::Version(9)));
-        assert_eq!(hello().check("other", 1), Err(HelloRefusal::Cluster("c".into())));
-        assert_eq!(hello().check("c", 2), Err(HelloRefusal::Lanes(1)));
-        assert_eq!(hello().check("c", 1), Ok(()));
+        let other = Hello { cluster: "other".into(), ..hello() };
+        assert_eq!(hello().check(&other), Err(HelloRefusal::Cluster("c".into())));
+        assert_eq!(hello().check(&Hello { lanes: 2, ..hello() }), Err(HelloRefusal::Lanes(1)));
+        let refusal = hello().check(&Hello { lease_us: 1_000, ..hello() }).unwrap_err();
+        assert!(refusal.to_string().contains("lease_ms = 150"), "{refusal}");
+        assert_eq!(hello().check(&hello()), Ok(()));
     }
 }
