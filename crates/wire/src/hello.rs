@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(hello().check(&other), Err(HelloRefusal::Cluster("c".into())));
         assert_eq!(hello().check(&Hello { lanes: 2, ..hello() }), Err(HelloRefusal::Lanes(1)));
         let refusal = hello().check(&Hello { lease_us: 1_000, ..hello() }).unwrap_err();
-        assert!(refusal.to_string().contains("lease_ms = 150"), "{refusal}");
+        assert!(alloc::format!("{refusal}").contains("lease_ms = 150"), "{refusal}");
         assert_eq!(hello().check(&hello()), Ok(()));
     }
 }
