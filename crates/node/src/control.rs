@@ -88,6 +88,10 @@ impl Control {
         self.step(now, Event::Request { tag: NOBODY, request: Request::PeerLost(node) }, out);
     }
 
+    pub(crate) fn peer_found(&mut self, now: Now, node: NodeId, out: &mut Outbox) {
+        self.step(now, Event::Request { tag: NOBODY, request: Request::PeerFound(node) }, out);
+    }
+
     pub(crate) fn change(&mut self, now: Now, tag: Tag, change: Change, out: &mut Outbox) {
         let request = match change {
             Change::Add(member) => Request::Add(member),

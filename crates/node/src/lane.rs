@@ -357,6 +357,24 @@ impl Lane {
         }
     }
 
+    /// A connection to a peer stands again.
+    pub fn peer_found(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        incarnation: Incarnation,
+        out: &mut Outbox,
+    ) {
+        // Another life of the peer does not bring the lost one back.
+        if !self.view.is_live(node, incarnation) {
+            return;
+        }
+        if let Some(control) = &mut self.control {
+            control.peer_found(now, node, out);
+            self.follow_control(now, out);
+        }
+    }
+
     /// Asks for a change of the membership; answered through [`Outbox::control`]. Lane 0 only.
     pub fn change_members(&mut self, now: Now, tag: Tag, change: Change, out: &mut Outbox) {
         let control = self.control.as_mut().expect("membership changes are asked for on lane 0");

@@ -38,6 +38,15 @@ pub(crate) fn header(messages: &[u8]) -> [u8; HEADER_BYTES] {
     header
 }
 
+/// How many bytes the frame at the front of `input` lacks; nothing before its header is whole, or
+/// if it announces what no peer sends.
+pub(crate) fn missing(input: &[u8]) -> Option<usize> {
+    let (header, messages) = input.split_first_chunk::<HEADER_BYTES>()?;
+    let [l0, l1, l2, l3, ..] = *header;
+    let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+    (length <= FRAME_BYTES_MAX).then(|| length.saturating_sub(messages.len()))
+}
+
 /// Takes one frame off the front of `input` and returns its messages; nothing if it is not
 /// complete yet.
 ///
@@ -80,11 +89,14 @@ mod tests {
         bytes.extend_from_slice(b"messages");
         for cut in 0..bytes.len() {
             assert_eq!(split(&mut &bytes[..cut]), Ok(None));
+            let known = cut >= HEADER_BYTES;
+            assert_eq!(missing(&bytes[..cut]), known.then(|| bytes.len() - cut));
         }
     }
 
     #[test]
     fn damage_is_noticed() {
+        assert_eq!(missing(&[0xff; 8]), None);
         let mut bytes = header(b"messages").to_vec();
         bytes.extend_from_slice(b"messages");
         bytes[10] ^= 1;

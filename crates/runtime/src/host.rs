@@ -259,6 +259,7 @@ impl Host {
         match link.adopt(stream, theirs.incarnation, rest, &ours, watch) {
             Ok(()) => {
                 self.links_to_read.insert(node);
+                self.lane.peer_found(now, node, theirs.incarnation, &mut self.out);
                 tracing::info!(peer = %node, lane = %ours.lane, "peer connected");
             }
             Err(error) => self.lost(now, node, &error.to_string()),
@@ -294,6 +295,9 @@ impl Host {
             // What came before the end is whole frames still.
             let greeted = link.greet(|| hello(&self.lane));
             let (lane, out) = (&mut self.lane, &mut self.out);
+            if let (Progress::CameUp, Some(incarnation)) = (&greeted, link.incarnation()) {
+                lane.peer_found(now, node, incarnation, out);
+            }
             let handled = match greeted {
                 Progress::Lost(_) => greeted,
                 _ => link.frames(|incarnation, messages| {

@@ -133,6 +133,14 @@ impl Link {
         }
     }
 
+    /// The life of the peer at the other end, once it has introduced itself.
+    pub(crate) fn incarnation(&self) -> Option<Incarnation> {
+        match self.state {
+            State::Up { incarnation, .. } => Some(incarnation),
+            _ => None,
+        }
+    }
+
     /// Whether messages flow.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.state, State::Up { .. })
@@ -252,6 +260,11 @@ impl Link {
     /// Reads what has come, within this turn's share.
     pub(crate) fn read(&mut self) -> Progress {
         let mut share = READ_BYTES_PER_TURN;
+        // A peer is believed what it announces, so that a large frame's bytes need not move when
+        // the buffer grows. Room that nothing arrives for takes no memory.
+        if let Some(missing) = frame::missing(&self.input) {
+            self.input.reserve(missing);
+        }
         while self.readable && share > 0 {
             let (State::Greeting(stream) | State::Up { stream, .. }) = &self.state else {
                 self.readable = false;
@@ -340,8 +353,9 @@ impl Link {
         Progress::Same
     }
 
-    /// Sends messages as one frame, with one system call unless the socket is full.
-    pub(crate) fn send(&mut self, messages: &[u8]) -> Progress {
+    /// Sends messages as one frame, with one system call unless the socket is full. May take the
+    /// buffer.
+    pub(crate) fn send(&mut self, messages: &mut Vec<u8>) -> Progress {
         let State::Up { stream, .. } = &mut self.state else {
             self.counts.frames_dropped += 1;
             return Progress::Same;
@@ -367,7 +381,13 @@ impl Link {
             self.unsent.extend_from_slice(&header[written..]);
         }
         let messages_written = written.saturating_sub(header.len());
-        self.unsent.extend_from_slice(&messages[messages_written..]);
+        if self.unsent.is_empty() && messages.len() - messages_written >= BULK_BYTES {
+            // Copying what is large costs more than another buffer.
+            self.unsent = std::mem::take(messages);
+            self.sent = messages_written;
+        } else {
+            self.unsent.extend_from_slice(&messages[messages_written..]);
+        }
         Progress::Same
     }
 
