@@ -374,6 +374,7 @@ fn run<B: Backend>(
     // The arguments of a command are borrowed while it changes the rest of the connection.
     let mut input = std::mem::take(&mut connection.input);
     let mut parser = std::mem::take(&mut connection.parser);
+    let query_bytes_max = core.shared.settings.query_bytes_max.load(Relaxed);
     while connection.life == Life::Open && !connection.is_paused() {
         if !std::mem::take(&mut connection.parked) {
             match parser.step(&mut input, &core.limits(connection)) {
@@ -388,6 +389,11 @@ fn run<B: Backend>(
             }
         }
         let args = parser.args(&input);
+        // One read can bring the rest of a command that is too long.
+        if args.buffer.len() as u64 > query_bytes_max {
+            connection.kill();
+            break;
+        }
         let mut context = Context { core, connection, id, backend, now };
         match context.dispatch(args) {
             Flow::Next => parser.finish(),
@@ -398,7 +404,7 @@ fn run<B: Backend>(
         parser.compact(&mut input);
     }
     let settings = &core.shared.settings;
-    if input.len() as u64 > settings.query_bytes_max.load(Relaxed) {
+    if input.len() as u64 > query_bytes_max {
         connection.kill();
     }
     let hard = settings.output_bytes_hard.load(Relaxed);

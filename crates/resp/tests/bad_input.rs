@@ -193,6 +193,22 @@ fn an_unfinished_command_is_bounded_by_the_query_buffer() {
 }
 
 #[test]
+fn a_finished_command_is_bounded_by_the_query_buffer() {
+    let settings = Settings::default();
+    settings.query_bytes_max.store(1 << 20, Relaxed);
+    let mut harness = Harness::new(Shared::new(settings, None));
+    let id = harness.connect();
+    let long = command(&[b"DEL".to_vec(), vec![b'x'; 600_000], vec![b'y'; 600_000]]);
+    assert_eq!(harness.send(id, &long), b"");
+    assert!(harness.frontend.wants_close(id));
+    // Short commands in a long pipeline are no long command.
+    let id = harness.connect();
+    let pipeline = b"*1\r\n$4\r\nPING\r\n".repeat(100_000);
+    harness.send(id, &pipeline);
+    assert!(!harness.frontend.wants_close(id));
+}
+
+#[test]
 fn commands_behind_a_slow_one_are_not_read_for_ever() {
     let mut harness = harness();
     let id = harness.connect();
