@@ -61,7 +61,7 @@ def parse():
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--systems", default="quorate,redis,redis-wait2,etcd",
-                        help="comma-separated; also valkey")
+                        help="comma-separated; also quorate-o3 and valkey")
     parser.add_argument("--workloads", default="",
                         help="comma-separated: " + ",".join(load.name for load in WORKLOADS))
     parser.add_argument("--no-redis-benchmark", action="store_true",

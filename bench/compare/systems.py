@@ -126,6 +126,7 @@ class Quorate(System):
 
     name = "quorate"
     program = "quorate"
+    options = []
 
     def __init__(self, places):
         super().__init__(places)
@@ -142,8 +143,9 @@ class Quorate(System):
             peer, admin = self.places.port(), self.places.port()
             lines += ["[[node]]", f"id = {number}", f'peer = "127.0.0.1:{peer}"',
                       f'client = "127.0.0.1:{port}"', f'admin = "127.0.0.1:{admin}"', ""]
-        lines += ["[[keyspace]]", "db = 0", 'name = "default"', 'engine = "hermes"', ""]
-        config = self.places.work / "quorate.toml"
+        lines += ["[[keyspace]]", "db = 0", 'name = "default"', 'engine = "hermes"',
+                  *self.options, ""]
+        config = self.places.work / f"{self.name}.toml"
         config.write_text("\n".join(lines))
         for number in range(1, 4):
             binary = self.places.binaries["quorate"]
@@ -152,6 +154,13 @@ class Quorate(System):
             self.wait_until(f"write through port {port}",
                             lambda port=port: command(port, "SET", "ready", "1") == "OK")
         command(self.ports[0], "DEL", "ready")
+
+
+class QuorateBroadcast(Quorate):
+    """the same with ack_broadcast: followers acknowledge to everyone, and there are no VALs"""
+
+    name = "quorate-o3"
+    options = ["ack_broadcast = true"]
 
 
 class Redis(System):
@@ -237,7 +246,8 @@ class Etcd(System):
             self._data = None
 
 
-BY_NAME = {cls.name: cls for cls in (Quorate, Redis, RedisWait2, Etcd, Valkey)}
+BY_NAME = {cls.name: cls for cls in
+           (Quorate, QuorateBroadcast, Redis, RedisWait2, Etcd, Valkey)}
 
 
 def command(port, *words):
