@@ -8,7 +8,8 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Client, Dev, PATIENCE, Process, Reply, http_get, poll_until};
+use support::dev::Dev;
+use support::{Client, PATIENCE, Process, Reply, http_get, poll_until};
 
 #[test]
 fn what_is_written_through_one_node_is_read_through_every_other() {

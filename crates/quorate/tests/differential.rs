@@ -11,7 +11,7 @@ use std::io;
 
 use quorate_commands::table;
 use quorate_types::limits;
-use support::Dev;
+use support::dev::Dev;
 use support::redis::{Raw, Redis, Words, encode};
 
 /// What random commands are made of. A word in braces is a place for something drawn:

@@ -6,8 +6,9 @@
 mod support;
 
 use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use support::dev::Dev;
 use support::redis::{Raw, encode};
-use support::{Client, Cluster, Dev, Reply};
+use support::{Client, Cluster, Reply};
 
 const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 

@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use support::{Client, Cluster, Dev, PATIENCE, Process, Reply, poll_until};
+use support::dev::Dev;
+use support::{Client, Cluster, PATIENCE, Process, Reply, poll_until};
 
 /// A Python that has redis-py. Debian's package is for Debian's Python, which need not be the
 /// first on the path.

@@ -3,7 +3,7 @@
 // Each test binary uses a part of this.
 #![expect(dead_code, reason = "each test binary uses a part")]
 
-mod dev;
+pub(crate) mod dev;
 pub(crate) mod redis;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,8 +14,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-
-pub(crate) use dev::Dev;
 
 /// Longest that anything may take before the test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -291,11 +289,16 @@ impl Client {
 
     /// As [`Client::ask`], of a node that runs, for commands that may be repeated. On a crowded
     /// machine a node can be off the processor for longer than its lease, and then drops the
-    /// connection instead of giving an answer that may be old, or refuses for a moment.
+    /// connection instead of giving an answer that may be old, refuses for a moment, or can't say
+    /// what became of a write.
     pub(crate) fn call(&mut self, args: &[&str]) -> Reply {
         let deadline = Instant::now() + PATIENCE;
         poll_until(deadline, "the node answers", || match self.ask(args) {
-            Ok(Reply::Error(text)) if text.starts_with("CLUSTERDOWN") => None,
+            Ok(Reply::Error(text))
+                if text.starts_with("CLUSTERDOWN") || text.starts_with("UNKNOWN") =>
+            {
+                None
+            }
             Ok(reply) => Some(reply),
             Err(_) => {
                 *self = Self::connect(self.port, PATIENCE).ok()?;
