@@ -86,12 +86,18 @@ fn provoke(port: u16, bytes: &[u8]) -> String {
 }
 
 fn hello(version: u16, node: u16, lanes: u16, cluster: &str) -> Vec<u8> {
+    hello_with_lease(version, node, lanes, 150, cluster)
+}
+
+fn hello_with_lease(version: u16, node: u16, lanes: u16, lease_ms: u32, cluster: &str) -> Vec<u8> {
     let mut bytes = b"QRT1".to_vec();
     bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&node.to_le_bytes());
     bytes.extend_from_slice(&7u64.to_le_bytes());
     bytes.extend_from_slice(&0u16.to_le_bytes());
     bytes.extend_from_slice(&lanes.to_le_bytes());
+    bytes.extend_from_slice(&(lease_ms * 1000).to_le_bytes());
+    bytes.extend_from_slice(&1000u32.to_le_bytes());
     bytes.extend_from_slice(&(cluster.len() as u32).to_le_bytes());
     bytes.extend_from_slice(cluster.as_bytes());
     bytes
@@ -112,6 +118,7 @@ fn strangers_at_the_peer_port_are_told_why_and_change_nothing() {
         (hello(9, 1, 1, "strangers"), "wire version 9"),
         (hello(version, 1, 1, "another"), "cluster 'another'"),
         (hello(version, 1, 2, "strangers"), "2 lanes"),
+        (hello_with_lease(version, 1, 1, 151, "strangers"), "lease"),
         (hello(version, 3, 1, "strangers"), "own"),
         (hello(version, 64, 1, "strangers"), "node id 64"),
     ] {
