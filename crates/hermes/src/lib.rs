@@ -101,7 +101,7 @@ mod state;
 mod steer;
 mod tombstones;
 
-use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Slot, Table};
+use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Record, Slot, Table};
 use quorate_types::{Epoch, Instant, NodeId, Now};
 
 pub use message::{Ack, Chunk, Entry, Inv, Message, Val};
@@ -311,6 +311,20 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.answer(client, Outcome::Unknown, effects);
             }
         }
+        // A large value may simply still be on its way. Sent again it would only stand in its own
+        // way, and in that of everything behind it.
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        let bytes = self.table.lock(op.handle).content().map_or(0, |content| content.bytes.len());
+        let mlt = self.config.message_loss_timeout;
+        let patience = mlt * (1 + (bytes / BYTES_PER_TIMEOUT) as u32);
+        if now.monotonic.since(op.sent_at) < patience {
+            op.resend_at = now.monotonic + mlt;
+            self.resends.push_back((op.resend_at, slot));
+            return;
+        }
         self.resend(now, slot, effects);
     }
 }
+
+/// How much of a value one message loss timeout is allowed for: 256 KiB in 20 ms.
+const BYTES_PER_TIMEOUT: usize = 256 * 1024;

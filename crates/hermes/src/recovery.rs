@@ -175,6 +175,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             number: self.next_number,
             started: now.monotonic,
             resend_at,
+            sent_at: now.monotonic,
             answer: None,
             again: None,
         });

@@ -177,6 +177,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             number: self.next_number,
             started: now.monotonic,
             resend_at,
+            sent_at: now.monotonic,
             answer,
             again,
         });
@@ -553,6 +554,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     pub(crate) fn resend(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.resend_at = now.monotonic + self.config.message_loss_timeout;
+        op.sent_at = now.monotonic;
         self.resends.push_back((op.resend_at, slot));
         let mut record = self.table.lock(op.handle);
         let meta = record.meta();

@@ -100,6 +100,8 @@ pub(crate) struct Pending<H, O: Operation> {
     pub(crate) number: u64,
     pub(crate) started: Instant,
     pub(crate) resend_at: Instant,
+    /// When its INV last left.
+    pub(crate) sent_at: Instant,
     pub(crate) answer: Option<(Client, O::Reply)>,
     /// What to run again if the read-modify-write is superseded.
     pub(crate) again: Option<Again<O>>,

@@ -52,7 +52,7 @@ impl Config {
             genesis,
             lease,
             drift_ppm: 1_000,
-            heartbeat: lease / 5,
+            heartbeat: lease / 3,
             suspect_after: lease * 2 / 3,
             request_timeout: Duration::from_secs(10),
             seed: incarnation.0,

@@ -274,6 +274,11 @@ impl Membership {
         }
         self.promises.promise(from, self.now + self.config.promise());
         self.send(from.node, Body::Grant { to: from.incarnation, sent }, effects);
+        // A renewal that is due soon anyway goes out with the grant: so the members' heartbeats
+        // fall together, and an idle cluster wakes up less often.
+        if self.heartbeat_at.since(self.now) <= self.config.heartbeat / 2 {
+            self.heartbeat_at = self.now;
+        }
     }
 
     fn on_grant(

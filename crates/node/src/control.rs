@@ -192,7 +192,7 @@ fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Memb
         Config {
             lease: config.lease,
             drift_ppm: config.clock_drift_ppm,
-            heartbeat: config.lease / 5,
+            heartbeat: config.lease / 3,
             suspect_after: config.lease * 2 / 3,
             seed,
             ..Config::new(config.node, incarnation, genesis)

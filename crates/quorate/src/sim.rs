@@ -102,8 +102,8 @@ fn report_run(run: &Run) {
 fn write_history(path: &PathBuf, history: &quorate_check::History) -> anyhow::Result<()> {
     let named = || format!("cannot write {}", path.display());
     let file = std::fs::File::create(path).with_context(named)?;
-    let mut writer = HistoryWriter::new(std::io::BufWriter::new(file), &history.header)
-        .with_context(named)?;
+    let mut writer =
+        HistoryWriter::new(std::io::BufWriter::new(file), &history.header).with_context(named)?;
     for operation in &history.operations {
         writer.write(operation).with_context(named)?;
     }
