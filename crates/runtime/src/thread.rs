@@ -25,6 +25,8 @@ const EVENTS_MAX: usize = 1024;
 const ROUNDS_MAX: usize = 16;
 /// Mail handled in one turn at most.
 const MAIL_PER_TURN: usize = 4096;
+/// How long a lane whose ops wait for peers looks for their answers before it sleeps.
+const ACK_SPIN: Duration = Duration::from_micros(50);
 /// Clients with answers up to which they go before the peers.
 const FEW_CLIENTS: usize = 2;
 /// How often a thread that drains looks whether the others are done.
@@ -82,7 +84,10 @@ impl LaneThread {
         if busy {
             return poll(&mut self.poll, events, Some(Duration::ZERO));
         }
-        if !self.busy_poll.is_zero() && self.spin(events)? {
+        // Acknowledgements are a few microseconds away, being woken for them costs tens.
+        let awaits_peers = self.hosts.iter().any(|host| host.lane.is_busy());
+        let span = if awaits_peers { self.busy_poll.max(ACK_SPIN) } else { self.busy_poll };
+        if !span.is_zero() && self.spin(events, span)? {
             return Ok(());
         }
         let door = &self.threads[self.number].door;
@@ -99,7 +104,7 @@ impl LaneThread {
     }
 
     /// Looks for work for a while without sleeping; returns whether there is any.
-    fn spin(&mut self, events: &mut Events) -> io::Result<bool> {
+    fn spin(&mut self, events: &mut Events, span: Duration) -> io::Result<bool> {
         let start = clock::monotonic();
         loop {
             poll(&mut self.poll, events, Some(Duration::ZERO))?;
@@ -107,7 +112,7 @@ impl LaneThread {
             if !events.is_empty() || self.has_arrivals() || self.next_deadline() <= now {
                 return Ok(true);
             }
-            if now.since(start) >= self.busy_poll {
+            if now.since(start) >= span {
                 return Ok(false);
             }
         }
