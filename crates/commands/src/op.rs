@@ -29,15 +29,11 @@ pub enum Op {
     /// Reads the version of a key and whether it has a value, for `WATCH`; answers
     /// [`Reply::Version`].
     Version(Box<[u8]>),
-    /// Deletes a key if its value is past its time, which is to say, if an operation finds none;
-    /// answers 1 if so. Submit it only for a key that was seen to hold an expired value.
-    ExpireNow(Box<[u8]>),
 }
 
 const CALL: u8 = 0;
 const SCRIPT: u8 = 1;
 const VERSION: u8 = 2;
-const EXPIRE_NOW: u8 = 3;
 
 impl Op {
     pub(crate) fn encode_call(call: Call<'_>, out: &mut Vec<u8>) {
@@ -57,7 +53,6 @@ impl Op {
             }
             SCRIPT => Self::Script(Script::read(&mut reader)?),
             VERSION => Self::Version(reader.bytes()?.into()),
-            EXPIRE_NOW => Self::ExpireNow(reader.bytes()?.into()),
             _ => return Err(Malformed("unknown kind of operation")),
         };
         reader.end()?;
@@ -76,7 +71,7 @@ impl Operation for Op {
                 call.args.get(call.spec.keys.first as usize)
             }
             Self::Script(script) => &script.key,
-            Self::Version(key) | Self::ExpireNow(key) => key,
+            Self::Version(key) => key,
         }
     }
 
@@ -85,7 +80,6 @@ impl Operation for Op {
             Self::Call(call) => call.call().access(),
             Self::Script(script) => script.access(),
             Self::Version(_) => Access::Read,
-            Self::ExpireNow(_) => Access::Update,
         }
     }
 
@@ -99,10 +93,6 @@ impl Operation for Op {
             Self::Version(_) => {
                 (Reply::Version(current.timestamp, current.content.is_some()), Change::Keep)
             }
-            Self::ExpireNow(_) => match current.content {
-                Some(_) => (Reply::Int(0), Change::Keep),
-                None => (Reply::Int(1), Change::Delete),
-            },
         }
     }
 
@@ -121,11 +111,6 @@ impl Operation for Op {
             Self::Version(key) => {
                 let mut writer = Writer(out);
                 writer.u8(VERSION);
-                writer.bytes(key);
-            }
-            Self::ExpireNow(key) => {
-                let mut writer = Writer(out);
-                writer.u8(EXPIRE_NOW);
                 writer.bytes(key);
             }
         }

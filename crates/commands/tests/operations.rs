@@ -124,14 +124,6 @@ fn a_watch_fails_when_the_version_moved_or_the_value_expired() {
 }
 
 #[test]
-fn only_an_absent_value_is_expired_now() {
-    let op = Op::ExpireNow(b"k"[..].into());
-    assert_eq!(op.apply(NOW, holding(b"v", None)), (Reply::Int(0), Change::Keep));
-    assert_eq!(op.apply(NOW, ABSENT), (Reply::Int(1), Change::Delete));
-    assert_eq!((op.key(), op.access()), (&b"k"[..], Access::Update));
-}
-
-#[test]
 fn access_is_a_write_only_where_the_old_value_has_no_say() {
     for (line, access) in [
         ("GET k", Access::Read),
@@ -212,7 +204,6 @@ fn what_nobody_can_decode_is_nothing() {
             vec![Watch { existed: true, timestamp: timestamp(3) }],
         ),
         Op::Version(b"k"[..].into()),
-        Op::ExpireNow(b"k"[..].into()),
     ];
     for op in &ops {
         let bytes = encode(op);
@@ -307,8 +298,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         (watches, calls).prop_map(|(watches, calls)| {
             Op::Script(Script { key: b"k"[..].into(), watches, calls })
         }),
-        key.clone().prop_map(|key| Op::Version(key.into())),
-        key.prop_map(|key| Op::ExpireNow(key.into())),
+        key.prop_map(|key| Op::Version(key.into())),
     ]
 }
 
