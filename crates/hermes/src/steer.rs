@@ -15,7 +15,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Slot, Table};
-use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key, limits,
+};
 
 use crate::message::Message;
 use crate::state::Client;
@@ -29,6 +31,9 @@ const CONFLICT_MEMORY: Duration = Duration::from_millis(500);
 const HOT_KEYS_MAX: usize = 1024;
 /// Sequence numbers that a receiver remembers of each sender; older ones are not run.
 const WINDOW: u64 = 64 * 1024;
+
+/// Most bytes of a steered op or its answer, which have to fit into a message.
+const STEERED_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
 
 /// Ops steered to others, and what others steered here.
 #[derive(Clone, Debug)]
@@ -226,12 +231,20 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if to == self.config.node {
             return self.admit(now, Client::Local(tag), origin, op, effects);
         }
+        let mut bytes = Vec::new();
+        op.encode(&mut bytes);
+        if bytes.len() > STEERED_BYTES_MAX {
+            // A transaction of many large values doesn't fit into a message.
+            if self.is_replica {
+                return self.admit(now, Client::Local(tag), origin, op, effects);
+            }
+            let refused = Outcome::Refused(Refusal::Busy);
+            return self.answer(Client::Local(tag), refused, effects);
+        }
         effects.probe("hermes: op steered");
         self.counters.steered += 1;
         self.steering.last += 1;
         let sequence = self.steering.last;
-        let mut bytes = Vec::new();
-        op.encode(&mut bytes);
         effects.send(to, &Message::Steer { sequence, origin, op: &bytes });
         let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
         let give_up_at = now.monotonic + self.config.op_timeout;
@@ -285,6 +298,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Outcome::Refused(Refusal::TimedOut) => bytes.push(3),
             Outcome::Refused(Refusal::OutOfMemory) => bytes.push(4),
             Outcome::Unknown => bytes.push(5),
+        }
+        if bytes.len() > STEERED_BYTES_MAX {
+            // The op was run, and its answer can't be told.
+            bytes = Vec::from([5]);
         }
         effects.send(to, &Message::Steered { sequence, outcome: &bytes });
     }

@@ -12,6 +12,9 @@ use quorate_types::Now;
 
 use crate::link::{Received, receive};
 
+/// Bytes that one turn reads from all clients at most before heartbeats get their turn: a turn that
+/// outlasts the lease would cost the node its place in the view.
+const ALL_BYTES_PER_TURN: u64 = 4 * 1024 * 1024;
 /// Bytes that one turn reads from one client at most before the others get their turn.
 const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
@@ -110,9 +113,15 @@ impl Clients {
     /// Reads from every client that has something to say, and executes it.
     pub(crate) fn read<B: Backend>(&mut self, now: Now, frontend: &mut Frontend, backend: &mut B) {
         let mut ready = std::mem::replace(&mut self.ready, std::mem::take(&mut self.spare));
-        for slot in ready.drain(..) {
+        let begun = self.bytes_received;
+        let mut waiting = ready.drain(..);
+        for slot in waiting.by_ref() {
             self.read_one(slot, now, frontend, backend);
+            if self.bytes_received - begun >= ALL_BYTES_PER_TURN {
+                break;
+            }
         }
+        self.ready.extend(waiting);
         self.spare = ready;
     }
 

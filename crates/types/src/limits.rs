@@ -13,8 +13,10 @@ pub const KEYSPACES_MAX: usize = 16;
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
-/// Longest value, in bytes. Redis allows 512 MiB; a value here travels in one message.
-pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest value, in bytes. Redis allows 512 MiB; a value here travels in one message and is copied
+/// a few times within one loop turn, and a turn that outlasts the lease would cost the node its
+/// place in the view.
+pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest peer message: a key, a value and their headers.
 pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
 
@@ -27,4 +29,4 @@ pub const WAITERS_PER_KEY_MAX: usize = 16 * 1024;
 pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which
 /// the protocols treat as loss.
-pub const PEER_BUFFER_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
+pub const PEER_BUFFER_BYTES_MAX: usize = 16 * MESSAGE_BYTES_MAX;
