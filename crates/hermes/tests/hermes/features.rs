@@ -307,6 +307,15 @@ fn what_follows_a_steered_op_on_its_key_waits_for_it() {
 }
 
 #[test]
+fn an_op_too_large_for_a_message_is_refused_rather_than_steered() {
+    let mut cluster = Cluster::with(3, two_of_three);
+    let large = "x".repeat(limits::MESSAGE_BYTES_MAX);
+    let op = cluster.submit(3, set("k", &large));
+    assert_eq!(cluster.outcome(op), Some(&Outcome::Refused(Refusal::Busy)));
+    assert!(cluster.pool.is_empty(), "nothing was sent");
+}
+
+#[test]
 fn a_leaseless_read_without_a_majority_is_given_up() {
     let mut cluster = Cluster::with(3, |config| config.reads = Reads::Quorum);
     let read = cluster.submit(1, get("k"));
