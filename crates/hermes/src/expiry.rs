@@ -65,7 +65,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         for handle in handles {
             let record = self.table.lock(handle);
             let Some(content) = record.content() else { continue };
-            let due = content.is_expired(now.wall);
+            let due = content.is_expired(now.wall());
             self.expiry.met |= content.expire_at.is_some();
             let valid = record.meta().state == State::Valid;
             drop(record);

@@ -121,6 +121,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
     type Message<'a> = Message<'a>;
     type Request<'a> = Request<O>;
     type Outcome = Outcome<O::Reply>;
+    type Mail = core::convert::Infallible;
 
     const PROBES: &'static [&'static str] = &[
         "hermes: INV below the floor",
@@ -151,6 +152,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
             Event::Request { tag, request } => {
                 self.submit(now, tag, request.origin, &request.op, effects);
             }
+            Event::Mail { mail, .. } => match mail {},
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
         }

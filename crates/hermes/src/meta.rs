@@ -72,6 +72,8 @@ const RMW: u64 = 1 << 40;
 const UNSETTLED: u64 = 1 << 41;
 
 impl quorate_machine::Meta for Meta {
+    type Annex = ();
+
     const WORDS: usize = 3;
 
     fn pack(self, words: &mut [u64]) {

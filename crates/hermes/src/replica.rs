@@ -96,7 +96,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             // A write answers the same whatever the key held; everything else sees a copy, so that
             // its change may borrow from what it saw.
             if let Some(content) = record.content() {
-                expired = content.is_expired(now.wall);
+                expired = content.is_expired(now.wall());
                 if !expired {
                     scratch.clear();
                     scratch.extend_from_slice(content.bytes);
@@ -105,7 +105,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
         }
         drop(record);
-        let (reply, change) = op.apply(now.wall, current);
+        let (reply, change) = op.apply(now.wall(), current);
         // Whoever answers "absent" because of an expiry first makes everyone agree on it.
         let change = if expired && change == Change::Keep { Change::Delete } else { change };
         // A delete of nothing is a read, whichever way it was asked for.

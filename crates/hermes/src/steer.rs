@@ -297,7 +297,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Outcome::Refused(Refusal::Busy) => bytes.push(2),
             Outcome::Refused(Refusal::TimedOut) => bytes.push(3),
             Outcome::Refused(Refusal::OutOfMemory) => bytes.push(4),
-            Outcome::Unknown => bytes.push(5),
+            // Single keys neither conflict nor outgrow a message that carried them here.
+            Outcome::Unknown | Outcome::Refused(Refusal::Conflict | Refusal::TooLarge) => {
+                bytes.push(5)
+            }
         }
         if bytes.len() > STEERED_BYTES_MAX {
             // The op was run, and its answer can't be told.

@@ -25,14 +25,16 @@ mod operation;
 mod rng;
 mod slab;
 mod table;
+mod transaction;
 
-use quorate_types::{Epoch, Instant, NodeId, NodeSet, Now, Tag, View};
+use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, View};
 
 pub use map_table::{MapRecord, MapTable};
 pub use operation::{Access, Change, Current, Operation, Outcome, Refusal};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
 pub use table::{Content, Meta, Record, Table, ValueKind};
+pub use transaction::{Transaction, Verdict, Workspace};
 
 /// The message and answer types of a protocol.
 pub trait Protocol {
@@ -42,6 +44,9 @@ pub trait Protocol {
     type Request<'a>;
     /// What the machine answers to a request.
     type Outcome;
+    /// What it says to its siblings, the machines of the same keyspace on the other lanes of its
+    /// node; [`core::convert::Infallible`] if they never talk.
+    type Mail;
 
     /// Every name that the machine passes to [`Effects::probe`], so that a sweep can list those
     /// never reached.
@@ -65,6 +70,14 @@ pub enum Event<'a, P: Protocol + ?Sized> {
         tag: Tag,
         /// The op.
         request: P::Request<'a>,
+    },
+    /// A sibling on another lane of this node says something. Mail is never lost, and in order
+    /// from each lane.
+    Mail {
+        /// Whose lane.
+        from: LaneId,
+        /// What it says.
+        mail: P::Mail,
     },
     /// A newer view is in force.
     View(&'a View),
@@ -91,6 +104,12 @@ pub trait Effects<P: Protocol + ?Sized> {
     /// its lease: it may leave only if the lease still held after the read.
     fn complete_read(&mut self, tag: Tag, outcome: P::Outcome) {
         self.complete(tag, outcome);
+    }
+
+    /// Says something to the sibling on another lane of this node. Never to oneself.
+    fn mail(&mut self, to: LaneId, mail: P::Mail) {
+        let _ = (to, mail);
+        unreachable!("a machine that talks to its siblings runs under a driver that carries mail");
     }
 
     /// Counts input that was legally ignored, by reason.

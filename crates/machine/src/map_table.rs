@@ -9,7 +9,7 @@ use crate::{Content, Meta, Record, Table, ValueKind};
 
 /// A [`Table`] over an ordered map. The handle of a record is its number in order of insertion.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct MapTable<M> {
+pub struct MapTable<M: Meta> {
     by_key: BTreeMap<Vec<u8>, u32>,
     records: BTreeMap<u32, MapRecord<M>>,
     next: u32,
@@ -17,9 +17,10 @@ pub struct MapTable<M> {
 
 /// One record of a [`MapTable`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct MapRecord<M> {
+pub struct MapRecord<M: Meta> {
     key: Vec<u8>,
     meta: M,
+    annex: M::Annex,
     value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
 }
 
@@ -36,6 +37,14 @@ impl<M: Meta> Record for &mut MapRecord<M> {
 
     fn set_meta(&mut self, meta: M) {
         self.meta = meta;
+    }
+
+    fn annex(&self) -> &M::Annex {
+        &self.annex
+    }
+
+    fn annex_mut(&mut self) -> &mut M::Annex {
+        &mut self.annex
     }
 
     fn content(&self) -> Option<Content<'_>> {
@@ -77,7 +86,15 @@ impl<M: Meta> Table for MapTable<M> {
         let handle = self.next;
         self.next += 1;
         self.by_key.insert(key.into(), handle);
-        self.records.insert(handle, MapRecord { key: key.into(), meta: M::default(), value: None });
+        self.records.insert(
+            handle,
+            MapRecord {
+                key: key.into(),
+                meta: M::default(),
+                annex: M::Annex::default(),
+                value: None,
+            },
+        );
         handle
     }
 

@@ -105,4 +105,8 @@ pub enum Refusal {
     TimedOut,
     /// `maxmemory` is reached.
     OutOfMemory,
+    /// Other transactions on the same keys got in its way each time it was tried.
+    Conflict,
+    /// It is larger than a message may be.
+    TooLarge,
 }

@@ -45,6 +45,9 @@ impl Content<'_> {
 /// Packed into 64-bit words so that `storage` can keep them in atomics and readers can copy them
 /// without a lock.
 pub trait Meta: Copy + Default + 'static {
+    /// What the protocol keeps beside the words, reachable only under the record's lock; `()` if
+    /// the words are all.
+    type Annex: Clone + Default + Eq + Hash + Debug + Send + 'static;
     /// How many words.
     const WORDS: usize;
     /// Writes exactly [`Meta::WORDS`] words.
@@ -65,6 +68,10 @@ pub trait Record {
     fn meta(&self) -> Self::Meta;
     /// Replaces the protocol's words.
     fn set_meta(&mut self, meta: Self::Meta);
+    /// What the protocol keeps beside its words.
+    fn annex(&self) -> &<Self::Meta as Meta>::Annex;
+    /// The same, to be changed.
+    fn annex_mut(&mut self) -> &mut <Self::Meta as Meta>::Annex;
     /// The value, if the key has one. Expired values are still here.
     fn content(&self) -> Option<Content<'_>>;
     /// Replaces the value.
@@ -98,6 +105,30 @@ pub trait Table {
     }
     /// Locks a record.
     fn lock(&mut self, handle: Self::Handle) -> Self::Record<'_>;
+    /// Locks the record of a key, made if need be; safe against a sibling that removes it at the
+    /// same moment.
+    fn lock_key(&mut self, key: &[u8], value_len: usize) -> Self::Record<'_> {
+        let handle = self.find_or_insert_sized(key, value_len);
+        self.lock(handle)
+    }
+    /// Locks the record of a key, if there is one; safe against a sibling that removes it at the
+    /// same moment.
+    fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {
+        let handle = self.find(key)?;
+        Some(self.lock(handle))
+    }
+    /// Forgets the record of a key if `dead` says so of the locked record; nobody can lock it in
+    /// between. Whether it was removed.
+    fn remove_if(&mut self, key: &[u8], dead: impl FnOnce(&Self::Record<'_>) -> bool) -> bool {
+        let Some(handle) = self.find(key) else { return false };
+        let record = self.lock(handle);
+        let dead = dead(&record);
+        drop(record);
+        if dead {
+            self.remove(handle);
+        }
+        dead
+    }
     /// Forgets a record. The handle is dead from now on.
     fn remove(&mut self, handle: Self::Handle);
     /// Visits some records, from `cursor` (0 begins) and at least one unless there are none left,

@@ -78,6 +78,7 @@ impl Protocol for Membership {
     type Message<'a> = Message;
     type Request<'a> = Request;
     type Outcome = Result<Epoch, MembershipError>;
+    type Mail = core::convert::Infallible;
 
     const PROBES: &'static [&'static str] = &[
         "membership: a lagging node jumps over views",

@@ -23,6 +23,7 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
             quorate_membership::Message::decode(Reader(body)).map(|message| format!("{message:?}"))
         }
         Kind::Hermes => quorate_hermes::Message::decode(body).map(|message| format!("{message:?}")),
+        Kind::Meerkat => Err(Malformed("unknown keyspace")),
     };
     let text = text.unwrap_or_else(|error| error.to_string());
     format!("{:?} {text}", header.epoch)

@@ -154,7 +154,7 @@ impl Lane {
                     return None;
                 }
                 let content = snapshot.content(&self.scratch);
-                if content.is_some_and(|content| content.is_expired(now.wall)) {
+                if content.is_some_and(|content| content.is_expired(now.wall())) {
                     return None;
                 }
                 Current { content, timestamp: snapshot.meta.timestamp() }
@@ -162,7 +162,7 @@ impl Lane {
         };
         self.counts.local_reads += 1;
         self.has_read = true;
-        Some(with(call.execute(now.wall, current).0))
+        Some(with(call.execute(now.wall(), current).0))
     }
 
     /// Submits an op; its answer comes through [`Outbox::done`] of this lane, whichever lane runs
@@ -247,6 +247,7 @@ impl Lane {
                     engine.receive(now, from, header.epoch, body, &mut sink)?;
                     self.settle(now, out);
                 }
+                Kind::Meerkat => return Err(Malformed("unknown keyspace")),
             }
         }
         if rest.is_empty() { Ok(()) } else { Err(Malformed("message cut short")) }

@@ -93,7 +93,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// A command that connections, nodes or nobody executes, without any key.
     pub(crate) fn local(&mut self, call: &Call<'_>) -> Answer<'static> {
-        if let Some(reply) = call.answer_alone(self.now.wall) {
+        if let Some(reply) = call.answer_alone(self.now.wall()) {
             return reply.into_owned();
         }
         match call.spec.run {

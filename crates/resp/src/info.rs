@@ -120,7 +120,7 @@ impl<B: Backend> Context<'_, B> {
         lines.put("process_id", facts.process);
         lines.put("run_id", format!("{:040x}", facts.incarnation));
         lines.put("tcp_port", facts.port);
-        lines.put("server_time_usec", self.now.wall.0 * 1000);
+        lines.put("server_time_usec", self.now.wall().0 * 1000);
         lines.put("uptime_in_seconds", facts.uptime_seconds);
         lines.put("uptime_in_days", facts.uptime_seconds / 86_400);
         lines.put("io_threads_active", 0);

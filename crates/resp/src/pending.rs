@@ -21,7 +21,9 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Failure {
     OutOfMemory,
+    TooLarge,
     Busy,
+    Conflict,
     TimedOut,
     NotServing,
     Unknown,
@@ -36,6 +38,14 @@ impl Failure {
             Self::OutOfMemory => OOM,
             Self::Busy => {
                 "TRYAGAIN too many operations are in flight; this one did not happen, try again"
+            }
+            Self::TooLarge => {
+                "ERR the transaction reads or writes more keys or bytes than one may; it did not \
+                 happen, split it"
+            }
+            Self::Conflict => {
+                "TRYAGAIN other transactions on the same keys came first each time; this one did \
+                 not happen, try again"
             }
             Self::TimedOut => {
                 "TRYAGAIN the operation waited too long for its turn; it did not happen, try again"
@@ -67,6 +77,8 @@ pub(crate) fn settle<R>(outcome: Outcome<R>) -> Result<R, Failure> {
             Refusal::Busy => Failure::Busy,
             Refusal::TimedOut => Failure::TimedOut,
             Refusal::OutOfMemory => Failure::OutOfMemory,
+            Refusal::Conflict => Failure::Conflict,
+            Refusal::TooLarge => Failure::TooLarge,
         }),
     }
 }

@@ -103,7 +103,7 @@ impl MemoryBackend {
                 });
                 Reply::Ok
             }
-            Work::Op(op) => self.apply(keyspace, now.wall, &op),
+            Work::Op(op) => self.apply(keyspace, now.wall(), &op),
         };
         Some((tag, Outcome::Done(reply)))
     }
@@ -174,9 +174,9 @@ impl Backend for MemoryBackend {
         self.reads += 1;
         let entry = self.keyspaces.get(&keyspace)?.get(call.key());
         let absent = Entry::default();
-        let current = entry.unwrap_or(&absent).current(now.wall);
+        let current = entry.unwrap_or(&absent).current(now.wall());
         assert_eq!(call.access(), Access::Read, "only reads are read");
-        Some(with(call.execute(now.wall, current).0))
+        Some(with(call.execute(now.wall(), current).0))
     }
 
     fn submit<P>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, op: &P)
@@ -199,13 +199,13 @@ impl Backend for MemoryBackend {
         limit: usize,
         visit: &mut dyn FnMut(&[u8]),
     ) -> u64 {
-        let mut keys = self.live(keyspace, now.wall).skip(cursor as usize);
+        let mut keys = self.live(keyspace, now.wall()).skip(cursor as usize);
         keys.by_ref().take(limit).for_each(|key| visit(key));
         if keys.next().is_some() { cursor + limit as u64 } else { 0 }
     }
 
     fn random_key(&mut self, keyspace: u8, now: Now) -> Option<Vec<u8>> {
-        self.live(keyspace, now.wall).next().cloned()
+        self.live(keyspace, now.wall()).next().cloned()
     }
 
     fn key_count(&self, keyspace: u8) -> u64 {
@@ -214,7 +214,7 @@ impl Backend for MemoryBackend {
 
     fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64> {
         let entry = self.keyspaces.get(&keyspace)?.get(key)?;
-        let content = entry.current(now.wall).content?;
+        let content = entry.current(now.wall()).content?;
         Some((key.len() + content.bytes.len()) as u64)
     }
 
@@ -257,7 +257,7 @@ impl Harness {
         Self {
             frontend: Frontend::new(shared),
             backend: MemoryBackend::default(),
-            now: Now { wall: UnixMillis(1_700_000_000_000), ..Now::default() },
+            now: Now { unix: UnixMillis(1_700_000_000_000).into(), ..Now::default() },
             lease: true,
         }
     }
@@ -328,7 +328,7 @@ impl Harness {
     /// Lets time pass.
     pub fn pass(&mut self, millis: u64) {
         self.now.monotonic += Duration::from_millis(millis);
-        self.now.wall.0 += millis;
+        self.now.unix.0 += millis * 1_000_000;
         self.frontend.tick(self.now, &mut self.backend);
     }
 }

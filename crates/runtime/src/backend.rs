@@ -97,8 +97,9 @@ impl Backend for LaneBackend<'_> {
     ) -> u64 {
         let Some(store) = self.shared().store(KeyspaceId(keyspace)) else { return 0 };
         store.scan(cursor, limit, &mut |key, snapshot| {
-            let live =
-                |value: quorate_storage::ValueInfo| value.expire_at.is_none_or(|at| at > now.wall);
+            let live = |value: quorate_storage::ValueInfo| {
+                value.expire_at.is_none_or(|at| at > now.wall())
+            };
             if snapshot.value.is_some_and(live) {
                 visit(key);
             }
@@ -107,7 +108,7 @@ impl Backend for LaneBackend<'_> {
 
     fn random_key(&mut self, keyspace: u8, now: Now) -> Option<Vec<u8>> {
         let random = process::random();
-        self.shared().store(KeyspaceId(keyspace))?.random_key(random, now.wall)
+        self.shared().store(KeyspaceId(keyspace))?.random_key(random, now.wall())
     }
 
     fn key_count(&self, keyspace: u8) -> u64 {
@@ -119,7 +120,7 @@ impl Backend for LaneBackend<'_> {
         let hash = hash_key(key);
         let pinned = store.pin();
         let value = store.peek(key, hash, &pinned)?.value?;
-        if value.expire_at.is_some_and(|at| at <= now.wall) {
+        if value.expire_at.is_some_and(|at| at <= now.wall()) {
             return None;
         }
         store.memory_of(key, hash, &pinned).map(|bytes| bytes as u64)

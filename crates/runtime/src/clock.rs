@@ -1,6 +1,6 @@
 //! The only place that reads clocks.
 
-use quorate_types::{Instant, Now, UnixMillis};
+use quorate_types::{Instant, Now, UnixNanos};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Reads both clocks.
@@ -13,7 +13,7 @@ pub(crate) fn now() -> Now {
     let wall = clock_gettime(ClockId::Realtime);
     Now {
         monotonic: monotonic(),
-        wall: UnixMillis(wall.tv_sec as u64 * 1_000 + wall.tv_nsec as u64 / 1_000_000),
+        unix: UnixNanos(wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64),
     }
 }
 
@@ -31,6 +31,6 @@ mod tests {
         let first = super::now();
         let second = super::now();
         assert!(second.monotonic >= first.monotonic);
-        assert!(first.wall.0 > 1_000_000_000_000);
+        assert!(first.wall().0 > 1_000_000_000_000);
     }
 }

@@ -8,7 +8,7 @@ use quorate_commands::{Call, Reply};
 use quorate_machine::{Access, Operation, Outcome, Refusal, Rng};
 use quorate_node::{Lane, Mail, NodeConfig, Outbox, Shared};
 use quorate_types::{
-    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixMillis,
+    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
 };
 use quorate_wire::{Header, Kind};
 
@@ -18,7 +18,7 @@ use crate::trace::{At, Trace};
 /// One millisecond in the unit of virtual time.
 pub(crate) const MS: u64 = 1_000_000;
 /// Wall-clock time at the start of every world.
-const WALL_START_MS: u64 = 1_700_000_000_000;
+const WALL_START: u64 = 1_700_000_000_000 * MS;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl Node {
     fn clock(&self, at: u64) -> Now {
         let drift = i128::from(at) * i128::from(self.rate_ppm) / 1_000_000;
         let local = u64::try_from(i128::from(at) + drift).expect("clocks run forward");
-        Now { monotonic: Instant(self.offset + local), wall: UnixMillis(WALL_START_MS + at / MS) }
+        Now { monotonic: Instant(self.offset + local), unix: UnixNanos(WALL_START + at) }
     }
 
     /// What the node does or waits for.

@@ -12,6 +12,7 @@ use crate::{LaneTable, Store};
 struct Number(u64);
 
 impl Meta for Number {
+    type Annex = ();
     const WORDS: usize = 1;
 
     fn pack(self, words: &mut [u64]) {

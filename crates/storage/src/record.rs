@@ -1,8 +1,17 @@
 //! A record: one allocation that never moves, holding key, protocol words and a small value.
 //!
 //! ```text
-//! Header (32 bytes) | meta words | key, padded to 8 bytes | value words
+//! Header (32 bytes) | meta words | annex | key, padded to 8 bytes | value words
 //! ```
+//! The annex is plain memory of the protocol's own type: only the lock's holder looks at it, so it
+//! needs no atomics, and changing it is no write that readers would have to notice. It is dropped
+//! with the record. Protocols without one (`()`) pay nothing for it.
+//!
+//! A record with an annex is written by several lanes, one after the other, and two records by two
+//! lanes at once. So that disjoint transactions write no common cache line, such records and their
+//! buffers begin on a line of their own and fill their last one. Records without annex have one
+//! writing lane per part of the store; they are packed.
+//!
 //! The room for the value is fixed when the record is made. A value that outgrows it lies in a
 //! buffer of its own, to which the header points; the next value that is much smaller comes back.
 
@@ -17,7 +26,9 @@ use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::counters::Weight;
 use crate::sequence::{Sequence, Version};
 use crate::snapshot::{Snapshot, ValueInfo};
-use crate::sync::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Ordering, WrittenOnce};
+use crate::sync::{
+    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Exclusive, Ordering, WrittenOnce,
+};
 use crate::words::{bytes_in_place, load_bytes, store_bytes, words_for};
 
 /// The largest value that is given room in its record, in bytes: what a deleted key may hold on to
@@ -53,6 +64,7 @@ pub(crate) struct Header {
     expire_at: AtomicU64,
     external: AtomicPtr<Buffer>,
     written: WrittenOnce,
+    annex: Exclusive,
 }
 
 /// The start of a value's own buffer; the words follow it.
@@ -77,7 +89,10 @@ impl<M> Clone for RecordPtr<M> {
 impl<M> Copy for RecordPtr<M> {}
 
 /// Memory that a change of a record set free, once no reader looks at it any more.
-pub(crate) struct Garbage(NonNull<Buffer>);
+pub(crate) struct Garbage {
+    buffer: NonNull<Buffer>,
+    align: usize,
+}
 
 /// The size that an allocator with four size classes per doubling gives for `bytes`. Asking for
 /// all of it makes the accounting honest and gives values room to grow in place.
@@ -89,32 +104,42 @@ fn whole_class(bytes: usize) -> usize {
     bytes.next_multiple_of(class)
 }
 
-const ALIGN: usize = align_of::<Header>();
+/// What two processors don't write at the same time without cost, in bytes.
+const CACHE_LINE: usize = 64;
 
 impl<M: Meta> RecordPtr<M> {
     const META_AT: usize = {
         assert!(M::WORDS <= META_WORDS_MAX, "a protocol keeps at most eight words per record");
         size_of::<Header>().next_multiple_of(align_of::<AtomicU64>())
     };
-    const KEY_AT: usize = Self::META_AT + M::WORDS * size_of::<AtomicU64>();
+    const ANNEX_AT: usize = (Self::META_AT + M::WORDS * size_of::<AtomicU64>())
+        .next_multiple_of(align_of::<M::Annex>());
+    const KEY_AT: usize = Self::ANNEX_AT + size_of::<M::Annex>();
+    /// How a record is aligned, and its buffers; a power of two that sizes are a multiple of.
+    const ALIGN: usize = {
+        let least = if size_of::<M::Annex>() == 0 { align_of::<Header>() } else { CACHE_LINE };
+        if align_of::<M::Annex>() > least { align_of::<M::Annex>() } else { least }
+    };
 
-    /// Makes a record without value and with default meta, with room for a value of `value_len`
+    /// Makes a record without value and with default meta and annex, with room for a value of `value_len`
     /// bytes (up to [`INLINE_BYTES_MAX`]).
     pub(crate) fn new(key: &[u8], value_len: usize) -> Self {
         assert!(key.len() <= KEY_BYTES_MAX, "a key within its limit");
         let room = if value_len > INLINE_BYTES_MAX { 0 } else { value_len };
         let value_at = Self::value_at(key.len());
         let least = value_at + words_for(room) * size_of::<AtomicU64>();
-        let inline_words = (whole_class(least) - value_at) / size_of::<AtomicU64>();
+        let whole = whole_class(least).next_multiple_of(Self::ALIGN);
+        let inline_words = (whole - value_at) / size_of::<AtomicU64>();
         let inline_words = u16::try_from(inline_words).expect("key and value sizes are limited");
         let layout = Self::layout(key.len(), inline_words);
+        let annex = M::Annex::default();
         // SAFETY: the layout is not empty, it holds a header.
         let Some(header) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
             handle_alloc_error(layout)
         };
         let record = Self { header, meta: PhantomData };
         // SAFETY: the allocation is ours alone and has room, in this order and aligned, for the
-        // header, the meta words, the key and the value words; each is initialized here.
+        // header, the meta words, the annex, the key and the value words; each is initialized here.
         unsafe {
             header.write(Header {
                 sequence: Sequence::new(),
@@ -125,10 +150,12 @@ impl<M: Meta> RecordPtr<M> {
                 expire_at: AtomicU64::new(0),
                 external: AtomicPtr::new(ptr::null_mut()),
                 written: WrittenOnce::new(),
+                annex: Exclusive::new(),
             });
             let mut packed = [0; META_WORDS_MAX];
             M::default().pack(&mut packed[..M::WORDS]);
             init_words(header.cast::<u8>().add(Self::META_AT), &packed[..M::WORDS]);
+            header.cast::<u8>().add(Self::ANNEX_AT).cast().write(annex);
             let key_at = header.cast::<u8>().add(Self::KEY_AT);
             key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             let values = header.cast::<u8>().add(value_at).cast::<AtomicU64>();
@@ -139,7 +166,7 @@ impl<M: Meta> RecordPtr<M> {
         record
     }
 
-    /// Frees the record and its value.
+    /// Drops the annex and frees the record and its value.
     ///
     /// # Safety
     /// The record is alive, and nobody uses it from now on.
@@ -150,8 +177,9 @@ impl<M: Meta> RecordPtr<M> {
             let external = NonNull::new(header.external.load(Ordering::Relaxed));
             let layout = Self::layout(header.key_len as usize, header.inline_words);
             if let Some(buffer) = external {
-                Garbage(buffer).free();
+                Self::garbage(buffer).free();
             }
+            self.annex_at().drop_in_place();
             dealloc(self.header.as_ptr().cast(), layout);
         }
     }
@@ -174,7 +202,7 @@ impl<M: Meta> RecordPtr<M> {
 
     fn layout(key_len: usize, inline_words: u16) -> Layout {
         let size = Self::value_at(key_len) + usize::from(inline_words) * size_of::<AtomicU64>();
-        Layout::from_size_align(size, ALIGN).expect("key and value sizes are limited")
+        Layout::from_size_align(size, Self::ALIGN).expect("key and value sizes are limited")
     }
 
     fn header<'a>(self) -> &'a Header {
@@ -205,6 +233,14 @@ impl<M: Meta> RecordPtr<M> {
         unsafe { NonNull::slice_from_raw_parts(start, count).as_ref() }
     }
 
+    fn annex_at(self) -> NonNull<M::Annex> {
+        self.at(Self::ANNEX_AT)
+    }
+
+    fn garbage(buffer: NonNull<Buffer>) -> Garbage {
+        Garbage { buffer, align: Self::ALIGN }
+    }
+
     fn at<T>(self, offset: usize) -> NonNull<T> {
         // SAFETY: every offset passed is one that `new` laid out within the allocation.
         unsafe { self.header.cast::<u8>().add(offset).cast() }
@@ -222,7 +258,7 @@ impl<M: Meta> RecordPtr<M> {
         let own = Self::layout(header.key_len as usize, header.inline_words).size();
         let external = NonNull::new(header.external.load(Ordering::Relaxed));
         // SAFETY: the header points to a living buffer or to none, and under the lock it stays.
-        let external = external.map_or(0, |buffer| unsafe { Garbage(buffer).bytes() });
+        let external = external.map_or(0, |buffer| unsafe { Self::garbage(buffer).bytes() });
         Weight { value: state & PRESENT != 0, expiry: state & EXPIRES != 0, bytes: own + external }
     }
 }
@@ -319,6 +355,27 @@ impl<M: Meta> RecordPtr<M> {
         }
     }
 
+    /// The annex.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and borrows nothing of the annex mutably while the result lives.
+    pub(crate) unsafe fn annex<'a>(self) -> &'a M::Annex {
+        self.header().annex.read();
+        // SAFETY: `new` initialized it there. Only the lock's holder comes here, so nobody changes
+        // it, by the caller's promise.
+        unsafe { self.annex_at().as_ref() }
+    }
+
+    /// The annex, to be changed.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and borrows nothing else of the annex while the result lives.
+    pub(crate) unsafe fn annex_mut<'a>(self) -> &'a mut M::Annex {
+        self.header().annex.write();
+        // SAFETY: as in `annex`; it lies in none of the memory that readers look at.
+        unsafe { self.annex_at().as_mut() }
+    }
+
     /// The value in place.
     ///
     /// # Safety
@@ -378,12 +435,12 @@ impl<M: Meta> RecordPtr<M> {
         let (place, new) = if words <= usize::from(header.inline_words) {
             (0, ptr::null_mut())
         } else {
-            (EXTERNAL, new_buffer(words).as_ptr())
+            (EXTERNAL, new_buffer(words, Self::ALIGN).as_ptr())
         };
         // Whoever believes the pointer has acquired the version that this lock's release makes, and
         // so finds the buffer initialized.
         header.external.store(new, Ordering::Relaxed);
-        (place, old.map(Garbage))
+        (place, old.map(Self::garbage))
     }
 
     pub(crate) fn set_expiry(self, expire_at: Option<UnixMillis>) {
@@ -404,7 +461,7 @@ impl<M: Meta> RecordPtr<M> {
         header.expire_at.store(0, Ordering::Relaxed);
         let old = NonNull::new(header.external.load(Ordering::Relaxed));
         header.external.store(ptr::null_mut(), Ordering::Relaxed);
-        old.map(Garbage)
+        old.map(Self::garbage)
     }
 
     /// Marks a record that is no longer in the index.
@@ -429,23 +486,19 @@ fn info(state: u16, len: usize, expire_at: u64) -> Option<ValueInfo> {
     })
 }
 
-const fn buffer_layout(words: usize) -> Layout {
-    let size = size_of::<Buffer>().next_multiple_of(align_of::<AtomicU64>())
-        + words * size_of::<AtomicU64>();
-    match Layout::from_size_align(size, align_of::<AtomicU64>()) {
-        Ok(layout) => layout,
-        Err(_) => panic!("value sizes are limited"),
-    }
+fn buffer_layout(words: usize, align: usize) -> Layout {
+    let size = BUFFER_WORDS_AT + words * size_of::<AtomicU64>();
+    Layout::from_size_align(size, align).expect("value sizes are limited")
 }
 
 /// Where the words of a buffer begin.
-const BUFFER_WORDS_AT: usize = buffer_layout(0).size();
+const BUFFER_WORDS_AT: usize = size_of::<Buffer>().next_multiple_of(align_of::<AtomicU64>());
 
-/// A buffer with room for at least `words` words.
-fn new_buffer(words: usize) -> NonNull<Buffer> {
-    let whole = whole_class(buffer_layout(words).size());
+/// A buffer with room for at least `words` words, aligned as its record is.
+fn new_buffer(words: usize, align: usize) -> NonNull<Buffer> {
+    let whole = whole_class(buffer_layout(words, align).size()).next_multiple_of(align);
     let words = (whole - BUFFER_WORDS_AT) / size_of::<AtomicU64>();
-    let layout = buffer_layout(words);
+    let layout = buffer_layout(words, align);
     // SAFETY: the layout is not empty, it holds the buffer's start.
     let Some(buffer) = NonNull::new(unsafe { alloc(layout) }.cast::<Buffer>()) else {
         handle_alloc_error(layout)
@@ -494,7 +547,7 @@ impl Garbage {
     /// The buffer is alive.
     pub(crate) unsafe fn bytes(&self) -> usize {
         // SAFETY: by the caller.
-        buffer_layout(unsafe { self.0.as_ref() }.words).size()
+        buffer_layout(unsafe { self.buffer.as_ref() }.words, self.align).size()
     }
 
     /// Frees the buffer.
@@ -503,7 +556,10 @@ impl Garbage {
     /// The buffer is alive, and nobody uses it from now on.
     pub(crate) unsafe fn free(self) {
         // SAFETY: by the caller; it was allocated with this layout.
-        unsafe { dealloc(self.0.as_ptr().cast(), buffer_layout(self.0.as_ref().words)) };
+        unsafe {
+            let layout = buffer_layout(self.buffer.as_ref().words, self.align);
+            dealloc(self.buffer.as_ptr().cast(), layout);
+        }
     }
 }
 

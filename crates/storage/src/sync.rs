@@ -61,3 +61,36 @@ impl WrittenOnce {
         self.access.with(|_| ());
     }
 }
+
+/// Stands for plain memory that a lock guards, so that a model notices two threads at it. Nothing
+/// outside of models.
+pub(crate) struct Exclusive {
+    #[cfg(loom)]
+    access: loom::cell::UnsafeCell<()>,
+}
+
+impl Exclusive {
+    /// The memory is written by who makes it.
+    pub(crate) fn new() -> Self {
+        let exclusive = Self {
+            #[cfg(loom)]
+            access: loom::cell::UnsafeCell::new(()),
+        };
+        exclusive.write();
+        exclusive
+    }
+
+    /// The memory is read under the lock.
+    #[inline]
+    pub(crate) fn read(&self) {
+        #[cfg(loom)]
+        self.access.with(|_| ());
+    }
+
+    /// The memory is written under the lock.
+    #[inline]
+    pub(crate) fn write(&self) {
+        #[cfg(loom)]
+        self.access.with_mut(|_| ());
+    }
+}

@@ -219,6 +219,18 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
     }
 
     #[inline]
+    fn annex(&self) -> &M::Annex {
+        // SAFETY: this guard holds the lock, and whatever changes the annex borrows it mutably.
+        unsafe { self.record.annex() }
+    }
+
+    #[inline]
+    fn annex_mut(&mut self) -> &mut M::Annex {
+        // SAFETY: this guard holds the lock and is borrowed mutably.
+        unsafe { self.record.annex_mut() }
+    }
+
+    #[inline]
     fn content(&self) -> Option<Content<'_>> {
         // SAFETY: this guard holds the lock, and whatever changes the value borrows it mutably.
         unsafe { self.record.content() }

@@ -25,6 +25,16 @@ pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
 pub const OPS_PENDING_MAX: usize = 64 * 1024;
 /// Most ops queued behind one key; beyond it a new op on that key is refused with `TRYAGAIN`.
 pub const WAITERS_PER_KEY_MAX: usize = 16 * 1024;
+/// Most keys that one transaction reads and writes.
+pub const TXN_KEYS_MAX: usize = 16 * 1024;
+/// Most bytes of a transaction's keys and values together: it travels in one message.
+pub const TXN_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX;
+/// How often a transaction that conflicts with others is tried before its client is told
+/// `TRYAGAIN`.
+pub const TXN_ATTEMPTS_MAX: u32 = 64;
+/// Most partitions of a keyspace.
+pub const PARTITIONS_MAX: u16 = 64;
+
 /// Most bytes of entries in one chunk that a joining replica reads.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which

@@ -42,16 +42,41 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// Wall-clock time in milliseconds since 1970, as Redis's expiry commands use it. Only expiry
-/// depends on it; no safety argument does.
+/// Wall-clock time in milliseconds since 1970, as Redis's expiry commands use it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct UnixMillis(pub u64);
+
+/// Wall-clock time in nanoseconds since 1970: what hybrid logical clocks start from. Clocks of two
+/// nodes differ; a protocol says by how much they may.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct UnixNanos(pub u64);
+
+impl UnixNanos {
+    /// The same moment in the unit of expiry.
+    pub const fn millis(self) -> UnixMillis {
+        UnixMillis(self.0 / 1_000_000)
+    }
+}
+
+impl From<UnixMillis> for UnixNanos {
+    fn from(millis: UnixMillis) -> Self {
+        Self(millis.0.saturating_mul(1_000_000))
+    }
+}
 
 /// Both clocks, read once per loop turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
     /// For timers and leases.
     pub monotonic: Instant,
-    /// For expiry.
-    pub wall: UnixMillis,
+    /// For expiry and for timestamps.
+    pub unix: UnixNanos,
+}
+
+impl Now {
+    /// Wall-clock time in the unit of expiry.
+    #[inline]
+    pub const fn wall(self) -> UnixMillis {
+        self.unix.millis()
+    }
 }

@@ -13,6 +13,8 @@ pub enum Kind {
     Membership = 1,
     /// The Hermes machine of a keyspace.
     Hermes = 2,
+    /// The Meerkat machine of a keyspace.
+    Meerkat = 3,
 }
 
 impl Kind {
@@ -20,6 +22,7 @@ impl Kind {
         match number {
             1 => Some(Self::Membership),
             2 => Some(Self::Hermes),
+            3 => Some(Self::Meerkat),
             _ => None,
         }
     }

@@ -103,7 +103,7 @@ impl Run {
     fn op(&mut self) -> Op {
         let key = format!("k{}", self.rng.below(self.plan.keys));
         let text = format!("v{}", self.clock);
-        let soon = WALL + self.cluster.now.wall.0.saturating_sub(WALL) + self.rng.below(60);
+        let soon = WALL + self.cluster.now.wall().0.saturating_sub(WALL) + self.rng.below(60);
         match (self.plan.mix, self.rng.below(10)) {
             (Mix::Counters, 0..=5) => incr(&key),
             (Mix::Counters, _) => get(&key),

@@ -236,7 +236,7 @@ impl Cluster {
         let mut cluster = Self {
             hosts: BTreeMap::new(),
             pool: Vec::new(),
-            now: Now { monotonic: Instant(1_000_000_000), wall: UnixMillis(WALL) },
+            now: Now { monotonic: Instant(1_000_000_000), unix: UnixMillis(WALL).into() },
             view: View::default(),
             outcomes: BTreeMap::new(),
             fresh_outcomes: Vec::new(),
@@ -455,7 +455,7 @@ impl Cluster {
     pub(crate) fn advance(&mut self, span: Duration) {
         self.now.monotonic += span;
         let nanos = self.now.monotonic.0 - 1_000_000_000;
-        self.now.wall = UnixMillis(WALL + nanos / 1_000_000);
+        self.now.unix = UnixMillis(WALL + nanos / 1_000_000).into();
     }
 
     pub(crate) fn tick_node(&mut self, node: u16) {

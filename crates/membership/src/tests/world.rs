@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Event, Machine, Rng};
-use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, UnixMillis, View};
+use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, UnixNanos, View};
 use quorate_wire::{Reader, Writer};
 
 use crate::machine::voters;
@@ -173,7 +173,7 @@ impl World {
 
     pub(super) fn now(&self, node: u16) -> Now {
         let monotonic = self.nodes[&NodeId(node)].local(self.now);
-        Now { monotonic, wall: UnixMillis(0) }
+        Now { monotonic, unix: UnixNanos(0) }
     }
 
     pub(super) fn is_paused(&self, node: NodeId) -> bool {

@@ -1,0 +1,45 @@
+//! Client operations over several keys, as machines see them.
+
+use core::fmt::Debug;
+
+use quorate_types::UnixMillis;
+
+use crate::{Change, Current};
+
+/// The keys of a keyspace as one transaction sees them: as they were read, with the transaction's
+/// own changes on top. Nothing happens to the keyspace before the transaction commits.
+pub trait Workspace {
+    /// What the key holds now. A value past its expiry has been taken out already; the version is
+    /// that of the committed value that was read, whatever this transaction did to the key since.
+    fn read(&mut self, key: &[u8]) -> Current<'_>;
+
+    /// Changes the key. [`Change::Keep`] changes nothing; [`Change::Expire`] of an absent key
+    /// neither.
+    fn write(&mut self, key: &[u8], change: Change<'_>);
+}
+
+/// How a transaction wants to end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict<R> {
+    /// Make the changes, if every key that was read still holds what was read; this is the answer
+    /// then.
+    Commit(R),
+    /// Make no change. The answer rests on committed versions alone and needs no validation: a
+    /// watched key has changed.
+    Abandon(R),
+}
+
+/// A deterministic function over a workspace. It may run several times, on newer versions each
+/// time, before it commits once.
+pub trait Transaction {
+    /// The form that can wait in a queue.
+    type Owned: Transaction<Reply = Self::Reply, Owned = Self::Owned> + Clone + Debug + 'static;
+    /// The answer. Borrows nothing.
+    type Reply: Clone + Debug + 'static;
+
+    /// Runs it.
+    fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Self::Reply>;
+
+    /// Copies its arguments.
+    fn to_owned(&self) -> Self::Owned;
+}
