@@ -13,7 +13,8 @@ import pathlib
 import socket
 import sys
 
-# How a command runs: the function over its key and what it does to the key, or who executes it.
+# How a command runs: the function over its key or keys and what it does to its key if it has one
+# key only, or who executes it.
 KEYED = {
     "get": ("string::get", "Read"),
     "set": ("string::set", "OfCall(string::set_access)"),
@@ -24,7 +25,8 @@ KEYED = {
     "getdel": ("string::getdel", "Update"),
     "getex": ("string::getex", "OfCall(string::getex_access)"),
     "mget": ("string::mget", "Read"),
-    "mset": ("string::mset", "OfCall(string::mset_access)"),
+    "mset": ("several::mset", "OfCall(several::mset_access)"),
+    "msetnx": ("several::msetnx", "OfCall(several::msetnx_access)"),
     "append": ("string::append", "Update"),
     "strlen": ("string::strlen", "Read"),
     "getrange": ("string::getrange", "Read"),
@@ -42,7 +44,9 @@ KEYED = {
     "exists": ("generic::exists", "Read"),
     "touch": ("generic::exists", "Read"),
     "type": ("generic::type_of", "Read"),
-    "copy": ("generic::copy", "Read"),
+    "copy": ("several::copy", "Read"),
+    "rename": ("several::rename", "Read"),
+    "renamenx": ("several::renamenx", "Read"),
     "object|encoding": ("generic::object_encoding", "Read"),
     "ttl": ("expiry::ttl", "Read"),
     "pttl": ("expiry::pttl", "Read"),
@@ -176,7 +180,9 @@ def docs(doc):
 
 def run(name):
     if name in KEYED:
-        return f"Run::Key({KEYED[name][0]})", f"AccessRule::{KEYED[name][1]}"
+        function, access = KEYED[name]
+        keys = "Several" if function.startswith("several::") else "One"
+        return f"Run::Key(Keyed::{keys}({function}))", f"AccessRule::{access}"
     if name in CONNECTION:
         return f"Run::Connection(ConnectionCommand::{camel(name)})", "AccessRule::Read"
     if name in HELP:

@@ -4,12 +4,15 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, Operation};
+use quorate_machine::{Access, Change, Current, Operation, Workspace};
 use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::one_key::{OneKey, into_owned};
 use crate::resolve::arity_error;
-use crate::spec::{AccessRule, ConnectionCommand, Run, ServerCommand, Spec, Split};
+use crate::spec::{
+    AccessRule, ConnectionCommand, Keyed, KeysFunction, Run, ServerCommand, Spec, Split, flag,
+};
 use crate::{Args, CROSSKEY, Op, OwnedArgs, Reply, Span, describe, help, table};
 
 /// A command with its arguments, whose number is one that the command takes
@@ -23,14 +26,87 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Runs the command on what its key holds; pure. A command without a key answers what
-    /// [`Call::answer_alone`] does, or an error if only a connection or a node can answer.
+    /// Runs the command on what its one key holds; pure. A command without a key answers what
+    /// [`Call::answer_alone`] does, or an error if only a connection or a node can answer; one that
+    /// changes several keys at once answers [`CROSSKEY`].
     #[inline]
     pub fn execute(self, now: UnixMillis, current: Current<'a>) -> (Reply<'a>, Change<'a>) {
         debug_assert!(self.spec.takes(self.args.len()), "{} with a wrong arity", self.spec.name);
         match self.spec.run {
-            Run::Key(run) => run(self.args, now, current),
+            Run::Key(Keyed::One(run)) => run(self.args, now, current),
+            Run::Key(Keyed::Several(run)) => self.execute_on_one_key(run, current),
             _ => (self.answer_alone(now).unwrap_or(NOT_HERE), Change::Keep),
+        }
+    }
+
+    /// Runs a command over several keys, all of which must be the same one. Whether they are
+    /// matters only to a call that is right in itself.
+    fn execute_on_one_key(
+        self,
+        run: KeysFunction,
+        current: Current<'a>,
+    ) -> (Reply<'a>, Change<'a>) {
+        let mut key = OneKey::new(current);
+        let reply = run(self.args, &mut key);
+        match self.single_key() {
+            Err(crosskey) if key.was_touched() => (crosskey, Change::Keep),
+            _ => (reply, key.finish()),
+        }
+    }
+
+    /// Runs the command over a workspace that has all its keys. Reads no key that it writes
+    /// blindly.
+    #[inline]
+    pub(crate) fn run_over<W: Workspace>(
+        self,
+        now: UnixMillis,
+        workspace: &mut W,
+    ) -> Reply<'static> {
+        let part = |index, workspace: &mut W| self.split(index).call().run_on_key(now, workspace);
+        match (self.spec.run, self.spec.split) {
+            (Run::Key(Keyed::Several(run)), _) => run(self.args, workspace),
+            (Run::Key(_), Split::None) => self.run_on_key(now, workspace),
+            (Run::Key(_), Split::Array) => {
+                let parts = 0..self.keys().count();
+                Reply::Array(parts.map(|index| part(index, workspace)).collect())
+            }
+            (Run::Key(_), Split::Sum) => {
+                let parts = 0..self.keys().count();
+                let counts = parts.map(|index| match part(index, workspace) {
+                    Reply::Int(count) => count,
+                    other => unreachable!("a part of a sum is a number, not {other:?}"),
+                });
+                Reply::Int(counts.sum())
+            }
+            _ => self.answer_alone(now).unwrap_or(NOT_HERE).into_owned(),
+        }
+    }
+
+    /// Runs a command over its one key.
+    #[inline]
+    fn run_on_key<W: Workspace>(self, now: UnixMillis, workspace: &mut W) -> Reply<'static> {
+        let key = self.key();
+        if self.access() == Access::Write {
+            let (reply, change) = self.execute(now, ABSENT);
+            workspace.write(key, change);
+            return reply.into_owned();
+        }
+        let (reply, change) = self.execute(now, workspace.read(key));
+        if change == Change::Keep {
+            return reply.into_owned();
+        }
+        let (reply, change) = (reply.into_owned(), into_owned(change));
+        workspace.write(key, change);
+        reply
+    }
+
+    /// Whether the call may change anything, over all its keys. [`Operation::access`] says what it
+    /// does to one.
+    pub fn updates(self) -> bool {
+        match self.spec.run {
+            Run::Key(Keyed::One(_)) => self.access() != Access::Read,
+            Run::Key(Keyed::Several(_)) => self.spec.flags.has(flag::WRITE),
+            _ => false,
         }
     }
 
@@ -54,21 +130,27 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The error that the call will answer whatever its key holds and whenever it runs, so that it
+    /// The error that the call will answer whatever its keys hold and whenever it runs, so that it
     /// needn't be submitted. Not every such error is found.
     pub fn validate(self) -> Result<(), Reply<'static>> {
         if !self.spec.takes(self.args.len()) {
             return Err(arity_error(self.spec));
         }
-        // `INCRBYFLOAT` alone looks at the value before its argument.
-        if !matches!(self.spec.run, Run::Key(_)) || self.spec.name == "incrbyfloat" {
-            return Ok(());
-        }
-        let absent = Current { content: None, timestamp: Timestamp::ZERO };
-        match self.execute(UnixMillis(0), absent).0 {
-            error @ Reply::Error(_) => Err(error.into_owned()),
-            _ => Ok(()),
-        }
+        let reply = match self.spec.run {
+            // It alone looks at the value before its argument.
+            Run::Key(_) if self.spec.name == "incrbyfloat" => return Ok(()),
+            Run::Key(Keyed::One(run)) => run(self.args, UnixMillis(0), ABSENT).0,
+            Run::Key(Keyed::Several(run)) => {
+                let mut key = OneKey::new(ABSENT);
+                let reply = run(self.args, &mut key);
+                if key.was_touched() {
+                    return Ok(());
+                }
+                reply
+            }
+            _ => return Ok(()),
+        };
+        if reply.is_error() { Err(reply.into_owned()) } else { Ok(()) }
     }
 
     /// Its keys, in order, repeated ones repeatedly.
@@ -118,6 +200,9 @@ impl<'a> Call<'a> {
         self.args.encode(writer);
     }
 }
+
+/// What a key without a value holds.
+const ABSENT: Current<'static> = Current { content: None, timestamp: Timestamp::ZERO };
 
 /// The answer inside a transaction to what only a connection or a node can do.
 const NOT_HERE: Reply<'static> = Reply::error("ERR Command not allowed inside a transaction");

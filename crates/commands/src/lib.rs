@@ -37,32 +37,38 @@ mod expiry;
 mod generic;
 mod help;
 mod long_double;
+mod map_workspace;
 mod natural;
 mod number;
 mod numeric;
+mod one_key;
 mod op;
 mod options;
 mod reply;
 mod resolve;
 mod script;
+mod several;
 mod spec;
 mod string;
 mod table;
+mod txn;
 
 pub use args::{Args, OwnedArgs, Span};
 pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
 pub use describe::{command_count, command_docs, command_getkeys, command_info, commands_info};
 pub use help::help;
+pub use map_workspace::MapWorkspace;
 pub use number::{format_integer, parse_integer};
 pub use op::Op;
 pub use reply::Reply;
 pub use resolve::{arity_error, resolve};
 pub use script::{Script, Watch};
 pub use spec::{
-    AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keys,
-    Run, ServerCommand, Spec, Split, category, flag,
+    AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,
+    Keys, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,
 };
 pub use table::{by_id, lookup, lookup_name, table};
+pub use txn::{Block, Txn};
 
 /// The answer to an update of several keys, which engines like Hermes can't give.
 pub const CROSSKEY: &str = "CROSSKEY this keyspace (engine 'hermes') updates one key at a time; \

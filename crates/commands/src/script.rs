@@ -1,16 +1,17 @@
-//! A `MULTI`/`EXEC` block as one operation.
+//! A `MULTI`/`EXEC` block as one operation on one key.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Content, Current, Operation, ValueKind};
+use quorate_machine::{Access, Change, Current, Operation};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::one_key::OneKey;
+use crate::txn::run_in_order;
 use crate::{OwnedCall, Reply};
 
-/// What a `WATCH` saw of the script's key.
+/// What a `WATCH` saw of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watch {
     /// Whether the key had a value.
@@ -23,7 +24,7 @@ impl Watch {
     /// Whether nobody has changed the key since. A value that expired in between is a change even
     /// before it is collected; one that had expired when the watch began is not. A tombstone that
     /// was collected in between leaves the key without a version, and as absent as it was.
-    fn holds(&self, current: &Current<'_>) -> bool {
+    pub(crate) fn holds(&self, current: &Current<'_>) -> bool {
         let collected =
             !self.existed && current.content.is_none() && current.timestamp == Timestamp::ZERO;
         collected
@@ -42,73 +43,6 @@ pub struct Script {
     pub watches: Vec<Watch>,
     /// The calls in order; those without a key are answered too, by [`crate::Call::answer_alone`].
     pub calls: Vec<OwnedCall>,
-}
-
-/// The key's content while a script runs.
-struct Work<'a> {
-    bytes: Option<(Cow<'a, [u8]>, ValueKind)>,
-    expire_at: Option<UnixMillis>,
-    value_changed: bool,
-    expiry_changed: bool,
-}
-
-impl<'a> Work<'a> {
-    fn new(content: Option<Content<'a>>) -> Self {
-        Self {
-            bytes: content.map(|content| (content.bytes.into(), content.kind)),
-            expire_at: content.and_then(|content| content.expire_at),
-            value_changed: false,
-            expiry_changed: false,
-        }
-    }
-
-    fn content(&self) -> Option<Content<'_>> {
-        let (bytes, kind) = self.bytes.as_ref()?;
-        Some(Content { bytes, kind: *kind, expire_at: self.expire_at })
-    }
-
-    fn change(&mut self, change: Change<'static>) {
-        match change {
-            Change::Keep => {}
-            Change::Set { bytes, kind, expire_at } => {
-                self.bytes = Some((bytes, kind));
-                self.expire_at = expire_at;
-                self.value_changed = true;
-            }
-            Change::Expire(expire_at) => {
-                self.expire_at = expire_at;
-                self.expiry_changed = true;
-            }
-            Change::Delete => {
-                self.bytes = None;
-                self.expire_at = None;
-                self.value_changed = true;
-            }
-        }
-    }
-
-    fn finish(self) -> Change<'a> {
-        match (self.bytes, self.value_changed, self.expiry_changed) {
-            (_, false, false) => Change::Keep,
-            (Some(_), false, true) => Change::Expire(self.expire_at),
-            (Some((bytes, kind)), true, _) => {
-                Change::Set { bytes, kind, expire_at: self.expire_at }
-            }
-            (None, ..) => Change::Delete,
-        }
-    }
-}
-
-/// A change that borrows nothing: what it borrows from is about to be replaced.
-fn into_owned(change: Change<'_>) -> Change<'static> {
-    match change {
-        Change::Keep => Change::Keep,
-        Change::Set { bytes, kind, expire_at } => {
-            Change::Set { bytes: Cow::Owned(bytes.into_owned()), kind, expire_at }
-        }
-        Change::Expire(expire_at) => Change::Expire(expire_at),
-        Change::Delete => Change::Delete,
-    }
 }
 
 impl Script {
@@ -138,16 +72,9 @@ impl Script {
         if !self.watches.iter().all(|watch| watch.holds(&current)) {
             return (Reply::NullArray, Change::Keep);
         }
-        let mut work = Work::new(current.content);
-        let mut replies = Vec::with_capacity(self.calls.len());
-        for call in &self.calls {
-            let seen = Current { content: work.content(), timestamp: current.timestamp };
-            let (reply, change) = call.call().execute(now, seen);
-            replies.push(reply.into_owned());
-            let change = into_owned(change);
-            work.change(change);
-        }
-        (Reply::Array(replies), work.finish())
+        let mut work = OneKey::new(current);
+        let reply = run_in_order(&self.calls, now, &mut work);
+        (reply, work.finish())
     }
 
     pub(crate) fn write(&self, writer: &mut Writer<'_>) {

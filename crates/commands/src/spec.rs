@@ -1,6 +1,6 @@
 //! What the command table knows about a command.
 
-use quorate_machine::{Access, Change, Current};
+use quorate_machine::{Access, Change, Current, Workspace};
 use quorate_types::UnixMillis;
 
 use crate::{Args, Reply};
@@ -30,7 +30,7 @@ pub struct Spec {
     pub docs: Docs,
     /// Its subcommands.
     pub subcommands: &'static [Spec],
-    /// What it does to its key.
+    /// What it does to its key if it has one key only; [`crate::Call::updates`] tells of several.
     pub access: AccessRule,
     /// How it comes apart over several keys.
     pub split: Split,
@@ -63,11 +63,25 @@ impl Spec {
 /// The function behind a command on one key.
 pub type KeyFunction = for<'a> fn(Args<'a>, UnixMillis, Current<'a>) -> (Reply<'a>, Change<'a>);
 
+/// The function behind a command that only makes sense over several keys at once. It looks at its
+/// arguments before it touches a key: a call that is wrong in itself touches none.
+pub type KeysFunction = fn(Args<'_>, &mut dyn Workspace) -> Reply<'static>;
+
+/// The function behind a command on keys.
+#[derive(Clone, Copy, Debug)]
+pub enum Keyed {
+    /// Over one key. A call over several is one call for each ([`Split`]).
+    One(KeyFunction),
+    /// Over all of them at once. An engine that changes one key at a time runs it if all are the
+    /// same key, and answers [`crate::CROSSKEY`] otherwise.
+    Several(KeysFunction),
+}
+
 /// Who executes a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
-    /// A function over its key, wherever the key is.
-    Key(KeyFunction),
+    /// A function over its keys, wherever they are.
+    Key(Keyed),
     /// The connection.
     Connection(ConnectionCommand),
     /// The node.

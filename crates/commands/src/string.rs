@@ -9,7 +9,7 @@ use quorate_types::{UnixMillis, limits};
 
 use crate::number::integer;
 use crate::options::{Command, Options, Unit, absolute};
-use crate::{Args, CROSSKEY, Reply};
+use crate::{Args, Reply};
 
 /// An answer and a change, or an error and no change.
 pub(crate) type Outcome<'a> = Result<(Reply<'a>, Change<'a>), Reply<'static>>;
@@ -159,26 +159,6 @@ pub(crate) fn setex_access(args: Args<'_>) -> Access {
 pub(crate) fn psetex_access(args: Args<'_>) -> Access {
     expiry_access("psetex", Unit::Px, args.get(2))
 }
-
-/// Every key of one call is the same key here, so the last value is the one that stays.
-pub(crate) fn mset<'a>(args: Args<'a>, now: UnixMillis, _: Current<'a>) -> (Reply<'a>, Change<'a>) {
-    if args.len().is_multiple_of(2) {
-        return (MSET_ARITY, Change::Keep);
-    }
-    let key = args.get(1);
-    if args.iter().skip(1).step_by(2).any(|other| other != key) {
-        return (Reply::error(CROSSKEY), Change::Keep);
-    }
-    (Reply::Ok, set_string(args.get(args.len() - 1), None, now))
-}
-
-pub(crate) fn mset_access(args: Args<'_>) -> Access {
-    let key = args.get(1);
-    let alike = args.iter().skip(1).step_by(2).all(|other| other == key);
-    if args.len() % 2 == 1 && alike { Access::Write } else { Access::Read }
-}
-
-const MSET_ARITY: Reply<'static> = Reply::error("ERR wrong number of arguments for 'mset' command");
 
 pub(crate) fn getset<'a>(
     args: Args<'a>,

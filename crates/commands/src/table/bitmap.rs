@@ -63,7 +63,7 @@ pub(super) const BITCOUNT: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(bitmap::bitcount),
+    run: Run::Key(Keyed::One(bitmap::bitcount)),
 };
 
 pub(super) const GETBIT: Spec = Spec {
@@ -96,11 +96,11 @@ pub(super) const GETBIT: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(bitmap::getbit),
+    run: Run::Key(Keyed::One(bitmap::getbit)),
 };
 
 pub(super) const SETBIT: Spec = Spec {
-    id: 51,
+    id: 54,
     name: "setbit",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -130,5 +130,5 @@ pub(super) const SETBIT: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(bitmap::setbit),
+    run: Run::Key(Keyed::One(bitmap::setbit)),
 };

@@ -451,7 +451,7 @@ pub(super) const HELLO: Spec = Spec {
 };
 
 pub(super) const PING: Spec = Spec {
-    id: 42,
+    id: 43,
     name: "ping",
     arity: -1,
     flags: Flags(flag::FAST),
@@ -479,7 +479,7 @@ pub(super) const PING: Spec = Spec {
 };
 
 pub(super) const QUIT: Spec = Spec {
-    id: 45,
+    id: 46,
     name: "quit",
     arity: -1,
     flags: Flags(
@@ -508,7 +508,7 @@ pub(super) const QUIT: Spec = Spec {
 };
 
 pub(super) const RESET: Spec = Spec {
-    id: 47,
+    id: 50,
     name: "reset",
     arity: 1,
     flags: Flags(
@@ -537,7 +537,7 @@ pub(super) const RESET: Spec = Spec {
 };
 
 pub(super) const SELECT: Spec = Spec {
-    id: 49,
+    id: 52,
     name: "select",
     arity: 2,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),

@@ -44,7 +44,7 @@ pub(super) const COPY: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(generic::copy),
+    run: Run::Key(Keyed::Several(several::copy)),
 };
 
 pub(super) const DEL: Spec = Spec {
@@ -82,7 +82,7 @@ pub(super) const DEL: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::Sum,
-    run: Run::Key(generic::del),
+    run: Run::Key(Keyed::One(generic::del)),
 };
 
 pub(super) const EXISTS: Spec = Spec {
@@ -112,7 +112,7 @@ pub(super) const EXISTS: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::Sum,
-    run: Run::Key(generic::exists),
+    run: Run::Key(Keyed::One(generic::exists)),
 };
 
 pub(super) const EXPIRE: Spec = Spec {
@@ -159,7 +159,7 @@ pub(super) const EXPIRE: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(expiry::expire),
+    run: Run::Key(Keyed::One(expiry::expire)),
 };
 
 pub(super) const EXPIREAT: Spec = Spec {
@@ -206,7 +206,7 @@ pub(super) const EXPIREAT: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(expiry::expireat),
+    run: Run::Key(Keyed::One(expiry::expireat)),
 };
 
 pub(super) const EXPIRETIME: Spec = Spec {
@@ -236,7 +236,7 @@ pub(super) const EXPIRETIME: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(expiry::expiretime),
+    run: Run::Key(Keyed::One(expiry::expiretime)),
 };
 
 pub(super) const KEYS: Spec = Spec {
@@ -267,7 +267,7 @@ pub(super) const KEYS: Spec = Spec {
 };
 
 pub(super) const OBJECT: Spec = Spec {
-    id: 37,
+    id: 38,
     name: "object",
     arity: -2,
     flags: Flags(0),
@@ -284,7 +284,7 @@ pub(super) const OBJECT: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 9728,
+            id: 9984,
             name: "object|encoding",
             arity: 3,
             flags: Flags(flag::READONLY),
@@ -310,10 +310,10 @@ pub(super) const OBJECT: Spec = Spec {
             subcommands: &[],
             access: AccessRule::Read,
             split: Split::None,
-            run: Run::Key(generic::object_encoding),
+            run: Run::Key(Keyed::One(generic::object_encoding)),
         },
         Spec {
-            id: 9729,
+            id: 9985,
             name: "object|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -340,7 +340,7 @@ pub(super) const OBJECT: Spec = Spec {
 };
 
 pub(super) const PERSIST: Spec = Spec {
-    id: 38,
+    id: 39,
     name: "persist",
     arity: 2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -366,11 +366,11 @@ pub(super) const PERSIST: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(expiry::persist),
+    run: Run::Key(Keyed::One(expiry::persist)),
 };
 
 pub(super) const PEXPIRE: Spec = Spec {
-    id: 39,
+    id: 40,
     name: "pexpire",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -413,11 +413,11 @@ pub(super) const PEXPIRE: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(expiry::pexpire),
+    run: Run::Key(Keyed::One(expiry::pexpire)),
 };
 
 pub(super) const PEXPIREAT: Spec = Spec {
-    id: 40,
+    id: 41,
     name: "pexpireat",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -460,11 +460,11 @@ pub(super) const PEXPIREAT: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(expiry::pexpireat),
+    run: Run::Key(Keyed::One(expiry::pexpireat)),
 };
 
 pub(super) const PEXPIRETIME: Spec = Spec {
-    id: 41,
+    id: 42,
     name: "pexpiretime",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -490,11 +490,11 @@ pub(super) const PEXPIRETIME: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(expiry::pexpiretime),
+    run: Run::Key(Keyed::One(expiry::pexpiretime)),
 };
 
 pub(super) const PTTL: Spec = Spec {
-    id: 44,
+    id: 45,
     name: "pttl",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -521,11 +521,11 @@ pub(super) const PTTL: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(expiry::pttl),
+    run: Run::Key(Keyed::One(expiry::pttl)),
 };
 
 pub(super) const RANDOMKEY: Spec = Spec {
-    id: 46,
+    id: 47,
     name: "randomkey",
     arity: 1,
     flags: Flags(flag::READONLY),
@@ -546,8 +546,84 @@ pub(super) const RANDOMKEY: Spec = Spec {
     run: Run::Server(ServerCommand::Randomkey),
 };
 
-pub(super) const SCAN: Spec = Spec {
+pub(super) const RENAME: Spec = Spec {
     id: 48,
+    name: "rename",
+    arity: 3,
+    flags: Flags(flag::WRITE),
+    keys: Keys { first: 1, last: 2, step: 1 },
+    categories: Categories(category::KEYSPACE | category::WRITE | category::SLOW),
+    tips: &[],
+    key_specs: &[
+        KeySpec {
+            notes: None,
+            flags: &["RW", "access", "delete"],
+            index: 1,
+            last: 0,
+            step: 1,
+            limit: 0,
+        },
+        KeySpec { notes: None, flags: &["OW", "update"], index: 2, last: 0, step: 1, limit: 0 },
+    ],
+    docs: Docs {
+        summary: "Rename a key",
+        since: "1.0.0",
+        group: "generic",
+        complexity: Some("O(1)"),
+        arguments: &[
+            Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument { name: "newkey", kind: "key", key_spec: Some(1), ..ARGUMENT },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Read,
+    split: Split::None,
+    run: Run::Key(Keyed::Several(several::rename)),
+};
+
+pub(super) const RENAMENX: Spec = Spec {
+    id: 49,
+    name: "renamenx",
+    arity: 3,
+    flags: Flags(flag::WRITE | flag::FAST),
+    keys: Keys { first: 1, last: 2, step: 1 },
+    categories: Categories(category::KEYSPACE | category::WRITE | category::FAST),
+    tips: &[],
+    key_specs: &[
+        KeySpec {
+            notes: None,
+            flags: &["RW", "access", "delete"],
+            index: 1,
+            last: 0,
+            step: 1,
+            limit: 0,
+        },
+        KeySpec { notes: None, flags: &["OW", "insert"], index: 2, last: 0, step: 1, limit: 0 },
+    ],
+    docs: Docs {
+        summary: "Rename a key, only if the new key does not exist",
+        since: "1.0.0",
+        group: "generic",
+        complexity: Some("O(1)"),
+        history: &[(
+            "3.2.0",
+            "The command no longer returns an error when source and destination names are the same.",
+        )],
+        arguments: &[
+            Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument { name: "newkey", kind: "key", key_spec: Some(1), ..ARGUMENT },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Read,
+    split: Split::None,
+    run: Run::Key(Keyed::Several(several::renamenx)),
+};
+
+pub(super) const SCAN: Spec = Spec {
+    id: 51,
     name: "scan",
     arity: -2,
     flags: Flags(flag::READONLY),
@@ -597,7 +673,7 @@ pub(super) const SCAN: Spec = Spec {
 };
 
 pub(super) const TOUCH: Spec = Spec {
-    id: 58,
+    id: 61,
     name: "touch",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -622,11 +698,11 @@ pub(super) const TOUCH: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::Sum,
-    run: Run::Key(generic::exists),
+    run: Run::Key(Keyed::One(generic::exists)),
 };
 
 pub(super) const TTL: Spec = Spec {
-    id: 59,
+    id: 62,
     name: "ttl",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -653,11 +729,11 @@ pub(super) const TTL: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(expiry::ttl),
+    run: Run::Key(Keyed::One(expiry::ttl)),
 };
 
 pub(super) const TYPE: Spec = Spec {
-    id: 60,
+    id: 63,
     name: "type",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -676,11 +752,11 @@ pub(super) const TYPE: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(generic::type_of),
+    run: Run::Key(Keyed::One(generic::type_of)),
 };
 
 pub(super) const UNLINK: Spec = Spec {
-    id: 61,
+    id: 64,
     name: "unlink",
     arity: -2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -714,11 +790,11 @@ pub(super) const UNLINK: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::Sum,
-    run: Run::Key(generic::del),
+    run: Run::Key(Keyed::One(generic::del)),
 };
 
 pub(super) const WAIT: Spec = Spec {
-    id: 63,
+    id: 66,
     name: "wait",
     arity: 3,
     flags: Flags(flag::NOSCRIPT),

@@ -17,9 +17,9 @@ use crate::spec::Spec;
 mod vocabulary {
     pub(super) use crate::spec::{
         ARGUMENT, AccessRule, Argument, Categories, ConnectionCommand, DOCS, Docs, Flags, KeySpec,
-        Keys, Run, ServerCommand, Spec, Split, category, flag,
+        Keyed, Keys, Run, ServerCommand, Spec, Split, category, flag,
     };
-    pub(super) use crate::{bitmap, expiry, generic, numeric, string};
+    pub(super) use crate::{bitmap, expiry, generic, numeric, several, string};
 }
 
 /// Every command, ordered by name.

@@ -3,7 +3,7 @@
 use super::{bitmap, connection, generic, server, string_read, string_write, transactions};
 use crate::spec::Spec;
 
-pub(super) static TABLE: [Spec; 65] = [
+pub(super) static TABLE: [Spec; 68] = [
     string_write::APPEND,
     connection::AUTH,
     bitmap::BITCOUNT,
@@ -40,6 +40,7 @@ pub(super) static TABLE: [Spec; 65] = [
     server::MEMORY,
     string_read::MGET,
     string_write::MSET,
+    string_write::MSETNX,
     transactions::MULTI,
     generic::OBJECT,
     generic::PERSIST,
@@ -51,6 +52,8 @@ pub(super) static TABLE: [Spec; 65] = [
     generic::PTTL,
     connection::QUIT,
     generic::RANDOMKEY,
+    generic::RENAME,
+    generic::RENAMENX,
     connection::RESET,
     generic::SCAN,
     connection::SELECT,

@@ -537,7 +537,7 @@ pub(super) const MEMORY: Spec = Spec {
 };
 
 pub(super) const SHUTDOWN: Spec = Spec {
-    id: 55,
+    id: 58,
     name: "shutdown",
     arity: -1,
     flags: Flags(
@@ -610,7 +610,7 @@ pub(super) const SHUTDOWN: Spec = Spec {
 };
 
 pub(super) const TIME: Spec = Spec {
-    id: 57,
+    id: 60,
     name: "time",
     arity: 1,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),

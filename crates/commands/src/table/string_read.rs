@@ -29,7 +29,7 @@ pub(super) const GET: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(string::get),
+    run: Run::Key(Keyed::One(string::get)),
 };
 
 pub(super) const GETRANGE: Spec = Spec {
@@ -65,7 +65,7 @@ pub(super) const GETRANGE: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(string::getrange),
+    run: Run::Key(Keyed::One(string::getrange)),
 };
 
 pub(super) const MGET: Spec = Spec {
@@ -101,11 +101,11 @@ pub(super) const MGET: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::Array,
-    run: Run::Key(string::mget),
+    run: Run::Key(Keyed::One(string::mget)),
 };
 
 pub(super) const STRLEN: Spec = Spec {
-    id: 56,
+    id: 59,
     name: "strlen",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -124,5 +124,5 @@ pub(super) const STRLEN: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Read,
     split: Split::None,
-    run: Run::Key(string::strlen),
+    run: Run::Key(Keyed::One(string::strlen)),
 };

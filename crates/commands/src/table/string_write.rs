@@ -34,7 +34,7 @@ pub(super) const APPEND: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(string::append),
+    run: Run::Key(Keyed::One(string::append)),
 };
 
 pub(super) const DECR: Spec = Spec {
@@ -64,7 +64,7 @@ pub(super) const DECR: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(numeric::decr),
+    run: Run::Key(Keyed::One(numeric::decr)),
 };
 
 pub(super) const DECRBY: Spec = Spec {
@@ -97,7 +97,7 @@ pub(super) const DECRBY: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(numeric::decrby),
+    run: Run::Key(Keyed::One(numeric::decrby)),
 };
 
 pub(super) const GETDEL: Spec = Spec {
@@ -127,7 +127,7 @@ pub(super) const GETDEL: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(string::getdel),
+    run: Run::Key(Keyed::One(string::getdel)),
 };
 
 pub(super) const GETEX: Spec = Spec {
@@ -192,7 +192,7 @@ pub(super) const GETEX: Spec = Spec {
     subcommands: &[],
     access: AccessRule::OfCall(string::getex_access),
     split: Split::None,
-    run: Run::Key(string::getex),
+    run: Run::Key(Keyed::One(string::getex)),
 };
 
 pub(super) const GETSET: Spec = Spec {
@@ -228,7 +228,7 @@ pub(super) const GETSET: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(string::getset),
+    run: Run::Key(Keyed::One(string::getset)),
 };
 
 pub(super) const INCR: Spec = Spec {
@@ -258,7 +258,7 @@ pub(super) const INCR: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(numeric::incr),
+    run: Run::Key(Keyed::One(numeric::incr)),
 };
 
 pub(super) const INCRBY: Spec = Spec {
@@ -291,7 +291,7 @@ pub(super) const INCRBY: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(numeric::incrby),
+    run: Run::Key(Keyed::One(numeric::incrby)),
 };
 
 pub(super) const INCRBYFLOAT: Spec = Spec {
@@ -324,7 +324,7 @@ pub(super) const INCRBYFLOAT: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(numeric::incrbyfloat),
+    run: Run::Key(Keyed::One(numeric::incrbyfloat)),
 };
 
 pub(super) const MSET: Spec = Spec {
@@ -361,13 +361,52 @@ pub(super) const MSET: Spec = Spec {
         ..DOCS
     },
     subcommands: &[],
-    access: AccessRule::OfCall(string::mset_access),
+    access: AccessRule::OfCall(several::mset_access),
     split: Split::None,
-    run: Run::Key(string::mset),
+    run: Run::Key(Keyed::Several(several::mset)),
+};
+
+pub(super) const MSETNX: Spec = Spec {
+    id: 36,
+    name: "msetnx",
+    arity: -3,
+    flags: Flags(flag::WRITE | flag::DENYOOM),
+    keys: Keys { first: 1, last: -1, step: 2 },
+    categories: Categories(category::WRITE | category::STRING | category::SLOW),
+    tips: &["request_policy:multi_shard", "response_policy:agg_min"],
+    key_specs: &[KeySpec {
+        notes: None,
+        flags: &["OW", "insert"],
+        index: 1,
+        last: -1,
+        step: 2,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Set multiple keys to multiple values, only if none of the keys exist",
+        since: "1.0.1",
+        group: "string",
+        complexity: Some("O(N) where N is the number of keys to set."),
+        arguments: &[Argument {
+            name: "key_value",
+            kind: "block",
+            flags: &["multiple"],
+            arguments: &[
+                Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+                Argument { name: "value", kind: "string", ..ARGUMENT },
+            ],
+            ..ARGUMENT
+        }],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::OfCall(several::msetnx_access),
+    split: Split::None,
+    run: Run::Key(Keyed::Several(several::msetnx)),
 };
 
 pub(super) const PSETEX: Spec = Spec {
-    id: 43,
+    id: 44,
     name: "psetex",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -397,11 +436,11 @@ pub(super) const PSETEX: Spec = Spec {
     subcommands: &[],
     access: AccessRule::OfCall(string::psetex_access),
     split: Split::None,
-    run: Run::Key(string::psetex),
+    run: Run::Key(Keyed::One(string::psetex)),
 };
 
 pub(super) const SET: Spec = Spec {
-    id: 50,
+    id: 53,
     name: "set",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -498,11 +537,11 @@ pub(super) const SET: Spec = Spec {
     subcommands: &[],
     access: AccessRule::OfCall(string::set_access),
     split: Split::None,
-    run: Run::Key(string::set),
+    run: Run::Key(Keyed::One(string::set)),
 };
 
 pub(super) const SETEX: Spec = Spec {
-    id: 52,
+    id: 55,
     name: "setex",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -532,11 +571,11 @@ pub(super) const SETEX: Spec = Spec {
     subcommands: &[],
     access: AccessRule::OfCall(string::setex_access),
     split: Split::None,
-    run: Run::Key(string::setex),
+    run: Run::Key(Keyed::One(string::setex)),
 };
 
 pub(super) const SETNX: Spec = Spec {
-    id: 53,
+    id: 56,
     name: "setnx",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -565,11 +604,11 @@ pub(super) const SETNX: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(string::setnx),
+    run: Run::Key(Keyed::One(string::setnx)),
 };
 
 pub(super) const SETRANGE: Spec = Spec {
-    id: 54,
+    id: 57,
     name: "setrange",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -601,5 +640,5 @@ pub(super) const SETRANGE: Spec = Spec {
     subcommands: &[],
     access: AccessRule::Update,
     split: Split::None,
-    run: Run::Key(string::setrange),
+    run: Run::Key(Keyed::One(string::setrange)),
 };

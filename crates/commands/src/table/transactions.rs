@@ -47,7 +47,7 @@ pub(super) const EXEC: Spec = Spec {
 };
 
 pub(super) const MULTI: Spec = Spec {
-    id: 36,
+    id: 37,
     name: "multi",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -69,7 +69,7 @@ pub(super) const MULTI: Spec = Spec {
 };
 
 pub(super) const UNWATCH: Spec = Spec {
-    id: 62,
+    id: 65,
     name: "unwatch",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -91,7 +91,7 @@ pub(super) const UNWATCH: Spec = Spec {
 };
 
 pub(super) const WATCH: Spec = Spec {
-    id: 64,
+    id: 67,
     name: "watch",
     arity: -2,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),

@@ -1,0 +1,109 @@
+//! What an engine with transactions over several keys runs.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{Transaction, Verdict, Workspace};
+use quorate_types::UnixMillis;
+
+use crate::{Call, OwnedCall, Reply, Watch};
+
+/// A transaction over any keys that borrows nothing.
+///
+/// It reads a key only if its answer or its changes depend on what the key holds: `SET` and `MSET`
+/// read none. An error answers its own command only; that command changes nothing then, and the
+/// others of a block run as if it weren't there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Txn {
+    /// One command over any number of keys.
+    Call(OwnedCall),
+    /// A `MULTI`/`EXEC` block: answers [`Reply::Array`], or [`Reply::NullArray`] if a watch fails.
+    Block(Block),
+    /// Reads the versions of keys and whether they have values, for `WATCH`: answers a
+    /// [`Reply::Array`] of [`Reply::Version`], all as of one moment.
+    Versions(Vec<Box<[u8]>>),
+}
+
+/// A `MULTI`/`EXEC` block over any keys: all of it happens at once, or nothing if a watch fails.
+/// Each call sees what the calls before it did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Block {
+    /// What was seen of keys before.
+    pub watches: Vec<(Box<[u8]>, Watch)>,
+    /// The calls in order; those without a key are answered too, by [`Call::answer_alone`].
+    pub calls: Vec<OwnedCall>,
+}
+
+impl Block {
+    /// Whether it may change anything.
+    pub fn updates(&self) -> bool {
+        self.calls.iter().any(|call| call.call().updates())
+    }
+
+    fn run(&self, now: UnixMillis, workspace: &mut impl Workspace) -> Verdict<Reply<'static>> {
+        for (key, watch) in &self.watches {
+            if !watch.holds(&workspace.read(key)) {
+                return Verdict::Abandon(Reply::NullArray);
+            }
+        }
+        Verdict::Commit(run_in_order(&self.calls, now, workspace))
+    }
+}
+
+/// What calls answer one after the other.
+pub(crate) fn run_in_order(
+    calls: &[OwnedCall],
+    now: UnixMillis,
+    workspace: &mut impl Workspace,
+) -> Reply<'static> {
+    Reply::Array(calls.iter().map(|call| call.call().run_over(now, workspace)).collect())
+}
+
+impl Txn {
+    /// Whether it may change anything.
+    pub fn updates(&self) -> bool {
+        match self {
+            Self::Call(call) => call.call().updates(),
+            Self::Block(block) => block.updates(),
+            Self::Versions(_) => false,
+        }
+    }
+}
+
+impl Transaction for Txn {
+    type Owned = Self;
+    type Reply = Reply<'static>;
+
+    fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
+        match self {
+            Self::Call(call) => call.call().run(now, workspace),
+            Self::Block(block) => block.run(now, workspace),
+            Self::Versions(keys) => {
+                let mut version = |key: &[u8]| {
+                    let current = workspace.read(key);
+                    Reply::Version(current.timestamp, current.content.is_some())
+                };
+                let versions = keys.iter().map(|key| version(key)).collect();
+                Verdict::Commit(Reply::Array(versions))
+            }
+        }
+    }
+
+    fn to_owned(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Transaction for Call<'_> {
+    type Owned = Txn;
+    type Reply = Reply<'static>;
+
+    #[inline]
+    fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
+        Verdict::Commit(self.run_over(now, workspace))
+    }
+
+    fn to_owned(&self) -> Txn {
+        Txn::Call(self.to_owned_call())
+    }
+}
