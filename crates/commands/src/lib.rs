@@ -1,14 +1,34 @@
 //! The Redis command table, and every keyed command as a pure function.
 //!
 //! A command is a function from its arguments, the time and what its key holds to an answer and a
-//! [`quorate_machine::Change`]. It knows no engine, no connection and no clock, so N engines and M
-//! commands cost N + M. Answers are those of Redis 7.0.15, byte for byte where Redis is
+//! [`quorate_machine::Change`]; the few that only make sense over several keys at once, such as
+//! `RENAME`, are functions over a [`quorate_machine::Workspace`]. It knows no engine, no connection
+//! and no clock, so N engines and M commands cost N + M. Answers are those of Redis 7.0.15, byte for byte where Redis is
 //! deterministic; `tests/differential.rs` compares the two on random sequences.
 //!
 //! - [`table`], [`lookup`], [`resolve`]: the command table ([`Spec`]) as data.
 //! - [`Args`], [`Call`], [`OwnedCall`]: one command with its arguments; [`Call::execute`] runs it.
-//! - [`Op`]: what an engine queues, an [`quorate_machine::Operation`]; [`Script`] is a
-//!   `MULTI`/`EXEC` block.
+//! - [`Op`]: what an engine that changes one key at a time queues, an
+//!   [`quorate_machine::Operation`]; [`Script`] is a `MULTI`/`EXEC` block on one key.
+//! - [`Txn`]: what an engine with transactions runs, a [`quorate_machine::Transaction`]; [`Block`]
+//!   is a `MULTI`/`EXEC` block on any keys. A key is read only if an answer or a change rests on
+//!   what it holds, since every read is one more reason to try again. [`MapWorkspace`] runs
+//!   transactions one after the other, to compare an engine with.
+//!
+//!   ```
+//!   use quorate_commands::{MapWorkspace, OwnedCall, Reply};
+//!   use quorate_machine::Verdict;
+//!   use quorate_types::{Timestamp, UnixMillis, WriterId};
+//!
+//!   let mut keys = MapWorkspace::default();
+//!   let mut ask = |line: &str, version| {
+//!       let call = OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command");
+//!       keys.run(UnixMillis(0), Timestamp::new(version, WriterId(1)), &call.call())
+//!   };
+//!   assert_eq!(ask("MSET a 1 b 2", 1), Verdict::Commit(Reply::Ok));
+//!   assert_eq!(ask("RENAMENX a b", 2), Verdict::Commit(Reply::Int(0)));
+//!   assert_eq!(ask("DEL a b c", 3), Verdict::Commit(Reply::Int(2)));
+//!   ```
 //! - [`Reply`]: an answer before it is encoded; the `resp` crate encodes it as RESP2 or RESP3.
 //! - [`command_info`], [`command_docs`], [`command_getkeys`], [`help`]: what `COMMAND` and the
 //!   `HELP` subcommands say.
@@ -17,7 +37,10 @@
 //! - `OBJECT ENCODING` is derived from the content. Redis remembers how a value came to be and
 //!   says `raw` after an `APPEND` or a `SETRANGE` and `embstr` after an `INCRBYFLOAT` whose result
 //!   is a whole number; here a short value is `int` or `embstr` however it came to be.
-//! - `COPY` and `MSET` over several keys answer [`CROSSKEY`], and so does `COPY k k DB n`.
+//! - What changes several keys at once (`MSET`, `MSETNX`, `RENAME`, `RENAMENX`, `COPY`) answers
+//!   [`CROSSKEY`] as an [`quorate_machine::Operation`], unless all of them are the same key.
+//! - `COPY` with the option `DB` is an error whatever keyspace it names: a transaction has one
+//!   keyspace, and a command doesn't know which.
 //! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], which is what Redis does
 //!   with `proto-max-bulk-len` set to the same number.
 //! - Bytes of a request that an error text quotes and that are not UTF-8 become U+FFFD.

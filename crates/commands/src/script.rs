@@ -16,14 +16,15 @@ use crate::{OwnedCall, Reply};
 pub struct Watch {
     /// Whether the key had a value.
     pub existed: bool,
-    /// Its version.
+    /// Its version; [`Timestamp::ZERO`] if it had none of its own.
     pub timestamp: Timestamp,
 }
 
 impl Watch {
     /// Whether nobody has changed the key since. A value that expired in between is a change even
     /// before it is collected; one that had expired when the watch began is not. A tombstone that
-    /// was collected in between leaves the key without a version, and as absent as it was.
+    /// was collected in between leaves the key without a version ([`Timestamp::ZERO`]), and as
+    /// absent as it was.
     pub(crate) fn holds(&self, current: &Current<'_>) -> bool {
         let collected =
             !self.existed && current.content.is_none() && current.timestamp == Timestamp::ZERO;

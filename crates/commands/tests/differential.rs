@@ -1,402 +1,17 @@
 //! Random commands to this crate and to a real redis-server: the answers must be the same.
 
+mod draw;
 mod redis;
 mod workspace;
 
-use quorate_commands::{Args, OwnedCall, Script, Span, Spec, resolve, table};
-use quorate_machine::{Access, Change, Operation, Rng};
+use draw::{Draw, FLOATS, INTEGERS, TEXTS};
+use quorate_commands::{
+    Args, Block, Op, OwnedCall, Reply, Script, Span, Spec, Txn, Watch, resolve, table,
+};
+use quorate_machine::{Access, Change, Operation, Verdict};
 use quorate_types::UnixMillis;
 use redis::Redis;
-use workspace::{Answer, EXAMPLES, Words, Workspace, examples, owned, show};
-
-const INTEGERS: &[&str] = &[
-    "0",
-    "1",
-    "-1",
-    "2",
-    "7",
-    "8",
-    "-8",
-    "63",
-    "64",
-    "100",
-    "-100",
-    "00",
-    "-0",
-    "+1",
-    " 1",
-    "1 ",
-    "",
-    "abc",
-    "1.0",
-    "1e3",
-    "0x10",
-    "9223372036854775807",
-    "-9223372036854775808",
-    "9223372036854775808",
-    "-9223372036854775809",
-    "9223372036854774807",
-    "4611686018427387904",
-    "18446744073709551615",
-    "99999999999999999999",
-    "2147483647",
-    "2147483648",
-    "4294967296",
-    "123456789012",
-    "-",
-    "nan",
-    "1\0",
-];
-
-const FLOATS: &[&str] = &[
-    "0.1",
-    "-0.1",
-    "1.5",
-    "3.0e3",
-    "1e-5",
-    "1e-17",
-    "5e-18",
-    "1.5e-17",
-    "-5e-18",
-    "1e17",
-    "1e18",
-    "1e19",
-    "1e20",
-    "12345678901234567890.5",
-    "0.00000000000000000001",
-    "-0",
-    "-0.0",
-    ".5",
-    "5.",
-    ".",
-    "1e",
-    "1e+2",
-    "1E-2",
-    "inf",
-    "-inf",
-    "Infinity",
-    "infinit",
-    "nan",
-    "nan(1)",
-    "0x1p-3",
-    "0X1.8P1",
-    "0x",
-    "0x.8",
-    "0xp1",
-    "1e308",
-    "1.7976931348623157e308",
-    "1e4932",
-    "1.2e4932",
-    "-1e4932",
-    "1e-4940",
-    "3e-4951",
-    "1e-4952",
-    "1e-5000",
-    "1e5000",
-    "0e5000",
-    "1e99999999999999",
-    "0x1p-16445",
-    "0x1p-16446",
-    "0x1p16383",
-    "0x1p16384",
-    "0x1.fffffffffffffffep16383",
-    "0x1.ffffffffffffffffp16383",
-    "0.3333333333333333333333333",
-    "2.675",
-    "1.005",
-    "--1",
-    "+5",
-    "3.14159265358979323846264338327950288",
-    "1,5",
-    "\t1",
-    "1e1.5",
-];
-
-const TEXTS: &[&str] = &[
-    "",
-    "a",
-    "hello world",
-    "\0",
-    "a\0b",
-    "line\r\nbreak",
-    "\u{00ff}\u{1234}",
-    "forty-four bytes of text, which Redis embeds.",
-    "forty-five bytes of text, which is too long..",
-];
-
-/// Draws commands.
-struct Draw {
-    rng: Rng,
-    /// Relative expiry times differ by ten seconds at least, so that which of two is later doesn't
-    /// depend on when each command ran.
-    spans: u64,
-}
-
-impl Draw {
-    fn pick<T: Copy>(&mut self, pool: &[T]) -> T {
-        pool[self.rng.below(pool.len() as u64) as usize]
-    }
-
-    fn key(&mut self) -> Vec<u8> {
-        self.pick(&[&b"k1"[..], b"k2", b"k3", b""]).to_vec()
-    }
-
-    fn integer(&mut self) -> Vec<u8> {
-        if self.rng.chance(1, 2) {
-            return (self.rng.below(400) as i64 - 200).to_string().into_bytes();
-        }
-        self.pick(INTEGERS).into()
-    }
-
-    fn float(&mut self) -> Vec<u8> {
-        match self.rng.below(8) {
-            0..4 => self.pick(FLOATS).into(),
-            4 => {
-                let (whole, fraction) = (self.rng.next_u64() as i64 >> 30, self.rng.next_u64());
-                format!("{whole}.{fraction}").into_bytes()
-            }
-            5 => {
-                let exponent = self.rng.below(60) as i64 - 40;
-                format!("{}e{exponent}", self.rng.next_u64()).into_bytes()
-            }
-            6 => {
-                let exponent = self.rng.below(10_000) as i64 - 5_000;
-                format!("-{}.{}e{exponent}", self.rng.below(10), self.rng.next_u64()).into_bytes()
-            }
-            _ => self.integer(),
-        }
-    }
-
-    fn value(&mut self) -> Vec<u8> {
-        match self.rng.below(8) {
-            0..3 => self.integer(),
-            3 => self.float(),
-            4 => (0..self.rng.below(70)).map(|_| self.rng.next_u64() as u8).collect(),
-            5 => vec![b'1'; self.pick(&[19, 20, 21, 5119, 5120])],
-            _ => self.pick(TEXTS).into(),
-        }
-    }
-
-    /// An expiry time in seconds or milliseconds, from now or from 1970.
-    fn time(&mut self, seconds: bool, relative: bool) -> Vec<u8> {
-        if self.rng.chance(1, 6) {
-            const BAD: &[&str] = &[
-                "0",
-                "-1",
-                "-100",
-                "",
-                "abc",
-                "1.5",
-                "+5",
-                "9223372036854775807",
-                "-9223372036854775808",
-                "9223372036854775",
-                "9223372036854776",
-                "-9223372036854776",
-                "9223372036854775808",
-                "9223370000000000000",
-            ];
-            return self.pick(BAD).into();
-        }
-        if relative {
-            self.spans += 10;
-            let span = (1_000 + self.spans) * if seconds { 1 } else { 1_000 };
-            return span.to_string().into_bytes();
-        }
-        let at: u64 = self.pick(&[1, 1_000, 99_999_999_999, 88_888_888_888, 99_999_999_999_001]);
-        let at = if seconds { at } else { at.saturating_mul(1_000) + self.rng.below(1_000) };
-        at.to_string().into_bytes()
-    }
-
-    /// Options with their values, sometimes without.
-    fn options(&mut self, words: &mut Words, pool: &[&str]) {
-        for _ in 0..self.pick(&[0, 1, 1, 2, 2, 3, 4]) {
-            let option = self.pick(pool);
-            words.push(self.any_case(option));
-            let (seconds, relative) = match option {
-                "EX" => (true, true),
-                "PX" => (false, true),
-                "EXAT" => (true, false),
-                "PXAT" => (false, false),
-                _ => continue,
-            };
-            if !self.rng.chance(1, 12) {
-                let time = self.time(seconds, relative);
-                words.push(time);
-            }
-        }
-    }
-
-    fn any_case(&mut self, word: &str) -> Vec<u8> {
-        match self.rng.below(4) {
-            0 => word.to_ascii_lowercase().into(),
-            1 => word
-                .bytes()
-                .map(|byte| if self.rng.chance(1, 2) { byte ^ 0x20 } else { byte })
-                .map(|byte| if byte.is_ascii_alphabetic() { byte } else { byte ^ 0x20 })
-                .collect(),
-            _ => word.to_ascii_uppercase().into(),
-        }
-    }
-
-    /// A command on `key`.
-    fn on_key(&mut self, key: &[u8]) -> Words {
-        const SET: &[&str] =
-            &["NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "PERSIST", "EX\0", "bad"];
-        const GETEX: &[&str] = &["PERSIST", "EX", "PX", "EXAT", "PXAT", "KEEPTTL", "NX"];
-        const EXPIRE: &[&str] = &["NX", "XX", "GT", "LT", "gT", "foo\r\nbar\n\r", ""];
-        let name = self.pick(KEYED);
-        let mut words = vec![self.any_case(name), key.to_vec()];
-        match name {
-            "SET" => {
-                words.push(self.value());
-                self.options(&mut words, SET);
-            }
-            "GETEX" => self.options(&mut words, GETEX),
-            "SETNX" | "GETSET" | "APPEND" => words.push(self.value()),
-            "SETEX" | "PSETEX" => {
-                words.push(self.time(name == "SETEX", true));
-                words.push(self.value());
-            }
-            "EXPIRE" | "PEXPIRE" | "EXPIREAT" | "PEXPIREAT" => {
-                words.push(self.time(!name.starts_with('P'), !name.ends_with("AT")));
-                self.options(&mut words, EXPIRE);
-            }
-            "GETRANGE" => words.extend([self.integer(), self.integer()]),
-            "SETRANGE" => {
-                words.push(self.pick(OFFSETS).into());
-                words.push(self.value());
-            }
-            "INCRBY" | "DECRBY" => words.push(self.integer()),
-            "INCRBYFLOAT" => words.push(self.float()),
-            "SETBIT" => {
-                words.push(self.pick(OFFSETS).into());
-                words.push(self.pick(&["0", "1", "1", "2", "-1", "01", ""]).into());
-            }
-            "GETBIT" => words.push(self.pick(OFFSETS).into()),
-            "BITCOUNT" => {
-                for _ in 0..self.pick(&[0, 0, 1, 2, 2, 2, 2]) {
-                    words.push(self.integer());
-                }
-                if words.len() == 4 && self.rng.chance(1, 2) {
-                    words.push(self.pick(&["BIT", "BYTE", "bit", "bits", ""]).into());
-                }
-            }
-            "MSET" => {
-                words.push(self.value());
-                if self.rng.chance(1, 3) {
-                    words.extend([key.to_vec(), self.value()]);
-                }
-            }
-            "COPY" => {
-                words.push(key.to_vec());
-                if self.rng.chance(1, 3) {
-                    words.push(self.pick(&["REPLACE", "replace", "DB", "foo"]).into());
-                }
-            }
-            _ => {}
-        }
-        self.damage(&mut words);
-        words
-    }
-
-    /// Now and then a wrong number of arguments.
-    fn damage(&mut self, words: &mut Words) {
-        match self.rng.below(40) {
-            0 => drop(words.pop()),
-            1 => words.push(self.value()),
-            _ => {}
-        }
-    }
-
-    fn command(&mut self) -> Words {
-        let key = self.key();
-        match self.rng.below(40) {
-            0..32 => self.on_key(&key),
-            32..36 => {
-                let name = self.pick(&["MGET", "DEL", "UNLINK", "EXISTS", "TOUCH"]);
-                let mut words = vec![self.any_case(name)];
-                words.extend((0..self.rng.below(5)).map(|_| self.key()));
-                words
-            }
-            36 => {
-                let mut words = vec![b"COMMAND".to_vec(), b"GETKEYS".to_vec()];
-                words.extend(self.on_key(&key));
-                words
-            }
-            37 => {
-                let mut words = vec![self.pick(&["PING", "ECHO", "client", "object"]).into()];
-                words.extend((0..self.rng.below(4)).map(|_| self.value()));
-                words
-            }
-            _ => (0..=self.rng.below(4)).map(|_| self.value()).collect(),
-        }
-    }
-}
-
-const KEYED: &[&str] = &[
-    "GET",
-    "SET",
-    "SET",
-    "SET",
-    "SETNX",
-    "SETEX",
-    "PSETEX",
-    "GETSET",
-    "GETDEL",
-    "GETEX",
-    "GETEX",
-    "APPEND",
-    "STRLEN",
-    "GETRANGE",
-    "SETRANGE",
-    "INCR",
-    "DECR",
-    "INCRBY",
-    "DECRBY",
-    "INCRBYFLOAT",
-    "INCRBYFLOAT",
-    "SETBIT",
-    "GETBIT",
-    "BITCOUNT",
-    "BITCOUNT",
-    "DEL",
-    "EXISTS",
-    "TYPE",
-    "TTL",
-    "PTTL",
-    "EXPIRETIME",
-    "PEXPIRETIME",
-    "EXPIRE",
-    "PEXPIRE",
-    "EXPIREAT",
-    "PEXPIREAT",
-    "PERSIST",
-    "TOUCH",
-    "MSET",
-    "COPY",
-];
-
-/// Small ones, and large ones that are refused: a value of the largest size is a test of its own.
-const OFFSETS: &[&str] = &[
-    "0",
-    "1",
-    "7",
-    "8",
-    "15",
-    "20",
-    "100",
-    "1000",
-    "-1",
-    "",
-    "abc",
-    "4194304",
-    "536870912",
-    "4294967296",
-    "9223372036854775807",
-    "9223372036854775808",
-    "01",
-];
+use workspace::{Answer, EXAMPLES, Store, Words, changed, examples, show, value};
 
 /// Whether two answers agree; remaining and absolute times may differ by what the clock moved
 /// between our reading of it and the command's run.
@@ -431,14 +46,14 @@ fn random_commands_answer_as_redis_does() {
     let mut redis = Redis::start();
     for seed in 0..100 {
         redis.call(&["FLUSHALL"]);
-        let mut workspace = Workspace::default();
-        let mut draw = Draw { rng: Rng::new(seed), spans: 0 };
+        let mut store = Store::default();
+        let mut draw = Draw::new(seed);
         for _ in 0..10 {
             let commands: Vec<Words> = (0..200).map(|_| draw.command()).collect();
-            workspace.now = clock(&mut redis);
+            store.now = clock(&mut redis);
             let theirs = redis.pipeline(&commands);
             for (index, (words, theirs)) in commands.iter().zip(&theirs).enumerate() {
-                let ours = workspace.run(words);
+                let ours = store.run(words);
                 let before: Vec<_> =
                     commands[index.saturating_sub(8)..index].iter().map(show).collect();
                 assert!(
@@ -452,45 +67,208 @@ fn random_commands_answer_as_redis_does() {
     }
 }
 
+/// A `MULTI`/`EXEC` block on one key, both as one operation of an engine that changes one key at a
+/// time and as a transaction.
 #[test]
-fn random_transactions_answer_as_redis_does() {
+fn random_blocks_on_one_key_answer_as_redis_does() {
     let mut redis = Redis::start();
-    let mut workspace = Workspace::default();
-    let mut draw = Draw { rng: Rng::new(1), spans: 0 };
+    let mut store = Store::default();
+    let mut draw = Draw::new(1);
     for round in 0..1_000 {
         let key = draw.key();
         let commands: Vec<Words> = (0..draw.rng.below(6)).map(|_| draw.on_key(&key)).collect();
-        let calls: Vec<(Words, OwnedCall)> = commands
-            .into_iter()
-            .filter_map(|words| Some((words.clone(), owned_call(&words)?)))
-            .filter(|(_, call)| call.call().keys().all(|other| other == key))
-            .collect();
-        let (multi, exec) = (vec![b"MULTI".to_vec()], vec![b"EXEC".to_vec()]);
-        workspace.now = clock(&mut redis);
-        let sent = calls.iter().map(|(words, _)| words);
-        let theirs = redis.pipeline([&multi].into_iter().chain(sent).chain([&exec]));
-        let (words, calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
-        let script = Script { key: key.clone().into(), watches: vec![], calls };
-        let op = quorate_commands::Op::Script(script);
-        let (ours, change) = op.apply(workspace.now, workspace.current(&key));
+        let block = Sent::new(commands, |call| call.call().keys().all(|other| other == key));
+        let theirs = block.exec(&mut redis, &mut store);
+        let calls = block.calls.clone();
+        let op = Op::Script(Script { key: key.clone().into(), watches: vec![], calls });
+        let before = value(store.current(&key));
+        let (ours, change) = op.apply(store.now, store.current(&key));
         let access = op.access();
         assert!(access != Access::Read || change == Change::Keep);
         assert!(access != Access::Write || !matches!(change, Change::Keep | Change::Expire(_)));
-        let (ours, change) = (Answer::from(ours), owned(change));
-        workspace.change(&key, change);
-        let (Answer::Array(ours), Some(Answer::Array(theirs))) = (&ours, theirs.last()) else {
-            panic!("round {round}: {ours:?} {theirs:?}");
+        let after = changed(before, change);
+        block.compare(&format!("round {round}"), ours.clone().into(), theirs);
+        assert_eq!(store.transact(&block.transaction(vec![])), Verdict::Commit(ours));
+        assert_eq!(value(store.current(&key)), after, "round {round}");
+    }
+}
+
+/// Blocks over any keys, some of which are watched while other commands run.
+#[test]
+fn random_blocks_answer_as_redis_does() {
+    let mut redis = Redis::start();
+    let (mut failed, mut held) = (0, 0);
+    for seed in 0..20 {
+        redis.call(&["FLUSHALL"]);
+        let mut store = Store::default();
+        let mut draw = Draw::new(seed);
+        for round in 0..100 {
+            let shown = format!("seed {seed}, round {round}");
+            let watched: Vec<_> = (0..draw.rng.below(3)).map(|_| draw.key()).collect();
+            store.now = clock(&mut redis);
+            let watches = watch(&mut store, &watched);
+            if !watched.is_empty() {
+                redis.pipeline([&[vec![b"WATCH".to_vec()], watched].concat()]);
+            }
+            for _ in 0..draw.pick(&[0, 0, 0, 1, 2]) {
+                let words = draw.command();
+                store.now = clock(&mut redis);
+                let (ours, theirs) = (store.run(&words), redis.pipeline([&words]).remove(0));
+                assert!(agree(&words, &ours, &theirs), "{shown}: {} {ours:?}", show(&words));
+            }
+            let block = Sent::new((0..draw.rng.below(8)).map(|_| draw.command()), |_| true);
+            let theirs = block.exec(&mut redis, &mut store);
+            let (ours, ran) = (store.transact(&block.transaction(watches)), has_run(&theirs));
+            *(if ran { &mut held } else { &mut failed }) += 1;
+            match ours {
+                Verdict::Commit(ours) => block.compare(&shown, ours.into(), theirs),
+                Verdict::Abandon(ours) => {
+                    assert_eq!((ours, theirs), (Reply::NullArray, Answer::NullArray), "{shown}");
+                }
+            }
+        }
+    }
+    assert!(failed > 50 && held > 500, "{failed} failed and {held} held");
+}
+
+/// What `WATCH` sees of keys.
+fn watch(store: &mut Store, keys: &[Vec<u8>]) -> Vec<(Box<[u8]>, Watch)> {
+    let keys: Vec<Box<[u8]>> = keys.iter().map(|key| key.as_slice().into()).collect();
+    let versions = store.transact(&Txn::Versions(keys.clone()));
+    let Verdict::Commit(Reply::Array(versions)) = versions else {
+        panic!("versions are an array, not {versions:?}");
+    };
+    let watch = |(key, version)| match version {
+        Reply::Version(timestamp, existed) => (key, Watch { existed, timestamp }),
+        other => panic!("a version, not {other:?}"),
+    };
+    keys.into_iter().zip(versions).map(watch).collect()
+}
+
+/// Whether an `EXEC` ran.
+fn has_run(answer: &Answer) -> bool {
+    *answer != Answer::NullArray
+}
+
+/// The commands of a `MULTI`/`EXEC` block.
+struct Sent {
+    words: Vec<Words>,
+    calls: Vec<OwnedCall>,
+}
+
+impl Sent {
+    /// Of these commands, those that can be queued and are wanted.
+    fn new(commands: impl IntoIterator<Item = Words>, wanted: impl Fn(&OwnedCall) -> bool) -> Self {
+        let queued = |words: Words| {
+            let call = OwnedCall::new(words.iter().map(Vec::as_slice)).ok()?;
+            Some((words, call))
         };
-        assert_eq!(ours.len(), theirs.len());
-        for ((words, ours), theirs) in words.iter().zip(ours).zip(theirs) {
-            let shown = show(words);
-            assert!(agree(words, ours, theirs), "round {round}: {shown} {ours:?} {theirs:?}");
+        let queued = commands.into_iter().filter_map(queued);
+        let (words, calls) = queued.filter(|(_, call)| wanted(call)).unzip();
+        Self { words, calls }
+    }
+
+    /// What Redis answers to all of it; the store's clock is what it was just before.
+    fn exec(&self, redis: &mut Redis, store: &mut Store) -> Answer {
+        let (multi, exec) = (vec![b"MULTI".to_vec()], vec![b"EXEC".to_vec()]);
+        store.now = clock(redis);
+        let mut answers = redis.pipeline([&multi].into_iter().chain(&self.words).chain([&exec]));
+        answers.pop().expect("EXEC was answered")
+    }
+
+    fn transaction(&self, watches: Vec<(Box<[u8]>, Watch)>) -> Txn {
+        Txn::Block(Block { watches, calls: self.calls.clone() })
+    }
+
+    fn compare(&self, shown: &str, ours: Answer, theirs: Answer) {
+        let (Answer::Array(ours), Answer::Array(theirs)) = (&ours, &theirs) else {
+            panic!("{shown}: {ours:?} {theirs:?}");
+        };
+        assert_eq!((ours.len(), theirs.len()), (self.words.len(), self.words.len()), "{shown}");
+        for ((words, ours), theirs) in self.words.iter().zip(ours).zip(theirs) {
+            assert!(agree(words, ours, theirs), "{shown}: {} {ours:?} {theirs:?}", show(words));
         }
     }
 }
 
-fn owned_call(words: &Words) -> Option<OwnedCall> {
-    OwnedCall::new(words.iter().map(Vec::as_slice)).ok()
+/// Each script is what a client sends, and `wait`, at which every expiry of a few milliseconds is
+/// over.
+#[test]
+fn watches_and_expired_keys_are_those_of_redis() {
+    let mut redis = Redis::start();
+    for script in [
+        // A run-time error undoes nothing, and stops nothing.
+        "SET a x|MULTI|SET b 1|INCR a|RENAME none b|INCR b|COPY b c|MGET a b c|EXEC|MGET a b c",
+        // Later commands see what earlier ones moved and removed.
+        "MULTI|MSET a 1 b 2|RENAME a c|EXISTS a b c c|MSETNX a 3 b 4|RENAMENX c b|EXEC|MGET a b c",
+        "MULTI|MSET a 1 b 2|MSET a 1 b|DEL b b a|MSETNX a 5 b 6|MSETNX c 1 d|MGET a b c|EXEC",
+        // An expiry moves with its value, and an old one goes away.
+        "SET a 1 EX 1000|SET b 2|COPY a b|COPY a b REPLACE|TTL b|RENAME b c|TTL c",
+        "SET a 1 EX 1000|SET b 2|RENAME b a|TTL a|SET c 3 EX 1000|COPY a c REPLACE|TTL c",
+        "SET a 1|SET b 2 EX 1000|MULTI|MSET b 3|TTL b|EXPIRE a 1000|RENAME a b|PTTL b|EXEC",
+        "SET a 1 EX 1000|MULTI|RENAMENX a b|TTL a|TTL b|RENAMENX b b|TTL b|EXEC|TTL b",
+        // A value that is over is absent for every command.
+        "SET a 1 PX 1|SET b 2|wait|RENAME a c|COPY a c|RENAMENX b a|MSETNX a 1 c 1|MGET a b c",
+        "SET a 1 PX 1|wait|MULTI|EXISTS a|RENAME a b|MSETNX a 2 b 3|GET a|EXEC",
+        // What was watched and what became of it.
+        "WATCH a b|MULTI|SET a 1|EXEC|GET a",
+        "WATCH a b|SET b 1|MULTI|SET a 1|EXEC|GET a",
+        "WATCH a|SET a 1|DEL a|MULTI|PING|EXEC",
+        "WATCH a|DEL a|MULTI|SET a 1|EXEC",
+        "SET a 1|WATCH a|SET a 1|MULTI|GET a|EXEC",
+        "SET a 1|WATCH a|GET a|COPY a b|MULTI|GET a|EXEC",
+        "SET a 1|WATCH a|RENAME a b|RENAME b a|MULTI|GET a|EXEC",
+        "SET a 1|WATCH a|RENAME a a|MULTI|GET a|EXEC",
+        "SET a 1|SET b 2|WATCH b|RENAMENX a b|COPY a b|MSETNX c 1 b 3|MULTI|GET b|EXEC",
+        "SET a 1|SET b 2|WATCH b|COPY a b REPLACE|MULTI|GET b|EXEC",
+        "SET a 1|WATCH a|EXPIRE a 1000|MULTI|GET a|EXEC",
+        "SET a 1|WATCH a|PERSIST a|MULTI|GET a|EXEC",
+        // A watched value that expires is a change; one that had expired before is not.
+        "SET a 1 PX 50|WATCH a|wait|MULTI|SET b 1|EXEC|GET b",
+        "SET a 1 PX 1|wait|WATCH a|MULTI|SET b 1|EXEC|GET b",
+        "SET a 1 PX 1|wait|WATCH a|SET a 2|MULTI|SET b 1|EXEC|GET b",
+    ] {
+        redis.call(&["FLUSHALL"]);
+        play(&mut redis, script);
+    }
+}
+
+fn play(redis: &mut Redis, script: &str) {
+    let mut store = Store::default();
+    let (mut watches, mut block) = (vec![], None);
+    for step in script.split('|') {
+        let words: Words = step.split(' ').map(|word| word.into()).collect();
+        // Between MULTI and EXEC, the clock couldn't be read.
+        if block.is_none() {
+            store.now = clock(redis);
+        }
+        if step == "wait" {
+            let end = store.now.0 + 60;
+            while clock(redis).0 < end {}
+            continue;
+        }
+        let theirs = redis.pipeline([&words]).remove(0);
+        let shown = format!("{step} in {script}");
+        match words[0].as_slice() {
+            b"WATCH" => watches = watch(&mut store, &words[1..]),
+            b"MULTI" => block = Some(vec![]),
+            b"EXEC" => {
+                let queued = block.take().expect("MULTI comes first");
+                let sent = Sent::new(queued, |_| true);
+                match store.transact(&sent.transaction(std::mem::take(&mut watches))) {
+                    Verdict::Commit(ours) => sent.compare(&shown, ours.into(), theirs),
+                    Verdict::Abandon(ours) => assert_eq!(Answer::from(ours), theirs, "{shown}"),
+                }
+            }
+            _ => match &mut block {
+                Some(queued) => queued.push(words),
+                None => {
+                    let ours = store.run(&words);
+                    assert!(agree(&words, &ours, &theirs), "{shown}: {ours:?} {theirs:?}");
+                }
+            },
+        }
+    }
 }
 
 #[test]
@@ -504,7 +282,7 @@ fn the_examples_are_what_redis_answers() {
 #[test]
 fn values_of_the_largest_size_are_refused_and_taken_as_redis_does() {
     let mut redis = Redis::start();
-    let mut workspace = Workspace::default();
+    let mut store = Store::default();
     for line in [
         "SETBIT b 33554431 1",
         "GETBIT b 33554431",
@@ -523,7 +301,7 @@ fn values_of_the_largest_size_are_refused_and_taken_as_redis_does() {
         "APPEND a x",
     ] {
         let words: Words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-        assert_eq!(workspace.run(&words), redis.pipeline([&words]).remove(0), "{line}");
+        assert_eq!(store.run(&words), redis.pipeline([&words]).remove(0), "{line}");
     }
 }
 
@@ -553,24 +331,24 @@ fn only_ours(spec: &Spec, theirs: Vec<Answer>, width: usize) -> Vec<Answer> {
 #[test]
 fn the_table_is_that_of_redis() {
     let mut redis = Redis::start();
-    let mut workspace = Workspace::default();
+    let mut store = Store::default();
     for spec in table() {
         let words: Words = ["COMMAND", "INFO", spec.name].map(|word| word.into()).into();
         let theirs = redis.pipeline([&words]).remove(0);
         assert_eq!(
-            common_info(spec, workspace.run(&words)),
+            common_info(spec, store.run(&words)),
             common_info(spec, theirs),
             "COMMAND INFO {}",
             spec.name
         );
         for sub in spec.subcommands.iter().filter(|sub| !is_later(sub)) {
             let words: Words = ["COMMAND", "INFO", sub.name].map(|word| word.into()).into();
-            assert_eq!(workspace.run(&words), redis.pipeline([&words]).remove(0));
+            assert_eq!(store.run(&words), redis.pipeline([&words]).remove(0));
             let words: Words = ["COMMAND", "DOCS", sub.name].map(|word| word.into()).into();
-            assert_eq!(workspace.run(&words), redis.pipeline([&words]).remove(0));
+            assert_eq!(store.run(&words), redis.pipeline([&words]).remove(0));
         }
         let words: Words = ["COMMAND", "DOCS", spec.name].map(|word| word.into()).into();
-        let (ours, theirs) = (workspace.run(&words), redis.pipeline([&words]).remove(0));
+        let (ours, theirs) = (store.run(&words), redis.pipeline([&words]).remove(0));
         if spec.subcommands.is_empty() {
             assert_eq!(ours, theirs, "COMMAND DOCS {}", spec.name);
             continue;
@@ -582,9 +360,9 @@ fn the_table_is_that_of_redis() {
         assert_eq!(ours, only_ours(spec, theirs_subs, 2), "COMMAND DOCS {}", spec.name);
     }
     let words: Words = ["COMMAND", "INFO", "nope", "client|nope"].map(|word| word.into()).into();
-    assert_eq!(workspace.run(&words), redis.pipeline([&words]).remove(0));
+    assert_eq!(store.run(&words), redis.pipeline([&words]).remove(0));
     let words: Words = ["COMMAND", "DOCS", "nope"].map(|word| word.into()).into();
-    assert_eq!(workspace.run(&words), redis.pipeline([&words]).remove(0));
+    assert_eq!(store.run(&words), redis.pipeline([&words]).remove(0));
 }
 
 /// The one element of `COMMAND INFO x`, with its last field, the subcommands, reduced to those
@@ -608,10 +386,10 @@ fn split_docs(answer: Answer) -> (Vec<Answer>, Vec<Answer>) {
 #[test]
 fn help_is_in_the_words_of_redis() {
     let mut redis = Redis::start();
-    let mut workspace = Workspace::default();
+    let mut store = Store::default();
     for container in ["CLIENT", "COMMAND", "CONFIG", "MEMORY", "OBJECT"] {
         let words: Words = [container, "HELP"].map(|word| word.into()).into();
-        let (ours, theirs) = (workspace.run(&words), redis.pipeline([&words]).remove(0));
+        let (ours, theirs) = (store.run(&words), redis.pipeline([&words]).remove(0));
         let (Answer::Array(ours), Answer::Array(theirs)) = (ours, theirs) else {
             panic!("help is lines");
         };
@@ -629,13 +407,13 @@ fn help_is_in_the_words_of_redis() {
 #[test]
 fn encodings_of_values_that_were_set_are_those_of_redis() {
     let mut redis = Redis::start();
-    let mut workspace = Workspace::default();
+    let mut store = Store::default();
     let pool = INTEGERS.iter().chain(FLOATS).chain(TEXTS);
     for value in pool {
         let set: Words = ["SET", "k", value].map(|word| word.into()).into();
         let ask: Words = ["OBJECT", "ENCODING", "k"].map(|word| word.into()).into();
         for words in [&set, &ask] {
-            assert_eq!(workspace.run(words), redis.pipeline([words]).remove(0), "{}", show(&set));
+            assert_eq!(store.run(words), redis.pipeline([words]).remove(0), "{}", show(&set));
         }
     }
 }

@@ -4,13 +4,13 @@ mod workspace;
 
 use quorate_commands::{Run, table};
 use quorate_types::UnixMillis;
-use workspace::{EXAMPLES, Workspace, examples, show};
+use workspace::{EXAMPLES, Store, examples, show};
 
 #[test]
 fn every_example_answers_as_written() {
-    let mut workspace = Workspace { now: UnixMillis(1_700_000_000_000), ..Workspace::default() };
+    let mut store = Store { now: UnixMillis(1_700_000_000_000), ..Store::default() };
     for (words, answer) in examples(EXAMPLES) {
-        assert_eq!(format!("{:?}", workspace.run(&words)), answer, "{}", show(&words));
+        assert_eq!(format!("{:?}", store.run(&words)), answer, "{}", show(&words));
     }
 }
 
@@ -26,11 +26,11 @@ fn every_keyed_command_has_an_example() {
 /// A value past its time is gone for every command, whether or not it was collected.
 #[test]
 fn an_expired_value_is_absent() {
-    let mut workspace = Workspace { now: UnixMillis(1_000), ..Workspace::default() };
+    let mut store = Store { now: UnixMillis(1_000), ..Store::default() };
     let mut ask = |now: u64, line: &str| {
-        workspace.now = UnixMillis(now);
+        store.now = UnixMillis(now);
         let words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-        format!("{:?}", workspace.run(&words))
+        format!("{:?}", store.run(&words))
     };
     assert_eq!(ask(1_000, "SET k v PX 500"), "+OK");
     assert_eq!(ask(1_499, "PTTL k"), ":1");

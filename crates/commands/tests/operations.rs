@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use quorate_commands::{
-    CROSSKEY, Call, Keyed, Op, OwnedArgs, OwnedCall, Reply, Run, Script, Watch, lookup_name, resolve,
-    table,
+    CROSSKEY, Call, Keyed, Op, OwnedArgs, OwnedCall, Reply, Run, Script, Watch, lookup_name,
+    resolve, table,
 };
 use quorate_machine::{Access, Change, Content, Current, Operation, ValueKind};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};

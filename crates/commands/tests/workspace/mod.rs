@@ -1,10 +1,8 @@
 //! The smallest thing that commands can run on, and answers in a form to compare and to read.
 
-use std::collections::BTreeMap;
-
-use quorate_commands::{Call, OwnedArgs, Reply, Split, resolve};
-use quorate_machine::{Access, Change, Content, Current, Operation, ValueKind};
-use quorate_types::{Timestamp, UnixMillis};
+use quorate_commands::{Call, MapWorkspace, OwnedArgs, Reply, Split, resolve};
+use quorate_machine::{Access, Change, Current, Operation, Transaction, Verdict};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 /// A command, its name first.
 pub(crate) type Words = Vec<Vec<u8>>;
@@ -55,100 +53,109 @@ impl From<Reply<'_>> for Answer {
     }
 }
 
-/// Bytes and expiry.
-pub(crate) type Value = (Vec<u8>, Option<UnixMillis>);
-
-/// Keys in memory and the commands on them.
+/// Keys in memory and the commands on them, each a transaction. What a command on one key does is
+/// compared with what it does as an operation of an engine that changes one key at a time.
 #[derive(Default)]
-pub(crate) struct Workspace {
-    pub(crate) values: BTreeMap<Vec<u8>, Value>,
+pub(crate) struct Store {
+    pub(crate) keys: MapWorkspace,
     pub(crate) now: UnixMillis,
+    pub(crate) version: u64,
 }
 
-impl Workspace {
+impl Store {
     pub(crate) fn current(&self, key: &[u8]) -> Current<'_> {
-        let content = self.values.get(key).map(|(bytes, expire_at)| Content {
-            bytes,
-            kind: ValueKind::String,
-            expire_at: *expire_at,
-        });
-        let content = content.filter(|content| !content.is_expired(self.now));
-        Current { content, timestamp: Timestamp::ZERO }
-    }
-
-    pub(crate) fn change(&mut self, key: &[u8], change: Change<'_>) {
-        match change {
-            Change::Keep => {}
-            Change::Set { bytes, expire_at, .. } => {
-                self.values.insert(key.to_vec(), (bytes.into_owned(), expire_at));
-            }
-            Change::Expire(expire_at) => {
-                self.values.get_mut(key).expect("only a value can expire").1 = expire_at;
-            }
-            Change::Delete => {
-                self.values.remove(key);
-            }
-        }
+        self.keys.get(self.now, key)
     }
 
     pub(crate) fn run(&mut self, words: &Words) -> Answer {
         let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
         let args = args.borrow();
-        let spec = match resolve(args) {
-            Ok(spec) => spec,
-            Err(error) => return error.into(),
-        };
-        let call = Call { spec, args };
-        if spec.split == Split::None || call.keys().count() == 1 {
-            return self.call(call).into();
+        match resolve(args) {
+            Ok(spec) => self.call(Call { spec, args }).into(),
+            Err(error) => error.into(),
         }
-        let parts: Vec<_> = (0..call.keys().count()).map(|index| call.split(index)).collect();
-        let answers = parts.iter().map(|part| self.call(part.call()));
-        if spec.split == Split::Array {
-            return Answer::Array(answers.map(Answer::from).collect());
-        }
-        let counts = answers.map(|reply| match reply {
-            Reply::Int(count) => count,
-            other => panic!("a part of a sum is a number, not {other:?}"),
-        });
-        Answer::Int(counts.sum())
+    }
+
+    /// Runs a transaction.
+    pub(crate) fn transact<T>(&mut self, transaction: &T) -> Verdict<Reply<'static>>
+    where
+        T: Transaction<Reply = Reply<'static>>,
+    {
+        self.version += 1;
+        let timestamp = Timestamp::new(self.version, WriterId(1));
+        self.keys.run(self.now, timestamp, transaction)
     }
 
     /// Runs a call and checks what its access promises.
     fn call(&mut self, call: Call<'_>) -> Reply<'static> {
-        let Some(key) = call.keys().next() else {
-            return call.answer_alone(self.now).expect("a command without key").into_owned();
-        };
-        let validated = call.validate();
-        let (reply, change) = call.execute(self.now, self.current(key));
-        let shown = || show(&call.args.iter().map(<[u8]>::to_vec).collect());
-        if let Err(error) = validated {
-            assert_eq!(reply, error, "validated otherwise: {}", shown());
+        let shown = show(&call.args.iter().map(<[u8]>::to_vec).collect());
+        let before: Vec<_> = call.keys().map(|key| self.current(key).timestamp).collect();
+        let alone = self.call_on_one_key(call, &shown);
+        let Verdict::Commit(reply) = self.transact(&call) else { panic!("abandoned: {shown}") };
+        if let Err(error) = call.validate() {
+            assert_eq!(reply, error, "validated otherwise: {shown}");
         }
+        let after = call.keys().map(|key| self.current(key).timestamp);
+        assert!(
+            call.updates() && !reply.is_error() || after.eq(before),
+            "a read or an error changed: {shown}",
+        );
+        match alone {
+            Some((other, content)) => {
+                assert_eq!(reply, other, "one key, another answer: {shown}");
+                let key = call.keys().next().expect("it has one");
+                assert_eq!(value(self.current(key)), content, "one key, another value: {shown}");
+            }
+            None if !reply.is_error() && call.spec.name == "mset" => {
+                assert_eq!(self.keys.read_set().next(), None, "a blind write read: {shown}");
+            }
+            None => {}
+        }
+        reply
+    }
+
+    /// What a call answers as an operation on one key, and what it leaves there; nothing if it
+    /// isn't one.
+    fn call_on_one_key(&self, call: Call<'_>, shown: &str) -> Option<(Reply<'static>, Value)> {
+        let key = call.keys().next()?;
+        let current = self.current(key);
+        if call.single_key().is_err() {
+            if call.spec.split == Split::None {
+                let (reply, change) = call.execute(self.now, current);
+                assert!(reply.is_error(), "changed several keys: {shown}");
+                assert_eq!((call.access(), change), (Access::Read, Change::Keep), "{shown}");
+            }
+            return None;
+        }
+        let (reply, change) = call.execute(self.now, current);
         match call.access() {
-            Access::Read => assert_eq!(change, Change::Keep, "a read changed: {}", shown()),
+            Access::Read => assert_eq!(change, Change::Keep, "a read changed: {shown}"),
             Access::Write => {
-                assert!(!matches!(change, Change::Keep | Change::Expire(_)), "kept: {}", shown());
+                assert!(!matches!(change, Change::Keep | Change::Expire(_)), "kept: {shown}");
                 let absent = Current { content: None, timestamp: Timestamp::ZERO };
                 assert_eq!(call.execute(self.now, absent), (reply.clone(), change.clone()));
             }
             Access::Update => {}
         }
-        let (reply, change) = (reply.into_owned(), owned(change));
-        self.change(key, change);
-        reply
+        Some((reply.into_owned(), changed(value(current), change)))
     }
 }
 
-/// A copy that borrows nothing.
-pub(crate) fn owned(change: Change<'_>) -> Change<'static> {
+/// Bytes and expiry.
+pub(crate) type Value = Option<(Vec<u8>, Option<UnixMillis>)>;
+
+/// What a key holds.
+pub(crate) fn value(current: Current<'_>) -> Value {
+    current.content.map(|content| (content.bytes.to_vec(), content.expire_at))
+}
+
+/// What a key holds after a change.
+pub(crate) fn changed(value: Value, change: Change<'_>) -> Value {
     match change {
-        Change::Set { bytes, kind, expire_at } => {
-            Change::Set { bytes: bytes.into_owned().into(), kind, expire_at }
-        }
-        Change::Expire(expire_at) => Change::Expire(expire_at),
-        Change::Delete => Change::Delete,
-        Change::Keep => Change::Keep,
+        Change::Keep => value,
+        Change::Set { bytes, expire_at, .. } => Some((bytes.into_owned(), expire_at)),
+        Change::Expire(expire_at) => Some((value.expect("only a value can expire").0, expire_at)),
+        Change::Delete => None,
     }
 }
 

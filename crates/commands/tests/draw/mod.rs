@@ -1,0 +1,418 @@
+//! Random commands.
+
+use quorate_machine::Rng;
+
+use crate::workspace::Words;
+
+pub(crate) const INTEGERS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "2",
+    "7",
+    "8",
+    "-8",
+    "63",
+    "64",
+    "100",
+    "-100",
+    "00",
+    "-0",
+    "+1",
+    " 1",
+    "1 ",
+    "",
+    "abc",
+    "1.0",
+    "1e3",
+    "0x10",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "9223372036854774807",
+    "4611686018427387904",
+    "18446744073709551615",
+    "99999999999999999999",
+    "2147483647",
+    "2147483648",
+    "4294967296",
+    "123456789012",
+    "-",
+    "nan",
+    "1\0",
+];
+
+pub(crate) const FLOATS: &[&str] = &[
+    "0.1",
+    "-0.1",
+    "1.5",
+    "3.0e3",
+    "1e-5",
+    "1e-17",
+    "5e-18",
+    "1.5e-17",
+    "-5e-18",
+    "1e17",
+    "1e18",
+    "1e19",
+    "1e20",
+    "12345678901234567890.5",
+    "0.00000000000000000001",
+    "-0",
+    "-0.0",
+    ".5",
+    "5.",
+    ".",
+    "1e",
+    "1e+2",
+    "1E-2",
+    "inf",
+    "-inf",
+    "Infinity",
+    "infinit",
+    "nan",
+    "nan(1)",
+    "0x1p-3",
+    "0X1.8P1",
+    "0x",
+    "0x.8",
+    "0xp1",
+    "1e308",
+    "1.7976931348623157e308",
+    "1e4932",
+    "1.2e4932",
+    "-1e4932",
+    "1e-4940",
+    "3e-4951",
+    "1e-4952",
+    "1e-5000",
+    "1e5000",
+    "0e5000",
+    "1e99999999999999",
+    "0x1p-16445",
+    "0x1p-16446",
+    "0x1p16383",
+    "0x1p16384",
+    "0x1.fffffffffffffffep16383",
+    "0x1.ffffffffffffffffp16383",
+    "0.3333333333333333333333333",
+    "2.675",
+    "1.005",
+    "--1",
+    "+5",
+    "3.14159265358979323846264338327950288",
+    "1,5",
+    "\t1",
+    "1e1.5",
+];
+
+pub(crate) const TEXTS: &[&str] = &[
+    "",
+    "a",
+    "hello world",
+    "\0",
+    "a\0b",
+    "line\r\nbreak",
+    "\u{00ff}\u{1234}",
+    "forty-four bytes of text, which Redis embeds.",
+    "forty-five bytes of text, which is too long..",
+];
+
+/// Draws commands.
+pub(crate) struct Draw {
+    pub(crate) rng: Rng,
+    /// Relative expiry times differ by ten seconds at least, so that which of two is later doesn't
+    /// depend on when each command ran.
+    spans: u64,
+}
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed), spans: 0 }
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, pool: &[T]) -> T {
+        pool[self.rng.below(pool.len() as u64) as usize]
+    }
+
+    pub(crate) fn key(&mut self) -> Vec<u8> {
+        self.pick(&[&b"k1"[..], b"k2", b"k3", b""]).to_vec()
+    }
+
+    fn integer(&mut self) -> Vec<u8> {
+        if self.rng.chance(1, 2) {
+            return (self.rng.below(400) as i64 - 200).to_string().into_bytes();
+        }
+        self.pick(INTEGERS).into()
+    }
+
+    fn float(&mut self) -> Vec<u8> {
+        match self.rng.below(8) {
+            0..4 => self.pick(FLOATS).into(),
+            4 => {
+                let (whole, fraction) = (self.rng.next_u64() as i64 >> 30, self.rng.next_u64());
+                format!("{whole}.{fraction}").into_bytes()
+            }
+            5 => {
+                let exponent = self.rng.below(60) as i64 - 40;
+                format!("{}e{exponent}", self.rng.next_u64()).into_bytes()
+            }
+            6 => {
+                let exponent = self.rng.below(10_000) as i64 - 5_000;
+                format!("-{}.{}e{exponent}", self.rng.below(10), self.rng.next_u64()).into_bytes()
+            }
+            _ => self.integer(),
+        }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        match self.rng.below(8) {
+            0..3 => self.integer(),
+            3 => self.float(),
+            4 => (0..self.rng.below(70)).map(|_| self.rng.next_u64() as u8).collect(),
+            5 => vec![b'1'; self.pick(&[19, 20, 21, 5119, 5120])],
+            _ => self.pick(TEXTS).into(),
+        }
+    }
+
+    /// An expiry time in seconds or milliseconds, from now or from 1970.
+    fn time(&mut self, seconds: bool, relative: bool) -> Vec<u8> {
+        if self.rng.chance(1, 6) {
+            const BAD: &[&str] = &[
+                "0",
+                "-1",
+                "-100",
+                "",
+                "abc",
+                "1.5",
+                "+5",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "9223372036854775",
+                "9223372036854776",
+                "-9223372036854776",
+                "9223372036854775808",
+                "9223370000000000000",
+            ];
+            return self.pick(BAD).into();
+        }
+        if relative {
+            self.spans += 10;
+            let span = (1_000 + self.spans) * if seconds { 1 } else { 1_000 };
+            return span.to_string().into_bytes();
+        }
+        let at: u64 = self.pick(&[1, 1_000, 99_999_999_999, 88_888_888_888, 99_999_999_999_001]);
+        let at = if seconds { at } else { at.saturating_mul(1_000) + self.rng.below(1_000) };
+        at.to_string().into_bytes()
+    }
+
+    /// Options with their values, sometimes without.
+    fn options(&mut self, words: &mut Words, pool: &[&str]) {
+        for _ in 0..self.pick(&[0, 1, 1, 2, 2, 3, 4]) {
+            let option = self.pick(pool);
+            words.push(self.any_case(option));
+            let (seconds, relative) = match option {
+                "EX" => (true, true),
+                "PX" => (false, true),
+                "EXAT" => (true, false),
+                "PXAT" => (false, false),
+                _ => continue,
+            };
+            if !self.rng.chance(1, 12) {
+                let time = self.time(seconds, relative);
+                words.push(time);
+            }
+        }
+    }
+
+    fn any_case(&mut self, word: &str) -> Vec<u8> {
+        match self.rng.below(4) {
+            0 => word.to_ascii_lowercase().into(),
+            1 => word
+                .bytes()
+                .map(|byte| if self.rng.chance(1, 2) { byte ^ 0x20 } else { byte })
+                .map(|byte| if byte.is_ascii_alphabetic() { byte } else { byte ^ 0x20 })
+                .collect(),
+            _ => word.to_ascii_uppercase().into(),
+        }
+    }
+
+    /// A command on `key`.
+    pub(crate) fn on_key(&mut self, key: &[u8]) -> Words {
+        const SET: &[&str] =
+            &["NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "PERSIST", "EX\0", "bad"];
+        const GETEX: &[&str] = &["PERSIST", "EX", "PX", "EXAT", "PXAT", "KEEPTTL", "NX"];
+        const EXPIRE: &[&str] = &["NX", "XX", "GT", "LT", "gT", "foo\r\nbar\n\r", ""];
+        let name = self.pick(KEYED);
+        let mut words = vec![self.any_case(name), key.to_vec()];
+        match name {
+            "SET" => {
+                words.push(self.value());
+                self.options(&mut words, SET);
+            }
+            "GETEX" => self.options(&mut words, GETEX),
+            "SETNX" | "GETSET" | "APPEND" => words.push(self.value()),
+            "SETEX" | "PSETEX" => {
+                words.push(self.time(name == "SETEX", true));
+                words.push(self.value());
+            }
+            "EXPIRE" | "PEXPIRE" | "EXPIREAT" | "PEXPIREAT" => {
+                words.push(self.time(!name.starts_with('P'), !name.ends_with("AT")));
+                self.options(&mut words, EXPIRE);
+            }
+            "GETRANGE" => words.extend([self.integer(), self.integer()]),
+            "SETRANGE" => {
+                words.push(self.pick(OFFSETS).into());
+                words.push(self.value());
+            }
+            "INCRBY" | "DECRBY" => words.push(self.integer()),
+            "INCRBYFLOAT" => words.push(self.float()),
+            "SETBIT" => {
+                words.push(self.pick(OFFSETS).into());
+                words.push(self.pick(&["0", "1", "1", "2", "-1", "01", ""]).into());
+            }
+            "GETBIT" => words.push(self.pick(OFFSETS).into()),
+            "BITCOUNT" => {
+                for _ in 0..self.pick(&[0, 0, 1, 2, 2, 2, 2]) {
+                    words.push(self.integer());
+                }
+                if words.len() == 4 && self.rng.chance(1, 2) {
+                    words.push(self.pick(&["BIT", "BYTE", "bit", "bits", ""]).into());
+                }
+            }
+            "MSET" => {
+                words.push(self.value());
+                if self.rng.chance(1, 3) {
+                    words.extend([key.to_vec(), self.value()]);
+                }
+            }
+            "COPY" => {
+                words.push(key.to_vec());
+                if self.rng.chance(1, 3) {
+                    words.push(self.pick(&["REPLACE", "replace", "DB", "foo"]).into());
+                }
+            }
+            _ => {}
+        }
+        self.damage(&mut words);
+        words
+    }
+
+    /// Now and then a wrong number of arguments.
+    fn damage(&mut self, words: &mut Words) {
+        match self.rng.below(40) {
+            0 => drop(words.pop()),
+            1 => words.push(self.value()),
+            _ => {}
+        }
+    }
+
+    /// A command that changes several keys at once.
+    fn over_several_keys(&mut self) -> Words {
+        let name = self.pick(&["MSET", "MSETNX", "RENAME", "RENAMENX", "COPY", "COPY"]);
+        let mut words = vec![self.any_case(name), self.key()];
+        if name.starts_with("MSET") {
+            words.push(self.value());
+            for _ in 0..self.rng.below(3) {
+                words.extend([self.key(), self.value()]);
+            }
+        } else {
+            words.push(self.key());
+        }
+        if name == "COPY" {
+            self.options(&mut words, &["REPLACE", "replace", "REPLACE", "foo"]);
+        }
+        self.damage(&mut words);
+        words
+    }
+
+    pub(crate) fn command(&mut self) -> Words {
+        let key = self.key();
+        match self.rng.below(48) {
+            0..32 => self.on_key(&key),
+            32..36 => {
+                let name = self.pick(&["MGET", "DEL", "UNLINK", "EXISTS", "TOUCH"]);
+                let mut words = vec![self.any_case(name)];
+                words.extend((0..self.rng.below(5)).map(|_| self.key()));
+                words
+            }
+            36..44 => self.over_several_keys(),
+            44 => {
+                let mut words = vec![b"COMMAND".to_vec(), b"GETKEYS".to_vec()];
+                words.extend(self.on_key(&key));
+                words
+            }
+            45 => {
+                let mut words = vec![self.pick(&["PING", "ECHO", "client", "object"]).into()];
+                words.extend((0..self.rng.below(4)).map(|_| self.value()));
+                words
+            }
+            _ => (0..=self.rng.below(4)).map(|_| self.value()).collect(),
+        }
+    }
+}
+
+const KEYED: &[&str] = &[
+    "GET",
+    "SET",
+    "SET",
+    "SET",
+    "SETNX",
+    "SETEX",
+    "PSETEX",
+    "GETSET",
+    "GETDEL",
+    "GETEX",
+    "GETEX",
+    "APPEND",
+    "STRLEN",
+    "GETRANGE",
+    "SETRANGE",
+    "INCR",
+    "DECR",
+    "INCRBY",
+    "DECRBY",
+    "INCRBYFLOAT",
+    "INCRBYFLOAT",
+    "SETBIT",
+    "GETBIT",
+    "BITCOUNT",
+    "BITCOUNT",
+    "DEL",
+    "EXISTS",
+    "TYPE",
+    "TTL",
+    "PTTL",
+    "EXPIRETIME",
+    "PEXPIRETIME",
+    "EXPIRE",
+    "PEXPIRE",
+    "EXPIREAT",
+    "PEXPIREAT",
+    "PERSIST",
+    "TOUCH",
+    "MSET",
+    "COPY",
+];
+
+/// Small ones, and large ones that are refused: a value of the largest size is a test of its own.
+const OFFSETS: &[&str] = &[
+    "0",
+    "1",
+    "7",
+    "8",
+    "15",
+    "20",
+    "100",
+    "1000",
+    "-1",
+    "",
+    "abc",
+    "4194304",
+    "536870912",
+    "4294967296",
+    "9223372036854775807",
+    "9223372036854775808",
+    "01",
+];
