@@ -103,3 +103,23 @@ pub(crate) fn into_owned(change: Change<'_>) -> Change<'static> {
         Change::Delete => Change::Delete,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_expiry_of_a_key_without_a_value_is_no_change() {
+        let absent = Current { content: None, timestamp: Timestamp::ZERO };
+        let expire = Change::Expire(Some(UnixMillis(1)));
+        let mut key = OneKey::new(absent);
+        key.write(b"", expire.clone());
+        assert!(!key.was_touched());
+        assert_eq!(key.finish(), Change::Keep);
+        let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
+        let mut key = OneKey::new(Current { content: Some(content), ..absent });
+        key.write(b"", Change::Delete);
+        key.write(b"", expire);
+        assert_eq!(key.finish(), Change::Delete);
+    }
+}
