@@ -1,7 +1,7 @@
 //! What the front end needs from the store behind it.
 
-use quorate_commands::{Call, Op, Reply};
-use quorate_machine::Operation;
+use quorate_commands::{Call, Op, Reply, Txn};
+use quorate_machine::{Operation, Transaction};
 use quorate_types::{Now, Tag};
 
 /// A keyspace as clients see it.
@@ -63,9 +63,9 @@ pub struct ServerFacts {
 
 /// The store and the node behind a front end, as one lane reaches them.
 ///
-/// Everything but [`Backend::submit`] and [`Backend::flush`] answers at once. Those two are
-/// answered through [`crate::Frontend::complete`] with the same tag, exactly once, and not before
-/// the call into the front end that submitted them has returned.
+/// Everything but [`Backend::submit`], [`Backend::transact`] and [`Backend::flush`] answers at once.
+/// Those three are answered through [`crate::Frontend::complete`] with the same tag, exactly once,
+/// and not before the call into the front end that submitted them has returned.
 pub trait Backend {
     /// The keyspace that `SELECT number` picks, if there is one.
     fn keyspace(&self, number: u8) -> Option<KeyspaceFacts>;
@@ -74,6 +74,10 @@ pub trait Backend {
     fn has_keyspace(&self, number: u8) -> bool {
         self.keyspace(number).is_some()
     }
+
+    /// Whether the keyspace's engine runs transactions over several keys. What touches keys of such
+    /// a keyspace goes through [`Backend::transact`], never through [`Backend::submit`].
+    fn transactional(&self, keyspace: u8) -> bool;
 
     /// Executes a read on this node's replica and hands its reply to `with`, borrowing the value.
     /// Nothing, and `with` not called, if the replica can't answer now (the key has an update in
@@ -94,6 +98,14 @@ pub trait Backend {
     fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: &P)
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>;
+
+    /// Runs a transaction in a keyspace that is [`Backend::transactional`]: all of it at once, or
+    /// nothing. Transactions of one `origin` that share a key take effect in the order of
+    /// submission. One that is too large or that others keep getting in the way of is refused,
+    /// with [`quorate_machine::Refusal::TooLarge`] or [`quorate_machine::Refusal::Conflict`].
+    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: &T)
+    where
+        T: Transaction<Owned = Txn, Reply = Reply<'static>>;
 
     /// Deletes every key of a keyspace; completes with [`Reply::Ok`].
     fn flush(&mut self, keyspace: u8, now: Now, tag: Tag);

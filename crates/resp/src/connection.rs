@@ -97,7 +97,7 @@ pub(crate) struct Session {
 pub(crate) enum Reply {
     /// Encoded, waiting for those before it.
     Ready(Vec<u8>),
-    /// One op.
+    /// One op or transaction.
     Op { spec: &'static Spec, protocol: Protocol, update: bool },
     /// A command over several keys.
     Gather(Box<Gather>),
@@ -125,7 +125,8 @@ pub(crate) struct Connection {
     pub(crate) first: u64,
     /// Encoded bytes that wait in `replies`.
     pub(crate) ready_bytes: usize,
-    /// Submitted ops that may change a key and are not answered yet.
+    /// Submitted ops that a local read must not overtake and that are not answered yet: those that
+    /// may change a key, and every transaction, which may see more than this node's replica holds.
     pub(crate) updates: u32,
     pub(crate) session: Session,
     pub(crate) transaction: Transaction,

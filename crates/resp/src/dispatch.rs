@@ -1,13 +1,14 @@
 //! From a parsed command to whoever executes it: the checks that Redis makes first, in its order,
 //! then the connection, the node, this node's replica or an engine.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
-    Args, Call, ConnectionCommand, Reply as Answer, Run, ServerCommand, Spec, Split, flag, lookup,
-    resolve,
+    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split, Txn, flag,
+    lookup, resolve,
 };
-use quorate_machine::{Access, Operation};
+use quorate_machine::{Access, Operation, Transaction};
 use quorate_types::{Duration, Instant, Now, Tag, limits as bounds};
 
 use crate::backend::Backend;
@@ -17,7 +18,6 @@ use crate::frontend::{Core, refuse};
 use crate::limits;
 use crate::pending::{Failure, Gather, Merge, OOM, Pending, Watching};
 use crate::shared::add;
-use crate::transaction::Watched;
 
 /// What becomes of the command that was dispatched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,21 +192,29 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// A command on keys: answered from this node's replica if that is allowed and possible,
-    /// submitted to the engine otherwise.
+    /// submitted to the engine otherwise. Over several keys it is one transaction if the engine
+    /// has them; what this node's replica holds of one key and then of another is none.
     fn keyed(&mut self, call: &Call<'_>) {
-        if call.spec.split != Split::None && call.single_key().is_err() {
+        let database = self.connection.session.database;
+        let transactional = self.backend.transactional(database);
+        let comes_apart = call.spec.split != Split::None;
+        let several = (transactional || comes_apart) && call.single_key().is_err();
+        if several && !transactional {
             return self.split(call);
         }
-        let access = call.access();
-        if access == Access::Read && self.connection.updates == 0 && self.read(call) {
+        let reads = call.access() == Access::Read;
+        if reads && !several && self.connection.updates == 0 && self.read(call) {
             return;
         }
-        let update = access != Access::Read;
+        let update = transactional || !reads;
         let protocol = self.connection.session.protocol;
         let number = self.connection.push(Reply::Op { spec: call.spec, protocol, update });
         self.connection.updates += u32::from(update);
-        let database = self.connection.session.database;
-        self.submit(database, number, 0, call);
+        if transactional {
+            self.transact(database, number, call);
+        } else {
+            self.submit(database, number, 0, call);
+        }
     }
 
     /// Answers a read from this node's replica, if it can.
@@ -324,10 +332,18 @@ impl<B: Backend> Context<'_, B> {
 
     pub(crate) fn submit<P>(&mut self, database: u8, number: u64, part: u32, op: &P)
     where
-        P: Operation<Owned = quorate_commands::Op, Reply = Answer<'static>>,
+        P: Operation<Owned = Op, Reply = Answer<'static>>,
     {
         let tag = self.tag(number, part);
         self.backend.submit(database, self.now, tag, self.connection.facts.id, op);
+    }
+
+    pub(crate) fn transact<T>(&mut self, database: u8, number: u64, txn: &T)
+    where
+        T: Transaction<Owned = Txn, Reply = Answer<'static>>,
+    {
+        let tag = self.tag(number, 0);
+        self.backend.transact(database, self.now, tag, self.connection.facts.id, txn);
     }
 
     pub(crate) fn tag(&mut self, number: u64, part: u32) -> Tag {
@@ -370,19 +386,33 @@ impl<B: Backend> Context<'_, B> {
             return self.reply(call.spec, &Answer::error("ERR WATCH inside MULTI is not allowed"));
         }
         let database = self.connection.session.database;
-        let keys: Vec<Vec<u8>> = call.args.iter().skip(1).map(<[u8]>::to_vec).collect();
-        let count = keys.len();
+        let transaction = &self.connection.transaction;
+        let mut new = BTreeSet::new();
+        let unknown = |key: &&[u8]| !transaction.watches(database, key);
+        let keys: Vec<Box<[u8]>> =
+            call.keys().filter(unknown).filter(|key| new.insert(*key)).map(Box::from).collect();
+        if keys.is_empty() {
+            return self.reply(call.spec, &Answer::Ok);
+        }
+        if !transaction.has_room_for(&keys) {
+            return self.reply(call.spec, &Answer::error(Failure::TooLarge.text()));
+        }
+        let transactional = self.backend.transactional(database);
+        let missing = if transactional { 1 } else { keys.len() };
         let watching = Watching {
             database,
+            versions: vec![None; keys.len()],
             keys: keys.clone(),
-            versions: vec![None; count],
-            missing: count,
+            missing,
             failure: None,
         };
         let number = self.connection.push(Reply::Watch(Box::new(watching)));
         self.connection.barrier = true;
+        if transactional {
+            return self.transact(database, number, &Txn::Versions(keys));
+        }
         for (part, key) in keys.into_iter().enumerate() {
-            self.submit(database, number, part as u32, &quorate_commands::Op::Version(key.into()));
+            self.submit(database, number, part as u32, &Op::Version(key));
         }
     }
 
@@ -458,15 +488,7 @@ impl<B: Backend> Context<'_, B> {
                 }
             }
             Some(Reply::Watch(watching)) => {
-                watching.missing -= 1;
-                match answer {
-                    Ok(Answer::Version(timestamp, existed)) => {
-                        watching.versions[part] = Some((timestamp, existed));
-                    }
-                    Ok(_) => watching.failure = watching.failure.max(Some(Failure::Unknown)),
-                    Err(failure) => watching.failure = watching.failure.max(Some(failure)),
-                }
-                if watching.missing == 0 {
+                if watching.settled(part, answer) {
                     self.finish_watch(number);
                 }
             }
@@ -497,9 +519,8 @@ impl<B: Backend> Context<'_, B> {
             return;
         }
         for (key, version) in watching.keys.into_iter().zip(watching.versions) {
-            let (timestamp, existed) = version.expect("no version is missing");
-            let database = watching.database;
-            self.connection.transaction.watch(Watched { database, key, timestamp, existed });
+            let version = version.expect("no version is missing");
+            self.connection.transaction.watch(watching.database, key, version);
         }
         self.connection.finish(number, |out| out.extend_from_slice(b"+OK\r\n"));
     }

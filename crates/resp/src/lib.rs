@@ -6,15 +6,21 @@
 //! ```text
 //! bytes ─ read_buffer → Parser → dispatch ┬─ connection or node command ──────────→ reply
 //!                                         ├─ read, nothing in flight → Backend::read → reply, bound to the lease
+//!                                         ├─ the engine has transactions → Backend::transact … complete → reply
 //!                                         └─ otherwise → Backend::submit … complete → reply
 //! replies, in command order ─ seal(lease held?) → output → socket
 //! ```
 //!
 //! What it guarantees:
 //! - **Order.** Replies come in the order of commands, however the ops behind them complete. Ops
-//!   of one connection on one key take effect in order (the engine's promise per `origin`), and a
-//!   read is submitted behind the connection's own unfinished updates rather than answered from
-//!   the replica, so that a connection always sees what it wrote.
+//!   of one connection on one key, and transactions of one connection that share a key, take
+//!   effect in order (the engine's promise per `origin`), and a read is submitted behind the
+//!   connection's own unfinished updates and transactions rather than answered from the replica,
+//!   so that a connection always sees what it wrote and never goes back behind what it saw.
+//! - **Atomicity.** In a keyspace that is [`Backend::transactional`], a command over several keys
+//!   is one transaction, and so is all that `EXEC` does with keys, watches included. In others a
+//!   block touches one key, `CROSSKEY` otherwise, and a command over several runs key by key if
+//!   it can.
 //! - **Freshness.** A reply that rests on a local read leaves only if the lease held after the
 //!   read ([`Frontend::seal`]).
 //! - **Honesty.** An op that may have happened is never reported as failed: its error begins with
@@ -27,8 +33,9 @@
 //!   lower by default, and the first two can't be set above what a value and a buffer hold.
 //! - `WAIT` never waits for writes, which every live replica has acknowledged before their
 //!   replies; it counts live replicas.
-//! - Inside `MULTI`, commands without keys run after those on the key. `FLUSHDB` can't be combined
-//!   with keys there (`CROSSKEY`).
+//! - Inside `MULTI`, commands without keys run after those on keys. `FLUSHDB` can't be combined
+//!   with keys there, and the block's keys and the watched ones are in one keyspace (`CROSSKEY`).
+//! - A connection watches no more keys than a transaction may read.
 //! - `CONFIG GET` answers in order of name. `COMMANDSTATS` counts but doesn't time.
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! Replies that take several ops: commands over several keys, `WATCH`, `EXEC`.
 
-use quorate_commands::{OwnedCall, Reply, Spec};
+use quorate_commands::{OwnedCall, Reply, Spec, Watch};
 use quorate_machine::{Outcome, Refusal};
-use quorate_types::Timestamp;
+use quorate_types::limits;
 
 use crate::connection::ConnectionId;
 use crate::encode::{Protocol, array_header, encode, error, integer};
@@ -40,8 +40,8 @@ impl Failure {
                 "TRYAGAIN too many operations are in flight; this one did not happen, try again"
             }
             Self::TooLarge => {
-                "ERR the transaction reads or writes more keys or bytes than one may; it did not \
-                 happen, split it"
+                "ERR a transaction reads and writes at most 16384 keys, and 4259840 bytes of keys and \
+                 values; this one is larger and did not happen, split it"
             }
             Self::Conflict => {
                 "TRYAGAIN other transactions on the same keys came first each time; this one did \
@@ -193,13 +193,39 @@ impl Gather {
 #[derive(Debug)]
 pub(crate) struct Watching {
     pub(crate) database: u8,
-    pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) versions: Vec<Option<(Timestamp, bool)>>,
+    pub(crate) keys: Vec<Box<[u8]>>,
+    pub(crate) versions: Vec<Option<Watch>>,
+    /// Answers still to come: one with every version from a transaction, one for each key
+    /// otherwise.
     pub(crate) missing: usize,
     pub(crate) failure: Option<Failure>,
 }
 
-/// `EXEC` until the engine has run the commands that touch keys.
+impl Watching {
+    /// An answer has come, of a transaction or for the key of this number. Whether it was the last.
+    pub(crate) fn settled(&mut self, part: usize, answer: Result<Reply<'_>, Failure>) -> bool {
+        self.missing -= 1;
+        let watch = |reply: &Reply<'_>| match *reply {
+            Reply::Version(timestamp, existed) => Some(Watch { existed, timestamp }),
+            _ => None,
+        };
+        match answer {
+            Ok(Reply::Array(versions)) if versions.len() == self.versions.len() => {
+                self.versions = versions.iter().map(watch).collect();
+            }
+            Ok(reply) => self.versions[part] = watch(&reply),
+            Err(failure) => self.failure = self.failure.max(Some(failure)),
+        }
+        let last = self.missing == 0;
+        if last && self.failure.is_none() && self.versions.iter().any(Option::is_none) {
+            self.failure = Some(Failure::Unknown);
+        }
+        last
+    }
+}
+
+/// `EXEC` until the engine has run the commands that touch keys: as a script on one key, or as a
+/// block of a transactional keyspace. What is said of scripts here goes for blocks too.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) spec: &'static Spec,
@@ -209,7 +235,7 @@ pub(crate) struct Exec {
     pub(crate) missing: usize,
     pub(crate) done: usize,
     pub(crate) failure: Option<Failure>,
-    /// Whether the script may change its key.
+    /// Whether local reads must wait for it.
     pub(crate) update: bool,
 }
 
@@ -223,3 +249,8 @@ pub(crate) enum Step {
     /// The flushes that were submitted in the script's place.
     Flush,
 }
+
+const _: () = assert!(
+    limits::TXN_KEYS_MAX == 16_384 && limits::TXN_BYTES_MAX == 4_259_840,
+    "the text of `Failure::TooLarge` names both limits"
+);

@@ -1,57 +1,127 @@
 //! An in-memory [`Backend`] and a driver, for tests of this crate and of what is built on it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, Reply};
-use quorate_machine::{Access, Change, Content, Current, Operation, Outcome, Rng, ValueKind};
-use quorate_types::{Duration, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId};
+use quorate_commands::{Call, Op, Reply, Txn};
+use quorate_machine::{
+    Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Transaction, ValueKind,
+    Verdict, Workspace,
+};
+use quorate_types::{Duration, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits};
 
 use crate::backend::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 use crate::connection::ConnectionId;
 use crate::frontend::Frontend;
 use crate::shared::Shared;
 
+/// A value and when it expires.
+type Value = (Vec<u8>, Option<UnixMillis>);
+
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    value: Option<(Vec<u8>, Option<UnixMillis>)>,
+    value: Option<Value>,
     timestamp: Timestamp,
 }
 
 impl Entry {
     fn current(&self, now: UnixMillis) -> Current<'_> {
-        let content = self.value.as_ref().map(|(bytes, expire_at)| Content {
-            bytes,
-            kind: ValueKind::String,
-            expire_at: *expire_at,
-        });
-        Current { content: content.filter(|c| !c.is_expired(now)), timestamp: self.timestamp }
+        Current { content: content(self.value.as_ref(), now), timestamp: self.timestamp }
+    }
+}
+
+fn content(value: Option<&Value>, now: UnixMillis) -> Option<Content<'_>> {
+    let (bytes, expire_at) = value?;
+    let content = Content { bytes, kind: ValueKind::String, expire_at: *expire_at };
+    (!content.is_expired(now)).then_some(content)
+}
+
+/// The value after a change; nothing if there is none to be changed.
+fn changed(value: Option<Value>, change: Change<'_>) -> Option<Option<Value>> {
+    match change {
+        Change::Keep => None,
+        Change::Set { bytes, expire_at, .. } => Some(Some((bytes.into_owned(), expire_at))),
+        Change::Expire(expire_at) => value.map(|(bytes, _)| Some((bytes, expire_at))),
+        Change::Delete => Some(None),
+    }
+}
+
+/// A keyspace under one transaction.
+struct Attempt<'a> {
+    entries: &'a BTreeMap<Vec<u8>, Entry>,
+    now: UnixMillis,
+    /// What the transaction has touched, and its changes.
+    touched: BTreeMap<Vec<u8>, Option<Option<Value>>>,
+}
+
+impl Workspace for Attempt<'_> {
+    fn read(&mut self, key: &[u8]) -> Current<'_> {
+        let entry = self.entries.get(key);
+        let timestamp = entry.map_or(Timestamp::ZERO, |entry| entry.timestamp);
+        let change = self.touched.entry(key.to_vec()).or_default().as_ref();
+        let value = change.map_or(entry.and_then(|entry| entry.value.as_ref()), Option::as_ref);
+        Current { content: content(value, self.now), timestamp }
+    }
+
+    fn write(&mut self, key: &[u8], change: Change<'_>) {
+        let Current { content, .. } = self.read(key);
+        let value = content.map(|content| (content.bytes.to_vec(), content.expire_at));
+        if let Some(value) = changed(value, change) {
+            self.touched.insert(key.to_vec(), Some(value));
+        }
     }
 }
 
 #[derive(Debug)]
 enum Work {
     Op(Op),
+    Txn(Txn),
     Flush,
 }
 
-/// A single replica that answers submitted ops when it is told to: in order, or in a random order
-/// that keeps the order of ops on one key.
+impl Work {
+    /// The keys that it touches; a flush touches none by name.
+    fn keys(&self) -> BTreeSet<&[u8]> {
+        match self {
+            Self::Op(op) => BTreeSet::from([op.key()]),
+            Self::Txn(Txn::Call(call)) => call.call().keys().collect(),
+            Self::Txn(Txn::Block(block)) => {
+                let watched = block.watches.iter().map(|(key, _)| &**key);
+                watched.chain(block.calls.iter().flat_map(|call| call.call().keys())).collect()
+            }
+            Self::Txn(Txn::Versions(keys)) => keys.iter().map(|key| &**key).collect(),
+            Self::Flush => BTreeSet::new(),
+        }
+    }
+
+    /// Whether the two may not change places.
+    fn is_ordered(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Flush, Self::Flush) => true,
+            _ => !self.keys().is_disjoint(&other.keys()),
+        }
+    }
+}
+
+/// A single replica that answers what was submitted when it is told to: in order, or in a random
+/// order that keeps the order of ops and transactions that share a key.
 #[derive(Debug)]
 pub struct MemoryBackend {
     keyspaces: BTreeMap<u8, BTreeMap<Vec<u8>, Entry>>,
     queue: VecDeque<(u8, Tag, Work)>,
     version: u64,
+    /// Keyspaces whose engine runs transactions over several keys; 1 unless this is changed.
+    pub transactional: BTreeSet<u8>,
     /// Draws the order of completions, if it is to be random.
     pub shuffle: Option<Rng>,
     /// Whether reads may be answered at once.
     pub local_reads: bool,
     /// Reads answered at once so far.
     pub reads: u64,
-    /// Ops submitted so far.
+    /// Ops and transactions submitted so far.
     pub submitted: u64,
-    /// How the next ops end instead of being executed.
+    /// How the next ops and transactions end instead of being executed.
     pub refuse: VecDeque<Outcome<Reply<'static>>>,
     /// What [`Backend::replicas`] says.
     pub replicas: usize,
@@ -70,6 +140,7 @@ impl Default for MemoryBackend {
             keyspaces: (0..16).map(|number| (number, BTreeMap::new())).collect(),
             queue: VecDeque::new(),
             version: 0,
+            transactional: BTreeSet::from([1]),
             shuffle: None,
             local_reads: true,
             reads: 0,
@@ -104,41 +175,69 @@ impl MemoryBackend {
                 Reply::Ok
             }
             Work::Op(op) => self.apply(keyspace, now.wall(), &op),
+            Work::Txn(txn) => match self.run(keyspace, now.wall(), &txn) {
+                Ok(reply) => reply,
+                Err(refusal) => return Some((tag, Outcome::Refused(refusal))),
+            },
         };
         Some((tag, Outcome::Done(reply)))
     }
 
-    /// The first op, or a random one that no earlier op on its key holds up.
+    /// The first work, or a random one that no earlier work on its keys holds up.
     fn pick(&mut self) -> Option<usize> {
         let count = self.queue.len();
         if count == 0 {
             return None;
         }
         let Some(rng) = &mut self.shuffle else { return Some(0) };
-        let chosen = rng.below(count as u64) as usize;
-        let key = |work: &Work| match work {
-            Work::Op(op) => Some(op.key().to_vec()),
-            Work::Flush => None,
-        };
-        let (keyspace, _, work) = &self.queue[chosen];
-        let wanted = key(work);
-        self.queue.iter().position(|(other, _, work)| other == keyspace && key(work) == wanted)
+        let mut chosen = rng.below(count as u64) as usize;
+        loop {
+            let (keyspace, _, work) = &self.queue[chosen];
+            let held_up_by = self
+                .queue
+                .iter()
+                .take(chosen)
+                .position(|(other, _, earlier)| other == keyspace && earlier.is_ordered(work));
+            match held_up_by {
+                Some(earlier) => chosen = earlier,
+                None => return Some(chosen),
+            }
+        }
     }
 
     fn apply(&mut self, keyspace: u8, now: UnixMillis, op: &Op) -> Reply<'static> {
         let entries = self.keyspaces.entry(keyspace).or_default();
         let entry = entries.entry(op.key().to_vec()).or_default();
         let (reply, change) = op.apply(now, entry.current(now));
-        let value = match change {
-            Change::Keep => return reply,
-            Change::Set { bytes, expire_at, .. } => Some((bytes.into_owned(), expire_at)),
-            Change::Expire(expire_at) => entry.value.take().map(|(bytes, _)| (bytes, expire_at)),
-            Change::Delete => None,
-        };
-        entry.value = value;
-        self.version += 1;
-        entry.timestamp = Timestamp::new(self.version, WriterId::new(MemberNumber(1), 0));
+        if let Some(value) = changed(entry.value.clone(), change) {
+            self.version += 1;
+            let timestamp = Timestamp::new(self.version, WriterId::new(MemberNumber(1), 0));
+            *entry = Entry { value, timestamp };
+        }
         reply
+    }
+
+    /// Runs a transaction and makes its changes, all with one version.
+    fn run(&mut self, keyspace: u8, now: UnixMillis, txn: &Txn) -> Result<Reply<'static>, Refusal> {
+        let entries = self.keyspaces.entry(keyspace).or_default();
+        let mut attempt = Attempt { entries, now, touched: BTreeMap::new() };
+        let verdict = txn.run(now, &mut attempt);
+        let touched = attempt.touched;
+        if touched.len() > limits::TXN_KEYS_MAX {
+            return Err(Refusal::TooLarge);
+        }
+        let reply = match verdict {
+            Verdict::Abandon(reply) => return Ok(reply),
+            Verdict::Commit(reply) => reply,
+        };
+        self.version += 1;
+        let timestamp = Timestamp::new(self.version, WriterId::new(MemberNumber(1), 0));
+        for (key, value) in touched {
+            if let Some(value) = value {
+                entries.insert(key, Entry { value, timestamp });
+            }
+        }
+        Ok(reply)
     }
 
     fn live(&self, keyspace: u8, now: UnixMillis) -> impl Iterator<Item = &Vec<u8>> {
@@ -159,6 +258,10 @@ impl Backend for MemoryBackend {
             keys: values().count() as u64,
             expires: values().filter(|(_, expire_at)| expire_at.is_some()).count() as u64,
         })
+    }
+
+    fn transactional(&self, keyspace: u8) -> bool {
+        self.transactional.contains(&keyspace)
     }
 
     fn read<R>(
@@ -183,8 +286,18 @@ impl Backend for MemoryBackend {
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
     {
+        assert!(!self.transactional(keyspace), "such a keyspace is given transactions");
         self.submitted += 1;
         self.queue.push_back((keyspace, tag, Work::Op(op.to_owned())));
+    }
+
+    fn transact<T>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, txn: &T)
+    where
+        T: Transaction<Owned = Txn, Reply = Reply<'static>>,
+    {
+        assert!(self.transactional(keyspace), "only such a keyspace is given transactions");
+        self.submitted += 1;
+        self.queue.push_back((keyspace, tag, Work::Txn(txn.to_owned())));
     }
 
     fn flush(&mut self, keyspace: u8, _: Now, tag: Tag) {

@@ -1,16 +1,20 @@
-//! `MULTI`, `EXEC`, `WATCH`: a queue of commands that becomes one op.
+//! `MULTI`, `EXEC`, `WATCH`: a queue of commands that becomes one op or one transaction.
 //!
-//! The queued commands that touch keys run as one [`Script`] on their one key, together with the
-//! versions that `WATCH` saw, so that the engine decides atomically. Commands without keys run
-//! once the script has: they don't run at all if a watched key has changed.
+//! The queued commands that touch keys run together with the versions that `WATCH` saw, so that
+//! the engine decides atomically: as one [`Block`] over any keys in a transactional keyspace, as
+//! one [`Script`] on their one key in another. Commands without keys run once those have: they
+//! don't run at all if a watched key has changed.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
-    CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run, Script, ServerCommand,
-    Spec, Watch, parse_integer,
+    Block, CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run, Script,
+    ServerCommand, Spec, Txn, Watch, parse_integer,
 };
 use quorate_machine::{Access, Operation};
-use quorate_types::Timestamp;
-use std::sync::atomic::Ordering::Relaxed;
+use quorate_types::limits as bounds;
 
 use crate::backend::Backend;
 use crate::connection::Reply;
@@ -19,14 +23,16 @@ use crate::encode::{array_header, encode, error};
 use crate::frontend::refuse;
 use crate::pending::{Exec, Failure, Step};
 
-/// A key as `WATCH` saw it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Watched {
-    pub(crate) database: u8,
-    pub(crate) key: Vec<u8>,
-    pub(crate) timestamp: Timestamp,
-    pub(crate) existed: bool,
-}
+/// The answer to a block whose keys, watched ones included, are in several keyspaces, of which one
+/// is transactional.
+const ONE_KEYSPACE: &str = "CROSSKEY a transaction stays in one keyspace; the keys of WATCH and of \
+                            every command between MULTI and EXEC must be in the same one";
+/// The answer to a block with a flush and something else on keys.
+const FLUSH_ALONE: &str = "CROSSKEY a flush is not part of a transaction; a block with FLUSHDB or \
+                           FLUSHALL can't touch keys, watch them or flush again";
+
+/// The keys that a connection watches in one keyspace, as `WATCH` saw them.
+type Watches = BTreeMap<Box<[u8]>, Watch>;
 
 /// What a connection has queued and watches.
 #[derive(Debug, Default)]
@@ -35,7 +41,10 @@ pub(crate) struct Transaction {
     bytes: usize,
     failed: bool,
     has_local: bool,
-    watches: Vec<Watched>,
+    /// By keyspace; none of them is empty.
+    watches: BTreeMap<u8, Watches>,
+    /// Bytes of the watched keys.
+    watched_bytes: usize,
 }
 
 impl Transaction {
@@ -66,39 +75,76 @@ impl Transaction {
 
     pub(crate) fn unwatch(&mut self) {
         self.watches.clear();
+        self.watched_bytes = 0;
+    }
+
+    /// Whether the key is watched.
+    pub(crate) fn watches(&self, database: u8, key: &[u8]) -> bool {
+        self.watches.get(&database).is_some_and(|watches| watches.contains_key(key))
+    }
+
+    /// Whether a block could check these keys too. More than a transaction may read is never
+    /// remembered.
+    pub(crate) fn has_room_for(&self, keys: &[Box<[u8]>]) -> bool {
+        let count = self.watches.values().map(Watches::len).sum::<usize>() + keys.len();
+        let bytes = self.watched_bytes + keys.iter().map(|key| key.len()).sum::<usize>();
+        count <= bounds::TXN_KEYS_MAX && bytes <= bounds::TXN_BYTES_MAX
     }
 
     /// Remembers a key; a key that is already watched keeps the version first seen.
-    pub(crate) fn watch(&mut self, watched: Watched) {
-        let known = self
-            .watches
-            .iter()
-            .any(|other| other.database == watched.database && other.key == watched.key);
-        if !known {
-            self.watches.push(watched);
+    pub(crate) fn watch(&mut self, database: u8, key: Box<[u8]>, version: Watch) {
+        let bytes = key.len();
+        if let Entry::Vacant(place) = self.watches.entry(database).or_default().entry(key) {
+            place.insert(version);
+            self.watched_bytes += bytes;
         }
     }
+}
+
+/// Why a block can't run, from what only a keyspace without transactions minds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Clash {
+    Keys,
+    Keyspaces,
+    Flush,
 }
 
 /// What an `EXEC` has to do.
 #[derive(Default)]
 struct Plan {
     steps: Vec<Step>,
-    /// The one key, and its keyspace.
-    target: Option<(u8, Vec<u8>)>,
+    /// The first key, and its keyspace.
+    target: Option<(u8, Box<[u8]>)>,
+    /// Whether a keyspace that is touched or flushed has transactions.
+    transactional: bool,
     calls: Vec<OwnedCall>,
     update: bool,
     /// The keyspaces to flush.
     flush: Vec<u8>,
-    /// Whether more than one key is touched.
-    crosses: bool,
+    clash: Option<Clash>,
 }
 
 impl Plan {
     fn touch(&mut self, database: u8, key: &[u8]) {
-        match &self.target {
-            None => self.target = Some((database, key.to_vec())),
-            Some((other, known)) => self.crosses |= *other != database || known != key,
+        let clash = match &self.target {
+            None => {
+                self.target = Some((database, key.into()));
+                return;
+            }
+            Some((other, _)) if *other != database => Some(Clash::Keyspaces),
+            Some((_, known)) if **known != *key => Some(Clash::Keys),
+            Some(_) => None,
+        };
+        self.clash = self.clash.max(clash);
+    }
+
+    /// The error that the block answers.
+    fn refusal(&self) -> Option<&'static str> {
+        match (self.clash?, self.transactional) {
+            (_, false) => Some(CROSSKEY),
+            (Clash::Keys, true) => None,
+            (Clash::Keyspaces, true) => Some(ONE_KEYSPACE),
+            (Clash::Flush, true) => Some(FLUSH_ALONE),
         }
     }
 }
@@ -141,8 +187,8 @@ impl<B: Backend> Context<'_, B> {
             return self.reply(spec, &Answer::error(text));
         }
         let plan = self.plan(queue, &transaction.watches);
-        if plan.crosses {
-            return self.reply(spec, &Answer::error(CROSSKEY));
+        if let Some(text) = plan.refusal() {
+            return self.reply(spec, &Answer::error(text));
         }
         if (plan.target.is_some() || !plan.flush.is_empty())
             && let Err(why) = self.backend.serving()
@@ -153,17 +199,19 @@ impl<B: Backend> Context<'_, B> {
         self.start(spec, plan, transaction.watches);
     }
 
-    /// Sorts the queued commands into those for the script and the others.
-    fn plan(&self, queue: Vec<OwnedCall>, watches: &[Watched]) -> Plan {
+    /// Sorts the queued commands into those for the engine and the others.
+    fn plan(&self, queue: Vec<OwnedCall>, watches: &BTreeMap<u8, Watches>) -> Plan {
         let mut plan = Plan::default();
-        for watched in watches {
-            plan.touch(watched.database, &watched.key);
+        for (database, watches) in watches {
+            plan.transactional |= self.backend.transactional(*database);
+            watches.keys().for_each(|key| plan.touch(*database, key));
         }
         let mut database = self.connection.session.database;
         for owned in queue {
             let call = owned.call();
             match call.spec.run {
                 Run::Key(_) => {
+                    plan.transactional |= self.backend.transactional(database);
                     for key in call.keys() {
                         plan.touch(database, key);
                     }
@@ -176,7 +224,10 @@ impl<B: Backend> Context<'_, B> {
                     if flush_options_are_valid(call.args) =>
                 {
                     // A flush touches every key of its keyspaces.
-                    plan.crosses |= !plan.flush.is_empty();
+                    if !plan.flush.is_empty() {
+                        plan.clash = Some(Clash::Flush);
+                    }
+                    plan.transactional |= self.backend.transactional(database);
                     plan.flush = self.flushed(call.spec, database);
                     plan.steps.push(Step::Flush);
                     continue;
@@ -193,14 +244,16 @@ impl<B: Backend> Context<'_, B> {
             }
             plan.steps.push(Step::Local(owned));
         }
-        plan.crosses |= !plan.flush.is_empty() && plan.target.is_some();
+        if !plan.flush.is_empty() && plan.target.is_some() {
+            plan.clash = Some(Clash::Flush);
+        }
         plan
     }
 
-    fn start(&mut self, spec: &'static Spec, plan: Plan, watches: Vec<Watched>) {
+    fn start(&mut self, spec: &'static Spec, plan: Plan, mut watches: BTreeMap<u8, Watches>) {
         let protocol = self.connection.session.protocol;
         let has_local = plan.steps.iter().any(|step| matches!(step, Step::Local(_)));
-        let update = plan.update || !plan.flush.is_empty();
+        let update = plan.update || plan.transactional || !plan.flush.is_empty();
         let missing = plan.flush.len().max(1);
         let exec =
             Exec { spec, protocol, plan: plan.steps, missing, done: 0, failure: None, update };
@@ -216,12 +269,14 @@ impl<B: Backend> Context<'_, B> {
             let tag = self.tag(number, 0);
             self.backend.flush(database, self.now, tag);
         }
-        if let Some((database, key)) = plan.target {
-            let watches = watches
-                .into_iter()
-                .map(|watched| Watch { existed: watched.existed, timestamp: watched.timestamp })
-                .collect();
-            let script = Script { key: key.into(), watches, calls: plan.calls };
+        let Some((database, key)) = plan.target else { return };
+        let watches = watches.remove(&database).unwrap_or_default();
+        if plan.transactional {
+            let block = Block { watches: watches.into_iter().collect(), calls: plan.calls };
+            self.transact(database, number, &Txn::Block(block));
+        } else {
+            let watches = watches.into_values().collect();
+            let script = Script { key, watches, calls: plan.calls };
             self.submit(database, number, 0, &Op::Script(script));
         }
     }

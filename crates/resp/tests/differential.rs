@@ -49,9 +49,12 @@ impl Redis {
         Self { process, directory }
     }
 
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.directory.join("redis.sock")).expect("Redis accepts")
+    }
+
     fn answers(&self, input: &[u8]) -> Vec<u8> {
-        let mut stream =
-            UnixStream::connect(self.directory.join("redis.sock")).expect("Redis accepts");
+        let mut stream = self.connect();
         // Redis may close before it has read everything.
         let _ = stream.write_all(input);
         let _ = stream.shutdown(Shutdown::Write);
@@ -67,6 +70,23 @@ impl Drop for Redis {
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Sends a line and reads what should be the whole answer, which has so many bytes; less if Redis
+/// says no more. What is left unread shows with the next line.
+fn exchange(stream: &mut UnixStream, line: &str, length: usize) -> Vec<u8> {
+    stream.write_all(format!("{line}\r\n").as_bytes()).expect("Redis reads");
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+    let mut answer = vec![0; length];
+    let mut read = 0;
+    while read < length {
+        match stream.read(&mut answer[read..]) {
+            Ok(count) if count > 0 => read += count,
+            _ => break,
+        }
+    }
+    answer.truncate(read);
+    answer
 }
 
 /// Makes the client id in a reply of HELLO equal.
@@ -86,18 +106,39 @@ fn normalize(mut output: Vec<u8>) -> Vec<u8> {
 struct Comparison {
     redis: Redis,
     shared: std::sync::Arc<Shared>,
+    /// Whether every keyspace has transactions.
+    transactional: bool,
+    /// Draws what else must make no difference: the order of completions, local reads.
+    rng: Rng,
     differences: Vec<String>,
 }
 
 impl Comparison {
     fn new(redis: Redis, shared: std::sync::Arc<Shared>) -> Self {
-        Self { redis, shared, differences: Vec::new() }
+        Self { redis, shared, transactional: false, rng: Rng::new(1), differences: Vec::new() }
     }
 
-    fn feed(&mut self, input: &[u8]) {
+    fn transactional(redis: Redis) -> Self {
+        let mut both = Self::new(redis, Shared::new(Settings::default(), None));
+        both.transactional = true;
+        both
+    }
+
+    fn harness(&mut self) -> Harness {
         let mut harness = Harness::new(self.shared.clone());
         // A Redis on its own has no replicas.
         harness.backend.replicas = 0;
+        harness.backend.transactional.clear();
+        if self.transactional {
+            harness.backend.transactional.extend(0..16);
+            harness.backend.local_reads = self.rng.below(2) == 0;
+            harness.backend.shuffle = Some(Rng::new(self.rng.next_u64()));
+        }
+        harness
+    }
+
+    fn feed(&mut self, input: &[u8]) {
+        let mut harness = self.harness();
         let id = harness.connect();
         let ours = normalize(harness.send(id, input));
         let theirs = normalize(self.redis.answers(input));
@@ -110,6 +151,29 @@ impl Comparison {
             ));
         }
         harness.frontend.close(id);
+        self.redis.answers(b"FLUSHALL\r\n");
+    }
+
+    /// Lines of several clients, each answered before the next.
+    fn feed_together(&mut self, lines: &[(usize, &str)]) {
+        let mut harness = self.harness();
+        let count = lines.iter().map(|(client, _)| client + 1).max().unwrap_or_default();
+        let mut clients: Vec<_> =
+            (0..count).map(|_| (harness.connect(), self.redis.connect())).collect();
+        for (at, (client, line)) in lines.iter().enumerate() {
+            let (id, stream) = &mut clients[*client];
+            let ours = harness.talk(*id, line);
+            let theirs = exchange(stream, line, ours.len());
+            if normalize(ours.clone().into()) != normalize(theirs.clone()) {
+                self.differences.push(format!(
+                    "input:   {:?}\nredis:   {}\nquorate: {}",
+                    &lines[..=at],
+                    theirs.escape_ascii(),
+                    ours.escape_debug()
+                ));
+                break;
+            }
+        }
         self.redis.answers(b"FLUSHALL\r\n");
     }
 
@@ -171,6 +235,40 @@ const SCRIPTS: &[&str] = &[
     "watch a;multi;set a 1;exec;watch a;del a;multi;exec;watch a;multi;exec;watch a;set a 1;multi;discard;multi;get a;exec",
     "mget a b c;set a 1;mget a b a;exists a b a;del a b a;touch a b;unlink a;mget;del;exists",
     "set a 1;get a;mset a 1;mset a;mset a 1 a 2;get a;copy a a;set a 1 ex 0;set a 1 foo;expire a x;incr a;incrby a x",
+];
+
+/// One connection each, for keyspaces with transactions; commands are separated by semicolons.
+const SEVERAL_KEYS: &[&str] = &[
+    "mset a 1 b 2 c 3;mget a b c d;exists a b c d a;touch a d;del a b d;unlink c a;dbsize",
+    "mset a 1 b;mset a;mset a 1 a 2 b 3;mget a b;mset a x b y;mget b a",
+    "msetnx a 1 b 2;msetnx b 1 c 1;msetnx c 1 c 2;msetnx c;msetnx c 1 d;mget a b c d",
+    "set a 1 ex 100;mset a 2 b 2;ttl a;set b 1 ex 100;msetnx b 1 c 1;ttl b;ttl c",
+    "rename a b;set a 1;rename a b;mget a b;rename b b;get b;rename a a;rename a;rename a b c",
+    "set a 1 ex 100;set b 2;rename a b;ttl b;ttl a;set c 3;rename c b;ttl b;get b",
+    "set a 1;set b 2;renamenx a b;renamenx a c;mget a b c;renamenx a d;renamenx c c;renamenx x x;renamenx a",
+    "set a 1;copy a b;copy a b;set a 2;copy a b;copy a b replace;mget a b;copy x b;copy x b replace;get b",
+    "copy a a;set a 1;copy a a;copy a a replace;copy a b foo;copy a b db;copy a b db x;copy a b db 99;copy a b replace replace;copy a;hello 3;copy a c",
+    "set a 1 ex 100;set b 2;copy a b replace;ttl b;copy b c;ttl c;persist a;ttl c;copy a c replace;ttl c",
+    "multi;mset a 1 b 2;incr a;rename a c;mget a b c;del a b c;exists a b c;exec;dbsize",
+    "multi;set a x;incr a;set b 1;rename no yes;msetnx b 1 c 1;incr b;copy a d;exec;mget a b c d",
+    "multi;set a 1;mset a;set b 1;exec;mget a b;multi;rename a;set b 1;exec;get b",
+    "multi;mset a 1 b 2 c;msetnx a 1 b;copy a b foo;renamenx x y;exec;dbsize",
+    "multi;set a 1;foo;set b 1;discard;multi;set b 2;exec;mget a b;exec;discard",
+    "watch a b;multi;set c 1;exec;watch a b c;set b 1;multi;set c 2;exec;get c",
+    "watch a b;rename c a;multi;exec;watch a b;set c 1;rename c a;multi;exec;watch a b;mset a 1;multi;ping;exec;watch a b;get a;multi;ping;exec",
+    "watch a b c d;msetnx a 1 b 1;multi;get a;exec;watch a b;msetnx a 1 c 1;multi;mget a b c;exec",
+    "watch a;watch b;watch a b;multi;watch c;set c 1;exec;watch a;unwatch;set a 1;multi;get a;get b;exec",
+    "set a 1;watch a b;del b;multi;ping;exec;watch a b;del a b;multi;ping;exec;watch a b;del a b;multi;ping;exec",
+    "set a 1;watch a b;copy a b;multi;ping;exec;watch a b;copy a b;multi;ping;exec;watch a b;copy a b replace;multi;ping;exec",
+    "set a 1;watch a b;rename a a;multi;ping;exec;watch a b;renamenx a b;multi;mget a b;exec",
+    "set a 1;watch a b;expire a 100;multi;ping;exec;watch a b;persist b;multi;ping;exec;watch a b;persist a;multi;ping;exec",
+    "watch a b;set a 1;multi;get;exec;multi;mget a b;exec;watch a b;set b 1;multi;discard;multi;mget a b;exec",
+    "hello 3;watch a b;set b 1;multi;mget a b;exec;multi;mget a b;copy b a;rename x y;exec",
+    "select 3;mset a 1 b 2;select 4;mget a b;dbsize;multi;mset c 1 d 2;exec;dbsize;select 3;dbsize",
+    "multi;select 3;mset a 1 b 2;exec;mget a b;select 0;mget a b",
+    "select 3;watch a b;select 0;multi;ping;exec;multi;mset a 1 b 1;exec",
+    "mset a 1 b 2;multi;flushdb;exec;mget a b;mset a 1 b 2;multi;dbsize;exec;flushall;exists a b",
+    "set a 1;set b 2;object encoding b;append b xyz;strlen b;setrange a 3 x;getrange a 0 -1;setbit c 7 1;bitcount c;getdel b;getset a 5;incrbyfloat a 1.5",
 ];
 
 /// One connection each.
@@ -285,6 +383,90 @@ const WORDS: &[&str] = &[
     "MSET a 1 a 2",
     "UNWATCH x",
 ];
+
+#[test]
+fn transactional_replies_are_those_of_redis() {
+    let mut both = Comparison::transactional(Redis::start(None));
+    for script in SCRIPTS.iter().chain(SEVERAL_KEYS) {
+        // Whatever is drawn.
+        for _ in 0..3 {
+            both.feed_script(script);
+        }
+    }
+}
+
+/// What the random scripts over several keys are made of, besides [`WORDS`].
+const WORDS_OF_SEVERAL: &[&str] = &[
+    "MULTI",
+    "MULTI",
+    "MULTI",
+    "EXEC",
+    "EXEC",
+    "EXEC",
+    "EXEC",
+    "DISCARD",
+    "WATCH a b",
+    "WATCH b c",
+    "WATCH a b c",
+    "MGET a b c",
+    "MGET c a",
+    "MSET a 1 b 2",
+    "MSET b x c y b z",
+    "MSET a 1 b",
+    "MSETNX a 1 c 2",
+    "MSETNX b 1",
+    "DEL a b",
+    "DEL c",
+    "UNLINK b c",
+    "EXISTS a b c",
+    "TOUCH b c",
+    "COPY a b",
+    "COPY b c REPLACE",
+    "COPY c a foo",
+    "RENAME a b",
+    "RENAME b c",
+    "RENAME c a",
+    "RENAMENX a c",
+    "RENAMENX b b",
+    "SET b 1 EX 1000",
+    "SET c 1",
+    "PERSIST b",
+    "TTL c",
+    "INCR b",
+    "GET c",
+];
+
+/// A command out of those on one key and those on several.
+fn draw(rng: &mut Rng) -> &'static str {
+    let words = if rng.below(4) == 0 { WORDS } else { WORDS_OF_SEVERAL };
+    words[rng.below(words.len() as u64) as usize]
+}
+
+#[test]
+fn random_transactional_sessions_are_those_of_redis() {
+    let mut both = Comparison::transactional(Redis::start(None));
+    let mut rng = Rng::new(2);
+    for _ in 0..1000 {
+        let count = 2 + rng.below(25);
+        let mut script: Vec<&str> = (0..count).map(|_| draw(&mut rng)).collect();
+        script.extend(["EXEC", "DBSIZE", "MGET a b c", "FLUSHDB", "MGET a b c"]);
+        both.feed_script(&script.join(";"));
+    }
+}
+
+#[test]
+fn clients_on_the_same_keys_are_answered_as_by_redis() {
+    let mut both = Comparison::transactional(Redis::start(None));
+    let mut rng = Rng::new(3);
+    for _ in 0..500 {
+        let count = 10 + rng.below(30);
+        let mut lines: Vec<_> =
+            (0..count).map(|_| (rng.below(3) as usize, draw(&mut rng))).collect();
+        // Its answer has an id whose length differs.
+        lines.retain(|(_, line)| !line.starts_with("HELLO"));
+        both.feed_together(&lines);
+    }
+}
 
 #[test]
 fn random_sessions_are_those_of_redis() {

@@ -32,7 +32,7 @@ fn several_keys_are_refused_with_the_way_out() {
     for input in [
         "MULTI\r\nSET a 1\r\nSET b 1\r\nEXEC",
         "MULTI\r\nDEL a b\r\nEXEC",
-        "MULTI\r\nSET a 1\r\nSELECT 1\r\nSET a 1\r\nEXEC",
+        "MULTI\r\nSET a 1\r\nSELECT 2\r\nSET a 1\r\nEXEC",
         "WATCH b\r\nMULTI\r\nSET a 1\r\nEXEC",
         "WATCH a b\r\nMULTI\r\nPING\r\nEXEC",
         "MULTI\r\nFLUSHDB\r\nSET a 1\r\nEXEC",

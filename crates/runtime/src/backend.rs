@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use quorate_commands::{Call, Op, Reply};
-use quorate_machine::Operation;
+use quorate_commands::{Call, Op, Reply, Txn};
+use quorate_machine::{Operation, Transaction};
 use quorate_node::{Lane, Outbox, Shared};
 use quorate_resp::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 use quorate_types::{Instant, KeyspaceId, Now, Role, Tag, View, hash_key};
@@ -61,6 +61,10 @@ impl Backend for LaneBackend<'_> {
         self.shared().store(KeyspaceId(number)).is_some()
     }
 
+    fn transactional(&self, _: u8) -> bool {
+        false
+    }
+
     #[inline]
     fn read<R>(
         &mut self,
@@ -81,6 +85,13 @@ impl Backend for LaneBackend<'_> {
         P: Operation<Owned = Op, Reply = Reply<'static>>,
     {
         self.lane.submit(now, KeyspaceId(keyspace), tag, origin, op, self.out);
+    }
+
+    fn transact<T>(&mut self, keyspace: u8, _: Now, _: Tag, _: u64, _: &T)
+    where
+        T: Transaction<Owned = Txn, Reply = Reply<'static>>,
+    {
+        unreachable!("keyspace {keyspace} is not transactional");
     }
 
     fn flush(&mut self, keyspace: u8, now: Now, tag: Tag) {
