@@ -52,6 +52,13 @@ const STEPS: &[Step] = &[
     },
     Step { name: "release", run: Run::Cargo(&["build", "--release", "--locked"], &[]) },
     Step { name: "test", run: Run::Cargo(&["test", "--workspace", "--locked"], &[]) },
+    Step {
+        name: "disjoint",
+        run: Run::Cargo(
+            &["test", "--package", "quorate-storage", "--features", "trace-writes", "--locked"],
+            &[],
+        ),
+    },
     Step { name: "loom", run: Run::Own("cargo test of storage under --cfg loom", loom) },
     Step { name: "sim", run: Run::Quorate(&["sim", "--engine", "hermes", "--seeds", "200"]) },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },

@@ -33,7 +33,7 @@ pub use map_table::{MapRecord, MapTable};
 pub use operation::{Access, Change, Current, Operation, Outcome, Refusal};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
-pub use table::{Content, Meta, Record, Table, ValueKind};
+pub use table::{CELLS, Content, Meta, Record, Siblings, Table, ValueKind};
 pub use transaction::{Transaction, Verdict, Workspace};
 
 /// The message and answer types of a protocol.

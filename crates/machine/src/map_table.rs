@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use quorate_types::UnixMillis;
 
-use crate::{Content, Meta, Record, Table, ValueKind};
+use crate::{CELLS, Content, Meta, Record, Siblings, Table, ValueKind};
 
 /// A [`Table`] over an ordered map. The handle of a record is its number in order of insertion.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -13,6 +13,8 @@ pub struct MapTable<M: Meta> {
     by_key: BTreeMap<Vec<u8>, u32>,
     records: BTreeMap<u32, MapRecord<M>>,
     next: u32,
+    highest: u64,
+    cells: [u64; CELLS],
 }
 
 /// One record of a [`MapTable`].
@@ -123,5 +125,24 @@ impl<M: Meta> Table for MapTable<M> {
     fn reset(&mut self) {
         self.by_key.clear();
         self.records.clear();
+    }
+}
+
+/// A map has one lane.
+impl<M: Meta> Siblings for MapTable<M> {
+    fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    fn raise_highest(&mut self, to: u64) {
+        self.highest = self.highest.max(to);
+    }
+
+    fn least(&self, cell: usize) -> u64 {
+        self.cells[cell]
+    }
+
+    fn set_cell(&mut self, cell: usize, number: u64) {
+        self.cells[cell] = number;
     }
 }

@@ -105,6 +105,11 @@ pub trait Table {
     }
     /// Locks a record.
     fn lock(&mut self, handle: Self::Handle) -> Self::Record<'_>;
+    /// Locks a record that a sibling may have removed since its handle was found; `None` if one
+    /// did.
+    fn try_lock(&mut self, handle: Self::Handle) -> Option<Self::Record<'_>> {
+        Some(self.lock(handle))
+    }
     /// Locks the record of a key, made if need be; safe against a sibling that removes it at the
     /// same moment.
     fn lock_key(&mut self, key: &[u8], value_len: usize) -> Self::Record<'_> {
@@ -144,3 +149,20 @@ pub trait Table {
     /// Removes every record: a re-joined node starts from nothing.
     fn reset(&mut self);
 }
+
+/// A few numbers that the machines of one keyspace share across the lanes of a node: the only
+/// memory besides records that they have in common. Each lane writes its own cells; the others read
+/// them now and then.
+pub trait Siblings {
+    /// The largest number that any lane has raised it to; 0 at first.
+    fn highest(&self) -> u64;
+    /// Raises it, unless it is as high already.
+    fn raise_highest(&mut self, to: u64);
+    /// The least of the numbers that the lanes have set in this cell; every lane's is 0 at first.
+    fn least(&self, cell: usize) -> u64;
+    /// Sets this lane's number in a cell, one of the first [`CELLS`].
+    fn set_cell(&mut self, cell: usize, number: u64);
+}
+
+/// How many cells each lane has in [`Siblings`].
+pub const CELLS: usize = 2;

@@ -23,7 +23,8 @@ use quorate_types::hash_key;
 use crate::counters::Counters;
 use crate::reclaim::Guard;
 use crate::record::{Header, RecordPtr};
-use crate::sync::{AtomicPtr, Mutex, MutexGuard, Ordering};
+use crate::sequence::assert_none_held;
+use crate::sync::{AtomicPtr, Count, Mutex, MutexGuard, Ordering, note_write};
 
 /// Shards of a part, as a power of two. Models have one, small enough to grow within a few steps.
 pub(crate) const SHARD_BITS: u32 = if cfg!(loom) { 0 } else { 8 };
@@ -123,6 +124,7 @@ struct Array {
 impl Array {
     fn new(bits: u32) -> Self {
         let buckets: Box<[Bucket]> = (0..1usize << bits).map(|_| Bucket::new()).collect();
+        note_write(NonNull::from(&buckets[0]), size_of_val(&buckets[..]));
         let buckets = NonNull::from(Box::leak(buckets)).cast();
         Self { buckets, bits }
     }
@@ -164,10 +166,9 @@ impl Array {
     }
 }
 
-/// What the mutex of a shard guards.
+/// What the mutex of a shard guards, besides the array and the count.
 #[derive(Debug)]
 struct Writer {
-    records: usize,
     overflows: usize,
 }
 
@@ -176,6 +177,8 @@ struct Writer {
 pub(crate) struct Shard {
     /// The array, its size in bits as the tag, so that one load gives both.
     array: AtomicPtr<Bucket>,
+    /// How many records, changed under the mutex.
+    records: Count,
     writer: Mutex<Writer>,
 }
 
@@ -190,7 +193,8 @@ impl Shard {
     pub(crate) fn new() -> Self {
         Self {
             array: AtomicPtr::new(Self::pack(Array::new(0))),
-            writer: Mutex::new(Writer { records: 0, overflows: 0 }),
+            records: Count::new(0),
+            writer: Mutex::new(Writer { overflows: 0 }),
         }
     }
 
@@ -237,6 +241,20 @@ impl Shard {
         None
     }
 
+    /// Whether the shard has the record at an address, which may be of one that is gone, and of
+    /// which nothing is read. If so, the record is alive as long as the caller is pinned.
+    pub(crate) fn contains(&self, hash: u64, record: NonNull<Header>, _pinned: &Guard) -> bool {
+        let array = self.array();
+        // SAFETY: as in `find`.
+        let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
+        bucket.entries().any(|entry| entry == (record, tag_of(hash)))
+    }
+
+    /// How many records.
+    pub(crate) fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
     /// Visits the records of one bucket and returns the cursor of the next one, 0 at the end.
     ///
     /// Cursors count with their bits reversed. When the array doubles, bucket `b` becomes `b` and
@@ -264,8 +282,9 @@ impl Shard {
         random & u32::try_from(self.array().len() - 1).expect("at most 31 bits")
     }
 
-    /// Takes the mutex.
+    /// Takes the mutex. Its holder may lock a record, but not the other way round.
     pub(crate) fn lock(&self) -> LockedShard<'_> {
+        assert_none_held();
         let writer = self.writer.lock().expect("no holder panics between two changes");
         LockedShard { shard: self, writer }
     }
@@ -306,17 +325,20 @@ impl LockedShard<'_> {
         counters: &Counters,
     ) {
         let before = self.bytes();
+        // Once it is in, others may change it, and count that.
+        let weight = record.weight();
+        let records = self.shard.records();
         let array = self.shard.array();
-        if self.writer.records >= array.len() * LOAD_MAX && array.bits < ARRAY_BITS_MAX {
+        if records >= (array.len() * LOAD_MAX) as u64 && array.bits < ARRAY_BITS_MAX {
             self.grow::<M>(pinned);
         }
         let array = self.shard.array();
         // SAFETY: arrays are replaced under the mutex only.
         let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
         self.writer.overflows += usize::from(bucket.fill(record.as_ptr(), tag_of(hash)));
-        self.writer.records += 1;
+        self.shard.records.store(records + 1, Ordering::Relaxed);
         counters.shift_index(before, self.bytes());
-        counters.add(record.weight());
+        counters.add(weight);
     }
 
     /// Takes a record out; whether it was in.
@@ -330,7 +352,7 @@ impl LockedShard<'_> {
             .find(|slot| Tagged(slot.load(Ordering::Relaxed)).pointer() == Some(record.as_ptr()));
         if let Some(slot) = slot {
             slot.store(ptr::null_mut(), Ordering::Release);
-            self.writer.records -= 1;
+            self.shard.records.store(self.shard.records() - 1, Ordering::Relaxed);
         }
         slot.is_some()
     }
@@ -340,7 +362,8 @@ impl LockedShard<'_> {
         let before = self.bytes();
         let old = self.shard.array();
         self.shard.array.store(Shard::pack(Array::new(0)), Ordering::Release);
-        *self.writer = Writer { records: 0, overflows: 0 };
+        self.shard.records.store(0, Ordering::Relaxed);
+        *self.writer = Writer { overflows: 0 };
         counters.shift_index(before, self.bytes());
         let mut bytes = before;
         // SAFETY: this thread is pinned, so what it retires below is still alive here.

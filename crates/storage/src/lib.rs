@@ -1,13 +1,14 @@
 //! The record store: one [`Store`] per keyspace and node, shared by the node's lanes.
 //!
-//! Any thread reads any record without taking a lock ([`Store::read`]); each lane's machine writes
-//! the records of its part through a [`LaneTable`], which is a [`quorate_machine::Table`].
+//! Any thread reads any record without taking a lock ([`Store::read`]). Machines write through a
+//! [`quorate_machine::Table`]: a [`LaneTable`] if each lane owns the records of its part, a
+//! [`SharedTable`] if each lane writes all of them.
 //!
 //! ```text
 //! Store ─ Part (one per lane) ─ Shard (256) ─ array of buckets ─ Bucket (a cache line)
 //!                                                                   │ 7 tagged pointers
 //!                                                                   ▼
-//!                     Record: sequence lock, lengths, expiry | meta | key | value ─► Buffer
+//!             Record: sequence lock, lengths, expiry | meta | annex | key | value ─► Buffer
 //! ```
 //! Guarantees:
 //! - A reader sees a record as it was at one moment of the read: meta, value and expiry belong
@@ -17,8 +18,13 @@
 //! - [`Stats::bytes`] is the exact sum of what the allocator was asked for.
 //!
 //! Writers exclude each other per record (sequence lock) and per shard (a mutex that inserting,
-//! removing and growing take). Nothing is shared between parts, and two records share no cache
-//! line but those of their allocations' edges.
+//! removing and growing take). Both are always taken in this order, and a thread that holds a
+//! record's lock takes no further one. So nobody waits in a circle.
+//!
+//! Lanes that write different records write no common cache line, once the records are there:
+//! counters are per writing lane, and where a protocol shares records among lanes (those with an
+//! annex), records and buffers lie on lines of their own. Making and removing records writes their
+//! shard. With the feature `trace-writes` the module `trace` shows a thread's lines to tests.
 //!
 //! Absent on purpose: expiry (a protocol write, decided above), eviction, and shrinking of the
 //! index, which stays at its largest size until [`Store::reset`].
@@ -31,10 +37,14 @@ mod index;
 mod reclaim;
 mod record;
 mod sequence;
+mod shared_table;
+mod siblings;
 mod snapshot;
 mod store;
 mod sync;
 mod table;
+#[cfg(all(feature = "trace-writes", not(loom)))]
+pub mod trace;
 mod words;
 
 #[cfg(all(test, loom))]
@@ -42,6 +52,7 @@ mod models;
 
 pub use counters::Stats;
 pub use reclaim::Guard;
+pub use shared_table::{SharedHandle, SharedTable};
 pub use snapshot::{Snapshot, ValueInfo};
 pub use store::Store;
 pub use table::{Handle, LaneTable, LockedRecord};

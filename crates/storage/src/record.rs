@@ -28,6 +28,7 @@ use crate::sequence::{Sequence, Version};
 use crate::snapshot::{Snapshot, ValueInfo};
 use crate::sync::{
     AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Exclusive, Ordering, WrittenOnce,
+    note_write,
 };
 use crate::words::{bytes_in_place, load_bytes, store_bytes, words_for};
 
@@ -105,7 +106,7 @@ fn whole_class(bytes: usize) -> usize {
 }
 
 /// What two processors don't write at the same time without cost, in bytes.
-const CACHE_LINE: usize = 64;
+pub(crate) const CACHE_LINE: usize = 64;
 
 impl<M: Meta> RecordPtr<M> {
     const META_AT: usize = {
@@ -137,6 +138,7 @@ impl<M: Meta> RecordPtr<M> {
         let Some(header) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
             handle_alloc_error(layout)
         };
+        note_write(header, layout.size());
         let record = Self { header, meta: PhantomData };
         // SAFETY: the allocation is ours alone and has room, in this order and aligned, for the
         // header, the meta words, the annex, the key and the value words; each is initialized here.
@@ -249,6 +251,19 @@ impl<M: Meta> RecordPtr<M> {
     /// The sequence lock.
     pub(crate) fn sequence<'a>(self) -> &'a Sequence {
         &self.header().sequence
+    }
+
+    /// Takes the record's lock; whether the record is still in the store. If not, the lock is given
+    /// up again. The caller is pinned since before it found the record; from then on the lock keeps
+    /// the record in the store, and so alive.
+    #[inline]
+    pub(crate) fn lock_present(self) -> bool {
+        self.sequence().lock();
+        let present = !self.is_removed();
+        if !present {
+            self.sequence().unlock();
+        }
+        present
     }
 
     /// Memory in bytes. For the lock's holder.
@@ -372,6 +387,7 @@ impl<M: Meta> RecordPtr<M> {
     /// The caller holds the lock, and borrows nothing else of the annex while the result lives.
     pub(crate) unsafe fn annex_mut<'a>(self) -> &'a mut M::Annex {
         self.header().annex.write();
+        note_write(self.annex_at(), size_of::<M::Annex>());
         // SAFETY: as in `annex`; it lies in none of the memory that readers look at.
         unsafe { self.annex_at().as_mut() }
     }
@@ -503,6 +519,7 @@ fn new_buffer(words: usize, align: usize) -> NonNull<Buffer> {
     let Some(buffer) = NonNull::new(unsafe { alloc(layout) }.cast::<Buffer>()) else {
         handle_alloc_error(layout)
     };
+    note_write(buffer, layout.size());
     // SAFETY: the allocation is ours alone and has room for the start and the words; all of it is
     // initialized here.
     unsafe {

@@ -10,6 +10,19 @@ const WRITING: u32 = 2;
 /// One version; it overflows after 2^30 writes, which no reader's window spans.
 const STEP: u32 = 4;
 
+#[cfg(all(debug_assertions, not(loom)))]
+std::thread_local! {
+    /// Whether this thread holds a record's lock.
+    static HOLDING: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+}
+
+/// In debug builds, panics if this thread holds a record's lock: before it waits for another lock.
+#[inline]
+pub(crate) fn assert_none_held() {
+    #[cfg(all(debug_assertions, not(loom)))]
+    assert!(!HOLDING.get(), "who holds a record's lock takes no other lock");
+}
+
 /// A sequence lock. Holding it and writing under it are two things: readers go on reading while a
 /// holder only looks, and turn back from the first change until the lock is given up. So they see
 /// all of a holder's changes or none (pitfall H0).
@@ -25,8 +38,14 @@ impl Sequence {
     }
 
     /// Waits until nobody holds the lock, and takes it.
+    ///
+    /// A thread that holds one record's lock takes no other lock, of a record or of a shard: with
+    /// locks of records last and one at a time, nobody waits in a circle. Debug builds check it.
     #[inline]
     pub(crate) fn lock(&self) {
+        assert_none_held();
+        #[cfg(all(debug_assertions, not(loom)))]
+        HOLDING.set(true);
         if !self.try_lock() {
             self.lock_contended();
         }
@@ -69,6 +88,8 @@ impl Sequence {
         let open = word & !(LOCKED | WRITING);
         let next = if word & WRITING != 0 { open.wrapping_add(STEP) } else { open };
         self.0.store(next, Ordering::Release);
+        #[cfg(all(debug_assertions, not(loom)))]
+        HOLDING.set(false);
     }
 
     /// The version to copy under, unless a writer is at work.

@@ -11,20 +11,25 @@ use crate::counters::{Counters, Stats};
 use crate::index::{SHARD_BITS, Shard};
 use crate::reclaim::{self, Guard};
 use crate::record::RecordPtr;
+use crate::shared_table::SharedTable;
+use crate::siblings::LaneNumbers;
 use crate::snapshot::Snapshot;
 use crate::table::LaneTable;
 
 /// The records of one keyspace on one node. Any thread reads without a lock; each lane writes its
-/// part through its [`LaneTable`].
+/// part through its [`LaneTable`], or all of them through its [`SharedTable`].
 pub struct Store<M: Meta> {
     parts: Box<[Part]>,
+    /// What each lane changed, in whichever part.
+    counters: Box<[Counters]>,
+    /// What each lane tells its siblings.
+    numbers: Box<[LaneNumbers]>,
     meta: PhantomData<fn() -> M>,
 }
 
-/// What one lane owns.
+/// The records whose keys' hashes name one lane.
 pub(crate) struct Part {
     shards: Box<[Shard]>,
-    pub(crate) counters: Counters,
 }
 
 /// Empty buckets that one call of [`Store::scan`] passes for each record it may visit.
@@ -37,7 +42,10 @@ impl<M: Meta> Store<M> {
     /// An empty store with a part for each of 1 to [`LANES_MAX`] lanes.
     pub fn new(lanes: u16) -> Arc<Self> {
         assert!((1..=LANES_MAX).contains(&lanes), "a node has 1 to {LANES_MAX} lanes");
-        Arc::new(Self { parts: (0..lanes).map(|_| Part::new()).collect(), meta: PhantomData })
+        let counters: Box<[Counters]> = (0..lanes).map(|_| Counters::default()).collect();
+        let parts = counters.iter().map(Part::new).collect();
+        let numbers = (0..lanes).map(|_| LaneNumbers::default()).collect();
+        Arc::new(Self { parts, counters, numbers, meta: PhantomData })
     }
 
     /// How many lanes there are.
@@ -52,6 +60,12 @@ impl<M: Meta> Store<M> {
         LaneTable::new(Arc::clone(self), lane)
     }
 
+    /// All records, for the machine of one lane that shares them with its siblings on the other
+    /// lanes. A store is used through lane tables or through shared tables, never both.
+    pub fn shared_table(self: &Arc<Self>, lane: u16) -> SharedTable<M> {
+        SharedTable::new(Arc::clone(self), lane)
+    }
+
     /// Keeps what the calling thread reads from being freed. Once per batch of reads is enough.
     #[inline]
     pub fn pin(&self) -> Guard {
@@ -61,8 +75,8 @@ impl<M: Meta> Store<M> {
     /// The record of a key as it is at one moment, its value's bytes in `scratch` (emptied if there
     /// is no value). `hash` is the key's [`hash_key`]. `None` if there is no record.
     ///
-    /// Takes no lock, but waits for a writer that is changing the record, so a thread must not read
-    /// a record that it has locked and changed.
+    /// Takes no lock, but waits for a writer that is changing the record, and in the end stands in
+    /// line for the record's lock. So a thread that holds the lock of any record must read none.
     #[inline]
     pub fn read(
         &self,
@@ -83,7 +97,7 @@ impl<M: Meta> Store<M> {
     #[inline]
     fn find(&self, key: &[u8], hash: u64, pinned: &Guard) -> Option<RecordPtr<M>> {
         debug_assert_eq!(hash, hash_key(key), "the hash is that of the key");
-        self.part_of(hash).shard_of(hash).find(hash, key, pinned)
+        self.shard_of(hash).find(hash, key, pinned)
     }
 
     #[inline]
@@ -93,6 +107,21 @@ impl<M: Meta> Store<M> {
 
     pub(crate) fn part(&self, lane: u16) -> &Part {
         &self.parts[usize::from(lane)]
+    }
+
+    #[inline]
+    pub(crate) fn shard_of(&self, hash: u64) -> &Shard {
+        self.part_of(hash).shard_of(hash)
+    }
+
+    /// The counters of what a lane changes.
+    #[inline]
+    pub(crate) fn counters(&self, lane: u16) -> &Counters {
+        &self.counters[usize::from(lane)]
+    }
+
+    pub(crate) fn numbers(&self) -> &[LaneNumbers] {
+        &self.numbers
     }
 
     /// Visits some records of all lanes, from `cursor` (0 begins), and returns the next cursor, 0
@@ -146,13 +175,12 @@ impl<M: Meta> Store<M> {
     /// there is none. Roughly fair: the key of a full bucket is a little less likely.
     pub fn random_key(&self, random: u64, now: UnixMillis) -> Option<Vec<u8>> {
         let pinned = self.pin();
-        let total = self.stats().with_value;
+        let records: Vec<u64> = self.parts.iter().map(Part::records).collect();
         // Which record, counted over the parts, decides the part; other bits the place within.
-        let mut rank = (u128::from(random) * u128::from(total)) >> 64;
-        let start = self.parts.iter().position(|part| {
-            let records = u128::from(part.counters.stats().with_value);
-            let here = rank < records;
-            rank = rank.saturating_sub(records);
+        let mut rank = (u128::from(random) * u128::from(records.iter().sum::<u64>())) >> 64;
+        let start = records.iter().position(|&records| {
+            let here = rank < u128::from(records);
+            rank = rank.saturating_sub(u128::from(records));
             here
         })?;
         let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
@@ -182,12 +210,7 @@ impl<M: Meta> Store<M> {
 
     /// What the store holds. Reads a few counters per lane.
     pub fn stats(&self) -> Stats {
-        self.parts.iter().map(|part| part.counters.stats()).sum()
-    }
-
-    /// What one lane's part holds.
-    pub fn lane_stats(&self, lane: u16) -> Stats {
-        self.part(lane).counters.stats()
+        Stats::sum(self.counters.iter())
     }
 
     /// Memory of one key in bytes: its record, its value and its slot in the index. `None` if
@@ -203,8 +226,8 @@ impl<M: Meta> Store<M> {
     /// Removes every record of every lane. Handles of them are dead from now on, so the machines
     /// that own the lanes must have none.
     pub fn reset(&self) {
-        for part in &self.parts {
-            part.reset::<M>();
+        for (part, counters) in self.parts.iter().zip(&self.counters) {
+            part.reset::<M>(counters);
         }
     }
 }
@@ -238,11 +261,15 @@ impl Budget {
 }
 
 impl Part {
-    fn new() -> Self {
+    fn new(counters: &Counters) -> Self {
         let shards: Box<[Shard]> = (0..1usize << SHARD_BITS).map(|_| Shard::new()).collect();
-        let counters = Counters::default();
         counters.shift_index(0, shards.len() * Shard::EMPTY_BYTES);
-        Self { shards, counters }
+        Self { shards }
+    }
+
+    /// How many records. Reads every shard's count.
+    pub(crate) fn records(&self) -> u64 {
+        self.shards.iter().map(Shard::records).sum()
     }
 
     #[inline]
@@ -279,10 +306,10 @@ impl Part {
     }
 
     /// Removes every record.
-    pub(crate) fn reset<M: Meta>(&self) {
+    pub(crate) fn reset<M: Meta>(&self, counters: &Counters) {
         let pinned = reclaim::pin();
         for shard in &self.shards {
-            shard.lock().reset::<M>(&pinned, &self.counters);
+            shard.lock().reset::<M>(&pinned, counters);
         }
     }
 }

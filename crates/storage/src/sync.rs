@@ -1,16 +1,40 @@
 //! The atomics, mutex and waiting that the rest of the crate uses: the standard library's, or
-//! loom's when a model is checked (`--cfg loom`).
+//! loom's when a model is checked (`--cfg loom`), or those that record writes (`trace-writes`).
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
 };
+#[cfg(not(any(loom, feature = "trace-writes")))]
+pub(crate) use std::sync::{
+    Mutex,
+    atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64},
+};
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
+    MutexGuard,
+    atomic::{Ordering, fence},
 };
+
+#[cfg(all(feature = "trace-writes", not(loom)))]
+pub(crate) use crate::trace::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Mutex};
+
+/// A count, which orders nothing: models leave counts out and check fewer interleavings.
+#[cfg(not(loom))]
+pub(crate) type Count = AtomicU64;
+#[cfg(loom)]
+pub(crate) type Count = std::sync::atomic::AtomicU64;
+
+/// This thread writes memory without one of the atomics. Recorded with `trace-writes`, otherwise
+/// nothing.
+#[inline]
+pub(crate) fn note_write<T>(at: core::ptr::NonNull<T>, bytes: usize) {
+    #[cfg(all(feature = "trace-writes", not(loom)))]
+    crate::trace::written(at.addr().get(), bytes);
+    #[cfg(not(all(feature = "trace-writes", not(loom))))]
+    let _not_recorded = (at, bytes);
+}
 
 /// Waiting for another thread that holds something for a few instructions: spins, and yields once
 /// that thread seems to have lost its processor.

@@ -1,4 +1,5 @@
-//! A lane's view of the store: what its machine writes through.
+//! What machines write through: a lane's view of a store. Here what the two kinds have in common,
+//! and the one for a lane that owns its part; the other is in `shared_table`.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -7,10 +8,11 @@ use std::sync::Arc;
 use quorate_machine::{Content, Meta, Record, Table};
 use quorate_types::{UnixMillis, hash_key, lane_of_hash};
 
-use crate::counters::Weight;
-use crate::reclaim;
+use crate::counters::{Counters, Weight};
+use crate::index::LockedShard;
+use crate::reclaim::{self, Guard};
 use crate::record::{Garbage, Header, RecordPtr};
-use crate::store::{Budget, Part, Store};
+use crate::store::{Budget, Store};
 
 /// The largest value, in bytes, that a record without a hint gets room for: the room is a guess,
 /// and a wrong one is waste.
@@ -20,12 +22,9 @@ const GUESS_MAX: u32 = 256;
 ///
 /// Lookups and locks work from several threads at once, but a [`Handle`] is checked only as far as
 /// that is free: it must be of this table and of a record that was not removed since.
-pub struct LaneTable<M: Meta> {
-    store: Arc<Store<M>>,
-    lane: u16,
-    /// The length of the last value set: the room that the next record gets if nobody says better.
-    guess: u32,
-}
+///
+/// A thread that holds one record's lock takes no other and reads no other record.
+pub struct LaneTable<M: Meta>(Writer<M>);
 
 /// Names a record of a [`LaneTable`]: its address. The order of handles means nothing and differs
 /// between runs.
@@ -41,33 +40,175 @@ unsafe impl Sync for Handle {}
 /// A locked record.
 pub struct LockedRecord<'a, M: Meta> {
     record: RecordPtr<M>,
-    part: &'a Part,
+    counters: &'a Counters,
     guess: &'a mut u32,
     /// What the record weighed before the first change of its value; `None` before any.
     before: Option<Weight>,
     writing: bool,
 }
 
-impl<M: Meta> LaneTable<M> {
+/// How one lane writes records, whoever owns them. The hashes that it takes are those of the keys.
+///
+/// Locks are taken in one order: a shard's mutex, then one record's lock. A record leaves the index
+/// under both, so who holds the lock of a record that is not marked as removed has it in the store
+/// for as long as he holds it.
+pub(crate) struct Writer<M: Meta> {
+    pub(crate) store: Arc<Store<M>>,
+    pub(crate) lane: u16,
+    /// The length of the last value set: the room that the next record gets if nobody says better.
+    guess: u32,
+}
+
+impl<M: Meta> Writer<M> {
     pub(crate) fn new(store: Arc<Store<M>>, lane: u16) -> Self {
         assert!(lane < store.lanes(), "lane {lane} of a store of {} lanes", store.lanes());
         Self { store, lane, guess: 0 }
     }
 
+    pub(crate) fn guess(&self) -> usize {
+        self.guess as usize
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, key: &[u8], pinned: &Guard) -> Option<RecordPtr<M>> {
+        self.store.shard_of(hash).find(hash, key, pinned)
+    }
+
+    /// The record of a key, made if need be with room for a value of `value_len` bytes.
+    #[inline]
+    pub(crate) fn find_or_insert(
+        &self,
+        hash: u64,
+        key: &[u8],
+        value_len: usize,
+        pinned: &Guard,
+    ) -> RecordPtr<M> {
+        self.find(hash, key, pinned).unwrap_or_else(|| self.insert(hash, key, value_len, pinned))
+    }
+
+    fn insert(&self, hash: u64, key: &[u8], value_len: usize, pinned: &Guard) -> RecordPtr<M> {
+        let shard = self.store.shard_of(hash);
+        let mut shard_locked = shard.lock();
+        // Another thread may have inserted it before this one had the mutex.
+        shard.find(hash, key, pinned).unwrap_or_else(|| {
+            let record = RecordPtr::new(key, value_len);
+            shard_locked.insert(hash, record, pinned, self.store.counters(self.lane));
+            record
+        })
+    }
+
+    /// Access for who has just taken the lock of a record that is in the store.
+    #[inline]
+    pub(crate) fn access(&mut self, record: RecordPtr<M>) -> LockedRecord<'_, M> {
+        LockedRecord::new(record, self.store.counters(self.lane), &mut self.guess)
+    }
+
+    /// [`Table::lock_key`].
+    #[inline]
+    pub(crate) fn lock_key(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        value_len: usize,
+    ) -> LockedRecord<'_, M> {
+        loop {
+            let pinned = reclaim::pin();
+            let record = self.find_or_insert(hash, key, value_len, &pinned);
+            // If not, who removed it took it out of the index before he gave its lock up.
+            if record.lock_present() {
+                return self.access(record);
+            }
+        }
+    }
+
+    /// [`Table::lock_existing`].
+    #[inline]
+    pub(crate) fn lock_existing(&mut self, hash: u64, key: &[u8]) -> Option<LockedRecord<'_, M>> {
+        loop {
+            let pinned = reclaim::pin();
+            let record = self.find(hash, key, &pinned)?;
+            if record.lock_present() {
+                return Some(self.access(record));
+            }
+        }
+    }
+
+    /// [`Table::remove_if`].
+    pub(crate) fn remove_if(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        dead: impl FnOnce(&LockedRecord<'_, M>) -> bool,
+    ) -> bool {
+        let pinned = reclaim::pin();
+        if self.find(hash, key, &pinned).is_none() {
+            return false;
+        }
+        let shard = self.store.shard_of(hash);
+        let mut shard_locked = shard.lock();
+        // Under the mutex what is found stays in the index.
+        let Some(record) = shard.find::<M>(hash, key, &pinned) else { return false };
+        record.sequence().lock();
+        let record = LockedRecord::new(record, self.store.counters(self.lane), &mut self.guess);
+        let dead = dead(&record);
+        if dead {
+            record.remove(hash, &mut shard_locked, &pinned);
+        }
+        dead
+    }
+
+    /// Removes the record at an address, which must be in the store.
+    pub(crate) fn remove(&mut self, hash: u64, header: NonNull<Header>) {
+        let pinned = reclaim::pin();
+        let shard = self.store.shard_of(hash);
+        let mut shard_locked = shard.lock();
+        assert!(shard.contains(hash, header, &pinned), "a record is removed once");
+        // SAFETY: it is in the index, and under the mutex stays there. Its words are those of `M`,
+        // because a store has one type of them.
+        let record = unsafe { RecordPtr::<M>::from_ptr(header) };
+        record.sequence().lock();
+        LockedRecord::new(record, self.store.counters(self.lane), &mut self.guess).remove(
+            hash,
+            &mut shard_locked,
+            &pinned,
+        );
+    }
+
+    /// [`Table::scan`] of the lane's own part.
+    pub(crate) fn scan(
+        &self,
+        cursor: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(RecordPtr<M>),
+    ) -> u64 {
+        let mut budget = Budget { records: limit.max(1), buckets: usize::MAX };
+        self.store.part(self.lane).scan(cursor, &mut budget, &reclaim::pin(), visit)
+    }
+
+    /// How many records the lane's own part has.
+    pub(crate) fn len(&self) -> usize {
+        let records = self.store.part(self.lane).records();
+        usize::try_from(records).expect("records lie in memory")
+    }
+}
+
+impl<M: Meta> LaneTable<M> {
+    pub(crate) fn new(store: Arc<Store<M>>, lane: u16) -> Self {
+        Self(Writer::new(store, lane))
+    }
+
     /// The store that the table is a part of.
     pub fn store(&self) -> &Arc<Store<M>> {
-        &self.store
+        &self.0.store
     }
 
-    fn part(&self) -> &Part {
-        self.store.part(self.lane)
-    }
-
-    /// The hash of a key of this lane. A key of another lane would be lost to readers.
+    /// The hash of a key of this lane. Its machine would answer for a key of another lane, which is
+    /// another machine's.
     fn hash_of(&self, key: &[u8]) -> u64 {
         let hash = hash_key(key);
-        let lane = lane_of_hash(hash, self.store.lanes()).0;
-        assert!(lane == self.lane, "a key of lane {lane} came to lane {}", self.lane);
+        let (lane, lanes) = (self.0.lane, self.0.store.lanes());
+        let owner = lane_of_hash(hash, lanes).0;
+        assert!(owner == lane, "a key of lane {owner} came to lane {lane}");
         hash
     }
 
@@ -87,89 +228,74 @@ impl<M: Meta> Table for LaneTable<M> {
 
     #[inline]
     fn find(&self, key: &[u8]) -> Option<Handle> {
-        let hash = self.hash_of(key);
-        let record = self.part().shard_of(hash).find::<M>(hash, key, &reclaim::pin())?;
+        let record = self.0.find(self.hash_of(key), key, &reclaim::pin())?;
         Some(Handle(record.as_ptr()))
     }
 
     fn find_or_insert(&mut self, key: &[u8]) -> Handle {
-        self.find_or_insert_sized(key, self.guess as usize)
+        self.find_or_insert_sized(key, self.0.guess())
     }
 
     #[inline]
     fn find_or_insert_sized(&mut self, key: &[u8], value_len: usize) -> Handle {
         let hash = self.hash_of(key);
-        let part = self.part();
-        let shard = part.shard_of(hash);
-        let pinned = reclaim::pin();
-        if let Some(record) = shard.find::<M>(hash, key, &pinned) {
-            return Handle(record.as_ptr());
-        }
-        let mut shard_locked = shard.lock();
-        // Another thread may have inserted it before this one had the mutex.
-        let record = shard.find::<M>(hash, key, &pinned).unwrap_or_else(|| {
-            let record = RecordPtr::<M>::new(key, value_len);
-            shard_locked.insert(hash, record, &pinned, &part.counters);
-            record
-        });
-        Handle(record.as_ptr())
+        Handle(self.0.find_or_insert(hash, key, value_len, &reclaim::pin()).as_ptr())
     }
 
     #[inline]
     fn lock(&mut self, handle: Handle) -> LockedRecord<'_, M> {
         let record = self.record(handle);
-        record.sequence().lock();
-        assert!(!record.is_removed(), "a handle names a record until it is removed");
-        LockedRecord {
-            record,
-            part: self.store.part(self.lane),
-            guess: &mut self.guess,
-            before: None,
-            writing: false,
-        }
+        assert!(record.lock_present(), "a handle names a record until it is removed");
+        self.0.access(record)
+    }
+
+    #[inline]
+    fn lock_key(&mut self, key: &[u8], value_len: usize) -> LockedRecord<'_, M> {
+        self.0.lock_key(self.hash_of(key), key, value_len)
+    }
+
+    #[inline]
+    fn lock_existing(&mut self, key: &[u8]) -> Option<LockedRecord<'_, M>> {
+        self.0.lock_existing(self.hash_of(key), key)
+    }
+
+    fn remove_if(&mut self, key: &[u8], dead: impl FnOnce(&LockedRecord<'_, M>) -> bool) -> bool {
+        self.0.remove_if(self.hash_of(key), key, dead)
     }
 
     fn remove(&mut self, handle: Handle) {
-        let record = self.record(handle);
-        let hash = hash_key(record.key());
-        let part = self.part();
-        let pinned = reclaim::pin();
-        let was_in = part.shard_of(hash).lock().remove(hash, record);
-        assert!(was_in, "a record is removed once");
-        record.sequence().lock();
-        record.sequence().begin_write();
-        record.mark_removed();
-        let weight = record.weight();
-        record.sequence().unlock();
-        part.counters.remove(weight);
-        // SAFETY: the record is no longer in the index, so who pins from now on can't find it; the
-        // assertion above lets only one caller come here, and its handles are dead.
-        unsafe { pinned.retire(weight.bytes, move || record.free()) };
+        let hash = hash_key(self.record(handle).key());
+        self.0.remove(hash, handle.0);
     }
 
     fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Handle)) -> u64 {
-        let mut budget = Budget { records: limit.max(1), buckets: usize::MAX };
-        self.part().scan(cursor, &mut budget, &reclaim::pin(), &mut |record: RecordPtr<M>| {
-            visit(Handle(record.as_ptr()));
-        })
+        self.0.scan(cursor, limit, &mut |record| visit(Handle(record.as_ptr())))
     }
 
     fn len(&self) -> usize {
-        usize::try_from(self.part().counters.records()).expect("records lie in memory")
+        self.0.len()
     }
 
     fn reset(&mut self) {
-        self.part().reset::<M>();
+        let store = &self.0.store;
+        store.part(self.0.lane).reset::<M>(store.counters(self.0.lane));
     }
 }
 
 impl<M: Meta> fmt::Debug for LaneTable<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneTable").field("lane", &self.lane).field("records", &self.len()).finish()
+        let (lane, records) = (self.0.lane, self.len());
+        f.debug_struct("LaneTable").field("lane", &lane).field("records", &records).finish()
     }
 }
 
-impl<M: Meta> LockedRecord<'_, M> {
+impl<'a, M: Meta> LockedRecord<'a, M> {
+    /// For who has just taken the lock of a record that is in the store.
+    #[inline]
+    fn new(record: RecordPtr<M>, counters: &'a Counters, guess: &'a mut u32) -> Self {
+        Self { record, counters, guess, before: None, writing: false }
+    }
+
     /// Before the first change.
     #[inline]
     fn begin_write(&mut self) {
@@ -186,6 +312,22 @@ impl<M: Meta> LockedRecord<'_, M> {
         if self.before.is_none() {
             self.before = Some(self.record.weight());
         }
+    }
+
+    /// Takes the record out of the store. The mutex is that of its shard.
+    fn remove(mut self, hash: u64, shard: &mut LockedShard<'_>, pinned: &Guard) {
+        self.begin_write();
+        let (record, counters) = (self.record, self.counters);
+        record.mark_removed();
+        let was_in = shard.remove(hash, record);
+        assert!(was_in, "a record leaves the index under its lock");
+        let weight = record.weight();
+        drop(self);
+        counters.remove(weight);
+        // SAFETY: the record is no longer in the index, so who pins from now on can't find it. Only
+        // who takes it out comes here, once; handles of it are dead, and who waits for its lock is
+        // pinned.
+        unsafe { pinned.retire(weight.bytes, move || record.free()) };
     }
 
     fn retire(garbage: Option<Garbage>) {
@@ -258,7 +400,7 @@ impl<M: Meta> Drop for LockedRecord<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            self.part.counters.shift(before, self.record.weight());
+            self.counters.shift(before, self.record.weight());
         }
         self.record.sequence().unlock();
     }
