@@ -35,8 +35,10 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "hermes", kind: Kind::Pure(CONTRACT) },
     Layer { name: "storage", kind: Kind::StdUnsafe },
     Layer { name: "check", kind: Kind::Std },
+    Layer { name: "workloads", kind: Kind::Std },
     Layer { name: "node", kind: Kind::Std },
     Layer { name: "resp", kind: Kind::Std },
+    Layer { name: "client", kind: Kind::Std },
     Layer { name: "runtime", kind: Kind::StdUnsafe },
     Layer { name: "admin", kind: Kind::Std },
     Layer { name: "sim", kind: Kind::Std },
@@ -49,11 +51,11 @@ pub const PURE_LIBRARIES: &[&str] = &["rapidhash", "zerocopy"];
 /// Libraries that bring an operating system, an executor or a scheduler, and the only crates that
 /// may name them.
 pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
-    ("mio", &["runtime"]),
+    ("mio", &["runtime", "workloads"]),
     ("socket2", &["runtime"]),
     ("rustix", &["runtime"]),
     ("rtrb", &["runtime"]),
-    ("tokio", &["admin"]),
+    ("tokio", &["admin", "client"]),
     ("axum", &["admin"]),
     ("crossbeam-epoch", &["storage"]),
     ("crossbeam-utils", &["storage", "runtime"]),

@@ -1,0 +1,306 @@
+//! The client: commands, and transactions with their retries.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::builder::Builder;
+use crate::connection::Dial;
+use crate::error::Error;
+use crate::over_resp::OverResp;
+use crate::pool::{Options, Pool};
+use crate::reply::Reply;
+use crate::request::{Request, check_key, check_value};
+use crate::retry::{Attempts, Failure};
+use crate::transport::Transport;
+use crate::txn::Txn;
+
+/// What a call changes, which decides whether it can be repeated without an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Update,
+}
+
+/// Commands that change what a connection is, or what comes back on it.
+const STATEFUL: &[&str] = &[
+    "ASKING",
+    "AUTH",
+    "DISCARD",
+    "EXEC",
+    "HELLO",
+    "MONITOR",
+    "MULTI",
+    "PSUBSCRIBE",
+    "PSYNC",
+    "PUNSUBSCRIBE",
+    "QUIT",
+    "READONLY",
+    "READWRITE",
+    "RESET",
+    "SELECT",
+    "SSUBSCRIBE",
+    "SUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "SYNC",
+    "UNSUBSCRIBE",
+    "UNWATCH",
+    "WATCH",
+];
+
+/// A client of a cluster, through any of its nodes. Clones share their connections.
+///
+/// Calls go round the nodes. What a node has refused or not received is tried at another one; what
+/// may have happened is never done twice, see [`Error::Unknown`].
+#[derive(Clone)]
+pub struct Client {
+    pool: Arc<Pool>,
+    transport: Arc<dyn Transport>,
+}
+
+impl Client {
+    /// Connects to a cluster, with the defaults of [`crate::limits`] and database 0. Each address is
+    /// `host:port`; one is enough, with more of them the client survives the loss of a node.
+    ///
+    /// # Errors
+    /// [`Error::Address`]; [`Error::NoNode`] if none can be reached.
+    pub async fn connect(addresses: &[impl AsRef<str>]) -> Result<Self, Error> {
+        Self::builder(addresses).connect().await
+    }
+
+    /// Begins a client with other settings than the defaults.
+    pub fn builder(addresses: &[impl AsRef<str>]) -> Builder {
+        Builder::new(addresses)
+    }
+
+    /// Connects over this network.
+    pub(crate) async fn open(options: Options, dial: Box<dyn Dial>) -> Result<Self, Error> {
+        let pool = Pool::new(options, dial);
+        let client = Self { transport: Arc::new(OverResp(pool.clone())), pool };
+        let mut attempts = client.attempts();
+        loop {
+            match client.pool.borrow().await {
+                Ok(_) => return Ok(client),
+                Err(failure) => attempts.again(failure, client.pool.has_fresh_node()).await?,
+            }
+        }
+    }
+
+    /// The value of a key, or `None` if it has none (`GET`).
+    ///
+    /// # Errors
+    /// Never [`Error::Unknown`]: a read without an answer is repeated.
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        let key = key.as_ref();
+        check_key(key)?;
+        let reply = self.call(Request::one(&[b"GET", key]), Kind::Read).await?;
+        optional("GET", reply)
+    }
+
+    /// Sets a key, without an expiry (`SET`).
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] if the value may be set or not.
+    pub async fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        check_key(key)?;
+        check_value(value)?;
+        let reply = self.call(Request::one(&[b"SET", key, value]), Kind::Update).await?;
+        ok("SET", &reply)
+    }
+
+    /// Deletes a key, and says whether it had a value (`DEL`).
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] if the key may be deleted or not.
+    pub async fn del(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let key = key.as_ref();
+        check_key(key)?;
+        let reply = self.call(Request::one(&[b"DEL", key]), Kind::Update).await?;
+        integer("DEL", &reply).map(|deleted| deleted > 0)
+    }
+
+    /// Adds one to a key that holds an integer, 0 if it has no value, and returns the sum (`INCR`).
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] if it may have been added or not. [`Error::Server`] if the value is no
+    /// integer.
+    pub async fn incr(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
+        let key = key.as_ref();
+        check_key(key)?;
+        let reply = self.call(Request::one(&[b"INCR", key]), Kind::Update).await?;
+        integer("INCR", &reply)
+    }
+
+    /// The values of several keys (`MGET`). In a keyspace with transactions they are those of one
+    /// moment.
+    ///
+    /// # Errors
+    /// Never [`Error::Unknown`]: a read without an answer is repeated.
+    pub async fn mget(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut words: Vec<&[u8]> = vec![b"MGET"];
+        for key in keys {
+            check_key(key.as_ref())?;
+            words.push(key.as_ref());
+        }
+        match self.call(Request::one(&words), Kind::Read).await? {
+            Reply::Array(values) if values.len() == keys.len() => {
+                values.into_iter().map(|value| optional("MGET", value)).collect()
+            }
+            other => Err(unexpected("MGET", &other)),
+        }
+    }
+
+    /// Sets several keys, without an expiry (`MSET`). In a keyspace with transactions, all at one
+    /// moment.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] if the values may be set or not; in a keyspace without transactions, or
+    /// some of them.
+    pub async fn mset(&self, pairs: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<(), Error> {
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let mut words: Vec<&[u8]> = vec![b"MSET"];
+        for (key, value) in pairs {
+            check_key(key.as_ref())?;
+            check_value(value.as_ref())?;
+            words.extend([key.as_ref(), value.as_ref()]);
+        }
+        let reply = self.call(Request::one(&words), Kind::Update).await?;
+        ok("MSET", &reply)
+    }
+
+    /// Any other command, its name first.
+    ///
+    /// # Errors
+    /// [`Error::Stateful`] for commands that would change the shared connection. [`Error::Unknown`]
+    /// if the command may have been executed or not; the client doesn't know which commands only
+    /// read.
+    pub async fn command<W: AsRef<[u8]>>(
+        &self,
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<Reply, Error> {
+        let words: Vec<W> = words.into_iter().collect();
+        let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
+        check_stateless(&words)?;
+        self.call(Request::one(&words), Kind::Update).await
+    }
+
+    /// Runs a transaction: the closure reads and writes through a [`Txn`], and what it did happens
+    /// at one moment, or not at all.
+    ///
+    /// The closure runs again, from its start and with a new `Txn`, if another transaction changed
+    /// what it had read, or if a node failed before the commit was on its way. So it must have no
+    /// other effects than those on the `Txn`. To give up, return [`Error::aborted`]; that decision
+    /// may rest on values of different moments. To decide on values of one moment, return
+    /// `Ok(Err(..))`: a transaction that ends in `Ok` has its reads checked even if it writes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] if the connection was lost, or the time was over, while the commit of
+    /// writes was under way. [`Error::Conflict`], [`Error::TryAgain`] and [`Error::NoNode`] if the
+    /// attempts were used up. What the closure returned otherwise.
+    pub async fn txn<T, F>(&self, body: F) -> Result<T, Error>
+    where
+        F: AsyncFnMut(&mut Txn) -> Result<T, Error>,
+    {
+        self.try_txn(body).await
+    }
+
+    /// The same as [`Client::txn`], with an error type of your own.
+    ///
+    /// # Errors
+    /// As [`Client::txn`].
+    pub async fn try_txn<T, E, F>(&self, mut body: F) -> Result<T, E>
+    where
+        F: AsyncFnMut(&mut Txn) -> Result<T, E>,
+        E: From<Error>,
+    {
+        let mut attempts = self.attempts();
+        loop {
+            let failure = match self.transport.begin().await {
+                Ok(session) => {
+                    let mut txn = Txn::new(session);
+                    let result = body(&mut txn).await;
+                    match txn.end(result).await {
+                        Ok(result) => return result,
+                        Err(failure) => failure,
+                    }
+                }
+                Err(failure) => failure,
+            };
+            attempts.again(failure, self.transport.has_fresh_node()).await?;
+        }
+    }
+
+    fn attempts(&self) -> Attempts {
+        Attempts::new(self.pool.options.retries)
+    }
+
+    async fn call(&self, request: Request, kind: Kind) -> Result<Reply, Error> {
+        let mut attempts = self.attempts();
+        loop {
+            match self.call_once(&request, kind).await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => attempts.again(failure, self.pool.has_fresh_node()).await?,
+            }
+        }
+    }
+
+    async fn call_once(&self, request: &Request, kind: Kind) -> Result<Reply, Failure> {
+        let mut loan = self.pool.borrow().await?;
+        match loan.exchange(request).await {
+            Ok(mut replies) => match replies.pop().expect("each command has a reply") {
+                Reply::Error(error) => Err(loan.refused(error, kind == Kind::Update)),
+                reply => Ok(reply),
+            },
+            Err(lost) if lost.sent && kind == Kind::Update => Err(loan.unknown(lost)),
+            Err(lost) => Err(loan.lost(lost)),
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+fn check_stateless(words: &[&[u8]]) -> Result<(), Error> {
+    let name = words.first().map(|name| String::from_utf8_lossy(name).to_uppercase());
+    let name = name.unwrap_or_default();
+    let second = words.get(1).copied().unwrap_or_default();
+    let turns_replies_off = name == "CLIENT"
+        && [b"REPLY".as_slice(), b"TRACKING"].iter().any(|word| word.eq_ignore_ascii_case(second));
+    if name.is_empty() || turns_replies_off || STATEFUL.contains(&&*name) {
+        let command = if name.is_empty() { "an empty command".to_owned() } else { name };
+        return Err(Error::Stateful { command });
+    }
+    Ok(())
+}
+
+fn optional(command: &'static str, reply: Reply) -> Result<Option<Vec<u8>>, Error> {
+    match reply {
+        Reply::Bulk(value) => Ok(Some(value)),
+        Reply::Null => Ok(None),
+        other => Err(unexpected(command, &other)),
+    }
+}
+
+fn integer(command: &'static str, reply: &Reply) -> Result<i64, Error> {
+    match reply {
+        Reply::Integer(number) => Ok(*number),
+        other => Err(unexpected(command, other)),
+    }
+}
+
+fn ok(command: &'static str, reply: &Reply) -> Result<(), Error> {
+    if reply.is_ok() { Ok(()) } else { Err(unexpected(command, reply)) }
+}
+
+fn unexpected(command: &'static str, reply: &Reply) -> Error {
+    Error::UnexpectedReply { command, reply: reply.kind() }
+}

@@ -1,0 +1,157 @@
+//! One connection to one node: requests out, replies in.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::parser::{Bounds, Parser};
+use crate::reply::Reply;
+use crate::request::Request;
+
+/// A future behind a pointer, for traits that are used as objects.
+pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Bytes in both directions.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// How nodes are reached.
+pub(crate) trait Dial: Send + Sync {
+    /// Connects to an address.
+    fn dial<'a>(&'a self, address: &'a str) -> Pending<'a, io::Result<Box<dyn Stream>>>;
+}
+
+/// Over TCP.
+#[derive(Debug)]
+pub(crate) struct Tcp;
+
+impl Dial for Tcp {
+    fn dial<'a>(&'a self, address: &'a str) -> Pending<'a, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// A request without all of its replies. The connection is of no use any more.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// Whether the whole request left. If not, its last command was not executed.
+    pub(crate) sent: bool,
+    /// What happened.
+    pub(crate) reason: String,
+}
+
+/// A connection.
+pub(crate) struct Connection {
+    stream: Box<dyn Stream>,
+    parser: Parser,
+    /// False from the start of a request to its last reply: also if the request's future was
+    /// dropped half-way, and replies would go to the wrong request.
+    sound: bool,
+    /// Whether the node watches keys for it.
+    pub(crate) watching: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
+        Self { stream, parser: Parser::new(Bounds::default()), sound: true, watching: false }
+    }
+
+    /// Whether another call may use it.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.sound && !self.watching
+    }
+
+    /// Whether it can be used at all.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.sound
+    }
+
+    /// Whether an idle connection is still there: nothing has come, not even its end.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let mut byte = [0];
+        let mut space = ReadBuf::new(&mut byte);
+        let mut context = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.stream).poll_read(&mut context, &mut space).is_pending()
+    }
+
+    /// Sends a request and waits for its replies, reading while it writes.
+    pub(crate) async fn exchange(
+        &mut self,
+        request: &Request,
+        timeout: Duration,
+    ) -> Result<Vec<Reply>, Lost> {
+        self.sound = false;
+        let mut replies = Vec::with_capacity(request.commands());
+        let mut unsent = request.bytes();
+        let exchange =
+            poll_fn(|cx| self.poll_exchange(cx, &mut unsent, request.commands(), &mut replies));
+        let result = match tokio::time::timeout(timeout, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no reply within {timeout:?}")),
+        };
+        match result {
+            Ok(()) => {
+                self.sound = self.parser.is_empty();
+                Ok(replies)
+            }
+            Err(mut reason) => {
+                // A node that closes a connection says why in its last reply.
+                if let Some(Reply::Error(error)) = replies.last() {
+                    reason = format!("{reason} after '{error}'");
+                }
+                Err(Lost { sent: unsent.is_empty(), reason })
+            }
+        }
+    }
+
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        unsent: &mut &[u8],
+        commands: usize,
+        replies: &mut Vec<Reply>,
+    ) -> Poll<Result<(), String>> {
+        let blocked = self.poll_send(cx, unsent)?.is_pending();
+        loop {
+            while let Some(reply) = self.parser.next().map_err(|error| error.to_string())? {
+                replies.push(reply);
+                if replies.len() == commands {
+                    return Poll::Ready(match blocked {
+                        false => Ok(()),
+                        true => Err("the node answered before it was asked".to_owned()),
+                    });
+                }
+            }
+            let mut bytes = [0; 8 * 1024];
+            let mut space = ReadBuf::new(&mut bytes);
+            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space)) {
+                Err(error) => return Poll::Ready(Err(error.to_string())),
+                Ok(()) if space.filled().is_empty() => {
+                    return Poll::Ready(Err("the node closed the connection".to_owned()));
+                }
+                Ok(()) => self.parser.feed(space.filled()),
+            }
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, unsent: &mut &[u8]) -> Poll<Result<(), String>> {
+        while !unsent.is_empty() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, unsent)) {
+                Ok(0) => return Poll::Ready(Err("the connection takes no bytes".to_owned())),
+                Ok(written) => *unsent = &unsent[written..],
+                Err(error) => return Poll::Ready(Err(error.to_string())),
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(cx).map_err(|error| error.to_string())
+    }
+}

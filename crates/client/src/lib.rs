@@ -1,0 +1,80 @@
+//! The Rust client of Quorate: commands, and interactive transactions that are tried again when
+//! others were faster.
+//!
+//! ```no_run
+//! use quorate_client::{Client, Error};
+//!
+//! # async fn example() -> Result<(), Error> {
+//! // Any node will do; with several, the client survives the loss of one.
+//! let client = Client::builder(&["127.0.0.1:6379", "127.0.0.1:6380", "127.0.0.1:6381"])
+//!     .database(1)
+//!     .connect()
+//!     .await?;
+//! client.set("alice", "100").await?;
+//!
+//! // Which keys it reads may depend on what it has read.
+//! let rest = client
+//!     .txn(async |t| {
+//!         let rest = t.incr_by("alice", -30).await?;
+//!         if rest < 0 {
+//!             return Err(Error::aborted("alice has too little"));
+//!         }
+//!         t.incr_by("bob", 30).await?;
+//!         t.set("last transfer", "alice to bob");
+//!         Ok(rest)
+//!     })
+//!     .await?;
+//! println!("alice has {rest} left");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a transaction guarantees
+//! All its reads and writes happen at one moment, as strictly as the isolation of its keyspace says
+//! ([`Client::txn`]). Each read is `WATCH` and `GET`, sent together; the writes wait in the client,
+//! and the commit is `MULTI`, the writes and `EXEC`, sent together: one round trip for each read
+//! (or for several at once, [`Txn::mget`]) and one for the commit. The server is any node, and any
+//! Redis server. Keys of one transaction may be any keys if the keyspace's engine has transactions;
+//! otherwise the node answers `CROSSKEY`.
+//!
+//! # What happens when something fails
+//!
+//! | what | what the client does |
+//! | --- | --- |
+//! | `EXEC` answers a null array: a key that was read has changed | pauses, runs the closure again |
+//! | `TRYAGAIN` | pauses, tries again |
+//! | no connection, `CLUSTERDOWN`, `LOADING`, `READONLY`, too many clients | tries another node at once; pauses when all have failed |
+//! | the connection is lost, or the time over, during a read | as above |
+//! | the same before the last byte of an update or of `EXEC` had left | as above: it can't have happened |
+//! | the same after that | [`Error::Unknown`], at once |
+//! | `UNKNOWN` | [`Error::Unknown`], at once |
+//! | any other error | [`Error::Server`], at once |
+//!
+//! Pauses double from 1 ms to 100 ms, half of each left to chance. Attempts are bounded in number
+//! and in time ([`limits`], [`Builder`]).
+//!
+//! A future that is dropped half-way takes its connection with it. What it had sent may happen.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+
+mod builder;
+mod client;
+mod connection;
+mod error;
+mod over_resp;
+mod parser;
+mod pool;
+mod reply;
+mod request;
+mod retry;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod txn;
+
+pub use builder::Builder;
+pub use client::Client;
+pub use error::Error;
+pub use reply::{Reply, ServerError};
+pub use txn::Txn;

@@ -1,0 +1,36 @@
+//! The client's own bounds and defaults. A [`crate::Builder`] changes the defaults; the bounds on
+//! replies protect the client's memory from whatever answers at the other end.
+
+use std::time::Duration;
+
+/// How long the replies of one request may take. Longer than the 2 s after which a node itself
+/// gives up on an op, so that the node's own answer comes first.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one attempt to connect may take, with authentication and the choice of the database.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a call goes on starting new attempts.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a call is attempted at all, whatever made the earlier attempts fail.
+pub const ATTEMPTS: u32 = 32;
+/// The pause before the second attempt; each further one is twice as long.
+pub const BACKOFF_FIRST: Duration = Duration::from_millis(1);
+/// The longest pause between attempts.
+pub const BACKOFF_LONGEST: Duration = Duration::from_millis(100);
+/// The most connections of one client, over all nodes.
+pub const POOL_SIZE: usize = 16;
+/// How long a node that failed is left alone while others are there.
+pub const NODE_REST: Duration = Duration::from_millis(500);
+/// The longest expiry that [`crate::Txn::set_for`] asks for; a longer one is cut to it, because a
+/// node refuses times that don't fit its clock. A hundred years.
+pub const EXPIRY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Longest line of a reply: a status, an error, a number. In bytes.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+/// Longest string within a reply, in bytes. Values are shorter; listings such as `INFO` may not be.
+pub const BULK_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most elements of one reply, those of nested arrays included.
+pub const ELEMENTS_MAX: usize = 1024 * 1024;
+/// Most bytes of strings and lines of one reply.
+pub const REPLY_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Deepest nesting of arrays.
+pub const DEPTH_MAX: usize = 16;

@@ -1,0 +1,432 @@
+//! The reply parser: incremental and bounded.
+//!
+//! How the bytes were cut into reads changes nothing: the same stream gives the same replies and
+//! the same error. Nothing is allocated by announced lengths, only by bytes that came.
+
+use crate::limits::{BULK_BYTES_MAX, DEPTH_MAX, ELEMENTS_MAX, LINE_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::reply::{Reply, ServerError};
+
+/// What the parser accepts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Longest line without its end, in bytes.
+    pub(crate) line_bytes: usize,
+    /// Longest string, in bytes.
+    pub(crate) bulk_bytes: usize,
+    /// Most elements of one reply.
+    pub(crate) elements: usize,
+    /// Most bytes of lines and strings of one reply.
+    pub(crate) reply_bytes: usize,
+    /// Deepest nesting.
+    pub(crate) depth: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            line_bytes: LINE_BYTES_MAX,
+            bulk_bytes: BULK_BYTES_MAX,
+            elements: ELEMENTS_MAX,
+            reply_bytes: REPLY_BYTES_MAX,
+            depth: DEPTH_MAX,
+        }
+    }
+}
+
+/// Why a stream can't be trusted any more: its connection is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum ParseError {
+    /// A reply that begins with none of RESP2's bytes.
+    #[error("a reply begins with byte {0:#04x}, which is not RESP2")]
+    Kind(u8),
+    /// A line feed without the carriage return before it.
+    #[error("a line of a reply does not end with CR LF")]
+    LineEnd,
+    /// Not a number where one belongs.
+    #[error("a length or integer of a reply is no number")]
+    Number,
+    /// A string that goes on where it should end.
+    #[error("a string of a reply is not followed by CR LF")]
+    BulkEnd,
+    /// More than [`Bounds::line_bytes`].
+    #[error("a line of a reply is longer than {0} bytes")]
+    LineTooLong(usize),
+    /// More than [`Bounds::bulk_bytes`].
+    #[error("a string of a reply is longer than {0} bytes")]
+    BulkTooLong(usize),
+    /// More than [`Bounds::elements`].
+    #[error("a reply has more than {0} elements")]
+    TooManyElements(usize),
+    /// More than [`Bounds::reply_bytes`].
+    #[error("a reply is longer than {0} bytes")]
+    ReplyTooLong(usize),
+    /// More than [`Bounds::depth`].
+    #[error("a reply is nested deeper than {0} arrays")]
+    TooDeep(usize),
+}
+
+/// An array whose elements are still coming.
+#[derive(Debug)]
+struct Open {
+    missing: usize,
+    items: Vec<Reply>,
+}
+
+/// Turns bytes into replies.
+#[derive(Debug)]
+pub(crate) struct Parser {
+    bounds: Bounds,
+    buffer: Vec<u8>,
+    /// First byte of `buffer` that was not parsed.
+    at: usize,
+    /// Bytes from `at` that were searched for a line feed in vain.
+    searched: usize,
+    /// Announced length of the string that begins at `at`.
+    bulk: Option<usize>,
+    open: Vec<Open>,
+    /// Elements and bytes of the reply at hand.
+    elements: usize,
+    bytes: usize,
+}
+
+impl Parser {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            buffer: Vec::new(),
+            at: 0,
+            searched: 0,
+            bulk: None,
+            open: Vec::new(),
+            elements: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Takes bytes that were received.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        // What was parsed is given up once it is the larger part, so that each byte moves at most
+        // once on average.
+        if self.at > self.buffer.len() / 2 {
+            self.buffer.drain(..self.at);
+            self.at = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Whether nothing is left: no byte that wasn't parsed, and no reply begun.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.at == self.buffer.len() && self.open.is_empty() && self.bulk.is_none()
+    }
+
+    /// The next whole reply, or `None` until more bytes come. After an error the stream is lost.
+    pub(crate) fn next(&mut self) -> Result<Option<Reply>, ParseError> {
+        loop {
+            let Some(mut reply) = self.element()? else { return Ok(None) };
+            // A finished element may finish the arrays around it.
+            loop {
+                let Some(open) = self.open.last_mut() else {
+                    self.elements = 0;
+                    self.bytes = 0;
+                    return Ok(Some(reply));
+                };
+                open.items.push(reply);
+                open.missing -= 1;
+                if open.missing > 0 {
+                    break;
+                }
+                let items = self.open.pop().expect("it was looked at just now").items;
+                reply = Reply::Array(items);
+            }
+        }
+    }
+
+    /// The next element that is whole in itself; begins arrays on the way.
+    fn element(&mut self) -> Result<Option<Reply>, ParseError> {
+        loop {
+            if let Some(length) = self.bulk {
+                return self.string(length);
+            }
+            let Some(end) = self.line()? else { return Ok(None) };
+            let line = &self.buffer[self.at..end];
+            let (kind, rest) = (line[0], &line[1..]);
+            let done = match kind {
+                b'+' => Some(Reply::Status(String::from_utf8_lossy(rest).into_owned())),
+                b'-' => Some(Reply::Error(ServerError::parse(rest))),
+                b':' => Some(Reply::Integer(number(rest)?)),
+                b'$' => match self.length(number(rest)?)? {
+                    None => Some(Reply::Null),
+                    Some(length) if length > self.bounds.bulk_bytes => {
+                        return Err(ParseError::BulkTooLong(self.bounds.bulk_bytes));
+                    }
+                    Some(length) => {
+                        self.count_bytes(length)?;
+                        self.bulk = Some(length);
+                        None
+                    }
+                },
+                b'*' => match self.length(number(rest)?)? {
+                    None => Some(Reply::NullArray),
+                    Some(0) => Some(Reply::Array(Vec::new())),
+                    Some(length) => {
+                        self.begin_array(length)?;
+                        None
+                    }
+                },
+                other => return Err(ParseError::Kind(other)),
+            };
+            self.count_bytes(end - self.at)?;
+            self.at = end + 2;
+            if done.is_some() {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Where the line at hand ends, without its line end. A line has at least its first byte.
+    fn line(&mut self) -> Result<Option<usize>, ParseError> {
+        let bytes = &self.buffer[self.at..];
+        let Some(first) = bytes.first() else { return Ok(None) };
+        if !b"+-:$*".contains(first) {
+            return Err(ParseError::Kind(*first));
+        }
+        let longest = self.bounds.line_bytes;
+        let found = bytes[self.searched..].iter().position(|byte| *byte == b'\n');
+        let Some(found) = found.map(|offset| self.searched + offset) else {
+            self.searched = bytes.len();
+            // With a carriage return that may belong to the end.
+            if bytes.len() > longest + 1 {
+                return Err(ParseError::LineTooLong(longest));
+            }
+            return Ok(None);
+        };
+        self.searched = 0;
+        if found > longest + 1 {
+            return Err(ParseError::LineTooLong(longest));
+        }
+        if bytes[found - 1] != b'\r' {
+            return Err(ParseError::LineEnd);
+        }
+        Ok(Some(self.at + found - 1))
+    }
+
+    fn string(&mut self, length: usize) -> Result<Option<Reply>, ParseError> {
+        let Some(bytes) = self.buffer.get(self.at..self.at + length + 2) else { return Ok(None) };
+        let (string, end) = bytes.split_at(length);
+        if end != b"\r\n" {
+            return Err(ParseError::BulkEnd);
+        }
+        let string = string.to_vec();
+        self.at += length + 2;
+        self.bulk = None;
+        Ok(Some(Reply::Bulk(string)))
+    }
+
+    /// An announced length; -1 stands for nothing.
+    fn length(&self, number: i64) -> Result<Option<usize>, ParseError> {
+        match number {
+            -1 => Ok(None),
+            _ => usize::try_from(number).map(Some).map_err(|_| ParseError::Number),
+        }
+    }
+
+    fn begin_array(&mut self, length: usize) -> Result<(), ParseError> {
+        self.elements = self.elements.saturating_add(length);
+        if self.elements > self.bounds.elements {
+            return Err(ParseError::TooManyElements(self.bounds.elements));
+        }
+        if self.open.len() == self.bounds.depth {
+            return Err(ParseError::TooDeep(self.bounds.depth));
+        }
+        self.open.push(Open { missing: length, items: Vec::new() });
+        Ok(())
+    }
+
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), ParseError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.bounds.reply_bytes {
+            return Err(ParseError::ReplyTooLong(self.bounds.reply_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// A decimal number, with a minus at most.
+fn number(digits: &[u8]) -> Result<i64, ParseError> {
+    if digits.first() == Some(&b'+') {
+        return Err(ParseError::Number);
+    }
+    let text = std::str::from_utf8(digits).map_err(|_| ParseError::Number)?;
+    text.parse().map_err(|_| ParseError::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SMALL: Bounds =
+        Bounds { line_bytes: 24, bulk_bytes: 16, elements: 12, reply_bytes: 96, depth: 3 };
+
+    /// Everything that comes out of a stream cut into these pieces, and how it ends.
+    fn parse<'a>(
+        bounds: Bounds,
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (Vec<Reply>, Result<bool, ParseError>) {
+        let mut parser = Parser::new(bounds);
+        let mut replies = Vec::new();
+        for piece in pieces {
+            parser.feed(piece);
+            loop {
+                match parser.next() {
+                    Ok(Some(reply)) => replies.push(reply),
+                    Ok(None) => break,
+                    Err(error) => return (replies, Err(error)),
+                }
+            }
+        }
+        (replies, Ok(parser.is_empty()))
+    }
+
+    fn one(bytes: &[u8]) -> Reply {
+        let (mut replies, end) = parse(Bounds::default(), [bytes]);
+        assert_eq!((replies.len(), end), (1, Ok(true)));
+        replies.remove(0)
+    }
+
+    fn fails(bytes: &[u8], error: ParseError) {
+        assert_eq!(parse(SMALL, [bytes]), (Vec::new(), Err(error)), "{:?}", bytes.escape_ascii());
+    }
+
+    #[test]
+    fn each_kind_of_reply() {
+        assert_eq!(one(b"+OK\r\n"), Reply::Status("OK".into()));
+        assert_eq!(one(b"+\r\n"), Reply::Status(String::new()));
+        assert_eq!(one(b":-12\r\n"), Reply::Integer(-12));
+        assert_eq!(one(b"$3\r\na\r\n\r\n"), Reply::Bulk(b"a\r\n".to_vec()));
+        assert_eq!(one(b"$0\r\n\r\n"), Reply::Bulk(Vec::new()));
+        assert_eq!(one(b"$-1\r\n"), Reply::Null);
+        assert_eq!(one(b"*-1\r\n"), Reply::NullArray);
+        assert_eq!(one(b"*0\r\n"), Reply::Array(Vec::new()));
+        assert_eq!(
+            one(b"*3\r\n*1\r\n:1\r\n*0\r\n$1\r\nx\r\n"),
+            Reply::Array(vec![
+                Reply::Array(vec![Reply::Integer(1)]),
+                Reply::Array(Vec::new()),
+                Reply::Bulk(b"x".to_vec()),
+            ])
+        );
+    }
+
+    #[test]
+    fn errors_have_a_code() {
+        let Reply::Error(error) = one(b"-TRYAGAIN too many, try again\r\n") else { panic!() };
+        assert_eq!((&*error.code, &*error.message), ("TRYAGAIN", "too many, try again"));
+        let Reply::Error(error) = one(b"-ERR\r\n") else { panic!() };
+        assert_eq!((&*error.code, &*error.message), ("ERR", ""));
+    }
+
+    #[test]
+    fn what_is_not_resp2_is_refused() {
+        fails(b"HTTP/1.1 400\r\n", ParseError::Kind(b'H'));
+        fails(b"_\r\n", ParseError::Kind(b'_'));
+        fails(b"\r\n", ParseError::Kind(b'\r'));
+        fails(b"+OK\n", ParseError::LineEnd);
+        fails(b":\r\n", ParseError::Number);
+        fails(b":+1\r\n", ParseError::Number);
+        fails(b":99999999999999999999\r\n", ParseError::Number);
+        fails(b"$-2\r\n", ParseError::Number);
+        fails(b"*-2\r\n", ParseError::Number);
+        fails(b"$1\r\nabc", ParseError::BulkEnd);
+    }
+
+    #[test]
+    fn each_bound_holds() {
+        let line = |length: usize| [b"+".as_slice(), &vec![b'x'; length - 1], b"\r\n"].concat();
+        assert_eq!(parse(SMALL, [&*line(24)]).1, Ok(true));
+        fails(&line(25), ParseError::LineTooLong(24));
+        // Even if it never ends.
+        fails(&[b'+'; 26], ParseError::LineTooLong(24));
+        assert_eq!(parse(SMALL, [b"$16\r\n0123456789abcdef\r\n".as_slice()]).1, Ok(true));
+        fails(b"$17\r\n", ParseError::BulkTooLong(16));
+        fails(b"$9223372036854775807\r\n", ParseError::BulkTooLong(16));
+        fails(b"*13\r\n", ParseError::TooManyElements(12));
+        fails(b"*9223372036854775807\r\n", ParseError::TooManyElements(12));
+        // Those of nested arrays count.
+        fails(b"*2\r\n*8\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n*3\r\n", {
+            ParseError::TooManyElements(12)
+        });
+        fails(b"*1\r\n*1\r\n*1\r\n*1\r\n", ParseError::TooDeep(3));
+        let string = b"$16\r\n0123456789abcdef\r\n".as_slice();
+        fails(&[b"*6\r\n", string, string, string, string, string].concat(), {
+            ParseError::ReplyTooLong(96)
+        });
+        // Counted anew for each reply.
+        assert_eq!(parse(SMALL, [&*string.repeat(20)]).0.len(), 20);
+    }
+
+    fn reply() -> impl Strategy<Value = Vec<u8>> {
+        let leaf = prop_oneof![
+            "[ -~]{0,23}".prop_map(|text| format!("+{text}\r\n").into_bytes()),
+            "[A-Z]{1,8} [ -~]{0,14}".prop_map(|text| format!("-{text}\r\n").into_bytes()),
+            any::<i64>().prop_map(|number| format!(":{number}\r\n").into_bytes()),
+            proptest::collection::vec(any::<u8>(), 0..18).prop_map(|string| {
+                [format!("${}\r\n", string.len()).as_bytes(), &string, b"\r\n"].concat()
+            }),
+            Just(b"$-1\r\n".to_vec()),
+            Just(b"*-1\r\n".to_vec()),
+        ];
+        leaf.prop_recursive(4, 16, 4, |inner| {
+            proptest::collection::vec(inner, 0..4).prop_map(|items| {
+                [format!("*{}\r\n", items.len()).as_bytes(), &items.concat()].concat()
+            })
+        })
+    }
+
+    fn cut<'a>(stream: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
+        let mut places: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+        places.sort_unstable();
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for place in places.into_iter().chain([stream.len()]) {
+            pieces.push(&stream[start..place]);
+            start = place;
+        }
+        pieces
+    }
+
+    proptest! {
+        /// Replies, some of them beyond a bound, with some bytes overwritten.
+        #[test]
+        fn any_cut_of_a_stream_parses_the_same(
+            replies in proptest::collection::vec(reply(), 0..6),
+            damage in proptest::collection::vec(
+                (any::<prop::sample::Index>(), prop_oneof![any::<u8>(), Just(b'\n'), Just(b'9')]),
+                0..3,
+            ),
+            cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let mut stream = replies.concat();
+            for (place, byte) in damage {
+                if !stream.is_empty() {
+                    let place = place.index(stream.len());
+                    stream[place] = byte;
+                }
+            }
+            let whole = parse(SMALL, [&*stream]);
+            prop_assert_eq!(&parse(SMALL, cut(&stream, &cuts)), &whole);
+            prop_assert_eq!(&parse(SMALL, stream.chunks(1)), &whole);
+        }
+
+        #[test]
+        fn sound_replies_all_come_out(
+            replies in proptest::collection::vec(reply(), 0..6),
+            cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let stream = replies.concat();
+            let (parsed, end) = parse(Bounds::default(), cut(&stream, &cuts));
+            prop_assert_eq!((parsed.len(), end), (replies.len(), Ok(true)));
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Connections to all nodes, and which node a call goes to.
+//!
+//! Calls go round the nodes: first over idle connections, then over new ones. A node that failed
+//! rests for [`NODE_REST`], unless all do.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+use crate::connection::{Connection, Dial, Lost};
+use crate::error::Error;
+use crate::limits::NODE_REST;
+use crate::reply::{Reply, ServerError};
+use crate::request::Request;
+use crate::retry::{Failure, Retries, chance};
+
+/// What a builder has decided.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) database: u8,
+    pub(crate) password: Option<String>,
+    pub(crate) timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) pool_size: usize,
+    pub(crate) retries: Retries,
+}
+
+/// The connections of one client.
+pub(crate) struct Pool {
+    dial: Box<dyn Dial>,
+    pub(crate) options: Options,
+    permits: Arc<Semaphore>,
+    nodes: Mutex<Nodes>,
+}
+
+struct Nodes {
+    nodes: Vec<Node>,
+    /// The node whose turn it is.
+    turn: usize,
+}
+
+#[derive(Default)]
+struct Node {
+    idle: Vec<Connection>,
+    rests_until: Option<Instant>,
+}
+
+impl Node {
+    fn rests(&self, now: Instant) -> bool {
+        self.rests_until.is_some_and(|until| until > now)
+    }
+}
+
+/// Where the next call goes.
+enum Choice {
+    Idle(usize, Connection),
+    Dial(usize),
+}
+
+impl Nodes {
+    fn choose(&mut self, now: Instant) -> Choice {
+        let count = self.nodes.len();
+        let round = (self.turn..self.turn + count).map(|number| number % count);
+        let fresh: Vec<usize> = round.filter(|node| !self.nodes[*node].rests(now)).collect();
+        let candidates = if fresh.is_empty() {
+            // The one that failed first is the likeliest to be back.
+            let first = (0..count).min_by_key(|node| self.nodes[*node].rests_until);
+            vec![first.expect("there is at least one node")]
+        } else {
+            fresh
+        };
+        for node in &candidates {
+            if let Some(connection) = self.nodes[*node].idle.pop() {
+                self.turn = node + 1;
+                return Choice::Idle(*node, connection);
+            }
+        }
+        self.turn = candidates[0] + 1;
+        Choice::Dial(candidates[0])
+    }
+
+    /// Closes idle connections until no more than so many are left.
+    fn trim(&mut self, idle_max: usize) {
+        let mut idle: usize = self.nodes.iter().map(|node| node.idle.len()).sum();
+        for node in &mut self.nodes {
+            while idle > idle_max && node.idle.pop().is_some() {
+                idle -= 1;
+            }
+        }
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(options: Options, dial: Box<dyn Dial>) -> Arc<Self> {
+        let count = options.addresses.len();
+        // Many clients with the same list shall not all begin with its first node.
+        let turn = usize::try_from(chance() % count as u64).expect("less than the nodes");
+        let nodes = options.addresses.iter().map(|_| Node::default()).collect();
+        Arc::new(Self {
+            dial,
+            permits: Arc::new(Semaphore::new(options.pool_size)),
+            nodes: Mutex::new(Nodes { nodes, turn }),
+            options,
+        })
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        // Nothing that holds the lock leaves the list half changed.
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a node is there that has not just failed.
+    pub(crate) fn has_fresh_node(&self) -> bool {
+        let now = Instant::now();
+        self.nodes().nodes.iter().any(|node| !node.rests(now))
+    }
+
+    /// A connection, for as long as the loan lives.
+    pub(crate) async fn borrow(self: &Arc<Self>) -> Result<Loan, Failure> {
+        let permit = self.permits.clone().acquire_owned();
+        let Ok(Ok(permit)) = timeout(self.options.timeout, permit).await else {
+            let connections = self.options.pool_size;
+            return Err(Failure::Final(Error::PoolExhausted { connections }));
+        };
+        loop {
+            let choice = self.nodes().choose(Instant::now());
+            let (node, connection) = match choice {
+                Choice::Idle(node, mut connection) => {
+                    if !connection.is_quiet() {
+                        continue;
+                    }
+                    (node, connection)
+                }
+                Choice::Dial(node) => {
+                    self.nodes().trim(self.permits.available_permits());
+                    (node, self.connect(node).await?)
+                }
+            };
+            let pool = self.clone();
+            return Ok(Loan { pool, node, connection: Some(connection), _permit: permit });
+        }
+    }
+
+    /// Connects to a node and introduces itself.
+    async fn connect(&self, node: usize) -> Result<Connection, Failure> {
+        let limit = self.options.connect_timeout;
+        let dialled = timeout(limit, self.dial.dial(&self.options.addresses[node])).await;
+        let stream = match dialled {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(self.failed(node, error.to_string())),
+            Err(_) => return Err(self.failed(node, format!("no connection within {limit:?}"))),
+        };
+        let mut connection = Connection::new(stream);
+        let mut request = Request::default();
+        if let Some(password) = &self.options.password {
+            request.push(&[b"AUTH", password.as_bytes()]);
+        }
+        request.push(&[b"SELECT", self.options.database.to_string().as_bytes()]);
+        let replies = match connection.exchange(&request, limit).await {
+            Ok(replies) => replies,
+            Err(lost) => return Err(self.failed(node, lost.reason)),
+        };
+        for reply in replies {
+            match reply {
+                Reply::Error(error) if error.message.contains("max number of clients") => {
+                    return Err(self.failed(node, error.to_string()));
+                }
+                Reply::Error(error) => return Err(self.refused(node, error, false)),
+                _ => {}
+            }
+        }
+        self.nodes().nodes[node].rests_until = None;
+        Ok(connection)
+    }
+
+    /// Notes that a node can't be reached: its idle connections are of no use either.
+    fn failed(&self, node: usize, reason: String) -> Failure {
+        self.nodes().nodes[node].idle.clear();
+        self.rests(node, reason)
+    }
+
+    fn rests(&self, node: usize, reason: String) -> Failure {
+        self.nodes().nodes[node].rests_until = Some(Instant::now() + NODE_REST);
+        Failure::Node(format!("{}: {reason}", self.options.addresses[node]))
+    }
+
+    fn refused(&self, node: usize, error: ServerError, update: bool) -> Failure {
+        match Failure::of(error, update) {
+            Failure::Node(reason) => self.rests(node, reason),
+            other => other,
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("addresses", &self.options.addresses).finish_non_exhaustive()
+    }
+}
+
+/// A connection in use. It goes back when this is dropped, if it is clean, and is closed if not.
+pub(crate) struct Loan {
+    pool: Arc<Pool>,
+    node: usize,
+    connection: Option<Connection>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Loan {
+    /// Sends a request and waits for its replies, at most for the timeout of the builder.
+    pub(crate) async fn exchange(&mut self, request: &Request) -> Result<Vec<Reply>, Lost> {
+        let timeout = self.pool.options.timeout;
+        self.connection().exchange(request, timeout).await
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("it is there until the drop")
+    }
+
+    /// What an error reply means for the next attempt.
+    pub(crate) fn refused(&self, error: ServerError, update: bool) -> Failure {
+        self.pool.refused(self.node, error, update)
+    }
+
+    /// What a lost request means for the next attempt, if it did not happen.
+    pub(crate) fn lost(&self, lost: Lost) -> Failure {
+        self.pool.failed(self.node, lost.reason)
+    }
+
+    /// What a lost request means if it may have happened.
+    pub(crate) fn unknown(&self, lost: Lost) -> Failure {
+        let reason = format!("{}: {}", self.pool.options.addresses[self.node], lost.reason);
+        self.pool.failed(self.node, lost.reason);
+        Failure::Final(Error::Unknown { reason })
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        if connection.is_clean() {
+            self.pool.nodes().nodes[self.node].idle.push(connection);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a node answers.
+
+use std::fmt;
+
+/// An error reply: its first word, and the rest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServerError {
+    /// The stable word that the error begins with, such as `TRYAGAIN`.
+    pub code: String,
+    /// The sentence for people, with the remedy.
+    pub message: String,
+}
+
+impl ServerError {
+    /// Splits an error line. Bytes that are no UTF-8 are replaced.
+    pub(crate) fn parse(line: &[u8]) -> Self {
+        let line = String::from_utf8_lossy(line);
+        let (code, message) = line.split_once(' ').unwrap_or((&line, ""));
+        Self { code: code.to_owned(), message: message.to_owned() }
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.message)
+    }
+}
+
+/// One reply, as RESP2 knows them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// `+OK` and its like.
+    Status(String),
+    /// An error. [`crate::Client::command`] returns it as [`crate::Error`]; within an array it
+    /// stands for one element.
+    Error(ServerError),
+    /// A whole number.
+    Integer(i64),
+    /// A string of bytes.
+    Bulk(Vec<u8>),
+    /// No value (`$-1`).
+    Null,
+    /// Several replies.
+    Array(Vec<Reply>),
+    /// No array (`*-1`): a watched key has changed.
+    NullArray,
+}
+
+impl Reply {
+    /// What the reply is, for an error that didn't expect it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Status(_) => "a status",
+            Self::Error(_) => "an error",
+            Self::Integer(_) => "an integer",
+            Self::Bulk(_) => "a string",
+            Self::Null => "a null",
+            Self::Array(_) => "an array",
+            Self::NullArray => "a null array",
+        }
+    }
+
+    /// Whether this is `+OK`.
+    pub(crate) fn is_ok(&self) -> bool {
+        matches!(self, Self::Status(text) if text == "OK")
+    }
+}

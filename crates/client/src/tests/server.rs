@@ -1,0 +1,290 @@
+//! A network of nodes in memory, which share one small store and can be told to misbehave.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use crate::connection::{Dial, Pending, Stream};
+
+/// What a node does with a command instead of executing it.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// Answers these bytes.
+    Answer(String),
+    /// Executes it, and closes the connection before the answer.
+    ExecuteAndClose,
+    /// Closes the connection.
+    Close,
+    /// Executes it, and never answers.
+    ExecuteAndHang,
+    /// Executes it and answers, reads so many bytes more, and closes the connection.
+    AnswerAndReadOnly(usize),
+    /// Executes a command of somebody else first, then this one.
+    After(Vec<&'static str>),
+}
+
+/// What decides about each command: the node, and the words.
+type Decide = Box<dyn FnMut(&str, &[&str]) -> Option<Act> + Send>;
+
+/// What happened, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Seen {
+    pub(super) node: String,
+    pub(super) command: String,
+}
+
+#[derive(Default)]
+struct World {
+    values: BTreeMap<String, String>,
+    versions: BTreeMap<String, u64>,
+    seen: Vec<Seen>,
+    dials: Vec<String>,
+    down: Vec<String>,
+    connections: usize,
+    connections_most: usize,
+    decide: Option<Decide>,
+}
+
+/// The network. Clones are the same network.
+#[derive(Clone, Default)]
+pub(super) struct Net(Arc<Mutex<World>>);
+
+impl Net {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on, this decides about each command.
+    pub(super) fn decide(&self, decide: impl FnMut(&str, &[&str]) -> Option<Act> + Send + 'static) {
+        self.world(|world| world.decide = Some(Box::new(decide)));
+    }
+
+    /// Lets a node refuse connections.
+    pub(super) fn take_down(&self, node: &str) {
+        self.world(|world| world.down.push(node.to_owned()));
+    }
+
+    pub(super) fn bring_up(&self, node: &str) {
+        self.world(|world| world.down.retain(|down| down != node));
+    }
+
+    /// The commands so far, without those that introduce a connection.
+    pub(super) fn commands(&self) -> Vec<String> {
+        let seen = self.world(|world| world.seen.clone());
+        seen.into_iter()
+            .map(|seen| seen.command)
+            .filter(|command| !command.starts_with("SELECT") && !command.starts_with("AUTH"))
+            .collect()
+    }
+
+    /// The nodes that executed such commands.
+    pub(super) fn nodes_of(&self, command: &str) -> Vec<String> {
+        let seen = self.world(|world| world.seen.clone());
+        let those = seen.into_iter().filter(|seen| seen.command.starts_with(command));
+        those.map(|seen| seen.node).collect()
+    }
+
+    pub(super) fn count(&self, command: &str) -> usize {
+        self.nodes_of(command).len()
+    }
+
+    pub(super) fn dials(&self) -> Vec<String> {
+        self.world(|world| world.dials.clone())
+    }
+
+    /// The most connections that were open at a time.
+    pub(super) fn connections_most(&self) -> usize {
+        self.world(|world| world.connections_most)
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<String> {
+        self.world(|world| world.values.get(key).cloned())
+    }
+
+    pub(super) fn put(&self, key: &str, value: &str) {
+        self.world(|world| world.put(key, Some(value)));
+    }
+
+    fn world<T>(&self, f: impl FnOnce(&mut World) -> T) -> T {
+        f(&mut self.0.lock().expect("no test panics inside"))
+    }
+}
+
+impl Dial for Net {
+    fn dial<'a>(&'a self, address: &'a str) -> Pending<'a, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move {
+            let refused = self.world(|world| {
+                world.dials.push(address.to_owned());
+                world.down.iter().any(|down| down == address)
+            });
+            if refused {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            // Smaller than some requests, so that they are sent in pieces.
+            let (client, node) = tokio::io::duplex(256);
+            tokio::spawn(serve(self.clone(), address.to_owned(), node));
+            Ok(Box::new(client) as Box<dyn Stream>)
+        })
+    }
+}
+
+impl World {
+    fn put(&mut self, key: &str, value: Option<&str>) {
+        *self.versions.entry(key.to_owned()).or_default() += 1;
+        match value {
+            Some(value) => self.values.insert(key.to_owned(), value.to_owned()),
+            None => self.values.remove(key),
+        };
+    }
+
+    fn version(&self, key: &str) -> u64 {
+        self.versions.get(key).copied().unwrap_or_default()
+    }
+
+    /// Executes a command that needs no connection.
+    fn execute(&mut self, words: &[&str]) -> String {
+        let bulk = |value: Option<&String>| match value {
+            Some(value) => format!("${}\r\n{value}\r\n", value.len()),
+            None => "$-1\r\n".to_owned(),
+        };
+        match words {
+            ["SELECT" | "AUTH", ..] => "+OK\r\n".to_owned(),
+            ["GET", key] => bulk(self.values.get(*key)),
+            ["MGET", keys @ ..] => {
+                let values: String = keys.iter().map(|key| bulk(self.values.get(*key))).collect();
+                format!("*{}\r\n{values}", keys.len())
+            }
+            ["SET", key, value, ..] => {
+                self.put(key, Some(value));
+                "+OK\r\n".to_owned()
+            }
+            ["DEL", key] => {
+                let existed = self.values.contains_key(*key);
+                self.put(key, None);
+                format!(":{}\r\n", u8::from(existed))
+            }
+            ["INCR", key] => {
+                let number: i64 = self.values.get(*key).map_or(0, |value| value.parse().unwrap());
+                self.put(key, Some(&(number + 1).to_string()));
+                format!(":{}\r\n", number + 1)
+            }
+            other => format!("-ERR unknown command '{}'\r\n", other[0]),
+        }
+    }
+}
+
+/// A connection as its node sees it.
+#[derive(Default)]
+struct Client {
+    watched: BTreeMap<String, u64>,
+    queue: Option<Vec<Vec<String>>>,
+}
+
+impl Client {
+    fn execute(&mut self, world: &mut World, words: &[&str]) -> String {
+        match words {
+            ["WATCH", keys @ ..] => {
+                for key in keys {
+                    let version = world.version(key);
+                    self.watched.entry((*key).to_owned()).or_insert(version);
+                }
+                "+OK\r\n".to_owned()
+            }
+            ["UNWATCH"] => {
+                self.watched.clear();
+                "+OK\r\n".to_owned()
+            }
+            ["MULTI"] => {
+                self.queue = Some(Vec::new());
+                "+OK\r\n".to_owned()
+            }
+            ["EXEC"] => {
+                let Some(queue) = self.queue.take() else {
+                    return "-ERR EXEC without MULTI\r\n".to_owned();
+                };
+                let watched = std::mem::take(&mut self.watched);
+                if watched.iter().any(|(key, version)| world.version(key) != *version) {
+                    return "*-1\r\n".to_owned();
+                }
+                let mut replies = format!("*{}\r\n", queue.len());
+                for command in queue {
+                    let words: Vec<&str> = command.iter().map(|word| &**word).collect();
+                    replies += &world.execute(&words);
+                }
+                replies
+            }
+            words => match &mut self.queue {
+                Some(queue) => {
+                    queue.push(words.iter().map(|word| (*word).to_owned()).collect());
+                    "+QUEUED\r\n".to_owned()
+                }
+                None => world.execute(words),
+            },
+        }
+    }
+}
+
+async fn serve(net: Net, node: String, mut stream: DuplexStream) {
+    net.world(|world| {
+        world.connections += 1;
+        world.connections_most = world.connections_most.max(world.connections);
+    });
+    let mut client = Client::default();
+    while let Some(command) = read_command(&mut stream).await {
+        let words: Vec<&str> = command.iter().map(|word| &**word).collect();
+        let (answer, act) = net.world(|world| {
+            world.seen.push(Seen { node: node.clone(), command: words.join(" ") });
+            let mut decide = world.decide.take();
+            let act = decide.as_mut().and_then(|decide| decide(&node, &words));
+            world.decide = decide;
+            if let Some(Act::After(other)) = &act {
+                world.execute(other);
+            }
+            if let (Some(Act::Answer(_)), "EXEC") = (&act, words[0]) {
+                client = Client::default();
+            }
+            let executes = !matches!(act, Some(Act::Answer(_) | Act::Close));
+            (executes.then(|| client.execute(world, &words)), act)
+        });
+        let answer = match act {
+            Some(Act::Answer(answer)) => answer,
+            Some(Act::Close | Act::ExecuteAndClose) => break,
+            Some(Act::ExecuteAndHang) => std::future::pending().await,
+            Some(Act::AnswerAndReadOnly(bytes)) => {
+                let answer = answer.expect("it was executed");
+                stream.write_all(answer.as_bytes()).await.expect("the client waits");
+                stream.read_exact(&mut vec![0; bytes]).await.expect("the client asks for more");
+                break;
+            }
+            Some(Act::After(_)) | None => answer.expect("it was executed"),
+        };
+        // The client may be gone.
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            break;
+        }
+    }
+    net.world(|world| world.connections -= 1);
+}
+
+async fn read_command(stream: &mut DuplexStream) -> Option<Vec<String>> {
+    let count = read_number(stream, '*').await?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let length = read_number(stream, '$').await?;
+        let mut word = vec![0; length + 2];
+        stream.read_exact(&mut word).await.ok()?;
+        word.truncate(length);
+        words.push(String::from_utf8(word).expect("the tests send text"));
+    }
+    Some(words)
+}
+
+async fn read_number(stream: &mut DuplexStream, kind: char) -> Option<usize> {
+    let mut line = String::new();
+    while !line.ends_with("\r\n") {
+        line.push(char::from(stream.read_u8().await.ok()?));
+    }
+    Some(line.strip_prefix(kind).expect("RESP2").trim_end().parse().expect("a length"))
+}
