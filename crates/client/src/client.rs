@@ -199,6 +199,9 @@ impl Client {
     /// `Ok(Err(..))`: a transaction that ends in `Ok` has its reads checked even if it writes
     /// nothing.
     ///
+    /// On a task of its own (`tokio::spawn`), let the closure own what it uses, with `async move`
+    /// and clones: the compiler can't yet see that a closure that borrows may change threads.
+    ///
     /// # Errors
     /// [`Error::Unknown`] if the connection was lost, or the time was over, while the commit of
     /// writes was under way. [`Error::Conflict`], [`Error::TryAgain`] and [`Error::NoNode`] if the
