@@ -4,9 +4,10 @@
 //! stream that carried a message succeeded, one that ended without did not. Requests are small and
 //! one at a time, so the server's windows never fill; our own is opened wide at the start.
 
-use anyhow::bail;
+use quorate_workloads::{Answer, Dialect, Misunderstood, Step};
 
-use crate::driver::{Answer, Dialect, Step};
+use crate::KeyDialect;
+use crate::keys::Key;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER_BYTES: usize = 9;
@@ -33,7 +34,7 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     /// `Put`.
-    pub(crate) fn put(value: &[u8]) -> Box<dyn Dialect> {
+    pub(crate) fn put(value: &[u8]) -> Box<KeyDialect> {
         let mut after_key = vec![0x12];
         varint(value.len(), &mut after_key);
         after_key.extend_from_slice(value);
@@ -41,11 +42,11 @@ impl Etcd {
     }
 
     /// `Range` of one key, linearizable as is etcd's default.
-    pub(crate) fn get() -> Box<dyn Dialect> {
+    pub(crate) fn get() -> Box<KeyDialect> {
         Self::boxed("/etcdserverpb.KV/Range", Vec::new())
     }
 
-    fn boxed(path: &str, after_key: Vec<u8>) -> Box<dyn Dialect> {
+    fn boxed(path: &str, after_key: Vec<u8>) -> Box<KeyDialect> {
         // Static table: 3 is ":method: POST", 6 ":scheme: http", 4 ":path", 1 ":authority",
         // 31 "content-type". The rest is spelled out, and nothing enters the dynamic table.
         let mut block = vec![0x83, 0x86, 0x04];
@@ -62,6 +63,8 @@ impl Etcd {
 }
 
 impl Dialect for Etcd {
+    type Request = Key;
+
     fn greet(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(PREFACE);
         // SETTINGS_INITIAL_WINDOW_SIZE, and the same for the whole connection.
@@ -69,7 +72,7 @@ impl Dialect for Etcd {
         frame(WINDOW_UPDATE, 0, 0, &(0x7fff_ffff_u32 - 65_535).to_be_bytes(), out);
     }
 
-    fn request(&mut self, key: &[u8], out: &mut Vec<u8>) {
+    fn request(&mut self, key: &Key, out: &mut Vec<u8>) {
         let mut message = vec![0x0a];
         varint(key.len(), &mut message);
         message.extend_from_slice(key);
@@ -83,7 +86,7 @@ impl Dialect for Etcd {
         self.has_message = false;
     }
 
-    fn answer(&mut self, input: &[u8], out: &mut Vec<u8>) -> anyhow::Result<Option<Step>> {
+    fn answer(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Option<Step>, Misunderstood> {
         let Some((header, rest)) = input.split_first_chunk::<FRAME_HEADER_BYTES>() else {
             return Ok(None);
         };
@@ -99,7 +102,10 @@ impl Dialect for Etcd {
             RST_STREAM => answer = Some(Answer::Failed("the stream was reset".to_owned())),
             SETTINGS if flags & ACK == 0 => frame(SETTINGS, ACK, 0, &[], out),
             PING if flags & ACK == 0 => frame(PING, ACK, 0, payload, out),
-            GOAWAY => bail!("etcd sent GOAWAY: {}", String::from_utf8_lossy(payload)),
+            GOAWAY => {
+                let reason = String::from_utf8_lossy(payload);
+                return Err(Misunderstood(format!("sent GOAWAY: {reason}")));
+            }
             _ => {}
         }
         Ok(Some(Step { used: FRAME_HEADER_BYTES + length, answer }))

@@ -4,9 +4,8 @@
 //! Each connection sends a batch of `--pipeline` requests, waits for all answers, and sends the
 //! next batch, as redis-benchmark does. Beyond what redis-benchmark can do, one op may be
 //! `SET` followed by `WAIT`, and etcd is spoken to over gRPC, so that every system is driven by
-//! the same loop. The report is one line of JSON.
+//! the same loop, that of `quorate-workloads`. The report is one line of JSON.
 
-mod driver;
 mod grpc;
 mod keys;
 mod resp;
@@ -15,6 +14,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use quorate_workloads::{Dialect, Plan, Report, Sockets, run};
+
+/// What one op is in the protocol of a server.
+type KeyDialect = dyn Dialect<Request = keys::Key>;
 
 /// What one op is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -73,13 +76,12 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let etcd = matches!(arguments.op, Op::EtcdPut | Op::EtcdGet);
     anyhow::ensure!(!etcd || arguments.pipeline == 1, "etcd ops know no --pipeline but 1");
-    let plan = driver::Plan {
-        targets: arguments.targets,
-        connections: arguments.connections.max(1),
+    let plan = Plan {
+        clients: arguments.connections.max(1),
         pipeline: arguments.pipeline.max(1),
         warmup: Duration::from_secs_f64(arguments.warmup),
         measured: Duration::from_secs_f64(arguments.seconds),
-        ops_max: (arguments.op == Op::Fill).then_some(arguments.keys),
+        requests_max: (arguments.op == Op::Fill).then_some(arguments.keys),
     };
     let mut keys = match arguments.op {
         Op::Fill => keys::Keys::in_order(),
@@ -87,13 +89,34 @@ fn main() -> anyhow::Result<()> {
     };
     let value = vec![b'x'; arguments.value_bytes];
     let wait = arguments.wait;
-    let report = driver::run(&plan, &mut keys, || match arguments.op {
+    let mut sockets = Sockets::connect(&arguments.targets, plan.clients, || match arguments.op {
         Op::Get => resp::Redis::get(),
         Op::Set | Op::Fill => resp::Redis::set(&value),
         Op::SetWait => resp::Redis::set_wait(&value, wait),
         Op::EtcdPut => grpc::Etcd::put(&value),
         Op::EtcdGet => grpc::Etcd::get(),
     })?;
-    println!("{}", report.to_json());
+    let report = run(&plan, &mut keys, &mut sockets, &mut |_| {})?;
+    println!("{}", json(&report));
     Ok(())
+}
+
+/// One line of JSON.
+fn json(report: &Report) -> String {
+    let (total, measured) = (report.total, report.measured.answered());
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+    let throughput = measured as f64 / report.seconds.max(1e-9);
+    format!(
+        "{{\"ops_total\":{},\"ops_measured\":{measured},\"seconds\":{:.3},\
+         \"throughput\":{throughput:.1},\"p50_us\":{:.1},\"p99_us\":{:.1},\"missed\":{},\
+         \"weak\":{},\"failed\":{},\"first_failure\":{:?}}}",
+        total.answered(),
+        report.seconds,
+        report.latency_us(0.50),
+        report.latency_us(0.99),
+        total.missed,
+        total.weak,
+        total.failed,
+        report.first_failure.as_deref().unwrap_or_default(),
+    )
 }

@@ -1,6 +1,10 @@
 //! Requests and answers in the Redis protocol.
 
-use crate::driver::{Answer, Dialect, Step};
+use quorate_workloads::redis::{Reply, scan};
+use quorate_workloads::{Answer, Dialect, Misunderstood, Step};
+
+use crate::KeyDialect;
+use crate::keys::Key;
 
 /// One op as the Redis protocol spells it.
 pub(crate) struct Redis {
@@ -14,17 +18,17 @@ pub(crate) struct Redis {
 
 impl Redis {
     /// `GET key`.
-    pub(crate) fn get() -> Box<dyn Dialect> {
+    pub(crate) fn get() -> Box<KeyDialect> {
         Self::boxed(b"*2\r\n$3\r\nGET\r\n$16\r\n", b"\r\n".to_vec(), None)
     }
 
     /// `SET key value`.
-    pub(crate) fn set(value: &[u8]) -> Box<dyn Dialect> {
+    pub(crate) fn set(value: &[u8]) -> Box<KeyDialect> {
         Self::boxed(b"*3\r\n$3\r\nSET\r\n$16\r\n", with_value(value), None)
     }
 
     /// `SET key value` and `WAIT replicas 0`.
-    pub(crate) fn set_wait(value: &[u8], replicas: u8) -> Box<dyn Dialect> {
+    pub(crate) fn set_wait(value: &[u8], replicas: u8) -> Box<KeyDialect> {
         let mut after_key = with_value(value);
         let digits = replicas.to_string();
         let wait = format!("*3\r\n$4\r\nWAIT\r\n${}\r\n{digits}\r\n$1\r\n0\r\n", digits.len());
@@ -32,25 +36,23 @@ impl Redis {
         Self::boxed(b"*3\r\n$3\r\nSET\r\n$16\r\n", after_key, Some(replicas))
     }
 
-    fn boxed(before_key: &[u8], after_key: Vec<u8>, replicas: Option<u8>) -> Box<dyn Dialect> {
+    fn boxed(before_key: &[u8], after_key: Vec<u8>, replicas: Option<u8>) -> Box<KeyDialect> {
         Box::new(Self { before_key: before_key.to_vec(), after_key, replicas, set_answered: None })
     }
 
-    fn judge(&mut self, reply: &[u8]) -> Option<Answer> {
-        let answer = match reply {
-            [b'-', ..] => Answer::Failed(String::from_utf8_lossy(reply).trim_end().to_owned()),
-            [b'$', b'-', ..] | [b'_', ..] => Answer::Missed,
-            _ => Answer::Good,
+    fn judge(&mut self, reply: &Reply<'_>) -> Option<Answer> {
+        let answer = match reply.error {
+            Some(error) => Answer::Failed(format!("-{}", String::from_utf8_lossy(error))),
+            None if reply.is_null => Answer::Missed,
+            None => Answer::Good,
         };
         let Some(replicas) = self.replicas else { return Some(answer) };
         let Some(set) = self.set_answered.take() else {
             self.set_answered = Some(answer);
             return None;
         };
-        let text = std::str::from_utf8(&reply[1..]).unwrap_or_default();
-        let number = text.trim().parse::<u64>().ok();
-        Some(match (set, number) {
-            (Answer::Good, Some(reached)) if reached < u64::from(replicas) => Answer::Weak,
+        Some(match (set, reply.number) {
+            (Answer::Good, Some(reached)) if reached < i64::from(replicas) => Answer::Weak,
             (Answer::Good, _) => answer,
             (set, _) => set,
         })
@@ -65,34 +67,20 @@ fn with_value(value: &[u8]) -> Vec<u8> {
 }
 
 impl Dialect for Redis {
+    type Request = Key;
+
     fn greet(&mut self, _out: &mut Vec<u8>) {}
 
-    fn request(&mut self, key: &[u8], out: &mut Vec<u8>) {
+    fn request(&mut self, key: &Key, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.before_key);
         out.extend_from_slice(key);
         out.extend_from_slice(&self.after_key);
     }
 
-    fn answer(&mut self, input: &[u8], _out: &mut Vec<u8>) -> anyhow::Result<Option<Step>> {
-        let Some(used) = reply_length(input)? else { return Ok(None) };
-        let answer = self.judge(&input[..used]);
-        Ok(Some(Step { used, answer }))
-    }
-}
-
-/// How long the first reply is; nothing if it is not whole yet. Ops here get flat replies only.
-fn reply_length(input: &[u8]) -> anyhow::Result<Option<usize>> {
-    let Some(line_end) = input.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
-    let head = line_end + 1;
-    match input[0] {
-        b'+' | b'-' | b':' | b'_' => Ok(Some(head)),
-        b'$' if input[1] == b'-' => Ok(Some(head)),
-        b'$' => {
-            let digits = std::str::from_utf8(&input[1..line_end])?.trim_end();
-            let whole = head + digits.parse::<usize>()? + 2;
-            Ok((input.len() >= whole).then_some(whole))
-        }
-        other => anyhow::bail!("a reply of an unexpected type: {:?}", char::from(other)),
+    fn answer(&mut self, input: &[u8], _out: &mut Vec<u8>) -> Result<Option<Step>, Misunderstood> {
+        let Some(reply) = scan(input)? else { return Ok(None) };
+        let answer = self.judge(&reply);
+        Ok(Some(Step { used: reply.bytes, answer }))
     }
 }
 
@@ -100,7 +88,7 @@ fn reply_length(input: &[u8]) -> anyhow::Result<Option<usize>> {
 mod tests {
     use super::*;
 
-    fn answers(mut dialect: Box<dyn Dialect>, input: &[u8]) -> Vec<Option<Answer>> {
+    fn answers(mut dialect: Box<KeyDialect>, input: &[u8]) -> Vec<Option<Answer>> {
         let mut rest = input;
         let mut out = Vec::new();
         while let Some(step) = dialect.answer(rest, &mut Vec::new()).expect("a reply") {

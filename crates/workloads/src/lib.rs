@@ -1,0 +1,39 @@
+//! Transactions to measure with, and the closed loop that drives them.
+//!
+//! Three parts, each usable without the next:
+//!
+//! - **Which keys.** [`Zipf`] draws ranks exactly, [`Permutation`] spreads them over the key space.
+//! - **Which transactions.** A [`Workload`] makes a [`Generator`] of [`Transaction`]s: keys to get
+//!   and keys to put, as data. They know no engine and no protocol, and follow from one seed.
+//! - **Where to.** [`run`] drives a [`Target`] in a closed loop: each client has a batch of
+//!   requests under way and starts the next one when all of it is answered. [`Sockets`] is the
+//!   target over TCP, for any [`Dialect`]; [`redis`] has those of the Redis protocol. A target
+//!   may as well be a cluster in the same process: it asks its [`Feed`] what to begin, and tells
+//!   it what ended.
+//!
+//! | workload | a transaction | source |
+//! | --- | --- | --- |
+//! | `ycsb-t` | reads and writes one key | Meerkat (EuroSys 2020) §6.2, YCSB workload F |
+//! | `retwis` | one of four kinds, with up to ten keys | Meerkat, table 2 |
+//! | `multi` | `GET` and `SET` of one key | keys and values as in `bench/compare` |
+//! | `bank` | moves money between two accounts | the sum never moves |
+#![forbid(unsafe_code)]
+
+mod generator;
+mod layout;
+mod load;
+mod permutation;
+pub mod redis;
+mod report;
+mod sockets;
+mod transaction;
+mod zipf;
+
+pub use generator::{Fill, Generator, Sweep, Workload};
+pub use layout::Layout;
+pub use load::{Feed, LoadError, Plan, Source, Target, run};
+pub use permutation::Permutation;
+pub use report::{Answer, Counts, Report};
+pub use sockets::{Dialect, Misunderstood, Sockets, Step};
+pub use transaction::{Content, Kind, Put, Transaction};
+pub use zipf::{BadZipf, Zipf};

@@ -1,0 +1,166 @@
+//! What is sent for a transaction, and how the replies are judged.
+
+use super::*;
+use crate::{Generator, Kind, Source, Workload};
+
+fn transactions(framing: Framing) -> Transactions {
+    Transactions::new(Layout::COMPARE, Greeting::default(), framing)
+}
+
+fn filled(number: u64) -> Transaction {
+    let puts = vec![Put { key: number, content: Content::Number(5) }];
+    Transaction { kind: Kind::GetSet, gets: vec![number], puts }
+}
+
+/// Feeds the replies in one piece, and again byte by byte.
+fn answers(framing: &Framing, requests: usize, input: &[u8]) -> Vec<Answer> {
+    let mut whole = transactions(framing.clone());
+    let mut bytewise = transactions(framing.clone());
+    for number in 0..requests {
+        whole.request(&filled(number as u64), &mut Vec::new());
+        bytewise.request(&filled(number as u64), &mut Vec::new());
+    }
+    let (mut found, mut used) = (Vec::new(), 0);
+    while used < input.len() {
+        let step = whole.answer(&input[used..], &mut Vec::new()).unwrap().expect("a whole reply");
+        used += step.used;
+        found.extend(step.answer);
+    }
+    let (mut again, mut start) = (Vec::new(), 0);
+    for end in 1..=input.len() {
+        if let Some(step) = bytewise.answer(&input[start..end], &mut Vec::new()).unwrap() {
+            assert_eq!(start + step.used, end, "a reply is found once its last byte is there");
+            start = end;
+            again.extend(step.answer);
+        }
+    }
+    assert_eq!(found, again);
+    found
+}
+
+#[test]
+fn a_transaction_is_one_block() {
+    let mut out = Vec::new();
+    transactions(Framing::Block).request(&filled(1), &mut out);
+    let expected = "*1\r\n$5\r\nMULTI\r\n*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n\
+                    *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$1\r\n5\r\n*1\r\n$4\r\nEXEC\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn what_workloads_ask_is_well_formed() {
+    for workload in Workload::ALL {
+        let mut generator = Generator::new(workload, 100, 0.6, 9).unwrap();
+        let layout = workload.layout();
+        let mut dialect = Transactions::new(layout, Greeting::default(), Framing::Block);
+        for _ in 0..200 {
+            let transaction = generator.next().clone();
+            let mut out = Vec::new();
+            dialect.request(&transaction, &mut out);
+            let text = String::from_utf8(out).unwrap();
+            let commands = transaction.gets.len() + transaction.puts.len();
+            assert_eq!(text.matches("\r\n$3\r\nGET\r\n$").count(), transaction.gets.len());
+            assert!(text.starts_with("*1\r\n$5\r\nMULTI\r\n"));
+            assert!(text.ends_with("*1\r\n$4\r\nEXEC\r\n"));
+            let key = format!("${}\r\n", layout.key_bytes());
+            assert!(text.matches(&key).count() >= commands, "{text}");
+            let name = if workload == Workload::Bank { "INCRBY" } else { "SET" };
+            let name = format!("\r\n{name}\r\n");
+            assert_eq!(text.matches(&name).count(), transaction.puts.len());
+        }
+    }
+}
+
+#[test]
+fn a_transfer_adds_to_both_accounts() {
+    let puts = [-7, 7].map(|change| Put { key: 3, content: Content::Sum(change) }).to_vec();
+    let transfer = Transaction { kind: Kind::Transfer, gets: Vec::new(), puts };
+    let mut out = Vec::new();
+    transactions(Framing::Block).request(&transfer, &mut out);
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("INCRBY\r\n$16\r\nkey:000000000003\r\n$2\r\n-7\r\n"), "{text}");
+    assert!(text.contains("INCRBY\r\n$16\r\nkey:000000000003\r\n$1\r\n7\r\n"), "{text}");
+}
+
+#[test]
+fn blocks_are_judged_by_all_their_replies() {
+    let queued = "+OK\r\n+QUEUED\r\n+QUEUED\r\n";
+    for (replies, expected) in [
+        (format!("{queued}*2\r\n$3\r\nabc\r\n+OK\r\n"), Answer::Good),
+        (format!("{queued}*2\r\n$-1\r\n+OK\r\n"), Answer::Missed),
+        (format!("{queued}*-1\r\n"), Answer::Aborted),
+        (format!("{queued}-TRYAGAIN too many conflicts\r\n"), Answer::Aborted),
+        (format!("{queued}*2\r\n$3\r\nabc\r\n-TRYAGAIN later\r\n"), Answer::Aborted),
+        (format!("{queued}-UNKNOWN gone\r\n"), Answer::Failed("UNKNOWN gone".into())),
+        (format!("{queued}*2\r\n$1\r\na\r\n-OOM\r\n"), Answer::Failed("OOM".into())),
+        (
+            "+OK\r\n+QUEUED\r\n-CROSSKEY no\r\n-EXECABORT Transaction discarded\r\n".to_owned(),
+            Answer::Failed("CROSSKEY no".into()),
+        ),
+    ] {
+        let found = answers(&Framing::Block, 1, replies.as_bytes());
+        assert_eq!(found, std::slice::from_ref(&expected), "{replies}");
+        let twice = replies.repeat(2);
+        assert_eq!(answers(&Framing::Block, 2, twice.as_bytes()), [expected.clone(), expected]);
+    }
+}
+
+#[test]
+fn single_commands_are_judged_one_by_one() {
+    let good = answers(&Framing::Single, 1, b"$1\r\na\r\n+OK\r\n");
+    assert_eq!(good, [Answer::Good]);
+    assert_eq!(answers(&Framing::Single, 1, b"$-1\r\n+OK\r\n"), [Answer::Missed]);
+    let failed = Answer::Failed("CLUSTERDOWN wait".to_owned());
+    assert_eq!(answers(&Framing::Single, 1, b"$1\r\na\r\n-CLUSTERDOWN wait\r\n"), [failed]);
+}
+
+#[test]
+fn numbers_that_are_read_are_added_up() {
+    let total = Rc::new(Cell::new(0));
+    let mut sum = transactions(Framing::Sum(Rc::clone(&total)));
+    let mut out = Vec::new();
+    for _ in 0..3 {
+        sum.request(&Transaction { puts: Vec::new(), ..filled(1) }, &mut out);
+    }
+    let mut input = &b"$4\r\n1007\r\n$2\r\n-7\r\n$-1\r\n"[..];
+    let mut found = Vec::new();
+    while !input.is_empty() {
+        let step = sum.answer(input, &mut Vec::new()).unwrap().unwrap();
+        input = &input[step.used..];
+        found.extend(step.answer);
+    }
+    assert_eq!(found, [Answer::Good, Answer::Good, Answer::Missed]);
+    assert_eq!(total.get(), 1000);
+}
+
+#[test]
+fn a_connection_greets_with_password_and_database() {
+    let greeting = Greeting { password: Some("secret".into()), database: 12 };
+    let mut dialect = Transactions::new(Layout::COMPARE, greeting, Framing::Single);
+    let mut out = Vec::new();
+    dialect.greet(&mut out);
+    let expected = "*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n*2\r\n$6\r\nSELECT\r\n$2\r\n12\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+    let step = dialect.answer(b"+OK\r\n", &mut Vec::new()).unwrap();
+    assert_eq!(step, Some(Step { used: 5, answer: None }));
+    let refused = dialect.answer(b"-ERR DB index is out of range\r\n", &mut Vec::new());
+    let what = "refuses SELECT: ERR DB index is out of range".to_owned();
+    assert_eq!(refused, Err(Misunderstood(what)));
+}
+
+#[test]
+fn what_a_server_says_before_it_closes_is_kept() {
+    let mut dialect = transactions(Framing::Block);
+    dialect.request(&filled(1), &mut Vec::new());
+    dialect.answer(b"-ERR max number of clients reached\r\n", &mut Vec::new()).unwrap();
+    assert_eq!(dialect.complaint(), Some("ERR max number of clients reached"));
+}
+
+#[test]
+fn another_protocol_is_told_apart() {
+    let Misunderstood(what) = scan(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap_err();
+    let expected = "does not speak the Redis protocol: it answers \"HTTP/1.1 400 Bad Request\"";
+    assert_eq!(what, expected);
+    assert!(scan(b"$many\r\n").is_err());
+    assert_eq!(scan(b"*2\r\n:1\r\n"), Ok(None));
+}

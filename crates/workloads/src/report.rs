@@ -1,0 +1,147 @@
+//! What came of a run.
+
+use hdrhistogram::Histogram;
+
+/// Longer latencies are counted as this one: a minute.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+/// How one request turned out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// As asked.
+    Good,
+    /// As asked, but a read found nothing.
+    Missed,
+    /// A write that reached fewer replicas than asked.
+    Weak,
+    /// The target said that it did nothing because others were in the way; asking again may help.
+    Aborted,
+    /// An error, as the target words it. It may have happened, unless the error says otherwise.
+    Failed(String),
+}
+
+impl Answer {
+    /// Whether it was done.
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Good | Self::Missed | Self::Weak)
+    }
+}
+
+/// How many requests turned out how.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Those that were done, with the ones of the next two fields.
+    pub done: u64,
+    /// Those that were done, but read a key that is not there.
+    pub missed: u64,
+    /// Those that were done, but reached fewer replicas than asked.
+    pub weak: u64,
+    /// Those that conflicted with others and were not done.
+    pub aborted: u64,
+    /// Those that ended in another error.
+    pub failed: u64,
+}
+
+impl Counts {
+    /// All requests that were answered.
+    pub fn answered(&self) -> u64 {
+        self.done + self.aborted + self.failed
+    }
+
+    fn count(&mut self, answer: &Answer) {
+        self.done += u64::from(answer.is_done());
+        match answer {
+            Answer::Good => {}
+            Answer::Missed => self.missed += 1,
+            Answer::Weak => self.weak += 1,
+            Answer::Aborted => self.aborted += 1,
+            Answer::Failed(_) => self.failed += 1,
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// All requests, those before and after the measured time too.
+    pub total: Counts,
+    /// Requests that were answered in the measured time.
+    pub measured: Counts,
+    /// The measured time, in seconds.
+    pub seconds: f64,
+    /// The first error that was counted, as the target worded it.
+    pub first_failure: Option<String>,
+    /// From the begin of its batch to the answer, in nanoseconds, of each request that was done in
+    /// the measured time.
+    latency_ns: Histogram<u64>,
+}
+
+impl Report {
+    pub(crate) fn new() -> Self {
+        Self {
+            total: Counts::default(),
+            measured: Counts::default(),
+            seconds: 0.0,
+            first_failure: None,
+            latency_ns: Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("the bounds are valid"),
+        }
+    }
+
+    pub(crate) fn count(&mut self, answer: Answer, measured: bool, latency_ns: u64) {
+        self.total.count(&answer);
+        if measured {
+            self.measured.count(&answer);
+            if answer.is_done() {
+                self.latency_ns.saturating_record(latency_ns);
+            }
+        }
+        if let Answer::Failed(message) = answer {
+            self.first_failure.get_or_insert(message);
+        }
+    }
+
+    /// Requests that were done, for each second.
+    pub fn done_per_second(&self) -> f64 {
+        self.measured.done as f64 / self.seconds.max(1e-9)
+    }
+
+    /// The latency that this share of the requests stayed within, in microseconds; 1 is the
+    /// longest of all.
+    pub fn latency_us(&self, quantile: f64) -> f64 {
+        self.latency_ns.value_at_quantile(quantile) as f64 / 1000.0
+    }
+
+    /// The mean latency in microseconds.
+    pub fn latency_mean_us(&self) -> f64 {
+        self.latency_ns.mean() / 1000.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_counted_where_they_belong() {
+        let mut report = Report::new();
+        for (answer, measured) in [
+            (Answer::Good, true),
+            (Answer::Missed, true),
+            (Answer::Weak, true),
+            (Answer::Aborted, true),
+            (Answer::Failed("first".into()), false),
+            (Answer::Failed("second".into()), true),
+            (Answer::Good, false),
+        ] {
+            report.count(answer, measured, 2_000);
+        }
+        let measured = Counts { done: 3, missed: 1, weak: 1, aborted: 1, failed: 1 };
+        assert_eq!(report.measured, measured);
+        assert_eq!(report.total, Counts { done: 4, failed: 2, ..measured });
+        assert_eq!(report.total.answered(), 7);
+        assert_eq!(report.first_failure.as_deref(), Some("first"));
+        assert!((report.latency_us(0.5) - 2.0).abs() < 0.01);
+        report.seconds = 2.0;
+        assert!((report.done_per_second() - 1.5).abs() < 1e-9);
+    }
+}
