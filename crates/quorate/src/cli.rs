@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Add a member to a running cluster, or remove one
     Member(Member),
+    /// Measure transactions per second of a running cluster, or of any server like Redis
+    Bench(crate::bench::Options),
     /// Judge a recorded history: 0 it is linearizable, 1 it is not, 2 the file is bad, 3 undecided
     Check(Check),
     /// Run simulated clusters in virtual time under faults, and judge what their clients saw

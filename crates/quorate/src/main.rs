@@ -1,5 +1,6 @@
 //! The Quorate program. See `README.md` for what it does and `docs/` for how to operate it.
 
+mod bench;
 mod check;
 mod cli;
 mod config;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Status(options) => status::show(&options),
         Command::Member(options) => status::change_members(&options),
         Command::Check(options) => return check::run(&options),
+        Command::Bench(options) => bench::run(&options),
         Command::Sim(options) => return sim::run(&options),
     };
     match result {

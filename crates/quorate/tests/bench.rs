@@ -1,0 +1,160 @@
+//! `quorate bench` against real servers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use serde_json::Value;
+use support::dev::Dev;
+use support::redis::Redis;
+use support::{Client, Process, Reply, free_ports};
+
+/// Runs a short benchmark that is to succeed, and parses what it prints.
+fn bench(workload: &str, ports: &[u16], more: &[&str]) -> Value {
+    let mut process = start(workload, ports, more);
+    let line = process.line(|_| true);
+    assert!(process.wait().success(), "{}", process.log());
+    serde_json::from_str(&line).unwrap()
+}
+
+fn start(workload: &str, ports: &[u16], more: &[&str]) -> Process {
+    let targets: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let mut args = vec!["bench", workload, "--connections", "8", "--json"];
+    for target in &targets {
+        args.extend(["--target", target]);
+    }
+    Process::start(&[args.as_slice(), more].concat())
+}
+
+#[test]
+fn ycsb_t_runs_against_every_node_of_a_dev_cluster() {
+    let dev = Dev::start(&["--engine", "hermes"]);
+    let result = bench("ycsb-t", &dev.clients, &["--transactions", "2000", "--keys", "500"]);
+    let count = |name: &str| result[name].as_u64().unwrap();
+    assert_eq!(count("committed") + count("aborted") + count("failed"), 2000, "{result}");
+    // A crowded machine may cost a node its lease for a moment; most transactions get through.
+    assert!(count("committed") > 1000, "{result}");
+    assert_eq!(count("missed"), 0, "{result}");
+    assert_eq!(result["targets"].as_array().unwrap().len(), 3);
+    let latency = |name: &str| result["latency_us"][name].as_f64().unwrap();
+    assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99"), "{result}");
+    assert!(latency("p99") <= latency("max"), "{result}");
+    let mut client = Client::new(dev.clients[0]);
+    assert_eq!(client.call(&["DBSIZE"]), Reply::Int(500));
+    let key = format!("item:{:059}", 499);
+    assert_eq!(client.call(&["STRLEN", &key]), Reply::Int(64));
+}
+
+#[test]
+fn a_workload_that_the_engine_refuses_says_why() {
+    let dev = Dev::start(&["--engine", "hermes", "--nodes", "1"]);
+    let more = ["--transactions", "100", "--keys", "50"];
+    let mut process = start("bank", &dev.clients[..1], &more);
+    let line = process.line(|_| true);
+    assert!(!process.wait().success());
+    let result: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(result["failed"], 100, "{result}");
+    assert_eq!(result["balance"]["found"], 50_000, "{result}");
+    let error = process.logged("error:");
+    assert!(error.contains("nothing was committed: CROSSKEY"), "{error}");
+}
+
+#[test]
+fn every_workload_runs_against_redis_in_a_database_of_its_own() {
+    let redis = Redis::start(&["--requirepass", "secret"]);
+    let shared = ["--password", "secret", "--seconds", "0.2", "--warmup", "0", "--keys", "200"];
+    for (number, (workload, value_bytes)) in
+        [("ycsb-t", 64), ("retwis", 64), ("multi", 100), ("bank", 4)].into_iter().enumerate()
+    {
+        let database = (number + 1).to_string();
+        let more = ["--database", &database, "--pipeline", "2", "--zipf", "0.9"];
+        let result = bench(workload, &[redis.port], &[&shared[..], &more].concat());
+        assert!(result["committed"].as_u64().unwrap() > 0, "{result}");
+        for none in ["aborted", "failed", "missed"] {
+            assert_eq!(result[none], 0, "{result}");
+        }
+        let rate = result["committed_per_second"].as_f64().unwrap();
+        let committed = result["committed"].as_f64().unwrap();
+        assert!((rate * 0.2 - committed).abs() < 1.0, "{result}");
+        assert_eq!(result["workload"], workload);
+        let mut client = Client::new(redis.port);
+        client.call(&["AUTH", "secret"]);
+        client.call(&["SELECT", &database]);
+        assert_eq!(client.call(&["DBSIZE"]), Reply::Int(200));
+        let Reply::Bulk(Some(key)) = client.call(&["RANDOMKEY"]) else { panic!("keys are there") };
+        assert_eq!(key.len(), if workload == "multi" { 16 } else { 64 });
+        let key = String::from_utf8(key).unwrap();
+        let Reply::Int(bytes) = client.call(&["STRLEN", &key]) else { panic!("a length") };
+        // The balances of accounts move a little.
+        assert!(bytes == value_bytes || workload == "bank" && bytes <= value_bytes, "{bytes}");
+    }
+}
+
+#[test]
+fn the_bank_adds_up() {
+    let redis = Redis::start(&[]);
+    let more = ["--transactions", "3000", "--keys", "20", "--zipf", "0.9"];
+    let result = bench("bank", &[redis.port], &more);
+    assert_eq!(result["committed"], 3000);
+    assert_eq!(result["balance"], serde_json::json!({ "expected": 20_000, "found": 20_000 }));
+    let mut client = Client::new(redis.port);
+    let moved = (0..20).filter(|account| {
+        let key = format!("account:{account:056}");
+        client.call(&["GET", &key]) != Reply::bulk("1000")
+    });
+    assert!(moved.count() > 10, "money has moved");
+}
+
+#[test]
+fn people_get_a_table() {
+    let redis = Redis::start(&[]);
+    let target = format!("127.0.0.1:{}", redis.port);
+    let args = ["bench", "retwis", "--transactions", "500", "--keys", "100", "--target", &target];
+    let mut process = Process::start(&args);
+    let first = process.line(|_| true);
+    assert!(
+        first.starts_with(&format!("retwis on {target}, database 0: 50 connections")),
+        "{first}"
+    );
+    let committed = process.line(|line| line.starts_with("committed"));
+    assert!(committed.contains("500"), "{committed}");
+    process.line(|line| line.trim_start().starts_with("p99.9"));
+    assert!(process.wait().success());
+}
+
+#[test]
+fn a_target_that_refuses_is_named_with_a_remedy() {
+    let port = free_ports(1)[0];
+    let mut process = start("ycsb-t", &[port], &["--transactions", "1"]);
+    assert!(!process.wait().success());
+    let error = process.logged("error:");
+    assert!(error.contains("start a cluster with `quorate dev`"), "{error}");
+    assert!(
+        error.contains(&format!("cannot reach 127.0.0.1:{port}: Connection refused")),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_sent() {
+    for (args, words) in [
+        (&["retwis", "--keys", "9"][..], "retwis needs at least 10 keys"),
+        (&["ycsb-t", "--zipf", "2.5"], "choose --zipf between 0 and 2"),
+        (&["ycsb-t", "--seconds", "0"], "--seconds 0 measures nothing"),
+        (&["ycsb-t", "--target", "nowhere"], "--target nowhere is no HOST:PORT"),
+        (&["tpc-c"], "possible values: ycsb-t, retwis, multi, bank"),
+    ] {
+        let mut process = Process::start(&[&["bench"], args].concat());
+        assert!(!process.wait().success());
+        process.logged(words);
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_told() {
+    let redis = Redis::start(&[]);
+    let mut process = start("multi", &[redis.port], &["--database", "99", "--keys", "10"]);
+    assert!(!process.wait().success());
+    let error = process.logged("error:");
+    assert!(error.contains("refuses SELECT: ERR DB index is out of range"), "{error}");
+}
