@@ -1,4 +1,5 @@
-//! The file format: JSON lines with a header, one line per operation, and a count at the end.
+//! The file format: JSON lines with a header, one line per operation or transaction, and a count
+//! at the end.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::history::{Action, Answer, Bytes, Header, History, Initial, Operation, Outcome};
+use crate::txn::{TxnHistory, TxnRecord};
+use crate::txn_format::{self, TxnLine};
 
 /// The version of the format that this crate writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
@@ -37,7 +40,7 @@ pub enum ReadError {
 /// Bytes as JSON: a string where they are UTF-8, otherwise `{"hex":"00ff"}`.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum BytesText {
+pub(crate) enum BytesText {
     Text(String),
     Hex { hex: String },
 }
@@ -52,7 +55,7 @@ impl From<&Bytes> for BytesText {
 }
 
 impl BytesText {
-    fn decode(self) -> Result<Bytes, String> {
+    pub(crate) fn decode(self) -> Result<Bytes, String> {
         match self {
             Self::Text(text) => Ok(text.into()),
             Self::Hex { hex } => decode_hex(&hex)
@@ -126,11 +129,13 @@ struct OperationLine {
 }
 
 /// Keeps a field that is there with the value `null` apart from a field that is missing.
-fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+pub(crate) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
-/// Reads a history file.
+/// Reads the file of a history without transactions.
 ///
 /// # Errors
 /// See [`read_history`].
@@ -138,16 +143,37 @@ pub fn read_history_file(path: &Path) -> Result<History, ReadError> {
     read_history(BufReader::new(File::open(path)?))
 }
 
-/// Reads a history.
+/// Reads the file of a history that may hold transactions.
+///
+/// # Errors
+/// See [`read_txn_history`].
+pub fn read_txn_history_file(path: &Path) -> Result<TxnHistory, ReadError> {
+    read_txn_history(BufReader::new(File::open(path)?))
+}
+
+/// Reads a history without transactions.
 ///
 /// # Errors
 /// [`ReadError::Line`] names the first line that breaks the format, among others a version that
-/// this crate does not know, an answer that the operation can't give, and a missing or wrong
-/// count at the end.
-pub fn read_history(mut input: impl BufRead) -> Result<History, ReadError> {
+/// this crate does not know, an answer that the operation can't give, a missing or wrong count at
+/// the end, and a transaction.
+pub fn read_history(input: impl BufRead) -> Result<History, ReadError> {
+    let TxnHistory { header, operations, .. } = read(input, false)?;
+    Ok(History { header, operations })
+}
+
+/// Reads a history that may hold transactions.
+///
+/// # Errors
+/// As [`read_history`], but for transactions.
+pub fn read_txn_history(input: impl BufRead) -> Result<TxnHistory, ReadError> {
+    read(input, true)
+}
+
+fn read(mut input: impl BufRead, transactions: bool) -> Result<TxnHistory, ReadError> {
     let mut text = Vec::new();
     let mut line = 0;
-    let mut history: Option<History> = None;
+    let mut history: Option<TxnHistory> = None;
     loop {
         line += 1;
         let fail = |reason: String| ReadError::Line { line, reason };
@@ -163,13 +189,14 @@ pub fn read_history(mut input: impl BufRead) -> Result<History, ReadError> {
             continue;
         }
         let Some(history) = &mut history else {
-            history = Some(parse_header(&text).map_err(fail)?);
+            let header = parse_header(&text).map_err(fail)?;
+            history = Some(TxnHistory { header, ..TxnHistory::default() });
             continue;
         };
         let value: Value = serde_json::from_slice(&text).map_err(|e| fail(not_json(&e)))?;
         if value.get("end").is_some() {
             let end: EndLine = serde_json::from_value(value).map_err(|e| fail(e.to_string()))?;
-            let found = history.operations.len();
+            let found = history.operations.len() + history.transactions.len();
             if end.end != found as u64 {
                 let wanted = end.end;
                 let reason = format!("\"end\" says {wanted} operations, but {found} were read");
@@ -177,6 +204,14 @@ pub fn read_history(mut input: impl BufRead) -> Result<History, ReadError> {
             }
             require_blank_rest(input, line)?;
             return Ok(std::mem::take(history));
+        }
+        if value.get(txn_format::MARK).is_some() {
+            if !transactions {
+                return Err(fail("a transaction, where only operations are expected".to_owned()));
+            }
+            let record: TxnLine = serde_json::from_value(value).map_err(|e| fail(e.to_string()))?;
+            history.transactions.push(txn_format::parse(record).map_err(fail)?);
+            continue;
         }
         let operation: OperationLine =
             serde_json::from_value(value).map_err(|e| fail(e.to_string()))?;
@@ -213,7 +248,7 @@ fn missing_end(empty: bool) -> String {
         .to_owned()
 }
 
-fn parse_header(text: &[u8]) -> Result<History, String> {
+fn parse_header(text: &[u8]) -> Result<Header, String> {
     let header: HeaderLine = serde_json::from_slice(text).map_err(|e| {
         format!("the first line must be {{\"format\":{FORMAT:?},\"version\":{VERSION}}}: {e}")
     })?;
@@ -228,7 +263,7 @@ fn parse_header(text: &[u8]) -> Result<History, String> {
         InitialText::Absent => Initial::Absent,
         InitialText::Any => Initial::Any,
     };
-    Ok(History { header: Header { initial, note: header.note }, operations: Vec::new() })
+    Ok(Header { initial, note: header.note })
 }
 
 fn parse_operation(line: OperationLine) -> Result<Operation, String> {
@@ -328,7 +363,7 @@ fn parse_answer(action: &Action, result: Option<Value>) -> Result<Answer, String
     Ok(answer)
 }
 
-/// Writes a history, an operation at a time.
+/// Writes a history, an operation or a transaction at a time.
 #[derive(Debug)]
 pub struct HistoryWriter<W: Write> {
     output: W,
@@ -370,6 +405,16 @@ impl<W: Write> HistoryWriter<W> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         self.line(&operation_line(operation))?;
+        self.written += 1;
+        Ok(())
+    }
+
+    /// Writes one transaction.
+    ///
+    /// # Errors
+    /// What `output` answers.
+    pub fn write_transaction(&mut self, record: &TxnRecord) -> io::Result<()> {
+        self.line(&txn_format::line(record))?;
         self.written += 1;
         Ok(())
     }

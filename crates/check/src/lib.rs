@@ -58,9 +58,18 @@ pub mod linearizability;
 mod model;
 mod recorder;
 mod report;
+mod transactions;
+mod txn;
+mod txn_format;
 
-pub use format::{HistoryWriter, ReadError, VERSION, read_history, read_history_file};
+pub use format::{HistoryWriter, ReadError, VERSION};
+pub use format::{read_history, read_history_file, read_txn_history, read_txn_history_file};
 pub use history::{Action, Answer, Bytes, Header, History, Initial, Operation, Outcome};
-pub use recorder::{Invocation, Recorder, Sink};
+pub use recorder::{Invocation, OpenTxn, Recorder, Sink};
 pub use report::{EXIT_BAD_FILE, Finding, Options, Report, Undecided, Verdict};
 pub use report::{check_history, check_history_with};
+pub use transactions::{
+    Anomaly, AnomalyKind, BankSummary, Model, TxnOptions, TxnSummary, balance, check_bank,
+    check_transactions, check_txn_history, check_values, check_versions,
+};
+pub use txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord, list_argument, split_list};

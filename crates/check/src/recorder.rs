@@ -6,8 +6,11 @@ use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use quorate_types::Timestamp;
+
 use crate::format::HistoryWriter;
 use crate::history::{Action, Answer, Bytes, History, Operation, Outcome};
+use crate::txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord};
 
 /// Where a recorder puts operations that have ended.
 pub trait Sink {
@@ -16,6 +19,15 @@ pub trait Sink {
     /// # Errors
     /// The sink's own; the recorder keeps the first and reports it when it finishes.
     fn append(&mut self, operation: Operation) -> io::Result<()>;
+
+    /// Takes one transaction.
+    ///
+    /// # Errors
+    /// The sink's own; `Unsupported` from a sink that holds operations only.
+    fn append_transaction(&mut self, record: TxnRecord) -> io::Result<()> {
+        let reason = format!("T{} can't be kept in a history of single operations", record.id);
+        Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+    }
 }
 
 impl Sink for History {
@@ -29,6 +41,22 @@ impl<W: Write> Sink for HistoryWriter<W> {
     fn append(&mut self, operation: Operation) -> io::Result<()> {
         self.write(&operation)
     }
+
+    fn append_transaction(&mut self, record: TxnRecord) -> io::Result<()> {
+        self.write_transaction(&record)
+    }
+}
+
+impl Sink for TxnHistory {
+    fn append(&mut self, operation: Operation) -> io::Result<()> {
+        self.operations.push(operation);
+        Ok(())
+    }
+
+    fn append_transaction(&mut self, record: TxnRecord) -> io::Result<()> {
+        self.transactions.push(record);
+        Ok(())
+    }
 }
 
 /// An operation that has been invoked and not ended. Dropping it is legal: the recorder writes
@@ -36,6 +64,12 @@ impl<W: Write> Sink for HistoryWriter<W> {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an invocation that is never ended is recorded as unknown"]
 pub struct Invocation(u64);
+
+/// A transaction that has begun and not ended. Dropping it is legal: the recorder writes the
+/// transaction as unknown when it finishes, with the operations that it had last been told of.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a transaction that is never ended is recorded as unknown"]
+pub struct OpenTxn(u64);
 
 type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
@@ -56,6 +90,7 @@ struct Inner<S> {
     last: u64,
     next: u64,
     open: BTreeMap<u64, Operation>,
+    open_txns: BTreeMap<u64, TxnRecord>,
     failed: Option<io::Error>,
 }
 
@@ -75,7 +110,8 @@ impl<S: Sink> Recorder<S> {
 
     /// A recorder on another clock, in nanoseconds, such as a simulator's.
     pub fn with_clock(sink: S, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        let inner = Inner { sink, last: 0, next: 0, open: BTreeMap::new(), failed: None };
+        let (open, open_txns) = (BTreeMap::new(), BTreeMap::new());
+        let inner = Inner { sink, last: 0, next: 0, open, open_txns, failed: None };
         Self { clock: Box::new(clock), inner: Mutex::new(inner) }
     }
 
@@ -106,7 +142,59 @@ impl<S: Sink> Recorder<S> {
         self.end(invocation, |_| Outcome::Unknown);
     }
 
-    /// Records every operation still open as unknown and gives the sink back. A
+    /// Notes that `process` is about to send the first request of a transaction. The recorder
+    /// numbers transactions and operations from 0 in the order in which they begin.
+    pub fn begin(&self, process: u64) -> OpenTxn {
+        let mut inner = self.lock();
+        let invoke = self.tick(&mut inner);
+        let id = inner.next;
+        inner.next += 1;
+        let (outcome, timestamp, ops) = (TxnOutcome::Unknown, None, Vec::new());
+        let record = TxnRecord { process, id, invoke, outcome, timestamp, ops };
+        inner.open_txns.insert(id, record);
+        OpenTxn(id)
+    }
+
+    /// Notes what a transaction has read so far and what it is about to write. Call it before
+    /// sending the request that may commit: if the answer never comes, this is what is recorded,
+    /// and a write that is missing there would look as if it came from nowhere.
+    pub fn intend(&self, txn: &OpenTxn, ops: Vec<TxnOp>) {
+        let mut inner = self.lock();
+        let record = inner.open_txns.get_mut(&txn.0);
+        record.expect("a transaction ends once, where it began").ops = ops;
+    }
+
+    /// Notes that a transaction took effect, at `timestamp` if that is known. `ops` replaces what
+    /// was intended, with what its reads saw.
+    pub fn committed(&self, txn: OpenTxn, timestamp: Option<Timestamp>, ops: Vec<TxnOp>) {
+        self.end_txn(txn, |at, record| {
+            record.outcome = TxnOutcome::Committed { at };
+            record.timestamp = timestamp;
+            record.ops = ops;
+        });
+    }
+
+    /// Notes that a transaction had no effect and will have none.
+    pub fn aborted(&self, txn: OpenTxn) {
+        self.end_txn(txn, |at, record| record.outcome = TxnOutcome::Aborted { at });
+    }
+
+    /// Notes that the fate of a transaction will not be learned. What it intended is what it may
+    /// have done, at `timestamp` if that is known.
+    pub fn undecided(&self, txn: OpenTxn, timestamp: Option<Timestamp>) {
+        self.end_txn(txn, |_, record| record.timestamp = timestamp);
+    }
+
+    fn end_txn(&self, txn: OpenTxn, end: impl FnOnce(u64, &mut TxnRecord)) {
+        let mut inner = self.lock();
+        let at = self.tick(&mut inner);
+        let mut record =
+            inner.open_txns.remove(&txn.0).expect("a transaction ends once, where it began");
+        end(at, &mut record);
+        inner.append_transaction(record);
+    }
+
+    /// Records every operation and transaction still open as unknown and gives the sink back. A
     /// [`HistoryWriter`] then still needs its own `finish`.
     ///
     /// # Errors
@@ -115,6 +203,9 @@ impl<S: Sink> Recorder<S> {
         let mut inner = self.inner.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (_, operation) in std::mem::take(&mut inner.open) {
             inner.append(operation);
+        }
+        for (_, record) in std::mem::take(&mut inner.open_txns) {
+            inner.append_transaction(record);
         }
         match inner.failed {
             Some(error) => Err(error),
@@ -147,6 +238,12 @@ impl<S: Sink> Inner<S> {
     fn append(&mut self, operation: Operation) {
         if self.failed.is_none() {
             self.failed = self.sink.append(operation).err();
+        }
+    }
+
+    fn append_transaction(&mut self, record: TxnRecord) {
+        if self.failed.is_none() {
+            self.failed = self.sink.append_transaction(record).err();
         }
     }
 }

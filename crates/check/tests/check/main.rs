@@ -5,3 +5,5 @@ mod brute_force;
 mod files;
 mod generated;
 mod support;
+mod txn_anomalies;
+mod txn_support;
