@@ -16,7 +16,7 @@ use crate::table::{LockedRecord, Writer};
 /// All records of a store, as the machine of one of its lanes sees them; its siblings on the other
 /// lanes see the same ones.
 ///
-/// Points access ([`Table::find`], [`Table::lock_key`] and their like) reaches every record, while
+/// Point access ([`Table::find`], [`Table::lock_key`] and their like) reaches every record, while
 /// [`Table::scan`] and [`Table::len`] cover the lane's own part: between them, the siblings sweep
 /// each record once. [`Table::reset`] empties the whole store, so one lane does it for all, while
 /// the others keep still.
@@ -26,6 +26,10 @@ use crate::table::{LockedRecord, Writer};
 /// looked up in the index each time it is used; [`Table::lock`] and [`Table::remove`] panic if its
 /// record is gone, and [`Table::try_lock`] says so. If the key has a new record at the same place,
 /// the handle names that one.
+///
+/// A record that [`Table::lock_key`] makes can be found before it is locked: siblings may see it
+/// with default meta and annex and without value, and may remove it again (the lock is then that of
+/// a new one). So a machine must take such a record for none.
 ///
 /// A thread that holds one record's lock takes no other and reads no other record (debug builds
 /// panic): so nobody waits in a circle, whatever the order in which transactions name their keys.
@@ -119,6 +123,10 @@ impl<M: Meta> Table for SharedTable<M> {
         self.0.scan(cursor, limit, &mut |record| {
             visit(SharedHandle { hash: hash_key(record.key()), record: record.as_ptr() });
         })
+    }
+
+    fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
+        self.0.scan(cursor, limit, &mut |record| visit(record.key()))
     }
 
     fn len(&self) -> usize {

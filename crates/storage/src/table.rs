@@ -272,6 +272,10 @@ impl<M: Meta> Table for LaneTable<M> {
         self.0.scan(cursor, limit, &mut |record| visit(Handle(record.as_ptr())))
     }
 
+    fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
+        self.0.scan(cursor, limit, &mut |record| visit(record.key()))
+    }
+
     fn len(&self) -> usize {
         self.0.len()
     }

@@ -25,7 +25,11 @@ fn work(table: &mut SharedTable<Noted>, keys: &[Vec<u8>]) {
                 record.annex_mut().push(Arc::new(round));
                 record.set_meta(Noted([round; 2]));
             }
-            let len = [8, 0, 60, 700, 3_000, 20][((round + number) % 6) as usize];
+            let len = match (round + number) % 6 {
+                0 => 700,
+                1 => 3_000,
+                _ => (number * 7 + round * 13) % 96,
+            } as usize;
             let mut record = table.lock_existing(key).expect("made before");
             record.annex_mut().clear();
             let expire_at = (round % 2 == 0).then_some(UnixMillis(round));
@@ -71,7 +75,7 @@ fn filled() -> (Arc<Store<Noted>>, [Vec<Vec<u8>>; 2]) {
     let mut keys = [Vec::new(), Vec::new()];
     for number in 0..KEYS {
         let key = key_of(number);
-        table.find_or_insert_sized(&key, (number % 3 * 20) as usize);
+        table.find_or_insert_sized(&key, (number % 96) as usize);
         keys[number as usize % 2].push(key);
     }
     (store, keys)
