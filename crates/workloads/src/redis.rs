@@ -1,11 +1,11 @@
-//! Transactions in the Redis protocol.
+//! Transactions as Redis commands, and in the Redis protocol.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::rc::Rc;
 
-use crate::{Answer, Content, Dialect, Layout, Misunderstood, Put, Step, Transaction};
+use crate::{Answer, Content, Dialect, Layout, Misunderstood, Step, Transaction};
 
 /// What a connection says before its first request.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -40,8 +40,8 @@ pub struct Transactions {
     error: Option<String>,
     /// Whether one of those replies is a null.
     missed: bool,
-    /// A key or value that is being spelled.
-    word: Vec<u8>,
+    /// Reused while commands are spelled.
+    scratch: Vec<u8>,
 }
 
 /// Replies that belong together.
@@ -62,31 +62,8 @@ impl Transactions {
             awaited: VecDeque::new(),
             error: None,
             missed: false,
-            word: Vec::new(),
+            scratch: Vec::new(),
         }
-    }
-
-    fn get(&mut self, key: u64, out: &mut Vec<u8>) {
-        self.word.clear();
-        self.layout.key(key, &mut self.word);
-        command(&[b"GET", &self.word], out);
-    }
-
-    fn put(&mut self, put: Put, out: &mut Vec<u8>) {
-        self.word.clear();
-        self.layout.key(put.key, &mut self.word);
-        let (key_bytes, name): (usize, &[u8]) = match put.content {
-            Content::Filler(_) | Content::Number(_) => (self.word.len(), b"SET"),
-            Content::Sum(_) => (self.word.len(), b"INCRBY"),
-        };
-        match put.content {
-            Content::Filler(number) => self.layout.value(number, &mut self.word),
-            Content::Number(number) | Content::Sum(number) => {
-                write!(self.word, "{number}").expect("a vector takes everything");
-            }
-        }
-        let (key, value) = self.word.split_at(key_bytes);
-        command(&[name, key, value], out);
     }
 
     /// Notes one of several replies.
@@ -133,12 +110,7 @@ impl Dialect for Transactions {
         if is_block {
             command(&[b"MULTI"], out);
         }
-        for &key in &transaction.gets {
-            self.get(key, out);
-        }
-        for &put in &transaction.puts {
-            self.put(put, out);
-        }
+        each_command(self.layout, transaction, &mut self.scratch, |words| command(words, out));
         if is_block {
             command(&[b"EXEC"], out);
         }
@@ -173,6 +145,42 @@ impl Dialect for Transactions {
 
     fn complaint(&self) -> Option<&str> {
         self.error.as_deref()
+    }
+}
+
+/// Spells the commands of a transaction, each as its name and its arguments, in the order in which
+/// they happen: what is read is read before it is written. `scratch` is memory to reuse.
+pub fn each_command(
+    layout: Layout,
+    transaction: &Transaction,
+    scratch: &mut Vec<u8>,
+    mut each: impl FnMut(&[&[u8]]),
+) {
+    for &key in &transaction.gets {
+        scratch.clear();
+        layout.key(key, scratch);
+        each(&[b"GET", scratch]);
+    }
+    for put in &transaction.puts {
+        scratch.clear();
+        layout.key(put.key, scratch);
+        let key_bytes = scratch.len();
+        let name: &[u8] = match put.content {
+            Content::Filler(number) => {
+                layout.value(number, scratch);
+                b"SET"
+            }
+            Content::Number(number) => {
+                write!(scratch, "{number}").expect("a vector takes everything");
+                b"SET"
+            }
+            Content::Sum(change) => {
+                write!(scratch, "{change}").expect("a vector takes everything");
+                b"INCRBY"
+            }
+        };
+        let (key, value) = scratch.split_at(key_bytes);
+        each(&[name, key, value]);
     }
 }
 

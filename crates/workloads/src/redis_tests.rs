@@ -1,7 +1,7 @@
 //! What is sent for a transaction, and how the replies are judged.
 
 use super::*;
-use crate::{Generator, Kind, Source, Workload};
+use crate::{Generator, Kind, Put, Source, Workload};
 
 fn transactions(framing: Framing) -> Transactions {
     Transactions::new(Layout::COMPARE, Greeting::default(), framing)
@@ -45,6 +45,28 @@ fn a_transaction_is_one_block() {
     let expected = "*1\r\n$5\r\nMULTI\r\n*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n\
                     *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$1\r\n5\r\n*1\r\n$4\r\nEXEC\r\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn commands_are_spelled_with_keys_and_values_of_64_bytes() {
+    let mut generator = Generator::new(Workload::Retwis, 1000, 0.6, 1).unwrap();
+    let (layout, mut scratch) = (Workload::Retwis.layout(), Vec::new());
+    let mut commands = 0;
+    for _ in 0..500 {
+        let transaction = generator.next().clone();
+        let mut keys = Vec::new();
+        each_command(layout, &transaction, &mut scratch, |words| {
+            assert!(words[1..].iter().all(|word| word.len() == 64), "{words:?}");
+            assert_eq!(words[0], if words.len() == 2 { &b"GET"[..] } else { b"SET" });
+            keys.push(words[1].to_vec());
+        });
+        commands += keys.len();
+        let put = transaction.puts.iter().map(|put| put.key);
+        let numbers = transaction.gets.iter().copied().chain(put);
+        let expected = numbers.map(|number| format!("item:{number:059}").into_bytes());
+        assert!(keys.into_iter().eq(expected));
+    }
+    assert!(commands > 500);
 }
 
 #[test]
