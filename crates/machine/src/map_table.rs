@@ -118,6 +118,10 @@ impl<M: Meta> Table for MapTable<M> {
         left.next().map_or(0, |(&handle, _)| u64::from(handle))
     }
 
+    fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
+        self.scan(cursor, limit, &mut |handle| visit(&self.records[&handle].key))
+    }
+
     fn len(&self) -> usize {
         self.records.len()
     }

@@ -140,6 +140,8 @@ pub trait Table {
     /// stopping once about `limit` were visited. Returns the next cursor, 0 at the end. Every
     /// record present during a whole iteration is visited at least once, even if the table grows.
     fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Self::Handle)) -> u64;
+    /// As [`Table::scan`], by key: safe while siblings remove records.
+    fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64;
     /// How many records, tombstones included.
     fn len(&self) -> usize;
     /// Whether there are none.
