@@ -47,6 +47,16 @@ fn scan<M: Meta>(table: &mut SharedTable<M>) -> BTreeSet<Vec<u8>> {
     let keys: BTreeSet<_> =
         handles.iter().map(|&handle| table.lock(handle).key().to_vec()).collect();
     assert_eq!(keys.len(), table.len());
+    let mut named = BTreeSet::new();
+    loop {
+        cursor = table.scan_keys(cursor, 7, &mut |key| {
+            named.insert(key.to_vec());
+        });
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(named, keys);
     keys
 }
 
