@@ -153,12 +153,11 @@ impl Client {
         }
     }
 
-    /// Sets several keys, without an expiry (`MSET`). In a keyspace with transactions, all at one
-    /// moment.
+    /// Sets several keys at one moment, without an expiry (`MSET`).
     ///
     /// # Errors
-    /// [`Error::Unknown`] if the values may be set or not; in a keyspace without transactions, or
-    /// some of them.
+    /// [`Error::Unknown`] if the values may be set or not. [`Error::Server`] with `CROSSKEY` in a
+    /// keyspace without transactions.
     pub async fn mset(&self, pairs: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Result<(), Error> {
         if pairs.is_empty() {
             return Ok(());

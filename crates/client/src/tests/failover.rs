@@ -68,6 +68,21 @@ async fn calls_at_the_same_time_go_to_all_nodes_within_the_pool() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn idle_connections_give_way_to_new_ones() {
+    let net = Net::new();
+    let client = open(builder().pool_size(2), &net).await;
+    let (one, two) = tokio::join!(client.get("k"), client.get("k"));
+    assert_eq!((one.unwrap(), two.unwrap()), (None, None));
+    let known = net.dials();
+    assert_eq!(known.len(), 2);
+    net.decide(move |node, _| {
+        known.iter().any(|known| known == node).then(|| Act::Answer("-CLUSTERDOWN no\r\n".into()))
+    });
+    client.get("k").await.unwrap();
+    assert_eq!((net.dials().len(), net.connections_most()), (3, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_down_is_passed_over() {
     let net = Net::new();
     net.take_down("a:1");
@@ -232,9 +247,10 @@ async fn a_dropped_call_takes_its_connection_with_it() {
     let net = Net::new();
     let client = open(builder().pool_size(1), &net).await;
     net.put("k", "v");
-    net.decide(first("GET", [Act::ExecuteAndHang]));
+    net.decide(first("GET", [Act::AnswerLate(millis(20))]));
     let call = tokio::time::timeout(millis(10), client.get("other"));
     assert!(call.await.is_err());
+    // Not the reply that is still to come on the first connection.
     assert_eq!(client.get("k").await.unwrap().as_deref(), Some(b"v".as_slice()));
     assert_eq!(net.dials().len(), 2);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
@@ -21,6 +22,8 @@ pub(super) enum Act {
     ExecuteAndHang,
     /// Executes it and answers, reads so many bytes more, and closes the connection.
     AnswerAndReadOnly(usize),
+    /// Executes it, and answers after this time.
+    AnswerLate(Duration),
     /// Executes a command of somebody else first, then this one.
     After(Vec<&'static str>),
 }
@@ -257,6 +260,10 @@ async fn serve(net: Net, node: String, mut stream: DuplexStream) {
                 stream.write_all(answer.as_bytes()).await.expect("the client waits");
                 stream.read_exact(&mut vec![0; bytes]).await.expect("the client asks for more");
                 break;
+            }
+            Some(Act::AnswerLate(pause)) => {
+                tokio::time::sleep(pause).await;
+                answer.expect("it was executed")
             }
             Some(Act::After(_)) | None => answer.expect("it was executed"),
         };
