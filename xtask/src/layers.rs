@@ -33,6 +33,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },
     Layer { name: "membership", kind: Kind::Pure(&["types", "wire", "machine", "paxos"]) },
     Layer { name: "hermes", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "meerkat", kind: Kind::Pure(CONTRACT) },
     Layer { name: "storage", kind: Kind::StdUnsafe },
     Layer { name: "check", kind: Kind::Std },
     Layer { name: "workloads", kind: Kind::Std },

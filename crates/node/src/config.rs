@@ -1,5 +1,6 @@
 //! What a node is told at its start.
 
+pub use quorate_meerkat::Isolation;
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
 
 /// Where one configured node is reached.
@@ -81,16 +82,43 @@ pub enum EngineConfig {
         /// Whether followers broadcast their acknowledgements (optimisation O3).
         ack_broadcast: bool,
     },
+    /// Transactions over several keys, without coordination between lanes or replicas.
+    Meerkat {
+        /// What transactions may rely on.
+        isolation: Isolation,
+        /// The most that two nodes' wall clocks differ.
+        max_clock_skew: Duration,
+        /// The replica group of each partition; every replica of the keyspace if nothing is said.
+        partitions: Vec<Option<NodeSet>>,
+    },
 }
 
 impl EngineConfig {
     /// The engine with its default options.
     pub const HERMES: Self = Self::Hermes { reads: ReadMode::Leased, ack_broadcast: false };
 
+    /// Default for the most that two nodes' wall clocks differ: what badly kept ones do.
+    pub const MAX_CLOCK_SKEW: Duration = Duration::from_millis(50);
+
+    /// Meerkat with its default options.
+    pub fn meerkat() -> Self {
+        Self::Meerkat {
+            isolation: Isolation::Strict,
+            max_clock_skew: Self::MAX_CLOCK_SKEW,
+            partitions: vec![None],
+        }
+    }
+
+    /// Whether a transaction may span keys.
+    pub const fn is_transactional(&self) -> bool {
+        matches!(self, Self::Meerkat { .. })
+    }
+
     /// The name that configurations use.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Hermes { .. } => "hermes",
+            Self::Meerkat { .. } => "meerkat",
         }
     }
 }

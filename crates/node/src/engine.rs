@@ -1,20 +1,36 @@
 //! The engines of a lane: the only place that knows which ones exist.
 
-use quorate_commands::{Op, Reply};
+use std::sync::Arc;
+
+use quorate_commands::{Op, Reply, Txn};
 use quorate_hermes::Hermes;
-use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol};
-use quorate_storage::LaneTable;
+use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Transaction};
+use quorate_meerkat::{Isolation, Meerkat};
+use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
-    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View,
+    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, View,
 };
 use quorate_wire::{Header, Kind, Malformed, Reader};
 
 use crate::lane::count;
-use crate::{Done, EngineConfig, EngineFacts, KeyspaceConfig, Outbox, ReadMode, Shared};
+use crate::{
+    Done, EngineConfig, EngineFacts, KeyspaceConfig, KeyspaceStore, Mail, Outbox, ReadMode, Shared,
+};
 
 /// Every probe of every machine of a lane.
-pub const PROBES: &[&[&str]] =
-    &[<HermesMachine as Protocol>::PROBES, <quorate_membership::Membership as Protocol>::PROBES];
+pub const PROBES: &[&[&str]] = &[
+    <HermesMachine as Protocol>::PROBES,
+    <MeerkatMachine as Protocol>::PROBES,
+    <quorate_membership::Membership as Protocol>::PROBES,
+];
+
+/// An empty store for an engine.
+pub(crate) fn new_store(engine: &EngineConfig, lanes: u16) -> KeyspaceStore {
+    match engine {
+        EngineConfig::Hermes { .. } => KeyspaceStore::Hermes(Store::new(lanes)),
+        EngineConfig::Meerkat { .. } => KeyspaceStore::Meerkat(Store::new(lanes)),
+    }
+}
 
 /// A peer message in words, for traces.
 pub fn describe_message(header: &Header, body: &[u8]) -> String {
@@ -23,7 +39,9 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
             quorate_membership::Message::decode(Reader(body)).map(|message| format!("{message:?}"))
         }
         Kind::Hermes => quorate_hermes::Message::decode(body).map(|message| format!("{message:?}")),
-        Kind::Meerkat => Err(Malformed("unknown keyspace")),
+        Kind::Meerkat => {
+            quorate_meerkat::Message::decode(body).map(|message| format!("{message:?}"))
+        }
     };
     let text = text.unwrap_or_else(|error| error.to_string());
     format!("{:?} {text}", header.epoch)
@@ -31,12 +49,16 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
 
 /// The Hermes machine as this node runs it.
 pub(crate) type HermesMachine = Hermes<LaneTable<quorate_hermes::Meta>, Op>;
+/// The Meerkat machine as this node runs it.
+pub(crate) type MeerkatMachine = Meerkat<SharedTable<quorate_meerkat::Meta>, Txn>;
 
 /// The engine of one keyspace on one lane. An enum and not a trait object, because an op is generic
 /// over the form its arguments have.
 pub struct Engine {
     keyspace: KeyspaceId,
     leased: bool,
+    /// Whether reads of one key may be answered from the local record.
+    reads_locally: bool,
     /// Whether this node holds the keyspace's records.
     is_replica: bool,
     machine: Machines,
@@ -44,6 +66,17 @@ pub struct Engine {
 
 enum Machines {
     Hermes(Box<HermesMachine>),
+    Meerkat(Box<MeerkatMachine>),
+}
+
+/// Does the same with whichever machine it is.
+macro_rules! each {
+    ($engine:expr, $machine:ident => $body:expr) => {
+        match $engine {
+            Machines::Hermes($machine) => $body,
+            Machines::Meerkat($machine) => $body,
+        }
+    };
 }
 
 impl Engine {
@@ -54,29 +87,22 @@ impl Engine {
         keyspace: &KeyspaceConfig,
         seed: u64,
     ) -> Self {
-        let config = &shared.config;
-        let EngineConfig::Hermes { reads, ack_broadcast } = keyspace.engine;
         let store = shared.store(keyspace.id).expect("every configured keyspace has a store");
-        let machine = Hermes::new(
-            quorate_hermes::Config {
-                replicas: keyspace.replicas,
-                message_loss_timeout: config.message_loss_timeout,
-                op_timeout: config.op_timeout,
-                ack_broadcast,
-                reads: match reads {
-                    ReadMode::Leased => quorate_hermes::Reads::Leased,
-                    ReadMode::Quorum => quorate_hermes::Reads::Quorum,
-                },
-                ..quorate_hermes::Config::new(config.node, incarnation, seed)
-            },
-            store.table(lane.0),
-        );
-        Self {
-            keyspace: keyspace.id,
-            leased: reads == ReadMode::Leased,
-            is_replica: keyspace.replicas.is_none_or(|group| group.contains(config.node)),
-            machine: Machines::Hermes(Box::new(machine)),
-        }
+        let is_replica = keyspace.replicas.is_none_or(|group| group.contains(shared.config.node));
+        let (leased, reads_locally, machine) = match (&keyspace.engine, store) {
+            (EngineConfig::Hermes { reads, .. }, KeyspaceStore::Hermes(store)) => {
+                let leased = *reads == ReadMode::Leased;
+                let machine = hermes(shared, lane, incarnation, keyspace, seed, store);
+                (leased, leased && is_replica, Machines::Hermes(Box::new(machine)))
+            }
+            (EngineConfig::Meerkat { isolation, .. }, KeyspaceStore::Meerkat(store)) => {
+                let reads_locally = *isolation == Isolation::Serializable;
+                let machine = meerkat(shared, lane, incarnation, keyspace, seed, store);
+                (false, reads_locally && is_replica, Machines::Meerkat(Box::new(machine)))
+            }
+            _ => unreachable!("a keyspace's store is made for its engine"),
+        };
+        Self { keyspace: keyspace.id, leased, reads_locally, is_replica, machine }
     }
 
     /// Whether answers of this engine rest on the node's lease.
@@ -84,14 +110,14 @@ impl Engine {
         self.leased
     }
 
-    /// Whether a readable record may be answered from without asking the machine.
-    pub(crate) fn reads_locally(&self) -> bool {
-        self.leased && self.is_replica
+    /// Whether it runs transactions over several keys.
+    pub(crate) fn is_transactional(&self) -> bool {
+        matches!(self.machine, Machines::Meerkat(_))
     }
 
-    /// The version that a key without record has.
-    pub(crate) fn absent_timestamp(&self) -> Timestamp {
-        Timestamp::ZERO
+    /// Whether a readable record may be answered from without asking the machine.
+    pub(crate) fn reads_locally(&self) -> bool {
+        self.reads_locally
     }
 
     pub(crate) fn submit<P>(&mut self, now: Now, tag: Tag, origin: u64, op: &P, sink: &mut Sink<'_>)
@@ -100,6 +126,23 @@ impl Engine {
     {
         match &mut self.machine {
             Machines::Hermes(machine) => machine.submit(now, tag, origin, op, sink),
+            Machines::Meerkat(_) => unreachable!("a keyspace with transactions takes nothing else"),
+        }
+    }
+
+    pub(crate) fn transact<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        txn: &P,
+        sink: &mut Sink<'_>,
+    ) where
+        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
+    {
+        match &mut self.machine {
+            Machines::Hermes(_) => unreachable!("only a keyspace with transactions is given one"),
+            Machines::Meerkat(machine) => machine.submit(now, tag, origin, txn, sink),
         }
     }
 
@@ -107,80 +150,136 @@ impl Engine {
         &mut self,
         now: Now,
         from: NodeId,
-        epoch: Epoch,
+        header: &Header,
         body: &[u8],
         sink: &mut Sink<'_>,
     ) -> Result<(), Malformed> {
-        match &mut self.machine {
-            Machines::Hermes(machine) => {
+        let epoch = header.epoch;
+        match (&mut self.machine, header.kind) {
+            (Machines::Hermes(machine), Kind::Hermes) => {
                 let body = quorate_hermes::Message::decode(body)?;
                 machine.step(now, Event::Message { from, epoch, body }, sink);
             }
+            (Machines::Meerkat(machine), Kind::Meerkat) => {
+                let body = quorate_meerkat::Message::decode(body)?;
+                machine.step(now, Event::Message { from, epoch, body }, sink);
+            }
+            _ => return Err(Malformed("a message for another engine than the keyspace's")),
         }
         Ok(())
     }
 
-    pub(crate) fn install(&mut self, now: Now, view: &View, sink: &mut Sink<'_>) {
+    /// Hands over what the sibling on another lane says.
+    pub(crate) fn deliver(
+        &mut self,
+        now: Now,
+        from: LaneId,
+        mail: quorate_meerkat::Mail,
+        sink: &mut Sink<'_>,
+    ) {
         match &mut self.machine {
-            Machines::Hermes(machine) => machine.step(now, Event::View(view), sink),
+            Machines::Hermes(_) => unreachable!("these siblings never talk"),
+            Machines::Meerkat(machine) => machine.step(now, Event::Mail { from, mail }, sink),
         }
+    }
+
+    pub(crate) fn install(&mut self, now: Now, view: &View, sink: &mut Sink<'_>) {
+        each!(&mut self.machine, machine => machine.step(now, Event::View(view), sink));
     }
 
     pub(crate) fn tick(&mut self, now: Now, sink: &mut Sink<'_>) {
-        match &mut self.machine {
-            Machines::Hermes(machine) => machine.step(now, Event::Tick, sink),
-        }
+        each!(&mut self.machine, machine => machine.step(now, Event::Tick, sink));
     }
 
     pub(crate) fn end_turn(&mut self, now: Now, sink: &mut Sink<'_>) {
-        match &mut self.machine {
-            Machines::Hermes(machine) => machine.flush(now, sink),
-        }
+        each!(&mut self.machine, machine => machine.flush(now, sink));
     }
 
     pub(crate) fn reset(&mut self, now: Now, incarnation: Incarnation, sink: &mut Sink<'_>) {
-        match &mut self.machine {
-            Machines::Hermes(machine) => machine.reset(now, incarnation, sink),
-        }
+        each!(&mut self.machine, machine => machine.reset(now, incarnation, sink));
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        match &self.machine {
-            Machines::Hermes(machine) => machine.next_deadline(),
-        }
+        each!(&self.machine, machine => machine.next_deadline())
     }
 
     /// Whether it holds everything that the active members hold.
     pub fn is_caught_up(&self) -> bool {
-        match &self.machine {
-            Machines::Hermes(machine) => !self.is_replica || machine.is_caught_up(),
-        }
+        !self.is_replica || each!(&self.machine, machine => machine.is_caught_up())
     }
 
     /// Ops started or queued.
     pub fn pending(&self) -> usize {
-        match &self.machine {
-            Machines::Hermes(machine) => machine.pending(),
-        }
+        each!(&self.machine, machine => machine.pending())
     }
 
     pub(crate) fn facts(&self) -> EngineFacts {
-        match &self.machine {
-            Machines::Hermes(machine) => EngineFacts {
-                keyspace: self.keyspace,
-                counters: machine.counters().to_vec(),
-                gauges: machine.gauges().to_vec(),
-                caught_up: self.is_caught_up(),
-                copied: machine.copied(),
-            },
-        }
+        each!(&self.machine, machine => EngineFacts {
+            keyspace: self.keyspace,
+            counters: machine.counters().to_vec(),
+            gauges: machine.gauges().to_vec(),
+            caught_up: self.is_caught_up(),
+            copied: machine.copied(),
+        })
     }
 
     pub(crate) fn check_invariants(&self) {
-        match &self.machine {
-            Machines::Hermes(machine) => machine.check_invariants(),
-        }
+        each!(&self.machine, machine => machine.check_invariants());
     }
+}
+
+fn hermes(
+    shared: &Shared,
+    lane: LaneId,
+    incarnation: Incarnation,
+    keyspace: &KeyspaceConfig,
+    seed: u64,
+    store: &Arc<Store<quorate_hermes::Meta>>,
+) -> HermesMachine {
+    let EngineConfig::Hermes { reads, ack_broadcast } = keyspace.engine else {
+        unreachable!("a keyspace's store is made for its engine")
+    };
+    let config = &shared.config;
+    Hermes::new(
+        quorate_hermes::Config {
+            replicas: keyspace.replicas,
+            message_loss_timeout: config.message_loss_timeout,
+            op_timeout: config.op_timeout,
+            ack_broadcast,
+            reads: match reads {
+                ReadMode::Leased => quorate_hermes::Reads::Leased,
+                ReadMode::Quorum => quorate_hermes::Reads::Quorum,
+            },
+            ..quorate_hermes::Config::new(config.node, incarnation, seed)
+        },
+        store.table(lane.0),
+    )
+}
+
+fn meerkat(
+    shared: &Shared,
+    lane: LaneId,
+    incarnation: Incarnation,
+    keyspace: &KeyspaceConfig,
+    seed: u64,
+    store: &Arc<Store<quorate_meerkat::Meta>>,
+) -> MeerkatMachine {
+    let EngineConfig::Meerkat { isolation, max_clock_skew, partitions } = &keyspace.engine else {
+        unreachable!("a keyspace's store is made for its engine")
+    };
+    let config = &shared.config;
+    let groups = partitions.iter().map(|group| group.or(keyspace.replicas)).collect();
+    Meerkat::new(
+        quorate_meerkat::Config {
+            partitions: groups,
+            isolation: *isolation,
+            max_clock_skew: *max_clock_skew,
+            message_loss_timeout: config.message_loss_timeout,
+            op_timeout: config.op_timeout,
+            ..quorate_meerkat::Config::new(config.node, incarnation, lane, config.lanes, seed)
+        },
+        store.shared_table(lane.0),
+    )
 }
 
 /// Where the effects of an engine go: messages are encoded straight into the peers' buffers.
@@ -191,13 +290,14 @@ pub(crate) struct Sink<'a> {
     pub(crate) internal_done: &'a mut Vec<Done>,
     pub(crate) ignored: &'a mut Vec<(&'static str, u64)>,
     pub(crate) keyspace: KeyspaceId,
+    pub(crate) lane: LaneId,
     pub(crate) epoch: Epoch,
     pub(crate) lease_bound: bool,
 }
 
 impl Effects<HermesMachine> for Sink<'_> {
     fn send(&mut self, to: NodeId, message: &quorate_hermes::Message<'_>) {
-        self.broadcast(NodeSet::only(to), message);
+        Effects::<HermesMachine>::broadcast(self, NodeSet::only(to), message);
     }
 
     fn broadcast(&mut self, to: NodeSet, message: &quorate_hermes::Message<'_>) {
@@ -221,6 +321,41 @@ impl Effects<HermesMachine> for Sink<'_> {
 
     fn complete_read(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
         self.done(Done { tag, outcome, lease_bound: self.lease_bound });
+    }
+
+    fn ignored(&mut self, reason: &'static str) {
+        count(self.ignored, reason);
+    }
+
+    fn probe(&mut self, name: &'static str) {
+        count(&mut self.out.probes, name);
+    }
+}
+
+impl Effects<MeerkatMachine> for Sink<'_> {
+    fn send(&mut self, to: NodeId, message: &quorate_meerkat::Message<'_>) {
+        Effects::<MeerkatMachine>::broadcast(self, NodeSet::only(to), message);
+    }
+
+    fn broadcast(&mut self, to: NodeSet, message: &quorate_meerkat::Message<'_>) {
+        let (keyspace, epoch) = (self.keyspace, self.epoch);
+        let encode = |buffer: &mut Vec<u8>| {
+            Header::frame(buffer, Kind::Meerkat, keyspace, epoch, |writer| message.encode(writer));
+        };
+        if message.is_lazy() {
+            self.out.frame_lazily(to, encode);
+        } else {
+            self.out.frame(to, encode);
+        }
+    }
+
+    fn mail(&mut self, to: LaneId, mail: quorate_meerkat::Mail) {
+        let mail = Mail::Engine { from: self.lane, keyspace: self.keyspace, mail };
+        self.out.mail.push((to, mail));
+    }
+
+    fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
+        self.done(Done { tag, outcome, lease_bound: false });
     }
 
     fn ignored(&mut self, reason: &'static str) {

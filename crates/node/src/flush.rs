@@ -71,8 +71,8 @@ impl Flushes {
             while job.keys.is_empty() {
                 let Some(cursor) = job.cursor else { break };
                 let store = shared.store(job.keyspace)?;
-                let next = store.scan_lane(lane, cursor, BATCH, &mut |key, snapshot| {
-                    if snapshot.value.is_some() {
+                let next = store.scan_lane(lane, cursor, BATCH, &mut |key, value| {
+                    if value.is_some() {
                         job.keys.push(key.to_vec());
                     }
                 });

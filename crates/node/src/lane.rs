@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, OwnedCall, Reply};
-use quorate_machine::{Current, Operation, Outcome, Refusal, Rng, Slab, Slot, mutant};
+use quorate_commands::{Call, Op, OwnedCall, Reply, Txn};
+use quorate_machine::{Operation, Outcome, Refusal, Rng, Slab, Slot, Transaction, mutant};
 use quorate_types::{
     Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Role, Tag, View, hash_key, lane_of_hash,
 };
@@ -144,25 +144,11 @@ impl Lane {
         if !engine.reads_locally() {
             return None;
         }
-        let key = call.key();
         let store = self.shared.store(keyspace)?;
-        let snapshot = store.read(key, hash_key(key), &store.pin(), &mut self.scratch);
-        let current = match &snapshot {
-            None => Current { content: None, timestamp: engine.absent_timestamp() },
-            Some(snapshot) => {
-                if !snapshot.meta.is_readable() {
-                    return None;
-                }
-                let content = snapshot.content(&self.scratch);
-                if content.is_some_and(|content| content.is_expired(now.wall())) {
-                    return None;
-                }
-                Current { content, timestamp: snapshot.meta.timestamp() }
-            }
-        };
+        let answer = store.read(call, now.wall(), &mut self.scratch, with)?;
         self.counts.local_reads += 1;
         self.has_read = true;
-        Some(with(call.execute(now.wall(), current).0))
+        Some(answer)
     }
 
     /// Submits an op; its answer comes through [`Outbox::done`] of this lane, whichever lane runs
@@ -191,6 +177,32 @@ impl Lane {
             let mail = Mail::Submit { from: self.id, keyspace, tag, origin, op: op.to_owned() };
             out.mail.push((lane, mail));
         }
+    }
+
+    /// Submits a transaction to a keyspace whose engine has them; its answer comes through
+    /// [`Outbox::done`]. It runs on this lane, whatever its keys. Transactions of one `origin` that
+    /// have a key in common take effect in order.
+    pub fn transact<P>(
+        &mut self,
+        now: Now,
+        keyspace: KeyspaceId,
+        tag: Tag,
+        origin: u64,
+        txn: &P,
+        out: &mut Outbox,
+    ) where
+        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
+    {
+        assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
+        if !self.takes(now, keyspace) {
+            let outcome = Outcome::Refused(Refusal::NotServing);
+            out.done.push(Done { tag, outcome, lease_bound: false });
+            return;
+        }
+        self.counts.submitted += 1;
+        let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+        engine.transact(now, tag, origin, txn, &mut sink);
+        self.settle(now, out);
     }
 
     fn run<P>(
@@ -235,7 +247,7 @@ impl Lane {
                     control.receive(now, from, body, out)?;
                     self.follow_control(now, out);
                 }
-                Kind::Hermes => {
+                Kind::Hermes | Kind::Meerkat => {
                     if !self.view.is_live(from, incarnation) {
                         count(&mut self.counts.ignored, "node: sender is not live in this view");
                         continue;
@@ -244,10 +256,9 @@ impl Lane {
                         return Err(Malformed("unknown keyspace"));
                     }
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
-                    engine.receive(now, from, header.epoch, body, &mut sink)?;
+                    engine.receive(now, from, &header, body, &mut sink)?;
                     self.settle(now, out);
                 }
-                Kind::Meerkat => return Err(Malformed("unknown keyspace")),
             }
         }
         if rest.is_empty() { Ok(()) } else { Err(Malformed("message cut short")) }
@@ -267,6 +278,11 @@ impl Lane {
                 let control = self.control.as_mut().expect("only lane 0 is told of progress");
                 control.caught_up(now, from, epoch, out);
                 self.follow_control(now, out);
+            }
+            Mail::Engine { from, keyspace, mail } => {
+                let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+                engine.deliver(now, from, mail, &mut sink);
+                self.settle(now, out);
             }
             Mail::Flush { from, keyspace, tag } => {
                 self.flushes.begin(from, keyspace, tag);
@@ -540,9 +556,17 @@ impl Lane {
     /// Submits the next deletes of every flush and reports the finished ones.
     fn advance_flushes(&mut self, now: Now, out: &mut Outbox) {
         while let Some((job, keyspace)) = self.flushes.next_key(&self.shared, self.id) {
-            let op = delete(self.flushes.key());
+            let call = OwnedCall::new([b"DEL", self.flushes.key()]).expect("DEL takes a key");
             let tag = self.internal_tag(Internal::Flush { job });
-            self.run(now, keyspace, tag, 0, &op, out);
+            self.counts.submitted += 1;
+            let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+            if engine.is_transactional() {
+                // Deletes of different keys need not wait for each other.
+                engine.transact(now, tag, tag.0, &call.call(), &mut sink);
+            } else {
+                engine.submit(now, tag, 0, &call.call(), &mut sink);
+            }
+            self.settle(now, out);
         }
         for (lane, mail) in self.flushes.take_finished() {
             if lane == self.id {
@@ -567,15 +591,12 @@ impl Lane {
             internal_done: &mut self.internal_done,
             ignored: &mut self.counts.ignored,
             keyspace,
+            lane: self.id,
             epoch: self.view.epoch,
             lease_bound: engine.is_leased(),
         };
         (engine, sink)
     }
-}
-
-fn delete(key: &[u8]) -> Op {
-    Op::Call(OwnedCall::new([b"DEL", key]).expect("DEL takes a key"))
 }
 
 /// Adds one to a counter of a short list; reasons are few and the same ones come again.

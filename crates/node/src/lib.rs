@@ -28,8 +28,9 @@ mod flush;
 mod lane;
 mod outbox;
 mod shared;
+mod stores;
 
-pub use config::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
+pub use config::{EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
 pub use control::Change;
 pub use engine::{Engine, PROBES, describe_message};
 pub use facts::{ControlFacts, EngineFacts, LaneFacts, MemberFacts, StoreFacts};
@@ -37,3 +38,4 @@ pub use lane::Lane;
 pub use outbox::{Done, Mail, Outbox};
 pub use quorate_membership::MemberConfig;
 pub use shared::Shared;
+pub use stores::KeyspaceStore;

@@ -47,6 +47,15 @@ pub enum Mail {
         /// In which epoch.
         epoch: Epoch,
     },
+    /// The engine of a keyspace says something to its sibling.
+    Engine {
+        /// The sending lane.
+        from: LaneId,
+        /// The keyspace.
+        keyspace: KeyspaceId,
+        /// What it says.
+        mail: quorate_meerkat::Mail,
+    },
     /// Delete every key of a keyspace on the receiving lane.
     Flush {
         /// Where the answer goes.

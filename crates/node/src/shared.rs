@@ -3,17 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quorate_storage::Store;
 use quorate_types::{Instant, KeyspaceId, limits};
 
-use crate::{ControlFacts, LaneFacts, NodeConfig, StoreFacts};
+use crate::{ControlFacts, KeyspaceStore, LaneFacts, NodeConfig, StoreFacts};
 
 /// Shared by the lanes of one node. On the hot path it is only read.
 #[derive(Debug)]
 pub struct Shared {
     /// What the node was told at its start.
     pub config: NodeConfig,
-    stores: Vec<Option<Arc<Store<quorate_hermes::Meta>>>>,
+    stores: Vec<Option<KeyspaceStore>>,
     lease_until: AtomicU64,
     active: AtomicBool,
     control: Mutex<ControlFacts>,
@@ -25,7 +24,8 @@ impl Shared {
     pub fn new(config: NodeConfig) -> Arc<Self> {
         let mut stores = vec![None; limits::KEYSPACES_MAX];
         for keyspace in &config.keyspaces {
-            stores[usize::from(keyspace.id.0)] = Some(Store::new(config.lanes));
+            let store = crate::engine::new_store(&keyspace.engine, config.lanes);
+            stores[usize::from(keyspace.id.0)] = Some(store);
         }
         let lanes = (0..config.lanes).map(|_| Mutex::default()).collect();
         Arc::new(Self {
@@ -39,7 +39,7 @@ impl Shared {
     }
 
     /// The records of a keyspace.
-    pub fn store(&self, keyspace: KeyspaceId) -> Option<&Arc<Store<quorate_hermes::Meta>>> {
+    pub fn store(&self, keyspace: KeyspaceId) -> Option<&KeyspaceStore> {
         self.stores.get(usize::from(keyspace.0))?.as_ref()
     }
 

@@ -36,6 +36,8 @@ pub(crate) enum Command {
 pub(crate) enum Engine {
     /// Invalidation-based replication of single keys: reads are local, any node writes
     Hermes,
+    /// Transactions over several keys, without coordination between lanes or replicas
+    Meerkat,
 }
 
 #[derive(Args, Debug)]
@@ -54,9 +56,10 @@ pub(crate) struct Dev {
     /// Administration port of the first node; the others follow. 0 lets the system choose
     #[arg(long, default_value_t = 9400)]
     pub(crate) admin_port: u16,
-    /// How keys are replicated
-    #[arg(long, value_enum, default_value_t = Engine::Hermes)]
-    pub(crate) engine: Engine,
+    /// How keys are replicated, in every database; without it, database 1 is meerkat and all others
+    /// are hermes
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<Engine>,
     /// A password that clients must give
     #[arg(long, value_name = "PASSWORD")]
     pub(crate) requirepass: Option<String>,

@@ -10,6 +10,8 @@ use quorate_types::{KeyspaceId, NodeId, limits};
 use crate::cli::{Dev, Engine};
 use crate::run::{self, say};
 
+/// The database that has transactions over several keys unless `--engine` says otherwise.
+const TRANSACTIONS_DB: u8 = 1;
 /// Nodes that can lose one.
 const SAFE_NODES: u16 = 3;
 
@@ -59,20 +61,28 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     let count = nodes_text(options.nodes);
     let port = addresses[0].client.rsplit_once(':').map_or("", |(_, port)| port).to_owned();
     run::run(nodes, admins, Options::default(), |_| {
-        say(&format!("ready: {count}, engine hermes; try: redis-cli -p {port} set greeting hello"));
+        let engines = match options.engine {
+            Some(Engine::Hermes) => "engine hermes",
+            Some(Engine::Meerkat) => "engine meerkat",
+            None => "engine hermes, database 1 engine meerkat",
+        };
+        say(&format!("ready: {count}, {engines}; try: redis-cli -p {port} set greeting hello"));
     })
 }
 
 fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> NodeConfig {
-    let engine = match options.engine {
-        Engine::Hermes => EngineConfig::HERMES,
+    let engine = |number: u8| match options.engine {
+        Some(Engine::Hermes) => EngineConfig::HERMES,
+        Some(Engine::Meerkat) => EngineConfig::meerkat(),
+        None if number == TRANSACTIONS_DB => EngineConfig::meerkat(),
+        None => EngineConfig::HERMES,
     };
     let keyspaces = (0..limits::KEYSPACES_MAX as u8)
         .map(|number| KeyspaceConfig {
             id: KeyspaceId(number),
             name: if number == 0 { "default".to_owned() } else { format!("db{number}") },
             replicas: None,
-            engine: engine.clone(),
+            engine: engine(number),
         })
         .collect();
     NodeConfig {

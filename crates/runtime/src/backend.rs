@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Call, Op, Reply, Txn};
 use quorate_machine::{Operation, Transaction};
-use quorate_node::{Lane, Outbox, Shared};
+use quorate_node::{KeyspaceStore, Lane, Outbox, Shared};
 use quorate_resp::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
-use quorate_types::{Instant, KeyspaceId, Now, Role, Tag, View, hash_key};
+use quorate_types::{Instant, KeyspaceId, Now, Role, Tag, View};
 
 use crate::clock;
 use crate::handle::{Stop, stop};
@@ -61,8 +61,9 @@ impl Backend for LaneBackend<'_> {
         self.shared().store(KeyspaceId(number)).is_some()
     }
 
-    fn transactional(&self, _: u8) -> bool {
-        false
+    #[inline]
+    fn transactional(&self, keyspace: u8) -> bool {
+        matches!(self.shared().store(KeyspaceId(keyspace)), Some(KeyspaceStore::Meerkat(_)))
     }
 
     #[inline]
@@ -87,11 +88,12 @@ impl Backend for LaneBackend<'_> {
         self.lane.submit(now, KeyspaceId(keyspace), tag, origin, op, self.out);
     }
 
-    fn transact<T>(&mut self, keyspace: u8, _: Now, _: Tag, _: u64, _: &T)
+    #[inline]
+    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: &T)
     where
         T: Transaction<Owned = Txn, Reply = Reply<'static>>,
     {
-        unreachable!("keyspace {keyspace} is not transactional");
+        self.lane.transact(now, KeyspaceId(keyspace), tag, origin, txn, self.out);
     }
 
     fn flush(&mut self, keyspace: u8, now: Now, tag: Tag) {
@@ -107,11 +109,8 @@ impl Backend for LaneBackend<'_> {
         visit: &mut dyn FnMut(&[u8]),
     ) -> u64 {
         let Some(store) = self.shared().store(KeyspaceId(keyspace)) else { return 0 };
-        store.scan(cursor, limit, &mut |key, snapshot| {
-            let live = |value: quorate_storage::ValueInfo| {
-                value.expire_at.is_none_or(|at| at > now.wall())
-            };
-            if snapshot.value.is_some_and(live) {
+        store.scan(cursor, limit, &mut |key, value| {
+            if value.is_some_and(|value| value.expire_at.is_none_or(|at| at > now.wall())) {
                 visit(key);
             }
         })
@@ -128,13 +127,7 @@ impl Backend for LaneBackend<'_> {
 
     fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64> {
         let store = self.shared().store(KeyspaceId(keyspace))?;
-        let hash = hash_key(key);
-        let pinned = store.pin();
-        let value = store.peek(key, hash, &pinned)?.value?;
-        if value.expire_at.is_some_and(|at| at <= now.wall()) {
-            return None;
-        }
-        store.memory_of(key, hash, &pinned).map(|bytes| bytes as u64)
+        store.memory_of(key, now.wall()).map(|bytes| bytes as u64)
     }
 
     fn replicas(&self, keyspace: u8) -> usize {

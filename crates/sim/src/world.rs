@@ -150,27 +150,15 @@ impl Node {
     pub(crate) fn contents(&self) -> Vec<(String, String, String)> {
         let store = self.shared.store(KeyspaceId(0)).expect("every world has keyspace 0");
         let mut contents = Vec::new();
-        let mut cursor = 0;
-        loop {
-            let mut keys = Vec::new();
-            cursor = store.scan(cursor, 1000, &mut |key, _| keys.push(key.to_vec()));
-            for key in keys {
-                let mut scratch = Vec::new();
-                let guard = store.pin();
-                let hash = quorate_types::hash_key(&key);
-                let Some(snapshot) = store.read(&key, hash, &guard, &mut scratch) else { continue };
-                if snapshot.value.is_some() || !snapshot.meta.is_readable() {
-                    contents.push((
-                        String::from_utf8_lossy(&key).into_owned(),
-                        format!("{:?}", snapshot.meta),
-                        String::from_utf8_lossy(&scratch).into_owned(),
-                    ));
-                }
+        store.dump(&mut |key, version, readable, value| {
+            if value.is_some() || !readable {
+                contents.push((
+                    String::from_utf8_lossy(key).into_owned(),
+                    format!("{version:?} {readable}"),
+                    String::from_utf8_lossy(value.unwrap_or_default()).into_owned(),
+                ));
             }
-            if cursor == 0 {
-                break;
-            }
-        }
+        });
         contents.sort();
         contents.dedup();
         contents

@@ -42,6 +42,15 @@ impl Quorums {
         ok + (self.live - replies) >= self.fast
     }
 
+    /// Whether so many votes for ABORT rule out every way to commit, so that an abort needs no
+    /// second round (spec §3.4-10: two of three; never so with the paper's fast quorum of five).
+    pub fn abort_is_final(&self, aborts: usize) -> bool {
+        let ok = self.live.saturating_sub(aborts);
+        let recoverable = |replies: &usize| self.is_recoverable(*replies);
+        ok < self.majority
+            && !(1..=self.live).filter(recoverable).any(|k| self.fast_possible(ok.min(k), k))
+    }
+
     /// Whether what any quorum of this epoch decided can be seen in `replies` of its replicas.
     pub fn is_recoverable(&self, replies: usize) -> bool {
         replies + self.majority > self.live && replies + self.fast > self.live
@@ -71,6 +80,15 @@ mod tests {
         let quorums = Quorums::new(5, 5, false);
         assert!(quorums.fast_possible(2, 3), "two of three, and the other two may have, too");
         assert!(!Quorums::new(5, 5, true).fast_possible(2, 3));
+    }
+
+    #[test]
+    fn two_aborts_of_three_are_final_and_three_of_five_are_not() {
+        assert!(Quorums::new(3, 3, false).abort_is_final(2));
+        assert!(!Quorums::new(3, 3, false).abort_is_final(1));
+        assert!(!Quorums::new(5, 5, false).abort_is_final(3));
+        assert!(Quorums::new(5, 5, true).abort_is_final(3));
+        assert!(Quorums::new(1, 1, false).abort_is_final(1));
     }
 
     #[test]

@@ -1,0 +1,120 @@
+//! What a coordinator knows of its clients' transactions and of its attempts at them.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_machine::{Slot, Transaction};
+use quorate_types::{Instant, NodeSet, Tag};
+
+use crate::work::Fetched;
+
+/// A client's transaction until it is answered.
+#[derive(Debug)]
+pub(crate) struct Op<X: Transaction> {
+    pub(crate) tag: Tag,
+    pub(crate) origin: u64,
+    pub(crate) txn: X,
+    /// Order of submission.
+    pub(crate) sequence: u64,
+    /// How often it was tried and lost to another node's transaction.
+    pub(crate) attempts: u32,
+    /// The next timestamp must be above what was in the way.
+    pub(crate) above: u64,
+    /// The attempt that is under way.
+    pub(crate) attempt: Option<u64>,
+    /// Whether it stands in its origin's line.
+    pub(crate) in_line: bool,
+    /// When it may be tried again.
+    pub(crate) backoff: Option<Instant>,
+    /// The answer, if the attempt commits.
+    pub(crate) reply: Option<X::Reply>,
+    /// What was read of partitions without a replica here.
+    pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,
+}
+
+/// What an attempt waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Values of keys that have no replica here.
+    Fetching,
+    /// Confirmation of what was read.
+    Reading,
+    /// Votes.
+    Voting,
+    /// Everybody's clock to pass its timestamp: it will commit.
+    CommitWait,
+    /// It is decided; every replica must know.
+    Closing {
+        /// How it ended.
+        commit: bool,
+    },
+}
+
+/// One try, under a timestamp of its own.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) slot: Slot,
+    pub(crate) stage: Stage,
+    /// One for each partition that takes part.
+    pub(crate) parts: Vec<Part>,
+    /// Nodes whose clocks are known to have passed the timestamp.
+    pub(crate) seen: NodeSet,
+    pub(crate) started: Instant,
+    /// A backup coordinator has taken over: learn, don't guess.
+    pub(crate) superseded: bool,
+    /// The largest timestamp that was in the way.
+    pub(crate) above: u64,
+}
+
+/// A partition's share of an attempt.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) partition: u16,
+    /// The encoded sets within the partition.
+    pub(crate) body: Vec<u8>,
+    pub(crate) ok: NodeSet,
+    pub(crate) abort: NodeSet,
+    /// What was proposed on the slow path. Votes decide nothing any more from then on: the one-way
+    /// door of spec §3.4-8.
+    pub(crate) proposal: Option<bool>,
+    pub(crate) accepted: NodeSet,
+    /// The partition's vote, once it is durable.
+    pub(crate) chosen: Option<bool>,
+    /// Replicas that know the end.
+    pub(crate) acked: NodeSet,
+}
+
+impl Part {
+    /// Begins anew, keeping the body.
+    pub(crate) fn restart(&mut self) {
+        self.ok = NodeSet::EMPTY;
+        self.abort = NodeSet::EMPTY;
+        self.proposal = None;
+        self.accepted = NodeSet::EMPTY;
+        self.chosen = None;
+        self.acked = NodeSet::EMPTY;
+    }
+}
+
+impl Attempt {
+    pub(crate) fn participants(&self) -> u64 {
+        self.parts.iter().fold(0, |set, part| set | 1 << part.partition)
+    }
+
+    /// What the partitions' votes amount to, once that is settled.
+    pub(crate) fn outcome(&self) -> Option<bool> {
+        if self.parts.iter().any(|part| part.chosen == Some(false)) {
+            return Some(false);
+        }
+        self.parts.iter().all(|part| part.chosen == Some(true)).then_some(true)
+    }
+
+    pub(crate) fn part(&mut self, partition: u16) -> Option<&mut Part> {
+        self.parts.iter_mut().find(|part| part.partition == partition)
+    }
+
+    /// Whether it may have been decided without this node's knowledge.
+    pub(crate) fn is_open_update(&self) -> bool {
+        matches!(self.stage, Stage::Voting | Stage::CommitWait)
+    }
+}

@@ -1,0 +1,214 @@
+//! A transaction's read and write sets, as they travel and lie in the transaction record.
+//!
+//! ```text
+//! count u32 | count * ( flags u8 | key bytes | [base: version u64, writer u32]
+//!                       | [kind u8 | value bytes] | [expire at u64] )
+//! ```
+//! Integers little-endian, `bytes` with a length of four bytes before them.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Content, ValueKind};
+use quorate_types::{Timestamp, UnixMillis, WriterId, limits};
+use quorate_wire::{Malformed, Reader, Writer};
+
+const READ: u8 = 1;
+const WRITE: u8 = 2;
+const VALUE: u8 = 4;
+const EXPIRY: u8 = 8;
+
+/// What a transaction does to one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Item<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The version that was read, if the key was.
+    pub base: Option<Timestamp>,
+    /// What the key holds afterwards, if it is written: a value or nothing.
+    pub write: Option<Option<Content<'a>>>,
+}
+
+/// An encoded list of items, checked once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Body<'a>(&'a [u8]);
+
+impl core::fmt::Debug for Body<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> Body<'a> {
+    /// Checks bytes that came from a peer.
+    ///
+    /// # Errors
+    /// When they are no list of items within the limits.
+    pub fn check(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let count = reader.u32()?;
+        if count as usize > limits::TXN_KEYS_MAX {
+            return Err(Malformed("a transaction with too many keys"));
+        }
+        for _ in 0..count {
+            read_item(&mut reader)?;
+        }
+        reader.end()?;
+        Ok(Self(bytes))
+    }
+
+    /// Bytes that were checked before or made here.
+    pub(crate) fn trusted(bytes: &'a [u8]) -> Self {
+        debug_assert!(Self::check(bytes).is_ok(), "a body is checked when it comes in");
+        Self(bytes)
+    }
+
+    /// As [`Body::trusted`]; nothing if there are no bytes.
+    pub(crate) fn trusted_opt(bytes: &'a [u8]) -> Option<Self> {
+        (!bytes.is_empty()).then(|| Self::trusted(bytes))
+    }
+
+    /// The encoded form.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The items in order.
+    pub fn iter(self) -> impl Iterator<Item = Item<'a>> {
+        let mut reader = Reader(self.0);
+        let count = reader.u32().expect("a body begins with its count");
+        (0..count).map(move |_| read_item(&mut reader).expect("a body was checked"))
+    }
+}
+
+fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
+    let flags = reader.u8()?;
+    let key = reader.bytes()?;
+    if key.len() > limits::KEY_BYTES_MAX {
+        return Err(Malformed("a key beyond its limit"));
+    }
+    let base = if flags & READ != 0 {
+        Some(Timestamp::new(reader.u64()?, WriterId(reader.u32()?)))
+    } else {
+        None
+    };
+    let write = match flags & (WRITE | VALUE) {
+        0 => None,
+        WRITE => Some(None),
+        _ if flags & WRITE == 0 => return Err(Malformed("a value that is not written")),
+        _ => {
+            let kind =
+                ValueKind::from_u8(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
+            let bytes = reader.bytes()?;
+            if bytes.len() > limits::VALUE_BYTES_MAX {
+                return Err(Malformed("a value beyond its limit"));
+            }
+            let expires = flags & EXPIRY != 0;
+            let expire_at = if expires { Some(UnixMillis(reader.u64()?)) } else { None };
+            Some(Some(Content { bytes, kind, expire_at }))
+        }
+    };
+    if flags & !(READ | WRITE | VALUE | EXPIRY) != 0 || flags & (READ | WRITE) == 0 {
+        return Err(Malformed("unknown flags of an item"));
+    }
+    Ok(Item { key, base, write })
+}
+
+/// Builds a body in a buffer that is reused.
+pub(crate) struct BodyWriter<'a> {
+    bytes: &'a mut Vec<u8>,
+    start: usize,
+    count: u32,
+}
+
+impl<'a> BodyWriter<'a> {
+    pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
+        let start = bytes.len();
+        Writer(bytes).u32(0);
+        Self { bytes, start, count: 0 }
+    }
+
+    pub(crate) fn item(&mut self, item: &Item<'_>) {
+        let mut flags = 0;
+        if item.base.is_some() {
+            flags |= READ;
+        }
+        if let Some(content) = item.write {
+            flags |= WRITE;
+            if let Some(content) = content {
+                flags |= VALUE;
+                flags |= if content.expire_at.is_some() { EXPIRY } else { 0 };
+            }
+        }
+        let mut writer = Writer(self.bytes);
+        writer.u8(flags);
+        writer.bytes(item.key);
+        if let Some(base) = item.base {
+            writer.u64(base.version);
+            writer.u32(base.writer.0);
+        }
+        if let Some(Some(content)) = item.write {
+            writer.u8(content.kind as u8);
+            writer.bytes(content.bytes);
+            if let Some(at) = content.expire_at {
+                writer.u64(at.0);
+            }
+        }
+        self.count += 1;
+    }
+
+    pub(crate) fn finish(self) {
+        self.bytes[self.start..self.start + 4].copy_from_slice(&self.count.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = BodyWriter::new(&mut bytes);
+        let content =
+            Content { bytes: b"v", kind: ValueKind::String, expire_at: Some(UnixMillis(9)) };
+        let base = Some(Timestamp::new(5, WriterId(6)));
+        writer.item(&Item { key: b"read", base, write: None });
+        writer.item(&Item { key: b"set", base: None, write: Some(Some(content)) });
+        writer.item(&Item { key: b"deleted", base, write: Some(None) });
+        writer.finish();
+        bytes
+    }
+
+    #[test]
+    fn items_come_back_and_every_cut_is_noticed() {
+        let bytes = sample();
+        let items: Vec<Item<'_>> = Body::check(&bytes).expect("just written").iter().collect();
+        assert_eq!(items.len(), 3);
+        assert_eq!(items[0].base, Some(Timestamp::new(5, WriterId(6))));
+        assert_eq!(items[1].write.flatten().map(|content| content.bytes), Some(&b"v"[..]));
+        assert_eq!(items[2].write, Some(None));
+        for cut in 0..bytes.len() {
+            assert!(Body::check(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn damaged_flags_are_refused() {
+        let mut bytes = sample();
+        for flags in [0, VALUE, 16 | READ, EXPIRY] {
+            bytes[4] = flags;
+            assert!(Body::check(&bytes).is_err(), "flags {flags}");
+        }
+    }
+
+    #[test]
+    fn the_layout_is_pinned() {
+        let mut bytes = Vec::new();
+        let mut writer = BodyWriter::new(&mut bytes);
+        let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
+        let base = Some(Timestamp::new(2, WriterId(3)));
+        writer.item(&Item { key: b"k", base, write: Some(Some(content)) });
+        writer.finish();
+        let pinned = b"\x01\0\0\0\x07\x01\0\0\0k\x02\0\0\0\0\0\0\0\x03\0\0\0\0\x01\0\0\0v";
+        assert_eq!(bytes, pinned);
+    }
+}

@@ -1,0 +1,507 @@
+//! The coordinator: runs a transaction and starts attempts at it (§5.2.1, §5.2.2).
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Outcome, Refusal, Siblings, Slot, Table, Transaction, Verdict};
+use quorate_types::{Duration, NodeSet, Now, Tag, Timestamp, limits};
+
+use crate::attempt::{Attempt, Op, Part, Stage};
+use crate::body::{Body, BodyWriter, Item};
+use crate::message::{Kind, Message};
+use crate::meta::Meta;
+use crate::occ::{self, Conflict, Reason};
+use crate::record::{Record, RecordKey};
+use crate::state::{Counter, Meerkat, Phase};
+use crate::work::Run;
+
+/// The shortest pause before a transaction is tried again; it doubles up to [`BACKOFF_DOUBLINGS`]
+/// times and is drawn at random around that.
+const BACKOFF: Duration = Duration::from_micros(50);
+const BACKOFF_DOUBLINGS: u32 = 7;
+/// Attempts whose memory is kept for the next ones.
+const SPARE_ATTEMPTS_MAX: usize = 1024;
+
+/// The cell in which each lane tells its siblings up to where everything is applied.
+pub(crate) const FLOOR: usize = 0;
+/// The cell in which each lane tells its siblings when its oldest undecided transaction came.
+pub(crate) const OLDEST: usize = 1;
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// Takes a client's transaction; answered by [`Effects::complete`] with the same tag, once.
+    /// Transactions of one origin that have a key in common take effect in order.
+    pub fn submit<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        txn: &P,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Transaction<Owned = X, Reply = X::Reply>,
+    {
+        if self.phase == Phase::Out || !self.active {
+            return effects.complete(tag, Outcome::Refused(Refusal::NotServing));
+        }
+        if self.ops.len() >= limits::OPS_PENDING_MAX {
+            return effects.complete(tag, Outcome::Refused(Refusal::Busy));
+        }
+        self.next_sequence += 1;
+        let slot = self.ops.insert(Op {
+            tag,
+            origin,
+            txn: txn.to_owned(),
+            sequence: self.next_sequence,
+            attempts: 0,
+            above: 0,
+            attempt: None,
+            in_line: false,
+            backoff: None,
+            reply: None,
+            fetched: BTreeMap::new(),
+        });
+        self.op_deadlines.push_back((now.monotonic + self.config.op_timeout, slot));
+        if self.lines.contains_key(&origin) || self.phase == Phase::Frozen {
+            self.enter_line(slot);
+        } else {
+            self.start(now, slot, effects);
+        }
+        self.run_ready(now, effects);
+    }
+
+    /// Runs a transaction and starts an attempt at it.
+    pub(crate) fn start(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
+        debug_assert_eq!(self.phase, Phase::Normal, "a frozen lane starts nothing");
+        let floor = self.table.least(FLOOR);
+        let single = self.config.partitions.len() == 1 && self.holds(0);
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        op.backoff = None;
+        self.work.clear();
+        self.work.fetched = core::mem::take(&mut op.fetched);
+        let held: u64 = if single {
+            u64::MAX
+        } else {
+            let node = self.config.node;
+            self.groups.iter().enumerate().fold(0, |set, (partition, group)| {
+                set | u64::from(group.live.contains(node)) << partition
+            })
+        };
+        let partitions = self.config.partitions.len();
+        let mut run = Run {
+            table: &mut self.table,
+            work: &mut self.work,
+            now: now.wall(),
+            floor,
+            is_local: |key: &[u8]| single || held & 1 << partition_of(key, partitions) != 0,
+        };
+        let verdict = op.txn.run(now.wall(), &mut run);
+        if !self.work.missing.is_empty() {
+            return self.fetch(now, slot, effects);
+        }
+        let reply = match verdict {
+            Verdict::Abandon(reply) => return self.finish(slot, Outcome::Done(reply), effects),
+            Verdict::Commit(reply) => reply,
+        };
+        if self.work.len() == 0 {
+            return self.finish(slot, Outcome::Done(reply), effects);
+        }
+        if self.work.len() > limits::TXN_KEYS_MAX || self.work.bytes() > limits::TXN_BYTES_MAX {
+            return self.finish(slot, Outcome::Refused(Refusal::TooLarge), effects);
+        }
+        op.reply = Some(reply);
+        let above = op.above.max(self.work.newest_base());
+        let id = self.issue(now, above);
+        let read = self.work.is_read_only();
+        let attempt = self.new_attempt(now, slot, read);
+        if read {
+            self.begin_read(now, id, attempt, effects);
+        } else {
+            self.begin_update(now, id, attempt, effects);
+        }
+    }
+
+    /// An attempt with a part for each partition that the workspace touched.
+    fn new_attempt(&mut self, now: Now, slot: Slot, read: bool) -> Attempt {
+        let mut attempt = self.spare_attempts.pop().unwrap_or_else(|| Attempt {
+            slot,
+            stage: Stage::Reading,
+            parts: Vec::new(),
+            seen: NodeSet::EMPTY,
+            started: now.monotonic,
+            superseded: false,
+            above: 0,
+        });
+        attempt.slot = slot;
+        attempt.stage = if read { Stage::Reading } else { Stage::Voting };
+        attempt.started = now.monotonic;
+        attempt.superseded = false;
+        attempt.above = 0;
+        attempt.seen = NodeSet::only(self.config.node);
+        let partitions = self.config.partitions.len();
+        let touched =
+            self.work.items().fold(0u64, |set, item| set | 1 << partition_of(item.key, partitions));
+        let count = touched.count_ones() as usize;
+        attempt.parts.truncate(count);
+        attempt.parts.resize_with(count, Part::default);
+        let numbers = (0..partitions as u16).filter(|number| touched & 1 << number != 0);
+        for (part, partition) in attempt.parts.iter_mut().zip(numbers) {
+            part.restart();
+            part.partition = partition;
+            part.body.clear();
+            let mut writer = BodyWriter::new(&mut part.body);
+            for item in self.work.items() {
+                if count == 1 || partition_of(item.key, partitions) == partition {
+                    writer.item(&item);
+                }
+            }
+            writer.finish();
+        }
+        attempt
+    }
+
+    // --- updates -------------------------------------------------------------------------------
+
+    /// Validates at this node first: what fails here costs no message. Then asks the others.
+    fn begin_update(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        mut attempt: Attempt,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let slot = attempt.slot;
+        if let Err(conflict) = self.validate_here(id, &mut attempt) {
+            self.recycle(attempt);
+            return self.retry(now, slot, conflict, effects);
+        }
+        let participants = attempt.participants();
+        for part in &attempt.parts {
+            if self.votes_on(part.partition) {
+                let mut body = self.spare_bodies.pop().unwrap_or_default();
+                body.extend_from_slice(&part.body);
+                let record = Record {
+                    participants,
+                    body,
+                    vote: Some(Ok(())),
+                    registered: true,
+                    since: now.monotonic,
+                    ..Record::default()
+                };
+                self.records.insert(RecordKey::new(id, part.partition), record);
+            }
+        }
+        if let Some(op) = self.ops.get_mut(slot) {
+            op.attempt = Some(id.version);
+        }
+        self.attempts.insert(id.version, attempt);
+        self.send_validates(id, NodeSet::EMPTY, effects);
+        self.fast_checks
+            .push_back((now.monotonic + self.config.message_loss_timeout / 4, id.version));
+        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, id.version));
+        self.evaluate(now, id.version, false, effects);
+    }
+
+    fn validate_here(&mut self, id: Timestamp, attempt: &mut Attempt) -> Result<(), Conflict> {
+        for index in 0..attempt.parts.len() {
+            let part = &attempt.parts[index];
+            if !self.votes_on(part.partition) {
+                continue;
+            }
+            let verdict = self.judge(id, Body::trusted(&part.body));
+            if let Err(conflict) = verdict {
+                for earlier in &attempt.parts[..index] {
+                    occ::release(&mut self.table, id, Body::trusted(&earlier.body));
+                }
+                return Err(conflict);
+            }
+            attempt.parts[index].ok = NodeSet::only(self.config.node);
+        }
+        Ok(())
+    }
+
+    /// This replica's verdict on a transaction it sees for the first time.
+    pub(crate) fn judge(&mut self, id: Timestamp, body: Body<'_>) -> Result<(), Conflict> {
+        if id.version <= self.epoch_floor {
+            let with = Timestamp::new(self.epoch_floor, id.writer);
+            return Err(Conflict { reason: Reason::BelowFloor, with });
+        }
+        occ::validate(&mut self.table, id, body)
+    }
+
+    /// Sends VALIDATE to the replicas that have not voted.
+    pub(crate) fn send_validates(
+        &mut self,
+        id: Timestamp,
+        skip: NodeSet,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let stable = self.own_stable();
+        let Some(attempt) = self.attempts.get(&id.version) else { return };
+        let participants = attempt.participants();
+        for part in &attempt.parts {
+            let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
+            let voted = part.ok.union(part.abort).union(skip).with(self.config.node);
+            let kind = Kind::Validate { id, stable, participants, body: Body::trusted(&part.body) };
+            let to = group.live.difference(voted);
+            if !to.is_empty() {
+                effects.broadcast(to, &Message { partition: part.partition, kind });
+            }
+        }
+        self.announced = self.announced.max(stable);
+    }
+
+    // --- reads ---------------------------------------------------------------------------------
+
+    /// A transaction that writes nothing: one round trip to a read quorum, no record, no decision
+    /// to tell (spec §8). Each replica of the quorum confirms that what was read is still there and
+    /// lets nobody write below the reader's timestamp from then on.
+    fn begin_read(
+        &mut self,
+        now: Now,
+        at: Timestamp,
+        mut attempt: Attempt,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let slot = attempt.slot;
+        for part in &mut attempt.parts {
+            if self.groups[usize::from(part.partition)].live.contains(self.config.node) {
+                match confirm(&mut self.table, at, Body::trusted(&part.body)) {
+                    Ok(()) => part.ok.insert(self.config.node),
+                    Err(conflict) => {
+                        self.recycle(attempt);
+                        return self.retry(now, slot, conflict, effects);
+                    }
+                }
+            }
+        }
+        self.read_high = self.read_high.max(at.version);
+        let spin = self.rng.next_u64() as usize;
+        for part in &attempt.parts {
+            let group = self.groups[usize::from(part.partition)];
+            let needed = group.quorums.read().saturating_sub(part.ok.len());
+            let others = group.live.difference(part.ok);
+            let count = others.len().max(1);
+            let chosen: NodeSet =
+                (0..needed).filter_map(|i| others.nth((spin.wrapping_add(i)) % count)).collect();
+            let kind = Kind::Check { at, body: Body::trusted(&part.body) };
+            if !chosen.is_empty() {
+                effects.broadcast(chosen, &Message { partition: part.partition, kind });
+            }
+        }
+        if let Some(op) = self.ops.get_mut(slot) {
+            op.attempt = Some(at.version);
+        }
+        self.attempts.insert(at.version, attempt);
+        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, at.version));
+        self.evaluate_read(at.version, effects);
+    }
+
+    /// Asks every replica that has not confirmed yet.
+    pub(crate) fn send_checks(&mut self, at: Timestamp, effects: &mut impl Effects<Self>) {
+        let Some(attempt) = self.attempts.get(&at.version) else { return };
+        for part in &attempt.parts {
+            let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
+            let to = group.live.difference(part.ok).without(self.config.node);
+            let kind = Kind::Check { at, body: Body::trusted(&part.body) };
+            if part.ok.len() < group.quorums.read() && !to.is_empty() {
+                effects.broadcast(to, &Message { partition: part.partition, kind });
+            }
+        }
+    }
+
+    pub(crate) fn on_checked(
+        &mut self,
+        now: Now,
+        from: quorate_types::NodeId,
+        partition: u16,
+        at: Timestamp,
+        result: Result<(), Conflict>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let reading = |attempt: &&mut Attempt| attempt.stage == Stage::Reading;
+        let Some(attempt) = self.attempts.get_mut(&at.version).filter(reading) else {
+            return effects.ignored("meerkat: CHECKED of a finished read");
+        };
+        match result {
+            Ok(()) => {
+                if let Some(part) = attempt.part(partition) {
+                    part.ok.insert(from);
+                }
+                self.evaluate_read(at.version, effects);
+            }
+            Err(conflict) => {
+                let slot = attempt.slot;
+                if let Some(attempt) = self.attempts.remove(&at.version) {
+                    self.recycle(attempt);
+                }
+                self.retry(now, slot, conflict, effects);
+            }
+        }
+    }
+
+    fn evaluate_read(&mut self, version: u64, effects: &mut impl Effects<Self>) {
+        let Some(attempt) = self.attempts.get(&version) else { return };
+        let confirmed = attempt.parts.iter().all(|part| {
+            let group = self.groups[usize::from(part.partition)];
+            part.ok.intersection(group.live).len() >= group.quorums.read()
+        });
+        if !confirmed {
+            return;
+        }
+        self.count(Counter::ReadsConfirmed);
+        let Some(attempt) = self.attempts.remove(&version) else { return };
+        self.answer(attempt.slot, effects);
+        self.recycle(attempt);
+    }
+
+    // --- the ends of attempts ------------------------------------------------------------------
+
+    /// Answers a client whose attempt has committed.
+    pub(crate) fn answer(&mut self, slot: Slot, effects: &mut impl Effects<Self>) {
+        if let Some(reply) = self.ops.get_mut(slot).and_then(|op| op.reply.take()) {
+            self.finish(slot, Outcome::Done(reply), effects);
+        }
+    }
+
+    /// Answers a client; the next one in its line may go.
+    pub(crate) fn finish(
+        &mut self,
+        slot: Slot,
+        outcome: Outcome<X::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(op) = self.ops.remove(slot) else { return };
+        effects.complete(op.tag, outcome);
+        if let Some(at) = op.backoff {
+            self.backoffs.remove(&(at, slot));
+        }
+        if op.in_line
+            && let Some(line) = self.lines.get_mut(&op.origin)
+        {
+            line.retain(|(_, other)| *other != slot);
+            match line.first() {
+                None => {
+                    self.lines.remove(&op.origin);
+                }
+                Some(&(_, next)) => self.ready.push_back(next),
+            }
+        }
+    }
+
+    /// An attempt failed: tries again once the blocker is gone, if it is one of this lane's, or
+    /// after a pause.
+    pub(crate) fn retry(
+        &mut self,
+        now: Now,
+        slot: Slot,
+        conflict: Conflict,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.counters[Counter::Aborts as usize + conflict.reason as usize] += 1;
+        let blocker = self.own_blocker(conflict);
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        op.attempt = None;
+        op.reply = None;
+        op.above = op.above.max(conflict.with.version);
+        // Waiting for one's own neighbour ends by itself; losing to others need not.
+        op.attempts += u32::from(blocker.is_none());
+        if op.attempts >= limits::TXN_ATTEMPTS_MAX {
+            return self.finish(slot, Outcome::Refused(Refusal::Conflict), effects);
+        }
+        let doublings = op.attempts.min(BACKOFF_DOUBLINGS);
+        self.count(Counter::Retries);
+        self.enter_line(slot);
+        match blocker {
+            Some(version) => self.parked.entry(version).or_default().push(slot),
+            None => {
+                let most = BACKOFF.as_nanos() as u64 * (1 << doublings);
+                let pause = most / 2 + self.rng.below(most);
+                let at = now.monotonic + Duration::from_nanos(pause);
+                if let Some(op) = self.ops.get_mut(slot) {
+                    op.backoff = Some(at);
+                }
+                self.backoffs.insert((at, slot));
+            }
+        }
+    }
+
+    /// The undecided transaction of this lane that is in the way, if it is one.
+    fn own_blocker(&self, conflict: Conflict) -> Option<u64> {
+        let pending = matches!(conflict.reason, Reason::PendingReader | Reason::PendingWriter);
+        let own = pending && conflict.with.writer == self.writer();
+        let attempt = self.attempts.get(&conflict.with.version).filter(|_| own)?;
+        attempt.is_open_update().then_some(conflict.with.version)
+    }
+
+    /// Lets those go on that waited for a transaction of this lane.
+    pub(crate) fn wake_parked(&mut self, version: u64) {
+        if let Some(slots) = self.parked.remove(&version) {
+            self.ready.extend(slots);
+        }
+    }
+
+    /// Stands an op in its origin's line, in order of submission.
+    pub(crate) fn enter_line(&mut self, slot: Slot) {
+        let Some(op) = self.ops.get_mut(slot).filter(|op| !op.in_line) else { return };
+        op.in_line = true;
+        let line = self.lines.entry(op.origin).or_default();
+        let at = line.partition_point(|(sequence, _)| *sequence < op.sequence);
+        line.insert(at, (op.sequence, slot));
+    }
+
+    /// Starts the ops whose time has come.
+    pub(crate) fn run_ready(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while let Some(slot) = self.ready.pop_front() {
+            if self.phase != Phase::Normal {
+                // The release starts every line again.
+                continue;
+            }
+            let Some(op) = self.ops.get(slot) else { continue };
+            let first =
+                |line: &Vec<(u64, Slot)>| line.first().is_some_and(|(_, head)| *head == slot);
+            let is_head = self.lines.get(&op.origin).is_none_or(first);
+            if is_head && op.attempt.is_none() && op.backoff.is_none_or(|at| at <= now.monotonic) {
+                self.start(now, slot, effects);
+            }
+        }
+    }
+
+    /// Keeps an attempt's memory for the next one.
+    pub(crate) fn recycle(&mut self, attempt: Attempt) {
+        if self.spare_attempts.len() < SPARE_ATTEMPTS_MAX {
+            self.spare_attempts.push(attempt);
+        }
+    }
+
+    /// Everything that this lane started up to here is final on all replicas.
+    pub(crate) fn own_stable(&self) -> u64 {
+        let open = self
+            .attempts
+            .iter()
+            .find(|(_, attempt)| !matches!(attempt.stage, Stage::Reading | Stage::Fetching));
+        open.map_or(self.last_issued, |(version, _)| version - 1)
+    }
+}
+
+/// Confirms every read of a read-only transaction at this replica.
+pub(crate) fn confirm<T: Table<Meta = Meta>>(
+    table: &mut T,
+    at: Timestamp,
+    body: Body<'_>,
+) -> Result<(), Conflict> {
+    body.iter().try_for_each(|Item { key, base, .. }| {
+        let base = base.expect("a read-only transaction read all its keys");
+        occ::confirm_read(table, at, key, base)
+    })
+}
+
+pub(crate) fn partition_of(key: &[u8], partitions: usize) -> u16 {
+    match partitions {
+        1 => 0,
+        count => (usize::from(quorate_types::hash_slot(key)) * count / 16384) as u16,
+    }
+}

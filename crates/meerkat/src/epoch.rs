@@ -1,0 +1,780 @@
+//! The epoch change (§5.3.1) as part of installing a view: freeze, merge, adopt, release.
+//!
+//! ```text
+//! view ─► every lane freezes and hands its records to lane 0
+//!         lane 0 of each member ── FROZEN ──► leader: merges
+//!         leader ── ADOPT ──► all: kept, not acted on ── ADOPTED ──► leader
+//!         leader, once all have it ── RELEASE ──► all: install, hand lanes their share, go on
+//! ```
+//! The leader is the smallest active member of the view; a dead one is replaced by the next view.
+//! What a member has adopted is what it reports from then on, so that two changes in a row can't
+//! come to different results (spec §4.2c). Nobody acts on a result before all members keep it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Record as _, Siblings, Table, Transaction, mutant};
+use quorate_types::{
+    Epoch, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, WriterId, limits,
+};
+
+use crate::attempt::Stage;
+use crate::body::Body;
+use crate::coordinator::FLOOR;
+use crate::merge::{Electorate, Fate, Groups, Merged, Report, TooFew, merge};
+use crate::message::{Kind, Message};
+use crate::meta::{Meta, Registration};
+use crate::occ;
+use crate::record::{Record, RecordKey, Records, lane_of};
+use crate::state::{Group, Isolation, Meerkat, Phase};
+
+/// Bytes of a report or a merged record in one message.
+const PART_BYTES: usize = limits::CHUNK_BYTES;
+
+/// What the lanes of a node say to each other.
+#[derive(Clone, Debug)]
+pub enum Mail {
+    /// A lane has frozen; lane 0 keeps its records.
+    Frozen {
+        /// The epoch that it froze for.
+        epoch: Epoch,
+        /// Its records.
+        records: Records,
+        /// The largest timestamp at which it confirmed reads.
+        read_high: u64,
+    },
+    /// Lane 0 has installed the merged record: go on.
+    Resume {
+        /// The epoch that was released.
+        epoch: Epoch,
+        /// No write at or below it.
+        floor: u64,
+        /// The lane's share of the merged record.
+        records: Records,
+    },
+}
+
+/// An epoch change as lane 0 sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// The last epoch that this node has adopted.
+    last_normal: Epoch,
+    /// Who could vote in it.
+    electorate: Electorate,
+    /// Lanes that have frozen for the epoch of the view.
+    frozen: u64,
+    /// What they knew, of the last released epoch.
+    records: Records,
+    read_high: u64,
+    /// What was adopted and is not released.
+    adopted: Option<Merged>,
+    /// This node begins a new life: its records go before it takes part in anything.
+    blank: bool,
+    /// This node's report, encoded.
+    report: Vec<u8>,
+    /// The merged record as it comes in.
+    incoming: Vec<u8>,
+    incoming_parts: u32,
+    total_parts: Option<u32>,
+    released: Option<Epoch>,
+    lead: Option<Lead>,
+    resend_at: Instant,
+}
+
+/// The leader's part.
+#[derive(Debug, Default)]
+struct Lead {
+    /// Parts of reports, as far as they have come.
+    reports: BTreeMap<NodeId, Incoming>,
+    /// The merged record, encoded.
+    merged: Option<Vec<u8>>,
+    /// Parts of it that each member keeps.
+    adopted: BTreeMap<NodeId, u32>,
+    /// Why it can't go on.
+    stuck: Option<TooFew>,
+}
+
+#[derive(Debug, Default)]
+struct Incoming {
+    bytes: Vec<u8>,
+    next: u32,
+    done: bool,
+}
+
+fn parts_of(bytes: &[u8]) -> u32 {
+    bytes.len().div_ceil(PART_BYTES).max(1) as u32
+}
+
+fn part(bytes: &[u8], number: u32) -> &[u8] {
+    let start = (number as usize * PART_BYTES).min(bytes.len());
+    &bytes[start..(start + PART_BYTES).min(bytes.len())]
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// A newer view: freezes this lane in the same step, before any message of the new epoch.
+    pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
+        if view.epoch <= self.view.epoch {
+            return effects.ignored("meerkat: view that is not newer");
+        }
+        self.view = view.clone();
+        let me = view.member(self.config.node);
+        let me = me.filter(|member| member.incarnation == self.config.incarnation);
+        let Some(me) = me.filter(|member| member.role != Role::Down) else {
+            return self.leave(effects);
+        };
+        self.member = me.number;
+        self.active = me.role == Role::Active;
+        // The hybrid clock follows the wall clock from view to view, forward only.
+        self.observe(now, now.unix.0);
+        self.regroup();
+        self.phase = Phase::Frozen;
+        self.recoveries.clear();
+        self.suspects.clear();
+        self.acks.clear();
+        self.acks_due = Instant::NEVER;
+        self.commit_waits.clear();
+        self.fast_checks.clear();
+        self.drop_checks();
+        let mut records = core::mem::take(&mut self.records);
+        records.extend(self.footprints.drain(..));
+        let epoch = self.epoch();
+        let read_high = core::mem::take(&mut self.read_high);
+        if self.config.lane.0 == 0 {
+            self.begin_change(now, effects);
+            self.on_lane_frozen(now, LaneId(0), epoch, records, read_high, effects);
+        } else {
+            effects.mail(LaneId(0), Mail::Frozen { epoch, records, read_high });
+        }
+    }
+
+    /// This life is over, or has not begun.
+    fn leave(&mut self, effects: &mut impl Effects<Self>) {
+        self.phase = Phase::Out;
+        self.active = false;
+        self.abandon_ops(effects);
+    }
+
+    fn regroup(&mut self) {
+        let electorate = self.electorate();
+        let live = self.view.live();
+        let groups = self.groups_config();
+        self.groups = (0..self.config.partitions.len() as u16)
+            .map(|partition| {
+                let (quorums, active): (Quorums, NodeSet) = groups.quorums(partition, electorate);
+                let replicas = self.config.partitions[usize::from(partition)];
+                let learners = live.difference(electorate.active);
+                let learners = replicas.map_or(learners, |set| learners.intersection(set));
+                Group { live: active, learners, quorums }
+            })
+            .collect();
+    }
+
+    fn electorate(&self) -> Electorate {
+        Electorate { voters: self.view.voters(), active: self.view.active() }
+    }
+
+    fn groups_config(&self) -> Groups<'_> {
+        Groups {
+            replicas: &self.config.partitions,
+            unanimous: self.config.isolation == Isolation::Strict,
+        }
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        self.view.active().first()
+    }
+
+    fn leads(&self) -> bool {
+        self.leader() == Some(self.config.node)
+    }
+
+    fn begin_change(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let leads = self.leads();
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        change.frozen = 0;
+        change.report.clear();
+        change.incoming.clear();
+        change.incoming_parts = 0;
+        change.total_parts = None;
+        change.released = None;
+        change.lead = leads.then(Lead::default);
+        change.resend_at = now.monotonic + self.config.message_loss_timeout;
+        effects.probe("meerkat: epoch change");
+    }
+
+    pub(crate) fn on_mail(
+        &mut self,
+        now: Now,
+        from: LaneId,
+        mail: Mail,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match mail {
+            Mail::Frozen { epoch, records, read_high } => {
+                self.on_lane_frozen(now, from, epoch, records, read_high, effects);
+            }
+            Mail::Resume { epoch, floor, records } => {
+                if epoch == self.epoch() && self.phase == Phase::Frozen {
+                    self.resume(now, floor, records, effects);
+                } else {
+                    effects.ignored("meerkat: release of an epoch that is over");
+                }
+            }
+        }
+    }
+
+    fn on_lane_frozen(
+        &mut self,
+        now: Now,
+        from: LaneId,
+        epoch: Epoch,
+        records: Records,
+        read_high: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let current = epoch == self.epoch();
+        let lanes = u32::from(self.config.lanes);
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        change.records.extend(records);
+        change.read_high = change.read_high.max(read_high);
+        if !current {
+            return;
+        }
+        change.frozen |= 1 << from.0;
+        if change.frozen.count_ones() < lanes || self.phase != Phase::Frozen {
+            return;
+        }
+        if core::mem::take(&mut change.blank) {
+            // Every lane has stopped using the records of the last life.
+            change.records.clear();
+            change.adopted = None;
+            change.last_normal = Epoch(0);
+            self.table.reset();
+            self.epoch_floor = 0;
+        }
+        self.make_report(now);
+        if self.leads() {
+            self.take_own_report();
+            self.send_freezes(effects);
+            self.try_merge(now, effects);
+        }
+    }
+
+    /// What this node knows: what it has adopted, or what its lanes had when they froze.
+    fn make_report(&mut self, now: Now) {
+        let clock = self.clock(now);
+        let floor = self.epoch_floor;
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        let records = match &change.adopted {
+            Some(adopted) => adopted.records(),
+            None => change.records.clone(),
+        };
+        let report = Report {
+            last_normal: change.last_normal,
+            electorate: change.electorate,
+            floor: floor.max(change.read_high),
+            clock,
+            records,
+        };
+        change.report.clear();
+        report.encode(&mut change.report);
+    }
+
+    /// Whether all lanes of this node have frozen and the report stands.
+    fn has_report(&self) -> bool {
+        self.change.as_ref().is_some_and(|change| !change.report.is_empty())
+    }
+
+    // --- the leader ----------------------------------------------------------------------------
+
+    fn take_own_report(&mut self) {
+        let node = self.config.node;
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        let bytes = change.report.clone();
+        if let Some(lead) = &mut change.lead {
+            lead.reports.insert(node, Incoming { bytes, next: 0, done: true });
+        }
+    }
+
+    /// Asks the active members for the parts of their reports that are missing.
+    fn send_freezes(&mut self, effects: &mut impl Effects<Self>) {
+        let others = self.view.active().without(self.config.node);
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        let Some(lead) = &mut change.lead else { return };
+        for node in others {
+            let incoming = lead.reports.entry(node).or_default();
+            if !incoming.done {
+                let kind = Kind::Freeze { part: incoming.next };
+                effects.send(node, &Message { partition: 0, kind });
+            }
+        }
+    }
+
+    /// FREEZE: this node is frozen by its view; the leader wants its report.
+    pub(crate) fn on_freeze(
+        &mut self,
+        from: NodeId,
+        number: u32,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.has_report() || self.leader() != Some(from) {
+            return effects.ignored("meerkat: FREEZE before all lanes are frozen");
+        }
+        let change = self.change.as_ref().expect("lane 0 changes epochs");
+        let (parts, bytes) = (parts_of(&change.report), part(&change.report, number));
+        if number < parts {
+            let kind = Kind::Frozen { part: number, parts, bytes };
+            effects.send(from, &Message { partition: 0, kind });
+        }
+    }
+
+    /// FROZEN: a part of a member's report.
+    pub(crate) fn on_frozen(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        number: u32,
+        parts: u32,
+        bytes: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let lead = self.change.as_mut().and_then(|change| change.lead.as_mut());
+        let incoming = lead.and_then(|lead| lead.reports.get_mut(&from));
+        let Some(incoming) = incoming.filter(|known| !known.done && known.next == number) else {
+            return effects.ignored("meerkat: FROZEN that was not asked for");
+        };
+        incoming.bytes.extend_from_slice(bytes);
+        incoming.next += 1;
+        incoming.done = incoming.next == parts;
+        if !incoming.done {
+            let kind = Kind::Freeze { part: incoming.next };
+            return effects.send(from, &Message { partition: 0, kind });
+        }
+        self.try_merge(now, effects);
+    }
+
+    /// Merges once every active member has reported. Whoever does not is removed from the view, and
+    /// the change begins anew.
+    fn try_merge(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let active = self.view.active();
+        let groups = Groups {
+            replicas: &self.config.partitions,
+            unanimous: self.config.isolation == Isolation::Strict,
+        };
+        let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
+            return;
+        };
+        let is_done = |node: &NodeId| lead.reports.get(node).is_some_and(|report| report.done);
+        if lead.merged.is_some() || !active.into_iter().all(|node| is_done(&node)) {
+            return;
+        }
+        let mut reports = BTreeMap::new();
+        for (node, incoming) in &lead.reports {
+            match Report::decode(&incoming.bytes) {
+                Ok(report) => {
+                    reports.insert(*node, report);
+                }
+                Err(_) => return effects.ignored("meerkat: damaged report"),
+            }
+        }
+        match merge(&reports, groups) {
+            Err(few) => {
+                lead.stuck = Some(few);
+                effects.ignored("meerkat: more replicas of an epoch are gone than it tolerates");
+            }
+            Ok(merged) => {
+                let mut bytes = Vec::new();
+                merged.encode(&mut bytes);
+                lead.merged = Some(bytes);
+                self.adopt(now, merged);
+                self.send_adopts(effects);
+                self.try_release(now, effects);
+            }
+        }
+    }
+
+    /// Sends each member the next part of the merged record.
+    fn send_adopts(&mut self, effects: &mut impl Effects<Self>) {
+        let others = self.view.live().without(self.config.node);
+        let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
+            return;
+        };
+        let Some(bytes) = &lead.merged else { return };
+        let parts = parts_of(bytes);
+        for node in others {
+            let kept = *lead.adopted.entry(node).or_default();
+            if kept < parts {
+                let kind = Kind::Adopt { part: kept, parts, bytes: part(bytes, kept) };
+                effects.send(node, &Message { partition: 0, kind });
+            }
+        }
+    }
+
+    /// ADOPTED: a member keeps so many parts.
+    pub(crate) fn on_adopted(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        kept: u32,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(change) = &mut self.change else { return };
+        let released = change.released.is_some();
+        let Some(lead) = &mut change.lead else {
+            return effects.ignored("meerkat: ADOPTED to a node that does not lead");
+        };
+        if released {
+            return effects.send(from, &Message { partition: 0, kind: Kind::Release });
+        }
+        let Some(bytes) = &lead.merged else {
+            return effects.ignored("meerkat: ADOPTED before there was anything to adopt");
+        };
+        let parts = parts_of(bytes);
+        let known = lead.adopted.entry(from).or_default();
+        if kept <= *known {
+            return effects.ignored("meerkat: ADOPTED again");
+        }
+        *known = kept;
+        if kept < parts {
+            let kind = Kind::Adopt { part: kept, parts, bytes: part(bytes, kept) };
+            return effects.send(from, &Message { partition: 0, kind });
+        }
+        self.try_release(now, effects);
+    }
+
+    fn try_release(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let others = self.view.live().without(self.config.node);
+        let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
+            return;
+        };
+        let Some(bytes) = &lead.merged else { return };
+        let parts = parts_of(bytes);
+        let keeps = |node: NodeId| lead.adopted.get(&node).is_some_and(|kept| *kept == parts);
+        let early = mutant!("meerkat_released_by_one");
+        if others.into_iter().all(keeps) || early {
+            effects.broadcast(others, &Message { partition: 0, kind: Kind::Release });
+            self.release(now, effects);
+        }
+    }
+
+    // --- every member --------------------------------------------------------------------------
+
+    /// ADOPT: a part of the merged record.
+    pub(crate) fn on_adopt(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        number: u32,
+        parts: u32,
+        bytes: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.has_report() || self.leader() != Some(from) {
+            return effects.ignored("meerkat: ADOPT before all lanes are frozen");
+        }
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        if number == change.incoming_parts && change.total_parts.is_none() {
+            change.incoming.extend_from_slice(bytes);
+            change.incoming_parts += 1;
+            if change.incoming_parts == parts {
+                let bytes = core::mem::take(&mut change.incoming);
+                let Ok(merged) = Merged::decode(&bytes) else {
+                    return effects.ignored("meerkat: damaged merged record");
+                };
+                change.total_parts = Some(parts);
+                self.adopt(now, merged);
+            }
+        }
+        self.send_adopted(effects);
+    }
+
+    fn send_adopted(&mut self, effects: &mut impl Effects<Self>) {
+        let (Some(leader), Some(change)) = (self.leader(), &self.change) else { return };
+        let kind = Kind::Adopted { parts: change.incoming_parts };
+        effects.send(leader, &Message { partition: 0, kind });
+    }
+
+    /// Keeps the merged record, without acting on it.
+    fn adopt(&mut self, now: Now, merged: Merged) {
+        self.observe(now, merged.clock);
+        let electorate = self.electorate();
+        let epoch = self.epoch();
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        change.last_normal = epoch;
+        change.electorate = electorate;
+        change.adopted = Some(merged);
+    }
+
+    /// RELEASE: every member keeps the merged record.
+    pub(crate) fn on_release(&mut self, now: Now, from: NodeId, effects: &mut impl Effects<Self>) {
+        let epoch = self.epoch();
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        let ready = change.adopted.is_some() && change.last_normal == epoch;
+        if !ready || change.released.is_some() || self.leader() != Some(from) {
+            return effects.ignored("meerkat: RELEASE of nothing that was adopted");
+        }
+        self.release(now, effects);
+    }
+
+    /// Installs the merged record in the store, the same one on all members, and lets the lanes go.
+    fn release(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let epoch = self.epoch();
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        let merged = change.adopted.take().expect("what is released was adopted");
+        change.released = Some(epoch);
+        let old = core::mem::take(&mut change.records);
+        change.read_high = 0;
+        change.report.clear();
+        for (key, record) in &old {
+            if record.registered
+                && let Some(body) = record.body()
+            {
+                occ::release(&mut self.table, key.id(), body);
+            }
+        }
+        let mut shares: Vec<Records> = Vec::new();
+        shares.resize_with(usize::from(self.config.lanes), Records::new);
+        let live: Vec<_> = self
+            .view
+            .members
+            .iter()
+            .filter(|member| member.role != Role::Down)
+            .map(|member| member.number)
+            .collect();
+        for (key, settled) in &merged.settled {
+            let body = Body::trusted_opt(&settled.body);
+            let holds = self.holds(key.partition);
+            let mut record = Record {
+                participants: settled.participants,
+                since: now.monotonic,
+                ..Record::default()
+            };
+            match settled.fate {
+                Fate::Decided { commit } => {
+                    record.decision = Some(commit);
+                    if let Some(body) = body.filter(|_| holds && commit) {
+                        occ::apply(&mut self.table, key.id(), body);
+                        self.bury(key.id(), body);
+                    }
+                }
+                Fate::Prepared { ok } => {
+                    record.accepted = Some((0, ok));
+                    record.body.clone_from(&settled.body);
+                    if let Some(body) = body.filter(|_| ok && self.votes_on(key.partition)) {
+                        register(&mut self.table, key, body);
+                        record.registered = true;
+                    }
+                }
+            }
+            let lane = usize::from(lane_of(key.writer).0);
+            // A dead coordinator asks nobody any more.
+            let remembered = record.decision.is_none() || live.contains(&key.writer.member());
+            if remembered && lane < shares.len() {
+                shares[lane].insert(*key, record);
+            }
+        }
+        let floor = merged.floor;
+        for (lane, records) in shares.drain(1..).enumerate() {
+            let mail = Mail::Resume { epoch, floor, records };
+            effects.mail(LaneId(lane as u16 + 1), mail);
+        }
+        let own = shares.pop().expect("lane 0 has a share");
+        self.resume(now, floor, own, effects);
+    }
+
+    /// Goes on in the new epoch: own attempts have ended, or begin again.
+    fn resume(&mut self, now: Now, floor: u64, records: Records, effects: &mut impl Effects<Self>) {
+        self.phase = Phase::Normal;
+        self.epoch_floor = floor;
+        self.records = records;
+        effects.probe("meerkat: epoch released");
+        let numbers: Vec<_> = self.view.members.iter().map(|member| member.number).collect();
+        self.stable.retain(|writer, _| numbers.contains(&writer.member()));
+        let keys: Vec<RecordKey> = self.records.keys().copied().collect();
+        for key in keys {
+            if self.records[&key].decision.is_none() {
+                self.suspect(now, key);
+            }
+        }
+        self.announce_due = now.monotonic;
+        self.copying.enter_epoch(self.active);
+        self.copy_on(now, effects);
+        self.restart_attempts(now, effects);
+        let heads: Vec<_> = self.lines.values().filter_map(|line| line.first()).copied().collect();
+        self.ready.extend(heads.into_iter().map(|(_, slot)| slot));
+        self.run_ready(now, effects);
+    }
+
+    /// Own attempts of the last epoch: over, or validated anew under the same id.
+    fn restart_attempts(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let versions: Vec<u64> = self.attempts.keys().copied().collect();
+        self.resends.clear();
+        for version in versions {
+            let id = quorate_types::Timestamp::new(version, self.writer());
+            let Some(attempt) = self.attempts.get_mut(&version) else { continue };
+            attempt.seen = NodeSet::only(self.config.node);
+            attempt.superseded = false;
+            if let Stage::Closing { .. } = attempt.stage {
+                // Every member has adopted its end.
+                if let Some(attempt) = self.attempts.remove(&version) {
+                    self.recycle(attempt);
+                }
+                continue;
+            }
+            attempt.stage = Stage::Voting;
+            attempt.parts.iter_mut().for_each(crate::attempt::Part::restart);
+            let ends: Vec<Option<bool>> = attempt
+                .parts
+                .iter()
+                .map(|part| {
+                    let record = self.records.get(&RecordKey::new(id, part.partition));
+                    record.and_then(|record| record.decision)
+                })
+                .collect();
+            if let Some(commit) = ends.into_iter().flatten().next() {
+                let active = self.view.active();
+                if let Some(attempt) = self.attempts.get_mut(&version) {
+                    attempt.seen = active;
+                }
+                self.decide(now, version, commit, effects);
+            } else {
+                self.revalidate(now, version, effects);
+            }
+            if self.attempts.contains_key(&version) {
+                self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
+            }
+        }
+        let stable = self.own_stable();
+        self.advance_stable(self.writer(), stable);
+    }
+
+    /// Validates an attempt in the new epoch. Nobody had decided it in the old one.
+    fn revalidate(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
+        let id = quorate_types::Timestamp::new(version, self.writer());
+        let participants = self.attempts[&version].participants();
+        for index in 0..self.attempts[&version].parts.len() {
+            let partition = self.attempts[&version].parts[index].partition;
+            let key = RecordKey::new(id, partition);
+            if !self.votes_on(partition) || self.records.contains_key(&key) {
+                continue;
+            }
+            let body = self.attempts[&version].parts[index].body.clone();
+            let vote = self.judge(id, Body::trusted(&body));
+            let record = Record {
+                participants,
+                body,
+                vote: Some(vote),
+                registered: vote.is_ok(),
+                since: now.monotonic,
+                ..Record::default()
+            };
+            self.records.insert(key, record);
+            let node = self.config.node;
+            let attempt = self.attempts.get_mut(&version).expect("its caller looked at it");
+            match vote {
+                Ok(()) => attempt.parts[index].ok.insert(node),
+                Err(conflict) => {
+                    attempt.parts[index].abort.insert(node);
+                    attempt.above = attempt.above.max(conflict.with.version);
+                }
+            }
+        }
+        self.send_validates(id, NodeSet::EMPTY, effects);
+        self.fast_checks.push_back((now.monotonic + self.config.message_loss_timeout / 4, version));
+        self.evaluate(now, version, false, effects);
+    }
+
+    /// The message loss timer of a change.
+    pub(crate) fn on_change_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        change.resend_at = now.monotonic + self.config.message_loss_timeout;
+        let kept = change.incoming_parts > 0;
+        if self.leads() {
+            if self.has_report() {
+                self.send_freezes(effects);
+                self.send_adopts(effects);
+            }
+        } else if kept {
+            self.send_adopted(effects);
+        }
+    }
+
+    pub(crate) fn change_deadline(&self) -> Instant {
+        match &self.change {
+            Some(change) if self.phase == Phase::Frozen => change.resend_at,
+            _ => Instant::NEVER,
+        }
+    }
+
+    /// Why the epoch change can't go on, if more replicas are gone than an epoch tolerates.
+    pub fn stuck(&self) -> Option<TooFew> {
+        self.change.as_ref()?.lead.as_ref()?.stuck
+    }
+
+    /// Begins a new life under a fresh incarnation: everything is forgotten.
+    pub fn reset(
+        &mut self,
+        _now: Now,
+        incarnation: quorate_types::Incarnation,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.abandon_ops(effects);
+        self.config.incarnation = incarnation;
+        self.view = View::default();
+        self.phase = Phase::Out;
+        self.active = false;
+        self.member = quorate_types::MemberNumber(0);
+        self.groups.clear();
+        self.records.clear();
+        self.footprints.clear();
+        self.suspects.clear();
+        self.recoveries.clear();
+        self.stable.clear();
+        self.acks.clear();
+        self.graves.clear();
+        self.attempts.clear();
+        self.fast_checks.clear();
+        self.resends.clear();
+        self.commit_waits.clear();
+        self.read_high = 0;
+        self.epoch_floor = 0;
+        self.last_issued = 0;
+        self.announced = 0;
+        self.copying = crate::join::Copying::default();
+        self.floor_published = 0;
+        self.table.set_cell(FLOOR, 0);
+        if let Some(change) = &mut self.change {
+            **change = Change { blank: true, ..Change::default() };
+        }
+    }
+
+    /// The smallest watermark of all coordinators of this lane: everything up to it is final and
+    /// installed on all replicas.
+    pub(crate) fn lane_floor(&self) -> u64 {
+        let lane = self.config.lane.0 as u8;
+        let members = self.view.members.iter().filter(|member| member.role != Role::Down);
+        members
+            .map(|member| {
+                let writer = WriterId::new(member.number, lane);
+                if writer == self.writer() {
+                    return self.own_stable();
+                }
+                self.stable.get(&writer).copied().unwrap_or(0)
+            })
+            .min()
+            .unwrap_or(0)
+    }
+}
+
+/// Registers a prepared transaction without asking: its vote stands.
+fn register<T: Table<Meta = Meta>>(table: &mut T, key: &RecordKey, body: Body<'_>) {
+    for item in body.iter() {
+        let mut record = table.lock_key(item.key, 0);
+        let writes = item.write.is_some();
+        record.annex_mut().add(Registration { id: key.id(), base: item.base, writes });
+    }
+}

@@ -1,0 +1,212 @@
+//! How a joining replica catches up: it installs every decision of its epochs, and copies meanwhile
+//! what was there before, in chunks (spec §8). Each lane copies its part from the same lane of an
+//! active member. Versions and read timestamps travel with the keys; the Thomas rule sorts out what
+//! a decision has made newer already.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Content, Effects, Record, Siblings, Table, Transaction, ValueKind};
+use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::message::{Kind, Message, read_timestamp, write_timestamp};
+use crate::meta::Meta;
+use crate::occ::install;
+use crate::state::Meerkat;
+
+/// Records that a donor looks up at a time.
+const SCAN_RECORDS: usize = 64;
+
+const VALUE: u8 = 1;
+const EXPIRY: u8 = 2;
+
+/// The copy of a joining replica.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Copying {
+    donor: Option<NodeId>,
+    request: u64,
+    cursor: u64,
+    done: bool,
+    copied: u64,
+    resend_at: Instant,
+}
+
+impl Default for Copying {
+    fn default() -> Self {
+        Self {
+            donor: None,
+            request: 0,
+            cursor: 0,
+            done: false,
+            copied: 0,
+            resend_at: Instant::NEVER,
+        }
+    }
+}
+
+impl Copying {
+    pub(crate) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    pub(crate) fn copied(&self) -> u64 {
+        self.copied
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.resend_at
+    }
+
+    /// An active member has nothing to copy.
+    pub(crate) fn enter_epoch(&mut self, active: bool) {
+        if active {
+            self.resend_at = Instant::NEVER;
+        }
+    }
+
+    /// Another donor's cursors mean nothing: begins again.
+    fn choose(&mut self, donors: NodeSet, spin: usize) {
+        if self.donor.is_some_and(|donor| donors.contains(donor)) {
+            return;
+        }
+        self.donor = donors.nth(spin % donors.len().max(1));
+        self.cursor = 0;
+        self.request += 1;
+    }
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// Asks for the next chunk, if this node is catching up.
+    pub(crate) fn copy_on(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if self.active || self.copying.done {
+            return;
+        }
+        if !(0..self.groups.len() as u16).any(|partition| self.holds(partition)) {
+            self.copying.done = true;
+            return;
+        }
+        let donors = self.groups.iter().fold(NodeSet::EMPTY, |all, group| all.union(group.live));
+        let spin = self.rng.next_u64() as usize;
+        self.copying.choose(donors, spin);
+        self.copying.resend_at = now.monotonic + self.config.message_loss_timeout * 5;
+        if let Some(donor) = self.copying.donor {
+            let kind =
+                Kind::ChunkRead { request: self.copying.request, cursor: self.copying.cursor };
+            effects.send(donor, &Message { partition: 0, kind });
+        }
+    }
+
+    /// CHUNK_READ: the donor's side. It holds everything that was decided before this epoch.
+    pub(crate) fn on_chunk_read(
+        &mut self,
+        from: NodeId,
+        request: u64,
+        cursor: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.active {
+            return effects.ignored("meerkat: CHUNK_READ to a node that is catching up itself");
+        }
+        let mut entries = Vec::new();
+        let mut cursor = cursor;
+        loop {
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            cursor = self.table.scan_keys(cursor, SCAN_RECORDS, &mut |key| keys.push(key.into()));
+            for key in &keys {
+                if let Some(record) = self.table.lock_existing(key) {
+                    write_entry(&record, &mut entries);
+                }
+            }
+            if cursor == 0 || entries.len() >= limits::CHUNK_BYTES {
+                break;
+            }
+        }
+        let kind = Kind::Chunk { request, next: cursor, entries: &entries };
+        effects.send(from, &Message { partition: 0, kind });
+    }
+
+    /// CHUNK: installs what is newer than what is here.
+    pub(crate) fn on_chunk(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        next: u64,
+        entries: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let copying = &mut self.copying;
+        if self.active || copying.done || copying.donor != Some(from) || copying.request != request
+        {
+            return effects.ignored("meerkat: CHUNK that was not asked for");
+        }
+        let mut reader = Reader(entries);
+        while !reader.0.is_empty() {
+            let Ok((key, meta, content)) = read_entry(&mut reader) else {
+                return effects.ignored("meerkat: damaged chunk");
+            };
+            if !self.holds(self.partition_of(key)) {
+                continue;
+            }
+            let value_len = content.map_or(0, |content| content.bytes.len());
+            let mut record = self.table.lock_key(key, value_len);
+            install(&mut record, meta.wts, content);
+            let mut here = record.meta();
+            if here.rts < meta.rts {
+                here.rts = meta.rts;
+                record.set_meta(here);
+            }
+            self.copying.copied += 1;
+        }
+        self.copying.cursor = next;
+        self.copying.request += 1;
+        if next == 0 {
+            self.copying.done = true;
+            self.copying.resend_at = Instant::NEVER;
+        } else {
+            self.copy_on(now, effects);
+        }
+    }
+}
+
+fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u8>) {
+    let meta = record.meta();
+    if meta == Meta::default() {
+        // Somebody has asked for a key that never was.
+        return;
+    }
+    let content = record.content();
+    let expire_at = content.and_then(|content| content.expire_at);
+    let mut writer = Writer(entries);
+    let value = if content.is_some() { VALUE } else { 0 };
+    writer.u8(value | if expire_at.is_some() { EXPIRY } else { 0 });
+    writer.bytes(record.key());
+    write_timestamp(&mut writer, meta.wts);
+    write_timestamp(&mut writer, meta.rts);
+    if let Some(content) = content {
+        writer.u8(content.kind as u8);
+        writer.bytes(content.bytes);
+    }
+    if let Some(at) = expire_at {
+        writer.u64(at.0);
+    }
+}
+
+type Entry<'a> = (&'a [u8], Meta, Option<Content<'a>>);
+
+fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
+    let flags = reader.u8()?;
+    let key = reader.bytes()?;
+    let meta = Meta { wts: read_timestamp(reader)?, rts: read_timestamp(reader)? };
+    if flags & VALUE == 0 {
+        return Ok((key, meta, None));
+    }
+    let kind = ValueKind::from_u8(reader.u8()?).ok_or(Malformed("unknown kind of value"))?;
+    let bytes = reader.bytes()?;
+    let expire_at = if flags & EXPIRY != 0 { Some(UnixMillis(reader.u64()?)) } else { None };
+    Ok((key, meta, Some(Content { bytes, kind, expire_at })))
+}

@@ -1,0 +1,277 @@
+//! Meerkat: serializable transactions over several keys, from any replica, without coordination
+//! between lanes or replicas.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod attempt;
+mod body;
+mod coordinator;
+mod epoch;
+mod join;
+mod merge;
+mod message;
+mod meta;
+pub mod occ;
+mod record;
+mod recovery;
+mod remote;
+mod replica;
+mod state;
+mod upkeep;
+mod votes;
+mod work;
+
+use quorate_machine::{
+    Effects, Event, Machine, Outcome, Protocol, Siblings, Table, Transaction, mutant,
+};
+use quorate_types::{Epoch, Instant, NodeId, Now};
+
+pub use body::{Body, Item};
+pub use epoch::Mail;
+pub use merge::{Electorate, Fate, Groups, Merged, Report, Settled, TooFew, merge};
+pub use message::{Kind, Message, Vote};
+pub use meta::{Meta, Pending, Registration};
+pub use occ::{Conflict, Reason};
+pub use record::{Record, RecordKey, Records, lane_of};
+pub use state::{Config, Isolation, Meerkat};
+
+use state::Phase;
+
+/// A transaction for [`Machine::step`]; [`Meerkat::submit`] takes the same without copying its
+/// arguments.
+#[derive(Debug)]
+pub struct Request<X> {
+    /// Transactions of one origin that have a key in common take effect in order.
+    pub origin: u64,
+    /// The transaction.
+    pub txn: X,
+}
+
+impl<T, X> Protocol for Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    type Message<'a> = Message<'a>;
+    type Request<'a> = Request<X>;
+    type Outcome = Outcome<X::Reply>;
+    type Mail = Mail;
+
+    const PROBES: &'static [&'static str] = &[
+        "meerkat: backup coordinator takes over",
+        "meerkat: commit-wait",
+        "meerkat: coordinator superseded",
+        "meerkat: decided as a backup",
+        "meerkat: decided by a backup",
+        "meerkat: epoch change",
+        "meerkat: epoch released",
+        "meerkat: payload pulled",
+        "meerkat: slow path",
+        "meerkat: takeover waits for all replicas",
+    ];
+}
+
+impl<T, X> Machine for Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
+        match event {
+            Event::Message { from, epoch, body } => {
+                self.on_message(now, from, epoch, &body, effects);
+            }
+            Event::Request { tag, request } => {
+                self.submit(now, tag, request.origin, &request.txn, effects);
+            }
+            Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
+            Event::View(view) => self.on_view(now, view, effects),
+            Event::Tick => self.on_tick(now, effects),
+        }
+        self.run_ready(now, effects);
+    }
+
+    fn next_deadline(&self) -> Instant {
+        self.deadline()
+    }
+
+    fn check_invariants(&self) {
+        for (key, record) in &self.records {
+            // I10: a view is joined before anything is accepted in it.
+            if let Some((view, _)) = record.accepted {
+                assert!(view <= record.view, "{key:?} accepted in view {view} without joining it");
+            }
+            // I7: what is registered is undecided, and its sets are known.
+            if record.registered {
+                assert!(record.decision.is_none(), "{key:?} is decided and still registered");
+                assert!(!record.body.is_empty(), "{key:?} is registered without sets");
+            }
+        }
+        if self.phase != Phase::Normal {
+            assert!(self.records.is_empty(), "a frozen lane has handed its records over");
+            assert!(self.recoveries.is_empty(), "a frozen lane takes nothing over");
+        }
+        let waiting = self.lines.values().flatten();
+        for (_, slot) in waiting {
+            assert!(self.ops.get(*slot).is_some_and(|op| op.in_line), "a line holds open ops");
+        }
+    }
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// Every legal reason to drop a message. Votes, acceptances and promises of different epochs
+    /// never meet (spec §4.2b), and a frozen lane takes part in nothing but the epoch change, not
+    /// even in an ACCEPT (§4.2a).
+    fn ignore_message(&self, from: NodeId, epoch: Epoch, kind: &Kind<'_>) -> Option<&'static str> {
+        let late = mutant!("meerkat_accept_after_freeze")
+            && matches!(kind, Kind::Accept { .. } | Kind::Accepted { .. } | Kind::Decided { .. });
+        if epoch < self.view.epoch && !late {
+            return Some("meerkat: message of an older epoch");
+        }
+        if epoch > self.view.epoch && !late {
+            return Some("meerkat: message of a newer epoch");
+        }
+        if !self.view.live().contains(from) {
+            return Some("meerkat: message of no live member");
+        }
+        let changes = matches!(
+            kind,
+            Kind::Freeze { .. }
+                | Kind::Frozen { .. }
+                | Kind::Adopt { .. }
+                | Kind::Adopted { .. }
+                | Kind::Release
+        );
+        match self.phase {
+            Phase::Out => Some("meerkat: message to a node that is out"),
+            Phase::Frozen if !changes && !late => Some("meerkat: message to a frozen lane"),
+            _ if changes && self.change.is_none() => {
+                Some("meerkat: epoch change on a lane other than 0")
+            }
+            _ => None,
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        epoch: Epoch,
+        message: &Message<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if let Some(reason) = self.ignore_message(from, epoch, &message.kind) {
+            return effects.ignored(reason);
+        }
+        let partition = message.partition;
+        match message.kind {
+            Kind::Vote { id, vote } => self.on_vote(now, from, partition, id, vote, effects),
+            Kind::Accepted { id, view } => {
+                self.on_accepted(now, from, partition, id, view, effects);
+            }
+            Kind::Superseded { id, view } => self.on_superseded(now, from, id, view, effects),
+            Kind::Decided { id, commit, body } => {
+                self.observe(now, id.version);
+                self.on_decided(now, from, partition, id, commit, body, effects);
+            }
+            Kind::Acked { ids } => self.on_acked(from, partition, ids, effects),
+            Kind::Pull { id } => self.on_pull(from, partition, id, effects),
+            Kind::Promise { id, view, vote, accepted, participants, body } => self.on_promise(
+                now,
+                from,
+                partition,
+                id,
+                view,
+                vote,
+                accepted,
+                participants,
+                body,
+                effects,
+            ),
+            Kind::Checked { at, result } => {
+                self.on_checked(now, from, partition, at, result, effects);
+            }
+            Kind::Values { request, clock, items } => {
+                self.on_values(now, from, partition, request, clock, items, effects);
+            }
+            Kind::Stable { stable } => self.on_stable(now, from, stable),
+            Kind::Freeze { part } => self.on_freeze(from, part, effects),
+            Kind::Frozen { part, parts, bytes } => {
+                self.on_frozen(now, from, part, parts, bytes, effects);
+            }
+            Kind::Adopt { part, parts, bytes } => {
+                self.on_adopt(now, from, part, parts, bytes, effects);
+            }
+            Kind::Adopted { parts } => self.on_adopted(now, from, parts, effects),
+            Kind::Release => self.on_release(now, from, effects),
+            Kind::ChunkRead { request, cursor } => {
+                self.on_chunk_read(from, request, cursor, effects);
+            }
+            Kind::Chunk { request, next, entries } => {
+                self.on_chunk(now, from, request, next, entries, effects);
+            }
+            Kind::Get { .. }
+            | Kind::Validate { .. }
+            | Kind::Accept { .. }
+            | Kind::Prepare { .. }
+            | Kind::Check { .. } => self.on_question(now, from, message, effects),
+        }
+    }
+
+    /// The messages that only a replica of the partition that votes may answer.
+    fn on_question(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        message: &Message<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let partition = message.partition;
+        if !self.votes_on(partition) {
+            return effects.ignored("meerkat: question to a node that does not vote");
+        }
+        match message.kind {
+            Kind::Get { request, keys } => {
+                self.on_get(now, from, partition, request, keys, effects);
+            }
+            Kind::Validate { id, stable, participants, body } => {
+                self.observe(now, id.version);
+                self.advance_stable(id.writer, stable);
+                self.on_validate(now, from, partition, id, participants, body, effects);
+            }
+            Kind::Accept { id, view, ok, participants, body } => {
+                self.observe(now, id.version);
+                self.on_accept(now, from, partition, id, view, ok, participants, body, effects);
+            }
+            Kind::Prepare { id, view } => {
+                self.observe(now, id.version);
+                self.on_prepare(now, from, partition, id, view, effects);
+            }
+            Kind::Check { at, body } => {
+                self.observe(now, at.version);
+                self.on_check(from, partition, at, body, effects);
+            }
+            _ => unreachable!("answers are handled elsewhere"),
+        }
+    }
+
+    /// STABLE: the sender's coordinator on this lane has nothing open up to here.
+    fn on_stable(&mut self, _now: Now, from: NodeId, stable: u64) {
+        if let Some(member) = self.view.member(from) {
+            let lane = self.config.lane.0 as u8;
+            let writer = quorate_types::WriterId::new(member.number, lane);
+            self.advance_stable(writer, stable);
+        }
+    }
+
+    /// Closes a turn's batches.
+    pub fn flush(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.run_ready(now, effects);
+    }
+}

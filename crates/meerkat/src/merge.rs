@@ -1,0 +1,353 @@
+//! What the replicas of an epoch knew when it ended, and what that amounts to (§5.3.1, spec §4.2
+//! and §4.3). Pure: replies in, decisions out.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_machine::mutant;
+use quorate_types::{Epoch, NodeId, NodeSet, Quorums, Timestamp};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::body::Body;
+use crate::message::{read_timestamp, write_timestamp};
+use crate::occ::conflicts_exactly;
+use crate::record::{Record, RecordKey, Records};
+
+/// Who could vote in an epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Electorate {
+    /// Every voter of the view, dead or alive.
+    pub voters: NodeSet,
+    /// Its active members.
+    pub active: NodeSet,
+}
+
+/// All that a replica knows, once its lanes are frozen.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The last epoch whose outcome it has adopted, or in which it has worked.
+    pub last_normal: Epoch,
+    /// Who could vote in it.
+    pub electorate: Electorate,
+    /// No write at or below it, as far as it knows.
+    pub floor: u64,
+    /// Its hybrid clock.
+    pub clock: u64,
+    /// The records of all its lanes; or what it has adopted, if that was not released yet.
+    pub records: Records,
+}
+
+impl Report {
+    /// Appends the report.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let mut writer = Writer(bytes);
+        writer.u64(self.last_normal.0);
+        writer.u64(self.electorate.voters.bits());
+        writer.u64(self.electorate.active.bits());
+        writer.u64(self.floor);
+        writer.u64(self.clock);
+        for (key, record) in &self.records {
+            record.encode(key, &mut writer);
+        }
+    }
+
+    /// Reads what [`Report::encode`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes are damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let mut report = Self {
+            last_normal: Epoch(reader.u64()?),
+            electorate: Electorate {
+                voters: NodeSet::from_bits(reader.u64()?),
+                active: NodeSet::from_bits(reader.u64()?),
+            },
+            floor: reader.u64()?,
+            clock: reader.u64()?,
+            records: Records::new(),
+        };
+        while !reader.0.is_empty() {
+            let (key, record) = Record::decode(&mut reader)?;
+            report.records.insert(key, record);
+        }
+        Ok(report)
+    }
+}
+
+/// How a transaction left its epoch in one partition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fate {
+    /// It is over.
+    Decided {
+        /// Whether it committed.
+        commit: bool,
+    },
+    /// The partition's vote is settled; other partitions take part, so its end is not (spec §3.7).
+    Prepared {
+        /// The vote.
+        ok: bool,
+    },
+}
+
+/// One transaction in one partition, after the merge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settled {
+    /// The partitions that take part.
+    pub participants: u64,
+    /// What became of it.
+    pub fate: Fate,
+    /// Its sets, where they are needed.
+    pub body: Vec<u8>,
+}
+
+/// The record of an epoch: what every member of the next one starts from.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Merged {
+    /// No write at or below it.
+    pub floor: u64,
+    /// A clock that all members have passed.
+    pub clock: u64,
+    /// Every transaction that anybody knew of.
+    pub settled: BTreeMap<RecordKey, Settled>,
+}
+
+impl Merged {
+    /// Appends the record.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let mut writer = Writer(bytes);
+        writer.u64(self.floor);
+        writer.u64(self.clock);
+        for (key, settled) in &self.settled {
+            write_timestamp(&mut writer, key.id());
+            writer.u16(key.partition);
+            writer.u64(settled.participants);
+            writer.u8(match settled.fate {
+                Fate::Decided { commit } => u8::from(commit),
+                Fate::Prepared { ok } => 2 + u8::from(ok),
+            });
+            writer.bytes(&settled.body);
+        }
+    }
+
+    /// Reads what [`Merged::encode`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes are damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let mut merged =
+            Self { floor: reader.u64()?, clock: reader.u64()?, settled: BTreeMap::new() };
+        while !reader.0.is_empty() {
+            let id = read_timestamp(&mut reader)?;
+            let key = RecordKey::new(id, reader.u16()?);
+            let participants = reader.u64()?;
+            let fate = match reader.u8()? {
+                number @ (0 | 1) => Fate::Decided { commit: number == 1 },
+                number @ (2 | 3) => Fate::Prepared { ok: number == 3 },
+                _ => return Err(Malformed("unknown fate")),
+            };
+            let body = reader.bytes()?;
+            if !body.is_empty() {
+                Body::check(body)?;
+            }
+            merged.settled.insert(key, Settled { participants, fate, body: body.into() });
+        }
+        Ok(merged)
+    }
+
+    /// As records of a replica that has adopted this and not acted on it.
+    pub fn records(&self) -> Records {
+        self.settled
+            .iter()
+            .map(|(key, settled)| {
+                let mut record = Record {
+                    participants: settled.participants,
+                    body: settled.body.clone(),
+                    ..Record::default()
+                };
+                match settled.fate {
+                    Fate::Decided { commit } => record.decision = Some(commit),
+                    Fate::Prepared { ok } => record.accepted = Some((u64::MAX, ok)),
+                }
+                (*key, record)
+            })
+            .collect()
+    }
+}
+
+/// Why a merge can't be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooFew {
+    /// The partition.
+    pub partition: u16,
+    /// Replicas of the epoch that are left.
+    pub replies: usize,
+    /// Replicas that it had.
+    pub live: usize,
+}
+
+/// What all replies say of one transaction in one partition.
+#[derive(Default)]
+struct Gathered {
+    participants: u64,
+    body: Vec<u8>,
+    decision: Option<bool>,
+    accepted: Option<(u64, bool)>,
+    ok: usize,
+}
+
+/// The groups of the partitions, as configured, and whether their fast quorums are unanimous.
+#[derive(Clone, Copy, Debug)]
+pub struct Groups<'a> {
+    /// By partition; every voter if nothing is said.
+    pub replicas: &'a [Option<NodeSet>],
+    /// See [`Quorums::new`].
+    pub unanimous: bool,
+}
+
+impl Groups<'_> {
+    /// The quorums of a partition, and who of it is active.
+    pub fn quorums(&self, partition: u16, electorate: Electorate) -> (Quorums, NodeSet) {
+        let replicas = self.replicas.get(usize::from(partition)).copied().flatten();
+        let voters = replicas.map_or(electorate.voters, |set| set.intersection(electorate.voters));
+        let active = voters.intersection(electorate.active);
+        (Quorums::new(voters.len(), active.len(), self.unanimous), active)
+    }
+}
+
+/// Merges the reports of all members of the new view (§5.3.1, rules 1 to 5). Only what the latest
+/// epoch's replicas say counts: an earlier one is contained in it (spec §4.2c).
+///
+/// # Errors
+/// When so few of that epoch's replicas are left that what its quorums decided may be lost.
+pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<Merged, TooFew> {
+    let last = reports.values().map(|report| report.last_normal).max().unwrap_or_default();
+    let mut merged = Merged::default();
+    for report in reports.values() {
+        merged.floor = merged.floor.max(report.floor);
+        merged.clock = merged.clock.max(report.clock);
+    }
+    let Some(electorate) = reports
+        .values()
+        .find(|report| report.last_normal == last && last != Epoch(0))
+        .map(|report| report.electorate)
+    else {
+        return Ok(merged);
+    };
+    let current: BTreeMap<NodeId, &Report> = reports
+        .iter()
+        .filter(|(_, report)| report.last_normal == last)
+        .map(|(node, report)| (*node, report))
+        .collect();
+    let mut gathered: BTreeMap<RecordKey, Gathered> = BTreeMap::new();
+    for (node, report) in &current {
+        for (key, record) in &report.records {
+            let votes = groups.quorums(key.partition, electorate).1.contains(*node);
+            gather(gathered.entry(*key).or_default(), record, votes);
+        }
+    }
+    let replies: NodeSet = current.keys().copied().collect();
+    for partition in 0..groups.replicas.len() as u16 {
+        let (quorums, active) = groups.quorums(partition, electorate);
+        let here = replies.intersection(active).len();
+        if !quorums.is_recoverable(here) {
+            return Err(TooFew { partition, replies: here, live: quorums.live });
+        }
+    }
+    let mut candidates = Vec::new();
+    for (key, gathered) in gathered {
+        let (quorums, active) = groups.quorums(key.partition, electorate);
+        let verdict = judge(&gathered, quorums, replies.intersection(active).len());
+        if verdict == Judged::Candidate {
+            candidates.push((key, gathered));
+        } else {
+            settle(&mut merged, key, gathered, verdict == Judged::Commit);
+        }
+    }
+    // Candidates can't conflict with each other: each has more than half of the replies.
+    for (key, gathered) in candidates {
+        let ok = !conflicts_with_committed(&merged, key, &gathered.body);
+        settle(&mut merged, key, gathered, ok);
+    }
+    Ok(merged)
+}
+
+fn gather(into: &mut Gathered, record: &Record, votes: bool) {
+    into.participants |= record.participants;
+    if into.body.is_empty() {
+        into.body.clone_from(&record.body);
+    }
+    if let Some(commit) = record.decision {
+        assert!(
+            into.decision.is_none_or(|known| known == commit),
+            "replicas know different ends of one transaction"
+        );
+        into.decision = Some(commit);
+    }
+    if record.accepted.is_some_and(|(view, _)| into.accepted.is_none_or(|best| view > best.0)) {
+        into.accepted = record.accepted;
+    }
+    into.ok += usize::from(votes && record.vote == Some(Ok(())));
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Judged {
+    Commit,
+    Abort,
+    /// It may have been decided fast by replicas that are gone.
+    Candidate,
+}
+
+fn judge(gathered: &Gathered, quorums: Quorums, replies: usize) -> Judged {
+    let commit = match (gathered.decision, gathered.accepted) {
+        (Some(commit), _) | (None, Some((_, commit))) => commit,
+        (None, None) if gathered.ok >= quorums.majority => true,
+        (None, None) if quorums.fast_possible(gathered.ok, replies) => return Judged::Candidate,
+        (None, None) => false,
+    };
+    if commit { Judged::Commit } else { Judged::Abort }
+}
+
+fn settle(merged: &mut Merged, key: RecordKey, gathered: Gathered, ok: bool) {
+    let alone = gathered.participants.count_ones() <= 1;
+    let fate = match gathered.decision {
+        Some(commit) => Fate::Decided { commit },
+        None if alone => Fate::Decided { commit: ok },
+        // Another partition may have voted otherwise.
+        None => Fate::Prepared { ok },
+    };
+    let needed = !matches!(fate, Fate::Decided { commit: false });
+    let body = if needed { gathered.body } else { Vec::new() };
+    merged.settled.insert(key, Settled { participants: gathered.participants, fate, body });
+}
+
+/// The exact predicate (spec §4.3), against everything that committed or will.
+fn conflicts_with_committed(merged: &Merged, key: RecordKey, body: &[u8]) -> bool {
+    if body.is_empty() {
+        return false;
+    }
+    let mine: (Timestamp, Body<'_>) = (key.id(), Body::trusted(body));
+    merged.settled.iter().any(|(other, settled)| {
+        let stands =
+            matches!(settled.fate, Fate::Decided { commit: true } | Fate::Prepared { ok: true });
+        if other.partition != key.partition || !stands || settled.body.is_empty() {
+            return false;
+        }
+        let theirs = (other.id(), Body::trusted(&settled.body));
+        if mutant!("meerkat_imprecise_revalidation") {
+            return overlaps(mine.1, theirs.1);
+        }
+        conflicts_exactly(mine, theirs)
+    })
+}
+
+/// What a mutant takes for a conflict: a key that both touch and one of them writes, as the tests
+/// of Algorithm 1 do when timestamps are on the wrong side.
+fn overlaps(a: Body<'_>, b: Body<'_>) -> bool {
+    a.iter().any(|mine| {
+        b.iter().any(|theirs| {
+            mine.key == theirs.key && (mine.write.is_some() || theirs.write.is_some())
+        })
+    })
+}

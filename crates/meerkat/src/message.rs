@@ -1,0 +1,492 @@
+//! Peer messages and their layouts.
+//!
+//! ```text
+//! partition u16 | kind u8 | fields ...
+//! ```
+//! Integers are little-endian; a timestamp is `version u64 | writer u32`; `bytes` have a length of
+//! four bytes before them, and a body as the last field has none. The epoch stands in the header of
+//! the frame ([`quorate_wire::Header`]).
+
+use quorate_types::{Timestamp, WriterId};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::body::Body;
+use crate::occ::{Conflict, Reason};
+
+/// A replica's verdict on a transaction.
+pub type Vote = Result<(), Conflict>;
+
+/// A message about one partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message<'a> {
+    /// The partition, 0 in a keyspace that has only one.
+    pub partition: u16,
+    /// What it says.
+    pub kind: Kind<'a>,
+}
+
+/// What a message says. §3.1 of the protocol notes lists what the paper's messages lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind<'a> {
+    /// Coordinator without a replica of its own → replica: what do these keys hold?
+    Get {
+        /// Comes back in the answer.
+        request: u64,
+        /// The keys, each with its length before it.
+        keys: &'a [u8],
+    },
+    /// Its answer.
+    Values {
+        /// As in the request.
+        request: u64,
+        /// The replica's hybrid clock, so that whoever reads here is not behind.
+        clock: u64,
+        /// The keys as written at the versions that the replica holds: a body without bases whose
+        /// items carry the values, and the versions before it.
+        items: &'a [u8],
+    },
+    /// Coordinator → replicas (§5.2.2): may this transaction commit at its timestamp?
+    Validate {
+        /// Its id.
+        id: Timestamp,
+        /// Everything that this coordinator started up to here is final on all replicas.
+        stable: u64,
+        /// Every partition that takes part, as a bit set.
+        participants: u64,
+        /// The read and write sets within this partition.
+        body: Body<'a>,
+    },
+    /// Replica → coordinator: its verdict, the same each time.
+    Vote {
+        /// The transaction.
+        id: Timestamp,
+        /// The verdict.
+        vote: Vote,
+    },
+    /// Proposer → replicas (slow path, §5.2.2, and recovery, §5.3.2): take this for the vote of
+    /// the partition.
+    Accept {
+        /// The transaction.
+        id: Timestamp,
+        /// The proposer's view; 0 is the coordinator's.
+        view: u64,
+        /// The proposed vote.
+        ok: bool,
+        /// As in `Validate`.
+        participants: u64,
+        /// As in `Validate`; nothing if it is unknown, which only an abort can do without.
+        body: Option<Body<'a>>,
+    },
+    /// Replica → proposer: taken.
+    Accepted {
+        /// The transaction.
+        id: Timestamp,
+        /// In this view.
+        view: u64,
+    },
+    /// Replica → proposer: somebody with a higher view is at it.
+    Superseded {
+        /// The transaction.
+        id: Timestamp,
+        /// That view.
+        view: u64,
+    },
+    /// Coordinator → replicas (§5.2.3), and the answer to anything about a transaction that is
+    /// decided: this is how it ended.
+    Decided {
+        /// The transaction.
+        id: Timestamp,
+        /// Whether it committed.
+        commit: bool,
+        /// The sets, for whoever may lack them.
+        body: Option<Body<'a>>,
+    },
+    /// Replica → coordinator: the ends of these transactions are known here.
+    Acked {
+        /// Ids, one after the other.
+        ids: &'a [u8],
+    },
+    /// Replica → coordinator: it committed, you say, but I lack what it did.
+    Pull {
+        /// The transaction.
+        id: Timestamp,
+    },
+    /// Backup coordinator → replicas (§5.3.2): promise to listen to no lower view.
+    Prepare {
+        /// The transaction.
+        id: Timestamp,
+        /// The view.
+        view: u64,
+    },
+    /// Replica → backup coordinator: promised, and this is what I know.
+    Promise {
+        /// The transaction.
+        id: Timestamp,
+        /// The view.
+        view: u64,
+        /// The verdict that this replica gave in view 0.
+        vote: Option<Vote>,
+        /// The latest proposal that it took: its view and what it was.
+        accepted: Option<(u64, bool)>,
+        /// As in `Validate`; 0 if unknown.
+        participants: u64,
+        /// The sets, if they are known.
+        body: Option<Body<'a>>,
+    },
+    /// Coordinator → a read quorum: do these keys still hold these versions, and will they until
+    /// this timestamp?
+    Check {
+        /// The reader's timestamp; comes back in the answer.
+        at: Timestamp,
+        /// The keys with the versions that were read.
+        body: Body<'a>,
+    },
+    /// Its answer.
+    Checked {
+        /// As in the request.
+        at: Timestamp,
+        /// They do, or what is in the way.
+        result: Vote,
+    },
+    /// Coordinator → replicas: as in `Validate`, when there is nothing to validate.
+    Stable {
+        /// The version.
+        stable: u64,
+    },
+    /// Leader → members (epoch change, §5.3.1): you are frozen; part `part` of what you know?
+    Freeze {
+        /// Counted from 0.
+        part: u32,
+    },
+    /// Its answer.
+    Frozen {
+        /// As in the request.
+        part: u32,
+        /// How many parts there are.
+        parts: u32,
+        /// The part.
+        bytes: &'a [u8],
+    },
+    /// Leader → members: part `part` of what was decided; keep it, act on it when it is released.
+    Adopt {
+        /// Counted from 0.
+        part: u32,
+        /// How many parts there are.
+        parts: u32,
+        /// The part.
+        bytes: &'a [u8],
+    },
+    /// Member → leader: kept everything up to this part.
+    Adopted {
+        /// Parts kept.
+        parts: u32,
+    },
+    /// Leader → members: everybody has kept it; go on.
+    Release,
+    /// Joining replica → active one: records from here on, please.
+    ChunkRead {
+        /// Comes back in the answer.
+        request: u64,
+        /// Where to go on; 0 begins.
+        cursor: u64,
+    },
+    /// Its answer.
+    Chunk {
+        /// As in the request.
+        request: u64,
+        /// Where to go on; 0 at the end.
+        next: u64,
+        /// The records.
+        entries: &'a [u8],
+    },
+}
+
+pub(crate) fn write_timestamp(writer: &mut Writer<'_>, timestamp: Timestamp) {
+    writer.u64(timestamp.version);
+    writer.u32(timestamp.writer.0);
+}
+
+pub(crate) fn read_timestamp(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
+    Ok(Timestamp::new(reader.u64()?, WriterId(reader.u32()?)))
+}
+
+/// 0 for OK, otherwise the reason plus 1 and the timestamp that was in the way.
+pub(crate) fn write_vote(writer: &mut Writer<'_>, vote: Vote) {
+    match vote {
+        Ok(()) => writer.u8(0),
+        Err(conflict) => {
+            writer.u8(conflict.reason as u8 + 1);
+            write_timestamp(writer, conflict.with);
+        }
+    }
+}
+
+pub(crate) fn read_vote(reader: &mut Reader<'_>) -> Result<Vote, Malformed> {
+    let number = reader.u8()?;
+    if number == 0 {
+        return Ok(Ok(()));
+    }
+    let reason = Reason::ALL.get(usize::from(number) - 1).ok_or(Malformed("unknown reason"))?;
+    Ok(Err(Conflict { reason: *reason, with: read_timestamp(reader)? }))
+}
+
+fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed("neither 0 nor 1")),
+    }
+}
+
+fn write_body(writer: &mut Writer<'_>, body: Option<Body<'_>>) {
+    writer.rest(body.map_or(&[], Body::bytes));
+}
+
+/// A body that is the last field: nothing if no byte is left.
+fn read_body<'a>(reader: &mut Reader<'a>) -> Result<Option<Body<'a>>, Malformed> {
+    let bytes = reader.rest();
+    if bytes.is_empty() { Ok(None) } else { Body::check(bytes).map(Some) }
+}
+
+fn required(body: Option<Body<'_>>) -> Result<Body<'_>, Malformed> {
+    body.ok_or(Malformed("a transaction without its sets"))
+}
+
+const GET: u8 = 1;
+const VALUES: u8 = 2;
+const VALIDATE: u8 = 3;
+const VOTE: u8 = 4;
+const ACCEPT: u8 = 5;
+const ACCEPTED: u8 = 6;
+const SUPERSEDED: u8 = 7;
+const DECIDED: u8 = 8;
+const ACKED: u8 = 9;
+const PULL: u8 = 10;
+const PREPARE: u8 = 11;
+const PROMISE: u8 = 12;
+const CHECK: u8 = 13;
+const CHECKED: u8 = 14;
+const STABLE: u8 = 15;
+const FREEZE: u8 = 16;
+const FROZEN: u8 = 17;
+const ADOPT: u8 = 18;
+const ADOPTED: u8 = 19;
+const RELEASE: u8 = 20;
+const CHUNK_READ: u8 = 21;
+const CHUNK: u8 = 22;
+
+impl<'a> Message<'a> {
+    /// Appends the message.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        writer.u16(self.partition);
+        match self.kind {
+            Kind::Get { request, keys } => {
+                writer.u8(GET);
+                writer.u64(request);
+                writer.rest(keys);
+            }
+            Kind::Values { request, clock, items } => {
+                writer.u8(VALUES);
+                writer.u64(request);
+                writer.u64(clock);
+                writer.rest(items);
+            }
+            Kind::Validate { id, stable, participants, body } => {
+                writer.u8(VALIDATE);
+                write_timestamp(writer, id);
+                writer.u64(stable);
+                writer.u64(participants);
+                write_body(writer, Some(body));
+            }
+            Kind::Vote { id, vote } => {
+                writer.u8(VOTE);
+                write_timestamp(writer, id);
+                write_vote(writer, vote);
+            }
+            Kind::Accept { id, view, ok, participants, body } => {
+                writer.u8(ACCEPT);
+                write_timestamp(writer, id);
+                writer.u64(view);
+                writer.u8(u8::from(ok));
+                writer.u64(participants);
+                write_body(writer, body);
+            }
+            Kind::Accepted { id, view } => {
+                writer.u8(ACCEPTED);
+                write_timestamp(writer, id);
+                writer.u64(view);
+            }
+            Kind::Superseded { id, view } => {
+                writer.u8(SUPERSEDED);
+                write_timestamp(writer, id);
+                writer.u64(view);
+            }
+            Kind::Decided { id, commit, body } => {
+                writer.u8(DECIDED);
+                write_timestamp(writer, id);
+                writer.u8(u8::from(commit));
+                write_body(writer, body);
+            }
+            Kind::Acked { ids } => {
+                writer.u8(ACKED);
+                writer.rest(ids);
+            }
+            Kind::Pull { id } => {
+                writer.u8(PULL);
+                write_timestamp(writer, id);
+            }
+            Kind::Prepare { id, view } => {
+                writer.u8(PREPARE);
+                write_timestamp(writer, id);
+                writer.u64(view);
+            }
+            Kind::Promise { id, view, vote, accepted, participants, body } => {
+                writer.u8(PROMISE);
+                write_timestamp(writer, id);
+                writer.u64(view);
+                writer.u8(u8::from(vote.is_some()));
+                if let Some(vote) = vote {
+                    write_vote(writer, vote);
+                }
+                writer.u8(u8::from(accepted.is_some()));
+                if let Some((view, ok)) = accepted {
+                    writer.u64(view);
+                    writer.u8(u8::from(ok));
+                }
+                writer.u64(participants);
+                write_body(writer, body);
+            }
+            _ => self.encode_rest(writer),
+        }
+    }
+
+    /// The messages that are not about one update.
+    fn encode_rest(&self, writer: &mut Writer<'_>) {
+        match self.kind {
+            Kind::Check { at, body } => {
+                writer.u8(CHECK);
+                write_timestamp(writer, at);
+                write_body(writer, Some(body));
+            }
+            Kind::Checked { at, result } => {
+                writer.u8(CHECKED);
+                write_timestamp(writer, at);
+                write_vote(writer, result);
+            }
+            Kind::Stable { stable } => {
+                writer.u8(STABLE);
+                writer.u64(stable);
+            }
+            Kind::Freeze { part } => {
+                writer.u8(FREEZE);
+                writer.u32(part);
+            }
+            Kind::Frozen { part, parts, bytes } => {
+                writer.u8(FROZEN);
+                writer.u32(part);
+                writer.u32(parts);
+                writer.rest(bytes);
+            }
+            Kind::Adopt { part, parts, bytes } => {
+                writer.u8(ADOPT);
+                writer.u32(part);
+                writer.u32(parts);
+                writer.rest(bytes);
+            }
+            Kind::Adopted { parts } => {
+                writer.u8(ADOPTED);
+                writer.u32(parts);
+            }
+            Kind::Release => writer.u8(RELEASE),
+            Kind::ChunkRead { request, cursor } => {
+                writer.u8(CHUNK_READ);
+                writer.u64(request);
+                writer.u64(cursor);
+            }
+            Kind::Chunk { request, next, entries } => {
+                writer.u8(CHUNK);
+                writer.u64(request);
+                writer.u64(next);
+                writer.rest(entries);
+            }
+            _ => unreachable!("the others are encoded above"),
+        }
+    }
+
+    /// Whether nobody's answer depends on it, so that it may wait a moment for company.
+    pub fn is_lazy(&self) -> bool {
+        matches!(self.kind, Kind::Decided { .. } | Kind::Acked { .. } | Kind::Stable { .. })
+    }
+
+    /// Reads a message; strings are borrowed from `bytes`.
+    ///
+    /// # Errors
+    /// When the bytes are no message of this version.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let partition = reader.u16()?;
+        let kind = decode_kind(&mut reader)?;
+        reader.end()?;
+        Ok(Self { partition, kind })
+    }
+}
+
+fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
+    Ok(match reader.u8()? {
+        GET => Kind::Get { request: reader.u64()?, keys: reader.rest() },
+        VALUES => {
+            Kind::Values { request: reader.u64()?, clock: reader.u64()?, items: reader.rest() }
+        }
+        VALIDATE => Kind::Validate {
+            id: read_timestamp(reader)?,
+            stable: reader.u64()?,
+            participants: reader.u64()?,
+            body: required(read_body(reader)?)?,
+        },
+        VOTE => Kind::Vote { id: read_timestamp(reader)?, vote: read_vote(reader)? },
+        ACCEPT => Kind::Accept {
+            id: read_timestamp(reader)?,
+            view: reader.u64()?,
+            ok: flag(reader)?,
+            participants: reader.u64()?,
+            body: read_body(reader)?,
+        },
+        ACCEPTED => Kind::Accepted { id: read_timestamp(reader)?, view: reader.u64()? },
+        SUPERSEDED => Kind::Superseded { id: read_timestamp(reader)?, view: reader.u64()? },
+        DECIDED => Kind::Decided {
+            id: read_timestamp(reader)?,
+            commit: flag(reader)?,
+            body: read_body(reader)?,
+        },
+        ACKED => Kind::Acked { ids: reader.rest() },
+        PULL => Kind::Pull { id: read_timestamp(reader)? },
+        PREPARE => Kind::Prepare { id: read_timestamp(reader)?, view: reader.u64()? },
+        PROMISE => {
+            let (id, view) = (read_timestamp(reader)?, reader.u64()?);
+            let vote = if flag(reader)? { Some(read_vote(reader)?) } else { None };
+            let accepted = if flag(reader)? { Some((reader.u64()?, flag(reader)?)) } else { None };
+            let participants = reader.u64()?;
+            let body = read_body(reader)?;
+            Kind::Promise { id, view, vote, accepted, participants, body }
+        }
+        CHECK => Kind::Check { at: read_timestamp(reader)?, body: required(read_body(reader)?)? },
+        CHECKED => Kind::Checked { at: read_timestamp(reader)?, result: read_vote(reader)? },
+        STABLE => Kind::Stable { stable: reader.u64()? },
+        FREEZE => Kind::Freeze { part: reader.u32()? },
+        FROZEN => Kind::Frozen { part: reader.u32()?, parts: reader.u32()?, bytes: reader.rest() },
+        ADOPT => Kind::Adopt { part: reader.u32()?, parts: reader.u32()?, bytes: reader.rest() },
+        ADOPTED => Kind::Adopted { parts: reader.u32()? },
+        RELEASE => Kind::Release,
+        CHUNK_READ => Kind::ChunkRead { request: reader.u64()?, cursor: reader.u64()? },
+        CHUNK => {
+            Kind::Chunk { request: reader.u64()?, next: reader.u64()?, entries: reader.rest() }
+        }
+        _ => return Err(Malformed("unknown kind of message")),
+    })
+}
+
+/// Reads the ids of an `Acked`.
+pub(crate) fn ids(bytes: &[u8]) -> impl Iterator<Item = Timestamp> {
+    let mut reader = Reader(bytes);
+    core::iter::from_fn(move || read_timestamp(&mut reader).ok())
+}

@@ -1,0 +1,138 @@
+//! What Meerkat keeps in every record: the vstore of §4.2.
+
+use alloc::vec::Vec;
+
+use quorate_types::{Timestamp, WriterId};
+
+/// The words of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Meta {
+    /// The timestamp of the installed version: that of the latest writer.
+    pub wts: Timestamp,
+    /// The latest timestamp at which a committed transaction read the key.
+    pub rts: Timestamp,
+}
+
+impl Meta {
+    /// The version, for `WATCH`.
+    #[inline]
+    pub fn timestamp(&self) -> Timestamp {
+        self.wts
+    }
+}
+
+impl quorate_machine::Meta for Meta {
+    type Annex = Pending;
+
+    const WORDS: usize = 3;
+
+    fn pack(self, words: &mut [u64]) {
+        words[0] = self.wts.version;
+        words[1] = self.rts.version;
+        words[2] = u64::from(self.wts.writer.0) | u64::from(self.rts.writer.0) << 32;
+    }
+
+    fn unpack(words: &[u64]) -> Self {
+        Self {
+            wts: Timestamp::new(words[0], WriterId(words[2] as u32)),
+            rts: Timestamp::new(words[1], WriterId((words[2] >> 32) as u32)),
+        }
+    }
+}
+
+/// A transaction that is registered at a key: it was validated here and is not decided yet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Registration {
+    /// Its id, which is its timestamp.
+    pub id: Timestamp,
+    /// The version that it read, if it read the key.
+    pub base: Option<Timestamp>,
+    /// Whether it writes the key.
+    pub writes: bool,
+}
+
+/// The `readers` and `writers` of a key (§4.2) in one list: what each transaction read and whether
+/// it writes, so that the checks can be exact and name the blocker (spec §2.1).
+///
+/// Nearly always there is none or one, which takes no allocation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Pending {
+    first: Option<Registration>,
+    rest: Vec<Registration>,
+}
+
+impl Pending {
+    /// Whether no transaction is registered.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none() && self.rest.is_empty()
+    }
+
+    /// The registered transactions, in no order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &Registration> {
+        self.first.iter().chain(&self.rest)
+    }
+
+    /// Registers a transaction, once.
+    pub fn add(&mut self, registration: Registration) {
+        if self.iter().any(|known| known.id == registration.id) {
+            return;
+        }
+        if self.first.is_none() {
+            self.first = Some(registration);
+        } else {
+            self.rest.push(registration);
+        }
+    }
+
+    /// Takes a transaction out, if it is registered.
+    #[inline]
+    pub fn remove(&mut self, id: Timestamp) {
+        if self.first.is_some_and(|first| first.id == id) {
+            self.first = None;
+        } else if !self.rest.is_empty() {
+            self.rest.retain(|other| other.id != id);
+            if self.rest.is_empty() {
+                // A key that was hot once need not keep the memory.
+                self.rest = Vec::new();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_machine::Meta as _;
+    use quorate_types::MemberNumber;
+
+    fn id(version: u64) -> Timestamp {
+        Timestamp::new(version, WriterId::new(MemberNumber(3), 1))
+    }
+
+    #[test]
+    fn words_come_back() {
+        let meta = Meta { wts: id(7), rts: Timestamp::new(u64::MAX, WriterId(u32::MAX)) };
+        let mut words = [0; Meta::WORDS];
+        meta.pack(&mut words);
+        assert_eq!(Meta::unpack(&words), meta);
+    }
+
+    #[test]
+    fn registrations_come_and_go_in_any_order() {
+        let mut pending = Pending::default();
+        for version in 1..=4 {
+            let registration = Registration { id: id(version), base: None, writes: true };
+            pending.add(registration);
+            pending.add(registration);
+        }
+        assert_eq!(pending.iter().count(), 4);
+        for version in [1, 3, 4, 2] {
+            assert!(!pending.is_empty());
+            pending.remove(id(version));
+            assert!(pending.iter().all(|known| known.id != id(version)));
+        }
+        assert_eq!(pending, Pending::default());
+    }
+}

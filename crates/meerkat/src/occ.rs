@@ -1,0 +1,227 @@
+//! Timestamp-ordered optimistic concurrency control on the records of one replica: Algorithm 1 of
+//! §5.2.2, corrected (spec §3.3, §3.4).
+//!
+//! Each function takes one key's lock at a time, so there is no order of locks to keep. The same
+//! functions serve the rivals in `baselines`.
+
+use quorate_machine::{Content, Record, Table, mutant};
+use quorate_types::Timestamp;
+
+use crate::body::{Body, Item};
+use crate::meta::{Meta, Registration};
+
+/// Why a replica can't let a transaction commit at its timestamp.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Reason {
+    /// It read a version that has been replaced.
+    StaleRead = 0,
+    /// It read a version that a transaction which is not decided yet, at a smaller timestamp, may
+    /// replace.
+    PendingWriter = 1,
+    /// It writes a key that was read at a larger timestamp.
+    ReadLater = 2,
+    /// It writes a key that a transaction which is not decided yet reads at a larger timestamp.
+    PendingReader = 3,
+    /// Its timestamp is not above a version that it read.
+    TimestampTooLow = 4,
+    /// Its timestamp is not above what earlier epochs may have read without a record.
+    BelowFloor = 5,
+}
+
+impl Reason {
+    /// Every reason, by its wire number.
+    pub const ALL: [Self; 6] = [
+        Self::StaleRead,
+        Self::PendingWriter,
+        Self::ReadLater,
+        Self::PendingReader,
+        Self::TimestampTooLow,
+        Self::BelowFloor,
+    ];
+
+    /// In words, as metrics name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StaleRead => "stale_read",
+            Self::PendingWriter => "pending_writer",
+            Self::ReadLater => "read_later",
+            Self::PendingReader => "pending_reader",
+            Self::TimestampTooLow => "timestamp_too_low",
+            Self::BelowFloor => "below_floor",
+        }
+    }
+}
+
+/// A failed check.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Conflict {
+    /// What was in the way.
+    pub reason: Reason,
+    /// The timestamp that was in the way: the blocker's id if it is not decided yet. The next
+    /// attempt does well to be above it.
+    pub with: Timestamp,
+}
+
+/// Validates a transaction at this replica and registers it at all its keys, or at none
+/// (Algorithm 1). Whoever calls it does so once for an id.
+///
+/// # Errors
+/// What it conflicts with.
+pub fn validate<T: Table<Meta = Meta>>(
+    table: &mut T,
+    id: Timestamp,
+    body: Body<'_>,
+) -> Result<(), Conflict> {
+    for (done, item) in body.iter().enumerate() {
+        if let Err(conflict) = register(table, id, &item) {
+            for item in body.iter().take(done) {
+                unregister(table, id, item.key);
+            }
+            return Err(conflict);
+        }
+    }
+    Ok(())
+}
+
+/// Checks one key and registers the transaction there, in one critical section: two transactions
+/// that conflict can't miss each other.
+fn register<T: Table<Meta = Meta>>(
+    table: &mut T,
+    id: Timestamp,
+    item: &Item<'_>,
+) -> Result<(), Conflict> {
+    let value_len = item.write.flatten().map_or(0, |content| content.bytes.len());
+    let mut record = table.lock_key(item.key, value_len);
+    check(&record, id, item)?;
+    let writes = item.write.is_some();
+    record.annex_mut().add(Registration { id, base: item.base, writes });
+    Ok(())
+}
+
+fn check(
+    record: &impl Record<Meta = Meta>,
+    id: Timestamp,
+    item: &Item<'_>,
+) -> Result<(), Conflict> {
+    let conflict = |reason, with| Err(Conflict { reason, with });
+    let meta = record.meta();
+    if let Some(base) = item.base {
+        // Clocks that lag would otherwise lose updates: the write would be older than what the
+        // transaction read, and dropped by the Thomas rule (spec §3.4-2).
+        if !mutant!("meerkat_timestamp_below_read") && id <= base {
+            return conflict(Reason::TimestampTooLow, base);
+        }
+        if meta.wts > base {
+            return conflict(Reason::StaleRead, meta.wts);
+        }
+    }
+    if item.write.is_some() && id < meta.rts {
+        return conflict(Reason::ReadLater, meta.rts);
+    }
+    for other in record.annex().iter().filter(|other| other.id != id) {
+        // The exact interval (spec §3.4-4): the version that was read is committed, even if its
+        // writer is still registered here.
+        let overwritten =
+            |base: Timestamp, writer: Timestamp, reader| base < writer && writer < reader;
+        if let Some(base) = item.base
+            && other.writes
+            && overwritten(base, other.id, id)
+        {
+            return conflict(Reason::PendingWriter, other.id);
+        }
+        if let Some(base) = other.base
+            && item.write.is_some()
+            && overwritten(base, id, other.id)
+        {
+            return conflict(Reason::PendingReader, other.id);
+        }
+    }
+    Ok(())
+}
+
+/// Takes a transaction out of one key's list.
+fn unregister<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, key: &[u8]) {
+    if let Some(mut record) = table.lock_existing(key) {
+        record.annex_mut().remove(id);
+    }
+}
+
+/// Takes an aborted transaction out of all its keys' lists.
+pub fn release<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>) {
+    for item in body.iter() {
+        unregister(table, id, item.key);
+    }
+}
+
+/// Installs a committed transaction (§5.2.3): raises what was read, installs what was written, and
+/// takes the transaction out of each key's list in the same critical section, so that a validator
+/// sees one or the other. Idempotent, and in any order: an older version never replaces a newer
+/// one (the Thomas write rule).
+pub fn apply<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>) {
+    for item in body.iter() {
+        let value_len = item.write.flatten().map_or(0, |content| content.bytes.len());
+        let mut record = table.lock_key(item.key, value_len);
+        record.annex_mut().remove(id);
+        let mut meta = record.meta();
+        if item.base.is_some() && meta.rts < id && !mutant!("meerkat_rts_not_raised") {
+            meta.rts = id;
+            record.set_meta(meta);
+        }
+        if let Some(content) = item.write {
+            install(&mut record, id, content);
+        }
+    }
+}
+
+/// Replaces a record's version, unless it is as new already.
+pub(crate) fn install(
+    record: &mut impl Record<Meta = Meta>,
+    version: Timestamp,
+    content: Option<Content<'_>>,
+) {
+    let mut meta = record.meta();
+    if version <= meta.wts {
+        return;
+    }
+    meta.wts = version;
+    match content {
+        Some(content) => record.set_content(content),
+        None => record.clear(),
+    }
+    record.set_meta(meta);
+}
+
+/// Confirms that a key still holds the version that a read-only transaction read, and that nobody
+/// will write below its timestamp from now on (spec §8, read-only transactions).
+///
+/// # Errors
+/// What has replaced it or may replace it.
+pub fn confirm_read<T: Table<Meta = Meta>>(
+    table: &mut T,
+    at: Timestamp,
+    key: &[u8],
+    base: Timestamp,
+) -> Result<(), Conflict> {
+    let mut record = table.lock_key(key, 0);
+    check(&record, at, &Item { key, base: Some(base), write: None })?;
+    let mut meta = record.meta();
+    if meta.rts < at {
+        meta.rts = at;
+        record.set_meta(meta);
+    }
+    Ok(())
+}
+
+/// Whether one transaction reads a version that the other replaces between that version and the
+/// reader's timestamp: the exact predicate of spec §4.3, in either direction.
+pub fn conflicts_exactly(a: (Timestamp, Body<'_>), b: (Timestamp, Body<'_>)) -> bool {
+    a.1.iter().any(|mine| {
+        b.1.iter().filter(|theirs| theirs.key == mine.key).any(|theirs| {
+            let hits = |reader: &Item<'_>, at: Timestamp, writer: &Item<'_>, by: Timestamp| {
+                writer.write.is_some() && reader.base.is_some_and(|base| base < by && by < at)
+            };
+            hits(&mine, a.0, &theirs, b.0) || hits(&theirs, b.0, &mine, a.0)
+        })
+    })
+}

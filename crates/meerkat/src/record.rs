@@ -1,0 +1,133 @@
+//! Transaction records: the trecord of §4.2 and §5.3.2, with what the paper's leaves out (spec
+//! §2.2). Each lane has its own, touched by nobody else.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use quorate_types::{Instant, LaneId, Timestamp, WriterId};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::body::Body;
+use crate::message::{Vote, read_timestamp, read_vote, write_timestamp, write_vote};
+
+/// Names a record: all of a coordinator's stand together in order of time, so that what is stable
+/// is dropped by range.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RecordKey {
+    /// Who coordinates it.
+    pub writer: WriterId,
+    /// When.
+    pub version: u64,
+    /// In which partition.
+    pub partition: u16,
+}
+
+impl RecordKey {
+    /// The record of a transaction in a partition.
+    pub const fn new(id: Timestamp, partition: u16) -> Self {
+        Self { writer: id.writer, version: id.version, partition }
+    }
+
+    /// The transaction.
+    pub const fn id(&self) -> Timestamp {
+        Timestamp::new(self.version, self.writer)
+    }
+}
+
+/// The lane on which a coordinator and all records of its transactions live: the virtual id of its
+/// member number.
+pub fn lane_of(writer: WriterId) -> LaneId {
+    LaneId((writer.0 >> 24) as u16)
+}
+
+/// What a replica knows of a transaction in a partition.
+///
+/// ```text
+/// (none) ─VALIDATE→ voted ─ACCEPT→ accepted ─DECIDED→ decided
+///    └─PREPARE→ promised (no vote any more) ─ACCEPT→ accepted
+///    └─DECIDED→ decided: a late VALIDATE finds it and registers nothing
+/// ```
+/// Decided is final; another decision about the same transaction stops the node.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Record {
+    /// The partitions that take part, as a bit set; 0 if unknown.
+    pub participants: u64,
+    /// The encoded sets; empty if unknown.
+    pub body: Vec<u8>,
+    /// The verdict in view 0. Never given twice, and never after a promise.
+    pub vote: Option<Vote>,
+    /// Whether the transaction is in the lists of its keys.
+    pub registered: bool,
+    /// The highest view that was joined: not the one in which something was accepted (Sutra, arXiv
+    /// 1906.10917, tells what mixing the two costs).
+    pub view: u64,
+    /// The latest proposal taken: its view, and whether it was OK.
+    pub accepted: Option<(u64, bool)>,
+    /// How it ended.
+    pub decision: Option<bool>,
+    /// When it came.
+    pub since: Instant,
+}
+
+/// The records of a lane.
+pub type Records = BTreeMap<RecordKey, Record>;
+
+const VOTED: u8 = 1;
+const ACCEPTED: u8 = 2;
+const ACCEPTED_OK: u8 = 4;
+const DECIDED: u8 = 8;
+const COMMITTED: u8 = 16;
+
+impl Record {
+    /// The sets, if they are known.
+    pub fn body(&self) -> Option<Body<'_>> {
+        (!self.body.is_empty()).then(|| Body::trusted(&self.body))
+    }
+
+    /// Appends the record for an epoch change.
+    pub(crate) fn encode(&self, key: &RecordKey, writer: &mut Writer<'_>) {
+        write_timestamp(writer, key.id());
+        writer.u16(key.partition);
+        writer.u64(self.participants);
+        let mut flags = 0;
+        flags |= if self.vote.is_some() { VOTED } else { 0 };
+        flags |= match self.accepted {
+            None => 0,
+            Some((_, ok)) => ACCEPTED | if ok { ACCEPTED_OK } else { 0 },
+        };
+        flags |= match self.decision {
+            None => 0,
+            Some(commit) => DECIDED | if commit { COMMITTED } else { 0 },
+        };
+        writer.u8(flags);
+        if let Some(vote) = self.vote {
+            write_vote(writer, vote);
+        }
+        if let Some((view, _)) = self.accepted {
+            writer.u64(view);
+        }
+        writer.bytes(&self.body);
+    }
+
+    /// Reads what [`Record::encode`] wrote.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(RecordKey, Self), Malformed> {
+        let id = read_timestamp(reader)?;
+        let key = RecordKey::new(id, reader.u16()?);
+        let participants = reader.u64()?;
+        let flags = reader.u8()?;
+        let vote = if flags & VOTED != 0 { Some(read_vote(reader)?) } else { None };
+        let accepted = if flags & ACCEPTED != 0 {
+            Some((reader.u64()?, flags & ACCEPTED_OK != 0))
+        } else {
+            None
+        };
+        let decision = (flags & DECIDED != 0).then_some(flags & COMMITTED != 0);
+        let body = reader.bytes()?;
+        if !body.is_empty() {
+            Body::check(body)?;
+        }
+        let record =
+            Self { participants, body: body.into(), vote, accepted, decision, ..Self::default() };
+        Ok((key, record))
+    }
+}

@@ -1,0 +1,476 @@
+//! Backup coordinators: one consensus per transaction and partition, by views (§5.3.2, spec §4.4).
+//!
+//! A replica that waits too long for the end of a transaction takes over. Views of different nodes
+//! never collide: each contains its node's id.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Siblings, Table, Transaction};
+use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
+
+use crate::body::Body;
+use crate::message::{Kind, Message, Vote};
+use crate::meta::Meta;
+use crate::record::RecordKey;
+use crate::state::{Counter, Isolation, Meerkat};
+
+/// Views between two of one node: more than there are nodes.
+const VIEW_STEP: u64 = 64;
+/// How much later than the home partition's replicas the others take over, in timeouts.
+const AWAY_RANKS: u32 = 3;
+
+/// A takeover under way.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    pub(crate) view: u64,
+    participants: u64,
+    parts: Vec<RecoveryPart>,
+    /// Nodes whose clocks are known to have passed the timestamp.
+    seen: NodeSet,
+    pub(crate) resend_at: Instant,
+}
+
+#[derive(Debug, Default)]
+struct RecoveryPart {
+    partition: u16,
+    promised: NodeSet,
+    ok: NodeSet,
+    accepted: Option<(u64, bool)>,
+    body: Vec<u8>,
+    proposal: Option<bool>,
+    accepts: NodeSet,
+    chosen: Option<bool>,
+}
+
+impl Recovery {
+    fn part(&mut self, partition: u16) -> Option<&mut RecoveryPart> {
+        self.parts.iter_mut().find(|part| part.partition == partition)
+    }
+
+    /// Adds the partitions that are known to take part.
+    fn widen(&mut self, participants: u64) {
+        self.participants |= participants;
+        let all = self.participants;
+        for partition in (0..64u16).filter(|p| all & 1 << p != 0) {
+            if self.part(partition).is_none() {
+                self.parts.push(RecoveryPart { partition, ..RecoveryPart::default() });
+            }
+        }
+    }
+
+    fn outcome(&self) -> Option<bool> {
+        if self.parts.iter().any(|part| part.chosen == Some(false)) {
+            return Some(false);
+        }
+        self.parts.iter().all(|part| part.chosen == Some(true)).then_some(true)
+    }
+}
+
+/// What a replica promises with.
+struct Known {
+    vote: Option<Vote>,
+    accepted: Option<(u64, bool)>,
+    participants: u64,
+    body: Vec<u8>,
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// Looks at a record again after the recovery timeout.
+    pub(crate) fn suspect(&mut self, now: Now, key: RecordKey) {
+        self.suspects.push_back((now.monotonic + self.config.recovery_timeout, key));
+    }
+
+    /// Looks again at what a takeover that was lost was about.
+    pub(crate) fn suspect_again(&mut self, now: Now, id: Timestamp) {
+        for partition in 0..self.groups.len() as u16 {
+            let key = RecordKey::new(id, partition);
+            if self.records.get(&key).is_some_and(|record| record.decision.is_none()) {
+                self.suspect(now, key);
+            }
+        }
+    }
+
+    /// A record has waited for its end: takes over, the replicas one after the other.
+    pub(crate) fn on_suspect_timeout(
+        &mut self,
+        now: Now,
+        key: RecordKey,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let id = key.id();
+        let Some(record) = self.records.get(&key).filter(|record| record.decision.is_none()) else {
+            return;
+        };
+        if id.writer == self.writer() || self.recoveries.contains_key(&id) {
+            return self.suspect(now, key);
+        }
+        let Some(group) = self.group(key.partition) else { return };
+        let rank =
+            group.live.into_iter().take_while(|node| *node != self.config.node).count() as u32;
+        let home = record.participants.trailing_zeros() == u32::from(key.partition);
+        let rank = rank + if home { 0 } else { AWAY_RANKS };
+        if now.monotonic < record.since + self.config.recovery_timeout * (1 + rank) {
+            return self.suspect(now, key);
+        }
+        let participants = record.participants | 1 << key.partition;
+        let view = (record.view / VIEW_STEP + 1) * VIEW_STEP + u64::from(self.config.node.0);
+        self.count(Counter::Recoveries);
+        effects.probe("meerkat: backup coordinator takes over");
+        let mut recovery = Recovery {
+            view,
+            participants: 0,
+            parts: Vec::new(),
+            seen: NodeSet::only(self.config.node),
+            resend_at: now.monotonic + self.config.message_loss_timeout,
+        };
+        recovery.widen(participants);
+        self.recoveries.insert(id, recovery);
+        self.suspect(now, key);
+        self.prepare(now, id, effects);
+    }
+
+    /// Asks every replica that has not promised, this one first.
+    fn prepare(&mut self, now: Now, id: Timestamp, effects: &mut impl Effects<Self>) {
+        let Some(recovery) = self.recoveries.get(&id) else { return };
+        let view = recovery.view;
+        let partitions: Vec<u16> = recovery.parts.iter().map(|part| part.partition).collect();
+        for partition in partitions {
+            let Some(group) = self.groups.get(usize::from(partition)).copied() else { continue };
+            let Some(part) = self.recoveries.get_mut(&id).and_then(|r| r.part(partition)) else {
+                return;
+            };
+            if part.proposal.is_some() {
+                continue;
+            }
+            let promised = part.promised;
+            let others = group.live.difference(promised).without(self.config.node);
+            if !others.is_empty() {
+                effects.broadcast(others, &Message { partition, kind: Kind::Prepare { id, view } });
+            }
+            if group.live.difference(promised).contains(self.config.node) {
+                match self.promise(RecordKey::new(id, partition), view) {
+                    Ok(known) => {
+                        let me = self.config.node;
+                        self.take_promise(me, partition, id, view, known);
+                    }
+                    Err(Refused::Decided(commit)) => {
+                        return self.end_recovery(now, id, commit, effects);
+                    }
+                    Err(Refused::Superseded(_)) => {
+                        self.recoveries.remove(&id);
+                        return;
+                    }
+                }
+            }
+        }
+        self.evaluate_recovery(now, id, effects);
+    }
+
+    /// Joins a view at this replica. From now on it gives no vote in view 0.
+    fn promise(&mut self, key: RecordKey, view: u64) -> Result<Known, Refused> {
+        let record = self.records.entry(key).or_default();
+        if let Some(commit) = record.decision {
+            return Err(Refused::Decided(commit));
+        }
+        if view <= record.view {
+            return Err(Refused::Superseded(record.view));
+        }
+        record.view = view;
+        Ok(Known {
+            vote: record.vote,
+            accepted: record.accepted,
+            participants: record.participants,
+            body: record.body.clone(),
+        })
+    }
+
+    /// PREPARE.
+    pub(crate) fn on_prepare(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        view: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.is_stable(id) {
+            // The asker knows the end as well, or will before it can ask a majority.
+            return effects.ignored("meerkat: PREPARE of a transaction that is over");
+        }
+        let key = RecordKey::new(id, partition);
+        let is_new = !self.records.contains_key(&key);
+        let result = self.promise(key, view);
+        if is_new {
+            if let Some(record) = self.records.get_mut(&key) {
+                record.since = now.monotonic;
+            }
+            self.suspect(now, key);
+        }
+        let kind = match &result {
+            Err(Refused::Decided(commit)) => {
+                let body = self.records.get(&key).and_then(|record| record.body());
+                Kind::Decided { id, commit: *commit, body }
+            }
+            Err(Refused::Superseded(view)) => Kind::Superseded { id, view: *view },
+            Ok(known) => Kind::Promise {
+                id,
+                view,
+                vote: known.vote,
+                accepted: known.accepted,
+                participants: known.participants,
+                body: (!known.body.is_empty()).then(|| Body::trusted(&known.body)),
+            },
+        };
+        effects.send(from, &Message { partition, kind });
+    }
+
+    /// PROMISE.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_promise(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        view: u64,
+        vote: Option<Vote>,
+        accepted: Option<(u64, bool)>,
+        participants: u64,
+        body: Option<Body<'_>>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.recoveries.get(&id).is_none_or(|recovery| recovery.view != view) {
+            return effects.ignored("meerkat: PROMISE to a takeover that is over");
+        }
+        let body = body.map(|body| body.bytes().to_vec()).unwrap_or_default();
+        self.take_promise(from, partition, id, view, Known { vote, accepted, participants, body });
+        self.evaluate_recovery(now, id, effects);
+    }
+
+    fn take_promise(
+        &mut self,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        view: u64,
+        known: Known,
+    ) {
+        let Some(recovery) = self.recoveries.get_mut(&id).filter(|r| r.view == view) else {
+            return;
+        };
+        recovery.seen.insert(from);
+        recovery.widen(known.participants);
+        let Some(part) = recovery.part(partition) else { return };
+        part.promised.insert(from);
+        if known.vote == Some(Ok(())) {
+            part.ok.insert(from);
+        }
+        if known.accepted.is_some_and(|(view, _)| part.accepted.is_none_or(|best| view > best.0)) {
+            part.accepted = known.accepted;
+        }
+        if part.body.is_empty() {
+            part.body = known.body;
+        }
+    }
+
+    /// The choice of spec §4.4, and what follows from it.
+    fn evaluate_recovery(&mut self, now: Now, id: Timestamp, effects: &mut impl Effects<Self>) {
+        let Some(recovery) = self.recoveries.get(&id) else { return };
+        for index in 0..recovery.parts.len() {
+            let part = &self.recoveries[&id].parts[index];
+            let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
+            let quorums = group.quorums;
+            if part.proposal.is_none() {
+                let promised = part.promised.intersection(group.live).len();
+                let ok = part.ok.intersection(group.live).len();
+                let choice = if promised < quorums.majority {
+                    None
+                } else if let Some((_, ok)) = part.accepted {
+                    Some(ok)
+                } else if ok >= quorums.majority {
+                    Some(true)
+                } else if !quorums.fast_possible(ok, promised) {
+                    // No fast quorum can have said OK, and none will: those asked gave their
+                    // votes, or gave them up.
+                    Some(false)
+                } else {
+                    // Ambiguous. More replies settle it, and whoever does not reply leaves the
+                    // view, which settles it, too.
+                    effects.probe("meerkat: takeover waits for all replicas");
+                    None
+                };
+                if let Some(ok) = choice {
+                    self.propose_recovery(now, id, index, ok, effects);
+                }
+            }
+            let Some(recovery) = self.recoveries.get_mut(&id) else { return };
+            let part = &mut recovery.parts[index];
+            if part.accepts.intersection(group_live(&self.groups, part.partition)).len()
+                >= quorums.majority
+            {
+                part.chosen = part.proposal;
+            }
+        }
+        if let Some(commit) = self.recoveries.get(&id).and_then(Recovery::outcome) {
+            self.conclude(now, id, commit, effects);
+        }
+    }
+
+    fn propose_recovery(
+        &mut self,
+        _now: Now,
+        id: Timestamp,
+        index: usize,
+        ok: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let node = self.config.node;
+        let Some(recovery) = self.recoveries.get_mut(&id) else { return };
+        let view = recovery.view;
+        let part = &mut recovery.parts[index];
+        part.proposal = Some(ok);
+        let key = RecordKey::new(id, part.partition);
+        let live = group_live(&self.groups, part.partition);
+        if live.contains(node)
+            && let Some(record) = self.records.get_mut(&key)
+            && record.view <= view
+            && record.decision.is_none()
+        {
+            record.view = view;
+            record.accepted = Some((view, ok));
+            part.accepts.insert(node);
+        }
+        self.send_recovery_accepts(id, effects);
+    }
+
+    fn send_recovery_accepts(&self, id: Timestamp, effects: &mut impl Effects<Self>) {
+        let Some(recovery) = self.recoveries.get(&id) else { return };
+        for part in &recovery.parts {
+            let Some(ok) = part.proposal else { continue };
+            let body = (!part.body.is_empty()).then(|| Body::trusted(&part.body));
+            let (view, participants) = (recovery.view, recovery.participants);
+            let kind = Kind::Accept { id, view, ok, participants, body };
+            let live = group_live(&self.groups, part.partition);
+            let to = live.difference(part.accepts).without(self.config.node);
+            if !to.is_empty() {
+                effects.broadcast(to, &Message { partition: part.partition, kind });
+            }
+        }
+    }
+
+    /// ACCEPTED in a view above 0.
+    pub(crate) fn on_recovery_accepted(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        view: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(recovery) = self.recoveries.get_mut(&id).filter(|r| r.view == view) else {
+            return effects.ignored("meerkat: ACCEPTED in a takeover that is over");
+        };
+        recovery.seen.insert(from);
+        if let Some(part) = recovery.part(partition) {
+            part.accepts.insert(from);
+        }
+        self.evaluate_recovery(now, id, effects);
+    }
+
+    /// Tells everybody, once every clock has passed the timestamp if that matters.
+    fn conclude(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(recovery) = self.recoveries.get(&id) else { return };
+        let skew = self.config.max_clock_skew.as_nanos() as u64;
+        if commit
+            && self.config.isolation == Isolation::Strict
+            && !self.view.active().is_subset(recovery.seen)
+            && self.clock(now) < id.version.saturating_add(skew)
+        {
+            // The timer comes back to it.
+            return;
+        }
+        for part in &recovery.parts {
+            let partition = part.partition;
+            let Some(group) = self.groups.get(usize::from(partition)) else { continue };
+            let body = (commit && !part.body.is_empty()).then(|| Body::trusted(&part.body));
+            let kind = Kind::Decided { id, commit, body };
+            let mut to = group.live.union(group.learners);
+            if let Some(coordinator) = self.coordinator_of(id) {
+                to.insert(coordinator);
+            }
+            let to = to.without(self.config.node);
+            if !to.is_empty() {
+                effects.broadcast(to, &Message { partition, kind });
+            }
+        }
+        effects.probe("meerkat: decided as a backup");
+        self.end_recovery(now, id, commit, effects);
+    }
+
+    /// The end is known: installs it here.
+    fn end_recovery(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(recovery) = self.recoveries.remove(&id) else { return };
+        for part in recovery.parts {
+            let key = RecordKey::new(id, part.partition);
+            if let Some(record) = self.records.get_mut(&key)
+                && record.decision.is_none()
+            {
+                if record.body.is_empty() {
+                    record.body = part.body;
+                }
+                if !commit || !record.body.is_empty() {
+                    self.end_record(now, key, commit);
+                }
+            }
+        }
+        if id.writer == self.writer() {
+            self.on_own_decided(now, id, commit, effects);
+        }
+    }
+
+    /// The message loss timer of takeovers.
+    pub(crate) fn on_recovery_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let due: Vec<Timestamp> = self
+            .recoveries
+            .iter()
+            .filter(|(_, recovery)| recovery.resend_at <= now.monotonic)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            if let Some(recovery) = self.recoveries.get_mut(&id) {
+                recovery.resend_at = now.monotonic + self.config.message_loss_timeout;
+            }
+            self.send_recovery_accepts(id, effects);
+            self.prepare(now, id, effects);
+        }
+    }
+}
+
+/// Why a replica does not join a view.
+#[derive(Clone, Copy)]
+enum Refused {
+    Decided(bool),
+    Superseded(u64),
+}
+
+fn group_live(groups: &[crate::state::Group], partition: u16) -> NodeSet {
+    groups.get(usize::from(partition)).map_or(NodeSet::EMPTY, |group| group.live)
+}

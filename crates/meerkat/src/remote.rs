@@ -1,0 +1,142 @@
+//! Reads of partitions that this node has no replica of: one replica of the partition is asked, and
+//! the transaction runs again with what it answered (§5.2.1; validation finds out what was stale).
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Content, Effects, Record, Siblings, Slot, Table, Transaction};
+use quorate_types::{NodeId, NodeSet, Now, Timestamp};
+use quorate_wire::{Reader, Writer};
+
+use crate::attempt::{Attempt, Part, Stage};
+use crate::body::{Body, BodyWriter, Item};
+use crate::coordinator::{FLOOR, partition_of};
+use crate::message::{Kind, Message};
+use crate::meta::Meta;
+use crate::state::Meerkat;
+use crate::work::{Fetched, absent_base};
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// Asks for the keys that the last run missed.
+    pub(crate) fn fetch(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
+        let request = self.issue(now, 0).version;
+        let partitions = self.config.partitions.len();
+        let missing = core::mem::take(&mut self.work.missing);
+        let fetched = core::mem::take(&mut self.work.fetched);
+        let mut parts: Vec<Part> = Vec::new();
+        for key in missing {
+            let partition = partition_of(&key, partitions);
+            let at = parts.iter().position(|part| part.partition == partition);
+            let at = at.unwrap_or_else(|| {
+                parts.push(Part { partition, ..Part::default() });
+                parts.len() - 1
+            });
+            Writer(&mut parts[at].body).bytes(&key);
+        }
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        op.fetched = fetched;
+        op.attempt = Some(request);
+        let attempt = Attempt {
+            slot,
+            stage: Stage::Fetching,
+            parts,
+            seen: NodeSet::EMPTY,
+            started: now.monotonic,
+            superseded: false,
+            above: 0,
+        };
+        self.attempts.insert(request, attempt);
+        self.send_gets(request, effects);
+        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, request));
+    }
+
+    /// Asks some replica of each partition that has not answered.
+    pub(crate) fn send_gets(&mut self, request: u64, effects: &mut impl Effects<Self>) {
+        let spin = self.rng.next_u64() as usize;
+        let Some(attempt) = self.attempts.get(&request) else { return };
+        for part in attempt.parts.iter().filter(|part| part.ok.is_empty()) {
+            let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
+            if let Some(node) = group.live.nth(spin % group.live.len().max(1)) {
+                let kind = Kind::Get { request, keys: &part.body };
+                effects.send(node, &Message { partition: part.partition, kind });
+            }
+        }
+    }
+
+    /// GET.
+    pub(crate) fn on_get(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        request: u64,
+        keys: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let floor = self.table.least(FLOOR);
+        let mut items = Vec::new();
+        let mut writer = BodyWriter::new(&mut items);
+        let mut reader = Reader(keys);
+        while let Ok(key) = reader.bytes() {
+            let mut wts = Timestamp::ZERO;
+            if let Some(record) = self.table.lock_existing(key) {
+                wts = record.meta().wts;
+                if let Some(content) = record.content() {
+                    writer.item(&Item { key, base: Some(wts), write: Some(Some(content)) });
+                    continue;
+                }
+            }
+            writer.item(&Item { key, base: Some(absent_base(wts, floor)), write: Some(None) });
+        }
+        writer.finish();
+        let clock = self.clock(now);
+        let kind = Kind::Values { request, clock, items: &items };
+        effects.send(from, &Message { partition, kind });
+    }
+
+    /// VALUES: once every partition has answered, the transaction runs again.
+    pub(crate) fn on_values(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        request: u64,
+        clock: u64,
+        items: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.observe(now, clock);
+        let fetching = |attempt: &&mut Attempt| attempt.stage == Stage::Fetching;
+        let Some(attempt) = self.attempts.get_mut(&request).filter(fetching) else {
+            return effects.ignored("meerkat: VALUES of a finished read");
+        };
+        let Ok(body) = Body::check(items) else {
+            return effects.ignored("meerkat: damaged values");
+        };
+        let slot = attempt.slot;
+        let Some(part) = attempt.part(partition).filter(|part| part.ok.is_empty()) else {
+            return effects.ignored("meerkat: VALUES that were there already");
+        };
+        part.ok.insert(from);
+        let all = attempt.parts.iter().all(|part| !part.ok.is_empty());
+        let Some(op) = self.ops.get_mut(slot) else {
+            self.attempts.remove(&request);
+            return;
+        };
+        for Item { key, base, write } in body.iter() {
+            let value = write.flatten().map(|content: Content<'_>| {
+                (content.bytes.to_vec(), content.kind, content.expire_at)
+            });
+            let base = base.unwrap_or(Timestamp::ZERO);
+            op.fetched.insert(key.to_vec(), Fetched { base, value });
+        }
+        if all {
+            op.attempt = None;
+            self.attempts.remove(&request);
+            self.start(now, slot, effects);
+        }
+    }
+}

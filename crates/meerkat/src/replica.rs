@@ -1,0 +1,370 @@
+//! The replica: validates, accepts proposals, installs decisions (§5.2.2, §5.2.3; the table of
+//! duplicates in spec §3.5).
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_types::{NodeId, Now, Timestamp, WriterId};
+use quorate_wire::Writer;
+
+use crate::body::Body;
+use crate::coordinator::{OLDEST, confirm};
+use crate::message::{Kind, Message, write_timestamp};
+use crate::meta::Meta;
+use crate::occ;
+use crate::record::{Record, RecordKey};
+use crate::state::{Counter, Meerkat};
+
+/// Acknowledged ids that wait for company, at most.
+const ACKS_MAX: usize = 64;
+/// Bytes of an id on the wire.
+const ID_BYTES: usize = 12;
+/// Bodies whose memory is kept for the next ones.
+const SPARE_BODIES_MAX: usize = 1024;
+/// The largest body whose memory is kept.
+const SPARE_BYTES_MAX: usize = 16 * 1024;
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    fn reply(&self, to: NodeId, partition: u16, kind: Kind<'_>, effects: &mut impl Effects<Self>) {
+        effects.send(to, &Message { partition, kind });
+    }
+
+    /// Whether a transaction is final on all replicas, so that nobody may ask about it any more.
+    pub(crate) fn is_stable(&self, id: Timestamp) -> bool {
+        self.stable.get(&id.writer).is_some_and(|stable| id.version <= *stable)
+    }
+
+    /// VALIDATE (§5.2.2 step 2): checks once, remembers the verdict, answers the same each time.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_validate(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        participants: u64,
+        body: Body<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.is_stable(id) {
+            return effects.ignored("meerkat: VALIDATE of a transaction that is over");
+        }
+        let key = RecordKey::new(id, partition);
+        let forgets_promises = |record: &&Record| {
+            mutant!("meerkat_vote_after_promise")
+                && record.decision.is_none()
+                && record.vote.is_none()
+        };
+        if let Some(record) = self.records.get(&key).filter(|record| !forgets_promises(record)) {
+            let kind = match (record.decision, record.vote) {
+                (Some(commit), _) => Kind::Decided { id, commit, body: None },
+                (None, Some(vote)) => Kind::Vote { id, vote },
+                // Promised, or accepted without having been asked: no vote for view 0 any more. It
+                // might complete a fast quorum that the backup coordinator has ruled out.
+                (None, None) => Kind::Superseded { id, view: record.view },
+            };
+            return self.reply(from, partition, kind, effects);
+        }
+        let vote = self.judge(id, body);
+        let mut bytes = self.spare_bodies.pop().unwrap_or_default();
+        bytes.extend_from_slice(body.bytes());
+        let record = Record {
+            participants,
+            body: bytes,
+            vote: Some(vote),
+            registered: vote.is_ok(),
+            since: now.monotonic,
+            ..Record::default()
+        };
+        self.records.insert(key, record);
+        self.suspect(now, key);
+        self.reply(from, partition, Kind::Vote { id, vote }, effects);
+    }
+
+    /// ACCEPT (§5.2.2 step 5): takes a proposal unless a higher view was joined.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_accept(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        view: u64,
+        ok: bool,
+        participants: u64,
+        body: Option<Body<'_>>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.is_stable(id) {
+            return effects.ignored("meerkat: ACCEPT of a transaction that is over");
+        }
+        let key = RecordKey::new(id, partition);
+        let is_new = !self.records.contains_key(&key);
+        let record = self.records.entry(key).or_default();
+        if let Some(commit) = record.decision {
+            return self.reply(from, partition, Kind::Decided { id, commit, body: None }, effects);
+        }
+        if view < record.view {
+            let kind = Kind::Superseded { id, view: record.view };
+            return self.reply(from, partition, kind, effects);
+        }
+        record.view = view;
+        record.accepted = Some((view, ok));
+        record.participants |= participants;
+        if record.body.is_empty()
+            && let Some(body) = body
+        {
+            record.body.extend_from_slice(body.bytes());
+        }
+        if is_new {
+            record.since = now.monotonic;
+            self.suspect(now, key);
+        }
+        self.reply(from, partition, Kind::Accepted { id, view }, effects);
+    }
+
+    /// DECIDED (§5.2.3). Before its VALIDATE, too: the record that stays behind keeps a late one
+    /// from registering what nobody would ever take out again.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_decided(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        commit: bool,
+        body: Option<Body<'_>>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.recoveries.remove(&id);
+        if id.writer == self.writer() {
+            self.on_own_decided(now, id, commit, effects);
+        }
+        if self.is_stable(id) || !self.holds(partition) {
+            return self.acknowledge(now, id, partition, effects);
+        }
+        let key = RecordKey::new(id, partition);
+        if !self.active {
+            return self.learn(now, from, key, commit, body, effects);
+        }
+        let record = self.records.entry(key).or_default();
+        if let Some(known) = record.decision {
+            assert_eq!(known, commit, "transaction {id:?} was decided twice, and differently");
+            return self.acknowledge(now, id, partition, effects);
+        }
+        if commit && record.body.is_empty() {
+            match body {
+                Some(body) => record.body.extend_from_slice(body.bytes()),
+                None => {
+                    if record.since == quorate_types::Instant::ZERO {
+                        // Nothing was known of it: without a record this would be asked again.
+                        record.since = now.monotonic;
+                        self.suspect(now, key);
+                    }
+                    effects.probe("meerkat: payload pulled");
+                    return self.reply(from, partition, Kind::Pull { id }, effects);
+                }
+            }
+        }
+        self.end_record(now, key, commit);
+        self.acknowledge(now, id, partition, effects);
+    }
+
+    /// A joining replica installs decisions and votes on nothing, so it needs no records.
+    fn learn(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        key: RecordKey,
+        commit: bool,
+        body: Option<Body<'_>>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match body {
+            Some(body) if commit => {
+                occ::apply(&mut self.table, key.id(), body);
+                self.bury(key.id(), body);
+            }
+            None if commit => {
+                return self.reply(from, key.partition, Kind::Pull { id: key.id() }, effects);
+            }
+            _ => {}
+        }
+        self.acknowledge(now, key.id(), key.partition, effects);
+    }
+
+    /// Ends a transaction at this replica: installs or releases.
+    pub(crate) fn end_record(&mut self, now: Now, key: RecordKey, commit: bool) {
+        let id = key.id();
+        let record = self.records.get_mut(&key).expect("its callers have the record");
+        if let Some(known) = record.decision {
+            assert_eq!(known, commit, "transaction {id:?} was decided twice, and differently");
+            return;
+        }
+        record.decision = Some(commit);
+        let registered = core::mem::take(&mut record.registered);
+        let body = core::mem::take(&mut record.body);
+        if !body.is_empty() {
+            let items = Body::trusted(&body);
+            if commit {
+                occ::apply(&mut self.table, id, items);
+                self.bury(id, items);
+            } else if registered {
+                occ::release(&mut self.table, id, items);
+            }
+        }
+        // Whoever asks later is told the decision; the sets are needed by nobody who can't get
+        // them from the coordinator, except where recoveries can be ambiguous.
+        if commit && self.keeps_footprints(key.partition) {
+            let record = self.records.get_mut(&key).expect("just changed");
+            record.body = body;
+            record.since = now.monotonic;
+        } else {
+            self.spare(body);
+        }
+    }
+
+    /// Remembers the keys that a transaction has deleted, or read without there being any: their
+    /// records can go once everything up to its timestamp is final everywhere.
+    pub(crate) fn bury(&mut self, id: Timestamp, body: Body<'_>) {
+        for item in body.iter() {
+            let dies = match item.write {
+                Some(content) => content.is_none(),
+                None => false,
+            };
+            if dies && self.graves.len() < quorate_types::limits::OPS_PENDING_MAX {
+                self.graves.push_back((id.version, item.key.into()));
+            }
+        }
+    }
+
+    pub(crate) fn spare(&mut self, mut body: Vec<u8>) {
+        if self.spare_bodies.len() < SPARE_BODIES_MAX
+            && body.capacity() > 0
+            && body.capacity() <= SPARE_BYTES_MAX
+        {
+            body.clear();
+            self.spare_bodies.push(body);
+        }
+    }
+
+    /// Tells the coordinator that the end of a transaction is known here, in company with others.
+    fn acknowledge(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        partition: u16,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(to) = self.coordinator_of(id).filter(|node| *node != self.config.node) else {
+            return;
+        };
+        let queue = self.acks.entry((to, partition)).or_default();
+        write_timestamp(&mut Writer(queue), id);
+        if queue.len() >= ACKS_MAX * ID_BYTES {
+            let ids = core::mem::take(queue);
+            self.reply(to, partition, Kind::Acked { ids: &ids }, effects);
+            let mut ids = ids;
+            ids.clear();
+            self.acks.insert((to, partition), ids);
+        } else if self.acks_due == quorate_types::Instant::NEVER {
+            self.acks_due = now.monotonic + self.config.message_loss_timeout / 4;
+        }
+    }
+
+    /// Sends the acknowledgements that have waited long enough.
+    pub(crate) fn flush_acks(&mut self, effects: &mut impl Effects<Self>) {
+        self.acks_due = quorate_types::Instant::NEVER;
+        for ((to, partition), ids) in &mut self.acks {
+            if !ids.is_empty() {
+                let kind = Kind::Acked { ids };
+                effects.send(*to, &Message { partition: *partition, kind });
+                ids.clear();
+            }
+        }
+    }
+
+    /// CHECK: confirms a read-only transaction, or says what is in the way.
+    pub(crate) fn on_check(
+        &mut self,
+        from: NodeId,
+        partition: u16,
+        at: Timestamp,
+        body: Body<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if body.iter().any(|item| item.base.is_none()) {
+            return effects.ignored("meerkat: CHECK of something that was not read");
+        }
+        let result = confirm(&mut self.table, at, body);
+        if result.is_ok() {
+            self.read_high = self.read_high.max(at.version);
+        }
+        self.reply(from, partition, Kind::Checked { at, result }, effects);
+    }
+
+    // --- reclamation (spec §6.6, §4.5) -----------------------------------------------------------
+
+    /// Everything of this coordinator up to here is final on all replicas: its records can go, and
+    /// whatever still arrives about them is too late.
+    pub(crate) fn advance_stable(&mut self, writer: WriterId, stable: u64) {
+        let known = self.stable.entry(writer).or_default();
+        if *known >= stable {
+            return;
+        }
+        let from = RecordKey { writer, version: *known, partition: 0 };
+        let to = RecordKey { writer, version: stable, partition: u16::MAX };
+        *known = stable;
+        while let Some((&key, record)) = self.records.range(from..=to).next() {
+            assert!(
+                record.decision.is_some(),
+                "{:?} is called stable and not decided at this replica",
+                key.id()
+            );
+            let record = self.records.remove(&key).expect("just found");
+            self.count(Counter::RecordsDropped);
+            if record.decision == Some(true) && self.keeps_footprints(key.partition) {
+                self.footprints.push_back((key, record));
+            } else {
+                self.spare(record.body);
+            }
+        }
+    }
+
+    /// Drops the footprints that no undecided transaction of this node overlaps any more: one that
+    /// was validated here after a footprint's transaction had ended was checked against it.
+    pub(crate) fn drop_footprints(&mut self, now: Now) {
+        let undecided = self
+            .suspects
+            .iter()
+            .find_map(|(_, key)| self.records.get(key).filter(|record| record.decision.is_none()));
+        // Own transactions are not suspected; their attempts tell how old they are.
+        let own = self.attempts.values().find(|attempt| attempt.is_open_update());
+        let oldest = undecided.map(|record| record.since).into_iter();
+        let oldest = oldest.chain(own.map(|attempt| attempt.started)).min();
+        self.table.set_cell(OLDEST, oldest.unwrap_or(now.monotonic).0);
+        let oldest = self.table.least(OLDEST);
+        while let Some((_, record)) = self.footprints.front()
+            && record.since.0 < oldest
+        {
+            let (_, record) = self.footprints.pop_front().expect("just looked at");
+            self.spare(record.body);
+        }
+    }
+
+    /// Whether committed transactions' sets are kept: where a recovery may have to tell whether an
+    /// undecided transaction conflicts with them (five replicas and more, §4.3).
+    pub(crate) fn keeps_footprints(&self, partition: u16) -> bool {
+        self.group(partition).is_some_and(|group| {
+            let quorums = group.quorums;
+            (1..quorums.live).any(|replies| {
+                quorums.is_recoverable(replies)
+                    && quorums.fast_possible(quorums.majority - 1, replies)
+            })
+        })
+    }
+}

@@ -1,0 +1,382 @@
+//! What a lane of Meerkat holds.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quorate_machine::{Rng, Siblings, Slab, Slot, Table, Transaction};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums,
+    Role, Timestamp, View, WriterId, limits,
+};
+
+use crate::attempt::{Attempt, Op};
+use crate::epoch::Change;
+use crate::join::Copying;
+use crate::meta::Meta;
+use crate::record::Records;
+use crate::recovery::Recovery;
+use crate::work::Work;
+
+/// What transactions may rely on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Isolation {
+    /// The outcome is that of some serial order (the paper's guarantee). Reads of one key are
+    /// answered from the local replica and may be old.
+    Serializable,
+    /// That order is also the order of real time: whatever begins after another transaction's
+    /// answer comes after it.
+    Strict,
+}
+
+/// What a lane is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This node.
+    pub node: NodeId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// This lane.
+    pub lane: LaneId,
+    /// Lanes of the node.
+    pub lanes: u16,
+    /// The replica group of each partition; every voter if nothing is said. Never empty.
+    pub partitions: Vec<Option<NodeSet>>,
+    /// What transactions may rely on.
+    pub isolation: Isolation,
+    /// The most that two nodes' wall clocks differ. Strict isolation rests on it only for
+    /// transactions that were decided while a live replica was silent: they wait this long.
+    pub max_clock_skew: Duration,
+    /// When a message counts as lost and is sent again.
+    pub message_loss_timeout: Duration,
+    /// How long a transaction may take before its client is told `UNKNOWN` or `TRYAGAIN`.
+    pub op_timeout: Duration,
+    /// How long a replica waits for the end of a transaction before it takes over from its
+    /// coordinator.
+    pub recovery_timeout: Duration,
+    /// Seeds jitter.
+    pub seed: u64,
+}
+
+impl Config {
+    /// The defaults for one partition on every node.
+    pub fn new(
+        node: NodeId,
+        incarnation: Incarnation,
+        lane: LaneId,
+        lanes: u16,
+        seed: u64,
+    ) -> Self {
+        Self {
+            node,
+            incarnation,
+            lane,
+            lanes,
+            partitions: vec![None],
+            isolation: Isolation::Strict,
+            max_clock_skew: Duration::from_millis(50),
+            message_loss_timeout: Duration::from_millis(20),
+            op_timeout: Duration::from_secs(2),
+            recovery_timeout: Duration::from_millis(100),
+            seed,
+        }
+    }
+}
+
+/// The replica group of a partition in the epoch in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Group {
+    /// Replicas that vote.
+    pub(crate) live: NodeSet,
+    /// Replicas that are catching up: they get every decision and vote on nothing.
+    pub(crate) learners: NodeSet,
+    pub(crate) quorums: Quorums,
+}
+
+/// Whether transactions are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Not a live member.
+    Out,
+    /// A view was installed and its epoch is not released yet.
+    Frozen,
+    /// The epoch of the view is released.
+    Normal,
+}
+
+/// What was counted, by name.
+pub(crate) const COUNTERS: [&str; 14] = [
+    "commits_fast",
+    "commits_slow",
+    "reads_confirmed",
+    "retries",
+    "aborts_stale_read",
+    "aborts_pending_writer",
+    "aborts_read_later",
+    "aborts_pending_reader",
+    "aborts_timestamp_too_low",
+    "aborts_below_floor",
+    "aborts_lost",
+    "recoveries",
+    "commit_waits",
+    "records_dropped",
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counter {
+    CommitsFast = 0,
+    CommitsSlow = 1,
+    ReadsConfirmed = 2,
+    Retries = 3,
+    /// The first of one for each [`crate::Reason`].
+    Aborts = 4,
+    AbortsLost = 10,
+    Recoveries = 11,
+    CommitWaits = 12,
+    RecordsDropped = 13,
+}
+
+/// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
+/// same lane elsewhere.
+pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
+    pub(crate) config: Config,
+    pub(crate) table: T,
+    pub(crate) rng: Rng,
+    // --- the epoch ---
+    pub(crate) view: View,
+    pub(crate) phase: Phase,
+    pub(crate) active: bool,
+    /// The number of this life, once a view has admitted it.
+    pub(crate) member: MemberNumber,
+    pub(crate) groups: Vec<Group>,
+    /// No write at or below it: an earlier epoch may have read there without a record.
+    pub(crate) epoch_floor: u64,
+    /// The largest timestamp at which this lane confirmed reads in this epoch.
+    pub(crate) read_high: u64,
+    /// On lane 0.
+    pub(crate) change: Option<Box<Change>>,
+    pub(crate) copying: Copying,
+    // --- replica ---
+    pub(crate) records: Records,
+    /// Committed transactions that every replica knows the end of, as long as one that is not
+    /// decided yet may have to be weighed against them (spec §4.3).
+    pub(crate) footprints: VecDeque<(crate::record::RecordKey, crate::record::Record)>,
+    pub(crate) spare_bodies: Vec<Vec<u8>>,
+    /// Undecided records in order of arrival: a timer wheel with one slot per moment, since all
+    /// wait equally long.
+    pub(crate) suspects: VecDeque<(Instant, crate::record::RecordKey)>,
+    pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
+    /// Per coordinator: everything up to here is final on all replicas.
+    pub(crate) stable: BTreeMap<WriterId, u64>,
+    pub(crate) acks: BTreeMap<(NodeId, u16), Vec<u8>>,
+    pub(crate) acks_due: Instant,
+    /// Deleted keys whose records can go once the floor has passed them.
+    pub(crate) graves: VecDeque<(u64, Box<[u8]>)>,
+    pub(crate) sweep_cursor: u64,
+    pub(crate) floor_published: u64,
+    // --- coordinator ---
+    pub(crate) ops: Slab<Op<X>>,
+    pub(crate) attempts: BTreeMap<u64, Attempt>,
+    pub(crate) spare_attempts: Vec<Attempt>,
+    pub(crate) next_sequence: u64,
+    pub(crate) last_issued: u64,
+    pub(crate) announced: u64,
+    pub(crate) announce_due: Instant,
+    pub(crate) was_busy: bool,
+    /// Ops that wait to be tried (again), by origin, in order of submission.
+    pub(crate) lines: BTreeMap<u64, Vec<(u64, Slot)>>,
+    /// Ops that wait for the end of a transaction of this lane.
+    pub(crate) parked: BTreeMap<u64, Vec<Slot>>,
+    pub(crate) backoffs: BTreeSet<(Instant, Slot)>,
+    /// Ops to look at before this event ends.
+    pub(crate) ready: VecDeque<Slot>,
+    pub(crate) fast_checks: VecDeque<(Instant, u64)>,
+    pub(crate) resends: VecDeque<(Instant, u64)>,
+    pub(crate) commit_waits: BTreeSet<(Instant, u64)>,
+    pub(crate) op_deadlines: VecDeque<(Instant, Slot)>,
+    pub(crate) work: Work,
+    pub(crate) counters: [u64; COUNTERS.len()],
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// A lane that knows no view yet.
+    pub fn new(config: Config, table: T) -> Self {
+        let partitions = config.partitions.len();
+        assert!(
+            (1..=usize::from(limits::PARTITIONS_MAX)).contains(&partitions),
+            "1 to 64 partitions"
+        );
+        Self {
+            rng: Rng::new(config.seed),
+            table,
+            view: View::default(),
+            phase: Phase::Out,
+            active: false,
+            member: MemberNumber(0),
+            groups: Vec::new(),
+            epoch_floor: 0,
+            read_high: 0,
+            change: (config.lane.0 == 0).then(Box::default),
+            copying: Copying::default(),
+            records: Records::new(),
+            footprints: VecDeque::new(),
+            spare_bodies: Vec::new(),
+            suspects: VecDeque::new(),
+            recoveries: BTreeMap::new(),
+            stable: BTreeMap::new(),
+            acks: BTreeMap::new(),
+            acks_due: Instant::NEVER,
+            graves: VecDeque::new(),
+            sweep_cursor: 0,
+            floor_published: 0,
+            ops: Slab::default(),
+            attempts: BTreeMap::new(),
+            spare_attempts: Vec::new(),
+            next_sequence: 0,
+            last_issued: 0,
+            announced: 0,
+            announce_due: Instant::NEVER,
+            was_busy: false,
+            lines: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            backoffs: BTreeSet::new(),
+            ready: VecDeque::new(),
+            fast_checks: VecDeque::new(),
+            resends: VecDeque::new(),
+            commit_waits: BTreeSet::new(),
+            op_deadlines: VecDeque::new(),
+            work: Work::default(),
+            counters: [0; COUNTERS.len()],
+            config,
+        }
+    }
+
+    /// The partition of a key.
+    pub(crate) fn partition_of(&self, key: &[u8]) -> u16 {
+        crate::coordinator::partition_of(key, self.config.partitions.len())
+    }
+
+    pub(crate) fn group(&self, partition: u16) -> Option<&Group> {
+        self.groups.get(usize::from(partition))
+    }
+
+    /// Whether this node votes on a partition's transactions.
+    pub(crate) fn votes_on(&self, partition: u16) -> bool {
+        self.group(partition).is_some_and(|group| group.live.contains(self.config.node))
+    }
+
+    /// Whether this node holds a partition's records, perhaps not all of them yet.
+    pub(crate) fn holds(&self, partition: u16) -> bool {
+        self.group(partition)
+            .is_some_and(|group| group.live.union(group.learners).contains(self.config.node))
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.view.epoch
+    }
+
+    pub(crate) fn count(&mut self, counter: Counter) {
+        self.counters[counter as usize] += 1;
+    }
+
+    // --- hybrid logical clock ------------------------------------------------------------------
+
+    /// This node's hybrid clock: the wall clock as it was at the start, run on by the monotonic
+    /// one, and moved ahead whenever a message shows that another node's is. Never goes back, and
+    /// is the same for all lanes of the node.
+    pub(crate) fn clock(&self, now: Now) -> u64 {
+        now.monotonic.0.saturating_add(self.table.highest())
+    }
+
+    /// Takes note of a timestamp: from now on this node issues larger ones. That is what makes the
+    /// order of timestamps follow real time (see the crate's documentation).
+    #[inline]
+    pub(crate) fn observe(&mut self, now: Now, version: u64) {
+        if version > self.clock(now) {
+            self.table.raise_highest(version - now.monotonic.0.min(version));
+        }
+    }
+
+    /// A timestamp that is above `above`, everything this lane has issued, and everything that was
+    /// answered anywhere before now.
+    pub(crate) fn issue(&mut self, now: Now, above: u64) -> Timestamp {
+        let version = self.clock(now).max(self.last_issued + 1).max(above + 1);
+        self.last_issued = version;
+        self.observe(now, version);
+        Timestamp::new(version, self.writer())
+    }
+
+    pub(crate) fn writer(&self) -> WriterId {
+        let lane = u8::try_from(self.config.lane.0).expect("a lane fits into a virtual id");
+        WriterId::new(self.member, lane)
+    }
+
+    /// The node that coordinates a transaction, if it is live.
+    pub(crate) fn coordinator_of(&self, id: Timestamp) -> Option<NodeId> {
+        let number = id.writer.member();
+        self.view
+            .members
+            .iter()
+            .find(|member| member.number == number && member.role != Role::Down)
+            .map(|member| member.node)
+    }
+
+    // --- facts ---------------------------------------------------------------------------------
+
+    /// What was counted, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        COUNTERS.into_iter().zip(self.counters).collect()
+    }
+
+    /// What there is now, by name.
+    pub fn gauges(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("records", self.records.len() as u64),
+            ("undecided", self.undecided() as u64),
+            ("attempts", self.attempts.len() as u64),
+            ("waiting", self.lines.values().map(Vec::len).sum::<usize>() as u64),
+            ("recovering", self.recoveries.len() as u64),
+            ("graves", self.graves.len() as u64),
+            ("frozen", u64::from(self.phase == Phase::Frozen)),
+        ]
+    }
+
+    fn undecided(&self) -> usize {
+        self.records.values().filter(|record| record.decision.is_none()).count()
+    }
+
+    /// Transactions of clients that are not answered yet.
+    pub fn pending(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether this node may take transactions now.
+    pub fn is_normal(&self) -> bool {
+        self.phase == Phase::Normal && self.active
+    }
+
+    /// Whether it holds everything that the active members hold.
+    pub fn is_caught_up(&self) -> bool {
+        self.phase == Phase::Normal && (self.active || self.copying.is_done())
+    }
+
+    /// Records that were copied from another replica to catch up.
+    pub fn copied(&self) -> u64 {
+        self.copying.copied()
+    }
+
+    /// The records in force, for checks in a simulation.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// The isolation that transactions have.
+    pub fn isolation(&self) -> Isolation {
+        self.config.isolation
+    }
+}

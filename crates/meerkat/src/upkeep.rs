@@ -1,0 +1,222 @@
+//! Timers: message loss, takeovers, pauses, watermarks, and the records of deleted keys.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Outcome, Record as _, Refusal, Siblings, Slot, Table, Transaction};
+use quorate_types::{Duration, Instant, Now};
+
+use crate::attempt::Stage;
+use crate::coordinator::FLOOR;
+use crate::message::{Kind, Message};
+use crate::meta::Meta;
+use crate::state::{Meerkat, Phase};
+
+/// How often a lane that has transactions tells up to where its own are final.
+const ANNOUNCE_BUSY: Duration = Duration::from_millis(50);
+/// How often one that has none does.
+const ANNOUNCE_IDLE: Duration = Duration::from_secs(1);
+/// Deleted keys whose records are looked at in one go.
+const GRAVES_AT_ONCE: usize = 256;
+/// Records that the sweep looks at in one go, for deleted keys that nobody remembers.
+const SWEEP_AT_ONCE: usize = 64;
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// When something is due.
+    pub(crate) fn deadline(&self) -> Instant {
+        let first = |set: Option<Instant>| set.unwrap_or(Instant::NEVER);
+        let normal = if self.phase == Phase::Normal {
+            let takeover = self.recoveries.values().map(|recovery| recovery.resend_at).min();
+            [
+                first(self.fast_checks.front().map(|(at, _)| *at)),
+                first(self.resends.front().map(|(at, _)| *at)),
+                first(self.suspects.front().map(|(at, _)| *at)),
+                first(self.backoffs.first().map(|(at, _)| *at)),
+                first(self.commit_waits.first().map(|(at, _)| *at)),
+                first(takeover),
+                self.acks_due,
+                self.announce_due,
+                self.copying.next_deadline(),
+            ]
+            .into_iter()
+            .min()
+            .expect("the list is not empty")
+        } else {
+            Instant::NEVER
+        };
+        normal.min(first(self.op_deadlines.front().map(|(at, _)| *at))).min(self.change_deadline())
+    }
+
+    pub(crate) fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while let Some(&(at, slot)) = self.op_deadlines.front()
+            && at <= now.monotonic
+        {
+            self.op_deadlines.pop_front();
+            self.on_op_timeout(slot, effects);
+        }
+        if self.change_deadline() <= now.monotonic {
+            self.on_change_timeout(now, effects);
+        }
+        if self.phase == Phase::Normal {
+            self.tick_normal(now, effects);
+        }
+    }
+
+    fn tick_normal(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while let Some(&(at, version)) = self.fast_checks.front()
+            && at <= now.monotonic
+        {
+            self.fast_checks.pop_front();
+            if self.attempts.get(&version).is_some_and(|a| a.stage == Stage::Voting) {
+                self.evaluate(now, version, true, effects);
+            }
+        }
+        while let Some(&(at, version)) = self.resends.front()
+            && at <= now.monotonic
+        {
+            self.resends.pop_front();
+            self.resend(now, version, effects);
+        }
+        while let Some(&(at, version)) = self.commit_waits.first()
+            && at <= now.monotonic
+        {
+            self.commit_waits.pop_first();
+            self.try_commit(now, version, effects);
+        }
+        while let Some(&(at, key)) = self.suspects.front()
+            && at <= now.monotonic
+        {
+            self.suspects.pop_front();
+            self.on_suspect_timeout(now, key, effects);
+        }
+        while let Some(&(at, slot)) = self.backoffs.first()
+            && at <= now.monotonic
+        {
+            self.backoffs.pop_first();
+            self.ready.push_back(slot);
+        }
+        self.on_recovery_timeout(now, effects);
+        if self.acks_due <= now.monotonic {
+            self.flush_acks(effects);
+        }
+        if self.announce_due <= now.monotonic {
+            self.on_announce_timeout(now, effects);
+        }
+        if self.copying.next_deadline() <= now.monotonic {
+            self.copy_on(now, effects);
+        }
+        self.run_ready(now, effects);
+    }
+
+    /// A client has waited long enough.
+    fn on_op_timeout(&mut self, slot: Slot, effects: &mut impl Effects<Self>) {
+        let Some(op) = self.ops.get(slot) else { return };
+        let attempt = op.attempt.and_then(|version| self.attempts.get(&version));
+        // An update whose votes are out may yet commit, whoever waits for it.
+        let open = attempt.is_some_and(|attempt| attempt.slot == slot && attempt.is_open_update());
+        let outcome = if open { Outcome::Unknown } else { Outcome::Refused(Refusal::TimedOut) };
+        self.finish(slot, outcome, effects);
+    }
+
+    /// Answers every client: this node can't any more.
+    pub(crate) fn abandon_ops(&mut self, effects: &mut impl Effects<Self>) {
+        let slots: Vec<Slot> = self.ops.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let op = self.ops.get(slot).expect("just listed");
+            let attempt = op.attempt.and_then(|version| self.attempts.get(&version));
+            let open = attempt.is_some_and(|a| a.slot == slot && a.is_open_update());
+            let refused = Outcome::Refused(Refusal::NotServing);
+            self.finish(slot, if open { Outcome::Unknown } else { refused }, effects);
+        }
+        self.lines.clear();
+        self.parked.clear();
+        self.backoffs.clear();
+        self.ready.clear();
+        self.op_deadlines.clear();
+    }
+
+    /// Reads that wait for confirmation begin again in the next epoch.
+    pub(crate) fn drop_checks(&mut self) {
+        let reads: Vec<u64> = self
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| matches!(attempt.stage, Stage::Reading | Stage::Fetching))
+            .map(|(version, _)| *version)
+            .collect();
+        for version in reads {
+            let Some(attempt) = self.attempts.remove(&version) else { continue };
+            if let Some(op) = self.ops.get_mut(attempt.slot) {
+                op.attempt = None;
+                op.reply = None;
+                self.enter_line(attempt.slot);
+            }
+            self.recycle(attempt);
+        }
+    }
+
+    /// Tells the other replicas up to where this lane's transactions are final, and collects what
+    /// that lets go.
+    fn on_announce_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let busy = !self.attempts.is_empty() || !self.records.is_empty();
+        let pause = if busy || self.was_busy { ANNOUNCE_BUSY } else { ANNOUNCE_IDLE };
+        self.was_busy = busy;
+        self.announce_due = now.monotonic + pause;
+        if !self.active {
+            return;
+        }
+        if self.attempts.is_empty() {
+            // Nothing will be started below the clock: an idle lane holds nobody back.
+            let clock = self.clock(now);
+            self.last_issued = self.last_issued.max(clock);
+        }
+        let stable = self.own_stable();
+        self.advance_stable(self.writer(), stable);
+        if stable > self.announced || busy {
+            self.announced = stable;
+            for partition in 0..self.groups.len() as u16 {
+                let group = self.groups[usize::from(partition)];
+                let others = group.live.union(group.learners).without(self.config.node);
+                if !others.is_empty() {
+                    effects
+                        .broadcast(others, &Message { partition, kind: Kind::Stable { stable } });
+                }
+            }
+        }
+        let floor = self.lane_floor().max(self.floor_published);
+        self.floor_published = floor;
+        self.table.set_cell(FLOOR, floor);
+        self.drop_footprints(now);
+        self.collect();
+    }
+
+    /// Removes the records of deleted keys that the floor has passed.
+    fn collect(&mut self) {
+        let floor = self.table.least(FLOOR);
+        for _ in 0..GRAVES_AT_ONCE {
+            let Some((_, key)) = self.graves.pop_front_if(|(version, _)| *version <= floor) else {
+                break;
+            };
+            self.remove_dead(&key, floor);
+        }
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        self.sweep_cursor = self
+            .table
+            .scan_keys(self.sweep_cursor, SWEEP_AT_ONCE, &mut |key| keys.push(key.into()));
+        for key in keys {
+            self.remove_dead(&key, floor);
+        }
+    }
+
+    fn remove_dead(&mut self, key: &[u8], floor: u64) {
+        self.table.remove_if(key, |record| {
+            let meta = record.meta();
+            record.content().is_none()
+                && record.annex().is_empty()
+                && meta.wts.version <= floor
+                && meta.rts.version <= floor
+        });
+    }
+}

@@ -1,0 +1,437 @@
+//! The coordinator: counts votes and acceptances, decides, and tells everybody (§5.2.2, §5.2.3).
+
+use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_types::{NodeId, NodeSet, Now, Timestamp};
+
+use crate::attempt::{Attempt, Stage};
+use crate::body::Body;
+use crate::message::{Kind, Message, Vote};
+use crate::meta::Meta;
+use crate::occ::{Conflict, Reason};
+use crate::record::RecordKey;
+use crate::state::{Counter, Isolation, Meerkat};
+
+/// What the votes of a partition call for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// More votes.
+    Wait,
+    /// Nothing: its vote is durable.
+    Chosen(bool),
+    /// The slow path.
+    Propose(bool),
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// VOTE: counted by replica, within this epoch and view 0.
+    pub(crate) fn on_vote(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        vote: Vote,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(attempt) = self.open_attempt(id) else {
+            return effects.ignored("meerkat: VOTE on a finished attempt");
+        };
+        attempt.seen.insert(from);
+        let Some(part) = attempt.part(partition) else {
+            return effects.ignored("meerkat: VOTE of a partition that takes no part");
+        };
+        match vote {
+            Ok(()) => part.ok.insert(from),
+            Err(conflict) => {
+                part.abort.insert(from);
+                attempt.above = attempt.above.max(conflict.with.version);
+                self.counters[Counter::Aborts as usize + conflict.reason as usize] += 1;
+            }
+        }
+        self.evaluate(now, id.version, false, effects);
+    }
+
+    /// ACCEPTED: the slow path's acknowledgement, of this coordinator or of a backup here.
+    pub(crate) fn on_accepted(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        view: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if view > 0 {
+            return self.on_recovery_accepted(now, from, partition, id, view, effects);
+        }
+        let Some(attempt) = self.open_attempt(id) else {
+            return effects.ignored("meerkat: ACCEPTED of a finished attempt");
+        };
+        attempt.seen.insert(from);
+        if let Some(part) = attempt.part(partition) {
+            part.accepted.insert(from);
+        }
+        self.evaluate(now, id.version, false, effects);
+    }
+
+    /// SUPERSEDED: a backup has taken over; its decision will come. Never a guess (spec §4.4).
+    pub(crate) fn on_superseded(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        id: Timestamp,
+        view: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if let Some(recovery) = self.recoveries.get(&id)
+            && view > recovery.view
+        {
+            self.recoveries.remove(&id);
+            self.suspect_again(now, id);
+        }
+        match self.open_attempt(id) {
+            Some(attempt) => {
+                attempt.seen.insert(from);
+                attempt.superseded = true;
+                effects.probe("meerkat: coordinator superseded");
+            }
+            None => effects.ignored("meerkat: SUPERSEDED about a finished attempt"),
+        }
+    }
+
+    /// An own update that is not decided.
+    fn open_attempt(&mut self, id: Timestamp) -> Option<&mut Attempt> {
+        let own = id.writer == self.writer();
+        self.attempts.get_mut(&id.version).filter(|attempt| own && attempt.is_open_update())
+    }
+
+    /// Does what the votes of an attempt call for. `late` says that those who have not voted by now
+    /// may be dead.
+    pub(crate) fn evaluate(
+        &mut self,
+        now: Now,
+        version: u64,
+        late: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(attempt) = self.attempts.get(&version) else { return };
+        if attempt.stage != Stage::Voting {
+            return self.try_commit(now, version, effects);
+        }
+        for index in 0..attempt.parts.len() {
+            match self.next_step(version, index, late) {
+                Step::Wait => {}
+                Step::Chosen(ok) => {
+                    let attempt = self.attempts.get_mut(&version).expect("just looked at");
+                    attempt.parts[index].chosen = Some(ok);
+                }
+                Step::Propose(ok) => self.propose(version, index, ok, effects),
+            }
+        }
+        match self.attempts.get(&version).and_then(Attempt::outcome) {
+            None => {}
+            Some(false) => self.decide(now, version, false, effects),
+            Some(true) => {
+                self.attempts.get_mut(&version).expect("just looked at").stage = Stage::CommitWait;
+                self.try_commit(now, version, effects);
+            }
+        }
+    }
+
+    fn next_step(&self, version: u64, index: usize, late: bool) -> Step {
+        let attempt = &self.attempts[&version];
+        let part = &attempt.parts[index];
+        let group = self.groups[usize::from(part.partition)];
+        let quorums = group.quorums;
+        if part.chosen.is_some() {
+            return Step::Wait;
+        }
+        if let Some(ok) = part.proposal {
+            let accepted = part.accepted.intersection(group.live).len();
+            return if accepted >= quorums.majority { Step::Chosen(ok) } else { Step::Wait };
+        }
+        let (ok, abort) = (part.ok.len(), part.abort.len());
+        if ok >= quorums.fast {
+            return Step::Chosen(true);
+        }
+        if abort >= quorums.fast || quorums.abort_is_final(abort) {
+            return Step::Chosen(false);
+        }
+        if attempt.superseded {
+            return Step::Wait;
+        }
+        let out = quorums.live - ok - abort;
+        let hopeless = ok.max(abort) + out < quorums.fast;
+        if !hopeless && !late {
+            return Step::Wait;
+        }
+        if ok >= quorums.majority {
+            Step::Propose(true)
+        } else if ok + out < quorums.majority || (late && ok + abort >= quorums.majority) {
+            Step::Propose(false)
+        } else {
+            Step::Wait
+        }
+    }
+
+    /// The slow path: a majority must accept the proposal. From here on votes decide nothing (the
+    /// one-way door, spec §3.4-8).
+    fn propose(&mut self, version: u64, index: usize, ok: bool, effects: &mut impl Effects<Self>) {
+        let id = Timestamp::new(version, self.writer());
+        let partition = self.attempts[&version].parts[index].partition;
+        let key = RecordKey::new(id, partition);
+        if let Some(record) = self.records.get_mut(&key) {
+            if record.view > 0 {
+                let attempt = self.attempts.get_mut(&version).expect("its caller looked at it");
+                attempt.superseded = true;
+                return;
+            }
+            record.accepted = Some((0, ok));
+        }
+        let here = self.records.contains_key(&key) && self.votes_on(partition);
+        let node = self.config.node;
+        let attempt = self.attempts.get_mut(&version).expect("its caller looked at it");
+        let part = &mut attempt.parts[index];
+        part.proposal = Some(ok);
+        if here {
+            part.accepted.insert(node);
+        }
+        effects.probe("meerkat: slow path");
+        self.send_accept(version, index, effects);
+        let part = &self.attempts[&version].parts[index];
+        let group = self.groups[usize::from(partition)];
+        if part.accepted.intersection(group.live).len() >= group.quorums.majority {
+            let attempt = self.attempts.get_mut(&version).expect("just looked at");
+            attempt.parts[index].chosen = Some(ok);
+        }
+    }
+
+    /// Sends ACCEPT to the replicas that have not accepted.
+    pub(crate) fn send_accept(&self, version: u64, index: usize, effects: &mut impl Effects<Self>) {
+        let attempt = &self.attempts[&version];
+        let part = &attempt.parts[index];
+        let Some(ok) = part.proposal else { return };
+        let id = Timestamp::new(version, self.writer());
+        let participants = attempt.participants();
+        let body = Some(Body::trusted(&part.body));
+        let kind = Kind::Accept { id, view: 0, ok, participants, body };
+        let group = self.groups[usize::from(part.partition)];
+        let to = group.live.difference(part.accepted).without(self.config.node);
+        if !to.is_empty() {
+            effects.broadcast(to, &Message { partition: part.partition, kind });
+        }
+    }
+
+    /// Commits an attempt whose votes allow it. Under strict isolation not before every node that
+    /// may start a transaction is past its timestamp: each has answered something about it, or the
+    /// configured skew has passed.
+    pub(crate) fn try_commit(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
+        let Some(attempt) = self.attempts.get(&version) else { return };
+        if attempt.stage != Stage::CommitWait {
+            return;
+        }
+        if self.config.isolation == Isolation::Strict
+            && !self.view.active().is_subset(attempt.seen)
+            && !mutant!("meerkat_no_commit_wait")
+        {
+            let until = version.saturating_add(self.config.max_clock_skew.as_nanos() as u64);
+            let clock = self.clock(now);
+            if clock < until {
+                let at = now.monotonic + quorate_types::Duration::from_nanos(until - clock);
+                if self.commit_waits.range((now.monotonic, 0)..).all(|(_, other)| *other != version)
+                {
+                    effects.probe("meerkat: commit-wait");
+                    self.count(Counter::CommitWaits);
+                    self.commit_waits.insert((at, version));
+                }
+                return;
+            }
+        }
+        self.decide(now, version, true, effects);
+    }
+
+    /// The end of an attempt: the client first, then this replica, then the others (§5.2.2 step 3).
+    pub(crate) fn decide(
+        &mut self,
+        now: Now,
+        version: u64,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let id = Timestamp::new(version, self.writer());
+        let attempt = self.attempts.get_mut(&version).expect("only what is open is decided");
+        let slow = attempt.parts.iter().any(|part| part.proposal.is_some());
+        let (slot, above) = (attempt.slot, attempt.above);
+        attempt.stage = Stage::Closing { commit };
+        if commit {
+            self.count(if slow { Counter::CommitsSlow } else { Counter::CommitsFast });
+            self.answer(slot, effects);
+        }
+        for index in 0..self.attempts[&version].parts.len() {
+            self.tell(now, id, index, commit, effects);
+        }
+        self.wake_parked(version);
+        if !commit {
+            let with = Timestamp::new(above, id.writer);
+            self.counters[Counter::AbortsLost as usize] += 1;
+            self.retry_after_abort(now, slot, with, effects);
+        }
+        self.try_close(version);
+    }
+
+    fn retry_after_abort(
+        &mut self,
+        now: Now,
+        slot: quorate_machine::Slot,
+        with: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let counters = self.counters;
+        self.retry(now, slot, Conflict { reason: Reason::StaleRead, with }, effects);
+        // The votes were counted one by one already.
+        let aborts = Counter::Aborts as usize;
+        self.counters[aborts..Counter::AbortsLost as usize]
+            .copy_from_slice(&counters[aborts..Counter::AbortsLost as usize]);
+    }
+
+    /// Ends the transaction in one partition: here, and at all other replicas.
+    fn tell(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        index: usize,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let partition = self.attempts[&id.version].parts[index].partition;
+        let key = RecordKey::new(id, partition);
+        if self.records.contains_key(&key) {
+            self.end_record(now, key, commit);
+        }
+        let group = self.groups[usize::from(partition)];
+        let part = &self.attempts[&id.version].parts[index];
+        let others = group.live.without(self.config.node);
+        let message = |body| Message { partition, kind: Kind::Decided { id, commit, body } };
+        if !others.is_empty() {
+            effects.broadcast(others, &message(None));
+        }
+        let learners = group.learners.without(self.config.node);
+        if !learners.is_empty() {
+            let body = commit.then(|| Body::trusted(&part.body));
+            effects.broadcast(learners, &message(body));
+        }
+    }
+
+    /// The replicas that must know how a transaction ended.
+    fn others(&self, partition: u16) -> NodeSet {
+        let group = self.groups[usize::from(partition)];
+        group.live.union(group.learners).without(self.config.node)
+    }
+
+    /// Forgets a decided attempt once every replica knows its end.
+    pub(crate) fn try_close(&mut self, version: u64) {
+        let Some(attempt) = self.attempts.get(&version) else { return };
+        let known =
+            attempt.parts.iter().all(|part| self.others(part.partition).is_subset(part.acked));
+        if !known || !matches!(attempt.stage, Stage::Closing { .. }) {
+            return;
+        }
+        if let Some(attempt) = self.attempts.remove(&version) {
+            self.recycle(attempt);
+        }
+        let stable = self.own_stable();
+        self.advance_stable(self.writer(), stable);
+    }
+
+    /// ACKED: replicas know the ends of these transactions.
+    pub(crate) fn on_acked(
+        &mut self,
+        from: NodeId,
+        partition: u16,
+        bytes: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        for id in crate::message::ids(bytes) {
+            let own = id.writer == self.writer();
+            let Some(attempt) = self.attempts.get_mut(&id.version).filter(|_| own) else {
+                effects.ignored("meerkat: ACKED of a closed attempt");
+                continue;
+            };
+            if let Some(part) = attempt.part(partition) {
+                part.acked.insert(from);
+            }
+            self.try_close(id.version);
+        }
+    }
+
+    /// PULL: a replica lacks what a committed transaction did.
+    pub(crate) fn on_pull(
+        &mut self,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let own = id.writer == self.writer();
+        let Some(attempt) = self.attempts.get_mut(&id.version).filter(|_| own) else {
+            return effects.ignored("meerkat: PULL of a closed attempt");
+        };
+        let stage = attempt.stage;
+        if let Some(part) = attempt.part(partition)
+            && stage == (Stage::Closing { commit: true })
+        {
+            let body = Some(Body::trusted(&part.body));
+            let kind = Kind::Decided { id, commit: true, body };
+            effects.send(from, &Message { partition, kind });
+        }
+    }
+
+    /// The message loss timer of an attempt.
+    pub(crate) fn resend(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
+        let Some(attempt) = self.attempts.get(&version) else { return };
+        let id = Timestamp::new(version, self.writer());
+        match attempt.stage {
+            Stage::Fetching => self.send_gets(version, effects),
+            Stage::Reading => self.send_checks(id, effects),
+            Stage::Voting => {
+                self.send_validates(id, NodeSet::EMPTY, effects);
+                for index in 0..self.attempts[&version].parts.len() {
+                    self.send_accept(version, index, effects);
+                }
+                self.evaluate(now, version, true, effects);
+            }
+            Stage::CommitWait => self.try_commit(now, version, effects),
+            Stage::Closing { commit } => {
+                for part in &attempt.parts {
+                    let to = self.others(part.partition).difference(part.acked);
+                    let body = commit.then(|| Body::trusted(&part.body));
+                    let kind = Kind::Decided { id, commit, body };
+                    if !to.is_empty() {
+                        effects.broadcast(to, &Message { partition: part.partition, kind });
+                    }
+                }
+            }
+        }
+        if self.attempts.contains_key(&version) {
+            self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
+        }
+    }
+
+    /// A backup coordinator, or an epoch change, has decided an own transaction.
+    pub(crate) fn on_own_decided(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.open_attempt(id).is_some() {
+            effects.probe("meerkat: decided by a backup");
+            self.decide(now, id.version, commit, effects);
+        }
+    }
+}

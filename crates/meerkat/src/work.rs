@@ -1,0 +1,347 @@
+//! The workspace of one run of a transaction (§5.2.1): what it has read, and its own writes on top,
+//! which no replica sees before they are validated.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use quorate_machine::{Change, Content, Current, Record, Table, ValueKind, Workspace};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
+
+use crate::body::Item;
+use crate::meta::Meta;
+
+/// Beyond this many keys they are found through an index instead of one by one.
+const LINEAR_MAX: usize = 12;
+
+/// A value in the arena.
+#[derive(Clone, Debug)]
+struct Stored {
+    bytes: Range<usize>,
+    kind: ValueKind,
+    expire_at: Option<UnixMillis>,
+}
+
+/// One key that was touched.
+#[derive(Clone, Debug)]
+struct Touched {
+    key: Range<usize>,
+    /// The version that was read, if the key was.
+    base: Option<Timestamp>,
+    /// The version that a client sees: an absent key that has none shows none.
+    shown: Timestamp,
+    /// What was read.
+    seen: Option<Stored>,
+    /// What was written.
+    written: Option<Option<Stored>>,
+}
+
+/// The workspace's memory, reused from run to run.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    arena: Vec<u8>,
+    touched: Vec<Touched>,
+    index: BTreeMap<Vec<u8>, usize>,
+    /// Keys of partitions without a replica here whose values are not known yet.
+    pub(crate) missing: Vec<Vec<u8>>,
+    /// What was fetched of such keys before this run.
+    pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,
+}
+
+/// What another node's replica held.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetched {
+    pub(crate) base: Timestamp,
+    pub(crate) value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
+}
+
+/// One run over the records of this node.
+pub(crate) struct Run<'a, T, L> {
+    pub(crate) table: &'a mut T,
+    pub(crate) work: &'a mut Work,
+    pub(crate) now: UnixMillis,
+    /// Every transaction up to here is applied on this replica: what a key without a record was
+    /// certainly absent until.
+    pub(crate) floor: u64,
+    /// Whether this node has a replica of the key.
+    pub(crate) is_local: L,
+}
+
+impl Work {
+    pub(crate) fn clear(&mut self) {
+        self.arena.clear();
+        self.touched.clear();
+        self.index.clear();
+        self.missing.clear();
+    }
+
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        if self.touched.len() <= LINEAR_MAX {
+            self.touched.iter().position(|touched| &self.arena[touched.key.clone()] == key)
+        } else {
+            self.index.get(key).copied()
+        }
+    }
+
+    fn insert(&mut self, key: &[u8]) -> usize {
+        let position = self.touched.len();
+        if position == LINEAR_MAX {
+            for (at, touched) in self.touched.iter().enumerate() {
+                self.index.insert(self.arena[touched.key.clone()].to_vec(), at);
+            }
+        }
+        if position >= LINEAR_MAX {
+            self.index.insert(key.to_vec(), position);
+        }
+        let key = self.store(key);
+        self.touched.push(Touched {
+            key,
+            base: None,
+            shown: Timestamp::ZERO,
+            seen: None,
+            written: None,
+        });
+        position
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.arena.len();
+        self.arena.extend_from_slice(bytes);
+        start..self.arena.len()
+    }
+
+    fn content<'a>(&'a self, stored: &Stored) -> Content<'a> {
+        Content {
+            bytes: &self.arena[stored.bytes.clone()],
+            kind: stored.kind,
+            expire_at: stored.expire_at,
+        }
+    }
+
+    /// The keys that were touched, and how many bytes they take.
+    pub(crate) fn len(&self) -> usize {
+        self.touched.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// Whether nothing was written.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.touched.iter().all(|touched| touched.written.is_none())
+    }
+
+    /// The largest version that was read.
+    pub(crate) fn newest_base(&self) -> u64 {
+        self.touched
+            .iter()
+            .filter_map(|touched| touched.base)
+            .map(|base| base.version)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// What the transaction did to each key.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        self.touched.iter().map(|touched| Item {
+            key: &self.arena[touched.key.clone()],
+            base: touched.base,
+            write: touched
+                .written
+                .as_ref()
+                .map(|written| written.as_ref().map(|stored| self.content(stored))),
+        })
+    }
+}
+
+/// The version that a reader of an absent key relies on: its tombstone's, or the floor if that is
+/// later.
+pub(crate) fn absent_base(wts: Timestamp, floor: u64) -> Timestamp {
+    wts.max(Timestamp::new(floor, WriterId(0)))
+}
+
+impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Run<'_, T, L> {
+    /// Reads a key into the workspace, once: later reads find the same version.
+    fn load(&mut self, position: usize, key: &[u8]) {
+        if self.work.touched[position].base.is_some() {
+            return;
+        }
+        if !(self.is_local)(key) {
+            return self.load_fetched(position, key);
+        }
+        let mut shown = Timestamp::ZERO;
+        let mut base = absent_base(shown, self.floor);
+        let mut seen = None;
+        if let Some(record) = self.table.lock_existing(key) {
+            shown = record.meta().wts;
+            base = absent_base(shown, self.floor);
+            if let Some(content) = record.content() {
+                base = shown;
+                let start = self.work.arena.len();
+                self.work.arena.extend_from_slice(content.bytes);
+                let bytes = start..self.work.arena.len();
+                seen = Some(Stored { bytes, kind: content.kind, expire_at: content.expire_at });
+            }
+        }
+        self.keep(position, base, shown, seen);
+    }
+
+    fn load_fetched(&mut self, position: usize, key: &[u8]) {
+        let Some(fetched) = self.work.fetched.get(key).cloned() else {
+            self.work.missing.push(key.to_vec());
+            return self.keep(position, Timestamp::ZERO, Timestamp::ZERO, None);
+        };
+        let seen = fetched.value.map(|(bytes, kind, expire_at)| Stored {
+            bytes: self.work.store(&bytes),
+            kind,
+            expire_at,
+        });
+        let shown = if seen.is_some() { fetched.base } else { Timestamp::ZERO };
+        self.keep(position, fetched.base, shown, seen);
+    }
+
+    fn keep(&mut self, position: usize, base: Timestamp, shown: Timestamp, seen: Option<Stored>) {
+        let expired = |stored: &Stored| stored.expire_at.is_some_and(|at| at <= self.now);
+        let touched = &mut self.work.touched[position];
+        touched.base = Some(base);
+        touched.shown = shown;
+        if seen.as_ref().is_some_and(expired) {
+            // Whoever is told that a value has expired deletes it, so that no other node, whose
+            // clock is behind, returns it afterwards.
+            touched.written.get_or_insert(None);
+        } else {
+            touched.seen = seen;
+        }
+    }
+}
+
+impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for Run<'_, T, L> {
+    fn read(&mut self, key: &[u8]) -> Current<'_> {
+        let position = self.work.find(key).unwrap_or_else(|| self.work.insert(key));
+        // What the transaction has written itself needs no read of what was there before, except
+        // that a version is asked for.
+        if self.work.touched[position].written.is_none() {
+            self.load(position, key);
+        }
+        let touched = &self.work.touched[position];
+        let stored = touched.written.as_ref().unwrap_or(&touched.seen);
+        Current {
+            content: stored.as_ref().map(|stored| self.work.content(stored)),
+            timestamp: touched.shown,
+        }
+    }
+
+    fn write(&mut self, key: &[u8], change: Change<'_>) {
+        let position = self.work.find(key).unwrap_or_else(|| self.work.insert(key));
+        let written = match change {
+            Change::Keep => return,
+            Change::Set { bytes, kind, expire_at } => {
+                Some(Stored { bytes: self.work.store(&bytes), kind, expire_at })
+            }
+            Change::Delete => None,
+            Change::Expire(expire_at) => {
+                if self.work.touched[position].written.is_none() {
+                    self.load(position, key);
+                }
+                let touched = &self.work.touched[position];
+                let stored = touched.written.as_ref().unwrap_or(&touched.seen);
+                let Some(stored) = stored else { return };
+                Some(Stored { expire_at, ..stored.clone() })
+            }
+        };
+        self.work.touched[position].written = Some(written);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::occ::install;
+    use quorate_machine::MapTable;
+
+    fn at(version: u64) -> Timestamp {
+        Timestamp::new(version, WriterId(1))
+    }
+
+    fn set(bytes: &[u8]) -> Change<'_> {
+        Change::Set { bytes: bytes.into(), kind: ValueKind::String, expire_at: None }
+    }
+
+    fn content(bytes: &[u8], expire_at: Option<u64>) -> Content<'_> {
+        Content { bytes, kind: ValueKind::String, expire_at: expire_at.map(UnixMillis) }
+    }
+
+    fn table() -> MapTable<Meta> {
+        let mut table = MapTable::default();
+        install(&mut table.lock_key(b"a", 0), at(5), Some(content(b"one", None)));
+        install(&mut table.lock_key(b"old", 0), at(6), Some(content(b"x", Some(99))));
+        table
+    }
+
+    fn run(
+        table: &mut MapTable<Meta>,
+        work: &mut Work,
+        act: impl FnOnce(&mut dyn FnMut(Step<'_>)),
+    ) {
+        work.clear();
+        let mut run =
+            Run { table, work, now: UnixMillis(100), floor: 3, is_local: |_: &[u8]| true };
+        act(&mut |step| match step {
+            Step::Read(key, expected) => {
+                assert_eq!(run.read(key).content.map(|content| content.bytes), expected);
+            }
+            Step::Write(key, change) => run.write(key, change),
+        });
+    }
+
+    enum Step<'a> {
+        Read(&'a [u8], Option<&'a [u8]>),
+        Write(&'a [u8], Change<'a>),
+    }
+
+    #[test]
+    fn own_writes_are_read_and_blind_writes_read_nothing() {
+        let (mut table, mut work) = (table(), Work::default());
+        run(&mut table, &mut work, |step| {
+            step(Step::Write(b"b", set(b"new")));
+            step(Step::Read(b"b", Some(b"new")));
+            step(Step::Read(b"a", Some(b"one")));
+            step(Step::Write(b"a", Change::Delete));
+            step(Step::Read(b"a", None));
+        });
+        let items: Vec<Item<'_>> = work.items().collect();
+        assert_eq!(items[0].base, None, "a blind write");
+        assert_eq!(items[1].base, Some(at(5)));
+        assert_eq!(items[1].write, Some(None));
+        assert!(!work.is_read_only());
+    }
+
+    #[test]
+    fn an_absent_key_is_read_at_the_floor_and_an_expired_one_is_deleted() {
+        let (mut table, mut work) = (table(), Work::default());
+        run(&mut table, &mut work, |step| {
+            step(Step::Read(b"none", None));
+            step(Step::Read(b"old", None));
+        });
+        let items: Vec<Item<'_>> = work.items().collect();
+        assert_eq!(items[0].base, Some(Timestamp::new(3, WriterId(0))));
+        assert_eq!(items[0].write, None);
+        assert_eq!((items[1].base, items[1].write), (Some(at(6)), Some(None)));
+    }
+
+    #[test]
+    fn many_keys_are_found_again() {
+        let (mut table, mut work) = (table(), Work::default());
+        let keys: Vec<Vec<u8>> = (0..40u8).map(|n| [b'k', n].to_vec()).collect();
+        run(&mut table, &mut work, |step| {
+            for _ in 0..2 {
+                for key in &keys {
+                    step(Step::Write(key, set(key)));
+                    step(Step::Read(key, Some(key)));
+                }
+            }
+        });
+        assert_eq!(work.len(), keys.len());
+    }
+}
