@@ -76,7 +76,7 @@ impl Drop for Redis {
 /// says no more. What is left unread shows with the next line.
 fn exchange(stream: &mut UnixStream, line: &str, length: usize) -> Vec<u8> {
     stream.write_all(format!("{line}\r\n").as_bytes()).expect("Redis reads");
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(30))).expect("a socket");
     let mut answer = vec![0; length];
     let mut read = 0;
     while read < length {
@@ -465,6 +465,10 @@ fn clients_on_the_same_keys_are_answered_as_by_redis() {
         // Its answer has an id whose length differs.
         lines.retain(|(_, line)| !line.starts_with("HELLO"));
         both.feed_together(&lines);
+        // A missing answer takes long.
+        if !both.differences.is_empty() {
+            break;
+        }
     }
 }
 

@@ -334,6 +334,7 @@ fn a_transaction_has_a_largest_size() {
         assert_eq!(send(&long(number)), "+OK\r\n");
     }
     assert_eq!(send(&long(99)), refusal);
+    assert_eq!(send(&format!("UNWATCH\r\n{}", long(99))), "+OK\r\n+OK\r\n");
 }
 
 /// A command on so many keys, as clients encode it.
