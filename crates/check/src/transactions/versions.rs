@@ -83,7 +83,7 @@ struct Versions<'k, 'a> {
     stamps: Vec<Option<Timestamp>>,
     /// The writers of each key in the order of their timestamps.
     placed: Vec<Vec<(Timestamp, u32)>>,
-    /// Keys with a change at a moment that is not known.
+    /// Keys with a change, or maybe a deletion, at a moment that is not known.
     open: Vec<bool>,
     result: Versioned,
     /// The first read that contradicts the order of timestamps. A cycle says more.
@@ -169,6 +169,14 @@ impl<'a> Versions<'_, 'a> {
                 return Err(self.anomaly(AnomalyKind::DuplicateTimestamp, &txns, step));
             }
             self.placed[access.key as usize].push((stamp, access.txn));
+        }
+        // That a key is absent does not say who deleted it.
+        for access in &self.index().accesses {
+            let aborted = self.index().records[access.txn as usize].is_aborted();
+            let deletes = access.written.last() == Some(&None);
+            if deletes && !aborted && self.stamps[access.txn as usize].is_none() {
+                self.open[access.key as usize] = true;
+            }
         }
         self.placed.iter_mut().for_each(|writers| writers.sort_unstable());
         self.result.unplaced = homeless.into_iter().filter(|homeless| *homeless).count();

@@ -6,4 +6,7 @@ mod files;
 mod generated;
 mod support;
 mod txn_anomalies;
+mod txn_brute_force;
+mod txn_generated;
+mod txn_simulated;
 mod txn_support;
