@@ -43,7 +43,7 @@
 //! | --- | --- |
 //! | `EXEC` answers a null array: a key that was read has changed | pauses, runs the closure again |
 //! | `TRYAGAIN` | pauses, tries again |
-//! | no connection, `CLUSTERDOWN`, `LOADING`, `READONLY`, too many clients | tries another node at once; pauses when all have failed |
+//! | no connection, `CLUSTERDOWN`, `LOADING`, `READONLY` | tries another node; pauses if none is left |
 //! | the connection is lost, or the time over, during a read | as above |
 //! | the same before the last byte of an update or of `EXEC` had left | as above: it can't have happened |
 //! | the same after that | [`Error::Unknown`], at once |

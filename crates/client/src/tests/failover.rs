@@ -234,6 +234,30 @@ async fn replies_that_nobody_asked_for_spoil_a_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_came_in_the_meantime_spoils_an_idle_connection() {
+    let net = Net::new();
+    let client = open(builder().pool_size(1), &net).await;
+    net.decide(first("GET", [Act::AnswerAndSay(millis(5), "$1\r\ny\r\n")]));
+    assert_eq!(client.get("k").await.unwrap(), None);
+    tokio::time::sleep(millis(10)).await;
+    assert_eq!(client.get("k").await.unwrap(), None);
+    assert_eq!(net.dials().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_takes_the_idle_ones_of_its_node_with_it() {
+    let net = Net::new();
+    let client = Client::builder(&["a:1"]).connect_over(Box::new(net.clone())).await.unwrap();
+    let (one, two) = tokio::join!(client.get("k"), client.get("k"));
+    assert_eq!((one.unwrap(), two.unwrap(), net.dials().len()), (None, None, 2));
+    net.decide(first("GET", [Act::ExecuteAndHang]));
+    let before = Instant::now();
+    assert_eq!(client.get("k").await.unwrap(), None);
+    assert!(before.elapsed() >= limits::TIMEOUT);
+    assert_eq!(net.dials().len(), 3, "the other one may hang as well");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_redis_is_no_node() {
     let net = Net::new();
     net.decide(|_, _| Some(Act::Answer("HTTP/1.1 400 Bad Request\r\n".into())));

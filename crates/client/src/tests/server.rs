@@ -24,6 +24,8 @@ pub(super) enum Act {
     AnswerAndReadOnly(usize),
     /// Executes it, and answers after this time.
     AnswerLate(Duration),
+    /// Executes it and answers, and says this after that time, though nobody asked.
+    AnswerAndSay(Duration, &'static str),
     /// Executes a command of somebody else first, then this one.
     After(Vec<&'static str>),
 }
@@ -260,6 +262,12 @@ async fn serve(net: Net, node: String, mut stream: DuplexStream) {
                 stream.write_all(answer.as_bytes()).await.expect("the client waits");
                 stream.read_exact(&mut vec![0; bytes]).await.expect("the client asks for more");
                 break;
+            }
+            Some(Act::AnswerAndSay(pause, more)) => {
+                let answer = answer.expect("it was executed");
+                stream.write_all(answer.as_bytes()).await.expect("the client waits");
+                tokio::time::sleep(pause).await;
+                more.to_owned()
             }
             Some(Act::AnswerLate(pause)) => {
                 tokio::time::sleep(pause).await;

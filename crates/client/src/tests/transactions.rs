@@ -70,6 +70,7 @@ async fn a_transaction_sees_its_writes_and_reads_each_key_once() {
             assert_eq!(t.get("a").await?.as_deref(), Some(b"1".as_slice()));
             t.set("blind", "7");
             assert_eq!(t.incr("blind").await?, 8);
+            assert_eq!(t.get("b").await?.as_deref(), Some(b"5".as_slice()));
             t.delete("b");
             assert_eq!(t.get("b").await?, None);
             assert_eq!(t.incr_by("b", -3).await?, -3);
@@ -82,7 +83,18 @@ async fn a_transaction_sees_its_writes_and_reads_each_key_once() {
         .unwrap();
     assert_eq!(
         net.commands(),
-        ["WATCH a", "GET a", "WATCH c d", "MGET c d", "MULTI", "SET b -3", "SET blind 8", "EXEC",]
+        [
+            "WATCH a",
+            "GET a",
+            "WATCH b",
+            "GET b",
+            "WATCH c d",
+            "MGET c d",
+            "MULTI",
+            "SET b -3",
+            "SET blind 8",
+            "EXEC",
+        ]
     );
 }
 
@@ -175,6 +187,34 @@ async fn a_refused_write_aborts_the_block_and_is_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_multi_leaves_no_watch_to_others() {
+    let net = Net::new();
+    let client = open(builder().pool_size(1), &net).await;
+    net.decide(first("MULTI", [Act::Answer("-NOPERM no\r\n".into())]));
+    let attempts = Cell::new(0);
+    let error = append(&client, &attempts).await.unwrap_err();
+    // Its write was executed, as an ordinary command.
+    assert!(error.is_unknown() && error.to_string().contains("NOPERM"), "{error}");
+    assert_eq!(append(&client, &attempts).await.unwrap(), "xx");
+    assert_eq!((attempts.get(), net.dials().len()), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_are_read_while_a_request_is_sent() {
+    let net = Net::new();
+    let client = client(&net).await;
+    let before = Instant::now();
+    client
+        .txn(async |t| {
+            (0..1000).for_each(|number| t.set(format!("k{number}"), "v"));
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!((net.count("SET"), before.elapsed()), (1000, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_exec_the_outcome_is_unknown() {
     let unknown = Act::Answer("-UNKNOWN may have happened\r\n".into());
     for act in [Act::ExecuteAndClose, Act::Close, Act::ExecuteAndHang, unknown] {
@@ -255,6 +295,26 @@ async fn the_closures_own_error_aborts() {
     assert_eq!(net.commands(), ["WATCH k", "GET k", "UNWATCH"]);
     client.get("k").await.unwrap();
     assert_eq!((net.value("k"), net.dials().len()), (None, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_transaction_leaves_no_watch_to_others() {
+    let net = Net::new();
+    let client = open(builder().pool_size(1), &net).await;
+    let dropped = client.txn(async |t| {
+        t.get("k").await?;
+        std::future::pending::<Result<(), Error>>().await
+    });
+    assert!(tokio::time::timeout(millis(10), dropped).await.is_err());
+    net.put("k", "changed");
+    client
+        .txn(async |t| {
+            t.set("l", "v");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!((net.count("EXEC"), net.dials().len()), (1, 2));
 }
 
 #[derive(Debug)]
