@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Slot, Transaction};
 use quorate_types::{Instant, NodeSet, Tag};
 
+use crate::occ::Conflict;
 use crate::work::Fetched;
 
 /// A client's transaction until it is answered.
@@ -28,6 +29,8 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) backoff: Option<Instant>,
     /// The answer, if the attempt commits.
     pub(crate) reply: Option<X::Reply>,
+    /// Ops that wait until this one's next attempt is over.
+    pub(crate) followers: Vec<Slot>,
     /// What was read of partitions without a replica here.
     pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,
 }
@@ -62,8 +65,8 @@ pub(crate) struct Attempt {
     pub(crate) started: Instant,
     /// A backup coordinator has taken over: learn, don't guess.
     pub(crate) superseded: bool,
-    /// The largest timestamp that was in the way.
-    pub(crate) above: u64,
+    /// The latest thing that was in the way.
+    pub(crate) conflict: Option<Conflict>,
 }
 
 /// A partition's share of an attempt.
@@ -97,6 +100,13 @@ impl Part {
 }
 
 impl Attempt {
+    /// Takes note of what is in the way; the latest counts.
+    pub(crate) fn meets(&mut self, conflict: Conflict) {
+        if self.conflict.is_none_or(|known| known.with < conflict.with) {
+            self.conflict = Some(conflict);
+        }
+    }
+
     pub(crate) fn participants(&self) -> u64 {
         self.parts.iter().fold(0, |set, part| set | 1 << part.partition)
     }

@@ -19,6 +19,8 @@ use crate::work::Run;
 /// times and is drawn at random around that.
 const BACKOFF: Duration = Duration::from_micros(50);
 const BACKOFF_DOUBLINGS: u32 = 7;
+/// Ops that are woken at the end of the transaction they waited for.
+const WOKEN_AT_ONCE: usize = 4;
 /// Attempts whose memory is kept for the next ones.
 const SPARE_ATTEMPTS_MAX: usize = 1024;
 
@@ -62,6 +64,7 @@ where
             in_line: false,
             backoff: None,
             reply: None,
+            followers: Vec::new(),
             fetched: BTreeMap::new(),
         });
         self.op_deadlines.push_back((now.monotonic + self.config.op_timeout, slot));
@@ -133,13 +136,13 @@ where
             seen: NodeSet::EMPTY,
             started: now.monotonic,
             superseded: false,
-            above: 0,
+            conflict: None,
         });
         attempt.slot = slot;
         attempt.stage = if read { Stage::Reading } else { Stage::Voting };
         attempt.started = now.monotonic;
         attempt.superseded = false;
-        attempt.above = 0;
+        attempt.conflict = None;
         attempt.seen = NodeSet::only(self.config.node);
         let partitions = self.config.partitions.len();
         let touched =
@@ -176,6 +179,7 @@ where
         let slot = attempt.slot;
         if let Err(conflict) = self.validate_here(id, &mut attempt) {
             self.recycle(attempt);
+            self.count_conflict(conflict);
             return self.retry(now, slot, conflict, effects);
         }
         let participants = attempt.participants();
@@ -197,6 +201,7 @@ where
         if let Some(op) = self.ops.get_mut(slot) {
             op.attempt = Some(id.version);
         }
+        self.pass_followers(slot, Some(id));
         self.attempts.insert(id.version, attempt);
         self.send_validates(id, NodeSet::EMPTY, effects);
         self.fast_checks
@@ -273,6 +278,7 @@ where
                     Ok(()) => part.ok.insert(self.config.node),
                     Err(conflict) => {
                         self.recycle(attempt);
+                        self.count_conflict(conflict);
                         return self.retry(now, slot, conflict, effects);
                     }
                 }
@@ -295,6 +301,7 @@ where
         if let Some(op) = self.ops.get_mut(slot) {
             op.attempt = Some(at.version);
         }
+        self.pass_followers(slot, None);
         self.attempts.insert(at.version, attempt);
         self.resends.push_back((now.monotonic + self.config.message_loss_timeout, at.version));
         self.evaluate_read(at.version, effects);
@@ -338,6 +345,7 @@ where
                 if let Some(attempt) = self.attempts.remove(&at.version) {
                     self.recycle(attempt);
                 }
+                self.count_conflict(conflict);
                 self.retry(now, slot, conflict, effects);
             }
         }
@@ -376,6 +384,7 @@ where
     ) {
         let Some(op) = self.ops.remove(slot) else { return };
         effects.complete(op.tag, outcome);
+        self.ready.extend(op.followers);
         if let Some(at) = op.backoff {
             self.backoffs.remove(&(at, slot));
         }
@@ -401,14 +410,14 @@ where
         conflict: Conflict,
         effects: &mut impl Effects<Self>,
     ) {
-        self.counters[Counter::Aborts as usize + conflict.reason as usize] += 1;
-        let blocker = self.own_blocker(conflict);
+        let blocker = self.blocker(conflict);
+        let writer = self.writer();
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.attempt = None;
         op.reply = None;
         op.above = op.above.max(conflict.with.version);
         // Waiting for one's own neighbour ends by itself; losing to others need not.
-        op.attempts += u32::from(blocker.is_none());
+        op.attempts += u32::from(blocker.is_none_or(|id| id.writer != writer));
         if op.attempts >= limits::TXN_ATTEMPTS_MAX {
             return self.finish(slot, Outcome::Refused(Refusal::Conflict), effects);
         }
@@ -416,7 +425,7 @@ where
         self.count(Counter::Retries);
         self.enter_line(slot);
         match blocker {
-            Some(version) => self.parked.entry(version).or_default().push(slot),
+            Some(id) => self.parked.entry(id).or_default().push(slot),
             None => {
                 let most = BACKOFF.as_nanos() as u64 * (1 << doublings);
                 let pause = most / 2 + self.rng.below(most);
@@ -429,18 +438,39 @@ where
         }
     }
 
-    /// The undecided transaction of this lane that is in the way, if it is one.
-    fn own_blocker(&self, conflict: Conflict) -> Option<u64> {
-        let pending = matches!(conflict.reason, Reason::PendingReader | Reason::PendingWriter);
-        let own = pending && conflict.with.writer == self.writer();
-        let attempt = self.attempts.get(&conflict.with.version).filter(|_| own)?;
-        attempt.is_open_update().then_some(conflict.with.version)
+    /// The transaction in the way, if this lane will learn of its end: one of its own, or one that
+    /// it has a record of.
+    fn blocker(&self, conflict: Conflict) -> Option<Timestamp> {
+        if !matches!(conflict.reason, Reason::PendingReader | Reason::PendingWriter) {
+            return None;
+        }
+        let id = conflict.with;
+        let own = id.writer == self.writer()
+            && self.attempts.get(&id.version).is_some_and(Attempt::is_open_update);
+        let keys = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
+        let known = self.records.range(keys).any(|(_, record)| record.decision.is_none());
+        (own || known).then_some(id)
     }
 
-    /// Lets those go on that waited for a transaction of this lane.
-    pub(crate) fn wake_parked(&mut self, version: u64) {
-        if let Some(slots) = self.parked.remove(&version) {
-            self.ready.extend(slots);
+    /// Lets those go on that waited for a transaction: a few at once, the others behind the first
+    /// of them, so that a long queue at a hot key is not run through at each step.
+    pub(crate) fn wake_parked(&mut self, id: Timestamp) {
+        let Some(mut slots) = self.parked.remove(&id) else { return };
+        slots.retain(|slot| self.ops.get(*slot).is_some());
+        let rest = slots.split_off(slots.len().min(WOKEN_AT_ONCE));
+        if let Some(op) = slots.first().and_then(|slot| self.ops.get_mut(*slot)) {
+            op.followers.extend(rest);
+        }
+        self.ready.extend(slots);
+    }
+
+    /// The ops that waited behind this one wait for its attempt now, or for nothing.
+    fn pass_followers(&mut self, slot: Slot, id: Option<Timestamp>) {
+        let Some(op) = self.ops.get_mut(slot).filter(|op| !op.followers.is_empty()) else { return };
+        let followers = core::mem::take(&mut op.followers);
+        match id {
+            Some(id) => self.parked.entry(id).or_default().extend(followers),
+            None => self.ready.extend(followers),
         }
     }
 

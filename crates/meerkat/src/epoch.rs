@@ -138,6 +138,7 @@ where
         self.acks_due = Instant::NEVER;
         self.commit_waits.clear();
         self.fast_checks.clear();
+        self.parked.clear();
         self.drop_checks();
         let mut records = core::mem::take(&mut self.records);
         records.extend(self.footprints.drain(..));
@@ -679,7 +680,7 @@ where
                 Ok(()) => attempt.parts[index].ok.insert(node),
                 Err(conflict) => {
                     attempt.parts[index].abort.insert(node);
-                    attempt.above = attempt.above.max(conflict.with.version);
+                    attempt.meets(conflict);
                 }
             }
         }

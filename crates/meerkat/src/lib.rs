@@ -1,5 +1,82 @@
 //! Meerkat: serializable transactions over several keys, from any replica, without coordination
 //! between lanes or replicas.
+//!
+//! Source: A. Szekeres, M. Whittaker, J. Li, N. K. Sharma, A. Krishnamurthy, D. R. K. Ports, I. Zhang,
+//! *Meerkat: Multicore-Scalable Replicated Transactions Following the Zero-Coordination Principle*,
+//! EuroSys 2020. "Spec" is the project's own notes on it, which number the paper's gaps and errors.
+//!
+//! # Guarantee
+//! Committed transactions are equivalent to one of them after the other in the order of their
+//! timestamps: *serializable*. Under [`Isolation::Strict`] that order is also the order of real
+//! time. A committed transaction survives the loss of any minority of the replicas. A transaction
+//! that conflicts with others is run again inside, under a new timestamp; one whose end can't be
+//! known is answered *unknown*.
+//!
+//! # How
+//! Any node coordinates. A transaction runs against the local replica, which sees none of its
+//! writes; then every replica checks it at its timestamp, alone (`occ.rs`), and votes. A fast quorum
+//! of equal votes decides: one round trip. Otherwise a majority must accept the outcome: two. A
+//! transaction stays on one lane on all replicas, and lanes share nothing but the records of the
+//! keys that they touch: no log, no lock, no counter (the Zero-Coordination Principle, §2).
+//!
+//! A transaction's id is its timestamp: the coordinator's hybrid clock, then its member number and
+//! lane, which are never used twice. So ids are unique for ever, and name their lane.
+//!
+//! # Messages
+//! | message | sender → receiver | meaning |
+//! | --- | --- | --- |
+//! | VALIDATE, VOTE | coordinator ↔ replicas | may it commit at its timestamp? (§5.2.2) |
+//! | ACCEPT, ACCEPTED | proposer ↔ replicas | the slow path, and recovery (§5.2.2, §5.3.2) |
+//! | DECIDED, ACKED | coordinator ↔ replicas | this is how it ended (§5.2.3) |
+//! | PULL | replica → coordinator | it committed, and I lack what it did |
+//! | CHECK, CHECKED | coordinator ↔ read quorum | a read-only transaction (spec §8) |
+//! | GET, VALUES | coordinator ↔ a replica | read a partition without a replica here |
+//! | PREPARE, PROMISE | backup ↔ replicas | take over from a coordinator (§5.3.2) |
+//! | SUPERSEDED | replica → proposer | somebody with a higher view is at it |
+//! | STABLE | coordinator → replicas | everything up to here is over everywhere |
+//! | FREEZE, FROZEN, ADOPT, ADOPTED, RELEASE | leader ↔ members | epoch change (§5.3.1) |
+//! | CHUNK_READ, CHUNK | joining ↔ active replica | records from before it joined |
+//!
+//! # Where this differs from the paper, and why
+//! - **Algorithm 1 is corrected** (spec §3.4): a timestamp must be above every version read, the
+//!   checks against undecided transactions are exact intervals, and a commit raises read and write
+//!   timestamps in the critical section that takes the registration out.
+//! - **An id is used for one attempt.** A retry has a new one, so no replica ever votes twice on it.
+//! - **Views of the cluster are the epochs** (the membership service of all engines). A view change
+//!   freezes every lane, merges what the members of the last epoch knew, and goes on when *all*
+//!   members of the new one keep the result; whoever does not answer is removed by the next view.
+//!   Quorums count the replicas that were live in the epoch: after a loss the survivors decide fast
+//!   again, because a dead one comes back as a new member and brings no old vote
+//!   ([`quorate_types::Quorums`]).
+//! - **A takeover of one transaction is never ambiguous**: with five replicas and more a majority of
+//!   promises may leave open whether a fast quorum said OK. The paper's summary has no rule for
+//!   that; here the backup waits for the other replicas, which answer or leave the view. At an epoch
+//!   change, where those that are gone can't be asked, candidates are weighed with the exact
+//!   predicate of spec §4.3 against everything that committed (`merge.rs`). Footprints of committed
+//!   transactions are kept for that as long as an undecided one may overlap them.
+//! - **Strict isolation without a bound on clocks**, nearly always. Claim: if every live node has
+//!   seen a transaction's timestamp before its client is answered, and nodes issue timestamps above
+//!   all that they have seen (hybrid logical clocks), then the order of timestamps extends real time:
+//!   what begins after the answer has a larger timestamp. Under strict isolation the fast quorum is
+//!   all live replicas, so it costs nothing. When a live node has not answered, a commit waits until
+//!   the clock has passed its timestamp by the configured skew, before anybody can read it. A
+//!   read-only transaction is confirmed by a quorum of which every writer's quorum has a member, at
+//!   a timestamp above everything finished before it began; a write that it might miss either is
+//!   registered there and refuses it, or comes later and is refused below its timestamp. (For the
+//!   argument in full give each reader the largest timestamp that was decided when it began, or that
+//!   it read, whichever is larger: all edges of reads, writes and real time then go upwards.)
+//! - **Absent keys have a version**: the floor up to which every transaction is known to be over on
+//!   all replicas. So records of deleted keys can go, and readers of absent keys validate.
+//! - **Expiry is a write**: a transaction that finds a value past its time deletes it.
+//!
+//! # Records of a transaction
+//! ```text
+//! (none) ─VALIDATE─► voted ─ACCEPT─► accepted ─DECIDED─► decided ─stable─► (none)
+//!   │ PREPARE            └────────────── DECIDED ──────────►┘
+//!   └──► promised: gives no vote in view 0 any more
+//! ```
+//! Coordinators tell up to where their transactions are over on all replicas; what is below is
+//! dropped, and whatever still arrives about it is refused.
 #![no_std]
 #![forbid(unsafe_code)]
 

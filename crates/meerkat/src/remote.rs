@@ -46,7 +46,7 @@ where
             seen: NodeSet::EMPTY,
             started: now.monotonic,
             superseded: false,
-            above: 0,
+            conflict: None,
         };
         self.attempts.insert(request, attempt);
         self.send_gets(request, effects);
@@ -98,6 +98,7 @@ where
     }
 
     /// VALUES: once every partition has answered, the transaction runs again.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
     pub(crate) fn on_values(
         &mut self,
         now: Now,

@@ -206,6 +206,8 @@ where
             return;
         }
         record.decision = Some(commit);
+        self.wake_parked(id);
+        let record = self.records.get_mut(&key).expect("its callers have the record");
         let registered = core::mem::take(&mut record.registered);
         let body = core::mem::take(&mut record.body);
         if !body.is_empty() {

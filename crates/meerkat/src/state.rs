@@ -186,8 +186,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) was_busy: bool,
     /// Ops that wait to be tried (again), by origin, in order of submission.
     pub(crate) lines: BTreeMap<u64, Vec<(u64, Slot)>>,
-    /// Ops that wait for the end of a transaction of this lane.
-    pub(crate) parked: BTreeMap<u64, Vec<Slot>>,
+    /// Ops that wait for the end of a transaction that this lane has a record of.
+    pub(crate) parked: BTreeMap<Timestamp, Vec<Slot>>,
     pub(crate) backoffs: BTreeSet<(Instant, Slot)>,
     /// Ops to look at before this event ends.
     pub(crate) ready: VecDeque<Slot>,
@@ -282,6 +282,10 @@ where
 
     pub(crate) fn count(&mut self, counter: Counter) {
         self.counters[counter as usize] += 1;
+    }
+
+    pub(crate) fn count_conflict(&mut self, conflict: crate::Conflict) {
+        self.counters[Counter::Aborts as usize + conflict.reason as usize] += 1;
     }
 
     // --- hybrid logical clock ------------------------------------------------------------------

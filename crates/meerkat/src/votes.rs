@@ -48,8 +48,8 @@ where
             Ok(()) => part.ok.insert(from),
             Err(conflict) => {
                 part.abort.insert(from);
-                attempt.above = attempt.above.max(conflict.with.version);
-                self.counters[Counter::Aborts as usize + conflict.reason as usize] += 1;
+                attempt.meets(conflict);
+                self.count_conflict(conflict);
             }
         }
         self.evaluate(now, id.version, false, effects);
@@ -265,7 +265,7 @@ where
         let id = Timestamp::new(version, self.writer());
         let attempt = self.attempts.get_mut(&version).expect("only what is open is decided");
         let slow = attempt.parts.iter().any(|part| part.proposal.is_some());
-        let (slot, above) = (attempt.slot, attempt.above);
+        let (slot, conflict) = (attempt.slot, attempt.conflict);
         attempt.stage = Stage::Closing { commit };
         if commit {
             self.count(if slow { Counter::CommitsSlow } else { Counter::CommitsFast });
@@ -274,28 +274,14 @@ where
         for index in 0..self.attempts[&version].parts.len() {
             self.tell(now, id, index, commit, effects);
         }
-        self.wake_parked(version);
+        self.wake_parked(id);
         if !commit {
-            let with = Timestamp::new(above, id.writer);
-            self.counters[Counter::AbortsLost as usize] += 1;
-            self.retry_after_abort(now, slot, with, effects);
+            self.count(Counter::AbortsLost);
+            // Without a reason: replicas were silent, or a backup coordinator gave it up.
+            let lost = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
+            self.retry(now, slot, conflict.unwrap_or(lost), effects);
         }
         self.try_close(version);
-    }
-
-    fn retry_after_abort(
-        &mut self,
-        now: Now,
-        slot: quorate_machine::Slot,
-        with: Timestamp,
-        effects: &mut impl Effects<Self>,
-    ) {
-        let counters = self.counters;
-        self.retry(now, slot, Conflict { reason: Reason::StaleRead, with }, effects);
-        // The votes were counted one by one already.
-        let aborts = Counter::Aborts as usize;
-        self.counters[aborts..Counter::AbortsLost as usize]
-            .copy_from_slice(&counters[aborts..Counter::AbortsLost as usize]);
     }
 
     /// Ends the transaction in one partition: here, and at all other replicas.
