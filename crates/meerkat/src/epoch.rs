@@ -22,9 +22,9 @@ use crate::attempt::Stage;
 use crate::body::Body;
 use crate::coordinator::FLOOR;
 use crate::merge::{Electorate, Fate, Groups, Merged, Report, TooFew, merge};
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, Vote};
 use crate::meta::{Meta, Registration};
-use crate::occ;
+use crate::occ::{self, Conflict, Reason};
 use crate::record::{Record, RecordKey, Records, lane_of};
 use crate::state::{Group, Isolation, Meerkat, Phase};
 
@@ -563,6 +563,9 @@ where
                     }
                 }
                 Fate::Prepared { ok } => {
+                    // All replicas give the same vote from now on, so it is durable.
+                    let lost = Conflict { reason: Reason::StaleRead, with: key.id() };
+                    record.vote = Some(if ok { Ok(()) } else { Err(lost) });
                     record.accepted = Some((0, ok));
                     record.body.clone_from(&settled.body);
                     if let Some(body) = body.filter(|_| ok && self.votes_on(key.partition)) {
@@ -660,20 +663,11 @@ where
         for index in 0..self.attempts[&version].parts.len() {
             let partition = self.attempts[&version].parts[index].partition;
             let key = RecordKey::new(id, partition);
-            if !self.votes_on(partition) || self.records.contains_key(&key) {
+            if !self.votes_on(partition) {
                 continue;
             }
-            let body = self.attempts[&version].parts[index].body.clone();
-            let vote = self.judge(id, Body::trusted(&body));
-            let record = Record {
-                participants,
-                body,
-                vote: Some(vote),
-                registered: vote.is_ok(),
-                since: now.monotonic,
-                ..Record::default()
-            };
-            self.records.insert(key, record);
+            let prepared = self.records.get(&key).and_then(|record| record.vote);
+            let vote = prepared.unwrap_or_else(|| self.judge_anew(now, key, index, participants));
             let node = self.config.node;
             let attempt = self.attempts.get_mut(&version).expect("its caller looked at it");
             match vote {
@@ -687,6 +681,22 @@ where
         self.send_validates(id, NodeSet::EMPTY, effects);
         self.fast_checks.push_back((now.monotonic + self.config.message_loss_timeout / 4, version));
         self.evaluate(now, version, false, effects);
+    }
+
+    /// This replica's verdict on an own transaction that the last epoch did not know of.
+    fn judge_anew(&mut self, now: Now, key: RecordKey, index: usize, participants: u64) -> Vote {
+        let body = self.attempts[&key.version].parts[index].body.clone();
+        let vote = self.judge(key.id(), Body::trusted(&body));
+        let record = Record {
+            participants,
+            body,
+            vote: Some(vote),
+            registered: vote.is_ok(),
+            since: now.monotonic,
+            ..Record::default()
+        };
+        self.records.insert(key, record);
+        vote
     }
 
     /// The message loss timer of a change.
