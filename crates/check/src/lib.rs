@@ -31,10 +31,18 @@
 //! go missing (keys that are only read and set, each value once), and the total of a counter lies
 //! between the acknowledged increments and those plus the unknown ones.
 //!
+//! # Transactions
+//!
+//! A [`TxnHistory`] also holds transactions over several keys. [`check_transactions`] and
+//! [`check_txn_history`] say whether they are serializable or strictly serializable, and name the
+//! [`Anomaly`] if they are not: once by the values that clients wrote and read, trusting nothing
+//! else, and once by timestamps and versions where records carry them. Both look for cycles in a
+//! graph of dependencies, in time proportional to the history. [`check_bank`] checks sums.
+//!
 //! # File format
 //!
 //! Histories are JSON lines, so that other checkers can read them and any client can write them:
-//! a header, one line per operation, and a last line with their number. Without that last line
+//! a header, one line per operation or transaction, and a last line with their number. Without that last line
 //! the file is refused, because a recorder that was cut off may have lost operations whose
 //! effects others saw.
 //!

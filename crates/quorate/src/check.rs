@@ -2,21 +2,53 @@
 
 use std::process::ExitCode;
 
-use quorate_check::{EXIT_BAD_FILE, check_history, read_history_file};
+use quorate_check::{
+    EXIT_BAD_FILE, History, Model, TxnHistory, Verdict, check_history, check_txn_history,
+    read_txn_history_file,
+};
 
-use crate::cli::Check;
+use crate::cli::{self, Check};
 
 /// Judges a history file and prints the report. The exit code is the verdict.
 pub(crate) fn run(options: &Check) -> ExitCode {
-    match read_history_file(&options.file) {
+    match read_txn_history_file(&options.file) {
         Ok(history) => {
-            let report = check_history(&history);
-            println!("{report}");
-            ExitCode::from(report.verdict().exit_code())
+            let verdict = match (options.model, history.transactions.is_empty()) {
+                (None, true) => judge_keys(history),
+                (None | Some(cli::Model::Strict), _) => {
+                    judge_transactions(&history, Model::StrictSerializable)
+                }
+                (Some(cli::Model::Serializable), _) => {
+                    judge_transactions(&history, Model::Serializable)
+                }
+            };
+            ExitCode::from(verdict.exit_code())
         }
         Err(error) => {
             eprintln!("error: {}: {error}", options.file.display());
             ExitCode::from(EXIT_BAD_FILE)
+        }
+    }
+}
+
+/// Each key on its own.
+fn judge_keys(history: TxnHistory) -> Verdict {
+    let TxnHistory { header, operations, .. } = history;
+    let report = check_history(&History { header, operations });
+    println!("{report}");
+    report.verdict()
+}
+
+/// All keys together; operations on single keys are transactions of one operation.
+fn judge_transactions(history: &TxnHistory, model: Model) -> Verdict {
+    match check_txn_history(history, model) {
+        Ok(summary) => {
+            println!("{summary}");
+            summary.verdict()
+        }
+        Err(anomaly) => {
+            println!("{anomaly}\n\nviolation: the history is not {model}");
+            Verdict::Violation
         }
     }
 }

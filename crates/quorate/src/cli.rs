@@ -25,7 +25,8 @@ pub(crate) enum Command {
     Member(Member),
     /// Measure transactions per second of a running cluster, or of any server like Redis
     Bench(crate::bench::Options),
-    /// Judge a recorded history: 0 it is linearizable, 1 it is not, 2 the file is bad, 3 undecided
+    /// Judge a recorded history: 0 it keeps its guarantee, 1 it does not, 2 the file is bad, 3
+    /// undecided
     Check(Check),
     /// Run simulated clusters in virtual time under faults, and judge what their clients saw
     Sim(crate::sim::Options),
@@ -123,10 +124,23 @@ pub(crate) enum MemberChange {
     },
 }
 
+/// A guarantee of transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Model {
+    /// Some order of the transactions explains what each of them read
+    Serializable,
+    /// The same, and what ended before something else began comes first
+    Strict,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// The history, JSON lines; docs/src/history.md describes them
     pub(crate) file: PathBuf,
+    /// What to hold the history against; without it strict if there are transactions, and if
+    /// there are none each key on its own
+    #[arg(long, value_enum)]
+    pub(crate) model: Option<Model>,
 }
 
 #[cfg(test)]

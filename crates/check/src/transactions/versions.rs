@@ -49,6 +49,9 @@ pub(super) fn check(knowledge: &mut Knowledge<'_>) -> Result<Versioned, Anomaly>
         }
     }
     find_present(knowledge, &writers);
+    if let Some(anomaly) = index.contradiction(&knowledge.present) {
+        return Err(anomaly);
+    }
     let mut versions = Versions {
         knowledge,
         stamps,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_check::{Bytes, Model, TxnOp, TxnOutcome, TxnRecord, check_values};
+use quorate_check::{Bytes, Model, TxnOp, TxnOutcome, TxnRecord, check_values, check_versions};
 use quorate_machine::Rng;
 
 use crate::txn_simulated::{Load, simulate};
@@ -141,4 +141,26 @@ fn registers_are_never_refused_wrongly() {
 #[test]
 fn lists_and_registers_are_never_refused_wrongly() {
     compare(tiny(), false);
+}
+
+/// The order of versions may be wrong where another order of blind writes would do, but what it
+/// passes has an order, in real time too.
+#[test]
+fn what_versions_pass_has_an_order() {
+    let load = Load { versions: true, unknown: 0, ..tiny() };
+    let (mut passed, mut refused) = (0, 0);
+    for seed in 0..6000 {
+        let records = small(&mut Rng::new(seed), load);
+        for model in [Model::Serializable, Model::StrictSerializable] {
+            let found = check_versions(&records, model);
+            if found.is_err() {
+                refused += 1;
+                continue;
+            }
+            passed += 1;
+            let lines: Vec<String> = records.iter().map(ToString::to_string).collect();
+            assert!(some_order(&records, model), "seed {seed}, {model}:\n{}", lines.join("\n"));
+        }
+    }
+    assert!(passed > 1000 && refused > 500, "{passed} passed, {refused} refused");
 }
