@@ -33,6 +33,8 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) followers: Vec<Slot>,
     /// What was read of partitions without a replica here.
     pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,
+    /// Whether a majority has told a guest the time since this op began.
+    pub(crate) aware: bool,
 }
 
 /// What an attempt waits for.

@@ -66,6 +66,7 @@ where
             reply: None,
             followers: Vec::new(),
             fetched: BTreeMap::new(),
+            aware: false,
         });
         self.op_deadlines.push_back((now.monotonic + self.config.op_timeout, slot));
         if self.lines.contains_key(&origin) || self.phase == Phase::Frozen {
@@ -102,7 +103,9 @@ where
             is_local: |key: &[u8]| single || held & 1 << partition_of(key, partitions) != 0,
         };
         let verdict = op.txn.run(now.wall(), &mut run);
-        if !self.work.missing.is_empty() {
+        // A guest learns first what time it is in the cluster.
+        let unaware = self.config.guest.is_some() && !op.aware;
+        if !self.work.missing.is_empty() || unaware {
             return self.fetch(now, slot, effects);
         }
         let reply = match verdict {
@@ -244,7 +247,7 @@ where
         skip: NodeSet,
         effects: &mut impl Effects<Self>,
     ) {
-        let stable = self.own_stable();
+        let stable = self.own_stable().min(self.guests_low());
         let Some(attempt) = self.attempts.get(&id.version) else { return };
         let participants = attempt.participants();
         for part in &attempt.parts {

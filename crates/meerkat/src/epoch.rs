@@ -25,7 +25,7 @@ use crate::merge::{Electorate, Fate, Groups, Merged, Report, TooFew, merge};
 use crate::message::{Kind, Message, Vote};
 use crate::meta::{Meta, Registration};
 use crate::occ::{self, Conflict, Reason};
-use crate::record::{Record, RecordKey, Records, lane_of};
+use crate::record::{Record, RecordKey, Records, is_guest, lane_of};
 use crate::state::{Group, Isolation, Meerkat, Phase};
 
 /// Bytes of a report or a merged record in one message.
@@ -121,6 +121,9 @@ where
             return effects.ignored("meerkat: view that is not newer");
         }
         self.view = view.clone();
+        if self.config.guest.is_some() {
+            return self.visit(now, effects);
+        }
         let me = view.member(self.config.node);
         let me = me.filter(|member| member.incarnation == self.config.incarnation);
         let Some(me) = me.filter(|member| member.role != Role::Down) else {
@@ -152,11 +155,27 @@ where
         }
     }
 
+    /// A guest has no replica: it goes on in the new epoch at once, with what is undecided.
+    fn visit(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.active = true;
+        self.regroup();
+        self.observe(now, now.unix.0);
+        self.commit_waits.clear();
+        self.fast_checks.clear();
+        self.parked.clear();
+        self.drop_checks();
+        self.resume(now, 0, Records::new(), effects);
+    }
+
     /// This life is over, or has not begun.
     fn leave(&mut self, effects: &mut impl Effects<Self>) {
         self.phase = Phase::Out;
         self.active = false;
         self.abandon_ops(effects);
+        self.records.clear();
+        self.footprints.clear();
+        self.recoveries.clear();
+        self.attempts.clear();
     }
 
     fn regroup(&mut self) {
@@ -574,9 +593,11 @@ where
                     }
                 }
             }
-            let lane = usize::from(lane_of(key.writer).0);
-            // A dead coordinator asks nobody any more.
-            let remembered = record.decision.is_none() || live.contains(&key.writer.member());
+            let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
+            // A dead coordinator asks nobody any more; a guest may live on.
+            let remembered = record.decision.is_none()
+                || is_guest(key.writer)
+                || live.contains(&key.writer.member());
             if remembered && lane < shares.len() {
                 shares[lane].insert(*key, record);
             }
@@ -597,7 +618,7 @@ where
         self.records = records;
         effects.probe("meerkat: epoch released");
         let numbers: Vec<_> = self.view.members.iter().map(|member| member.number).collect();
-        self.stable.retain(|writer, _| numbers.contains(&writer.member()));
+        self.stable.retain(|writer, _| is_guest(*writer) || numbers.contains(&writer.member()));
         let keys: Vec<RecordKey> = self.records.keys().copied().collect();
         for key in keys {
             if self.records[&key].decision.is_none() {
@@ -772,7 +793,7 @@ where
             .map(|member| {
                 let writer = WriterId::new(member.number, lane);
                 if writer == self.writer() {
-                    return self.own_stable();
+                    return self.own_stable().min(self.guests_low());
                 }
                 self.stable.get(&writer).copied().unwrap_or(0)
             })

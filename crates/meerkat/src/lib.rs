@@ -86,6 +86,7 @@ mod attempt;
 mod body;
 mod coordinator;
 mod epoch;
+mod guest;
 mod join;
 mod merge;
 mod message;
@@ -103,7 +104,7 @@ mod work;
 use quorate_machine::{
     Effects, Event, Machine, Outcome, Protocol, Siblings, Table, Transaction, mutant,
 };
-use quorate_types::{Epoch, Instant, NodeId, Now};
+use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
 pub use body::{Body, Item};
 pub use epoch::Mail;
@@ -111,7 +112,7 @@ pub use merge::{Electorate, Fate, Groups, Merged, Report, Settled, TooFew, merge
 pub use message::{Kind, Message, Vote};
 pub use meta::{Meta, Pending, Registration};
 pub use occ::{Conflict, Reason};
-pub use record::{Record, RecordKey, Records, lane_of};
+pub use record::{Record, RecordKey, Records, guest_writer, is_guest, lane_of};
 pub use state::{Config, Isolation, Meerkat};
 
 use state::Phase;
@@ -214,7 +215,7 @@ where
         if epoch > self.view.epoch && !late {
             return Some("meerkat: message of a newer epoch");
         }
-        if !self.view.live().contains(from) {
+        if !self.view.live().contains(from) && !self.admits_guest(from, kind) {
             return Some("meerkat: message of no live member");
         }
         let changes = matches!(
@@ -340,9 +341,10 @@ where
 
     /// STABLE: the sender's coordinator on this lane has nothing open up to here.
     fn on_stable(&mut self, _now: Now, from: NodeId, stable: u64) {
-        if let Some(member) = self.view.member(from) {
-            let lane = self.config.lane.0 as u8;
-            let writer = quorate_types::WriterId::new(member.number, lane);
+        let lane = self.config.lane.0 as u8;
+        let member = self.view.member(from).filter(|member| member.role != Role::Down);
+        let writer = member.map(|member| WriterId::new(member.number, lane));
+        if let Some(writer) = writer.or_else(|| self.guest_at(from)) {
             self.advance_stable(writer, stable);
         }
     }

@@ -36,6 +36,10 @@ where
             });
             Writer(&mut parts[at].body).bytes(&key);
         }
+        if parts.is_empty() {
+            // A guest that reads nothing asks for the time alone.
+            parts.push(Part::default());
+        }
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.fetched = fetched;
         op.attempt = Some(request);
@@ -57,7 +61,13 @@ where
     pub(crate) fn send_gets(&mut self, request: u64, effects: &mut impl Effects<Self>) {
         let spin = self.rng.next_u64() as usize;
         let Some(attempt) = self.attempts.get(&request) else { return };
-        for part in attempt.parts.iter().filter(|part| part.ok.is_empty()) {
+        if self.config.guest.is_some() {
+            let others = self.view.active().difference(attempt.seen);
+            let kind = Kind::Get { request, keys: &[] };
+            effects.broadcast(others, &Message { partition: 0, kind });
+        }
+        for part in attempt.parts.iter().filter(|part| part.ok.is_empty() && !part.body.is_empty())
+        {
             let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
             if let Some(node) = group.live.nth(spin % group.live.len().max(1)) {
                 let kind = Kind::Get { request, keys: &part.body };
@@ -118,15 +128,20 @@ where
             return effects.ignored("meerkat: damaged values");
         };
         let slot = attempt.slot;
-        let Some(part) = attempt.part(partition).filter(|part| part.ok.is_empty()) else {
-            return effects.ignored("meerkat: VALUES that were there already");
-        };
-        part.ok.insert(from);
-        let all = attempt.parts.iter().all(|part| !part.ok.is_empty());
+        attempt.seen.insert(from);
+        let told = attempt.seen;
+        if body.iter().next().is_some()
+            && let Some(part) = attempt.part(partition)
+        {
+            part.ok.insert(from);
+        }
+        let all = attempt.parts.iter().all(|part| !part.ok.is_empty() || part.body.is_empty());
+        let all = all && self.knows_the_time(told);
         let Some(op) = self.ops.get_mut(slot) else {
             self.attempts.remove(&request);
             return;
         };
+        op.aware |= all;
         for Item { key, base, write } in body.iter() {
             let value = write.flatten().map(|content: Content<'_>| {
                 (content.bytes.to_vec(), content.kind, content.expire_at)

@@ -11,8 +11,8 @@ use crate::body::Body;
 use crate::coordinator::{OLDEST, confirm};
 use crate::message::{Kind, Message, write_timestamp};
 use crate::meta::Meta;
-use crate::occ;
-use crate::record::{Record, RecordKey};
+use crate::occ::{self, Conflict, Reason};
+use crate::record::{Record, RecordKey, is_guest};
 use crate::state::{Counter, Meerkat};
 
 /// Acknowledged ids that wait for company, at most.
@@ -69,7 +69,13 @@ where
             };
             return self.reply(from, partition, kind, effects);
         }
-        let vote = self.judge(id, body);
+        let vote = if is_guest(id.writer) && id.version <= self.announced {
+            // The floor of the others may have passed it: it would come back from the dead.
+            let with = Timestamp::new(self.announced, id.writer);
+            Err(Conflict { reason: Reason::BelowFloor, with })
+        } else {
+            self.judge(id, body)
+        };
         let mut bytes = self.spare_bodies.pop().unwrap_or_default();
         bytes.extend_from_slice(body.bytes());
         let record = Record {

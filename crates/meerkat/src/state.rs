@@ -15,7 +15,7 @@ use crate::attempt::{Attempt, Op};
 use crate::epoch::Change;
 use crate::join::Copying;
 use crate::meta::Meta;
-use crate::record::Records;
+use crate::record::{Records, is_guest};
 use crate::recovery::Recovery;
 use crate::work::Work;
 
@@ -57,6 +57,9 @@ pub struct Config {
     pub recovery_timeout: Duration,
     /// Seeds jitter.
     pub seed: u64,
+    /// The writer id of a guest: a client that coordinates its transactions itself, from outside
+    /// the cluster, and holds no records. A node's own is made of its member number and lane.
+    pub guest: Option<WriterId>,
 }
 
 impl Config {
@@ -80,6 +83,7 @@ impl Config {
             op_timeout: Duration::from_secs(2),
             recovery_timeout: Duration::from_millis(100),
             seed,
+            guest: None,
         }
     }
 }
@@ -172,6 +176,9 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) acks: BTreeMap<(NodeId, u16), Vec<u8>>,
     pub(crate) acks_due: Instant,
     /// Deleted keys whose records can go once the floor has passed them.
+    /// Clients that coordinate their transactions themselves, by the id under which this node
+    /// reaches them.
+    pub(crate) guests: BTreeMap<WriterId, NodeId>,
     pub(crate) graves: VecDeque<(u64, Box<[u8]>)>,
     pub(crate) sweep_cursor: u64,
     pub(crate) floor_published: u64,
@@ -231,6 +238,7 @@ where
             stable: BTreeMap::new(),
             acks: BTreeMap::new(),
             acks_due: Instant::NEVER,
+            guests: BTreeMap::new(),
             graves: VecDeque::new(),
             sweep_cursor: 0,
             floor_published: 0,
@@ -276,7 +284,8 @@ where
             .is_some_and(|group| group.live.union(group.learners).contains(self.config.node))
     }
 
-    pub(crate) fn epoch(&self) -> Epoch {
+    /// The epoch of the latest view that this lane has heard of.
+    pub fn epoch(&self) -> Epoch {
         self.view.epoch
     }
 
@@ -316,6 +325,9 @@ where
     }
 
     pub(crate) fn writer(&self) -> WriterId {
+        if let Some(writer) = self.config.guest {
+            return writer;
+        }
         let lane = u8::try_from(self.config.lane.0).expect("a lane fits into a virtual id");
         WriterId::new(self.member, lane)
     }
@@ -328,6 +340,8 @@ where
             .iter()
             .find(|member| member.number == number && member.role != Role::Down)
             .map(|member| member.node)
+            .filter(|_| !is_guest(id.writer))
+            .or_else(|| self.guests.get(&id.writer).copied())
     }
 
     // --- facts ---------------------------------------------------------------------------------
@@ -377,6 +391,11 @@ where
     /// The records in force, for checks in a simulation.
     pub fn records(&self) -> &Records {
         &self.records
+    }
+
+    /// The store, for checks in a simulation.
+    pub fn table_mut(&mut self) -> &mut T {
+        &mut self.table
     }
 
     /// The isolation that transactions have.

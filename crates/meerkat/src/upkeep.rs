@@ -172,7 +172,7 @@ where
             let clock = self.clock(now);
             self.last_issued = self.last_issued.max(clock);
         }
-        let stable = self.own_stable();
+        let stable = self.own_stable().min(self.guests_low());
         self.advance_stable(self.writer(), stable);
         if stable > self.announced || busy {
             self.announced = stable;
@@ -185,6 +185,10 @@ where
                 }
             }
         }
+        if self.config.guest.is_some() {
+            return;
+        }
+        self.forget_guests(now);
         let floor = self.lane_floor().max(self.floor_published);
         self.floor_published = floor;
         self.table.set_cell(FLOOR, floor);
