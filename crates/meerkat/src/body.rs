@@ -39,6 +39,15 @@ impl core::fmt::Debug for Body<'_> {
 }
 
 impl<'a> Body<'a> {
+    /// Encodes a list of items.
+    pub fn encode(items: &[Item<'_>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = BodyWriter::new(&mut bytes);
+        items.iter().for_each(|item| writer.item(item));
+        writer.finish();
+        bytes
+    }
+
     /// Checks bytes that came from a peer.
     ///
     /// # Errors

@@ -619,6 +619,11 @@ where
         effects.probe("meerkat: epoch released");
         let numbers: Vec<_> = self.view.members.iter().map(|member| member.number).collect();
         self.stable.retain(|writer, _| is_guest(*writer) || numbers.contains(&writer.member()));
+        // Others may not have heard yet that a transaction was over everywhere before the change.
+        let stable = &self.stable;
+        let is_over =
+            |key: &RecordKey| stable.get(&key.writer).is_some_and(|to| key.version <= *to);
+        self.records.retain(|key, record| record.decision.is_none() || !is_over(key));
         let keys: Vec<RecordKey> = self.records.keys().copied().collect();
         for key in keys {
             if self.records[&key].decision.is_none() {

@@ -248,10 +248,16 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
         }
     }
     let replies: NodeSet = current.keys().copied().collect();
+    // Nobody has acted on an epoch that one of its members had not adopted: what one member keeps
+    // of it is all there is.
+    let lagging = |(node, report): (&NodeId, &Report)| {
+        electorate.active.contains(*node) && report.last_normal < last
+    };
+    let unreleased = reports.iter().any(lagging);
     for partition in 0..groups.replicas.len() as u16 {
         let (quorums, active) = groups.quorums(partition, electorate);
         let here = replies.intersection(active).len();
-        if !quorums.is_recoverable(here) {
+        if !unreleased && !quorums.is_recoverable(here) {
             return Err(TooFew { partition, replies: here, live: quorums.live });
         }
     }

@@ -160,6 +160,9 @@ pub fn release<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'
 /// one (the Thomas write rule).
 pub fn apply<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>) {
     for item in body.iter() {
+        if mutant!("meerkat_apply_in_two_steps") {
+            unregister(table, id, item.key);
+        }
         let value_len = item.write.flatten().map_or(0, |content| content.bytes.len());
         let mut record = table.lock_key(item.key, value_len);
         record.annex_mut().remove(id);

@@ -225,9 +225,9 @@ where
                 occ::release(&mut self.table, id, items);
             }
         }
-        // Whoever asks later is told the decision; the sets are needed by nobody who can't get
-        // them from the coordinator, except where recoveries can be ambiguous.
-        if commit && self.keeps_footprints(key.partition) {
+        // Whoever asks later is told the decision. The sets of what committed stay until every
+        // replica has them: if the coordinator dies, the epoch change takes them from here.
+        if commit {
             let record = self.records.get_mut(&key).expect("just changed");
             record.body = body;
             record.since = now.monotonic;

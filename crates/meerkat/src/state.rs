@@ -310,8 +310,10 @@ where
     /// order of timestamps follow real time (see the crate's documentation).
     #[inline]
     pub(crate) fn observe(&mut self, now: Now, version: u64) {
-        if version > self.clock(now) {
-            self.table.raise_highest(version - now.monotonic.0.min(version));
+        // Past it, not at it: of two timestamps of one moment, the writer's number decides.
+        if version >= self.clock(now) {
+            let above = version.saturating_add(1);
+            self.table.raise_highest(above - now.monotonic.0.min(above));
         }
     }
 
