@@ -1,0 +1,564 @@
+//! Seeded random runs: loss, duplication, reordering, clocks that differ, crashes, false suspicions,
+//! views that reach nodes at different times, rejoins as a learner; then healing, after which every
+//! transaction must have ended, nothing may be left of any, and all replicas must agree.
+//!
+//! What the clients saw is judged twice: by a replay in the order of timestamps here, and by
+//! `quorate-check`.
+
+use std::collections::BTreeMap;
+
+use quorate_check::{
+    Bytes, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions, check_values,
+};
+use quorate_machine::{Outcome, Rng};
+use quorate_meerkat::{Config, Isolation};
+use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, View};
+
+use crate::support::{Cluster, serializable};
+use crate::txn::{Reply, Step, Txn};
+
+/// What a run does.
+#[derive(Clone, Copy)]
+struct Plan {
+    nodes: u16,
+    keys: u64,
+    steps: u64,
+    /// Of 1000 deliveries, how many messages are lost.
+    lost: u64,
+    /// Of 1000 deliveries, how many messages come again later.
+    repeated: u64,
+    /// Of 1000 steps, how many do something to the view or to a process.
+    trouble: u64,
+    /// How far apart wall clocks are, in microseconds.
+    skew: u64,
+    configure: fn(&mut Config),
+}
+
+const PLAN: Plan = Plan {
+    nodes: 3,
+    keys: 2,
+    steps: 300,
+    lost: 50,
+    repeated: 50,
+    trouble: 10,
+    skew: 40_000,
+    configure: |_| {},
+};
+
+/// A transaction that a client sent.
+struct Asked {
+    txn: Txn,
+    invoke: u64,
+    node: u16,
+    /// The life of the node that it was sent to.
+    incarnation: Incarnation,
+}
+
+struct Run {
+    plan: Plan,
+    isolation: Isolation,
+    rng: Rng,
+    cluster: Cluster,
+    /// Logical time of the history: every event has its own.
+    clock: u64,
+    asked: BTreeMap<u64, Asked>,
+    answered: BTreeMap<u64, (Outcome<Reply>, u64)>,
+    /// Views that some nodes have not heard of yet.
+    news: Vec<(u16, View)>,
+    /// From and to of the slow link.
+    slow: (u16, u16),
+}
+
+impl Run {
+    fn new(seed: u64, plan: Plan) -> Self {
+        let mut rng = Rng::new(seed);
+        let base = rng.next_u64() >> 16;
+        let ahead = |_| (rng.below(plan.skew.max(1)) * 1000) as i64;
+        let seeds = |node| base + u64::from(node);
+        let mut cluster = Cluster::seeded(plan.nodes, ahead, seeds, plan.configure);
+        let isolation = cluster.machine(1).isolation();
+        Self {
+            plan,
+            isolation,
+            rng,
+            cluster,
+            clock: 0,
+            asked: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            news: Vec::new(),
+            slow: (0, 0),
+        }
+    }
+
+    fn node(&mut self) -> u16 {
+        self.rng.below(u64::from(self.plan.nodes)) as u16 + 1
+    }
+
+    fn ahead(&mut self) -> i64 {
+        (self.rng.below(self.plan.skew.max(1)) * 1000) as i64
+    }
+
+    /// A transaction over some keys, whose values name it.
+    fn txn(&mut self) -> Txn {
+        let name = self.asked.len();
+        let first = self.rng.below(self.plan.keys);
+        let count = 1 + self.rng.below(self.plan.keys.min(3));
+        let reads_only = self.rng.chance(1, 4);
+        let steps = (0..count).map(|at| {
+            let key = format!("k{}", (first + at) % self.plan.keys);
+            match self.rng.below(9) {
+                _ if reads_only => Step::Read(key),
+                0..=2 => Step::Read(key),
+                3..=5 => Step::Append(key, format!(",{name}")),
+                6..=7 => Step::Write(key, format!(",{name}")),
+                _ => Step::Del(key),
+            }
+        });
+        Txn(steps.collect())
+    }
+
+    fn note_answers(&mut self) {
+        for (tag, outcome) in std::mem::take(&mut self.cluster.fresh_outcomes) {
+            self.clock += 1;
+            self.answered.insert(tag, (outcome, self.clock));
+        }
+        self.cluster.fresh_packets.clear();
+    }
+
+    fn submit(&mut self) {
+        let node = self.node();
+        if self.cluster.hosts[&node].up {
+            let txn = self.txn();
+            // Few origins, so that some stand in line.
+            let origin = u64::from(node) * 100 + self.rng.below(6);
+            self.ask(node, origin, txn);
+        }
+    }
+
+    fn ask(&mut self, node: u16, origin: u64, txn: Txn) {
+        self.clock += 1;
+        let invoke = self.clock;
+        let incarnation = self.cluster.hosts[&node].incarnation;
+        let tag = self.cluster.submit_as(node, origin, txn.clone());
+        self.asked.insert(tag, Asked { txn, invoke, node, incarnation });
+    }
+
+    fn deliver(&mut self) {
+        let count = self.cluster.pool.len() as u64;
+        if count == 0 {
+            return;
+        }
+        // Mostly in order, sometimes anything.
+        let at = if self.rng.chance(1, 2) {
+            self.rng.below(count.min(4))
+        } else {
+            self.rng.below(count)
+        };
+        // One link is slower than the others for a while.
+        if self.rng.chance(1, 40) {
+            self.slow = (self.node(), self.node());
+        }
+        let packet = &self.cluster.pool[at as usize];
+        if (packet.from.0, packet.to.0) == self.slow && self.rng.chance(9, 10) {
+            return;
+        }
+        let packet = if self.rng.chance(self.plan.repeated, 1000) {
+            self.cluster.pool[at as usize].clone()
+        } else {
+            self.cluster.pool.remove(at as usize)
+        };
+        if !self.rng.chance(self.plan.lost, 1000) {
+            self.cluster.inject(&packet);
+        }
+    }
+
+    /// Decides a view; every node hears of it in its own time.
+    fn decide(&mut self, node: u16, role: Role) {
+        let roles = self.cluster.roles_with(node, role);
+        let view = self.cluster.decide(&roles);
+        for node in 1..=self.plan.nodes {
+            self.news.push((node, view.clone()));
+        }
+    }
+
+    fn hear_news(&mut self) {
+        if self.news.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.news.len() as u64) as usize;
+        let (node, view) = self.news.swap_remove(at);
+        self.cluster.install_on(node, &view);
+    }
+
+    fn role(&self, node: u16) -> Role {
+        self.cluster.view.member(NodeId(node)).expect("all are members").role
+    }
+
+    /// Whether a majority is left without this one.
+    fn is_spare(&self, node: u16) -> bool {
+        let gone = (1..=self.plan.nodes).filter(|&other| {
+            other == node || self.role(other) != Role::Active || !self.cluster.hosts[&other].up
+        });
+        gone.count() * 2 < usize::from(self.plan.nodes)
+    }
+
+    /// A crash, a false suspicion, a view for its own sake, or the next step of someone's way back.
+    fn trouble(&mut self) {
+        let node = self.node();
+        let up = self.cluster.hosts[&node].up;
+        match self.role(node) {
+            Role::Active if !up => self.decide(node, Role::Down),
+            Role::Active if self.rng.chance(1, 4) => self.decide(node, Role::Active),
+            Role::Active if !self.is_spare(node) => {}
+            Role::Active if self.rng.chance(1, 3) => self.decide(node, Role::Down),
+            Role::Active => self.cluster.crash(node),
+            Role::Down => {
+                let (seed, ahead) = (self.rng.next_u64() >> 16, self.ahead());
+                if up {
+                    self.cluster.crash(node);
+                }
+                self.cluster.start(node, seed, ahead);
+                self.decide(node, Role::Shadow);
+            }
+            Role::Shadow if !up => self.decide(node, Role::Down),
+            Role::Shadow => {
+                if self.cluster.machine(node).is_caught_up() {
+                    self.decide(node, Role::Active);
+                } else if self.rng.chance(1, 4) {
+                    self.cluster.crash(node);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        if self.rng.chance(self.plan.trouble, 1000) {
+            self.trouble();
+        }
+        match self.rng.below(100) {
+            0..=9 => self.submit(),
+            10..=78 => self.deliver(),
+            79..=89 => {
+                let span = Duration::from_micros(self.rng.below(8_000));
+                self.cluster.advance(span);
+            }
+            90..=96 => {
+                let node = self.node();
+                self.cluster.tick_node(node);
+            }
+            _ => self.hear_news(),
+        }
+        self.note_answers();
+    }
+
+    fn heal(&mut self) {
+        while !self.news.is_empty() {
+            self.hear_news();
+        }
+        for node in 1..=self.plan.nodes {
+            if self.role(node) != Role::Down && !self.cluster.hosts[&node].up {
+                let roles = self.cluster.roles_with(node, Role::Down);
+                self.cluster.install(&roles);
+            }
+        }
+        self.cluster.run_for(Duration::from_millis(1_500));
+        if self.cluster.hosts.values().any(|host| host.up && host.machine.pending() > 0) {
+            self.cluster.run_for(Duration::from_millis(2_500));
+        }
+        self.note_answers();
+        for node in self.cluster.view.active() {
+            let keys = (0..self.plan.keys).map(|key| Step::Read(format!("k{key}")));
+            let all = Txn(keys.collect());
+            self.ask(node.0, u64::from(node.0), all);
+        }
+        self.cluster.run_for(Duration::from_millis(300));
+        self.note_answers();
+    }
+
+    /// After healing every transaction of a node that lived has an answer, nothing is left of any,
+    /// and all replicas agree.
+    fn check_end(&mut self) {
+        for (tag, asked) in &self.asked {
+            let host = &self.cluster.hosts[&asked.node];
+            if host.up && host.incarnation == asked.incarnation {
+                let (txn, node) = (&asked.txn, asked.node);
+                assert!(self.answered.contains_key(tag), "op {tag}, {txn}, of node {node} is open");
+            }
+        }
+        self.cluster.assert_quiet();
+        for key in 0..self.plan.keys {
+            let key = format!("k{key}");
+            let mut seen = Vec::new();
+            for node in self.cluster.live() {
+                let value = self.cluster.stored(node, &key);
+                // The version of a deleted key may have been forgotten.
+                let version = value.is_some().then(|| self.cluster.meta(node, &key).wts);
+                seen.push((value, version));
+            }
+            seen.dedup();
+            assert_eq!(seen.len(), 1, "{key} differs: {seen:?}");
+        }
+    }
+
+    /// Replays what committed in the order of timestamps: every read must have seen what the replay
+    /// holds at its moment.
+    fn check_replay(&mut self) {
+        let ledger = &self.cluster.ledger;
+        let mut owners: BTreeMap<Timestamp, u64> = BTreeMap::new();
+        for (&tag, &stamp) in &ledger.stamps {
+            assert_eq!(owners.insert(stamp, tag), None, "two transactions at {stamp:?}");
+        }
+        let committed = ledger.ends.iter().filter(|(_, commit)| **commit).map(|(id, _)| *id);
+        let mut order: Vec<Timestamp> = committed.chain(owners.keys().copied()).collect();
+        order.sort_unstable();
+        order.dedup();
+        let mut state: BTreeMap<String, (Timestamp, Option<String>)> = BTreeMap::new();
+        for stamp in order {
+            let mut reply = owners.get(&stamp).map(|tag| match &self.answered[tag].0 {
+                Outcome::Done(reply) => reply.iter(),
+                other => panic!("op {tag} took effect and was answered {other:?}"),
+            });
+            let steps = owners.get(&stamp).map(|tag| self.asked[tag].txn.0.iter());
+            for step in steps.into_iter().flatten() {
+                let (Step::Read(key) | Step::Append(key, _)) = step else { continue };
+                let seen = reply.as_mut().and_then(Iterator::next).expect("one answer per read");
+                let held = state.get(key).and_then(|(_, value)| value.as_ref());
+                let tag = owners[&stamp];
+                assert_eq!(seen.value.as_ref(), held, "op {tag} at {stamp:?} read {key}");
+            }
+            for entry in ledger.sets.get(&stamp).into_iter().flatten() {
+                if let Some(base) = entry.base {
+                    let (version, value) =
+                        state.get(&entry.key).cloned().unwrap_or((Timestamp::ZERO, None));
+                    let key = &entry.key;
+                    assert!(version <= base && base < stamp, "{stamp:?} read {key} at {base:?}");
+                    assert!(value.is_none() || version == base, "{stamp:?}: {key} at {base:?}");
+                }
+                if let Some(value) = &entry.write {
+                    state.insert(entry.key.clone(), (stamp, value.clone()));
+                }
+            }
+        }
+        let keys: Vec<u64> = (0..self.plan.keys).collect();
+        for key in keys {
+            let key = format!("k{key}");
+            let held = state.get(&key).and_then(|(_, value)| value.clone());
+            for node in self.cluster.live() {
+                assert_eq!(self.cluster.stored(node, &key), held, "{key} at {node} at the end");
+            }
+        }
+    }
+
+    /// Each transaction takes effect as often as its client was told, at most once if it was told
+    /// nothing certain.
+    fn check_effects(&self) {
+        let ledger = &self.cluster.ledger;
+        let mut effects: BTreeMap<u64, Vec<Timestamp>> = BTreeMap::new();
+        for (id, commit) in &ledger.ends {
+            let writes = ledger.sets.get(id).into_iter().flatten();
+            let named =
+                writes.filter_map(|entry| entry.write.as_ref()?.as_ref()?.rsplit(',').next());
+            // Transaction n of the run has tag n + 1.
+            let name = named.map(|name| name.parse::<u64>().expect("a name") + 1).next();
+            if let Some(tag) = name.filter(|_| *commit) {
+                effects.entry(tag).or_default().push(*id);
+            }
+        }
+        for (tag, ids) in &effects {
+            assert_eq!(ids.len(), 1, "op {tag} took effect at {ids:?}");
+            match self.answered.get(tag) {
+                None | Some((Outcome::Unknown, _)) => {}
+                Some((Outcome::Done(_), _)) => assert_eq!(ledger.stamps.get(tag), ids.first()),
+                Some((refused, _)) => panic!("op {tag} took effect and was answered {refused:?}"),
+            }
+        }
+        for (tag, asked) in &self.asked {
+            let names_itself = |step: &Step| matches!(step, Step::Append(..) | Step::Write(..));
+            if matches!(self.answered.get(tag), Some((Outcome::Done(_), _)))
+                && asked.txn.0.iter().any(names_itself)
+            {
+                assert!(effects.contains_key(tag), "op {tag} was answered without effect");
+            }
+        }
+    }
+
+    /// The order of timestamps is that of real time: whatever was submitted after an update's
+    /// answer has a larger one.
+    fn check_real_time(&self) {
+        let mut answers: Vec<(u64, u64, Timestamp)> = Vec::new();
+        for (tag, stamp) in &self.cluster.ledger.stamps {
+            if self.cluster.ledger.sets.contains_key(stamp)
+                && let Some((_, at)) = self.answered.get(tag)
+            {
+                answers.push((*at, *tag, *stamp));
+            }
+        }
+        for (tag, stamp) in &self.cluster.ledger.stamps {
+            let invoke = self.asked[tag].invoke;
+            for (at, earlier, earlier_stamp) in &answers {
+                assert!(
+                    *at > invoke || earlier_stamp < stamp,
+                    "op {tag} at {stamp:?} began after op {earlier} at {earlier_stamp:?} had ended"
+                );
+            }
+        }
+    }
+
+    fn records(&self) -> Vec<TxnRecord> {
+        let mut records = Vec::new();
+        for (tag, asked) in &self.asked {
+            let Some((outcome, at)) = self.answered.get(tag) else { continue };
+            let (outcome, mut reply) = match outcome {
+                // If it took effect it stands in the ledger.
+                Outcome::Unknown => continue,
+                Outcome::Refused(_) => (TxnOutcome::Aborted { at: *at }, None),
+                Outcome::Done(reply) => (TxnOutcome::Committed { at: *at }, Some(reply.iter())),
+            };
+            let mut ops = Vec::new();
+            for step in &asked.txn.0 {
+                let (Step::Read(key)
+                | Step::Append(key, _)
+                | Step::Write(key, _)
+                | Step::Del(key)
+                | Step::Unless(key)) = step;
+                let bytes = Bytes::from(key.as_bytes());
+                let mut held = None;
+                if matches!(step, Step::Read(_) | Step::Append(..))
+                    && let Some(reply) = &mut reply
+                {
+                    let seen = reply.next().expect("one answer per read");
+                    held.clone_from(&seen.value);
+                    let value = seen.value.as_ref().map(|value| Bytes::from(value.as_bytes()));
+                    let version = value.is_some().then_some(seen.version);
+                    ops.push(TxnOp::Read { key: bytes.clone(), value, version });
+                }
+                let written = match step {
+                    Step::Append(_, tail) => Some(Some(held.unwrap_or_default() + tail)),
+                    Step::Write(_, value) => Some(Some(value.clone())),
+                    Step::Del(_) => Some(None),
+                    Step::Read(_) | Step::Unless(_) => None,
+                };
+                if let Some(value) = written {
+                    let value = value.map(|value| Bytes::from(value.as_bytes()));
+                    ops.push(TxnOp::Write { key: bytes, value });
+                }
+            }
+            records.push(TxnRecord {
+                process: u64::from(asked.node),
+                id: *tag,
+                invoke: asked.invoke,
+                outcome,
+                timestamp: self.cluster.ledger.stamps.get(tag).copied(),
+                ops,
+            });
+        }
+        let stamps: Vec<Timestamp> = self.cluster.ledger.stamps.values().copied().collect();
+        let ends = self.cluster.ledger.ends.iter();
+        for (id, _) in ends.filter(|(id, commit)| **commit && !stamps.contains(id)) {
+            let sets = self.cluster.ledger.sets.get(id).into_iter().flatten();
+            let writes = sets.filter_map(|entry| {
+                let value = entry.write.as_ref()?.as_ref();
+                let value = value.map(|value| Bytes::from(value.as_bytes()));
+                Some(TxnOp::Write { key: Bytes::from(entry.key.as_bytes()), value })
+            });
+            records.push(TxnRecord {
+                process: 0,
+                id: 1_000_000 + records.len() as u64,
+                invoke: 0,
+                // Its client was never told, so nothing began after that.
+                outcome: TxnOutcome::Committed { at: u64::MAX },
+                timestamp: Some(*id),
+                ops: writes.collect(),
+            });
+        }
+        records
+    }
+
+    fn check_history(&self) {
+        let model = match self.isolation {
+            Isolation::Strict => quorate_check::Model::StrictSerializable,
+            Isolation::Serializable => quorate_check::Model::Serializable,
+        };
+        let records = self.records();
+        let options = TxnOptions { model, initial: quorate_check::Initial::Absent };
+        if let Err(anomaly) = check_transactions(&records, options) {
+            panic!("{anomaly}");
+        }
+        if let Err(anomaly) = check_values(&records, options) {
+            panic!("{anomaly}");
+        }
+    }
+}
+
+/// One run; panics if anything is wrong.
+fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
+    let mut run = Run::new(seed, plan);
+    for _ in 0..plan.steps {
+        run.step();
+    }
+    run.heal();
+    run.check_effects();
+    run.check_replay();
+    run.check_end();
+    if run.isolation == Isolation::Strict {
+        run.check_real_time();
+    }
+    run.check_history();
+    for (name, count) in &run.cluster.probes {
+        *probes.entry(name).or_default() += count;
+    }
+}
+
+/// Runs seeds in turn and names the one that fails. `SEED=5` runs that one only, `TIMES=50` runs 50
+/// times as many.
+fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let only = number("SEED");
+    let mut probes = BTreeMap::new();
+    for seed in 0..seeds * number("TIMES").unwrap_or(1) {
+        if only.is_some_and(|only| only != seed) {
+            continue;
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(seed, plan, &mut probes);
+        }));
+        assert!(outcome.is_ok(), "seed {seed}");
+    }
+    probes
+}
+
+#[test]
+fn transactions_are_strictly_serializable() {
+    sweep(400, PLAN);
+}
+
+#[test]
+fn transactions_of_five_replicas_are_strictly_serializable() {
+    sweep(200, Plan { nodes: 5, keys: 3, ..PLAN });
+}
+
+#[test]
+fn transactions_are_serializable_whatever_the_clocks_show() {
+    sweep(400, Plan { configure: serializable, skew: 5_000_000, ..PLAN });
+}
+
+#[test]
+fn transactions_of_five_replicas_are_serializable_whatever_the_clocks_show() {
+    sweep(200, Plan { nodes: 5, keys: 3, configure: serializable, skew: 5_000_000, ..PLAN });
+}
+
+#[test]
+fn a_healthy_network_needs_no_luck() {
+    sweep(200, Plan { lost: 0, repeated: 0, trouble: 0, ..PLAN });
+}
+
+#[test]
+fn bad_networks_cost_time_only() {
+    sweep(150, Plan { lost: 300, repeated: 300, steps: 400, ..PLAN });
+}
+
+#[test]
+fn many_views_in_a_row_lose_nothing() {
+    sweep(200, Plan { trouble: 60, ..PLAN });
+    sweep(100, Plan { trouble: 60, nodes: 5, configure: serializable, ..PLAN });
+}

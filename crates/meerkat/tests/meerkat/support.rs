@@ -1,0 +1,826 @@
+//! Some machines, a pool of messages that the test delivers by hand, and virtual time.
+//!
+//! Beside the stage stands a ledger: what every transaction did, and how it ended. No transaction
+//! ever ends in two ways, wherever and whenever somebody says how it did.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Record as _, Table};
+use quorate_meerkat::{
+    Body, Config, Isolation, Kind, Mail, Meerkat, Merged, Message, Meta, Pending, Record,
+    RecordKey, Request, Vote,
+};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
+    Timestamp, UnixNanos, View, WriterId,
+};
+use quorate_wire::Writer;
+
+use crate::txn::{Reply, Txn, txn};
+
+pub(crate) type Node = Meerkat<MapTable<Meta>, Txn>;
+
+/// The message loss timeout of every test.
+pub(crate) const MLT: Duration = Duration::from_millis(20);
+
+/// Wall time at the start of every test, in nanoseconds.
+pub(crate) const WALL: u64 = 1_000_000_000_000;
+
+/// What a machine said, in order.
+enum Said {
+    Sent(NodeId, Vec<u8>),
+    Completed(Tag, Outcome<Reply>),
+}
+
+/// What one step did.
+#[derive(Default)]
+struct Outbox {
+    node: NodeId,
+    said: Vec<Said>,
+    ignored: Vec<&'static str>,
+    probes: Vec<&'static str>,
+}
+
+impl Effects<Node> for Outbox {
+    fn send(&mut self, to: NodeId, message: &Message<'_>) {
+        assert_ne!(to, self.node, "a node sends nothing to itself");
+        self.said.push(Said::Sent(to, encoded(message)));
+    }
+
+    fn complete(&mut self, tag: Tag, outcome: Outcome<Reply>) {
+        self.said.push(Said::Completed(tag, outcome));
+    }
+
+    fn mail(&mut self, to: LaneId, mail: Mail) {
+        panic!("a node of one lane has nobody to tell {to:?} {mail:?}");
+    }
+
+    fn ignored(&mut self, reason: &'static str) {
+        self.ignored.push(reason);
+    }
+
+    fn probe(&mut self, name: &'static str) {
+        assert!(
+            <Node as quorate_machine::Protocol>::PROBES.contains(&name),
+            "{name:?} is not listed in PROBES"
+        );
+        self.probes.push(name);
+    }
+}
+
+pub(crate) fn encoded(message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.encode(&mut Writer(&mut bytes));
+    bytes
+}
+
+/// A message under way.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    pub(crate) epoch: Epoch,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Packet {
+    pub(crate) fn message(&self) -> Message<'_> {
+        Message::decode(&self.bytes).expect("machines send well-formed messages")
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        kind_name(&self.message().kind)
+    }
+
+    /// Whether the message is of this kind, between these nodes; 0 stands for any.
+    pub(crate) fn is(&self, from: u16, to: u16, wanted: &str) -> bool {
+        (from == 0 || self.from.0 == from)
+            && (to == 0 || self.to.0 == to)
+            && (wanted == "any" || self.kind() == wanted)
+    }
+}
+
+impl std::fmt::Debug for Packet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}->{} e{} {:?}", self.from, self.to, self.epoch, self.message().kind)
+    }
+}
+
+pub(crate) fn kind_name(kind: &Kind<'_>) -> &'static str {
+    match kind {
+        Kind::Get { .. } => "get",
+        Kind::Values { .. } => "values",
+        Kind::Validate { .. } => "validate",
+        Kind::Vote { .. } => "vote",
+        Kind::Accept { .. } => "accept",
+        Kind::Accepted { .. } => "accepted",
+        Kind::Superseded { .. } => "superseded",
+        Kind::Decided { .. } => "decided",
+        Kind::Acked { .. } => "acked",
+        Kind::Pull { .. } => "pull",
+        Kind::Prepare { .. } => "prepare",
+        Kind::Promise { .. } => "promise",
+        Kind::Check { .. } => "check",
+        Kind::Checked { .. } => "checked",
+        Kind::Stable { .. } => "stable",
+        Kind::Freeze { .. } => "freeze",
+        Kind::Frozen { .. } => "frozen",
+        Kind::Adopt { .. } => "adopt",
+        Kind::Adopted { .. } => "adopted",
+        Kind::Release => "release",
+        Kind::ChunkRead { .. } => "chunk_read",
+        Kind::Chunk { .. } => "chunk",
+    }
+}
+
+/// The transaction that a message is about, if it is about one.
+pub(crate) fn id_of(kind: &Kind<'_>) -> Option<Timestamp> {
+    match *kind {
+        Kind::Validate { id, .. }
+        | Kind::Vote { id, .. }
+        | Kind::Accept { id, .. }
+        | Kind::Accepted { id, .. }
+        | Kind::Superseded { id, .. }
+        | Kind::Decided { id, .. }
+        | Kind::Pull { id }
+        | Kind::Prepare { id, .. }
+        | Kind::Promise { id, .. } => Some(id),
+        Kind::Check { at, .. } | Kind::Checked { at, .. } => Some(at),
+        _ => None,
+    }
+}
+
+fn body_of<'a>(kind: &Kind<'a>) -> Option<Body<'a>> {
+    match *kind {
+        Kind::Validate { body, .. } => Some(body),
+        Kind::Accept { body, .. } | Kind::Decided { body, .. } | Kind::Promise { body, .. } => body,
+        _ => None,
+    }
+}
+
+/// What a transaction does to one key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) base: Option<Timestamp>,
+    pub(crate) write: Option<Option<String>>,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("tests store text")
+}
+
+pub(crate) fn entries(body: Body<'_>) -> Vec<Entry> {
+    body.iter()
+        .map(|item| Entry {
+            key: text(item.key),
+            base: item.base,
+            write: item.write.map(|content| content.map(|content| text(content.bytes))),
+        })
+        .collect()
+}
+
+/// The encoded sets of a transaction that a test makes up: keys with the version that was read and
+/// the value that is written, if any.
+pub(crate) fn body_bytes(items: &[(&str, Option<Timestamp>, Option<&str>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer(&mut bytes);
+    writer.u32(items.len() as u32);
+    for (key, base, value) in items {
+        let flags = u8::from(base.is_some()) | if value.is_some() { 2 | 4 } else { 0 };
+        writer.u8(flags);
+        writer.bytes(key.as_bytes());
+        if let Some(base) = base {
+            writer.u64(base.version);
+            writer.u32(base.writer.0);
+        }
+        if let Some(value) = value {
+            writer.u8(0);
+            writer.bytes(value.as_bytes());
+        }
+    }
+    bytes
+}
+
+/// One process.
+pub(crate) struct Host {
+    pub(crate) machine: Node,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) up: bool,
+    /// How far its wall clock is ahead, in nanoseconds.
+    pub(crate) ahead: i64,
+}
+
+/// What is known of all transactions.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    /// The sets of each attempt.
+    pub(crate) sets: BTreeMap<Timestamp, Vec<Entry>>,
+    /// How it ended.
+    pub(crate) ends: BTreeMap<Timestamp, bool>,
+    /// The timestamp at which an answered transaction took effect.
+    pub(crate) stamps: BTreeMap<u64, Timestamp>,
+    /// The last record that each epoch's leader sent.
+    merged: BTreeMap<Epoch, Vec<u8>>,
+}
+
+impl Ledger {
+    pub(crate) fn end(&mut self, id: Timestamp, commit: bool) {
+        let known = *self.ends.entry(id).or_insert(commit);
+        assert_eq!(known, commit, "{id:?} ended in two ways");
+    }
+}
+
+/// The whole stage.
+pub(crate) struct Cluster {
+    pub(crate) hosts: BTreeMap<u16, Host>,
+    pub(crate) pool: Vec<Packet>,
+    pub(crate) now: Now,
+    pub(crate) view: View,
+    pub(crate) outcomes: BTreeMap<u64, Outcome<Reply>>,
+    /// Answers since the test last looked, in order.
+    pub(crate) fresh_outcomes: Vec<(u64, Outcome<Reply>)>,
+    /// Messages sent since the test last looked, in order.
+    pub(crate) fresh_packets: Vec<Packet>,
+    pub(crate) ignored: BTreeMap<&'static str, u64>,
+    pub(crate) probes: BTreeMap<&'static str, u64>,
+    pub(crate) ledger: Ledger,
+    /// Attempts in order of appearance, for traces.
+    names: Vec<Timestamp>,
+    next_tag: u64,
+    next_incarnation: u64,
+    configure: fn(&mut Config),
+}
+
+/// Serializable isolation, for [`Cluster::with`].
+pub(crate) fn serializable(config: &mut Config) {
+    config.isolation = Isolation::Serializable;
+}
+
+impl Cluster {
+    /// Nodes 1 to `count`, all active in epoch 1, under strict isolation.
+    pub(crate) fn new(count: u16) -> Self {
+        Self::with(count, |_| {})
+    }
+
+    pub(crate) fn with(count: u16, configure: fn(&mut Config)) -> Self {
+        Self::seeded(count, |_| 0, u64::from, configure)
+    }
+
+    /// Clocks that are ahead by so many nanoseconds, and machines with these seeds.
+    pub(crate) fn seeded(
+        count: u16,
+        mut ahead: impl FnMut(u16) -> i64,
+        seed: impl Fn(u16) -> u64,
+        configure: fn(&mut Config),
+    ) -> Self {
+        let mut cluster = Self {
+            hosts: BTreeMap::new(),
+            pool: Vec::new(),
+            now: Now { monotonic: Instant(1_000_000_000), unix: UnixNanos(WALL) },
+            view: View::default(),
+            outcomes: BTreeMap::new(),
+            fresh_outcomes: Vec::new(),
+            fresh_packets: Vec::new(),
+            ignored: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            ledger: Ledger::default(),
+            names: Vec::new(),
+            next_tag: 1,
+            next_incarnation: 1,
+            configure,
+        };
+        for node in 1..=count {
+            cluster.start(node, seed(node), ahead(node));
+        }
+        let roles: Vec<(u16, Role)> = (1..=count).map(|node| (node, Role::Active)).collect();
+        cluster.install(&roles);
+        cluster.deliver_all();
+        cluster.fresh_packets.clear();
+        cluster
+    }
+
+    /// Starts a process that remembers nothing, under a fresh incarnation.
+    pub(crate) fn start(&mut self, node: u16, seed: u64, ahead: i64) {
+        let incarnation = Incarnation(self.next_incarnation);
+        self.next_incarnation += 1;
+        let mut config = Config::new(NodeId(node), incarnation, LaneId(0), 1, seed);
+        config.message_loss_timeout = MLT;
+        (self.configure)(&mut config);
+        let machine = Meerkat::new(config, MapTable::default());
+        self.hosts.insert(node, Host { machine, incarnation, up: true, ahead });
+    }
+
+    /// The view after this one, with these roles; a process that was not in the last one gets a
+    /// fresh number. Nobody is told.
+    pub(crate) fn decide(&mut self, roles: &[(u16, Role)]) -> View {
+        let mut last_number = self.view.last_number;
+        let mut members = Vec::new();
+        for &(node, role) in roles {
+            let incarnation = self.hosts[&node].incarnation;
+            let old = self.view.member(NodeId(node));
+            let number = match old.filter(|old| old.incarnation == incarnation) {
+                Some(old) => old.number,
+                None => {
+                    last_number = MemberNumber(last_number.0 + 1);
+                    last_number
+                }
+            };
+            members.push(Member {
+                node: NodeId(node),
+                incarnation,
+                number,
+                role,
+                peer_address: String::new(),
+                client_address: String::new(),
+                admin_address: String::new(),
+            });
+        }
+        self.view = View { epoch: Epoch(self.view.epoch.0 + 1), members, last_number };
+        self.view.clone()
+    }
+
+    /// Decides a view and tells every process that is up.
+    pub(crate) fn install(&mut self, roles: &[(u16, Role)]) {
+        let view = self.decide(roles);
+        let nodes: Vec<u16> = self.hosts.keys().copied().collect();
+        for node in nodes {
+            self.install_on(node, &view);
+        }
+    }
+
+    /// The roles of the last view.
+    pub(crate) fn roles(&self) -> Vec<(u16, Role)> {
+        self.view.members.iter().map(|member| (member.node.0, member.role)).collect()
+    }
+
+    /// The same with this one's role changed.
+    pub(crate) fn roles_with(&self, node: u16, role: Role) -> Vec<(u16, Role)> {
+        let mut roles: BTreeMap<u16, Role> = self.roles().into_iter().collect();
+        roles.insert(node, role);
+        roles.into_iter().collect()
+    }
+
+    pub(crate) fn install_on(&mut self, node: u16, view: &View) {
+        self.step(node, Event::View(view));
+    }
+
+    /// A process ends; what is under way to it is lost.
+    pub(crate) fn crash(&mut self, node: u16) {
+        self.hosts.get_mut(&node).expect("a known node").up = false;
+        self.pool.retain(|packet| packet.to.0 != node);
+    }
+
+    /// Crashes processes and tells the others in one view.
+    pub(crate) fn expel(&mut self, nodes: &[u16]) {
+        for &node in nodes {
+            self.crash(node);
+        }
+        let mut roles = self.roles();
+        for (_, role) in roles.iter_mut().filter(|(node, _)| nodes.contains(node)) {
+            *role = Role::Down;
+        }
+        self.install(&roles);
+    }
+
+    /// Starts a crashed process anew, as a shadow.
+    pub(crate) fn rejoin(&mut self, node: u16) {
+        self.start(node, u64::from(node) * 7919 + self.next_incarnation, 0);
+        let roles = self.roles_with(node, Role::Shadow);
+        self.install(&roles);
+    }
+
+    /// The time as a node's clocks show it.
+    pub(crate) fn now_at(&self, node: u16) -> Now {
+        let unix = UnixNanos(self.now.unix.0.saturating_add_signed(self.hosts[&node].ahead));
+        Now { monotonic: self.now.monotonic, unix }
+    }
+
+    pub(crate) fn step(&mut self, node: u16, event: Event<'_, Node>) {
+        let now = self.now_at(node);
+        let host = self.hosts.get_mut(&node).expect("a known node");
+        if !host.up {
+            return;
+        }
+        let read = match &event {
+            Event::Message { body: Message { kind: Kind::Checked { at, .. }, .. }, .. } => {
+                Some(*at)
+            }
+            _ => None,
+        };
+        let mut outbox = Outbox { node: NodeId(node), ..Outbox::default() };
+        host.machine.step(now, event, &mut outbox);
+        host.machine.check_invariants();
+        self.carry_out(node, outbox, read);
+    }
+
+    /// `read` is the timestamp of the read-only transaction that the event was about.
+    fn carry_out(&mut self, node: u16, outbox: Outbox, read: Option<Timestamp>) {
+        let epoch = self.hosts[&node].machine.epoch();
+        let mut done = None;
+        for said in outbox.said {
+            match said {
+                Said::Sent(to, bytes) => {
+                    let packet = Packet { from: NodeId(node), to, epoch, bytes };
+                    self.note(&packet, &mut done);
+                    self.fresh_packets.push(packet.clone());
+                    if self.hosts.get(&to.0).is_some_and(|host| host.up) {
+                        self.pool.push(packet);
+                    }
+                }
+                Said::Completed(tag, outcome) => {
+                    let before = self.outcomes.insert(tag.0, outcome.clone());
+                    assert_eq!(before, None, "op {} is answered once", tag.0);
+                    if matches!(outcome, Outcome::Done(_)) {
+                        done = Some(tag.0);
+                    }
+                    self.fresh_outcomes.push((tag.0, outcome));
+                }
+            }
+        }
+        if let (Some(tag), Some(at)) = (done, read) {
+            self.ledger.stamps.insert(tag, at);
+        }
+        for (key, record) in self.hosts[&node].machine.records() {
+            if let Some(commit) = record.decision {
+                self.ledger.end(key.id(), commit);
+            }
+        }
+        for reason in outbox.ignored {
+            *self.ignored.entry(reason).or_default() += 1;
+        }
+        for name in outbox.probes {
+            *self.probes.entry(name).or_default() += 1;
+            if name == "meerkat: epoch released" {
+                self.note_released(epoch);
+            }
+        }
+    }
+
+    /// A node that commits answers its client, then tells the others.
+    fn note(&mut self, packet: &Packet, done: &mut Option<u64>) {
+        let message = packet.message();
+        if let Some(id) = id_of(&message.kind) {
+            if !self.names.contains(&id) {
+                self.names.push(id);
+            }
+            if let Some(body) = body_of(&message.kind) {
+                let sets = entries(body);
+                let known = self.ledger.sets.entry(id).or_insert_with(|| sets.clone());
+                assert_eq!(*known, sets, "{id:?} has two bodies");
+            }
+        }
+        match message.kind {
+            Kind::Decided { id, commit, .. } => {
+                self.ledger.end(id, commit);
+                if let Some(tag) = done.take_if(|_| commit) {
+                    self.ledger.stamps.insert(tag, id);
+                }
+            }
+            Kind::Adopt { part: 0, parts: 1, bytes } => {
+                self.ledger.merged.insert(packet.epoch, bytes.to_vec());
+            }
+            _ => {}
+        }
+    }
+
+    /// What an epoch change has settled is final once anybody may act on it.
+    fn note_released(&mut self, epoch: Epoch) {
+        let Some(bytes) = self.ledger.merged.get(&epoch) else { return };
+        let merged = Merged::decode(bytes).expect("leaders send well-formed records");
+        for (key, settled) in merged.settled {
+            if let quorate_meerkat::Fate::Decided { commit } = settled.fate {
+                self.ledger.end(key.id(), commit);
+            }
+        }
+    }
+
+    /// A client of its own asks; the tag names the op.
+    pub(crate) fn submit(&mut self, node: u16, text: &str) -> u64 {
+        self.submit_as(node, 1_000_000 + self.next_tag, txn(text))
+    }
+
+    pub(crate) fn submit_as(&mut self, node: u16, origin: u64, txn: Txn) -> u64 {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let event = Event::Request { tag: Tag(tag), request: Request { origin, txn } };
+        self.step(node, event);
+        tag
+    }
+
+    pub(crate) fn outcome(&self, tag: u64) -> Option<&Outcome<Reply>> {
+        self.outcomes.get(&tag)
+    }
+
+    /// The values that a finished transaction has read, in order.
+    #[track_caller]
+    pub(crate) fn read_by(&self, tag: u64) -> Vec<Option<&str>> {
+        match self.outcome(tag) {
+            Some(Outcome::Done(reply)) => reply.iter().map(|seen| seen.value.as_deref()).collect(),
+            other => panic!("op {tag}: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_done(&self, tag: u64) {
+        let outcome = self.outcome(tag);
+        assert!(matches!(outcome, Some(Outcome::Done(_))), "op {tag}: {outcome:?}");
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_open(&self, tag: u64) {
+        assert_eq!(self.outcome(tag), None, "op {tag}");
+    }
+
+    /// Hands over a message without taking it out of the pool.
+    pub(crate) fn inject(&mut self, packet: &Packet) {
+        let event =
+            Event::Message { from: packet.from, epoch: packet.epoch, body: packet.message() };
+        self.step(packet.to.0, event);
+    }
+
+    /// Hands over a message that the test makes up, of the epoch in force.
+    pub(crate) fn tell(&mut self, from: u16, to: u16, kind: Kind<'_>) {
+        let bytes = encoded(&Message { partition: 0, kind });
+        let epoch = self.view.epoch;
+        self.inject(&Packet { from: NodeId(from), to: NodeId(to), epoch, bytes });
+    }
+
+    /// Delivers the oldest message of this kind; 0 is any node, `any` any kind.
+    #[track_caller]
+    pub(crate) fn deliver(&mut self, from: u16, to: u16, kind: &str) -> Packet {
+        let at = self.pool.iter().position(|packet| packet.is(from, to, kind));
+        let Some(at) = at else { panic!("no {kind} {from}->{to} among {:#?}", self.pool) };
+        let packet = self.pool.remove(at);
+        self.inject(&packet);
+        packet
+    }
+
+    /// Takes matching messages out of the pool: lost, or kept for later.
+    pub(crate) fn take(&mut self, from: u16, to: u16, kind: &str) -> Vec<Packet> {
+        let taken = self.pool.iter().filter(|packet| packet.is(from, to, kind)).cloned().collect();
+        self.pool.retain(|packet| !packet.is(from, to, kind));
+        taken
+    }
+
+    /// Delivers matching messages, and those that they cause, until there are none.
+    pub(crate) fn deliver_some(&mut self, wanted: impl Fn(&Packet) -> bool) {
+        let mut left = 1_000_000;
+        while let Some(at) = self.pool.iter().position(&wanted) {
+            left -= 1;
+            assert!(left > 0, "messages beget messages without end");
+            let packet = self.pool.remove(at);
+            self.inject(&packet);
+        }
+    }
+
+    pub(crate) fn deliver_all(&mut self) {
+        self.deliver_some(|_| true);
+    }
+
+    /// Lets time pass without telling anybody.
+    pub(crate) fn advance(&mut self, span: Duration) {
+        self.now.monotonic += span;
+        self.now.unix = UnixNanos(WALL + self.now.monotonic.0 - 1_000_000_000);
+    }
+
+    pub(crate) fn tick_node(&mut self, node: u16) {
+        self.step(node, Event::Tick);
+    }
+
+    /// Lets time pass and ticks every process.
+    pub(crate) fn tick(&mut self, span: Duration) {
+        self.advance(span);
+        let nodes: Vec<u16> = self.hosts.keys().copied().collect();
+        for node in nodes {
+            self.tick_node(node);
+        }
+    }
+
+    /// Lets time pass from deadline to deadline, with every message delivered.
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        self.run_some(span, |_| true);
+    }
+
+    /// The same with matching messages delivered and all others lost.
+    pub(crate) fn run_some(&mut self, span: Duration, wanted: impl Fn(&Packet) -> bool) {
+        let end = self.now.monotonic + span;
+        loop {
+            self.deliver_some(&wanted);
+            self.pool.clear();
+            let up = self.hosts.values().filter(|host| host.up);
+            let next = up.map(|host| host.machine.next_deadline()).min();
+            let next = next.unwrap_or(end).max(self.now.monotonic + Duration::from_micros(10));
+            if next >= end {
+                break;
+            }
+            self.tick(next.since(self.now.monotonic));
+        }
+        self.tick(end.since(self.now.monotonic));
+        self.deliver_some(&wanted);
+        self.pool.clear();
+    }
+
+    pub(crate) fn machine(&mut self, node: u16) -> &mut Node {
+        &mut self.hosts.get_mut(&node).expect("a known node").machine
+    }
+
+    pub(crate) fn meta(&mut self, node: u16, key: &str) -> Meta {
+        let table = self.machine(node).table_mut();
+        table.find(key.as_bytes()).map_or(Meta::default(), |handle| table.lock(handle).meta())
+    }
+
+    /// Who is registered at a key.
+    pub(crate) fn pending(&mut self, node: u16, key: &str) -> Pending {
+        let table = self.machine(node).table_mut();
+        let handle = table.find(key.as_bytes());
+        handle.map_or(Pending::default(), |handle| table.lock(handle).annex().clone())
+    }
+
+    /// What a key holds at a node.
+    pub(crate) fn stored(&mut self, node: u16, key: &str) -> Option<String> {
+        let table = self.machine(node).table_mut();
+        let handle = table.find(key.as_bytes())?;
+        let record = table.lock(handle);
+        Some(text(record.content()?.bytes))
+    }
+
+    /// Whether there is a record, be it a tombstone.
+    pub(crate) fn has_record(&mut self, node: u16, key: &str) -> bool {
+        self.machine(node).table_mut().find(key.as_bytes()).is_some()
+    }
+
+    /// The record of a transaction.
+    pub(crate) fn record(&self, node: u16, id: Timestamp) -> Option<&Record> {
+        self.hosts[&node].machine.records().get(&RecordKey::new(id, 0))
+    }
+
+    pub(crate) fn vote(&self, node: u16, id: Timestamp) -> Option<Vote> {
+        self.record(node, id).and_then(|record| record.vote)
+    }
+
+    pub(crate) fn decision(&self, node: u16, id: Timestamp) -> Option<bool> {
+        self.record(node, id).and_then(|record| record.decision)
+    }
+
+    /// A count of the machine, by its name.
+    pub(crate) fn counter(&mut self, node: u16, name: &str) -> u64 {
+        let counters = self.machine(node).counters();
+        counters.iter().find(|(known, _)| *known == name).expect("a counter of this name").1
+    }
+
+    pub(crate) fn probed(&self, name: &str) -> u64 {
+        self.probes.get(name).copied().unwrap_or(0)
+    }
+
+    /// The id of a node's latest attempt that it has told anybody of.
+    #[track_caller]
+    pub(crate) fn last_attempt(&self, node: u16) -> Timestamp {
+        let number = self.view.member(NodeId(node)).expect("a member").number;
+        let own = self.names.iter().filter(|id| id.writer == WriterId::new(number, 0));
+        *own.max().expect("it has tried something")
+    }
+
+    /// Runs a transaction to its end in a healthy cluster.
+    #[track_caller]
+    pub(crate) fn run(&mut self, node: u16, text: &str) -> Vec<Option<String>> {
+        let tag = self.submit(node, text);
+        self.deliver_all();
+        self.read_by(tag).into_iter().map(|value| value.map(str::to_owned)).collect()
+    }
+
+    /// Nodes that are up and live in the view.
+    pub(crate) fn live(&self) -> Vec<u16> {
+        let nodes = self.view.live().into_iter().map(|node| node.0);
+        nodes.filter(|node| self.hosts[node].up).collect()
+    }
+
+    /// Asserts that all live replicas hold the same value at the same version.
+    #[track_caller]
+    pub(crate) fn assert_everywhere(&mut self, key: &str, value: Option<&str>) {
+        let live = self.live();
+        let version = self.meta(live[0], key).wts;
+        for node in live {
+            assert_eq!(self.stored(node, key).as_deref(), value, "{key} at {node}");
+            assert_eq!(self.meta(node, key).wts, version, "{key} at {node}");
+        }
+    }
+
+    /// Asserts that nothing is left of any transaction.
+    #[track_caller]
+    pub(crate) fn assert_quiet(&mut self) {
+        for node in self.live() {
+            let machine = self.machine(node);
+            assert_eq!(machine.pending(), 0, "open ops of node {node}");
+            assert!(machine.records().is_empty(), "node {node}: {:?}", machine.records());
+            let table = machine.table_mut();
+            let mut keys = Vec::new();
+            table.scan(0, usize::MAX, &mut |handle| keys.push(handle));
+            for handle in keys {
+                let record = table.lock(handle);
+                let (key, annex) = (text(record.key()), record.annex().clone());
+                assert!(annex.is_empty(), "{key} at node {node}: {annex:?}");
+            }
+        }
+    }
+
+    // --- words -----------------------------------------------------------------------------------
+
+    /// `#3`: attempts are numbered in order of appearance; `0` is no version at all, and other
+    /// numbers are floors.
+    pub(crate) fn name(&self, id: Timestamp) -> String {
+        match self.names.iter().position(|known| *known == id) {
+            Some(at) => format!("#{}", at + 1),
+            None if id == Timestamp::ZERO => "0".to_owned(),
+            None => "floor".to_owned(),
+        }
+    }
+
+    fn say_body(&self, out: &mut String, body: Option<Body<'_>>) {
+        for entry in body.map(entries).unwrap_or_default() {
+            write!(out, " {}", entry.key).expect("to a string");
+            if let Some(base) = entry.base {
+                write!(out, "@{}", self.name(base)).expect("to a string");
+            }
+            match entry.write {
+                None => {}
+                Some(None) => out.push_str("=(deleted)"),
+                Some(Some(value)) => write!(out, "={value}").expect("to a string"),
+            }
+        }
+    }
+
+    fn say_vote(&self, vote: Vote) -> String {
+        match vote {
+            Ok(()) => "OK".to_owned(),
+            Err(conflict) => {
+                format!("{} {}", conflict.reason.name(), self.name(conflict.with))
+            }
+        }
+    }
+
+    /// A message in words.
+    pub(crate) fn describe(&self, packet: &Packet) -> String {
+        let message = packet.message();
+        let kind = &message.kind;
+        let mut text =
+            format!("{}->{} e{} {}", packet.from, packet.to, packet.epoch, kind_name(kind));
+        if let Some(id) = id_of(kind) {
+            write!(text, " {}", self.name(id)).expect("to a string");
+        }
+        let verdict = |ok: bool| if ok { " commit" } else { " abort" };
+        match *kind {
+            Kind::Validate { body, .. } | Kind::Check { body, .. } => {
+                self.say_body(&mut text, Some(body));
+            }
+            Kind::Vote { vote, .. } | Kind::Checked { result: vote, .. } => {
+                write!(text, " {}", self.say_vote(vote)).expect("to a string");
+            }
+            Kind::Accept { view, ok, .. } => {
+                write!(text, " view {view}{}", verdict(ok)).expect("to a string");
+            }
+            Kind::Accepted { view, .. } | Kind::Superseded { view, .. } => {
+                write!(text, " view {view}").expect("to a string");
+            }
+            Kind::Prepare { view, .. } => write!(text, " view {view}").expect("to a string"),
+            Kind::Decided { commit, body, .. } => {
+                text.push_str(verdict(commit));
+                self.say_body(&mut text, body);
+            }
+            Kind::Promise { view, vote, accepted, .. } => {
+                let vote = vote.map_or("no vote".to_owned(), |vote| self.say_vote(vote));
+                write!(text, " view {view}, {vote}").expect("to a string");
+                if let Some((view, ok)) = accepted {
+                    write!(text, ", accepted in view {view}:{}", verdict(ok)).expect("to a string");
+                }
+            }
+            Kind::Adopt { bytes, .. } => {
+                let merged = Merged::decode(bytes).expect("leaders send well-formed records");
+                for (key, settled) in &merged.settled {
+                    write!(text, " {} {:?}", self.name(key.id()), settled.fate)
+                        .expect("to a string");
+                }
+            }
+            Kind::Chunk { next: 0, .. } => text.push_str(" last"),
+            _ => {}
+        }
+        text
+    }
+}
+
+/// An answer in words.
+pub(crate) fn describe_outcome(outcome: &Outcome<Reply>) -> String {
+    match outcome {
+        Outcome::Done(reply) => {
+            let mut text = "done".to_owned();
+            for seen in reply {
+                let value = seen.value.as_deref().unwrap_or("(absent)");
+                write!(text, " {}={value}", seen.key).expect("to a string");
+            }
+            text
+        }
+        Outcome::Refused(why) => format!("refused, {why:?}"),
+        Outcome::Unknown => "unknown".to_owned(),
+    }
+}

@@ -1,0 +1,114 @@
+//! A small language of transactions: `read=a write=b:5 append=c:x del=d`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use quorate_machine::{Change, Transaction, ValueKind, Verdict, Workspace};
+use quorate_types::{Timestamp, UnixMillis};
+
+/// What a transaction does, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Read(String),
+    Write(String, String),
+    /// Reads the value and writes it with a tail: a read-modify-write.
+    Append(String, String),
+    Del(String),
+    /// Ends the transaction without a change if the key holds a value.
+    Unless(String),
+}
+
+/// A transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Txn(pub(crate) Vec<Step>);
+
+/// What one read found: the version that a client sees, and the value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) key: String,
+    pub(crate) version: Timestamp,
+    pub(crate) value: Option<String>,
+}
+
+pub(crate) type Reply = Vec<Seen>;
+
+/// The transaction that some words stand for.
+pub(crate) fn txn(text: &str) -> Txn {
+    let pair = |rest: &str| {
+        let (key, value) = rest.split_once(':').expect("key:value");
+        (key.to_owned(), value.to_owned())
+    };
+    let step = |word: &str| match word.split_once('=').expect("verb=what") {
+        ("read", key) => Step::Read(key.to_owned()),
+        ("write", rest) => Step::Write(pair(rest).0, pair(rest).1),
+        ("append", rest) => Step::Append(pair(rest).0, pair(rest).1),
+        ("del", key) => Step::Del(key.to_owned()),
+        ("unless", key) => Step::Unless(key.to_owned()),
+        (other, _) => panic!("unknown verb {other:?}"),
+    };
+    Txn(text.split_whitespace().map(step).collect())
+}
+
+impl fmt::Display for Txn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { " " })?;
+            match step {
+                Step::Read(key) => write!(f, "read={key}")?,
+                Step::Write(key, value) => write!(f, "write={key}:{value}")?,
+                Step::Append(key, tail) => write!(f, "append={key}:{tail}")?,
+                Step::Del(key) => write!(f, "del={key}")?,
+                Step::Unless(key) => write!(f, "unless={key}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn look(workspace: &mut impl Workspace, key: &str) -> Seen {
+    let current = workspace.read(key.as_bytes());
+    let value = current.content.map(|content| text(content.bytes));
+    Seen { key: key.to_owned(), version: current.timestamp, value }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("tests store text")
+}
+
+fn set(workspace: &mut impl Workspace, key: &str, value: String) {
+    let bytes = Cow::Owned(value.into_bytes());
+    let change = Change::Set { bytes, kind: ValueKind::String, expire_at: None };
+    workspace.write(key.as_bytes(), change);
+}
+
+impl Transaction for Txn {
+    type Owned = Self;
+    type Reply = Reply;
+
+    fn run<W: Workspace>(&self, _now: UnixMillis, workspace: &mut W) -> Verdict<Reply> {
+        let mut reply = Vec::new();
+        for step in &self.0 {
+            match step {
+                Step::Read(key) => reply.push(look(workspace, key)),
+                Step::Write(key, value) => set(workspace, key, value.clone()),
+                Step::Append(key, tail) => {
+                    let seen = look(workspace, key);
+                    let whole = seen.value.clone().unwrap_or_default() + tail;
+                    set(workspace, key, whole);
+                    reply.push(seen);
+                }
+                Step::Del(key) => workspace.write(key.as_bytes(), Change::Delete),
+                Step::Unless(key) => {
+                    if look(workspace, key).value.is_some() {
+                        return Verdict::Abandon(Vec::new());
+                    }
+                }
+            }
+        }
+        Verdict::Commit(reply)
+    }
+
+    fn to_owned(&self) -> Self {
+        self.clone()
+    }
+}
