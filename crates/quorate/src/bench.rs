@@ -1,4 +1,8 @@
-//! `quorate bench`: transactions against a running cluster, in a closed loop.
+//! `quorate bench`: transactions against a running cluster, or one in this process, in a closed
+//! loop.
+
+mod cluster;
+mod embedded;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -84,6 +88,8 @@ pub(crate) struct Options {
     /// Print the result as one line of JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    embedded: embedded::EmbeddedOptions,
 }
 
 fn workload_parser() -> impl TypedValueParser<Value = Workload> {
@@ -102,11 +108,14 @@ fn seconds_parser(text: &str) -> Result<f64, String> {
 /// Fills the keyspace, measures and prints the result. An error if most transactions failed, or
 /// if money was lost.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let mut generator = generator(options)?;
+    let mut generator = generator(options, options.seed)?;
     ensure!(
         options.transactions.is_some() || options.seconds > 0.0,
         "--seconds 0 measures nothing"
     );
+    if options.embedded.embedded {
+        return embedded::run(options);
+    }
     let targets: Vec<SocketAddr> =
         options.targets.iter().map(|target| reach(target)).collect::<anyhow::Result<_>>()?;
     // A lower limit of open files is noticed when it is reached.
@@ -127,7 +136,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     summary.judge()
 }
 
-fn generator(options: &Options) -> anyhow::Result<Generator> {
+fn generator(options: &Options, seed: u64) -> anyhow::Result<Generator> {
     let (workload, keys) = (options.workload, options.keys);
     ensure!(
         keys >= workload.keys_min(),
@@ -135,7 +144,7 @@ fn generator(options: &Options) -> anyhow::Result<Generator> {
         workload.name(),
         workload.keys_min()
     );
-    Generator::new(workload, keys, options.zipf, options.seed)
+    Generator::new(workload, keys, options.zipf, seed)
         .with_context(|| format!("choose --zipf between 0 and {}", Zipf::THETA_MAX))
 }
 
@@ -265,6 +274,24 @@ struct Balance {
     found: i64,
 }
 
+impl Balance {
+    fn line(self) -> String {
+        let verdict = if self.found == self.expected { "as at first" } else { "WRONG" };
+        format!("balance    {:>10}  {verdict}", self.found)
+    }
+}
+
+/// An error if money was lost or made.
+fn judge_balance(balance: Option<Balance>) -> anyhow::Result<()> {
+    if let Some(Balance { expected, found }) = balance {
+        ensure!(
+            found == expected,
+            "the accounts hold {found} together, not {expected}: transfers were not atomic"
+        );
+    }
+    Ok(())
+}
+
 /// Latencies of committed transactions in microseconds, from the begin of their batch.
 #[derive(Clone, Copy, PartialEq, Serialize, Debug)]
 struct Latency {
@@ -274,6 +301,32 @@ struct Latency {
     p99: f64,
     p999: f64,
     max: f64,
+}
+
+impl Latency {
+    fn of(report: &Report) -> Self {
+        Self {
+            mean: report.latency_mean_us(),
+            p50: report.latency_us(0.5),
+            p90: report.latency_us(0.9),
+            p99: report.latency_us(0.99),
+            p999: report.latency_us(0.999),
+            max: report.latency_us(1.0),
+        }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = String> {
+        [
+            ("mean", self.mean),
+            ("p50", self.p50),
+            ("p90", self.p90),
+            ("p99", self.p99),
+            ("p99.9", self.p999),
+            ("max", self.max),
+        ]
+        .into_iter()
+        .map(|(name, microseconds)| format!("{:<10} {microseconds:>10.0}  µs", format!("  {name}")))
+    }
 }
 
 /// What is printed.
@@ -326,14 +379,7 @@ impl Summary {
             failed: report.total.failed,
             first_failure: report.first_failure.clone(),
             missed: report.total.missed,
-            latency_us: Latency {
-                mean: report.latency_mean_us(),
-                p50: report.latency_us(0.5),
-                p90: report.latency_us(0.9),
-                p99: report.latency_us(0.99),
-                p999: report.latency_us(0.999),
-                max: report.latency_us(1.0),
-            },
+            latency_us: Latency::of(report),
             balance,
         }
     }
@@ -364,34 +410,14 @@ impl Summary {
             let missed = self.missed;
             lines.push(format!("missed     {missed:>10}  transactions read a key that is gone"));
         }
-        let latency = &self.latency_us;
-        for (name, microseconds) in [
-            ("mean", latency.mean),
-            ("p50", latency.p50),
-            ("p90", latency.p90),
-            ("p99", latency.p99),
-            ("p99.9", latency.p999),
-            ("max", latency.max),
-        ] {
-            lines.push(format!("{:<10} {microseconds:>10.0}  µs", format!("  {name}")));
-        }
-        if let Some(balance) = self.balance {
-            let verdict = if balance.found == balance.expected { "as at first" } else { "WRONG" };
-            lines.push(format!("balance    {:>10}  {verdict}", balance.found));
-        }
+        lines.extend(self.latency_us.lines());
+        lines.extend(self.balance.map(Balance::line));
         lines
     }
 
     /// Whether the run was one.
     fn judge(&self) -> anyhow::Result<()> {
-        if let Some(balance) = self.balance {
-            ensure!(
-                balance.found == balance.expected,
-                "the accounts hold {} together, not {}: transfers were not atomic",
-                balance.found,
-                balance.expected
-            );
-        }
+        judge_balance(self.balance)?;
         let failure = self.first_failure.as_deref().unwrap_or("no answer came in time");
         ensure!(self.committed > 0, "nothing was committed: {failure}");
         // What a target takes of a workload that it refuses in general is another workload.

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// whose machine slept must find its lease expired when it wakes (`CLOCK_MONOTONIC` would stand
 /// still and the node would answer from what was current before).
 #[inline]
-pub(crate) fn now() -> Now {
+pub fn now() -> Now {
     let wall = clock_gettime(ClockId::Realtime);
     Now {
         monotonic: monotonic(),

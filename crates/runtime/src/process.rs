@@ -1,6 +1,9 @@
 //! What the system knows of this process.
 
+use std::time::Duration;
+
 use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Ticks per second in which Linux tells processor time, on every architecture.
 const TICKS_PER_SECOND: u64 = 100;
@@ -24,6 +27,12 @@ pub(crate) fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes()
 }
 
+/// Processor time of all threads of this process so far, as finely as the system counts it.
+pub fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// Processor time so far in microseconds: system, user; zeros if unknown.
 pub(crate) fn cpu_micros() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -44,6 +53,7 @@ mod tests {
         assert!(resident_bytes() > 100_000);
         let (system, user) = cpu_micros();
         assert!(system + user < 3_600_000_000);
+        assert!(cpu_time() > Duration::ZERO && cpu_time().as_secs() < 3600);
         assert_ne!(random(), random());
     }
 }

@@ -48,6 +48,14 @@ impl Counts {
         self.done + self.aborted + self.failed
     }
 
+    fn add(&mut self, other: &Self) {
+        self.done += other.done;
+        self.missed += other.missed;
+        self.weak += other.weak;
+        self.aborted += other.aborted;
+        self.failed += other.failed;
+    }
+
     fn count(&mut self, answer: &Answer) {
         self.done += u64::from(answer.is_done());
         match answer {
@@ -100,6 +108,17 @@ impl Report {
         }
     }
 
+    /// Adds what came of another run that took place at the same time.
+    pub fn absorb(&mut self, other: &Self) {
+        self.total.add(&other.total);
+        self.measured.add(&other.measured);
+        self.seconds = self.seconds.max(other.seconds);
+        if self.first_failure.is_none() {
+            self.first_failure.clone_from(&other.first_failure);
+        }
+        self.latency_ns.add(&other.latency_ns).expect("all reports have the same bounds");
+    }
+
     /// Requests that were done, for each second.
     pub fn done_per_second(&self) -> f64 {
         self.measured.done as f64 / self.seconds.max(1e-9)
@@ -143,5 +162,14 @@ mod tests {
         assert!((report.latency_us(0.5) - 2.0).abs() < 0.01);
         report.seconds = 2.0;
         assert!((report.done_per_second() - 1.5).abs() < 1e-9);
+
+        let mut other = Report::new();
+        other.count(Answer::Good, true, 9_000);
+        other.seconds = 1.0;
+        other.absorb(&report);
+        assert_eq!(other.measured, Counts { done: 4, ..measured });
+        assert_eq!(other.total.answered(), 8);
+        assert_eq!((other.seconds, &other.first_failure), (2.0, &report.first_failure));
+        assert!((other.latency_us(1.0) - 9.0).abs() < 0.1);
     }
 }
