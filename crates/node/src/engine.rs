@@ -213,7 +213,8 @@ impl Engine {
         each!(&self.machine, machine => machine.pending())
     }
 
-    pub(crate) fn facts(&self) -> EngineFacts {
+    /// What it counts, and what it holds at the moment.
+    pub fn facts(&self) -> EngineFacts {
         each!(&self.machine, machine => EngineFacts {
             keyspace: self.keyspace,
             counters: machine.counters().to_vec(),

@@ -7,15 +7,19 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_check::HistoryWriter;
-use quorate_sim::{Failure, Faults, Run, Sweep, run as run_seed, sweep};
+use quorate_sim::{Engine, Failure, Faults, Isolation, Run, Sweep, run as run_seed, sweep};
 
 /// Exit codes: 0 all runs passed, 10 an invariant broke, 11 clients saw what they must not see,
 /// 12 a cluster did not recover.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// The engine of the simulated keyspace.
-    #[arg(long, default_value = "hermes", value_parser = ["hermes"])]
-    engine: String,
+    #[arg(long, default_value = "hermes")]
+    engine: Engine,
+    /// What transactions may rely on (meerkat): strict, serializable, or any, where the seed
+    /// decides.
+    #[arg(long, default_value = "any", value_parser = ["strict", "serializable", "any"])]
+    isolation: String,
     /// How many seeds to run, from 1 on.
     #[arg(long, default_value_t = 200, conflicts_with = "seed")]
     seeds: u64,
@@ -23,7 +27,7 @@ pub(crate) struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Faults that may happen: all, none, or a list of loss, duplication, reordering, partition,
-    /// pause, crash, drift.
+    /// pause, crash, drift, clock.
     #[arg(long, default_value = "all")]
     faults: Faults,
     /// How many nodes; otherwise the seed decides.
@@ -55,7 +59,14 @@ pub(crate) fn run(args: &Options) -> ExitCode {
 }
 
 fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
+    let isolation = match args.isolation.as_str() {
+        "strict" => Some(Isolation::Strict),
+        "serializable" => Some(Isolation::Serializable),
+        _ => None,
+    };
     let options = quorate_sim::Options {
+        engine: args.engine,
+        isolation,
         nodes: args.nodes,
         lanes: args.lanes,
         faults: args.faults,
@@ -99,13 +110,16 @@ fn report_run(run: &Run) {
     println!("  {}", run.setup);
 }
 
-fn write_history(path: &PathBuf, history: &quorate_check::History) -> anyhow::Result<()> {
+fn write_history(path: &PathBuf, history: &quorate_check::TxnHistory) -> anyhow::Result<()> {
     let named = || format!("cannot write {}", path.display());
     let file = std::fs::File::create(path).with_context(named)?;
     let mut writer =
         HistoryWriter::new(std::io::BufWriter::new(file), &history.header).with_context(named)?;
     for operation in &history.operations {
         writer.write(operation).with_context(named)?;
+    }
+    for record in &history.transactions {
+        writer.write_transaction(record).with_context(named)?;
     }
     writer.finish().with_context(named)?;
     Ok(())
@@ -133,6 +147,9 @@ fn many(args: &Options, options: &quorate_sim::Options) -> anyhow::Result<ExitCo
 /// The one command that shows the failure again.
 fn replay_command(args: &Options, failure: &Failure) -> String {
     let mut command = format!("quorate sim --engine {} --seed {}", args.engine, failure.seed);
+    if args.isolation != "any" {
+        command.push_str(&format!(" --isolation {}", args.isolation));
+    }
     if args.faults != Faults::ALL {
         command.push_str(&format!(" --faults {}", args.faults));
     }

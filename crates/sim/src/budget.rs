@@ -4,14 +4,14 @@
 //! the number of hops on the critical path. These are the figures that a paper's "one round trip"
 //! promises, and they don't depend on a machine.
 
-use quorate_commands::OwnedCall;
+use quorate_commands::{OwnedCall, Txn};
 use quorate_machine::{Outcome, Rng};
 use quorate_node::EngineConfig;
 use quorate_types::{NodeSet, Tag};
 
 use crate::Faults;
-use crate::sweep::configs;
-use crate::world::{MS, Network, World};
+use crate::setup::configs;
+use crate::world::{Command, MS, Network, World};
 
 /// The cost of one op.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,9 @@ fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {
     let call = OwnedCall::new(words.iter().map(|word| word.as_bytes()))
         .expect("measured commands are known");
     let (started, before) = (world.time, world.engine_messages);
-    world.execute(0, 0, Tag(number), 1, &call.call());
+    let command =
+        if world.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) };
+    world.execute(0, 0, Tag(number), 1, &command);
     let until = world.time + 500 * MS;
     let mut answered_at = None;
     loop {

@@ -1,14 +1,17 @@
-//! Clients: closed loops of single-key commands through any node, with everything recorded.
+//! Clients: closed loops of commands and transactions through any node, with everything recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorate_check::{Action, Answer, Bytes, History, Invocation, Recorder};
-use quorate_commands::{OwnedCall, Reply};
+use quorate_check::{Action, Recorder, TxnHistory};
+use quorate_commands::Reply;
 use quorate_machine::{Outcome, Rng};
+use quorate_node::Isolation;
 use quorate_types::Tag;
 
-use crate::world::{self, Event, MS, World};
+use crate::operations;
+use crate::transactions::{Open, Transactions};
+use crate::world::{self, Command, Event, MS, World};
 
 /// How long a client waits before it calls the fate of an op unknown.
 const PATIENCE: u64 = 5_000 * MS;
@@ -25,19 +28,40 @@ struct Client {
 
 struct Waiting {
     sequence: u64,
-    invocation: Invocation,
-    call: OwnedCall,
-    action: Action,
+    open: Open,
+    command: Command,
     sent_to: usize,
+}
+
+/// What clients do.
+enum Load {
+    /// Single-key commands.
+    Operations {
+        /// How many keys.
+        keys: usize,
+        /// Makes values unique.
+        values: u64,
+    },
+    /// Transactions.
+    Transactions(Box<Transactions>),
+}
+
+/// What the clients of a run saw.
+pub(crate) struct Seen {
+    /// What the checkers judge.
+    pub(crate) history: TxnHistory,
+    /// Transfers between accounts: judged by their sum alone.
+    pub(crate) bank: TxnHistory,
+    /// Answers that no history explains.
+    pub(crate) complaints: Vec<String>,
 }
 
 /// All clients of a run and what they saw.
 pub(crate) struct Clients {
     clients: Vec<Client>,
-    recorder: Recorder<History>,
+    load: Load,
+    recorder: Recorder<TxnHistory>,
     clock: Arc<AtomicU64>,
-    keys: usize,
-    values: u64,
     /// Whether clients begin new ops.
     pub(crate) working: bool,
     pub(crate) done: u64,
@@ -46,11 +70,25 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new(count: usize, keys: usize, world: &mut World) -> Self {
+    /// Clients of a keyspace whose transactions have that isolation, if it has any.
+    pub(crate) fn new(
+        count: usize,
+        keys: usize,
+        isolation: Option<Isolation>,
+        world: &mut World,
+    ) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
-        let reading = Arc::clone(&clock);
-        let recorder =
-            Recorder::with_clock(History::default(), move || reading.load(Ordering::Relaxed));
+        let recorder = || {
+            let reading = Arc::clone(&clock);
+            Recorder::with_clock(TxnHistory::default(), move || reading.load(Ordering::Relaxed))
+        };
+        let load = match isolation {
+            None => Load::Operations { keys, values: 0 },
+            Some(isolation) => {
+                Load::Transactions(Box::new(Transactions::new(isolation, keys, recorder())))
+            }
+        };
+        let recorder = recorder();
         let clients = (0..count)
             .map(|index| {
                 let at = world.time + world.rng.below(THINK);
@@ -59,17 +97,7 @@ impl Clients {
                 Client { rng: world.rng.fork(), node, sequence: 0, waiting: None }
             })
             .collect();
-        Self {
-            clients,
-            recorder,
-            clock,
-            keys,
-            values: 0,
-            working: true,
-            done: 0,
-            refused: 0,
-            unknown: 0,
-        }
+        Self { clients, load, recorder, clock, working: true, done: 0, refused: 0, unknown: 0 }
     }
 
     /// Whether any client waits for an answer.
@@ -77,9 +105,16 @@ impl Clients {
         self.clients.iter().any(|client| client.waiting.is_some())
     }
 
-    /// The recorded history.
-    pub(crate) fn finish(self) -> History {
-        self.recorder.finish().expect("recording to memory can't fail")
+    /// What was recorded.
+    pub(crate) fn finish(self) -> Seen {
+        let finish = |recorder: Recorder<TxnHistory>| {
+            recorder.finish().expect("recording to memory can't fail")
+        };
+        let (bank, complaints) = match self.load {
+            Load::Operations { .. } => (TxnHistory::default(), Vec::new()),
+            Load::Transactions(load) => (finish(load.bank), load.complaints),
+        };
+        Seen { history: finish(self.recorder), bank, complaints }
     }
 
     /// Handles an event of a client.
@@ -120,13 +155,43 @@ impl Clients {
         }
     }
 
-    /// Issues one op by a client of its own and a chosen node, for the final reads.
-    pub(crate) fn issue(&mut self, world: &mut World, node: usize, key: usize, action: Action) {
-        let index = self.clients.len();
+    /// Issues what shows at the end that all is well, by clients of their own on one node: a part
+    /// of it for each `round`. How many were issued; none after the last round.
+    pub(crate) fn issue_closing(&mut self, world: &mut World, node: usize, round: usize) -> u64 {
+        self.clock.store(world.time, Ordering::Relaxed);
+        match &mut self.load {
+            Load::Operations { keys, .. } if round >= *keys => 0,
+            Load::Operations { .. } => {
+                for action in [Action::Append("0".into()), Action::Get] {
+                    let index = self.add_client(world, node);
+                    let (open, command) = self.single(index, round, action);
+                    self.send(world, index, open, command);
+                }
+                2
+            }
+            Load::Transactions(load) => {
+                let process = self.clients.len() as u64;
+                let Some((open, command)) = load.closing(process, round, &self.recorder) else {
+                    return 0;
+                };
+                let index = self.add_client(world, node);
+                self.send(world, index, open, command);
+                1
+            }
+        }
+    }
+
+    fn add_client(&mut self, world: &mut World, node: usize) -> usize {
         let client = Client { rng: world.rng.fork(), node, sequence: 0, waiting: None };
         self.clients.push(client);
-        self.clock.store(world.time, Ordering::Relaxed);
-        self.send(world, index, key, action);
+        self.clients.len() - 1
+    }
+
+    fn single(&self, index: usize, key: usize, action: Action) -> (Open, Command) {
+        let key = format!("key:{key}");
+        let call = operations::to_call(&key, &action);
+        let invocation = self.recorder.invoke(index as u64, key.as_str(), action.clone());
+        (Open::Single(invocation, action), Command::Op(call))
     }
 
     fn begin(&mut self, world: &mut World, index: usize) {
@@ -134,26 +199,29 @@ impl Clients {
             return;
         }
         let nodes = world.nodes.len() as u64;
-        let keys = self.keys as u64;
         let client = &mut self.clients[index];
         if client.rng.chance(1, 10) {
             client.node = client.rng.below(nodes) as usize;
         }
-        // Half of the ops go to one key, so that there is always a fight for something.
-        let key = if client.rng.chance(1, 2) { 0 } else { client.rng.below(keys) as usize };
-        self.values += 1;
-        let action = draw_action(&mut client.rng, key, self.values);
-        self.send(world, index, key, action);
+        let (open, command) = match &mut self.load {
+            Load::Operations { keys, values } => {
+                // Half of the ops go to one key, so that there is always a fight for something.
+                let other = !client.rng.chance(1, 2);
+                let key = if other { client.rng.below(*keys as u64) as usize } else { 0 };
+                *values += 1;
+                let action = operations::draw_action(&mut client.rng, key, *values);
+                self.single(index, key, action)
+            }
+            Load::Transactions(load) => load.draw(index as u64, &mut client.rng, &self.recorder),
+        };
+        self.send(world, index, open, command);
     }
 
-    fn send(&mut self, world: &mut World, index: usize, key: usize, action: Action) {
-        let key = format!("key:{key}");
+    fn send(&mut self, world: &mut World, index: usize, open: Open, command: Command) {
         let client = &mut self.clients[index];
         client.sequence += 1;
-        let invocation = self.recorder.invoke(index as u64, key.as_str(), action.clone());
-        let call = to_call(&key, &action);
         let sequence = client.sequence;
-        client.waiting = Some(Waiting { sequence, invocation, call, action, sent_to: client.node });
+        client.waiting = Some(Waiting { sequence, open, command, sent_to: client.node });
         world.schedule(world.time, Event::Request { client: index, op: sequence });
         world.schedule(world.time + PATIENCE, Event::ClientTimeout { client: index, op: sequence });
     }
@@ -172,8 +240,8 @@ impl Clients {
         } else {
             let lane = client.rng.below(u64::from(world.lanes())) as usize;
             let tag = Tag((index as u64) << 32 | op);
-            let call = waiting.call.clone();
-            world.execute(node, lane, tag, index as u64, &call.call());
+            let command = waiting.command.clone();
+            world.execute(node, lane, tag, index as u64, &command);
         }
     }
 
@@ -193,81 +261,40 @@ impl Clients {
     fn end(&mut self, world: &mut World, index: usize, outcome: Outcome<Reply<'static>>) {
         let client = &mut self.clients[index];
         let waiting = client.waiting.take().expect("an op ends once");
-        let kind = match outcome {
-            Outcome::Done(reply) => {
-                self.done += 1;
-                let answer = to_answer(&waiting.action, &reply);
-                self.recorder.done(waiting.invocation, answer);
-                0
-            }
-            Outcome::Refused(_) => {
-                self.refused += 1;
-                self.recorder.refused(waiting.invocation);
-                1
-            }
-            Outcome::Unknown => {
-                self.unknown += 1;
-                self.recorder.unknown(waiting.invocation);
-                2
-            }
+        let (kind, count) = match &outcome {
+            Outcome::Done(_) => (0, &mut self.done),
+            Outcome::Refused(_) => (1, &mut self.refused),
+            Outcome::Unknown => (2, &mut self.unknown),
         };
+        *count += 1;
         let time = world.time;
         world.trace.event(&[time, 20, index as u64, waiting.sequence, kind], || {
-            let word = ["done", "refused", "unknown"][kind as usize];
-            format!("{} client {index} {}: {word}", crate::trace::At(time), waiting.action)
+            let at = crate::trace::At(time);
+            format!("{at} client {index} {}: {outcome:?}", waiting.command)
         });
+        let next = match (&mut self.load, waiting.open) {
+            (Load::Operations { .. }, Open::Single(invocation, action)) => {
+                match outcome {
+                    Outcome::Done(reply) => {
+                        self.recorder.done(invocation, operations::to_answer(&action, &reply));
+                    }
+                    Outcome::Refused(_) => self.recorder.refused(invocation),
+                    Outcome::Unknown => self.recorder.unknown(invocation),
+                }
+                None
+            }
+            (Load::Transactions(load), open) => {
+                load.end(index as u64, open, outcome, &mut client.rng, &self.recorder)
+            }
+            (Load::Operations { .. }, open) => unreachable!("{open:?} among single-key commands"),
+        };
+        if let Some((open, command)) = next {
+            return self.send(world, index, open, command);
+        }
         if kind != 0 {
             client.node = client.rng.below(world.nodes.len() as u64) as usize;
         }
         let think = client.rng.below(THINK) + if kind == 0 { 0 } else { 20 * MS };
         world.schedule(time + think, Event::Client(index));
-    }
-}
-
-/// Keys take turns between counters, where a lost or doubled update shows as a number, and
-/// registers, where it shows as a value that should not be there.
-fn draw_action(rng: &mut Rng, key: usize, unique: u64) -> Action {
-    let value = || Bytes::from(format!("v{unique}"));
-    let counter = key.is_multiple_of(2);
-    match rng.below(20) {
-        0..=6 => Action::Get,
-        7..=14 if counter => Action::Incr(1),
-        15..=17 if counter => Action::Incr(10),
-        18 if counter => Action::Set(Bytes::from(format!("{}", unique * 1000))),
-        7..=10 => Action::Set(value()),
-        11..=12 => Action::GetSet(value()),
-        13..=14 => Action::SetNx(value()),
-        15..=16 => Action::Append(Bytes::from(format!(",{unique}"))),
-        _ => Action::Del,
-    }
-}
-
-fn to_call(key: &str, action: &Action) -> OwnedCall {
-    let key = key.as_bytes();
-    let by;
-    let arguments: Vec<&[u8]> = match action {
-        Action::Get => vec![b"GET", key],
-        Action::Set(value) => vec![b"SET", key, &value.0],
-        Action::Del => vec![b"DEL", key],
-        Action::Incr(amount) => {
-            by = amount.to_string();
-            vec![b"INCRBY", key, by.as_bytes()]
-        }
-        Action::GetSet(value) => vec![b"GETSET", key, &value.0],
-        Action::SetNx(value) => vec![b"SETNX", key, &value.0],
-        Action::Append(value) => vec![b"APPEND", key, &value.0],
-        Action::Cas { .. } => unreachable!("clients draw no compare-and-set"),
-    };
-    OwnedCall::new(arguments).expect("clients draw known commands")
-}
-
-fn to_answer(action: &Action, reply: &Reply<'_>) -> Answer {
-    match reply {
-        Reply::Ok => Answer::Ok,
-        Reply::Int(number) => Answer::Integer(*number),
-        Reply::Bulk(bytes) => Answer::Value(Some(Bytes(bytes.to_vec()))),
-        Reply::Null => Answer::Value(None),
-        Reply::Error(text) => Answer::Error(text.to_string()),
-        other => panic!("{action} was answered {other:?}"),
     }
 }

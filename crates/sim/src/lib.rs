@@ -18,12 +18,18 @@
 
 mod budget;
 mod clients;
+mod judge;
 mod nemesis;
+mod operations;
 mod options;
+mod setup;
+mod steps;
 mod sweep;
 mod trace;
+mod transactions;
 mod world;
 
 pub use budget::{Cost, measure_costs};
-pub use options::{Faults, Options};
+pub use options::{Engine, Faults, Options};
+pub use quorate_node::Isolation;
 pub use sweep::{Failure, FailureKind, Run, Sweep, run, sweep};

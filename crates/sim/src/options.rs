@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quorate_machine::Rng;
+use quorate_node::Isolation;
 use quorate_types::Duration;
 
 /// Which faults the nemesis and the network may use.
@@ -15,14 +16,16 @@ pub struct Faults {
     pub duplication: bool,
     /// Messages overtake each other, some by seconds.
     pub reordering: bool,
-    /// Nodes are cut off, in one direction or both.
+    /// Nodes are cut off, or single links between two nodes, in one direction or both.
     pub partition: bool,
     /// Processes stop past their lease and go on, also in the middle of a loop turn.
     pub pause: bool,
-    /// Processes die and come back without memory.
+    /// Processes die, also between two messages of one turn, and come back without memory.
     pub crash: bool,
     /// Clocks run at different rates, within the configured bound.
     pub drift: bool,
+    /// Wall clocks differ and are set forwards and backwards, within what the engine is told.
+    pub clock: bool,
 }
 
 impl Faults {
@@ -35,6 +38,7 @@ impl Faults {
         pause: false,
         crash: false,
         drift: false,
+        clock: false,
     };
 
     /// Everything.
@@ -46,13 +50,14 @@ impl Faults {
         pause: true,
         crash: true,
         drift: true,
+        clock: true,
     };
 
     /// The names that [`Faults::from_str`] understands.
-    pub const NAMES: [&'static str; 7] =
-        ["loss", "duplication", "reordering", "partition", "pause", "crash", "drift"];
+    pub const NAMES: [&'static str; 8] =
+        ["loss", "duplication", "reordering", "partition", "pause", "crash", "drift", "clock"];
 
-    fn flags(&mut self) -> [&mut bool; 7] {
+    fn flags(&mut self) -> [&mut bool; 8] {
         [
             &mut self.loss,
             &mut self.duplication,
@@ -61,6 +66,7 @@ impl Faults {
             &mut self.pause,
             &mut self.crash,
             &mut self.drift,
+            &mut self.clock,
         ]
     }
 
@@ -107,12 +113,49 @@ impl FromStr for Faults {
     }
 }
 
+/// The engine of the simulated keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Engine {
+    /// Single-key commands; judged by linearizability.
+    #[default]
+    Hermes,
+    /// Transactions; judged by serializability, strict or not.
+    Meerkat,
+}
+
+impl Engine {
+    /// The names that [`Engine::from_str`] understands.
+    pub const NAMES: [&'static str; 2] = ["hermes", "meerkat"];
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAMES[*self as usize])
+    }
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "hermes" => Ok(Self::Hermes),
+            "meerkat" => Ok(Self::Meerkat),
+            _ => Err(format!("no engine is called '{text}'; use {}", Self::NAMES.join(" or "))),
+        }
+    }
+}
+
 /// The knobs of a run. [`Options::new`] has the defaults; a sweep draws some of them per seed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// How many nodes; drawn per seed (3 or 5) if nothing is said.
+    /// The engine.
+    pub engine: Engine,
+    /// What transactions may rely on; drawn per seed if nothing is said.
+    pub isolation: Option<Isolation>,
+    /// How many nodes; drawn per seed (3, 5, and 7 with transactions) if nothing is said.
     pub nodes: Option<u16>,
-    /// How many lanes; drawn per seed (1 or 2) if nothing is said.
+    /// How many lanes; drawn per seed (1 or 2, and 3 with transactions) if nothing is said.
     pub lanes: Option<u16>,
     /// Which faults may happen; each run uses a random part of them.
     pub faults: Faults,
@@ -132,6 +175,8 @@ impl Options {
     /// The defaults of `quorate sim`.
     pub fn new() -> Self {
         Self {
+            engine: Engine::Hermes,
+            isolation: None,
             nodes: None,
             lanes: None,
             faults: Faults::ALL,
@@ -158,6 +203,7 @@ mod tests {
     fn faults_are_named_in_lists() {
         assert_eq!("all".parse(), Ok(Faults::ALL));
         assert_eq!("loss, crash".parse(), Ok(Faults { loss: true, crash: true, ..Faults::NONE }));
+        assert_eq!(Faults::ALL.to_string().parse(), Ok(Faults::ALL));
         assert!("fire".parse::<Faults>().unwrap_err().contains("partition"));
     }
 }

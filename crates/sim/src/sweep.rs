@@ -5,15 +5,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorate_check::{Action, History, Report, Verdict, check_history};
+use quorate_check::TxnHistory;
 use quorate_machine::Rng;
-use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
-use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Role};
+use quorate_node::{EngineConfig, Isolation};
+use quorate_types::{Duration, NodeSet, Role};
 
+use crate::Options;
 use crate::clients::Clients;
+use crate::judge::{contradiction, lost_appends};
 use crate::nemesis::{Nemesis, Undo};
-use crate::world::{Event, MS, Network, World};
-use crate::{Faults, Options};
+use crate::setup::Setup;
+use crate::world::{Entry, Event, MS, World};
 
 /// A run that ended well.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub struct Run {
     /// Rare branches reached, and how often.
     pub probes: Vec<(&'static str, u64)>,
     /// What the clients saw.
-    pub history: History,
+    pub history: TxnHistory,
     /// A line per event, if asked for.
     pub trace: Vec<String>,
 }
@@ -75,7 +77,7 @@ pub struct Failure {
     /// A line per event, if asked for.
     pub trace: Vec<String>,
     /// What the clients saw, if the run got that far.
-    pub history: Option<History>,
+    pub history: Option<TxnHistory>,
 }
 
 impl fmt::Display for Failure {
@@ -190,6 +192,7 @@ struct Simulation<'a> {
     seed: u64,
     options: &'a Options,
     setup: String,
+    isolation: Option<Isolation>,
     world: World,
     clients: Clients,
     nemesis: Nemesis,
@@ -199,24 +202,19 @@ struct Simulation<'a> {
 impl<'a> Simulation<'a> {
     fn new(seed: u64, options: &'a Options) -> Self {
         let mut rng = Rng::new(seed);
-        let faults = options.faults.swarm(&mut rng);
-        let nodes = options.nodes.unwrap_or_else(|| if rng.chance(1, 4) { 5 } else { 3 });
-        let lanes = options.lanes.unwrap_or_else(|| 1 + rng.below(2) as u16);
-        let reads = if rng.chance(1, 5) { ReadMode::Quorum } else { ReadMode::Leased };
-        let ack_broadcast = rng.chance(1, 4);
-        let network = draw_network(faults, nodes, &mut rng);
-        let setup = format!(
-            "{nodes} nodes, {lanes} lanes, reads {reads:?}, ack_broadcast {ack_broadcast}, {faults:?}"
-        );
-        let configs =
-            configs(nodes, lanes, EngineConfig::Hermes { reads, ack_broadcast }, &mut rng);
-        let mut world = World::new(configs, network, faults, rng, options.trace);
+        let Setup { text, faults, engine, nodes, network } = Setup::draw(options, &mut rng);
+        let isolation = match &engine {
+            EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
+            EngineConfig::Hermes { .. } => None,
+        };
+        let mut world = World::new(nodes, network, faults, rng, options.trace);
         if faults.pause {
             world.interruptions = 4;
         }
-        let clients = Clients::new(options.clients, options.keys, &mut world);
+        let clients = Clients::new(options.clients, options.keys, isolation, &mut world);
         world.schedule(500 * MS, Event::Nemesis);
-        Self { seed, options, setup, world, clients, nemesis: Nemesis::new(faults), beyond: false }
+        let nemesis = Nemesis::new(faults, &engine, &mut world);
+        Self { seed, options, setup: text, isolation, world, clients, nemesis, beyond: false }
     }
 
     fn run(mut self) -> Result<Run, Box<Failure>> {
@@ -267,19 +265,14 @@ impl<'a> Simulation<'a> {
     fn handle(&mut self, event: Event) {
         match self.world.handle(event) {
             None => {}
-            Some(Event::Nemesis) => {
-                let up: Vec<bool> = self.world.nodes.iter().map(|node| node.up).collect();
-                self.nemesis.act(&mut self.world);
-                for (node, was_up) in up.into_iter().enumerate() {
-                    if was_up && !self.world.nodes[node].up {
-                        self.clients.node_died(&mut self.world, node);
-                    }
-                }
-            }
+            Some(Event::Nemesis) => self.nemesis.act(&mut self.world),
             Some(Event::Undo(undo)) => self.undo(undo),
             Some(event) => self.clients.handle(&mut self.world, event),
         }
         self.clients.collect(&mut self.world);
+        while let Some(node) = self.world.died.pop() {
+            self.clients.node_died(&mut self.world, node);
+        }
     }
 
     fn undo(&mut self, undo: Undo) {
@@ -318,39 +311,46 @@ impl<'a> Simulation<'a> {
         text
     }
 
-    /// Every node must answer reads and updates of every key.
+    /// Every node must answer what its clients want, of whatever key.
     fn final_reads(&mut self, deadline: u64) -> Result<(), String> {
-        for key in 0..self.options.keys {
+        for round in 0.. {
             for node in 0..self.world.nodes.len() {
                 let done = self.clients.done;
-                self.clients.issue(&mut self.world, node, key, Action::Append("0".into()));
-                self.clients.issue(&mut self.world, node, key, Action::Get);
-                if !self.advance(deadline, |this| !this.clients.any_waiting()) {
-                    return Err(format!("key:{key} is stuck on {:?}", self.world.nodes[node].id));
+                let issued = self.clients.issue_closing(&mut self.world, node, round);
+                if issued == 0 {
+                    return Ok(());
                 }
-                if self.clients.done != done + 2 {
+                let id = self.world.nodes[node].id;
+                if !self.advance(deadline, |this| !this.clients.any_waiting()) {
+                    return Err(format!("the last ops, round {round}, are stuck on {id:?}"));
+                }
+                if self.clients.done != done + issued {
                     return Err(format!(
-                        "key:{key} was refused by {:?} although all is well",
-                        self.world.nodes[node].id
+                        "the last ops, round {round}, were refused by {id:?} although all is well"
                     ));
                 }
             }
         }
-        Ok(())
+        unreachable!("the rounds end")
     }
 
-    /// How two replicas differ, if any two do.
+    /// How two replicas differ, if any two do, or what is left undone.
     fn disagreement(&self) -> Option<String> {
         let first = self.world.nodes[0].contents();
-        self.world.nodes[1..].iter().find_map(|node| {
+        let differs = self.world.nodes[1..].iter().find_map(|node| {
             let other = node.contents();
+            let only = |these: &[Entry], those: &[Entry]| -> Vec<Entry> {
+                these.iter().filter(|entry| !those.contains(entry)).cloned().collect()
+            };
             (other != first).then(|| {
+                let (mine, theirs) = (only(&first, &other), only(&other, &first));
                 format!(
-                    "replicas disagree: {:?} holds {first:?}, {:?} holds {other:?}",
+                    "replicas disagree: {:?} holds {mine:?}, {:?} holds {theirs:?}",
                     self.world.nodes[0].id, node.id
                 )
             })
-        })
+        });
+        differs.or_else(|| self.world.undecided())
     }
 
     fn judge(self) -> Result<Run, Box<Failure>> {
@@ -359,12 +359,17 @@ impl<'a> Simulation<'a> {
         let messages = self.world.messages;
         let probes = self.world.probes.iter().map(|(name, count)| (*name, *count)).collect();
         let digest = self.world.trace.digest();
+        let contents = self.world.nodes[0].contents();
         let trace = self.world.trace.into_lines();
-        let history = self.clients.finish();
-        let report: Report = check_history(&history);
+        let seen = self.clients.finish();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
-        if report.verdict() == Verdict::Violation {
-            let message = format!("{report}\n({setup})");
+        let mut wrong = contradiction(&seen, self.isolation);
+        if !beyond {
+            wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
+        }
+        let history = seen.history;
+        if let Some(wrong) = wrong {
+            let message = format!("{wrong}\n({setup})");
             let kind = FailureKind::Safety;
             return Err(Box::new(Failure { seed, kind, message, trace, history: Some(history) }));
         }
@@ -377,55 +382,7 @@ impl<'a> Simulation<'a> {
             kind,
             message: format!("{message} ({})", self.setup),
             trace: self.world.trace.into_lines(),
-            history: Some(self.clients.finish()),
+            history: Some(self.clients.finish().history),
         })
     }
-}
-
-fn draw_network(faults: Faults, nodes: u16, rng: &mut Rng) -> Network {
-    let pick = |enabled: bool, most: u64, rng: &mut Rng| if enabled { rng.below(most) } else { 0 };
-    Network {
-        delay: MS / 20,
-        jitter: if faults.reordering { 1 + rng.below(5 * MS) } else { 0 },
-        loss: pick(faults.loss, 80, rng),
-        duplication: pick(faults.duplication, 100, rng),
-        straggling: pick(faults.reordering, 20, rng),
-        cut: vec![NodeSet::EMPTY; usize::from(nodes)],
-    }
-}
-
-/// A cluster of `nodes` nodes with one keyspace.
-pub(crate) fn configs(
-    nodes: u16,
-    lanes: u16,
-    engine: EngineConfig,
-    rng: &mut Rng,
-) -> Vec<NodeConfig> {
-    let addresses: Vec<NodeAddress> = (1..=nodes)
-        .map(|node| NodeAddress {
-            node: NodeId(node),
-            peer: format!("node{node}:7400"),
-            client: format!("node{node}:6379"),
-            admin: format!("node{node}:9400"),
-        })
-        .collect();
-    (1..=nodes)
-        .map(|node| NodeConfig {
-            node: NodeId(node),
-            cluster: "sim".into(),
-            lanes,
-            nodes: addresses.clone(),
-            lease: NodeConfig::LEASE,
-            clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-            message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-            op_timeout: NodeConfig::OP_TIMEOUT,
-            keyspaces: vec![KeyspaceConfig {
-                id: KeyspaceId(0),
-                name: "default".into(),
-                replicas: None,
-                engine: engine.clone(),
-            }],
-            seed: rng.next_u64(),
-        })
-        .collect()
 }

@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
 use std::sync::Arc;
 
-use quorate_commands::{Call, Reply};
+use quorate_commands::{Call, OwnedCall, Reply, Txn};
 use quorate_machine::{Access, Operation, Outcome, Refusal, Rng};
 use quorate_node::{Lane, Mail, NodeConfig, Outbox, Shared};
 use quorate_types::{
@@ -13,6 +14,7 @@ use quorate_types::{
 use quorate_wire::{Header, Kind};
 
 use crate::Faults;
+use crate::nemesis::Nemesis;
 use crate::trace::{At, Trace};
 
 /// One millisecond in the unit of virtual time.
@@ -50,6 +52,51 @@ pub(crate) enum Event {
     Nemesis,
     /// The nemesis undoes something.
     Undo(crate::nemesis::Undo),
+}
+
+/// What a client asks of a node.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    /// A command on one key, of a keyspace without transactions.
+    Op(OwnedCall),
+    /// A transaction.
+    Txn(Txn),
+}
+
+impl Command {
+    /// The command, if a local record might answer it.
+    fn single_read(&self) -> Option<Call<'_>> {
+        let (Self::Op(call) | Self::Txn(Txn::Call(call))) = self else { return None };
+        let call = call.call();
+        let single = matches!(call.single_key(), Ok(Some(_))) && call.keys().count() == 1;
+        (single && call.access() == Access::Read).then_some(call)
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let write = |f: &mut fmt::Formatter<'_>, call: &OwnedCall| {
+            let words = call.call().args.iter().map(|word| word.escape_ascii().to_string());
+            f.write_str(&words.collect::<Vec<_>>().join(" "))
+        };
+        match self {
+            Self::Op(call) | Self::Txn(Txn::Call(call)) => write(f, call),
+            Self::Txn(Txn::Block(block)) => {
+                for (key, watch) in &block.watches {
+                    write!(f, "[{} at {:?}] ", key.escape_ascii(), watch.timestamp)?;
+                }
+                for (at, call) in block.calls.iter().enumerate() {
+                    f.write_str(if at == 0 { "" } else { "; " })?;
+                    write(f, call)?;
+                }
+                Ok(())
+            }
+            Self::Txn(Txn::Versions(keys)) => {
+                let keys = keys.iter().map(|key| key.escape_ascii().to_string());
+                write!(f, "WATCH {}", keys.collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
 }
 
 /// An answer on its way to a client.
@@ -100,6 +147,9 @@ pub(crate) struct Network {
     pub(crate) cut: Vec<NodeSet>,
 }
 
+/// A key with a value: its name, its version, and the value.
+pub(crate) type Entry = (String, String, String);
+
 /// One process.
 pub(crate) struct Node {
     pub(crate) id: NodeId,
@@ -115,6 +165,8 @@ pub(crate) struct Node {
     backlog: Vec<Event>,
     rate_ppm: i64,
     offset: u64,
+    /// How far the wall clock is from the true time.
+    pub(crate) wall_error: i64,
 }
 
 struct LaneHost {
@@ -133,7 +185,8 @@ impl Node {
     fn clock(&self, at: u64) -> Now {
         let drift = i128::from(at) * i128::from(self.rate_ppm) / 1_000_000;
         let local = u64::try_from(i128::from(at) + drift).expect("clocks run forward");
-        Now { monotonic: Instant(self.offset + local), unix: UnixNanos(WALL_START + at) }
+        let wall = (WALL_START + at).saturating_add_signed(self.wall_error);
+        Now { monotonic: Instant(self.offset + local), unix: UnixNanos(wall) }
     }
 
     /// What the node does or waits for.
@@ -147,7 +200,7 @@ impl Node {
     }
 
     /// Every key that has a value here, with its version and value, in order of key.
-    pub(crate) fn contents(&self) -> Vec<(String, String, String)> {
+    pub(crate) fn contents(&self) -> Vec<Entry> {
         let store = self.shared.store(KeyspaceId(0)).expect("every world has keyspace 0");
         let mut contents = Vec::new();
         store.dump(&mut |key, version, readable, value| {
@@ -189,6 +242,10 @@ pub(crate) struct World {
     pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
     pub(crate) answers: Vec<Answer>,
+    /// A node that dies after so many more engine messages, if that leaves a majority.
+    pub(crate) ambush: Option<(usize, u64)>,
+    /// Nodes that have just died, for the clients.
+    pub(crate) died: Vec<usize>,
     /// Rare branches reached, and how often.
     pub(crate) probes: BTreeMap<&'static str, u64>,
     /// Peer messages sent.
@@ -217,6 +274,8 @@ impl World {
             quiet_at: 0,
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
+            ambush: None,
+            died: Vec::new(),
             probes: BTreeMap::new(),
             messages: 0,
             engine_messages: 0,
@@ -241,6 +300,7 @@ impl World {
                 backlog: Vec::new(),
                 rate_ppm,
                 offset: rng.below(1 << 40),
+                wall_error: 0,
             };
             world.nodes.push(node);
         }
@@ -312,6 +372,7 @@ impl World {
     pub(crate) fn kill(&mut self, node: usize) {
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();
+        self.died.push(node);
         self.nodes[node].up = false;
         self.nodes[node].life += 1;
         self.nodes[node].link += 1;
@@ -476,18 +537,24 @@ impl World {
         lane: usize,
         tag: Tag,
         origin: u64,
-        call: &Call<'_>,
+        command: &Command,
     ) {
         let keyspace = KeyspaceId(0);
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
-            if call.access() == Access::Read && lane.serving(now).is_ok() {
-                let reply = lane.read(now, keyspace, call, |reply: Reply<'_>| reply.into_owned());
+            if let Some(call) = command.single_read().filter(|_| lane.serving(now).is_ok()) {
+                let reply = lane.read(now, keyspace, &call, |reply: Reply<'_>| reply.into_owned());
                 if let Some(reply) = reply {
                     return Some(Answer { tag, outcome: Outcome::Done(reply) });
                 }
             }
-            lane.submit(now, keyspace, tag, origin, call, out);
+            match command {
+                Command::Op(call) => lane.submit(now, keyspace, tag, origin, &call.call(), out),
+                Command::Txn(Txn::Call(call)) => {
+                    lane.transact(now, keyspace, tag, origin, &call.call(), out);
+                }
+                Command::Txn(txn) => lane.transact(now, keyspace, tag, origin, txn, out),
+            }
             None
         });
     }
@@ -578,8 +645,48 @@ impl World {
         }
         for (peer, bytes) in packets {
             self.transmit(node, lane as u16, peer, incarnation, &bytes);
+            if self.nodes[node].life != life {
+                return;
+            }
         }
         self.rearm(node, lane);
+    }
+
+    /// Whether the node dies now, instead of sending an engine message.
+    fn ambushed(&mut self, node: usize) -> bool {
+        let Some((victim, left)) = &mut self.ambush else { return false };
+        if *victim != node {
+            return false;
+        }
+        if *left > 0 {
+            *left -= 1;
+            return false;
+        }
+        self.ambush = None;
+        self.may_take(node)
+    }
+
+    /// Whether the keyspace has transactions.
+    pub(crate) fn is_transactional(&self) -> bool {
+        self.nodes[0].config.keyspaces[0].engine.is_transactional()
+    }
+
+    /// Transactions that some lane has no decision about, or that some lane's clients wait for.
+    pub(crate) fn undecided(&self) -> Option<String> {
+        if !self.is_transactional() {
+            return None;
+        }
+        let lanes = self.nodes.iter().flat_map(|node| node.lanes.iter().map(move |l| (node, l)));
+        lanes.into_iter().find_map(|(node, host)| {
+            let facts = host.lane.engine(KeyspaceId(0))?.facts();
+            let gauge = |name| facts.gauges.iter().find(|(known, _)| *known == name);
+            let left = ["undecided", "attempts", "waiting", "recovering", "frozen"]
+                .into_iter()
+                .filter_map(gauge)
+                .find(|(_, value)| *value > 0);
+            let (name, count) = left?;
+            Some(format!("{:?} lane {:?} is left with {count} {name}", node.id, host.lane.id()))
+        })
     }
 
     fn rearm(&mut self, node: usize, lane: usize) {
@@ -613,7 +720,13 @@ impl World {
             let before = rest;
             let header = Header::split(&mut rest).expect("lanes send whole messages");
             let Some((header, _)) = header else { break };
-            self.engine_messages += u64::from(header.kind != Kind::Membership);
+            let of_engine = header.kind != Kind::Membership;
+            self.engine_messages += u64::from(of_engine);
+            if of_engine && self.ambushed(from) {
+                self.kill(from);
+                Nemesis::restart_later(self, from);
+                return;
+            }
             let message = &before[..before.len() - rest.len()];
             self.messages += 1;
             let lost = self.network.cut[from].contains(to)

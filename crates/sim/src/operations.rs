@@ -1,0 +1,56 @@
+//! Single-key commands of clients, for keyspaces whose engine has no transactions, and for the
+//! counters of those whose engine has.
+
+use quorate_check::{Action, Answer, Bytes};
+use quorate_commands::{OwnedCall, Reply};
+use quorate_machine::Rng;
+
+/// Keys take turns between counters, where a lost or doubled update shows as a number, and
+/// registers, where it shows as a value that should not be there.
+pub(crate) fn draw_action(rng: &mut Rng, key: usize, unique: u64) -> Action {
+    let value = || Bytes::from(format!("v{unique}"));
+    let counter = key.is_multiple_of(2);
+    match rng.below(20) {
+        0..=6 => Action::Get,
+        7..=14 if counter => Action::Incr(1),
+        15..=17 if counter => Action::Incr(10),
+        18 if counter => Action::Set(Bytes::from(format!("{}", unique * 1000))),
+        7..=10 => Action::Set(value()),
+        11..=12 => Action::GetSet(value()),
+        13..=14 => Action::SetNx(value()),
+        15..=16 => Action::Append(Bytes::from(format!(",{unique}"))),
+        _ => Action::Del,
+    }
+}
+
+/// The command that does it.
+pub(crate) fn to_call(key: &str, action: &Action) -> OwnedCall {
+    let key = key.as_bytes();
+    let by;
+    let arguments: Vec<&[u8]> = match action {
+        Action::Get => vec![b"GET", key],
+        Action::Set(value) => vec![b"SET", key, &value.0],
+        Action::Del => vec![b"DEL", key],
+        Action::Incr(amount) => {
+            by = amount.to_string();
+            vec![b"INCRBY", key, by.as_bytes()]
+        }
+        Action::GetSet(value) => vec![b"GETSET", key, &value.0],
+        Action::SetNx(value) => vec![b"SETNX", key, &value.0],
+        Action::Append(value) => vec![b"APPEND", key, &value.0],
+        Action::Cas { .. } => unreachable!("clients draw no compare-and-set"),
+    };
+    OwnedCall::new(arguments).expect("clients draw known commands")
+}
+
+/// What the command's answer means.
+pub(crate) fn to_answer(action: &Action, reply: &Reply<'_>) -> Answer {
+    match reply {
+        Reply::Ok => Answer::Ok,
+        Reply::Int(number) => Answer::Integer(*number),
+        Reply::Bulk(bytes) => Answer::Value(Some(Bytes(bytes.to_vec()))),
+        Reply::Null => Answer::Value(None),
+        Reply::Error(text) => Answer::Error(text.to_string()),
+        other => panic!("{action} was answered {other:?}"),
+    }
+}

@@ -1,0 +1,185 @@
+//! The steps that clients' transactions consist of: the command of each, and what its answer says
+//! about what the transaction read and wrote.
+
+use quorate_check::{Bytes, TxnOp, list_argument, split_list};
+use quorate_commands::{Block, OwnedCall, Reply, Txn};
+use quorate_types::Timestamp;
+
+/// One command of a transaction.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Adds an element to a list.
+    Append(String, String),
+    /// Reads a list.
+    GetList(String),
+    /// Reads a register.
+    Get(String),
+    /// Reads several registers.
+    GetAll(Vec<String>),
+    /// Sets a register.
+    Set(String, String),
+    /// Sets a register and reads what it held.
+    GetSet(String, String),
+    /// Sets a register that is absent.
+    SetIfAbsent(String, String),
+    /// Sets several registers, all of which are absent.
+    SetAllIfAbsent(Vec<(String, String)>),
+    /// Deletes a register.
+    Del(String),
+    /// Adds to an account.
+    Add(String, i64),
+}
+
+/// An answer that the step's command never gives.
+pub(crate) type Nonsense = String;
+
+impl Step {
+    /// The command.
+    pub(crate) fn call(&self) -> OwnedCall {
+        let words: Vec<String> = match self {
+            Self::Append(key, element) => {
+                let words: [&[u8]; 3] =
+                    [b"APPEND", key.as_bytes(), &list_argument(element.as_bytes())];
+                return OwnedCall::new(words).expect("clients know the commands");
+            }
+            Self::GetList(key) | Self::Get(key) => vec!["GET".into(), key.clone()],
+            Self::GetAll(keys) => {
+                std::iter::once("MGET".into()).chain(keys.iter().cloned()).collect()
+            }
+            Self::Set(key, value) => vec!["SET".into(), key.clone(), value.clone()],
+            Self::GetSet(key, value) => vec!["GETSET".into(), key.clone(), value.clone()],
+            Self::SetIfAbsent(key, value) => vec!["SETNX".into(), key.clone(), value.clone()],
+            Self::SetAllIfAbsent(pairs) => {
+                let pairs = pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]);
+                std::iter::once("MSETNX".into()).chain(pairs).collect()
+            }
+            Self::Del(key) => vec!["DEL".into(), key.clone()],
+            Self::Add(key, amount) => {
+                let name = if *amount < 0 { "DECRBY" } else { "INCRBY" };
+                vec![name.into(), key.clone(), amount.unsigned_abs().to_string()]
+            }
+        };
+        OwnedCall::new(words.iter().map(String::as_bytes)).expect("clients know the commands")
+    }
+
+    /// What it does if it happens and its answer is never seen.
+    pub(crate) fn intent(&self) -> Vec<TxnOp> {
+        match self {
+            Self::Append(key, element) => vec![TxnOp::append(bytes(key), bytes(element))],
+            Self::Set(key, value) | Self::GetSet(key, value) | Self::SetIfAbsent(key, value) => {
+                vec![write(key, value)]
+            }
+            Self::SetAllIfAbsent(pairs) => {
+                pairs.iter().map(|(key, value)| write(key, value)).collect()
+            }
+            Self::Del(key) => vec![TxnOp::write(bytes(key), None)],
+            Self::GetList(_) | Self::Get(_) | Self::GetAll(_) | Self::Add(..) => Vec::new(),
+        }
+    }
+
+    /// What it did, by its answer.
+    pub(crate) fn effect(&self, reply: &Reply<'_>) -> Result<Vec<TxnOp>, Nonsense> {
+        let nonsense = || Err(format!("{self:?} was answered {reply:?}"));
+        Ok(match (self, reply) {
+            (Self::Append(key, element), Reply::Int(_)) => {
+                vec![TxnOp::append(bytes(key), bytes(element))]
+            }
+            (Self::GetList(key), reply) => {
+                let Some(value) = value_of(reply) else { return nonsense() };
+                let Some(elements) = split_list(value.as_ref().map(|value| &value.0[..])) else {
+                    return nonsense();
+                };
+                vec![TxnOp::read_list(bytes(key), elements)]
+            }
+            (Self::Get(key), reply) => match value_of(reply) {
+                Some(value) => vec![TxnOp::read(bytes(key), value)],
+                None => return nonsense(),
+            },
+            (Self::GetAll(keys), Reply::Array(replies)) if replies.len() == keys.len() => {
+                let pairs = keys.iter().zip(replies);
+                let read = |(key, reply): (&String, &Reply<'_>)| {
+                    Some(TxnOp::read(bytes(key), value_of(reply)?))
+                };
+                match pairs.map(read).collect() {
+                    Some(ops) => ops,
+                    None => return nonsense(),
+                }
+            }
+            (Self::Set(key, value), Reply::Ok) => vec![write(key, value)],
+            (Self::GetSet(key, value), reply) => match value_of(reply) {
+                Some(before) => vec![TxnOp::read(bytes(key), before), write(key, value)],
+                None => return nonsense(),
+            },
+            (Self::SetIfAbsent(..) | Self::SetAllIfAbsent(_) | Self::Del(_), Reply::Int(0)) => {
+                Vec::new()
+            }
+            (Self::SetIfAbsent(key, value), Reply::Int(1)) => {
+                vec![TxnOp::read(bytes(key), None), write(key, value)]
+            }
+            (Self::SetAllIfAbsent(pairs), Reply::Int(1)) => {
+                let absent = pairs.iter().map(|(key, _)| TxnOp::read(bytes(key), None));
+                absent.chain(pairs.iter().map(|(key, value)| write(key, value))).collect()
+            }
+            (Self::Del(key), Reply::Int(1)) => vec![TxnOp::write(bytes(key), None)],
+            (Self::Add(key, amount), Reply::Int(sum)) => vec![
+                TxnOp::read(bytes(key), Some(bytes(&(sum - amount).to_string()))),
+                write(key, &sum.to_string()),
+            ],
+            _ => return nonsense(),
+        })
+    }
+}
+
+/// The transaction that takes these steps: a command alone if there is one and `alone` says so, a
+/// block otherwise.
+pub(crate) fn to_txn(steps: &[Step], alone: bool) -> Txn {
+    match steps {
+        [step] if alone => Txn::Call(step.call()),
+        _ => {
+            Txn::Block(Block { watches: Vec::new(), calls: steps.iter().map(Step::call).collect() })
+        }
+    }
+}
+
+/// What a committed transaction did.
+pub(crate) fn effects(
+    steps: &[Step],
+    alone: bool,
+    reply: &Reply<'_>,
+) -> Result<Vec<TxnOp>, Nonsense> {
+    let mut ops = Vec::new();
+    match (steps, reply) {
+        ([step], reply) if alone => ops = step.effect(reply)?,
+        (steps, Reply::Array(replies)) if steps.len() == replies.len() => {
+            for (step, reply) in steps.iter().zip(replies) {
+                ops.extend(step.effect(reply)?);
+            }
+        }
+        _ => return Err(format!("{steps:?} was answered {reply:?}")),
+    }
+    Ok(ops)
+}
+
+/// A read with the version that a watch saw.
+pub(crate) fn with_version(op: TxnOp, version: Option<Timestamp>) -> TxnOp {
+    match op {
+        TxnOp::Read { key, value, .. } => TxnOp::Read { key, value, version },
+        other => other,
+    }
+}
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::from(text)
+}
+
+fn write(key: &str, value: &str) -> TxnOp {
+    TxnOp::write(bytes(key), Some(bytes(value)))
+}
+
+fn value_of(reply: &Reply<'_>) -> Option<Option<Bytes>> {
+    match reply {
+        Reply::Null => Some(None),
+        Reply::Bulk(value) => Some(Some(Bytes(value.to_vec()))),
+        _ => None,
+    }
+}
