@@ -4,6 +4,7 @@
 //! error names the file, the line, the key and the remedy.
 
 mod file;
+mod keyspaces;
 #[cfg(test)]
 mod tests;
 
@@ -12,14 +13,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
-use quorate_types::{KeyspaceId, NodeId, NodeSet, limits};
+use quorate_node::{KeyspaceConfig, NodeAddress, NodeConfig};
+use quorate_types::{NodeId, limits};
 use toml::Spanned;
 
-use crate::config::file::{Engine, File, Keyspace, Node, Reads};
+use crate::config::file::{File, Node};
 
-/// Replicas with which a keyspace survives the loss of one.
-const REPLICAS_SAFE: usize = 3;
 /// Shortest and longest lease, in milliseconds: below, ordinary scheduling delays expel healthy
 /// nodes; above, a crash stops writes for longer than anybody would wait.
 const LEASE_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
@@ -144,20 +143,10 @@ impl Config {
 
     /// What is legal and still deserves attention at every start.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let fragile = self.keyspaces.iter().filter_map(|keyspace| {
-            let replicas = keyspace.replicas.map_or(self.nodes.len(), |set| set.len());
-            (replicas < REPLICAS_SAFE).then(|| {
-                format!(
-                    "{}: keyspace '{}' (db {}) has {replicas} replica{}: it cannot lose a node \
-                     without stopping or losing data; give it {REPLICAS_SAFE} or more",
-                    self.file,
-                    keyspace.name,
-                    keyspace.id,
-                    if replicas == 1 { "" } else { "s" }
-                )
-            })
-        });
-        fragile.collect()
+        let keyspaces = self.keyspaces.iter();
+        keyspaces
+            .flat_map(|keyspace| keyspaces::warnings(&self.file, keyspace, &self.nodes))
+            .collect()
     }
 }
 
@@ -268,100 +257,6 @@ impl Source<'_> {
         }
         taken.push(Taken { host: host.to_owned(), port, span });
         Ok(())
-    }
-
-    // --- keyspaces -----------------------------------------------------------------------------
-
-    fn keyspaces(
-        &self,
-        keyspaces: &[Keyspace],
-        nodes: &[NodeAddress],
-    ) -> Result<Vec<KeyspaceConfig>, ConfigError> {
-        if keyspaces.is_empty() {
-            return Ok(vec![KeyspaceConfig {
-                id: KeyspaceId(0),
-                name: "default".to_owned(),
-                replicas: None,
-                engine: EngineConfig::HERMES,
-            }]);
-        }
-        let mut numbers = Vec::new();
-        let mut names: Vec<(String, Range<usize>)> = Vec::new();
-        let mut configs = Vec::new();
-        for keyspace in keyspaces {
-            let most = limits::KEYSPACES_MAX as u64 - 1;
-            let number = self.in_range(&keyspace.db, "[[keyspace]] db", 0..=most)?;
-            self.unique(&mut numbers, number, keyspace.db.span(), "[[keyspace]] db")?;
-            let (name, span) = parts(&keyspace.name);
-            if name.is_empty() {
-                let problem = "the name is empty".to_owned();
-                return Err(self.wrong(&span, "[[keyspace]] name", problem, "choose one"));
-            }
-            self.unique(&mut names, name.clone(), span, "[[keyspace]] name")?;
-            let reads = match keyspace.reads {
-                None | Some(Reads::Leased) => ReadMode::Leased,
-                Some(Reads::Quorum) => ReadMode::Quorum,
-            };
-            configs.push(KeyspaceConfig {
-                id: KeyspaceId(number as u8),
-                name: name.clone(),
-                replicas: self.replicas(keyspace, nodes)?,
-                engine: match keyspace.engine {
-                    Engine::Hermes => {
-                        EngineConfig::Hermes { reads, ack_broadcast: keyspace.ack_broadcast }
-                    }
-                },
-            });
-        }
-        Ok(configs)
-    }
-
-    fn replicas(
-        &self,
-        keyspace: &Keyspace,
-        nodes: &[NodeAddress],
-    ) -> Result<Option<NodeSet>, ConfigError> {
-        match (&keyspace.nodes, &keyspace.replicas) {
-            (None, None) => Ok(None),
-            (Some(_), Some(replicas)) => Err(self.wrong(
-                &replicas.span(),
-                "[[keyspace]] replicas",
-                "both nodes and replicas are given".into(),
-                "keep one of them",
-            )),
-            (None, Some(replicas)) => {
-                let (count, span) = (*replicas.get_ref(), replicas.span());
-                if count < 1 || count > nodes.len() as i64 {
-                    let problem = format!("{count} replicas in a cluster of {} nodes", nodes.len());
-                    let remedy = format!("choose 1 to {}, or add nodes", nodes.len());
-                    return Err(self.wrong(&span, "[[keyspace]] replicas", problem, &remedy));
-                }
-                Ok(Some(nodes.iter().take(count as usize).map(|node| node.node).collect()))
-            }
-            (Some(list), None) => {
-                let mut set = NodeSet::EMPTY;
-                for id in list.get_ref() {
-                    let node = nodes.iter().find(|node| i64::from(node.node.0) == *id.get_ref());
-                    let Some(node) = node else {
-                        let problem = format!("there is no node {}", id.get_ref());
-                        let remedy = "name ids that a [[node]] of this file has";
-                        return Err(self.wrong(&id.span(), "[[keyspace]] nodes", problem, remedy));
-                    };
-                    if set.contains(node.node) {
-                        let problem = format!("node {} is named twice", node.node);
-                        let remedy = "name each node once";
-                        return Err(self.wrong(&id.span(), "[[keyspace]] nodes", problem, remedy));
-                    }
-                    set.insert(node.node);
-                }
-                if set.is_empty() {
-                    let problem = "no node replicates it".to_owned();
-                    let remedy = "name one, or leave the key out for all";
-                    return Err(self.wrong(&list.span(), "[[keyspace]] nodes", problem, remedy));
-                }
-                Ok(Some(set))
-            }
-        }
     }
 
     // --- values --------------------------------------------------------------------------------

@@ -65,17 +65,26 @@ pub(super) struct Keyspace {
     pub(super) db: Spanned<i64>,
     pub(super) name: Spanned<String>,
     pub(super) engine: Engine,
-    pub(super) nodes: Option<Spanned<Vec<Spanned<i64>>>>,
+    pub(super) nodes: Option<Spanned<NodeList>>,
     pub(super) replicas: Option<Spanned<i64>>,
-    pub(super) reads: Option<Reads>,
-    #[serde(default)]
-    pub(super) ack_broadcast: bool,
+    // Of hermes.
+    pub(super) reads: Option<Spanned<Reads>>,
+    pub(super) ack_broadcast: Option<Spanned<bool>>,
+    // Of meerkat.
+    pub(super) isolation: Option<Spanned<Isolation>>,
+    pub(super) max_clock_skew_ms: Option<Spanned<i64>>,
+    pub(super) partitions: Option<Spanned<i64>>,
+    pub(super) partition_nodes: Option<Spanned<Vec<Spanned<NodeList>>>>,
 }
+
+/// Ids of nodes, not checked yet.
+pub(super) type NodeList = Vec<Spanned<i64>>;
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Engine {
     Hermes,
+    Meerkat,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -83,4 +92,11 @@ pub(super) enum Engine {
 pub(super) enum Reads {
     Leased,
     Quorum,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Isolation {
+    Strict,
+    Serializable,
 }

@@ -1,3 +1,6 @@
+use quorate_node::{EngineConfig, Isolation};
+use quorate_types::NodeSet;
+
 use super::*;
 
 const GOOD: &str = r#"[cluster]
@@ -69,7 +72,7 @@ fn each_mistake_names_line_key_and_remedy() {
         ("127.0.0.1:7402", "0.0.0.0:6379", 13, &["[[node]] peer", "port 6379"]),
         ("127.0.0.1:7402", "localhost", 13, &["[[node]] peer", "'localhost'", "host:port"]),
         ("db = 0", "db = 16", 24, &["[[keyspace]] db", "0 to 15"]),
-        ("\"hermes\"", "\"meerkat\"", 26, &["engine", "unknown variant", "hermes"]),
+        ("\"hermes\"", "\"paxos\"", 26, &["engine", "unknown variant", "hermes", "meerkat"]),
         ("\"hermes\"", "\"hermes\"\nreplicas = 4", 27, &["replicas", "4 replicas", "3 nodes"]),
         ("\"hermes\"", "\"hermes\"\nnodes = [1, 4]", 27, &["nodes", "no node 4"]),
         ("\"hermes\"", "\"hermes\"\nnodes = [1, 1]", 27, &["nodes", "named twice"]),
@@ -90,6 +93,116 @@ fn each_mistake_names_line_key_and_remedy() {
             assert!(error.contains(word), "{to}: '{word}' is missing in: {error}");
         }
     }
+}
+
+/// What a meerkat keyspace with these lines more is told to its engine, and its replicas.
+fn meerkat(more: &str) -> KeyspaceConfig {
+    let text = GOOD.replace("\"hermes\"", &format!("\"meerkat\"\n{more}"));
+    let config = Config::parse("q.toml", &text).unwrap_or_else(|error| panic!("{more}: {error}"));
+    config.keyspaces.into_iter().next().unwrap()
+}
+
+fn set(nodes: &[u16]) -> NodeSet {
+    nodes.iter().copied().map(NodeId).collect()
+}
+
+#[test]
+fn a_meerkat_keyspace_has_defaults_and_options() {
+    let plain = meerkat("");
+    assert_eq!((plain.engine, plain.replicas), (EngineConfig::meerkat(), None));
+    for (text, isolation) in
+        [("strict", Isolation::Strict), ("serializable", Isolation::Serializable)]
+    {
+        for skew_ms in [0, 7, 10_000] {
+            let options = format!("isolation = \"{text}\"\nmax_clock_skew_ms = {skew_ms}");
+            let max_clock_skew = Duration::from_millis(skew_ms);
+            let partitions = vec![None];
+            let expected = EngineConfig::Meerkat { isolation, max_clock_skew, partitions };
+            assert_eq!(meerkat(&options).engine, expected);
+        }
+    }
+}
+
+#[test]
+fn the_nodes_of_partitions_are_those_of_the_keyspace_or_listed() {
+    for (more, groups, replicas) in [
+        ("partitions = 64", vec![None; 64], None),
+        ("partitions = 2\nnodes = [1, 3]", vec![None; 2], Some(set(&[1, 3]))),
+        ("partition_nodes = [[2, 1], [2]]", vec![Some(set(&[1, 2])), Some(set(&[2]))], {
+            Some(set(&[1, 2]))
+        }),
+    ] {
+        let keyspace = meerkat(more);
+        let EngineConfig::Meerkat { partitions, .. } = keyspace.engine else {
+            panic!("it is a meerkat keyspace")
+        };
+        assert_eq!((partitions, keyspace.replicas), (groups, replicas), "{more}");
+    }
+}
+
+#[test]
+fn each_mistake_in_a_meerkat_keyspace_names_line_key_and_remedy() {
+    let table: &[(&str, usize, &[&str])] = &[
+        ("isolation = \"snapshot\"", 27, &["isolation", "strict", "serializable"]),
+        ("max_clock_skew_ms = -1", 27, &["[[keyspace]] max_clock_skew_ms", "0 to 10000"]),
+        ("max_clock_skew_ms = 10001", 27, &["max_clock_skew_ms", "10001 is out of range"]),
+        ("partitions = 0", 27, &["[[keyspace]] partitions", "0 is out of range", "1 to 64"]),
+        ("partitions = 65", 27, &["[[keyspace]] partitions", "65"]),
+        ("partition_nodes = []", 27, &["[[keyspace]] partition_nodes", "0 partitions", "1 to 64"]),
+        ("partition_nodes = [[1], []]", 27, &["partition_nodes", "no node replicates"]),
+        ("partition_nodes = [[1, 2, 3],\n[4]]", 28, &["partition_nodes", "no node 4"]),
+        ("partition_nodes = [[1, 2, 1]]", 27, &["partition_nodes", "named twice"]),
+        ("partition_nodes = 3", 27, &["partition_nodes", "invalid type"]),
+        ("partitions = 1\npartition_nodes = [[1]]", 28, &["both partitions and", "keep one"]),
+        ("nodes = [1]\npartition_nodes = [[1]]", 28, &["both nodes and", "keep one"]),
+        ("replicas = 1\npartition_nodes = [[1]]", 28, &["both replicas and", "keep one"]),
+    ];
+    for (more, line, words) in table {
+        let error = error(&GOOD.replace("\"hermes\"", &format!("\"meerkat\"\n{more}")));
+        assert!(error.starts_with(&format!("q.toml, line {line}, ")), "{more}: {error}");
+        for word in *words {
+            assert!(error.contains(word), "{more}: '{word}' is missing in: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_option_of_another_engine_names_the_engine_it_belongs_to() {
+    for (engine, other, options) in [
+        ("meerkat", "hermes", &["reads = \"leased\"", "ack_broadcast = false"][..]),
+        (
+            "hermes",
+            "meerkat",
+            &[
+                "isolation = \"strict\"",
+                "max_clock_skew_ms = 50",
+                "partitions = 1",
+                "partition_nodes = [[1, 2, 3]]",
+            ],
+        ),
+    ] {
+        for option in options {
+            let text = GOOD.replace("\"hermes\"", &format!("\"{engine}\"\n{option}"));
+            let key = option.split(' ').next().unwrap();
+            let expected = format!(
+                "q.toml, line 27, [[keyspace]] {key}: it is an option of engine \"{other}\", not \
+                 of \"{engine}\"; remove the key, or choose engine = \"{other}\""
+            );
+            assert_eq!(error(&text), expected);
+        }
+    }
+}
+
+#[test]
+fn each_partition_that_cannot_lose_a_node_is_warned_about() {
+    let more = "\"meerkat\"\npartition_nodes = [[1, 2, 3], [3, 1], [2]]";
+    let warnings = Config::parse("q.toml", &GOOD.replace("\"hermes\"", more)).unwrap().warnings();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("partition 1 of keyspace 'default'"), "{warnings:?}");
+    assert!(warnings[0].contains("2 replicas") && warnings[1].contains("1 replica:"));
+    let more = "\"meerkat\"\npartitions = 5\nreplicas = 2";
+    let warnings = Config::parse("q.toml", &GOOD.replace("\"hermes\"", more)).unwrap().warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
 }
 
 #[test]

@@ -1,0 +1,246 @@
+//! `[[keyspace]]`: the replicas, the engine, and the engine's own options.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use quorate_node::{EngineConfig, Isolation, KeyspaceConfig, NodeAddress, ReadMode};
+use quorate_types::{KeyspaceId, NodeId, NodeSet, limits};
+use toml::Spanned;
+
+use super::file::{self, Engine, Keyspace, NodeList, Reads};
+use super::{ConfigError, Source, parts};
+
+/// Replicas with which a keyspace survives the loss of one.
+const REPLICAS_SAFE: usize = 3;
+/// Longest difference of two wall clocks, in milliseconds: a commit may have to wait for it.
+const CLOCK_SKEW_MS_MAX: u64 = 10_000;
+
+impl Source<'_> {
+    pub(super) fn keyspaces(
+        &self,
+        keyspaces: &[Keyspace],
+        nodes: &[NodeAddress],
+    ) -> Result<Vec<KeyspaceConfig>, ConfigError> {
+        if keyspaces.is_empty() {
+            return Ok(vec![KeyspaceConfig {
+                id: KeyspaceId(0),
+                name: "default".to_owned(),
+                replicas: None,
+                engine: EngineConfig::HERMES,
+            }]);
+        }
+        let mut numbers = Vec::new();
+        let mut names: Vec<(String, Range<usize>)> = Vec::new();
+        let mut configs = Vec::new();
+        for keyspace in keyspaces {
+            let most = limits::KEYSPACES_MAX as u64 - 1;
+            let number = self.in_range(&keyspace.db, "[[keyspace]] db", 0..=most)?;
+            self.unique(&mut numbers, number, keyspace.db.span(), "[[keyspace]] db")?;
+            let (name, span) = parts(&keyspace.name);
+            if name.is_empty() {
+                let problem = "the name is empty".to_owned();
+                return Err(self.wrong(&span, "[[keyspace]] name", problem, "choose one"));
+            }
+            self.unique(&mut names, name.clone(), span, "[[keyspace]] name")?;
+            self.own_options(keyspace)?;
+            let mut replicas = self.replicas(keyspace, nodes)?;
+            let engine = match keyspace.engine {
+                Engine::Hermes => hermes(keyspace),
+                Engine::Meerkat => {
+                    let partitions = self.partitions(keyspace, nodes)?;
+                    // What keeps a part of the keyspace is a replica of it.
+                    let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
+                    replicas = replicas.or(kept);
+                    self.meerkat(keyspace, partitions)?
+                }
+            };
+            configs.push(KeyspaceConfig {
+                id: KeyspaceId(number as u8),
+                name: name.clone(),
+                replicas,
+                engine,
+            });
+        }
+        Ok(configs)
+    }
+
+    /// Refuses the options of another engine than the keyspace's.
+    fn own_options(&self, keyspace: &Keyspace) -> Result<(), ConfigError> {
+        let others = match keyspace.engine {
+            Engine::Hermes => [
+                ("isolation", keyspace.isolation.as_ref().map(Spanned::span)),
+                ("max_clock_skew_ms", keyspace.max_clock_skew_ms.as_ref().map(Spanned::span)),
+                ("partitions", keyspace.partitions.as_ref().map(Spanned::span)),
+                ("partition_nodes", keyspace.partition_nodes.as_ref().map(Spanned::span)),
+            ]
+            .to_vec(),
+            Engine::Meerkat => [
+                ("reads", keyspace.reads.as_ref().map(Spanned::span)),
+                ("ack_broadcast", keyspace.ack_broadcast.as_ref().map(Spanned::span)),
+            ]
+            .to_vec(),
+        };
+        let (own, other) = match keyspace.engine {
+            Engine::Hermes => ("hermes", "meerkat"),
+            Engine::Meerkat => ("meerkat", "hermes"),
+        };
+        for (key, span) in others {
+            let Some(span) = span else { continue };
+            let problem = format!("it is an option of engine \"{other}\", not of \"{own}\"");
+            let remedy = format!("remove the key, or choose engine = \"{other}\"");
+            return Err(self.wrong(&span, &format!("[[keyspace]] {key}"), problem, &remedy));
+        }
+        Ok(())
+    }
+
+    fn meerkat(
+        &self,
+        keyspace: &Keyspace,
+        partitions: Vec<Option<NodeSet>>,
+    ) -> Result<EngineConfig, ConfigError> {
+        let skew = keyspace.max_clock_skew_ms.as_ref();
+        let max_clock_skew = skew.map_or(Ok(EngineConfig::MAX_CLOCK_SKEW), |skew| {
+            self.in_range(skew, "[[keyspace]] max_clock_skew_ms", 0..=CLOCK_SKEW_MS_MAX)
+                .map(Duration::from_millis)
+        })?;
+        let isolation = match keyspace.isolation.as_ref().map(Spanned::get_ref) {
+            None | Some(file::Isolation::Strict) => Isolation::Strict,
+            Some(file::Isolation::Serializable) => Isolation::Serializable,
+        };
+        Ok(EngineConfig::Meerkat { isolation, max_clock_skew, partitions })
+    }
+
+    // --- replicas ------------------------------------------------------------------------------
+
+    fn replicas(
+        &self,
+        keyspace: &Keyspace,
+        nodes: &[NodeAddress],
+    ) -> Result<Option<NodeSet>, ConfigError> {
+        match (&keyspace.nodes, &keyspace.replicas) {
+            (None, None) => Ok(None),
+            (Some(_), Some(replicas)) => Err(self.wrong(
+                &replicas.span(),
+                "[[keyspace]] replicas",
+                "both nodes and replicas are given".into(),
+                "keep one of them",
+            )),
+            (None, Some(replicas)) => {
+                let (count, span) = (*replicas.get_ref(), replicas.span());
+                if count < 1 || count > nodes.len() as i64 {
+                    let problem = format!("{count} replicas in a cluster of {} nodes", nodes.len());
+                    let remedy = format!("choose 1 to {}, or add nodes", nodes.len());
+                    return Err(self.wrong(&span, "[[keyspace]] replicas", problem, &remedy));
+                }
+                Ok(Some(nodes.iter().take(count as usize).map(|node| node.node).collect()))
+            }
+            (Some(list), None) => self
+                .node_set(list, "[[keyspace]] nodes", "leave the key out for all", nodes)
+                .map(Some),
+        }
+    }
+
+    /// The replica group of each partition; nothing is said of those that are on every replica.
+    fn partitions(
+        &self,
+        keyspace: &Keyspace,
+        nodes: &[NodeAddress],
+    ) -> Result<Vec<Option<NodeSet>>, ConfigError> {
+        let most = u64::from(limits::PARTITIONS_MAX);
+        let Some(groups) = &keyspace.partition_nodes else {
+            let count = keyspace.partitions.as_ref().map_or(Ok(1), |partitions| {
+                self.in_range(partitions, "[[keyspace]] partitions", 1..=most)
+            })?;
+            return Ok(vec![None; count as usize]);
+        };
+        let (groups, span) = parts(groups);
+        let key = "[[keyspace]] partition_nodes";
+        for (other, given) in [
+            ("nodes", keyspace.nodes.is_some()),
+            ("replicas", keyspace.replicas.is_some()),
+            ("partitions", keyspace.partitions.is_some()),
+        ] {
+            if given {
+                let problem = format!("both {other} and partition_nodes are given");
+                return Err(self.wrong(&span, key, problem, "keep one of them"));
+            }
+        }
+        if groups.is_empty() || groups.len() as u64 > most {
+            let problem = format!("{} partitions are out of range", groups.len());
+            let remedy = format!("list the nodes of 1 to {most} partitions");
+            return Err(self.wrong(&span, key, problem, &remedy));
+        }
+        let remedy = "leave the partition out";
+        groups.iter().map(|group| self.node_set(group, key, remedy, nodes).map(Some)).collect()
+    }
+
+    /// Nodes of the file, each once, at least one.
+    fn node_set(
+        &self,
+        list: &Spanned<NodeList>,
+        key: &str,
+        instead: &str,
+        nodes: &[NodeAddress],
+    ) -> Result<NodeSet, ConfigError> {
+        let mut set = NodeSet::EMPTY;
+        for id in list.get_ref() {
+            let Some(node) = known(id, nodes) else {
+                let problem = format!("there is no node {}", id.get_ref());
+                let remedy = "name ids that a [[node]] of this file has";
+                return Err(self.wrong(&id.span(), key, problem, remedy));
+            };
+            if set.contains(node) {
+                let problem = format!("node {node} is named twice");
+                return Err(self.wrong(&id.span(), key, problem, "name each node once"));
+            }
+            set.insert(node);
+        }
+        if set.is_empty() {
+            let remedy = format!("name one, or {instead}");
+            return Err(self.wrong(&list.span(), key, "no node replicates it".into(), &remedy));
+        }
+        Ok(set)
+    }
+}
+
+fn known(id: &Spanned<i64>, nodes: &[NodeAddress]) -> Option<NodeId> {
+    nodes.iter().map(|node| node.node).find(|node| i64::from(node.0) == *id.get_ref())
+}
+
+fn hermes(keyspace: &Keyspace) -> EngineConfig {
+    let reads = match keyspace.reads.as_ref().map(Spanned::get_ref) {
+        None | Some(Reads::Leased) => ReadMode::Leased,
+        Some(Reads::Quorum) => ReadMode::Quorum,
+    };
+    let ack_broadcast = keyspace.ack_broadcast.as_ref().is_some_and(|given| *given.get_ref());
+    EngineConfig::Hermes { reads, ack_broadcast }
+}
+
+/// What is legal in a keyspace and still deserves attention: replica groups that cannot lose a
+/// node.
+pub(super) fn warnings(
+    file: &str,
+    keyspace: &KeyspaceConfig,
+    nodes: &[NodeAddress],
+) -> Vec<String> {
+    let whole = keyspace.replicas.map_or(nodes.len(), NodeSet::len);
+    let groups: Vec<(String, usize)> = match &keyspace.engine {
+        EngineConfig::Meerkat { partitions, .. } if partitions.iter().any(Option::is_some) => {
+            let sizes = partitions.iter().map(|group| group.map_or(whole, NodeSet::len));
+            let part = |(number, size)| (format!("partition {number} of "), size);
+            sizes.enumerate().map(part).collect()
+        }
+        EngineConfig::Meerkat { .. } | EngineConfig::Hermes { .. } => vec![(String::new(), whole)],
+    };
+    let fragile = groups.into_iter().filter(|(_, replicas)| *replicas < REPLICAS_SAFE);
+    let warning = |(part, replicas): (String, usize)| {
+        format!(
+            "{file}: {part}keyspace '{}' (db {}) has {replicas} replica{}: it cannot lose a node \
+             without stopping or losing data; give it {REPLICAS_SAFE} or more",
+            keyspace.name,
+            keyspace.id,
+            if replicas == 1 { "" } else { "s" }
+        )
+    };
+    fragile.map(warning).collect()
+}
