@@ -46,6 +46,25 @@ fn ycsb_t_runs_against_every_node_of_a_dev_cluster() {
 }
 
 #[test]
+fn retwis_and_the_bank_run_against_every_node_of_a_meerkat_cluster() {
+    let dev = Dev::start(&["--engine", "meerkat", "--lanes", "2"]);
+    for (database, workload) in ["retwis", "bank", "multi", "ycsb-t"].into_iter().enumerate() {
+        let database = database.to_string();
+        let more = ["--transactions", "2000", "--keys", "300", "--database", &database];
+        let result = bench(workload, &dev.clients, &more);
+        let count = |name: &str| result[name].as_u64().unwrap();
+        assert_eq!(count("committed") + count("aborted") + count("failed"), 2000, "{result}");
+        // A crowded machine may cost a node its lease for a moment; most transactions get through.
+        assert!(count("committed") > 1000, "{result}");
+        assert_eq!(count("missed"), 0, "{result}");
+        if workload == "bank" {
+            let balance = serde_json::json!({ "expected": 300_000, "found": 300_000 });
+            assert_eq!(result["balance"], balance);
+        }
+    }
+}
+
+#[test]
 fn a_workload_that_the_engine_refuses_says_why() {
     let dev = Dev::start(&["--engine", "hermes", "--nodes", "1"]);
     let more = ["--transactions", "100", "--keys", "50"];

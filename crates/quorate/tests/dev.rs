@@ -9,45 +9,164 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use support::dev::Dev;
-use support::{Client, PATIENCE, Process, Reply, http_get, poll_until};
+use support::{Client, ENGINES, PATIENCE, Process, Reply, http_get, poll_until};
 
 #[test]
 fn what_is_written_through_one_node_is_read_through_every_other() {
-    for lanes in ["1", "2"] {
-        let dev = Dev::start(&["--lanes", lanes]);
-        assert_eq!(dev.clients.len(), 3);
-        let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
-        for round in 0..30 {
-            let (key, value) = (format!("key:{round}"), format!("value {round}"));
-            let writer = round % nodes.len();
-            assert_eq!(nodes[writer].call(&["SET", &key, &value]), Reply::Simple("OK".into()));
-            for node in &mut nodes {
-                assert_eq!(node.call(&["GET", &key]), Reply::bulk(&value), "{lanes} lanes");
-            }
-            // Answered from what the other nodes did, so that it can't be less.
-            let counted = nodes[(round + 1) % 3].call(&["INCR", "counter"]);
-            assert!(matches!(counted, Reply::Int(count) if count > round as i64), "{counted:?}");
+    for engine in ENGINES {
+        for lanes in ["1", "2"] {
+            write_and_read(engine, lanes);
         }
-        assert_eq!(nodes[0].call(&["DBSIZE"]), Reply::Int(31));
-        assert_eq!(nodes[1].call(&["DEL", "key:0", "key:1", "absent"]), Reply::Int(2));
-        let (first, second) = (Reply::Bulk(None), Reply::bulk("value 2"));
-        assert_eq!(nodes[2].call(&["MGET", "key:0", "key:2"]), Reply::Array(vec![first, second]));
+    }
+}
+
+fn write_and_read(engine: &str, lanes: &str) {
+    let dev = Dev::start(&["--engine", engine, "--lanes", lanes]);
+    assert_eq!(dev.clients.len(), 3);
+    let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+    for round in 0..30 {
+        let (key, value) = (format!("key:{round}"), format!("value {round}"));
+        let writer = round % nodes.len();
+        assert_eq!(nodes[writer].call(&["SET", &key, &value]), Reply::Simple("OK".into()));
+        for node in &mut nodes {
+            assert_eq!(node.call(&["GET", &key]), Reply::bulk(&value), "{engine}, {lanes} lanes");
+        }
+        // Answered from what the other nodes did, so that it can't be less.
+        let counted = nodes[(round + 1) % 3].call(&["INCR", "counter"]);
+        assert!(matches!(counted, Reply::Int(count) if count > round as i64), "{counted:?}");
+    }
+    // A node of meerkat learns of the end of another node's transaction after the client.
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "all keys are counted", || {
+        (nodes[0].call(&["DBSIZE"]) == Reply::Int(31)).then_some(())
+    });
+    assert_eq!(nodes[1].call(&["DEL", "key:0", "key:1", "absent"]), Reply::Int(2));
+    let (first, second) = (Reply::Bulk(None), Reply::bulk("value 2"));
+    assert_eq!(nodes[2].call(&["MGET", "key:0", "key:2"]), Reply::Array(vec![first, second]));
+}
+
+/// Which databases run transactions over several keys.
+fn transactional(dev: &Dev) -> Vec<bool> {
+    let mut client = Client::new(dev.clients[0]);
+    let mut ask = |number: u32| {
+        assert_eq!(client.call(&["SELECT", &number.to_string()]), Reply::Simple("OK".into()));
+        assert_eq!(client.call(&["SET", "there", "1"]), Reply::Simple("OK".into()));
+        match client.call(&["MSET", "a", "1", "b", "2"]) {
+            Reply::Simple(_) => true,
+            Reply::Error(text) => {
+                assert!(text.starts_with("CROSSKEY"), "{text}");
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    (0..16).map(&mut ask).collect()
+}
+
+#[test]
+fn database_1_has_transactions_unless_an_engine_is_chosen_for_all() {
+    let mut only_1 = vec![false; 16];
+    only_1[1] = true;
+    for (options, says, expected) in [
+        (&[][..], "engine hermes, database 1 engine meerkat", only_1),
+        (&["--engine", "hermes"], "engine hermes", vec![false; 16]),
+        (&["--engine", "meerkat"], "engine meerkat", vec![true; 16]),
+    ] {
+        let dev = Dev::start(options);
+        assert!(dev.ready.contains(&format!("3 nodes, {says};")), "{}", dev.ready);
+        assert_eq!(transactional(&dev), expected, "{options:?}");
+        let mut client = Client::new(dev.clients[0]);
+        let Reply::Bulk(Some(info)) = client.call(&["INFO", "quorate"]) else {
+            panic!("INFO answers text")
+        };
+        let info = String::from_utf8(info).unwrap();
+        for (number, transactional) in expected.into_iter().enumerate() {
+            let engine = if transactional { "meerkat" } else { "hermes" };
+            let line = info.lines().find(|line| line.starts_with(&format!("keyspace{number}:")));
+            let line = line.unwrap_or_else(|| panic!("keyspace {number} is missing in:\n{info}"));
+            assert!(line.contains(&format!("engine={engine},")), "{line}");
+        }
     }
 }
 
 #[test]
-fn pipelined_commands_are_answered_in_order() {
-    let dev = Dev::start(&["--lanes", "2"]);
-    let mut client = Client::new(dev.clients[1]);
-    for n in 0..500 {
-        client.send(&["SET", &format!("k{}", n % 50), &n.to_string()]).unwrap();
-        client.send(&["GET", &format!("k{}", n % 50)]).unwrap();
-        client.send(&["PING"]).unwrap();
+fn a_transaction_over_several_keys_is_seen_whole_through_every_node() {
+    let dev = Dev::start(&["--engine", "meerkat", "--lanes", "2"]);
+    let mut nodes: Vec<Client> = dev.clients.iter().map(|&port| Client::new(port)).collect();
+    let ok = Reply::Simple("OK".into());
+    for round in 0..40 {
+        let (writer, reader) = (round % 3, (round + 1) % 3);
+        let value = round.to_string();
+        assert_eq!(nodes[writer].call(&["MSET", "a", &value, "b", &value, "c", &value]), ok);
+        let whole = Reply::Array(vec![Reply::bulk(&value); 3]);
+        assert_eq!(nodes[reader].call(&["MGET", "a", "b", "c"]), whole);
+        assert_eq!(nodes[reader].call(&["WATCH", "a", "b"]), ok);
+        if round % 2 == 0 {
+            assert_eq!(nodes[writer].call(&["SET", "b", "changed"]), ok);
+        }
+        assert_eq!(nodes[reader].call(&["MULTI"]), ok);
+        for command in [&["SET", "a", "mine"][..], &["RENAME", "b", "c"], &["GET", "c"]] {
+            assert_eq!(nodes[reader].call(command), Reply::Simple("QUEUED".into()));
+        }
+        let ran = nodes[reader].call(&["EXEC"]);
+        let (done, left) = match round % 2 {
+            0 => (Reply::NullArray, [&value, "changed", &value].map(Reply::bulk).to_vec()),
+            _ => (
+                Reply::Array(vec![ok.clone(), ok.clone(), Reply::bulk(&value)]),
+                vec![Reply::bulk("mine"), Reply::Bulk(None), Reply::bulk(&value)],
+            ),
+        };
+        assert_eq!(ran, done, "round {round}");
+        assert_eq!(nodes[(round + 2) % 3].call(&["MGET", "a", "b", "c"]), Reply::Array(left));
     }
-    for n in 0..500 {
-        assert_eq!(client.receive().unwrap(), Reply::Simple("OK".into()));
-        assert_eq!(client.receive().unwrap(), Reply::bulk(&n.to_string()));
-        assert_eq!(client.receive().unwrap(), Reply::Simple("PONG".into()));
+}
+
+#[test]
+fn what_an_engine_counts_is_told_with_its_keyspace() {
+    let dev = Dev::start(&[]);
+    let mut client = Client::new(dev.clients[0]);
+    for database in ["0", "1"] {
+        client.call(&["SELECT", database]);
+        client.call(&["SET", "k", "v"]);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "both engines' counters are exported", || {
+        let metrics = http_get(dev.admins[0], "/metrics").1;
+        let has = |db: &str, name: &str| {
+            metrics.lines().any(|line| {
+                line.starts_with("quorate_engine_")
+                    && line.contains(&format!("db=\"{db}\""))
+                    && line.contains(&format!("name=\"{name}\""))
+                    && !line.ends_with(" 0")
+            })
+        };
+        (has("0", "writes") && has("1", "commits_fast")).then_some(())
+    });
+    let status: serde_json::Value =
+        serde_json::from_str(&http_get(dev.admins[0], "/status").1).unwrap();
+    assert_eq!(status["keyspaces"][0]["engine"], "hermes");
+    assert_eq!(status["keyspaces"][1]["engine"], "meerkat");
+    let admin = format!("127.0.0.1:{}", dev.admins[0]);
+    let mut status = Process::start(&["status", "--admin", &admin]);
+    status.line(|line| line.starts_with('1') && line.contains("meerkat"));
+    assert!(status.wait().success());
+}
+
+#[test]
+fn pipelined_commands_are_answered_in_order() {
+    for engine in ENGINES {
+        let dev = Dev::start(&["--engine", engine, "--lanes", "2"]);
+        let mut client = Client::new(dev.clients[1]);
+        for n in 0..500 {
+            client.send(&["SET", &format!("k{}", n % 50), &n.to_string()]).unwrap();
+            client.send(&["GET", &format!("k{}", n % 50)]).unwrap();
+            client.send(&["PING"]).unwrap();
+        }
+        for n in 0..500 {
+            assert_eq!(client.receive().unwrap(), Reply::Simple("OK".into()), "{engine}");
+            assert_eq!(client.receive().unwrap(), Reply::bulk(&n.to_string()), "{engine}");
+            assert_eq!(client.receive().unwrap(), Reply::Simple("PONG".into()));
+        }
     }
 }
 
@@ -67,13 +186,15 @@ fn a_client_that_stops_sending_still_gets_its_replies() {
 
 #[test]
 fn large_values_arrive_whole() {
-    let dev = Dev::start(&[]);
-    let value = "0123456789abcdef".repeat(256 * 1024);
-    let mut writer = Client::new(dev.clients[0]);
-    assert_eq!(writer.call(&["SET", "large", &value]), Reply::Simple("OK".into()));
-    let mut reader = Client::new(dev.clients[2]);
-    for _ in 0..3 {
-        assert_eq!(reader.call(&["GET", "large"]), Reply::bulk(&value));
+    for engine in ENGINES {
+        let dev = Dev::start(&["--engine", engine]);
+        let value = "0123456789abcdef".repeat(256 * 1024);
+        let mut writer = Client::new(dev.clients[0]);
+        assert_eq!(writer.call(&["SET", "large", &value]), Reply::Simple("OK".into()));
+        let mut reader = Client::new(dev.clients[2]);
+        for _ in 0..3 {
+            assert_eq!(reader.call(&["GET", "large"]), Reply::bulk(&value), "{engine}");
+        }
     }
 }
 

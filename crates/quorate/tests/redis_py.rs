@@ -1,5 +1,6 @@
-//! redis-py, the Python client: what programs do with it, and twenty threads that write through
-//! all nodes while one is killed and another stopped.
+//! redis-py, the Python client: what programs do with it, and threads that write through all nodes
+//! while one is killed and another stopped: single keys, and transfers between the accounts of a
+//! bank.
 //!
 //! Needs the redis package for Python 3 (Debian: `apt-get install python3-redis`).
 
@@ -8,13 +9,14 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use quorate_check::{Bytes, Model, Verdict, check_bank, check_txn_history, read_txn_history_file};
 use rustix::process::Signal;
 use support::dev::Dev;
-use support::{Client, Cluster, PATIENCE, Process, Reply, poll_until};
+use support::{Client, Cluster, ENGINES, PATIENCE, Process, Reply, keyspace, poll_until};
 
 /// A Python that has redis-py. Debian's package is for Debian's Python, which need not be the
 /// first on the path.
@@ -58,24 +60,28 @@ fn texts(ports: &[u16]) -> Vec<String> {
 
 #[test]
 fn programs_that_use_redis_py_work() {
-    for lanes in ["1", "2"] {
-        let dev = Dev::start(&["--lanes", lanes]);
-        let said = finish(script("client.py", &texts(&dev.clients)));
-        assert!(said.ends_with("done\n"), "{said}");
+    for engine in ENGINES {
+        for lanes in ["1", "2"] {
+            let dev = Dev::start(&["--engine", engine, "--lanes", lanes]);
+            let args = [vec![engine.to_owned()], texts(&dev.clients)].concat();
+            let said = finish(script("client.py", &args));
+            assert!(said.ends_with("done\n"), "{said}");
+        }
     }
 }
 
-#[test]
-fn twenty_threads_lose_nothing_to_a_killed_and_a_stopped_node() {
-    let cluster = Cluster::write("redis-py", 3, "", "");
+/// Runs a script on three nodes of which one is killed and restarted, then another stopped for
+/// longer than its lease. Gives the file with the history, and what the script said.
+fn under_faults(name: &str, cluster: &Cluster, key: &str) -> (PathBuf, String) {
     let mut nodes = cluster.serve_all();
-    let history = std::env::temp_dir().join(format!("redis-py-{}.jsonl", std::process::id()));
-    let file = history.to_str().unwrap().to_owned();
-    let mut python = script("faults.py", &[vec![file.clone()], texts(&cluster.clients)].concat());
+    let file = format!("{}-{}.jsonl", cluster.file.display(), std::process::id());
+    let mut python = script(name, &[vec![file.clone()], texts(&cluster.clients)].concat());
     let mut output = BufReader::new(python.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    assert_eq!(line, "working\n");
+    if line != "working\n" {
+        panic!("{line}\n{}", finish(python));
+    }
 
     std::thread::sleep(Duration::from_secs(1));
     nodes[2].signal(Signal::KILL);
@@ -88,7 +94,7 @@ fn twenty_threads_lose_nothing_to_a_killed_and_a_stopped_node() {
     nodes[1].signal(Signal::CONT);
     poll_until(Instant::now() + PATIENCE, "the stopped node serves again", || {
         let mut client = Client::connect(cluster.clients[1], PATIENCE).ok()?;
-        matches!(client.ask(&["GET", "counter:0"]), Ok(Reply::Bulk(_))).then_some(())
+        matches!(client.ask(&["GET", key]), Ok(Reply::Bulk(_))).then_some(())
     });
     std::thread::sleep(Duration::from_secs(1));
 
@@ -96,12 +102,58 @@ fn twenty_threads_lose_nothing_to_a_killed_and_a_stopped_node() {
     let mut said = String::new();
     while output.read_line(&mut said).unwrap() > 0 {}
     println!("{said}");
-    finish(python);
-    let done: u64 =
-        said.split_once("ended: ").unwrap().1.split(' ').next().unwrap().parse().unwrap();
-    assert!(done > 1_000, "{said}");
-    let mut check = Process::start(&["check", &file]);
-    let verdict = check.wait();
-    assert!(verdict.success(), "look at it with: quorate check {file}\n{said}");
-    std::fs::remove_file(&history).unwrap();
+    let ended = python.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "the history is in {file}\n{said}\n{errors}");
+    (PathBuf::from(file), said)
+}
+
+/// The first number that a script says it ended with.
+fn done(said: &str) -> u64 {
+    let (_, counts) = said.split_once("ended: ").unwrap();
+    counts.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn twenty_threads_lose_nothing_to_a_killed_and_a_stopped_node() {
+    for engine in ENGINES {
+        let name = format!("redis-py-{engine}");
+        let cluster = Cluster::write(&name, 3, "", &keyspace(engine, ""));
+        let (file, said) = under_faults("faults.py", &cluster, "counter:0");
+        assert!(done(&said) > 1_000, "{said}");
+        let path = file.to_str().unwrap();
+        let mut check = Process::start(&["check", path]);
+        let verdict = check.wait();
+        assert!(verdict.success(), "look at it with: quorate check {path}\n{said}");
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+/// What the bank of `bank.py` holds.
+const ACCOUNTS: usize = 10;
+const TOTAL: i64 = 10_000;
+
+#[test]
+fn no_money_is_lost_to_a_killed_and_a_stopped_node() {
+    for (isolation, lanes, model) in
+        [("strict", 1, Model::StrictSerializable), ("serializable", 2, Model::Serializable)]
+    {
+        let name = format!("bank-{isolation}");
+        let options = keyspace("meerkat", &format!("isolation = \"{isolation}\""));
+        let cluster = Cluster::write(&name, 3, &format!("lanes = {lanes}"), &options);
+        let (file, said) = under_faults("bank.py", &cluster, "account:0");
+        assert!(done(&said) > 500, "{said}");
+        let history = read_txn_history_file(&file).unwrap();
+        let accounts: Vec<Bytes> = (0..ACCOUNTS)
+            .map(|number| Bytes::from(format!("account:{number}").as_bytes()))
+            .collect();
+        let bank = check_bank(&history.transactions, &accounts, TOTAL);
+        let bank = bank.unwrap_or_else(|wrong| panic!("{}: {wrong}", file.display()));
+        assert!(bank.audits > 50 && bank.transfers > 50, "{bank:?}");
+        let summary = check_txn_history(&history, model);
+        let summary = summary.unwrap_or_else(|wrong| panic!("{}: {wrong}", file.display()));
+        println!("{summary}");
+        assert_eq!(summary.verdict(), Verdict::Ok, "{summary}");
+        std::fs::remove_file(&file).unwrap();
+    }
 }

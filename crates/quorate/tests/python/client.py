@@ -1,4 +1,4 @@
-"""What a program that uses redis-py does, on a cluster whose client ports are the arguments."""
+"""What a program that uses redis-py does. Arguments: the cluster's engine, then its client ports."""
 
 import sys
 import threading
@@ -6,7 +6,9 @@ import time
 
 import redis
 
-PORTS = [int(port) for port in sys.argv[1:]]
+# Whether transactions may span keys.
+TRANSACTIONAL = sys.argv[1] == "meerkat"
+PORTS = [int(port) for port in sys.argv[2:]]
 NODES = [redis.Redis(host="127.0.0.1", port=port) for port in PORTS]
 TEXT = [redis.Redis(host="127.0.0.1", port=port, decode_responses=True) for port in PORTS]
 
@@ -47,7 +49,8 @@ def strings():
     equal(third.getdel("greeting"), b"again AND again")
     equal(first.exists("greeting"), 0)
     equal(first.mset({"one": 1}), True)
-    refuses("CROSSKEY", lambda: first.mset({"one": 1, "two": 2}))
+    if not TRANSACTIONAL:
+        refuses("CROSSKEY", lambda: first.mset({"one": 1, "two": 2}))
     equal(second.get("two"), None)
     equal([node.incr("n") for node in NODES], [1, 2, 3])
     equal(first.decrby("n", 5), -2)
@@ -112,9 +115,13 @@ def transactions():
         assert isinstance(results[1], redis.ResponseError), results
         equal([results[0], results[2]], [True, b"x"])
         pipeline = node.pipeline(transaction=True)
-        pipeline.set("t", 1).set("other", 1)
-        refuses("CROSSKEY", pipeline.execute)
-        equal(node.get("t"), b"x")
+        pipeline.set("t", "y").set("other", 1)
+        if TRANSACTIONAL:
+            equal(pipeline.execute(), [True, True])
+            equal(node.mget("t", "other"), [b"y", b"1"])
+        else:
+            refuses("CROSSKEY", pipeline.execute)
+            equal(node.mget("t", "other"), [b"x", None])
     # A change through another node is seen.
     with NODES[0].pipeline() as pipeline:
         pipeline.watch("t")
@@ -128,6 +135,44 @@ def transactions():
         else:
             raise AssertionError("the watch missed a change")
     equal(NODES[2].get("t"), b"changed")
+
+
+def several_keys():
+    if not TRANSACTIONAL:
+        return
+    first, second, third = NODES
+    equal(first.mset({"a": 1, "b": 2, "c": 3}), True)
+    equal(second.mget("a", "b", "c", "absent"), [b"1", b"2", b"3", None])
+    equal(third.msetnx({"d": 4, "a": 5}), False)
+    equal(first.exists("a", "b", "c", "d"), 3)
+    equal(second.msetnx({"d": 4, "e": 5}), True)
+    equal(third.rename("a", "f"), True)
+    equal(first.mget("a", "f"), [None, b"1"])
+    equal(second.renamenx("b", "c"), False)
+    equal(third.renamenx("b", "g"), True)
+    refuses("no such key", lambda: first.rename("b", "c"))
+    equal(first.copy("c", "d"), False)
+    equal(second.copy("c", "d", replace=True), True)
+    equal(third.mget("b", "g", "c", "d"), [None, b"2", b"3", b"3"])
+    # A watch on one key guards a block on others.
+    with first.pipeline() as pipeline:
+        pipeline.watch("c", "d")
+        sum_before = int(pipeline.get("c")) + int(pipeline.get("d"))
+        pipeline.multi()
+        pipeline.set("sum", sum_before).rename("c", "h")
+        equal(pipeline.execute(), [True, True])
+        pipeline.watch("d", "h")
+        second.rename("h", "c")
+        pipeline.multi()
+        pipeline.set("sum", "wrong")
+        try:
+            pipeline.execute()
+        except redis.WatchError:
+            pass
+        else:
+            raise AssertionError("the watch missed a change")
+    equal(third.get("sum"), b"6")
+    equal(first.delete("a", "b", "c", "d", "e", "f", "g", "h", "sum"), 6)
 
 
 def optimistic_counting():
@@ -209,6 +254,7 @@ for check in [
     expiry,
     many_keys,
     transactions,
+    several_keys,
     optimistic_counting,
     server,
     newest_protocol,

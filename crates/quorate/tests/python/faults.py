@@ -11,29 +11,14 @@ import threading
 import time
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from nodes import connect, fate, patiently, text
 
 HISTORY = sys.argv[1]
 PORTS = [int(port) for port in sys.argv[2:]]
 THREADS = 20
 COUNTERS = 16
 PAUSE_SECONDS = 0.002
-# Longer than a node is stopped, so that somebody waits for what it says afterwards.
-PATIENCE_SECONDS = 1
-SETTLE_SECONDS = 20
-
-
-def connect(port):
-    # A client library that sends an increment again would count twice.
-    pool = redis.ConnectionPool(
-        host="127.0.0.1",
-        port=port,
-        socket_timeout=PATIENCE_SECONDS,
-        socket_connect_timeout=PATIENCE_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
-    return redis.Redis(connection_pool=pool)
 
 
 class Worker(threading.Thread):
@@ -71,40 +56,18 @@ class Worker(threading.Thread):
         operation["invoke"] = time.monotonic_ns()
         try:
             result = call()
-        except redis.ResponseError as error:
-            code = str(error).split(" ")[0]
-            if code == "UNKNOWN":
-                operation["outcome"] = "unknown"
-            elif code in ("CLUSTERDOWN", "TRYAGAIN"):
+        except redis.RedisError as error:
+            found = fate(error)
+            if found == "unsent":
+                return
+            if found == "refused":
                 operation["return"] = time.monotonic_ns()
-                operation["outcome"] = "refused"
-            else:
-                raise
-        except (redis.ConnectionError, redis.TimeoutError) as error:
-            if "Error 111" in str(error):
-                return  # Nobody was there to send it to.
-            operation["outcome"] = "unknown"
+            operation["outcome"] = found
         else:
             operation["return"] = time.monotonic_ns()
             operation["outcome"] = "done"
             operation["result"] = result
         self.operations.append(operation)
-
-
-def text(value):
-    return None if value is None else value.decode()
-
-
-def patiently(call):
-    """For reads at the end, when a node may still be coming back."""
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while True:
-        try:
-            return call()
-        except (redis.ConnectionError, redis.TimeoutError, redis.ResponseError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 def judge(operations, nodes):

@@ -7,6 +7,8 @@ pub(crate) struct Dev {
     pub(crate) process: Process,
     pub(crate) clients: Vec<u16>,
     pub(crate) admins: Vec<u16>,
+    /// The line that says that it serves.
+    pub(crate) ready: String,
 }
 
 impl Dev {
@@ -14,10 +16,12 @@ impl Dev {
     pub(crate) fn start(more: &[&str]) -> Self {
         let args = [&["dev", "--port", "0", "--admin-port", "0"], more].concat();
         let process = Process::start(&args);
-        let mut dev = Self { process, clients: Vec::new(), admins: Vec::new() };
+        let mut dev =
+            Self { process, clients: Vec::new(), admins: Vec::new(), ready: String::new() };
         loop {
             let line = dev.process.line(|_| true);
             if line.starts_with("ready") {
+                dev.ready = line;
                 return dev;
             }
             dev.clients.push(port_after(&line, "redis://127.0.0.1:"));

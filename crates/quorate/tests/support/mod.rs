@@ -141,6 +141,15 @@ pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
+/// Every engine that a keyspace may have.
+pub(crate) const ENGINES: [&str; 2] = ["hermes", "meerkat"];
+
+/// The lines of a configuration that make database 0 a keyspace of this engine, with more of its
+/// keys.
+pub(crate) fn keyspace(engine: &str, more: &str) -> String {
+    format!("[[keyspace]]\ndb = 0\nname = \"default\"\nengine = \"{engine}\"\n{more}\n")
+}
+
 /// A configuration file for three nodes on free ports, removed with this value.
 pub(crate) struct Cluster {
     pub(crate) file: PathBuf,
@@ -202,6 +211,8 @@ pub(crate) enum Reply {
     Int(i64),
     Bulk(Option<Vec<u8>>),
     Array(Vec<Reply>),
+    /// What `EXEC` answers if a watched key has changed.
+    NullArray,
 }
 
 impl Reply {
@@ -274,7 +285,10 @@ impl Client {
                 }
             },
             Some(b'*') => {
-                let count = number()?.max(0);
+                let count = number()?;
+                if count < 0 {
+                    return Ok(Reply::NullArray);
+                }
                 (0..count).map(|_| self.receive()).collect::<io::Result<_>>().map(Reply::Array)
             }
             _ => Err(bad()),
