@@ -594,10 +594,13 @@ where
                 }
             }
             let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
-            // A dead coordinator asks nobody any more; a guest may live on.
-            let remembered = record.decision.is_none()
-                || is_guest(key.writer)
-                || live.contains(&key.writer.member());
+            // A dead coordinator asks nobody any more; a guest may live on. Who votes on nothing is
+            // told the end of what is undecided as a learner is, or not at all.
+            let own = key.writer.member() == self.member && !is_guest(key.writer);
+            let remembered = (own || self.votes_on(key.partition))
+                && (record.decision.is_none()
+                    || is_guest(key.writer)
+                    || live.contains(&key.writer.member()));
             if remembered && lane < shares.len() {
                 shares[lane].insert(*key, record);
             }

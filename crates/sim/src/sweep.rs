@@ -91,21 +91,29 @@ impl fmt::Display for Failure {
 /// # Errors
 /// With what went wrong.
 pub fn run(seed: u64, options: &Options) -> Result<Run, Box<Failure>> {
-    match catch_unwind(AssertUnwindSafe(|| Simulation::new(seed, options).run())) {
-        Ok(result) => result,
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-                .unwrap_or_else(|| "panic".to_owned());
-            Err(Box::new(Failure {
-                seed,
-                kind: FailureKind::Crash,
-                message: text,
-                trace: Vec::new(),
-                history: None,
-            }))
+    let mut simulation = None;
+    let phases = || simulation.insert(Simulation::new(seed, options)).run();
+    let crash = match catch_unwind(AssertUnwindSafe(phases)) {
+        Ok(result) => {
+            let simulation = simulation.expect("it has run");
+            return match result {
+                Ok(()) => simulation.judge(),
+                Err((kind, message)) => Err(simulation.fail(kind, message)),
+            };
+        }
+        Err(panic) => panic,
+    };
+    let text = crash
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| crash.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "panic".to_owned());
+    match simulation {
+        Some(simulation) => Err(simulation.fail(FailureKind::Crash, text)),
+        None => {
+            let (trace, history) = (Vec::new(), None);
+            let kind = FailureKind::Crash;
+            Err(Box::new(Failure { seed, kind, message: text, trace, history }))
         }
     }
 }
@@ -217,7 +225,8 @@ impl<'a> Simulation<'a> {
         Self { seed, options, setup: text, isolation, world, clients, nemesis, beyond: false }
     }
 
-    fn run(mut self) -> Result<Run, Box<Failure>> {
+    /// All phases of the run; what the clients saw is judged afterwards.
+    fn run(&mut self) -> Result<(), (FailureKind, String)> {
         let span = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.advance(span(self.options.safety_phase), |_| false);
         self.nemesis.heal(&mut self.world);
@@ -225,25 +234,20 @@ impl<'a> Simulation<'a> {
         // Clients go on for a while: healing under load is part of the promise.
         self.advance(self.world.time + 2_000 * MS, |_| false);
         if !self.advance(deadline, Self::all_serve) {
-            if self.world.majority_lost() {
-                self.beyond = true;
-                return self.judge();
-            }
+            self.beyond = self.world.majority_lost();
             let message = self.why_not_serving();
-            return Err(self.fail(FailureKind::Liveness, message));
+            return if self.beyond { Ok(()) } else { Err((FailureKind::Liveness, message)) };
         }
         self.clients.working = false;
         if !self.advance(deadline, |this| !this.clients.any_waiting()) {
-            return Err(self.fail(FailureKind::Liveness, "ops in flight never ended".into()));
+            return Err((FailureKind::Liveness, "ops in flight never ended".into()));
         }
-        if let Err(message) = self.final_reads(deadline) {
-            return Err(self.fail(FailureKind::Liveness, message));
-        }
+        self.final_reads(deadline).map_err(|message| (FailureKind::Liveness, message))?;
         if !self.advance(deadline, |this| this.disagreement().is_none()) {
             let message = self.disagreement().expect("it was there a moment ago");
-            return Err(self.fail(FailureKind::Safety, message));
+            return Err((FailureKind::Safety, message));
         }
-        self.judge()
+        Ok(())
     }
 
     /// Runs events until `until` or until `done`; says whether `done` came true.
