@@ -50,6 +50,68 @@ fn one_store(engine: &str, lanes: usize) {
 }
 
 #[test]
+fn transactions_span_partitions_with_replica_groups_of_their_own() {
+    for (name, options) in [
+        ("partitions", "partitions = 5\nreplicas = 3"),
+        ("partition-nodes", "partition_nodes = [[1, 2, 3], [2, 3, 4]]"),
+    ] {
+        let cluster = Cluster::write(name, 4, "", &keyspace("meerkat", options));
+        let mut nodes = cluster.serve_all();
+        let mut clients: Vec<Client> = cluster.clients.iter().map(|&p| Client::new(p)).collect();
+        // Enough keys for every partition to have some.
+        let keys: Vec<String> = (0..12).map(|number| format!("key:{number}")).collect();
+        for round in 0..20 {
+            transfer(&mut clients[round % 4], &keys, round);
+            for client in &mut clients {
+                assert_eq!(read_all(client, &keys), vec![round.to_string(); 12], "{name}");
+            }
+        }
+        nodes[0].signal(Signal::KILL);
+        let mut clients: Vec<Client> =
+            cluster.clients[1..].iter().map(|&p| Client::new(p)).collect();
+        transfer(&mut clients[2], &keys, 20);
+        nodes[0] = cluster.serve(1);
+        nodes[0].line(|line| line.starts_with("ready"));
+        let mut first = Client::new(cluster.clients[0]);
+        assert_eq!(read_all(&mut first, &keys), vec!["20".to_owned(); 12], "{name}");
+        transfer(&mut first, &keys, 21);
+        assert_eq!(read_all(&mut clients[0], &keys), vec!["21".to_owned(); 12], "{name}");
+    }
+}
+
+/// Sets every key to this round's number: half with a block that counts on what it watches, again
+/// until it runs.
+fn transfer(client: &mut Client, keys: &[String], round: usize) {
+    let value = round.to_string();
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the block runs", || {
+        let watch = [&["WATCH"][..], &keys.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+        assert_eq!(client.call(&watch), Reply::Simple("OK".into()));
+        assert_eq!(client.call(&["MULTI"]), Reply::Simple("OK".into()));
+        let (some, others) = keys.split_at(keys.len() / 2);
+        for key in some {
+            client.call(&["SET", key, &value]);
+        }
+        let mut set = vec!["MSET"];
+        others.iter().for_each(|key| set.extend([key.as_str(), &value]));
+        client.call(&set);
+        // The view may change meanwhile.
+        matches!(client.ask(&["EXEC"]), Ok(Reply::Array(_))).then_some(())
+    });
+}
+
+/// What all keys hold at one instant.
+fn read_all(client: &mut Client, keys: &[String]) -> Vec<String> {
+    let read = [&["MGET"][..], &keys.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+    let Reply::Array(values) = client.call(&read) else { panic!("MGET answers an array") };
+    let text = |value: Reply| match value {
+        Reply::Bulk(Some(bytes)) => String::from_utf8(bytes).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    values.into_iter().map(text).collect()
+}
+
+#[test]
 fn the_password_of_the_file_is_asked_for() {
     let cluster = Cluster::write("password", 1, "[security]\nrequirepass = \"se cret\"", "");
     let _nodes = cluster.serve_all();
