@@ -3,6 +3,9 @@
 //! The machines run over an ordered map; every message is encoded when it is sent and decoded when
 //! it is delivered. Only the test decides which message arrives, when, how often, or never.
 
+mod codec;
+mod interaction;
+mod merge;
 mod random;
 mod support;
 mod txn;

@@ -1,0 +1,430 @@
+//! What an epoch change makes of what the replicas knew, as a function: whoever is lost, what was
+//! decided stays decided, and nothing that commits conflicts with anything else that does.
+
+use std::collections::BTreeMap;
+
+use quorate_machine::{MapTable, Record as _, Rng, Table};
+use quorate_meerkat::{
+    Body, Conflict, Electorate, Fate, Groups, Merged, Meta, Reason, Record, RecordKey, Report,
+    Settled, TooFew, Vote, merge, occ,
+};
+use quorate_types::{Epoch, NodeId, NodeSet, Quorums, Timestamp, WriterId};
+
+use crate::support::body_bytes;
+
+const EPOCH: Epoch = Epoch(4);
+
+fn nodes(count: usize) -> NodeSet {
+    (1..=count as u16).map(NodeId).collect()
+}
+
+fn groups(unanimous: bool) -> Groups<'static> {
+    Groups { replicas: &[None], unanimous }
+}
+
+fn id(version: u64) -> Timestamp {
+    Timestamp::new(version, WriterId(7))
+}
+
+fn key(id: Timestamp) -> RecordKey {
+    RecordKey::new(id, 0)
+}
+
+/// A report of somebody who worked in the last epoch.
+fn report(count: usize, records: BTreeMap<RecordKey, Record>) -> Report {
+    let electorate = Electorate { voters: nodes(count), active: nodes(count) };
+    Report { last_normal: EPOCH, electorate, floor: 0, clock: 0, records }
+}
+
+fn lost(with: Timestamp) -> Vote {
+    Err(Conflict { reason: Reason::StaleRead, with })
+}
+
+fn voted(body: &[u8], vote: Vote) -> Record {
+    Record { participants: 1, body: body.to_vec(), vote: Some(vote), ..Record::default() }
+}
+
+fn committed(merged: &Merged, id: Timestamp) -> Option<bool> {
+    merged.settled.get(&key(id)).map(|settled| match settled.fate {
+        Fate::Decided { commit } => commit,
+        Fate::Prepared { .. } => panic!("there is one partition"),
+    })
+}
+
+/// Every set of replicas of which the merge may be made.
+fn survivors(count: usize, quorums: Quorums) -> impl Iterator<Item = NodeSet> {
+    let all = (0..1u64 << count).map(move |bits| NodeSet::from_bits(bits << 1));
+    all.filter(move |set| quorums.is_recoverable(set.len()))
+}
+
+/// All ways in which so many replicas can vote OK, vote ABORT or not at all.
+fn vectors(count: usize) -> impl Iterator<Item = Vec<Option<bool>>> {
+    (0..3usize.pow(count as u32)).map(move |mut number| {
+        let mut vector = Vec::new();
+        for _ in 0..count {
+            vector.push([None, Some(true), Some(false)][number % 3]);
+            number /= 3;
+        }
+        vector
+    })
+}
+
+#[test]
+fn no_merge_contradicts_a_fast_decision() {
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    for (count, unanimous) in [(3, true), (3, false), (5, true), (5, false), (7, false)] {
+        let quorums = Quorums::new(count, count, unanimous);
+        for vector in vectors(count) {
+            let votes = |wanted| vector.iter().filter(|vote| **vote == Some(wanted)).count();
+            let (ok, abort) = (votes(true), votes(false));
+            let decided = if ok >= quorums.fast {
+                true
+            } else if abort >= quorums.fast || quorums.abort_is_final(abort) {
+                false
+            } else {
+                continue;
+            };
+            for set in survivors(count, quorums) {
+                let reports = set.into_iter().map(|node| {
+                    let vote = vector[usize::from(node.0) - 1];
+                    let vote = vote.map(|ok| if ok { Ok(()) } else { lost(id(9)) });
+                    let records = vote.map(|vote| (key(id(5)), voted(&body, vote)));
+                    (node, report(count, records.into_iter().collect()))
+                });
+                let reports: BTreeMap<NodeId, Report> = reports.collect();
+                let merged = merge(&reports, groups(unanimous)).expect("so many suffice");
+                let found = committed(&merged, id(5)).unwrap_or(false);
+                assert_eq!(found, decided, "{vector:?}, of which {set:?} are left");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_merge_contradicts_a_slow_decision() {
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    for (count, unanimous) in [(3, true), (5, false), (7, false)] {
+        let quorums = Quorums::new(count, count, unanimous);
+        let majorities = survivors(count, quorums).filter(|set| set.len() == quorums.majority);
+        for majority in majorities {
+            for (decided, earlier) in [(true, false), (false, true)] {
+                for set in survivors(count, quorums) {
+                    // A majority took the proposal of view 70; the others an opposite one before.
+                    let reports = set.into_iter().map(|node| {
+                        let latest = majority.contains(node);
+                        let accepted = if latest { (70, decided) } else { (6, earlier) };
+                        let record = Record { accepted: Some(accepted), ..voted(&body, Ok(())) };
+                        (node, report(count, [(key(id(5)), record)].into()))
+                    });
+                    let merged = merge(&reports.collect(), groups(unanimous)).expect("enough");
+                    assert_eq!(committed(&merged, id(5)), Some(decided), "{majority:?}, {set:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_decision_that_one_knows_is_the_end() {
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    let known = Record { decision: Some(true), ..voted(&body, Ok(())) };
+    let reports = [
+        (NodeId(1), report(3, [(key(id(5)), known)].into())),
+        (NodeId(2), report(3, [(key(id(5)), voted(&body, lost(id(9))))].into())),
+        (NodeId(3), report(3, [(key(id(5)), voted(&body, lost(id(9))))].into())),
+    ];
+    let merged = merge(&reports.into(), groups(true)).expect("all are there");
+    assert_eq!(committed(&merged, id(5)), Some(true));
+    assert_eq!(merged.settled[&key(id(5))].body, body, "for those who lack it");
+}
+
+#[test]
+fn too_few_replicas_are_no_epoch() {
+    for (count, replies) in [(3, 1), (5, 2), (7, 3)] {
+        let some = nodes(replies).into_iter().map(|node| (node, report(count, BTreeMap::new())));
+        let few = merge(&some.collect(), groups(true)).expect_err("too few");
+        assert_eq!(few, TooFew { partition: 0, replies, live: count });
+    }
+}
+
+#[test]
+fn only_the_latest_epoch_counts() {
+    // Spec §4.2c. Node 1 alone has adopted epoch 5, in which the transaction was aborted; the votes
+    // of 2 and 3 are of epoch 4.
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    let adopted = Record { decision: Some(false), participants: 1, ..Record::default() };
+    let mut later = report(3, [(key(id(5)), adopted)].into());
+    later.last_normal = Epoch(5);
+    let old = report(3, [(key(id(5)), voted(&body, Ok(())))].into());
+    for others in [&[2u16, 3][..], &[3]] {
+        let mut reports = BTreeMap::from([(NodeId(1), later.clone())]);
+        reports.extend(others.iter().map(|node| (NodeId(*node), old.clone())));
+        // One is enough, since nobody can have acted on an epoch that 3 has not adopted.
+        let merged = merge(&reports, groups(true)).expect("what 1 keeps is all there is");
+        assert_eq!(committed(&merged, id(5)), Some(false));
+    }
+}
+
+#[test]
+fn floors_and_clocks_are_the_largest() {
+    let mut reports = BTreeMap::new();
+    for (node, floor, clock) in [(1, 5, 90), (2, 70, 10), (3, 6, 20)] {
+        let report = Report { floor, clock, ..report(3, BTreeMap::new()) };
+        reports.insert(NodeId(node), report);
+    }
+    let merged = merge(&reports, groups(true)).expect("all are there");
+    assert_eq!((merged.floor, merged.clock), (70, 90));
+}
+
+// --- candidates ----------------------------------------------------------------------------------
+
+/// One replica of a small world in which votes and decisions come in any order.
+#[derive(Default)]
+struct Replica {
+    table: MapTable<Meta>,
+    records: BTreeMap<RecordKey, Record>,
+}
+
+struct World {
+    rng: Rng,
+    quorums: Quorums,
+    replicas: Vec<Replica>,
+    bodies: BTreeMap<Timestamp, Vec<u8>>,
+    /// Decided and perhaps told to a client.
+    ends: BTreeMap<Timestamp, bool>,
+}
+
+impl World {
+    fn new(seed: u64, count: usize, unanimous: bool) -> Self {
+        Self {
+            rng: Rng::new(seed),
+            quorums: Quorums::new(count, count, unanimous),
+            replicas: (0..count).map(|_| Replica::default()).collect(),
+            bodies: BTreeMap::new(),
+            ends: BTreeMap::new(),
+        }
+    }
+
+    fn replica(&mut self) -> usize {
+        self.rng.below(self.replicas.len() as u64) as usize
+    }
+
+    /// A transaction over two keys as some replica knows them, by a clock that lags or leads.
+    fn begin(&mut self) {
+        let at = self.replica();
+        let mut items = Vec::new();
+        let mut newest = 0;
+        for name in ["a", "b"] {
+            let record = self.replicas[at].table.lock_existing(name.as_bytes());
+            let base = record.map_or(Timestamp::ZERO, |record| record.meta().wts);
+            let (read, write) = [(true, false), (true, true), (false, true), (false, false)]
+                [self.rng.below(4) as usize];
+            if read {
+                newest = newest.max(base.version);
+            }
+            if read || write {
+                items.push((name, read.then_some(base), write.then_some("v")));
+            }
+        }
+        if !items.iter().any(|(_, _, write)| write.is_some()) {
+            return;
+        }
+        let version = newest + 1 + self.rng.below(40);
+        let id = Timestamp::new(version, WriterId(self.bodies.len() as u32 + 1));
+        self.bodies.insert(id, body_bytes(&items));
+    }
+
+    fn pick(&mut self) -> Option<Timestamp> {
+        let count = self.bodies.len() as u64;
+        let at = self.rng.below(count.max(1)) as usize;
+        self.bodies.keys().nth(at).copied()
+    }
+
+    fn vote(&mut self, at: usize, id: Timestamp) {
+        let Replica { table, records } = &mut self.replicas[at];
+        records.entry(key(id)).or_insert_with(|| {
+            let body = &self.bodies[&id];
+            let items = Body::check(body).expect("just made");
+            let vote = occ::validate(table, id, items);
+            Record { registered: vote.is_ok(), ..voted(body, vote) }
+        });
+    }
+
+    /// What the coordinator of a transaction may do with the votes.
+    fn conclude(&mut self, id: Timestamp) {
+        if self.ends.contains_key(&id) {
+            return;
+        }
+        let record = |replica: &Replica| replica.records.get(&key(id)).cloned();
+        let known: Vec<_> = self.replicas.iter().map(record).collect();
+        let votes = |ok: bool| {
+            let voted = known.iter().flatten().filter_map(|record| record.vote);
+            voted.filter(|vote| vote.is_ok() == ok).count()
+        };
+        let proposed = known.iter().flatten().find_map(|record| record.accepted);
+        if let Some((_, ok)) = proposed {
+            // More of them take the proposal, and a majority ends it.
+            let at = self.replica();
+            let body = &self.bodies[&id];
+            let record = self.replicas[at].records.entry(key(id)).or_insert_with(|| Record {
+                participants: 1,
+                body: body.clone(),
+                ..Record::default()
+            });
+            record.accepted = Some((0, ok));
+            let accepted = |replica: &&Replica| {
+                replica.records.get(&key(id)).is_some_and(|record| record.accepted.is_some())
+            };
+            if self.replicas.iter().filter(accepted).count() >= self.quorums.majority {
+                self.ends.insert(id, ok);
+            }
+        } else if votes(true) >= self.quorums.fast {
+            self.ends.insert(id, true);
+        } else if votes(false) >= self.quorums.fast || self.quorums.abort_is_final(votes(false)) {
+            self.ends.insert(id, false);
+        } else if votes(true) + votes(false) >= self.quorums.majority && self.rng.chance(1, 6) {
+            let ok = votes(true) >= self.quorums.majority;
+            let at = known.iter().position(|record| record.is_some()).expect("somebody voted");
+            let record = self.replicas[at].records.get_mut(&key(id)).expect("it has voted");
+            record.accepted = Some((0, ok));
+        }
+    }
+
+    fn tell(&mut self, at: usize, id: Timestamp) {
+        let Some(&commit) = self.ends.get(&id) else { return };
+        let Replica { table, records } = &mut self.replicas[at];
+        let body = &self.bodies[&id];
+        let items = Body::check(body).expect("just made");
+        let record = records.entry(key(id)).or_insert_with(|| Record {
+            participants: 1,
+            body: body.clone(),
+            ..Record::default()
+        });
+        if record.decision.is_none() {
+            record.decision = Some(commit);
+            record.registered = false;
+            if commit {
+                occ::apply(table, id, items);
+            } else {
+                occ::release(table, id, items);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        if self.bodies.len() < 6 && self.rng.chance(1, 8) {
+            return self.begin();
+        }
+        let (at, Some(id)) = (self.replica(), self.pick()) else { return };
+        match self.rng.below(4) {
+            0..=1 => self.vote(at, id),
+            2 => self.conclude(id),
+            _ => self.tell(at, id),
+        }
+    }
+
+    /// The merge of what some replicas know.
+    fn merge(&self, set: NodeSet, unanimous: bool) -> Merged {
+        let count = self.replicas.len();
+        let reports = set.into_iter().map(|node| {
+            let records = self.replicas[usize::from(node.0) - 1].records.clone();
+            (node, report(count, records))
+        });
+        merge(&reports.collect(), groups(unanimous)).expect("so many suffice")
+    }
+}
+
+/// Whether one reads what the other overwrites in between.
+fn conflict(a: Timestamp, a_body: &[u8], b: Timestamp, b_body: &[u8]) -> bool {
+    let (a_body, b_body) = (Body::check(a_body), Body::check(b_body));
+    let hits = |reader: Timestamp, reads: Body<'_>, writer: Timestamp, writes: Body<'_>| {
+        reads.iter().any(|read| {
+            let between = read.base.is_some_and(|base| base < writer && writer < reader);
+            between && writes.iter().any(|item| item.key == read.key && item.write.is_some())
+        })
+    };
+    let (a_body, b_body) = (a_body.expect("just made"), b_body.expect("just made"));
+    hits(a, a_body, b, b_body) || hits(b, b_body, a, a_body)
+}
+
+#[test]
+fn what_was_decided_stands_and_nothing_else_conflicts_with_it() {
+    let mut rescued = 0;
+    for seed in 0..3_000 {
+        let (count, unanimous) = [(3, true), (5, false), (7, false), (5, true)][seed as usize % 4];
+        let mut world = World::new(seed, count, unanimous);
+        for _ in 0..20 + seed % 70 {
+            world.step();
+        }
+        for set in survivors(count, world.quorums) {
+            let merged = world.merge(set, unanimous);
+            for (id, commit) in &world.ends {
+                let found = committed(&merged, *id).unwrap_or(false);
+                assert_eq!(found, *commit, "seed {seed}: {id:?} when {set:?} are left");
+            }
+            let won: Vec<Timestamp> = merged
+                .settled
+                .keys()
+                .map(RecordKey::id)
+                .filter(|id| committed(&merged, *id) == Some(true))
+                .collect();
+            for (at, a) in won.iter().enumerate() {
+                for b in &won[..at] {
+                    let clash = conflict(*a, &world.bodies[a], *b, &world.bodies[b]);
+                    assert!(!clash, "seed {seed}: {a:?} and {b:?} when {set:?} are left");
+                }
+                let ok = set.into_iter().filter(|node| {
+                    let records = &world.replicas[usize::from(node.0) - 1].records;
+                    records.get(&key(*a)).is_some_and(|record| record.vote == Some(Ok(())))
+                });
+                rescued += u64::from(ok.count() < world.quorums.majority);
+            }
+        }
+    }
+    assert!(rescued > 1000, "few transactions needed the exact predicate: {rescued}");
+}
+
+// --- encodings -----------------------------------------------------------------------------------
+
+#[test]
+fn reports_and_merged_records_come_back_and_cuts_are_noticed() {
+    let body = body_bytes(&[("read", Some(id(3)), None), ("both", Some(id(4)), Some("v"))]);
+    let records: BTreeMap<RecordKey, Record> = [
+        (key(id(5)), voted(&body, Ok(()))),
+        (key(id(6)), voted(&body, lost(id(8)))),
+        (key(id(7)), Record { accepted: Some((70, true)), ..voted(&body, Ok(())) }),
+        (key(id(8)), Record { accepted: Some((6, false)), ..Record::default() }),
+        (key(id(9)), Record { decision: Some(true), ..voted(&body, Ok(())) }),
+        (RecordKey::new(id(9), 3), Record { decision: Some(false), ..Record::default() }),
+    ]
+    .into();
+    let report = Report { floor: 11, clock: 12, ..report(3, records) };
+    let mut bytes = Vec::new();
+    report.encode(&mut bytes);
+    assert_eq!(Report::decode(&bytes).expect("just written"), report);
+    let mut whole = 0;
+    for cut in 0..bytes.len() {
+        if let Ok(part) = Report::decode(&bytes[..cut]) {
+            // Between two records.
+            assert!(part.records.len() < report.records.len());
+            whole += 1;
+        }
+    }
+    assert_eq!(whole, report.records.len());
+
+    let fates = [
+        Fate::Decided { commit: true },
+        Fate::Decided { commit: false },
+        Fate::Prepared { ok: true },
+        Fate::Prepared { ok: false },
+    ];
+    let settled = fates.into_iter().enumerate().map(|(at, fate)| {
+        (key(id(at as u64)), Settled { participants: 5, fate, body: body.clone() })
+    });
+    let merged = Merged { floor: 1, clock: 2, settled: settled.collect() };
+    let mut bytes = Vec::new();
+    merged.encode(&mut bytes);
+    assert_eq!(Merged::decode(&bytes).expect("just written"), merged);
+    let decoded = (0..bytes.len()).filter_map(|cut| Merged::decode(&bytes[..cut]).ok());
+    assert!(decoded.map(|part| part.settled.len()).eq(0..4));
+}
