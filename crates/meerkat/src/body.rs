@@ -66,7 +66,7 @@ impl<'a> Body<'a> {
     }
 
     /// Bytes that were checked before or made here.
-    pub(crate) fn trusted(bytes: &'a [u8]) -> Self {
+    pub fn trusted(bytes: &'a [u8]) -> Self {
         debug_assert!(Self::check(bytes).is_ok(), "a body is checked when it comes in");
         Self(bytes)
     }

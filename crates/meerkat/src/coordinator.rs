@@ -4,10 +4,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Outcome, Refusal, Siblings, Slot, Table, Transaction, Verdict};
-use quorate_types::{Duration, NodeSet, Now, Tag, Timestamp, limits};
+use quorate_types::{NodeSet, Now, Tag, Timestamp, limits};
 
 use crate::attempt::{Attempt, Op, Part, Stage};
 use crate::body::{Body, BodyWriter, Item};
+use crate::execution::backoff;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{self, Conflict, Reason};
@@ -15,10 +16,6 @@ use crate::record::{Record, RecordKey};
 use crate::state::{Counter, Meerkat, Phase};
 use crate::work::Run;
 
-/// The shortest pause before a transaction is tried again; it doubles up to [`BACKOFF_DOUBLINGS`]
-/// times and is drawn at random around that.
-const BACKOFF: Duration = Duration::from_micros(50);
-const BACKOFF_DOUBLINGS: u32 = 7;
 /// Ops that are woken at the end of the transaction they waited for.
 const WOKEN_AT_ONCE: usize = 4;
 /// Attempts whose memory is kept for the next ones.
@@ -387,6 +384,12 @@ where
     ) {
         let Some(op) = self.ops.remove(slot) else { return };
         effects.complete(op.tag, outcome);
+        // Deadlines come in order of submission: the list is as long as the oldest op is old.
+        while let Some((_, first)) = self.op_deadlines.front()
+            && self.ops.get(*first).is_none()
+        {
+            self.op_deadlines.pop_front();
+        }
         self.ready.extend(op.followers);
         if let Some(at) = op.backoff {
             self.backoffs.remove(&(at, slot));
@@ -424,15 +427,13 @@ where
         if op.attempts >= limits::TXN_ATTEMPTS_MAX {
             return self.finish(slot, Outcome::Refused(Refusal::Conflict), effects);
         }
-        let doublings = op.attempts.min(BACKOFF_DOUBLINGS);
+        let lost = op.attempts;
         self.count(Counter::Retries);
         self.enter_line(slot);
         match blocker {
             Some(id) => self.parked.entry(id).or_default().push(slot),
             None => {
-                let most = BACKOFF.as_nanos() as u64 * (1 << doublings);
-                let pause = most / 2 + self.rng.below(most);
-                let at = now.monotonic + Duration::from_nanos(pause);
+                let at = now.monotonic + backoff(lost, &mut self.rng);
                 if let Some(op) = self.ops.get_mut(slot) {
                     op.backoff = Some(at);
                 }

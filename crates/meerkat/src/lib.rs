@@ -86,6 +86,7 @@ mod attempt;
 mod body;
 mod coordinator;
 mod epoch;
+mod execution;
 mod guest;
 mod join;
 mod merge;
@@ -108,6 +109,7 @@ use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
 pub use body::{Body, Item};
 pub use epoch::Mail;
+pub use execution::{Execution, backoff};
 pub use merge::{Electorate, Fate, Groups, Merged, Report, Settled, TooFew, merge};
 pub use message::{Kind, Message, Vote};
 pub use meta::{Meta, Pending, Registration};

@@ -327,13 +327,14 @@ where
         let from = RecordKey { writer, version: *known, partition: 0 };
         let to = RecordKey { writer, version: stable, partition: u16::MAX };
         *known = stable;
-        while let Some((&key, record)) = self.records.range(from..=to).next() {
+        let mut over = core::mem::take(&mut self.over);
+        over.extend(self.records.extract_if(from..=to, |_, _| true));
+        for (key, record) in over.drain(..) {
             assert!(
                 record.decision.is_some(),
                 "{:?} is called stable and not decided at this replica",
                 key.id()
             );
-            let record = self.records.remove(&key).expect("just found");
             self.count(Counter::RecordsDropped);
             if record.decision == Some(true) && self.keeps_footprints(key.partition) {
                 self.footprints.push_back((key, record));
@@ -341,15 +342,20 @@ where
                 self.spare(record.body);
             }
         }
+        self.over = over;
     }
 
     /// Drops the footprints that no undecided transaction of this node overlaps any more: one that
     /// was validated here after a footprint's transaction had ended was checked against it.
     pub(crate) fn drop_footprints(&mut self, now: Now) {
-        let undecided = self
-            .suspects
-            .iter()
-            .find_map(|(_, key)| self.records.get(key).filter(|record| record.decision.is_none()));
+        let undecided = loop {
+            let Some((_, key)) = self.suspects.front() else { break None };
+            match self.records.get(key).filter(|record| record.decision.is_none()) {
+                Some(record) => break Some(record),
+                // Nobody has to be suspected on its account any more.
+                None => self.suspects.pop_front(),
+            };
+        };
         // Own transactions are not suspected; their attempts tell how old they are.
         let own = self.attempts.values().find(|attempt| attempt.is_open_update());
         let oldest = undecided.map(|record| record.since).into_iter();

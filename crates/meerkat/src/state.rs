@@ -167,6 +167,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// decided yet may have to be weighed against them (spec §4.3).
     pub(crate) footprints: VecDeque<(crate::record::RecordKey, crate::record::Record)>,
     pub(crate) spare_bodies: Vec<Vec<u8>>,
+    /// Records on their way out, only while [`Meerkat::advance_stable`] runs: its memory is kept.
+    pub(crate) over: Vec<(crate::record::RecordKey, crate::record::Record)>,
     /// Undecided records in order of arrival: a timer wheel with one slot per moment, since all
     /// wait equally long.
     pub(crate) suspects: VecDeque<(Instant, crate::record::RecordKey)>,
@@ -233,6 +235,7 @@ where
             records: Records::new(),
             footprints: VecDeque::new(),
             spare_bodies: Vec::new(),
+            over: Vec::new(),
             suspects: VecDeque::new(),
             recoveries: BTreeMap::new(),
             stable: BTreeMap::new(),

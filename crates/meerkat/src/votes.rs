@@ -281,7 +281,9 @@ where
             let lost = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
             self.retry(now, slot, conflict.unwrap_or(lost), effects);
         }
-        self.try_close(version);
+        if self.try_close(version) {
+            self.advance_own_stable();
+        }
     }
 
     /// Ends the transaction in one partition: here, and at all other replicas.
@@ -318,17 +320,22 @@ where
         group.live.union(group.learners).without(self.config.node)
     }
 
-    /// Forgets a decided attempt once every replica knows its end.
-    pub(crate) fn try_close(&mut self, version: u64) {
-        let Some(attempt) = self.attempts.get(&version) else { return };
+    /// Forgets a decided attempt once every replica knows its end. Returns whether it did: then
+    /// [`Meerkat::advance_own_stable`] may have something to drop.
+    fn try_close(&mut self, version: u64) -> bool {
+        let Some(attempt) = self.attempts.get(&version) else { return false };
         let known =
             attempt.parts.iter().all(|part| self.others(part.partition).is_subset(part.acked));
         if !known || !matches!(attempt.stage, Stage::Closing { .. }) {
-            return;
+            return false;
         }
         if let Some(attempt) = self.attempts.remove(&version) {
             self.recycle(attempt);
         }
+        true
+    }
+
+    fn advance_own_stable(&mut self) {
         let stable = self.own_stable();
         self.advance_stable(self.writer(), stable);
     }
@@ -341,6 +348,7 @@ where
         bytes: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
+        let mut closed = false;
         for id in crate::message::ids(bytes) {
             let own = id.writer == self.writer();
             let Some(attempt) = self.attempts.get_mut(&id.version).filter(|_| own) else {
@@ -350,7 +358,10 @@ where
             if let Some(part) = attempt.part(partition) {
                 part.acked.insert(from);
             }
-            self.try_close(id.version);
+            closed |= self.try_close(id.version);
+        }
+        if closed {
+            self.advance_own_stable();
         }
     }
 

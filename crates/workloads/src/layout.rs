@@ -43,6 +43,9 @@ fn digits(mut number: u64, width: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + width, b'0');
     for digit in out[start..].iter_mut().rev() {
+        if number == 0 {
+            break;
+        }
         *digit += (number % 10) as u8;
         number /= 10;
     }
