@@ -18,7 +18,8 @@ fn body() -> Vec<u8> {
 fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
     let body = Body::check(bytes).expect("just made");
     let id = id();
-    let vote = Err(Conflict { reason: Reason::PendingReader, with: Timestamp::new(9, WriterId(8)) });
+    let vote =
+        Err(Conflict { reason: Reason::PendingReader, with: Timestamp::new(9, WriterId(8)) });
     vec![
         Kind::Get { request: 7, keys: b"\x01\0\0\0k" },
         Kind::Values { request: 7, clock: 8, items: bytes },

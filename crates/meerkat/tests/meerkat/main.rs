@@ -6,6 +6,8 @@
 mod codec;
 mod interaction;
 mod merge;
+mod pitfalls;
 mod random;
 mod support;
+mod transitions;
 mod txn;

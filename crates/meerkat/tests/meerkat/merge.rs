@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use quorate_machine::{MapTable, Record as _, Rng, Table};
 use quorate_meerkat::{
-    Body, Conflict, Electorate, Fate, Groups, Merged, Meta, Reason, Record, RecordKey, Report,
-    Settled, TooFew, Vote, merge, occ,
+    Body, Conflict, Electorate, Groups, Merged, Meta, Reason, Record, RecordKey, Report, Settled,
+    TooFew, Vote, merge, occ,
 };
 use quorate_types::{Epoch, NodeId, NodeSet, Quorums, Timestamp, WriterId};
 
@@ -33,7 +33,7 @@ fn key(id: Timestamp) -> RecordKey {
 /// A report of somebody who worked in the last epoch.
 fn report(count: usize, records: BTreeMap<RecordKey, Record>) -> Report {
     let electorate = Electorate { voters: nodes(count), active: nodes(count) };
-    Report { last_normal: EPOCH, electorate, floor: 0, clock: 0, records }
+    Report { last_normal: EPOCH, electorate, floor: 0, installed: 0, clock: 0, records }
 }
 
 fn lost(with: Timestamp) -> Vote {
@@ -45,10 +45,7 @@ fn voted(body: &[u8], vote: Vote) -> Record {
 }
 
 fn committed(merged: &Merged, id: Timestamp) -> Option<bool> {
-    merged.settled.get(&key(id)).map(|settled| match settled.fate {
-        Fate::Decided { commit } => commit,
-        Fate::Prepared { .. } => panic!("there is one partition"),
-    })
+    merged.settled.get(&key(id)).map(|settled| settled.commit)
 }
 
 /// Every set of replicas of which the merge may be made.
@@ -398,7 +395,7 @@ fn reports_and_merged_records_come_back_and_cuts_are_noticed() {
         (RecordKey::new(id(9), 3), Record { decision: Some(false), ..Record::default() }),
     ]
     .into();
-    let report = Report { floor: 11, clock: 12, ..report(3, records) };
+    let report = Report { floor: 11, installed: 10, clock: 12, ..report(3, records) };
     let mut bytes = Vec::new();
     report.encode(&mut bytes);
     assert_eq!(Report::decode(&bytes).expect("just written"), report);
@@ -412,19 +409,14 @@ fn reports_and_merged_records_come_back_and_cuts_are_noticed() {
     }
     assert_eq!(whole, report.records.len());
 
-    let fates = [
-        Fate::Decided { commit: true },
-        Fate::Decided { commit: false },
-        Fate::Prepared { ok: true },
-        Fate::Prepared { ok: false },
-    ];
-    let settled = fates.into_iter().enumerate().map(|(at, fate)| {
-        (key(id(at as u64)), Settled { participants: 5, fate, body: body.clone() })
-    });
+    let settled = [true, false]
+        .into_iter()
+        .enumerate()
+        .map(|(at, commit)| (key(id(at as u64)), Settled { commit, body: body.clone() }));
     let merged = Merged { floor: 1, clock: 2, settled: settled.collect() };
     let mut bytes = Vec::new();
     merged.encode(&mut bytes);
     assert_eq!(Merged::decode(&bytes).expect("just written"), merged);
     let decoded = (0..bytes.len()).filter_map(|cut| Merged::decode(&bytes[..cut]).ok());
-    assert!(decoded.map(|part| part.settled.len()).eq(0..4));
+    assert!(decoded.map(|part| part.settled.len()).eq(0..2));
 }

@@ -47,6 +47,7 @@ const PLAN: Plan = Plan {
 
 /// A transaction that a client sent.
 struct Asked {
+    origin: u64,
     txn: Txn,
     invoke: u64,
     node: u16,
@@ -140,7 +141,7 @@ impl Run {
         let invoke = self.clock;
         let incarnation = self.cluster.hosts[&node].incarnation;
         let tag = self.cluster.submit_as(node, origin, txn.clone());
-        self.asked.insert(tag, Asked { txn, invoke, node, incarnation });
+        self.asked.insert(tag, Asked { origin, txn, invoke, node, incarnation });
     }
 
     fn deliver(&mut self) {
@@ -194,12 +195,26 @@ impl Run {
         self.cluster.view.member(NodeId(node)).expect("all are members").role
     }
 
-    /// Whether a majority is left without this one.
+    /// The live replicas of a key.
+    fn holders(&self, key: &str) -> Vec<u16> {
+        let live = self.cluster.live().into_iter();
+        live.filter(|node| self.cluster.holds(*node, key)).collect()
+    }
+
+    /// Whether a majority of every group is left without this one.
     fn is_spare(&self, node: u16) -> bool {
-        let gone = (1..=self.plan.nodes).filter(|&other| {
-            other == node || self.role(other) != Role::Active || !self.cluster.hosts[&other].up
-        });
-        gone.count() * 2 < usize::from(self.plan.nodes)
+        let all = (1..=self.plan.nodes).collect();
+        let keys = (0..self.plan.keys).map(|key| format!("k{key}"));
+        let group = |key: String| {
+            (1..=self.plan.nodes).filter(|node| self.cluster.holds(*node, &key)).collect()
+        };
+        let is_left = |group: Vec<u16>| {
+            let gone = group.iter().filter(|&&other| {
+                other == node || self.role(other) != Role::Active || !self.cluster.hosts[&other].up
+            });
+            gone.count() * 2 < group.len()
+        };
+        keys.map(group).chain([all]).all(is_left)
     }
 
     /// A crash, a false suspicion, a view for its own sake, or the next step of someone's way back.
@@ -289,7 +304,7 @@ impl Run {
         for key in 0..self.plan.keys {
             let key = format!("k{key}");
             let mut seen = Vec::new();
-            for node in self.cluster.live() {
+            for node in self.holders(&key) {
                 let value = self.cluster.stored(node, &key);
                 // The version of a deleted key may have been forgotten.
                 let version = value.is_some().then(|| self.cluster.meta(node, &key).wts);
@@ -326,7 +341,7 @@ impl Run {
                 let tag = owners[&stamp];
                 assert_eq!(seen.value.as_ref(), held, "op {tag} at {stamp:?} read {key}");
             }
-            for entry in ledger.sets.get(&stamp).into_iter().flatten() {
+            for entry in ledger.sets_of(stamp) {
                 if let Some(base) = entry.base {
                     let (version, value) =
                         state.get(&entry.key).cloned().unwrap_or((Timestamp::ZERO, None));
@@ -343,7 +358,7 @@ impl Run {
         for key in keys {
             let key = format!("k{key}");
             let held = state.get(&key).and_then(|(_, value)| value.clone());
-            for node in self.cluster.live() {
+            for node in self.holders(&key) {
                 assert_eq!(self.cluster.stored(node, &key), held, "{key} at {node} at the end");
             }
         }
@@ -355,7 +370,7 @@ impl Run {
         let ledger = &self.cluster.ledger;
         let mut effects: BTreeMap<u64, Vec<Timestamp>> = BTreeMap::new();
         for (id, commit) in &ledger.ends {
-            let writes = ledger.sets.get(id).into_iter().flatten();
+            let writes = ledger.sets_of(*id);
             let named =
                 writes.filter_map(|entry| entry.write.as_ref()?.as_ref()?.rsplit(',').next());
             // Transaction n of the run has tag n + 1.
@@ -387,7 +402,7 @@ impl Run {
     fn check_real_time(&self) {
         let mut answers: Vec<(u64, u64, Timestamp)> = Vec::new();
         for (tag, stamp) in &self.cluster.ledger.stamps {
-            if self.cluster.ledger.sets.contains_key(stamp)
+            if self.cluster.ledger.sets_of(*stamp).next().is_some()
                 && let Some((_, at)) = self.answered.get(tag)
             {
                 answers.push((*at, *tag, *stamp));
@@ -404,6 +419,21 @@ impl Run {
         }
     }
 
+    /// Transactions of one origin that have a key in common take effect in order.
+    fn check_origins(&self) {
+        let mut latest: BTreeMap<(u64, Incarnation, &str), (u64, Timestamp)> = BTreeMap::new();
+        for (tag, stamp) in &self.cluster.ledger.stamps {
+            let asked = &self.asked[tag];
+            for key in asked.txn.0.iter().map(Step::key) {
+                let of_key = (asked.origin, asked.incarnation, key);
+                let before = latest.insert(of_key, (*tag, *stamp));
+                if let Some((earlier, before)) = before.filter(|(earlier, _)| earlier != tag) {
+                    assert!(before < *stamp, "op {tag} overtook op {earlier} at {key}");
+                }
+            }
+        }
+    }
+
     fn records(&self) -> Vec<TxnRecord> {
         let mut records = Vec::new();
         for (tag, asked) in &self.asked {
@@ -416,12 +446,7 @@ impl Run {
             };
             let mut ops = Vec::new();
             for step in &asked.txn.0 {
-                let (Step::Read(key)
-                | Step::Append(key, _)
-                | Step::Write(key, _)
-                | Step::Del(key)
-                | Step::Unless(key)) = step;
-                let bytes = Bytes::from(key.as_bytes());
+                let bytes = Bytes::from(step.key().as_bytes());
                 let mut held = None;
                 if matches!(step, Step::Read(_) | Step::Append(..))
                     && let Some(reply) = &mut reply
@@ -455,7 +480,7 @@ impl Run {
         let stamps: Vec<Timestamp> = self.cluster.ledger.stamps.values().copied().collect();
         let ends = self.cluster.ledger.ends.iter();
         for (id, _) in ends.filter(|(id, commit)| **commit && !stamps.contains(id)) {
-            let sets = self.cluster.ledger.sets.get(id).into_iter().flatten();
+            let sets = self.cluster.ledger.sets_of(*id);
             let writes = sets.filter_map(|entry| {
                 let value = entry.write.as_ref()?.as_ref();
                 let value = value.map(|value| Bytes::from(value.as_bytes()));
@@ -503,6 +528,7 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     if run.isolation == Isolation::Strict {
         run.check_real_time();
     }
+    run.check_origins();
     run.check_history();
     for (name, count) in &run.cluster.probes {
         *probes.entry(name).or_default() += count;
@@ -545,6 +571,27 @@ fn transactions_are_serializable_whatever_the_clocks_show() {
 #[test]
 fn transactions_of_five_replicas_are_serializable_whatever_the_clocks_show() {
     sweep(200, Plan { nodes: 5, keys: 3, configure: serializable, skew: 5_000_000, ..PLAN });
+}
+
+fn two_partitions(config: &mut Config) {
+    let group = |nodes: [u16; 3]| Some(nodes.into_iter().map(NodeId).collect());
+    config.partitions = vec![group([1, 2, 3]), group([3, 4, 5])];
+}
+
+fn two_serializable_partitions(config: &mut Config) {
+    two_partitions(config);
+    serializable(config);
+}
+
+#[test]
+fn transactions_over_partitions_are_atomic() {
+    let plan = Plan { nodes: 5, keys: 3, configure: two_partitions, ..PLAN };
+    let cluster = Cluster::with(5, two_partitions);
+    let first = (0..plan.keys).filter(|key| cluster.holds(1, &format!("k{key}")));
+    assert!((1..plan.keys as usize).contains(&first.count()), "keys in both partitions");
+    sweep(200, plan);
+    let configure = two_serializable_partitions;
+    sweep(200, Plan { configure, skew: 5_000_000, trouble: 30, ..plan });
 }
 
 #[test]

@@ -215,8 +215,8 @@ pub(crate) struct Host {
 /// What is known of all transactions.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// The sets of each attempt.
-    pub(crate) sets: BTreeMap<Timestamp, Vec<Entry>>,
+    /// The sets of each attempt in each partition.
+    sets: BTreeMap<(Timestamp, u16), Vec<Entry>>,
     /// How it ended.
     pub(crate) ends: BTreeMap<Timestamp, bool>,
     /// The timestamp at which an answered transaction took effect.
@@ -226,6 +226,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// What a transaction did; nothing if it only read.
+    pub(crate) fn sets_of(&self, id: Timestamp) -> impl Iterator<Item = &Entry> {
+        self.sets.range((id, 0)..=(id, u16::MAX)).flat_map(|(_, entries)| entries)
+    }
+
     pub(crate) fn end(&mut self, id: Timestamp, commit: bool) {
         let known = *self.ends.entry(id).or_insert(commit);
         assert_eq!(known, commit, "{id:?} ended in two ways");
@@ -467,7 +472,8 @@ impl Cluster {
             }
             if let Some(body) = body_of(&message.kind) {
                 let sets = entries(body);
-                let known = self.ledger.sets.entry(id).or_insert_with(|| sets.clone());
+                let part = (id, message.partition);
+                let known = self.ledger.sets.entry(part).or_insert_with(|| sets.clone());
                 assert_eq!(*known, sets, "{id:?} has two bodies");
             }
         }
@@ -490,9 +496,7 @@ impl Cluster {
         let Some(bytes) = self.ledger.merged.get(&epoch) else { return };
         let merged = Merged::decode(bytes).expect("leaders send well-formed records");
         for (key, settled) in merged.settled {
-            if let quorate_meerkat::Fate::Decided { commit } = settled.fate {
-                self.ledger.end(key.id(), commit);
-            }
+            self.ledger.end(key.id(), settled.commit);
         }
     }
 
@@ -690,6 +694,15 @@ impl Cluster {
         self.read_by(tag).into_iter().map(|value| value.map(str::to_owned)).collect()
     }
 
+    /// Whether a node has a replica of a key.
+    pub(crate) fn holds(&self, node: u16, key: &str) -> bool {
+        let mut config = Config::new(NodeId(node), Incarnation(0), LaneId(0), 1, 0);
+        (self.configure)(&mut config);
+        let slot = usize::from(quorate_types::hash_slot(key.as_bytes()));
+        let replicas = config.partitions[slot * config.partitions.len() / 16384];
+        replicas.is_none_or(|replicas| replicas.contains(NodeId(node)))
+    }
+
     /// Nodes that are up and live in the view.
     pub(crate) fn live(&self) -> Vec<u16> {
         let nodes = self.view.live().into_iter().map(|node| node.0);
@@ -798,7 +811,7 @@ impl Cluster {
             Kind::Adopt { bytes, .. } => {
                 let merged = Merged::decode(bytes).expect("leaders send well-formed records");
                 for (key, settled) in &merged.settled {
-                    write!(text, " {} {:?}", self.name(key.id()), settled.fate)
+                    write!(text, " {}{}", self.name(key.id()), verdict(settled.commit))
                         .expect("to a string");
                 }
             }

@@ -18,6 +18,17 @@ pub(crate) enum Step {
     Unless(String),
 }
 
+impl Step {
+    pub(crate) fn key(&self) -> &str {
+        let (Self::Read(key)
+        | Self::Write(key, _)
+        | Self::Append(key, _)
+        | Self::Del(key)
+        | Self::Unless(key)) = self;
+        key
+    }
+}
+
 /// A transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Txn(pub(crate) Vec<Step>);

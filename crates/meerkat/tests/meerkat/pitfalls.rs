@@ -1,0 +1,323 @@
+//! The errors that are easy to make here, each by name (spec §9), as they would have shown.
+
+use quorate_meerkat::{Body, Conflict, Kind, Reason};
+use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId};
+
+use crate::support::{Cluster, MLT, Packet, WALL, body_bytes, serializable};
+
+#[test]
+fn a_lagging_clock_loses_no_update() {
+    // Spec §3.4-2. 2's clock is ten seconds behind 1's.
+    let ahead = |node: u16| if node == 2 { 0 } else { 10_000_000_000 };
+    let mut cluster = Cluster::seeded(3, ahead, u64::from, serializable);
+    cluster.run(1, "append=k:a");
+    cluster.run_for(Duration::from_millis(300));
+    assert_eq!(cluster.run(2, "append=k:b"), [Some("a".to_owned())]);
+    cluster.run_for(Duration::from_millis(300));
+    cluster.assert_everywhere("k", Some("ab"));
+}
+
+#[test]
+fn a_replica_refuses_a_timestamp_that_is_not_above_what_was_read() {
+    // The other half of the same: coordinators may be wrong. At 50 every test of Algorithm 1
+    // passes, and the write of version 50 would vanish under version 100.
+    let mut cluster = Cluster::new(3);
+    let id = |nanos| Timestamp::new(WALL + nanos, WriterId::new(MemberNumber(2), 0));
+    let first = body_bytes(&[("k", None, Some("a"))]);
+    let body = Body::check(&first).expect("just made");
+    let kind = Kind::Validate { id: id(100), stable: 0, participants: 1, body };
+    cluster.tell(2, 1, kind);
+    cluster.tell(2, 1, Kind::Decided { id: id(100), commit: true, body: None });
+    for nanos in [50, 100] {
+        let lagging = body_bytes(&[("k", Some(id(100)), Some("ab"))]);
+        let body = Body::check(&lagging).expect("just made");
+        let writer = WriterId::new(MemberNumber(2), u8::from(nanos == 50));
+        let late = Timestamp::new(WALL + nanos - 1, writer);
+        let kind = Kind::Validate { id: late, stable: 0, participants: 1, body };
+        cluster.tell(2, 1, kind);
+        let refused = Conflict { reason: Reason::TimestampTooLow, with: id(100) };
+        assert_eq!(cluster.vote(1, late), Some(Err(refused)), "at {nanos}");
+    }
+}
+
+#[test]
+fn a_commit_that_overtakes_its_validate_leaks_nothing() {
+    // Spec §3.5. All of 3's VALIDATEs come after everything else.
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(1, "append=k:v");
+    let late = cluster.take(1, 3, "validate");
+    cluster.run_some(Duration::from_millis(70), |packet| packet.kind() != "stable");
+    cluster.assert_done(tag);
+    for packet in late {
+        cluster.inject(&packet);
+    }
+    for node in 1..=3 {
+        assert!(cluster.pending(node, "k").is_empty(), "node {node}");
+    }
+    assert_eq!(cluster.run(3, "append=k:w"), [Some("v".to_owned())]);
+    cluster.run_for(Duration::from_millis(1_500));
+    cluster.assert_quiet();
+}
+
+#[test]
+fn a_replica_that_has_promised_completes_no_fast_quorum() {
+    // Spec §4.4. 1 votes OK; 2 and 3, which know nothing of the transaction, promise a view to each
+    // other, so a backup must abort it. Then the VALIDATEs arrive.
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    let late = cluster.take(1, 0, "validate");
+    cluster.tell(2, 3, Kind::Prepare { id, view: 66 });
+    cluster.tell(3, 2, Kind::Prepare { id, view: 67 });
+    for packet in cluster.take(0, 0, "promise") {
+        let Kind::Promise { vote, accepted, .. } = packet.message().kind else { unreachable!() };
+        assert_eq!((vote, accepted), (None, None));
+    }
+    for packet in &late {
+        cluster.inject(packet);
+    }
+    assert!(cluster.take(0, 1, "vote").is_empty());
+    cluster.deliver_some(|packet| packet.kind() == "superseded");
+    cluster.assert_open(tag);
+    // The backup's decision, as it must be.
+    for node in [1, 2, 3] {
+        let from = if node == 3 { 2 } else { 3 };
+        cluster.tell(from, node, Kind::Decided { id, commit: false, body: None });
+        assert!(cluster.pending(node, "k").is_empty(), "node {node}");
+    }
+    cluster.run_for(Duration::from_millis(500));
+    assert_eq!(cluster.read_by(tag), [None]);
+    cluster.assert_everywhere("k", Some("v"));
+    cluster.assert_quiet();
+}
+
+#[test]
+fn a_superseded_coordinator_guesses_nothing() {
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.deliver(1, 2, "validate");
+    cluster.tell(2, 3, Kind::Prepare { id, view: 66 });
+    cluster.deliver(1, 3, "validate");
+    cluster.deliver(3, 1, "superseded");
+    cluster.take(2, 1, "vote");
+    cluster.tick(MLT);
+    assert!(cluster.take(1, 0, "accept").is_empty(), "view 0 is over");
+    cluster.assert_open(tag);
+    cluster.run_for(Duration::from_millis(700));
+    cluster.assert_done(tag);
+    cluster.assert_quiet();
+}
+
+/// Three replicas; 1 coordinates, 1 and 2 have said OK, 3 knows nothing. A view with the same
+/// members follows, and its leader, 1, has everybody's report.
+fn interrupted() -> (Cluster, u64, Timestamp) {
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.deliver(1, 2, "validate");
+    cluster.take(1, 3, "validate");
+    cluster.take(2, 1, "vote");
+    cluster.install(&cluster.roles());
+    cluster.deliver(1, 2, "freeze");
+    cluster.deliver(1, 3, "freeze");
+    cluster.deliver(2, 1, "frozen");
+    cluster.deliver(3, 1, "frozen");
+    assert!(matches!(cluster.pool[0].message().kind, Kind::Adopt { part: 0, parts: 1, .. }));
+    (cluster, tag, id)
+}
+
+#[test]
+fn what_one_replica_has_adopted_is_not_acted_on() {
+    // Spec §4.2c. 1 has merged the votes to COMMIT and alone keeps that; it may tell nobody, because
+    // without it 2's vote is one of two, which is ABORT.
+    let (mut cluster, tag, id) = interrupted();
+    cluster.assert_open(tag);
+    assert_eq!(cluster.stored(1, "k"), None);
+    cluster.deliver(1, 2, "adopt");
+    cluster.deliver(2, 1, "adopted");
+    cluster.assert_open(tag);
+    assert_eq!(cluster.stored(2, "k"), None);
+    cluster.pool.clear();
+    // 1 dies with what it knew; 2 has kept it, and that decides for 3.
+    cluster.expel(&[1]);
+    cluster.deliver_all();
+    for node in [2, 3] {
+        assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"), "node {node}");
+    }
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+}
+
+#[test]
+fn what_nobody_else_has_adopted_is_merged_anew() {
+    let (mut cluster, tag, id) = interrupted();
+    cluster.pool.clear();
+    cluster.expel(&[1]);
+    cluster.deliver_all();
+    cluster.assert_open(tag);
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&false), "one OK of two");
+    for node in [2, 3] {
+        assert_eq!(cluster.stored(node, "k"), None);
+        assert!(cluster.pending(node, "k").is_empty());
+    }
+    assert_eq!(cluster.run(2, "append=k:w"), [None]);
+}
+
+#[test]
+fn one_that_has_adopted_is_enough_to_go_on() {
+    // The leader lives, the others have adopted nothing, and one of them dies.
+    let (mut cluster, tag, id) = interrupted();
+    cluster.pool.clear();
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    assert_eq!(cluster.machine(1).stuck(), None);
+    cluster.assert_done(tag);
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    cluster.assert_everywhere("k", Some("v"));
+}
+
+#[test]
+fn a_frozen_replica_accepts_nothing() {
+    // Spec §4.2a. 1 proposes COMMIT with the votes of 1 and 2; the ACCEPT to 2 is slow. 2 and 3 go
+    // on without 1, which has not heard: one OK of two is ABORT. Then the ACCEPT arrives.
+    let mut cluster = Cluster::with(3, serializable);
+    let tag = cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.deliver(1, 2, "validate");
+    cluster.take(1, 3, "validate");
+    cluster.deliver(2, 1, "vote");
+    cluster.tick(MLT / 4);
+    let late: Vec<Packet> = cluster.take(1, 2, "accept");
+    cluster.pool.clear();
+    let view = cluster.decide(&cluster.roles_with(1, Role::Down));
+    cluster.install_on(2, &view);
+    cluster.install_on(3, &view);
+    cluster.inject(&late[0]);
+    cluster.deliver_all();
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&false));
+    cluster.inject(&late[0]);
+    // Whatever 2 says comes to 1 as if it still were in the old epoch.
+    for mut packet in cluster.take(2, 1, "accepted") {
+        packet.epoch = late[0].epoch;
+        cluster.inject(&packet);
+    }
+    cluster.assert_open(tag);
+    assert_eq!(cluster.stored(1, "k"), None);
+}
+
+#[test]
+fn a_new_life_adopts_nothing_of_the_last_one() {
+    // Spec §4.2e. 3 dies and comes back while the ADOPT and the RELEASE for its last life are under
+    // way.
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=k:v");
+    cluster.install(&cluster.roles());
+    cluster.deliver_some(|packet| packet.kind() == "freeze" || packet.kind() == "frozen");
+    let stale: Vec<Packet> = cluster.take(1, 3, "adopt");
+    let mut release = stale[0].clone();
+    release.bytes =
+        crate::support::encoded(&quorate_meerkat::Message { partition: 0, kind: Kind::Release });
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    cluster.start(3, 77, 0);
+    for packet in stale.iter().chain([&release]) {
+        cluster.inject(packet);
+    }
+    assert!(!cluster.machine(3).is_normal());
+    let roles = cluster.roles_with(3, Role::Shadow);
+    cluster.install(&roles);
+    for packet in stale.iter().chain([&release]) {
+        cluster.inject(packet);
+    }
+    assert!(!cluster.machine(3).is_normal() && !cluster.machine(3).is_caught_up());
+    cluster.run_for(Duration::from_millis(300));
+    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.run_for(Duration::from_millis(300));
+    assert!(cluster.machine(3).is_normal());
+    cluster.assert_everywhere("k", Some("v"));
+}
+
+#[test]
+fn a_restarted_node_writes_under_ids_of_its_own() {
+    // Spec §3.6: a tid that is used twice receives the old transaction's outcome.
+    let mut cluster = Cluster::new(3);
+    cluster.run(3, "write=k:old");
+    let before = cluster.last_attempt(3);
+    cluster.expel(&[3]);
+    cluster.run_for(Duration::from_millis(100));
+    cluster.rejoin(3);
+    cluster.run_for(Duration::from_millis(300));
+    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.run_for(Duration::from_millis(300));
+    cluster.run(3, "write=k:new");
+    let after = cluster.last_attempt(3);
+    assert!(after > before && after.writer != before.writer);
+    cluster.run_for(Duration::from_millis(300));
+    cluster.assert_everywhere("k", Some("new"));
+}
+
+#[test]
+fn a_transaction_that_was_trimmed_is_not_aborted_by_those_who_forgot_it() {
+    // Spec §4.5. Every replica has installed it and dropped its record; 3's takeover, late, finds
+    // nobody who knows it, and must not take that for an abort.
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.run_for(Duration::from_millis(300));
+    cluster.assert_quiet();
+    for (from, to) in [(3, 1), (3, 2), (2, 3)] {
+        cluster.tell(from, to, Kind::Prepare { id, view: 64 + u64::from(from) });
+    }
+    assert!(cluster.take(0, 0, "promise").is_empty());
+    cluster.assert_quiet();
+    cluster.assert_everywhere("k", Some("v"));
+}
+
+#[test]
+fn what_committed_reaches_who_missed_it_when_its_coordinator_dies() {
+    // 3 hears of nothing; 1 and 2 decide on the slow path and have installed it.
+    let mut cluster = Cluster::with(3, serializable);
+    let tag = cluster.submit(1, "append=k:v");
+    cluster.run_some(Duration::from_millis(15), |packet| packet.to.0 != 3);
+    cluster.assert_done(tag);
+    assert_eq!(cluster.stored(2, "k").as_deref(), Some("v"));
+    assert_eq!(cluster.stored(3, "k"), None);
+    cluster.expel(&[1]);
+    cluster.deliver_all();
+    cluster.assert_everywhere("k", Some("v"));
+    assert_eq!(cluster.run(3, "append=k:w"), [Some("v".to_owned())]);
+}
+
+#[test]
+fn timestamps_of_one_moment_follow_real_time() {
+    // Both clocks show the same nanosecond, and the larger writer commits first.
+    let mut cluster = Cluster::new(3);
+    cluster.run(3, "write=k:first");
+    cluster.run(1, "write=k:second");
+    assert!(cluster.last_attempt(1) > cluster.last_attempt(3));
+    cluster.assert_everywhere("k", Some("second"));
+}
+
+#[test]
+fn an_epoch_that_interrupts_a_takeover_ends_it() {
+    let mut cluster = Cluster::new(3);
+    cluster.submit(1, "write=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.deliver(1, 2, "validate");
+    cluster.deliver(1, 3, "validate");
+    cluster.crash(1);
+    cluster.pool.clear();
+    // 2 takes over and gets no answer before the view comes.
+    cluster.run_some(Duration::from_millis(320), |_| false);
+    assert!(cluster.probed("meerkat: backup coordinator takes over") > 0);
+    let late = cluster.take(0, 0, "any");
+    cluster.expel(&[1]);
+    cluster.deliver_all();
+    for packet in &late {
+        cluster.inject(packet);
+    }
+    cluster.run_for(Duration::from_millis(500));
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&true), "both had said OK");
+    cluster.assert_everywhere("k", Some("v"));
+    cluster.assert_quiet();
+}
