@@ -35,6 +35,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "hermes", kind: Kind::Pure(CONTRACT) },
     Layer { name: "meerkat", kind: Kind::Pure(CONTRACT) },
     Layer { name: "storage", kind: Kind::StdUnsafe },
+    Layer { name: "baselines", kind: Kind::Std },
     Layer { name: "check", kind: Kind::Std },
     Layer { name: "workloads", kind: Kind::Std },
     Layer { name: "node", kind: Kind::Std },

@@ -1,0 +1,199 @@
+//! What all systems do at the client's node: run transactions, try them again, answer.
+
+use quorate_machine::{Effects, Outcome, Refusal, Slot, Table, Transaction, Verdict};
+use quorate_meerkat::{Conflict, Meta, backoff};
+use quorate_types::{Instant, NodeSet, Now, Tag, Timestamp, limits};
+
+use crate::{Baseline, RETRIES, System};
+
+/// A client's transaction until it is answered.
+#[derive(Debug)]
+pub(crate) struct Op<X: Transaction> {
+    tag: Tag,
+    origin: u64,
+    txn: X,
+    /// How often it lost.
+    lost: u32,
+    /// The next timestamp must be above what was in the way.
+    above: u64,
+    backoff: Option<Instant>,
+    /// The answer, if the attempt that is under way commits.
+    reply: Option<X::Reply>,
+}
+
+/// One try, under a timestamp of its own.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) slot: Slot,
+    pub(crate) ok: NodeSet,
+    pub(crate) abort: NodeSet,
+    /// What was proposed on TAPIR's slow path. From then on votes decide nothing.
+    pub(crate) proposal: Option<bool>,
+    pub(crate) accepted: NodeSet,
+    /// The last conflict that a replica named.
+    pub(crate) conflict: Option<Conflict>,
+}
+
+impl<T, X> Baseline<T, X>
+where
+    T: Table<Meta = Meta>,
+    X: Transaction<Owned = X>,
+{
+    /// Takes a client's transaction; answered by [`Effects::complete`] with the same tag, once.
+    /// Transactions of one origin run one after the other.
+    pub fn submit<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        txn: &P,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Transaction<Owned = X, Reply = X::Reply>,
+    {
+        if self.group.is_none() {
+            return effects.complete(tag, Outcome::Refused(Refusal::NotServing));
+        }
+        if self.ops.len() >= limits::OPS_PENDING_MAX {
+            return effects.complete(tag, Outcome::Refused(Refusal::Busy));
+        }
+        let slot = self.ops.insert(Op {
+            tag,
+            origin,
+            txn: txn.to_owned(),
+            lost: 0,
+            above: 0,
+            backoff: None,
+            reply: None,
+        });
+        self.deadlines.push_back((now.monotonic + self.config.op_timeout, slot));
+        match self.lines.get_mut(&origin) {
+            Some(line) => line.push_back(slot),
+            None => {
+                self.lines.insert(origin, Default::default());
+                self.start(now, slot, effects);
+            }
+        }
+        self.run_ready(now, effects);
+    }
+
+    /// Starts the ops whose turn has come.
+    pub(crate) fn run_ready(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while let Some(slot) = self.ready.pop_front() {
+            self.start(now, slot, effects);
+        }
+    }
+
+    /// Runs a transaction and begins an attempt at it.
+    fn start(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        op.backoff = None;
+        let reply = match self.execution.run(&mut self.table, now.wall(), &op.txn) {
+            Verdict::Abandon(reply) => return self.finish(slot, Outcome::Done(reply), effects),
+            Verdict::Commit(reply) => reply,
+        };
+        if self.execution.is_empty() {
+            return self.finish(slot, Outcome::Done(reply), effects);
+        }
+        if self.execution.len() > limits::TXN_KEYS_MAX
+            || self.execution.bytes() > limits::TXN_BYTES_MAX
+        {
+            return self.finish(slot, Outcome::Refused(Refusal::TooLarge), effects);
+        }
+        op.reply = Some(reply);
+        let above = op.above.max(self.execution.newest_base());
+        let version = now.unix.0.max(self.last_issued + 1).max(above + 1);
+        self.last_issued = version;
+        let id = Timestamp::new(version, self.group().writer);
+        let mut body = self.buffer();
+        self.execution.encode(&mut body);
+        let attempt = Attempt {
+            slot,
+            ok: NodeSet::EMPTY,
+            abort: NodeSet::EMPTY,
+            proposal: None,
+            accepted: NodeSet::EMPTY,
+            conflict: None,
+        };
+        self.attempts.insert(version, attempt);
+        match self.config.system {
+            System::Tapir => self.ask_all(now, id, body, effects),
+            System::KuaFu | System::MeerkatPb => self.ask_primary(now, id, body, effects),
+        }
+    }
+
+    /// An attempt has committed.
+    pub(crate) fn committed(
+        &mut self,
+        version: u64,
+        counter: usize,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(attempt) = self.attempts.remove(&version) else {
+            return effects.ignored("baselines: the end of a finished attempt");
+        };
+        self.counters[counter] += 1;
+        if let Some(reply) = self.ops.get_mut(attempt.slot).and_then(|op| op.reply.take()) {
+            self.finish(attempt.slot, Outcome::Done(reply), effects);
+        }
+    }
+
+    /// An attempt has lost: tries again after a pause.
+    pub(crate) fn lost(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
+        let Some(attempt) = self.attempts.remove(&version) else { return };
+        let slot = attempt.slot;
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        op.reply = None;
+        op.lost += 1;
+        op.above = op.above.max(attempt.conflict.map_or(0, |conflict| conflict.with.version));
+        if op.lost >= limits::TXN_ATTEMPTS_MAX {
+            return self.finish(slot, Outcome::Refused(Refusal::Conflict), effects);
+        }
+        let at = now.monotonic + backoff(op.lost, &mut self.rng);
+        op.backoff = Some(at);
+        self.backoffs.insert((at, slot));
+        self.counters[RETRIES] += 1;
+    }
+
+    /// Answers a client; the next one of its origin may go.
+    fn finish(&mut self, slot: Slot, outcome: Outcome<X::Reply>, effects: &mut impl Effects<Self>) {
+        let Some(op) = self.ops.remove(slot) else { return };
+        effects.complete(op.tag, outcome);
+        if let Some(at) = op.backoff {
+            self.backoffs.remove(&(at, slot));
+        }
+        while let Some((_, first)) = self.deadlines.front()
+            && self.ops.get(*first).is_none()
+        {
+            self.deadlines.pop_front();
+        }
+        let line = self.lines.get_mut(&op.origin).expect("an open op's origin has a line");
+        if let Some(at) = line.iter().position(|other| *other == slot) {
+            // It had not begun.
+            line.remove(at);
+        } else if let Some(next) = line.pop_front() {
+            self.ready.push_back(next);
+        } else {
+            self.lines.remove(&op.origin);
+        }
+    }
+
+    pub(crate) fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        while let Some(&(at, slot)) = self.backoffs.first()
+            && at <= now.monotonic
+        {
+            self.backoffs.pop_first();
+            self.ready.push_back(slot);
+        }
+        while let Some(&(at, slot)) = self.deadlines.front()
+            && at <= now.monotonic
+        {
+            self.deadlines.pop_front();
+            let Some(op) = self.ops.get(slot) else { continue };
+            // An attempt whose end is not known may yet commit.
+            let open = op.reply.is_some();
+            let refused = Outcome::Refused(Refusal::TimedOut);
+            self.finish(slot, if open { Outcome::Unknown } else { refused }, effects);
+        }
+    }
+}

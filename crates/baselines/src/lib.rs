@@ -1,0 +1,353 @@
+//! The three systems that Meerkat's paper measures itself against (EuroSys 2020, §6.1, table 1), on
+//! the same records, transactions, messages and transport.
+//!
+//! **They are measuring instruments and no engines to keep data in.** They have no recovery: no
+//! record is kept for one, nothing is sent twice, no deleted key's record is ever removed. If a
+//! node is lost, or a message, they stop: the loss of a node ends the process with an error that
+//! says so, and a transaction whose message was lost is answered *unknown* and blocks its keys for
+//! ever. What Meerkat pays for all this they don't, so that the comparison is in their favour.
+//!
+//! | system | lanes of a node share | who validates |
+//! | --- | --- | --- |
+//! | [`System::KuaFu`] (KuaFu++) | a counter and a log | the primary, in an order of its own |
+//! | [`System::Tapir`] (TAPIR-style) | one transaction record | every replica, at the client's timestamp |
+//! | [`System::MeerkatPb`] | nothing | the primary, at the client's timestamp |
+//!
+//! What is the same in all of them and in Meerkat: a transaction runs at its client's node against
+//! the local records, is validated by Meerkat's checks ([`quorate_meerkat::occ`]) with its read and
+//! write sets, and is tried again after a random pause if it lost. Serialization is the same, too:
+//! these machines speak with Meerkat's messages.
+//!
+//! | message | here |
+//! | --- | --- |
+//! | VALIDATE | a transaction for whoever validates it |
+//! | VOTE | its verdict; from a primary only if it is against |
+//! | ACCEPT, ACCEPTED | TAPIR's slow path; from a primary, the transaction for its backups: the view is its place in the log |
+//! | DECIDED | how it ended; from a primary to the coordinator, that it committed |
+#![forbid(unsafe_code)]
+
+mod common;
+mod coordinator;
+mod primary;
+mod tapir;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use quorate_machine::{
+    Effects, Event, Machine, Outcome, Protocol, Rng, Slab, Slot, Table, Transaction,
+};
+use quorate_meerkat::{Execution, Kind, Message, Meta, Reason, Request};
+use quorate_types::{
+    Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums, Timestamp,
+    View, WriterId,
+};
+
+pub use common::Common;
+
+use coordinator::{Attempt, Op};
+
+/// Which system.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum System {
+    /// Primary-backup with one order for everything: the primary's lanes draw places from one
+    /// counter and write one log, which backups replay.
+    KuaFu,
+    /// Leaderless: Meerkat's normal case, but the lanes of a node keep their transactions in one
+    /// record behind a mutex.
+    Tapir,
+    /// Primary-backup with Meerkat's records, checks and timestamps: a lane of the primary speaks
+    /// with the same lane of the backups.
+    MeerkatPb,
+}
+
+impl System {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::KuaFu, Self::Tapir, Self::MeerkatPb];
+
+    /// The name that users give.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KuaFu => "kuafu",
+            Self::Tapir => "tapir",
+            Self::MeerkatPb => "meerkat-pb",
+        }
+    }
+}
+
+/// What a lane is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which system it is.
+    pub system: System,
+    /// This node.
+    pub node: NodeId,
+    /// This lane.
+    pub lane: LaneId,
+    /// How long a transaction may take before its client is told `UNKNOWN` or `TRYAGAIN`.
+    pub op_timeout: Duration,
+    /// Seeds jitter.
+    pub seed: u64,
+}
+
+/// What was counted, by name; those of aborts are in the order of [`Reason::ALL`].
+const COUNTERS: [&str; 9] = [
+    "commits_fast",
+    "commits_slow",
+    "retries",
+    "aborts_stale_read",
+    "aborts_pending_writer",
+    "aborts_read_later",
+    "aborts_pending_reader",
+    "aborts_timestamp_too_low",
+    "aborts_below_floor",
+];
+
+const COMMITS_FAST: usize = 0;
+const COMMITS_SLOW: usize = 1;
+const RETRIES: usize = 2;
+const ABORTS: usize = 3;
+
+/// The cluster, from the view on in which every voter is active.
+#[derive(Debug)]
+struct Group {
+    view: View,
+    live: NodeSet,
+    quorums: Quorums,
+    /// The first node: it is the primary of the systems that have one.
+    primary: NodeId,
+    /// What this lane's timestamps carry.
+    writer: WriterId,
+}
+
+/// One lane of one of the systems on one node.
+pub struct Baseline<T: Table<Meta = Meta>, X: Transaction> {
+    config: Config,
+    table: T,
+    common: Arc<Common>,
+    rng: Rng,
+    group: Option<Group>,
+    // --- coordinator ---
+    ops: Slab<Op<X>>,
+    attempts: BTreeMap<u64, Attempt>,
+    /// By origin: it has an op under way, and these wait for it.
+    lines: BTreeMap<u64, VecDeque<Slot>>,
+    backoffs: BTreeSet<(Instant, Slot)>,
+    deadlines: VecDeque<(Instant, Slot)>,
+    ready: VecDeque<Slot>,
+    last_issued: u64,
+    execution: Execution,
+    // --- primary ---
+    replicating: BTreeMap<Timestamp, primary::Replicating>,
+    spare: Vec<Vec<u8>>,
+    counters: [u64; COUNTERS.len()],
+}
+
+/// Bodies whose memory is kept for the next ones.
+const SPARE_MAX: usize = 1024;
+
+impl<T, X> Protocol for Baseline<T, X>
+where
+    T: Table<Meta = Meta>,
+    X: Transaction<Owned = X>,
+{
+    type Message<'a> = Message<'a>;
+    type Request<'a> = Request<X>;
+    type Outcome = Outcome<X::Reply>;
+    type Mail = core::convert::Infallible;
+}
+
+impl<T, X> Machine for Baseline<T, X>
+where
+    T: Table<Meta = Meta>,
+    X: Transaction<Owned = X>,
+{
+    fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
+        match event {
+            Event::Message { from, epoch, body } => {
+                if self.group.as_ref().is_none_or(|group| group.view.epoch != epoch) {
+                    return effects.ignored("baselines: message of another epoch");
+                }
+                self.on_message(now, from, &body, effects);
+            }
+            Event::Request { tag, request } => {
+                self.submit(now, tag, request.origin, &request.txn, effects);
+            }
+            Event::Mail { mail, .. } => match mail {},
+            Event::View(view) => self.on_view(view),
+            Event::Tick => self.on_tick(now, effects),
+        }
+        self.run_ready(now, effects);
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let backoff = self.backoffs.first().map_or(Instant::NEVER, |(at, _)| *at);
+        backoff.min(self.deadlines.front().map_or(Instant::NEVER, |(at, _)| *at))
+    }
+
+    fn check_invariants(&self) {
+        for slot in self.lines.values().flatten() {
+            assert!(self.ops.get(*slot).is_some(), "a line holds open ops");
+        }
+        assert!(self.group.is_some() || self.ops.is_empty(), "ops need a view");
+    }
+}
+
+impl<T, X> Baseline<T, X>
+where
+    T: Table<Meta = Meta>,
+    X: Transaction<Owned = X>,
+{
+    /// A lane that knows no view yet. `common` is the same for all lanes of a node.
+    pub fn new(config: Config, table: T, common: Arc<Common>) -> Self {
+        Self {
+            rng: Rng::new(config.seed),
+            config,
+            table,
+            common,
+            group: None,
+            ops: Slab::default(),
+            attempts: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            backoffs: BTreeSet::new(),
+            deadlines: VecDeque::new(),
+            ready: VecDeque::new(),
+            last_issued: 0,
+            execution: Execution::default(),
+            replicating: BTreeMap::new(),
+            spare: Vec::new(),
+            counters: [0; COUNTERS.len()],
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        message: &Message<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let is_tapir = self.config.system == System::Tapir;
+        match message.kind {
+            Kind::Validate { id, body, .. } if is_tapir => {
+                self.on_validate(from, id, body, effects);
+            }
+            Kind::Validate { id, body, .. } => self.on_submit(now, from, id, body, effects),
+            Kind::Vote { id, vote } => self.on_vote(now, from, id, vote, effects),
+            Kind::Accept { id, ok, .. } if is_tapir => self.on_accept(from, id, ok, effects),
+            Kind::Accept { id, view, body: Some(body), .. } => {
+                self.on_append(from, id, view, body, effects);
+            }
+            Kind::Accepted { id, .. } if is_tapir => self.on_accepted(now, from, id, effects),
+            Kind::Accepted { id, .. } => self.on_appended(now, from, id, effects),
+            Kind::Decided { id, commit, .. } if is_tapir => self.end(id, commit),
+            Kind::Decided { id, .. } => self.committed(id.version, COMMITS_FAST, effects),
+            _ => effects.ignored("baselines: a message that these systems have no use for"),
+        }
+    }
+
+    /// # Panics
+    /// If a node is lost: there is no recovery.
+    fn on_view(&mut self, view: &View) {
+        let voters = view.voters();
+        match &mut self.group {
+            Some(group) => {
+                assert!(
+                    view.live() == group.live && view.survivors(&group.view) == group.live,
+                    "the members of the cluster have changed, and {} is a measuring instrument \
+                     without recovery: start the cluster again, with empty memory",
+                    self.config.system.name()
+                );
+                group.view = view.clone();
+            }
+            None if !voters.is_empty() && view.active() == voters => {
+                let me = view.member(self.config.node).map_or(MemberNumber(0), |me| me.number);
+                let lane = u8::try_from(self.config.lane.0).expect("a lane fits into a virtual id");
+                self.group = Some(Group {
+                    view: view.clone(),
+                    live: voters,
+                    quorums: Quorums::new(voters.len(), voters.len(), false),
+                    primary: voters.into_iter().next().expect("there is a voter"),
+                    writer: WriterId::new(me, lane),
+                });
+            }
+            None => {}
+        }
+    }
+
+    fn group(&self) -> &Group {
+        self.group.as_ref().expect("nothing is done without a view")
+    }
+
+    fn others(&self) -> NodeSet {
+        self.group().live.without(self.config.node)
+    }
+
+    fn message<'a>(kind: Kind<'a>) -> Message<'a> {
+        Message { partition: 0, kind }
+    }
+
+    /// Memory for a body.
+    fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn recycle(&mut self, mut body: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX {
+            body.clear();
+            self.spare.push(body);
+        }
+    }
+
+    // --- what an engine is asked ---------------------------------------------------------------
+
+    /// Closes a turn's batches: there are none.
+    pub fn flush(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.run_ready(now, effects);
+    }
+
+    /// The node begins a new life.
+    ///
+    /// # Panics
+    /// Always: what it held is lost for ever.
+    pub fn reset(&mut self, _now: Now, _life: Incarnation, _effects: &mut impl Effects<Self>) {
+        panic!(
+            "this node was expelled from the cluster, and {} is a measuring instrument without \
+             recovery: start the cluster again, with empty memory",
+            self.config.system.name()
+        );
+    }
+
+    /// Whether transactions are taken.
+    pub fn is_caught_up(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// Transactions of clients that are not answered yet.
+    pub fn pending(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Records that were copied from another replica: never any.
+    pub fn copied(&self) -> u64 {
+        0
+    }
+
+    /// What was counted, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        COUNTERS.into_iter().zip(self.counters).collect()
+    }
+
+    /// What there is now, by name.
+    pub fn gauges(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("attempts", self.attempts.len() as u64),
+            ("replicating", self.replicating.len() as u64),
+            ("shared_entries", self.common.len() as u64),
+        ]
+    }
+
+    fn count_abort(&mut self, reason: Reason) {
+        self.counters[ABORTS + reason as usize] += 1;
+    }
+}
