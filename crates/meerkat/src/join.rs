@@ -1,6 +1,6 @@
 //! How a joining replica catches up: it installs every decision of its epochs, and copies meanwhile
 //! what was there before, in chunks (spec §8). Each lane copies its part from the same lane of an
-//! active member. Versions and read timestamps travel with the keys; the Thomas rule sorts out what
+//! active member, and of further ones if that one has no replica of some partitions. Versions and read timestamps travel with the keys; the Thomas rule sorts out what
 //! a decision has made newer already.
 
 use alloc::vec::Vec;
@@ -24,6 +24,8 @@ const EXPIRY: u8 = 2;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Copying {
     donor: Option<NodeId>,
+    /// Partitions that donors have given whole, as a bit set.
+    given: u64,
     request: u64,
     cursor: u64,
     done: bool,
@@ -35,6 +37,7 @@ impl Default for Copying {
     fn default() -> Self {
         Self {
             donor: None,
+            given: 0,
             request: 0,
             cursor: 0,
             done: false,
@@ -73,6 +76,12 @@ impl Copying {
         self.cursor = 0;
         self.request += 1;
     }
+
+    /// The donor has given everything that it has: these partitions.
+    fn finish_donor(&mut self, partitions: u64) {
+        self.donor = None;
+        self.given |= partitions;
+    }
 }
 
 impl<T, X> Meerkat<T, X>
@@ -85,11 +94,14 @@ where
         if self.active || self.copying.done {
             return;
         }
-        if !(0..self.groups.len() as u16).any(|partition| self.holds(partition)) {
+        let missing = self.held() & !self.copying.given;
+        if missing == 0 {
             self.copying.done = true;
+            self.copying.resend_at = Instant::NEVER;
             return;
         }
-        let donors = self.groups.iter().fold(NodeSet::EMPTY, |all, group| all.union(group.live));
+        let donors = self.groups.iter().zip(0..).filter(|(_, number)| missing & 1 << number != 0);
+        let donors = donors.fold(NodeSet::EMPTY, |all, (group, _)| all.union(group.live));
         let spin = self.rng.next_u64() as usize;
         self.copying.choose(donors, spin);
         self.copying.resend_at = now.monotonic + self.config.message_loss_timeout * 5;
@@ -98,6 +110,18 @@ where
                 Kind::ChunkRead { request: self.copying.request, cursor: self.copying.cursor };
             effects.send(donor, &Message { partition: 0, kind });
         }
+    }
+
+    /// The partitions that this node holds, as a bit set.
+    fn held(&self) -> u64 {
+        let held = (0..self.groups.len() as u16).filter(|partition| self.holds(*partition));
+        held.fold(0, |set, partition| set | 1 << partition)
+    }
+
+    /// The partitions of which another node is a replica with everything, as a bit set.
+    fn given_by(&self, donor: NodeId) -> u64 {
+        let groups = self.groups.iter().zip(0..).filter(|(group, _)| group.live.contains(donor));
+        groups.fold(0, |set, (_, partition)| set | 1 << partition)
     }
 
     /// CHUNK_READ: the donor's side. It holds everything that was decided before this epoch.
@@ -165,11 +189,9 @@ where
         self.copying.cursor = next;
         self.copying.request += 1;
         if next == 0 {
-            self.copying.done = true;
-            self.copying.resend_at = Instant::NEVER;
-        } else {
-            self.copy_on(now, effects);
+            self.copying.finish_donor(self.given_by(from));
         }
+        self.copy_on(now, effects);
     }
 }
 

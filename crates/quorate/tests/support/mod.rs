@@ -309,7 +309,9 @@ impl Client {
         let deadline = Instant::now() + PATIENCE;
         poll_until(deadline, "the node answers", || match self.ask(args) {
             Ok(Reply::Error(text))
-                if text.starts_with("CLUSTERDOWN") || text.starts_with("UNKNOWN") =>
+                if ["CLUSTERDOWN", "UNKNOWN", "TRYAGAIN"]
+                    .iter()
+                    .any(|code| text.starts_with(code)) =>
             {
                 None
             }
