@@ -29,6 +29,8 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) backoff: Option<Instant>,
     /// The answer, if the attempt commits.
     pub(crate) reply: Option<X::Reply>,
+    /// Hashes of the keys that it has touched: its origin's later ops at these wait for it.
+    pub(crate) keys: Vec<u64>,
     /// Ops that wait until this one's next attempt is over.
     pub(crate) followers: Vec<Slot>,
     /// What was read of partitions without a replica here.

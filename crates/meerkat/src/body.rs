@@ -17,6 +17,9 @@ const WRITE: u8 = 2;
 const VALUE: u8 = 4;
 const EXPIRY: u8 = 8;
 
+/// Bytes of an item besides its key and its value, at most.
+pub(crate) const ITEM_BYTES: usize = 32;
+
 /// What a transaction does to one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Item<'a> {

@@ -3,7 +3,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Outcome, Refusal, Siblings, Slot, Table, Transaction, Verdict};
+use quorate_machine::{
+    Effects, Outcome, Refusal, Siblings, Slot, Table, Transaction, Verdict, mutant,
+};
 use quorate_types::{NodeSet, Now, Tag, Timestamp, limits};
 
 use crate::attempt::{Attempt, Op, Part, Stage};
@@ -61,6 +63,7 @@ where
             in_line: false,
             backoff: None,
             reply: None,
+            keys: Vec::new(),
             followers: Vec::new(),
             fetched: BTreeMap::new(),
             aware: false,
@@ -102,6 +105,13 @@ where
         let verdict = op.txn.run(now.wall(), &mut run);
         // A guest learns first what time it is in the cluster.
         let unaware = self.config.guest.is_some() && !op.aware;
+        if self.work.is_too_large() {
+            return self.finish(slot, Outcome::Refused(Refusal::TooLarge), effects);
+        }
+        if let Some(other) = self.neighbour(slot) {
+            return self.follow(other, slot);
+        }
+        self.occupy(slot);
         if !self.work.missing.is_empty() || unaware {
             return self.fetch(now, slot, effects);
         }
@@ -112,9 +122,7 @@ where
         if self.work.len() == 0 {
             return self.finish(slot, Outcome::Done(reply), effects);
         }
-        if self.work.len() > limits::TXN_KEYS_MAX || self.work.bytes() > limits::TXN_BYTES_MAX {
-            return self.finish(slot, Outcome::Refused(Refusal::TooLarge), effects);
-        }
+        let Some(op) = self.ops.get_mut(slot) else { return };
         op.reply = Some(reply);
         let above = op.above.max(self.work.newest_base());
         let id = self.issue(now, above);
@@ -128,7 +136,7 @@ where
     }
 
     /// An attempt with a part for each partition that the workspace touched.
-    fn new_attempt(&mut self, now: Now, slot: Slot, read: bool) -> Attempt {
+    pub(crate) fn new_attempt(&mut self, now: Now, slot: Slot, read: bool) -> Attempt {
         let mut attempt = self.spare_attempts.pop().unwrap_or_else(|| Attempt {
             slot,
             stage: Stage::Reading,
@@ -169,7 +177,7 @@ where
     // --- updates -------------------------------------------------------------------------------
 
     /// Validates at this node first: what fails here costs no message. Then asks the others.
-    fn begin_update(
+    pub(crate) fn begin_update(
         &mut self,
         now: Now,
         id: Timestamp,
@@ -230,7 +238,7 @@ where
 
     /// This replica's verdict on a transaction it sees for the first time.
     pub(crate) fn judge(&mut self, id: Timestamp, body: Body<'_>) -> Result<(), Conflict> {
-        if id.version <= self.epoch_floor {
+        if id.version <= self.epoch_floor && !mutant!("meerkat_no_epoch_floor") {
             let with = Timestamp::new(self.epoch_floor, id.writer);
             return Err(Conflict { reason: Reason::BelowFloor, with });
         }
@@ -383,6 +391,9 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let Some(op) = self.ops.remove(slot) else { return };
+        for key in op.keys {
+            self.leave_key(op.origin, key, slot);
+        }
         effects.complete(op.tag, outcome);
         // Deadlines come in order of submission: the list is as long as the oldest op is old.
         while let Some((_, first)) = self.op_deadlines.front()
@@ -475,6 +486,47 @@ where
         match id {
             Some(id) => self.parked.entry(id).or_default().extend(followers),
             None => self.ready.extend(followers),
+        }
+    }
+
+    /// An earlier op of the same origin that is under way at a key of the last run. It may yet be
+    /// run again, and this one must not take effect before.
+    fn neighbour(&self, slot: Slot) -> Option<Slot> {
+        let op = self.ops.get(slot)?;
+        let others = self.work.items().filter_map(|item| {
+            self.under_way.get(&(op.origin, quorate_types::hash_key(item.key))).copied()
+        });
+        let is_earlier =
+            |other: &Slot| self.ops.get(*other).is_some_and(|other| other.sequence < op.sequence);
+        { others }.find(is_earlier)
+    }
+
+    /// Waits for another op of the same origin.
+    fn follow(&mut self, other: Slot, slot: Slot) {
+        self.enter_line(slot);
+        if let Some(other) = self.ops.get_mut(other) {
+            other.followers.push(slot);
+        }
+    }
+
+    /// Notes that an op is under way at the keys of the last run.
+    fn occupy(&mut self, slot: Slot) {
+        let Some(op) = self.ops.get_mut(slot) else { return };
+        let origin = op.origin;
+        let mut keys = core::mem::take(&mut op.keys);
+        for key in keys.drain(..) {
+            self.leave_key(origin, key, slot);
+        }
+        keys.extend(self.work.items().map(|item| quorate_types::hash_key(item.key)));
+        self.under_way.extend(keys.iter().map(|key| ((origin, *key), slot)));
+        if let Some(op) = self.ops.get_mut(slot) {
+            op.keys = keys;
+        }
+    }
+
+    fn leave_key(&mut self, origin: u64, key: u64, slot: Slot) {
+        if self.under_way.get(&(origin, key)) == Some(&slot) {
+            self.under_way.remove(&(origin, key));
         }
     }
 

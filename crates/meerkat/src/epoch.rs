@@ -13,7 +13,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Record as _, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{
     Epoch, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, WriterId, limits,
 };
@@ -21,10 +21,10 @@ use quorate_types::{
 use crate::attempt::Stage;
 use crate::body::Body;
 use crate::coordinator::FLOOR;
-use crate::merge::{Electorate, Fate, Groups, Merged, Report, TooFew, merge};
+use crate::merge::{Electorate, Groups, Merged, Report, TooFew, merge};
 use crate::message::{Kind, Message, Vote};
-use crate::meta::{Meta, Registration};
-use crate::occ::{self, Conflict, Reason};
+use crate::meta::Meta;
+use crate::occ;
 use crate::record::{Record, RecordKey, Records, is_guest, lane_of};
 use crate::state::{Group, Isolation, Meerkat, Phase};
 
@@ -288,6 +288,7 @@ where
     fn make_report(&mut self, now: Now) {
         let clock = self.clock(now);
         let floor = self.epoch_floor;
+        let installed = self.table.least(FLOOR);
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         let records = match &change.adopted {
             Some(adopted) => adopted.records(),
@@ -297,6 +298,7 @@ where
             last_normal: change.last_normal,
             electorate: change.electorate,
             floor: floor.max(change.read_high),
+            installed,
             clock,
             records,
         };
@@ -567,32 +569,12 @@ where
             .collect();
         for (key, settled) in &merged.settled {
             let body = Body::trusted_opt(&settled.body);
-            let holds = self.holds(key.partition);
-            let mut record = Record {
-                participants: settled.participants,
-                since: now.monotonic,
-                ..Record::default()
-            };
-            match settled.fate {
-                Fate::Decided { commit } => {
-                    record.decision = Some(commit);
-                    if let Some(body) = body.filter(|_| holds && commit) {
-                        occ::apply(&mut self.table, key.id(), body);
-                        self.bury(key.id(), body);
-                    }
-                }
-                Fate::Prepared { ok } => {
-                    // All replicas give the same vote from now on, so it is durable.
-                    let lost = Conflict { reason: Reason::StaleRead, with: key.id() };
-                    record.vote = Some(if ok { Ok(()) } else { Err(lost) });
-                    record.accepted = Some((0, ok));
-                    record.body.clone_from(&settled.body);
-                    if let Some(body) = body.filter(|_| ok && self.votes_on(key.partition)) {
-                        register(&mut self.table, key, body);
-                        record.registered = true;
-                    }
-                }
+            if let Some(body) = body.filter(|_| settled.commit && self.holds(key.partition)) {
+                occ::apply(&mut self.table, key.id(), body);
+                self.bury(key.id(), body);
             }
+            let decision = Some(settled.commit);
+            let record = Record { decision, since: now.monotonic, ..Record::default() };
             let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
             // A dead coordinator asks nobody any more; a guest may live on. Who votes on nothing is
             // told the end of what is undecided as a learner is, or not at all.
@@ -651,11 +633,8 @@ where
             let Some(attempt) = self.attempts.get_mut(&version) else { continue };
             attempt.seen = NodeSet::only(self.config.node);
             attempt.superseded = false;
-            if let Stage::Closing { .. } = attempt.stage {
-                // Every member has adopted its end.
-                if let Some(attempt) = self.attempts.remove(&version) {
-                    self.recycle(attempt);
-                }
+            if let Stage::Closing { commit } = attempt.stage {
+                self.tell_again(now, version, commit, effects);
                 continue;
             }
             attempt.stage = Stage::Voting;
@@ -685,6 +664,36 @@ where
         self.advance_stable(self.writer(), stable);
     }
 
+    /// Tells the end of an own transaction to the members of the new epoch. All keep it already if
+    /// a replica knew it when the last epoch ended; but no replica of a partition need have known,
+    /// if this node has none.
+    fn tell_again(
+        &mut self,
+        now: Now,
+        version: u64,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let id = quorate_types::Timestamp::new(version, self.writer());
+        let Some(attempt) = self.attempts.get_mut(&version) else { return };
+        attempt.parts.iter_mut().for_each(|part| part.acked = NodeSet::EMPTY);
+        let kept = attempt.parts.iter().all(|part| {
+            let record = self.records.get(&RecordKey::new(id, part.partition));
+            record.is_some_and(|record| record.decision.is_some())
+        });
+        if kept {
+            if let Some(attempt) = self.attempts.remove(&version) {
+                self.recycle(attempt);
+            }
+            return;
+        }
+        for index in 0..self.attempts[&version].parts.len() {
+            self.tell(now, id, index, commit, effects);
+        }
+        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
+        self.try_close(version);
+    }
+
     /// Validates an attempt in the new epoch. Nobody had decided it in the old one.
     fn revalidate(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
         let id = quorate_types::Timestamp::new(version, self.writer());
@@ -695,8 +704,7 @@ where
             if !self.votes_on(partition) {
                 continue;
             }
-            let prepared = self.records.get(&key).and_then(|record| record.vote);
-            let vote = prepared.unwrap_or_else(|| self.judge_anew(now, key, index, participants));
+            let vote = self.judge_anew(now, key, index, participants);
             let node = self.config.node;
             let attempt = self.attempts.get_mut(&version).expect("its caller looked at it");
             match vote {
@@ -807,14 +815,5 @@ where
             })
             .min()
             .unwrap_or(0)
-    }
-}
-
-/// Registers a prepared transaction without asking: its vote stands.
-fn register<T: Table<Meta = Meta>>(table: &mut T, key: &RecordKey, body: Body<'_>) {
-    for item in body.iter() {
-        let mut record = table.lock_key(item.key, 0);
-        let writes = item.write.is_some();
-        record.annex_mut().add(Registration { id: key.id(), base: item.base, writes });
     }
 }

@@ -43,11 +43,19 @@ where
         let own = |id: Timestamp| self.guests.get(&id.writer) == Some(&from);
         match kind {
             Kind::Get { .. } | Kind::Stable { .. } => self.guest_at(from).is_some(),
-            Kind::Validate { id, .. } | Kind::Decided { id, .. } => own(*id),
+            Kind::Validate { id, .. } => own(*id),
+            // A guest that contradicts what is known is in error, and must not stop the node.
+            Kind::Decided { id, commit, .. } => own(*id) && !self.is_known_as(*id, !*commit),
             Kind::Accept { id, view, .. } => own(*id) && *view == 0,
             Kind::Check { at, .. } => own(*at),
             _ => false,
         }
+    }
+
+    /// Whether this replica knows that a transaction has ended like this.
+    fn is_known_as(&self, id: Timestamp, commit: bool) -> bool {
+        let keys = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
+        self.records.range(keys).any(|(_, record)| record.decision == Some(commit))
     }
 
     /// The writer id of the guest at `node`.

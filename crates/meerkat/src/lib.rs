@@ -87,6 +87,7 @@ mod body;
 mod coordinator;
 mod epoch;
 mod execution;
+mod expiry;
 mod guest;
 mod join;
 mod merge;
@@ -110,7 +111,7 @@ use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 pub use body::{Body, Item};
 pub use epoch::Mail;
 pub use execution::{Execution, backoff};
-pub use merge::{Electorate, Fate, Groups, Merged, Report, Settled, TooFew, merge};
+pub use merge::{Electorate, Groups, Merged, Report, Settled, TooFew, merge};
 pub use message::{Kind, Message, Vote};
 pub use meta::{Meta, Pending, Registration};
 pub use occ::{Conflict, Reason};
@@ -211,10 +212,13 @@ where
     fn ignore_message(&self, from: NodeId, epoch: Epoch, kind: &Kind<'_>) -> Option<&'static str> {
         let late = mutant!("meerkat_accept_after_freeze")
             && matches!(kind, Kind::Accept { .. } | Kind::Accepted { .. } | Kind::Decided { .. });
-        if epoch < self.view.epoch && !late {
+        let uncounted = mutant!("meerkat_votes_of_any_epoch")
+            && self.phase == Phase::Normal
+            && matches!(kind, Kind::Vote { .. });
+        if epoch < self.view.epoch && !late && !uncounted {
             return Some("meerkat: message of an older epoch");
         }
-        if epoch > self.view.epoch && !late {
+        if epoch > self.view.epoch && !late && !uncounted {
             return Some("meerkat: message of a newer epoch");
         }
         if !self.view.live().contains(from) && !self.admits_guest(from, kind) {
@@ -313,6 +317,12 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let partition = message.partition;
+        if let Kind::Get { request, keys: &[] } = message.kind
+            && self.active
+        {
+            // What time it is, every active member may tell.
+            return self.on_get(now, from, partition, request, &[], effects);
+        }
         if !self.votes_on(partition) {
             return effects.ignored("meerkat: question to a node that does not vote");
         }

@@ -31,6 +31,9 @@ pub struct Report {
     pub electorate: Electorate,
     /// No write at or below it, as far as it knows.
     pub floor: u64,
+    /// Everything up to here is installed on all replicas. Records of deleted keys that are as old
+    /// may be gone from some of them: what was written there before must not be installed again.
+    pub installed: u64,
     /// Its hybrid clock.
     pub clock: u64,
     /// The records of all its lanes; or what it has adopted, if that was not released yet.
@@ -45,6 +48,7 @@ impl Report {
         writer.u64(self.electorate.voters.bits());
         writer.u64(self.electorate.active.bits());
         writer.u64(self.floor);
+        writer.u64(self.installed);
         writer.u64(self.clock);
         for (key, record) in &self.records {
             record.encode(key, &mut writer);
@@ -64,6 +68,7 @@ impl Report {
                 active: NodeSet::from_bits(reader.u64()?),
             },
             floor: reader.u64()?,
+            installed: reader.u64()?,
             clock: reader.u64()?,
             records: Records::new(),
         };
@@ -75,29 +80,16 @@ impl Report {
     }
 }
 
-/// How a transaction left its epoch in one partition.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Fate {
-    /// It is over.
-    Decided {
-        /// Whether it committed.
-        commit: bool,
-    },
-    /// The partition's vote is settled; other partitions take part, so its end is not (spec §3.7).
-    Prepared {
-        /// The vote.
-        ok: bool,
-    },
-}
-
-/// One transaction in one partition, after the merge.
+/// How a transaction ended, in one partition.
+///
+/// All partitions of a keyspace change epochs together, so the votes of all are there at once and
+/// every transaction that anybody knew of is over afterwards: none stays prepared, as it would have
+/// to if each partition changed epochs on its own (spec §3.7).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settled {
-    /// The partitions that take part.
-    pub participants: u64,
-    /// What became of it.
-    pub fate: Fate,
-    /// Its sets, where they are needed.
+    /// Whether it committed.
+    pub commit: bool,
+    /// Its sets, if it did.
     pub body: Vec<u8>,
 }
 
@@ -121,11 +113,7 @@ impl Merged {
         for (key, settled) in &self.settled {
             write_timestamp(&mut writer, key.id());
             writer.u16(key.partition);
-            writer.u64(settled.participants);
-            writer.u8(match settled.fate {
-                Fate::Decided { commit } => u8::from(commit),
-                Fate::Prepared { ok } => 2 + u8::from(ok),
-            });
+            writer.u8(u8::from(settled.commit));
             writer.bytes(&settled.body);
         }
     }
@@ -141,17 +129,15 @@ impl Merged {
         while !reader.0.is_empty() {
             let id = read_timestamp(&mut reader)?;
             let key = RecordKey::new(id, reader.u16()?);
-            let participants = reader.u64()?;
-            let fate = match reader.u8()? {
-                number @ (0 | 1) => Fate::Decided { commit: number == 1 },
-                number @ (2 | 3) => Fate::Prepared { ok: number == 3 },
-                _ => return Err(Malformed("unknown fate")),
+            let commit = match reader.u8()? {
+                number @ (0 | 1) => number == 1,
+                _ => return Err(Malformed("neither 0 nor 1")),
             };
             let body = reader.bytes()?;
             if !body.is_empty() {
                 Body::check(body)?;
             }
-            merged.settled.insert(key, Settled { participants, fate, body: body.into() });
+            merged.settled.insert(key, Settled { commit, body: body.into() });
         }
         Ok(merged)
     }
@@ -161,16 +147,8 @@ impl Merged {
         self.settled
             .iter()
             .map(|(key, settled)| {
-                let mut record = Record {
-                    participants: settled.participants,
-                    body: settled.body.clone(),
-                    ..Record::default()
-                };
-                match settled.fate {
-                    Fate::Decided { commit } => record.decision = Some(commit),
-                    Fate::Prepared { ok } => record.accepted = Some((u64::MAX, ok)),
-                }
-                (*key, record)
+                let (decision, body) = (Some(settled.commit), settled.body.clone());
+                (*key, Record { decision, body, ..Record::default() })
             })
             .collect()
     }
@@ -224,9 +202,11 @@ impl Groups<'_> {
 pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<Merged, TooFew> {
     let last = reports.values().map(|report| report.last_normal).max().unwrap_or_default();
     let mut merged = Merged::default();
+    let mut installed = 0;
     for report in reports.values() {
         merged.floor = merged.floor.max(report.floor);
         merged.clock = merged.clock.max(report.clock);
+        installed = installed.max(report.installed);
     }
     let Some(electorate) = reports
         .values()
@@ -242,7 +222,7 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
         .collect();
     let mut gathered: BTreeMap<RecordKey, Gathered> = BTreeMap::new();
     for (node, report) in &current {
-        for (key, record) in &report.records {
+        for (key, record) in report.records.iter().filter(|(key, _)| key.version > installed) {
             let votes = groups.quorums(key.partition, electorate).1.contains(*node);
             gather(gathered.entry(*key).or_default(), record, votes);
         }
@@ -261,22 +241,61 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
             return Err(TooFew { partition, replies: here, live: quorums.live });
         }
     }
+    let votes = count_votes(&gathered, |partition| {
+        let (quorums, active) = groups.quorums(partition, electorate);
+        (quorums, replies.intersection(active).len())
+    });
+    settle(&mut merged, gathered, &votes);
+    Ok(merged)
+}
+
+/// What each partition's replicas said, as far as it can be known.
+fn count_votes(
+    gathered: &BTreeMap<RecordKey, Gathered>,
+    quorums: impl Fn(u16) -> (Quorums, usize),
+) -> BTreeMap<RecordKey, bool> {
+    let mut votes = BTreeMap::new();
     let mut candidates = Vec::new();
-    for (key, gathered) in gathered {
-        let (quorums, active) = groups.quorums(key.partition, electorate);
-        let verdict = judge(&gathered, quorums, replies.intersection(active).len());
-        if verdict == Judged::Candidate {
-            candidates.push((key, gathered));
-        } else {
-            settle(&mut merged, key, gathered, verdict == Judged::Commit);
+    for (key, record) in gathered {
+        let (quorums, replies) = quorums(key.partition);
+        match judge(record, quorums, replies) {
+            Judged::Candidate => candidates.push(key),
+            verdict => {
+                votes.insert(*key, verdict == Judged::Commit);
+            }
         }
     }
     // Candidates can't conflict with each other: each has more than half of the replies.
-    for (key, gathered) in candidates {
-        let ok = !conflicts_with_committed(&merged, key, &gathered.body);
-        settle(&mut merged, key, gathered, ok);
+    for key in candidates {
+        let standing = votes.iter().filter(|(other, ok)| **ok && other.partition == key.partition);
+        let body = &gathered[key].body;
+        let conflict = standing
+            .map(|(other, _)| (other, &gathered[other].body))
+            .any(|(other, theirs)| conflicts(key, body, other, theirs));
+        votes.insert(*key, !conflict);
     }
-    Ok(merged)
+    votes
+}
+
+/// A transaction commits if all its partitions said OK; one that knows nothing of it said nothing.
+fn settle(
+    merged: &mut Merged,
+    gathered: BTreeMap<RecordKey, Gathered>,
+    votes: &BTreeMap<RecordKey, bool>,
+) {
+    let mut ends: BTreeMap<Timestamp, (u64, u64, Option<bool>)> = BTreeMap::new();
+    for (key, record) in &gathered {
+        let (participants, ok, decision) = ends.entry(key.id()).or_default();
+        *participants |= record.participants | 1 << key.partition;
+        *ok |= u64::from(votes[key]) << key.partition;
+        *decision = decision.or(record.decision);
+    }
+    for (key, record) in gathered {
+        let (participants, ok, decision) = ends[&key.id()];
+        let commit = decision.unwrap_or(participants == ok);
+        let body = if commit { record.body } else { Vec::new() };
+        merged.settled.insert(key, Settled { commit, body });
+    }
 }
 
 fn gather(into: &mut Gathered, record: &Record, votes: bool) {
@@ -315,37 +334,18 @@ fn judge(gathered: &Gathered, quorums: Quorums, replies: usize) -> Judged {
     if commit { Judged::Commit } else { Judged::Abort }
 }
 
-fn settle(merged: &mut Merged, key: RecordKey, gathered: Gathered, ok: bool) {
-    let alone = gathered.participants.count_ones() <= 1;
-    let fate = match gathered.decision {
-        Some(commit) => Fate::Decided { commit },
-        None if alone => Fate::Decided { commit: ok },
-        // Another partition may have voted otherwise.
-        None => Fate::Prepared { ok },
-    };
-    let needed = !matches!(fate, Fate::Decided { commit: false });
-    let body = if needed { gathered.body } else { Vec::new() };
-    merged.settled.insert(key, Settled { participants: gathered.participants, fate, body });
-}
-
-/// The exact predicate (spec §4.3), against everything that committed or will.
-fn conflicts_with_committed(merged: &Merged, key: RecordKey, body: &[u8]) -> bool {
-    if body.is_empty() {
+/// The exact predicate (spec §4.3), between a candidate and a transaction that its partition let
+/// pass.
+fn conflicts(key: &RecordKey, body: &[u8], other: &RecordKey, theirs: &[u8]) -> bool {
+    if body.is_empty() || theirs.is_empty() {
         return false;
     }
     let mine: (Timestamp, Body<'_>) = (key.id(), Body::trusted(body));
-    merged.settled.iter().any(|(other, settled)| {
-        let stands =
-            matches!(settled.fate, Fate::Decided { commit: true } | Fate::Prepared { ok: true });
-        if other.partition != key.partition || !stands || settled.body.is_empty() {
-            return false;
-        }
-        let theirs = (other.id(), Body::trusted(&settled.body));
-        if mutant!("meerkat_imprecise_revalidation") {
-            return overlaps(mine.1, theirs.1);
-        }
-        conflicts_exactly(mine, theirs)
-    })
+    let theirs = (other.id(), Body::trusted(theirs));
+    if mutant!("meerkat_imprecise_revalidation") {
+        return overlaps(mine.1, theirs.1);
+    }
+    conflicts_exactly(mine, theirs)
 }
 
 /// What a mutant takes for a conflict: a key that both touch and one of them writes, as the tests

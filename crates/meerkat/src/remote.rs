@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Content, Effects, Record, Siblings, Slot, Table, Transaction};
-use quorate_types::{NodeId, NodeSet, Now, Timestamp};
+use quorate_types::{NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Reader, Writer};
 
 use crate::attempt::{Attempt, Part, Stage};
-use crate::body::{Body, BodyWriter, Item};
+use crate::body::{Body, BodyWriter, ITEM_BYTES, Item};
 use crate::coordinator::{FLOOR, partition_of};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
@@ -90,14 +90,22 @@ where
         let mut items = Vec::new();
         let mut writer = BodyWriter::new(&mut items);
         let mut reader = Reader(keys);
+        let (mut count, mut bytes) = (0, 0);
         while let Ok(key) = reader.bytes() {
             let mut wts = Timestamp::ZERO;
             if let Some(record) = self.table.lock_existing(key) {
                 wts = record.meta().wts;
                 if let Some(content) = record.content() {
+                    bytes += content.bytes.len();
+                    if is_full(key, &mut count, &mut bytes) {
+                        break;
+                    }
                     writer.item(&Item { key, base: Some(wts), write: Some(Some(content)) });
                     continue;
                 }
+            }
+            if is_full(key, &mut count, &mut bytes) {
+                break;
             }
             writer.item(&Item { key, base: Some(absent_base(wts, floor)), write: Some(None) });
         }
@@ -155,4 +163,12 @@ where
             self.start(now, slot, effects);
         }
     }
+}
+
+/// Whether the item of this key has no room any more beside those that are counted: it will be
+/// asked for again. One always has.
+fn is_full(key: &[u8], count: &mut usize, bytes: &mut usize) -> bool {
+    *count += 1;
+    *bytes += key.len() + ITEM_BYTES;
+    *count > limits::TXN_KEYS_MAX || (*count > 1 && *bytes > limits::TXN_BYTES_MAX)
 }

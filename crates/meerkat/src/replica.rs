@@ -157,6 +157,9 @@ where
         if !self.active {
             return self.learn(now, from, key, commit, body, effects);
         }
+        if mutant!("meerkat_no_tombstone") && !commit && !self.records.contains_key(&key) {
+            return self.acknowledge(now, id, partition, effects);
+        }
         let record = self.records.entry(key).or_default();
         if let Some(known) = record.decision {
             assert_eq!(known, commit, "transaction {id:?} was decided twice, and differently");
@@ -178,6 +181,26 @@ where
         }
         self.end_record(now, key, commit);
         self.acknowledge(now, id, partition, effects);
+        self.end_elsewhere(now, id, commit, effects);
+    }
+
+    /// The end of a transaction is the same in all partitions that this node has a replica of.
+    fn end_elsewhere(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        commit: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
+        let open =
+            |record: &Record| record.decision.is_none() && (!commit || !record.body.is_empty());
+        let records = self.records.range(all).filter(|(_, record)| open(record));
+        let keys: Vec<RecordKey> = records.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.end_record(now, key, commit);
+            self.acknowledge(now, id, key.partition, effects);
+        }
     }
 
     /// A joining replica installs decisions and votes on nothing, so it needs no records.
@@ -227,7 +250,7 @@ where
         }
         // Whoever asks later is told the decision. The sets of what committed stay until every
         // replica has them: if the coordinator dies, the epoch change takes them from here.
-        if commit {
+        if commit && !mutant!("meerkat_sets_dropped_early") {
             let record = self.records.get_mut(&key).expect("just changed");
             record.body = body;
             record.since = now.monotonic;
@@ -326,6 +349,11 @@ where
         }
         let from = RecordKey { writer, version: *known, partition: 0 };
         let to = RecordKey { writer, version: stable, partition: u16::MAX };
+        let is_open = |(_, record): (_, &Record)| record.decision.is_none();
+        if is_guest(writer) && self.records.range(from..=to).any(is_open) {
+            // A guest in error must not stop the node. Its records stay.
+            return;
+        }
         *known = stable;
         let mut over = core::mem::take(&mut self.over);
         over.extend(self.records.extract_if(from..=to, |_, _| true));

@@ -195,6 +195,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) was_busy: bool,
     /// Ops that wait to be tried (again), by origin, in order of submission.
     pub(crate) lines: BTreeMap<u64, Vec<(u64, Slot)>>,
+    /// By origin and hash of a key: the op that is under way there.
+    pub(crate) under_way: BTreeMap<(u64, u64), Slot>,
     /// Ops that wait for the end of a transaction that this lane has a record of.
     pub(crate) parked: BTreeMap<Timestamp, Vec<Slot>>,
     pub(crate) backoffs: BTreeSet<(Instant, Slot)>,
@@ -254,6 +256,7 @@ where
             announce_due: Instant::NEVER,
             was_busy: false,
             lines: BTreeMap::new(),
+            under_way: BTreeMap::new(),
             parked: BTreeMap::new(),
             backoffs: BTreeSet::new(),
             ready: VecDeque::new(),

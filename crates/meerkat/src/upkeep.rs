@@ -18,7 +18,7 @@ const ANNOUNCE_IDLE: Duration = Duration::from_secs(1);
 /// Deleted keys whose records are looked at in one go.
 const GRAVES_AT_ONCE: usize = 256;
 /// Records that the sweep looks at in one go, for deleted keys that nobody remembers.
-const SWEEP_AT_ONCE: usize = 64;
+const SWEEP_AT_ONCE: usize = 256;
 
 impl<T, X> Meerkat<T, X>
 where
@@ -193,11 +193,12 @@ where
         self.floor_published = floor;
         self.table.set_cell(FLOOR, floor);
         self.drop_footprints(now);
-        self.collect();
+        self.collect(now, effects);
     }
 
-    /// Removes the records of deleted keys that the floor has passed.
-    fn collect(&mut self) {
+    /// Sweeps a part of this lane's records: removes those of deleted keys that the floor has passed,
+    /// and deletes values past their time that nobody asks for.
+    fn collect(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let floor = self.table.least(FLOOR);
         for _ in 0..GRAVES_AT_ONCE {
             let Some((_, key)) = self.graves.pop_front_if(|(version, _)| *version <= floor) else {
@@ -211,6 +212,7 @@ where
             .scan_keys(self.sweep_cursor, SWEEP_AT_ONCE, &mut |key| keys.push(key.into()));
         for key in keys {
             self.remove_dead(&key, floor);
+            self.delete_expired(now, &key, effects);
         }
     }
 

@@ -150,7 +150,9 @@ where
         if part.chosen.is_some() {
             return Step::Wait;
         }
-        if let Some(ok) = part.proposal {
+        if let Some(ok) = part.proposal
+            && !(mutant!("meerkat_votes_after_proposal") && part.ok.len() >= quorums.fast)
+        {
             let accepted = part.accepted.intersection(group.live).len();
             return if accepted >= quorums.majority { Step::Chosen(ok) } else { Step::Wait };
         }
@@ -287,7 +289,7 @@ where
     }
 
     /// Ends the transaction in one partition: here, and at all other replicas.
-    fn tell(
+    pub(crate) fn tell(
         &mut self,
         now: Now,
         id: Timestamp,
@@ -308,7 +310,7 @@ where
             effects.broadcast(others, &message(None));
         }
         let learners = group.learners.without(self.config.node);
-        if !learners.is_empty() {
+        if !learners.is_empty() && !mutant!("meerkat_learners_not_told") {
             let body = commit.then(|| Body::trusted(&part.body));
             effects.broadcast(learners, &message(body));
         }
@@ -317,12 +319,15 @@ where
     /// The replicas that must know how a transaction ended.
     fn others(&self, partition: u16) -> NodeSet {
         let group = self.groups[usize::from(partition)];
+        if mutant!("meerkat_learners_not_told") {
+            return group.live.without(self.config.node);
+        }
         group.live.union(group.learners).without(self.config.node)
     }
 
     /// Forgets a decided attempt once every replica knows its end. Returns whether it did: then
     /// [`Meerkat::advance_own_stable`] may have something to drop.
-    fn try_close(&mut self, version: u64) -> bool {
+    pub(crate) fn try_close(&mut self, version: u64) -> bool {
         let Some(attempt) = self.attempts.get(&version) else { return false };
         let known =
             attempt.parts.iter().all(|part| self.others(part.partition).is_subset(part.acked));

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use quorate_machine::{Change, Content, Current, Record, Table, ValueKind, Workspace};
-use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_types::{Timestamp, UnixMillis, WriterId, limits};
 
-use crate::body::Item;
+use crate::body::{ITEM_BYTES, Item};
 use crate::meta::Meta;
 
 /// Beyond this many keys they are found through an index instead of one by one.
@@ -125,6 +125,12 @@ impl Work {
 
     pub(crate) fn bytes(&self) -> usize {
         self.arena.len()
+    }
+
+    /// Whether it is more than one message carries, with what stands around each key and value.
+    pub(crate) fn is_too_large(&self) -> bool {
+        let fields = self.len().saturating_sub(1) * ITEM_BYTES;
+        self.len() > limits::TXN_KEYS_MAX || self.bytes() + fields > limits::TXN_BYTES_MAX
     }
 
     /// Whether nothing was written.
