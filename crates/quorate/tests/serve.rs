@@ -39,6 +39,7 @@ fn one_store(engine: &str, lanes: usize) {
         assert_eq!(clients[0].call(&["SET", "large", &large]), Reply::Simple("OK".into()));
         assert_eq!(clients[2].call(&["GET", "large"]), Reply::bulk(&large), "{name}");
     }
+    wait_until_whole(&cluster);
     nodes[0].signal(Signal::TERM);
     assert!(nodes[0].wait().success());
     // The others go on without it, once its lease has lapsed.
@@ -47,6 +48,21 @@ fn one_store(engine: &str, lanes: usize) {
         matches!(clients[1].call(&["SET", "k", "v"]), Reply::Simple(_)).then_some(())
     });
     assert_eq!(clients[2].call(&["GET", "k"]), Reply::bulk("v"));
+}
+
+/// Waits until every node has all data. On a crowded machine one may have lost its place for a
+/// moment, and the loss of another would then be that of a majority.
+fn wait_until_whole(cluster: &Cluster) {
+    let deadline = Instant::now() + PATIENCE;
+    for &admin in &cluster.admins {
+        poll_until(deadline, "every member is active", || {
+            let status: serde_json::Value =
+                serde_json::from_str(&http_get(admin, "/status").1).ok()?;
+            let members = status["members"].as_array()?;
+            let all = members.iter().all(|member| member["role"] == "active");
+            (all && status["serving"] == true).then_some(())
+        });
+    }
 }
 
 #[test]
@@ -69,6 +85,7 @@ fn transactions_span_partitions_with_replica_groups_of_their_own() {
         // A node that comes back has everything that it had, wherever it has to copy it from.
         let held: Vec<Reply> = clients.iter_mut().map(|client| client.call(&["DBSIZE"])).collect();
         for node in 0..4 {
+            wait_until_whole(&cluster);
             nodes[node].signal(Signal::KILL);
             let round = 20 + node;
             let mut other = Client::new(cluster.clients[(node + 1) % 4]);
