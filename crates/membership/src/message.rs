@@ -5,10 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_paxos as paxos;
-use quorate_types::{
-    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Role, View, limits,
-};
-use quorate_wire::{Malformed, Reader, Writer};
+use quorate_types::{Epoch, Incarnation, Instant, NodeId, View, limits};
+use quorate_wire::{Malformed, Reader, Writer, read_view, write_view};
 
 use crate::MemberConfig;
 
@@ -114,7 +112,7 @@ impl Message {
             }
             Body::Found { round, view } => {
                 writer.u64(*round);
-                encode_view(&view.0, writer);
+                write_view(&view.0, writer);
             }
             Body::Founded { to, round } => {
                 writer.u64(to.0);
@@ -157,7 +155,9 @@ impl Message {
                     admin_address: address(reader)?,
                 },
             },
-            2 => Body::Found { round: reader.u64()?, view: ViewEntry(Arc::new(view(reader)?)) },
+            2 => {
+                Body::Found { round: reader.u64()?, view: ViewEntry(Arc::new(read_view(reader)?)) }
+            }
             3 => Body::Founded { to: Incarnation(reader.u64()?), round: reader.u64()? },
             4 => Body::Renew { sent: Instant(reader.u64()?), caught_up: flag(reader)? },
             5 => Body::Grant { to: Incarnation(reader.u64()?), sent: Instant(reader.u64()?) },
@@ -171,69 +171,15 @@ impl Message {
 
 impl paxos::Entry for ViewEntry {
     fn encode(&self, out: &mut Vec<u8>) {
-        encode_view(&self.0, &mut Writer(out));
+        write_view(&self.0, &mut Writer(out));
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
-        let view = view(&mut reader)?;
+        let view = read_view(&mut reader)?;
         reader.end()?;
         Ok(Self(Arc::new(view)))
     }
-}
-
-/// `epoch u64 | last_number u32 | count u8 | members`; a member is `node u16 | incarnation u64 |
-/// number u32 | role u8 | three addresses`.
-fn encode_view(view: &View, writer: &mut Writer<'_>) {
-    writer.u64(view.epoch.0);
-    writer.u32(view.last_number.0);
-    writer.u8(u8::try_from(view.members.len()).expect("MEMBERS_MAX is below 256"));
-    for member in &view.members {
-        writer.u16(member.node.0);
-        writer.u64(member.incarnation.0);
-        writer.u32(member.number.0);
-        writer.u8(match member.role {
-            Role::Active => 1,
-            Role::Shadow => 2,
-            Role::Down => 3,
-        });
-        writer.bytes(member.peer_address.as_bytes());
-        writer.bytes(member.client_address.as_bytes());
-        writer.bytes(member.admin_address.as_bytes());
-    }
-}
-
-fn view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
-    let epoch = Epoch(reader.u64()?);
-    let last_number = MemberNumber(reader.u32()?);
-    let count = usize::from(reader.u8()?);
-    if count > limits::MEMBERS_MAX || last_number.0 > limits::MEMBER_NUMBER_MAX {
-        return Err(Malformed("view beyond the limits"));
-    }
-    let mut members: Vec<Member> = Vec::with_capacity(count);
-    for _ in 0..count {
-        let member = Member {
-            node: node(reader)?,
-            incarnation: Incarnation(reader.u64()?),
-            number: MemberNumber(reader.u32()?),
-            role: match reader.u8()? {
-                1 => Role::Active,
-                2 => Role::Shadow,
-                3 => Role::Down,
-                _ => return Err(Malformed("unknown role")),
-            },
-            peer_address: address(reader)?,
-            client_address: address(reader)?,
-            admin_address: address(reader)?,
-        };
-        if members.last().is_some_and(|last| last.node >= member.node)
-            || member.number > last_number
-        {
-            return Err(Malformed("members out of order"));
-        }
-        members.push(member);
-    }
-    Ok(View { epoch, members, last_number })
 }
 
 fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {

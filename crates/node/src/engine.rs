@@ -8,9 +8,9 @@ use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Tra
 use quorate_meerkat::{Isolation, Meerkat};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
-    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, View,
+    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, View, WriterId,
 };
-use quorate_wire::{Header, Kind, Malformed, Reader};
+use quorate_wire::{GuestMessage, Header, Kind, Malformed, Reader};
 
 use crate::lane::count;
 use crate::{
@@ -42,6 +42,7 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
         Kind::Meerkat => {
             quorate_meerkat::Message::decode(body).map(|message| format!("{message:?}"))
         }
+        Kind::Guest => GuestMessage::decode(body).map(|message| format!("{message:?}")),
     };
     let text = text.unwrap_or_else(|error| error.to_string());
     format!("{:?} {text}", header.epoch)
@@ -180,6 +181,22 @@ impl Engine {
         match &mut self.machine {
             Machines::Hermes(_) => unreachable!("these siblings never talk"),
             Machines::Meerkat(machine) => machine.step(now, Event::Mail { from, mail }, sink),
+        }
+    }
+
+    /// A client coordinates transactions of its own from now on, reached under `node`.
+    pub(crate) fn guest_joined(&mut self, writer: WriterId, node: NodeId) {
+        match &mut self.machine {
+            Machines::Hermes(_) => unreachable!("guests join keyspaces of the meerkat engine"),
+            Machines::Meerkat(machine) => machine.guest_joined(writer, node),
+        }
+    }
+
+    /// It is gone.
+    pub(crate) fn guest_left(&mut self, node: NodeId) {
+        match &mut self.machine {
+            Machines::Hermes(_) => unreachable!("guests join keyspaces of the meerkat engine"),
+            Machines::Meerkat(machine) => machine.guest_left(node),
         }
     }
 

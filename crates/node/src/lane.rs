@@ -5,14 +5,16 @@ use std::sync::Arc;
 use quorate_commands::{Call, Op, OwnedCall, Reply, Txn};
 use quorate_machine::{Operation, Outcome, Refusal, Rng, Slab, Slot, Transaction, mutant};
 use quorate_types::{
-    Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Role, Tag, View, hash_key, lane_of_hash,
+    Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View,
+    WriterId, hash_key, lane_of_hash,
 };
-use quorate_wire::{Header, Kind, Malformed};
+use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
 
 use crate::control::{Change, Control};
 use crate::engine::{Engine, Sink};
 use crate::flush::Flushes;
-use crate::{Done, LaneFacts, Mail, Outbox, Shared};
+use crate::guests::Guests;
+use crate::{Done, EngineConfig, Isolation, LaneFacts, Mail, Outbox, Shared};
 
 /// Tags with this bit are the lane's own; drivers use the ones below it.
 const INTERNAL: u64 = 1 << 63;
@@ -39,6 +41,7 @@ pub struct Lane {
     internal: Slab<Internal>,
     internal_done: Vec<Done>,
     flushes: Flushes,
+    guests: Guests,
     rng: Rng,
     /// What a seal at the *start* of the turn would have said; used only by a mutant.
     lease_at_start: bool,
@@ -71,6 +74,7 @@ impl Lane {
             internal: Slab::default(),
             internal_done: Vec::new(),
             flushes: Flushes::default(),
+            guests: Guests::default(),
             rng,
             lease_at_start: false,
             scratch: Vec::new(),
@@ -236,10 +240,14 @@ impl Lane {
         bytes: &[u8],
         out: &mut Outbox,
     ) -> Result<(), Malformed> {
+        if self.guests.contains(from) {
+            return self.receive_guest(now, from, bytes, out);
+        }
         let mut rest = bytes;
         while let Some((header, body)) = Header::split(&mut rest)? {
             self.counts.messages += 1;
             match header.kind {
+                Kind::Guest => return Err(Malformed("a node is no guest")),
                 Kind::Membership => {
                     let Some(control) = &mut self.control else {
                         return Err(Malformed("membership message on a lane other than 0"));
@@ -262,6 +270,152 @@ impl Lane {
             }
         }
         if rest.is_empty() { Ok(()) } else { Err(Malformed("message cut short")) }
+    }
+
+    // --- guests --------------------------------------------------------------------------------
+
+    /// A guest has connected, under an id that no member has. `session` tells it from others.
+    pub fn guest_connected(&mut self, node: NodeId, session: Incarnation) {
+        self.guests.connect(node, session);
+    }
+
+    /// A guest's connection is gone. What it has begun, the replicas finish.
+    pub fn guest_lost(&mut self, now: Now, node: NodeId) {
+        if let Some(keyspace) = self.guests.leave(now.monotonic, node)
+            && let Some(engine) = self.engines[usize::from(keyspace.0)].as_mut()
+        {
+            engine.guest_left(node);
+        }
+    }
+
+    /// Whole messages of a guest. It may speak to the engine that it has joined, and to nothing
+    /// else; the engine takes only what is about the guest's own transactions.
+    fn receive_guest(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Malformed> {
+        let mut rest = bytes;
+        while let Some((header, body)) = Header::split(&mut rest)? {
+            self.counts.messages += 1;
+            match header.kind {
+                Kind::Guest => {
+                    let message = GuestMessage::decode(body)?;
+                    self.admit(now, from, header.keyspace, &message, out)?;
+                }
+                Kind::Meerkat if self.guests.keyspace(from) == Some(header.keyspace) => {
+                    let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
+                    engine.receive(now, from, &header, body, &mut sink)?;
+                    self.settle(now, out);
+                }
+                _ => return Err(Malformed("a guest speaks to what it has joined")),
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Malformed("message cut short")) }
+    }
+
+    /// Lets a guest into a keyspace, or says why not.
+    fn admit(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        keyspace: KeyspaceId,
+        message: &GuestMessage,
+        out: &mut Outbox,
+    ) -> Result<(), Malformed> {
+        if self.guests.keyspace(from).is_some() {
+            return Err(Malformed("a guest joins once"));
+        }
+        let answer = match message {
+            GuestMessage::Join => self.welcome(from, keyspace).map(GuestMessage::Welcome),
+            GuestMessage::Enter { writer } => self
+                .guest_options(keyspace)
+                .and_then(|_| {
+                    let lanes = self.shared.config.lanes;
+                    let now = now.monotonic;
+                    self.guests.enter(now, from, keyspace, *writer, self.id, lanes)
+                })
+                .map(|()| {
+                    self.guest_joined(keyspace, *writer, from);
+                    GuestMessage::View((*self.view).clone())
+                }),
+            _ => return Err(Malformed("a node's message from a guest")),
+        };
+        let answer =
+            answer.unwrap_or_else(|text| GuestMessage::Refused { text: text.to_owned() });
+        self.tell_guest(from, keyspace, &answer, out);
+        Ok(())
+    }
+
+    fn welcome(&mut self, from: NodeId, keyspace: KeyspaceId) -> Result<Welcome, &'static str> {
+        let (isolation, max_clock_skew, partitions) = self.guest_options(keyspace)?;
+        let me = self.view.member(self.shared.config.node);
+        let me = me.filter(|member| {
+            member.role == Role::Active && member.incarnation == self.incarnation
+        });
+        let member = me.map(|member| member.number).ok_or(
+            "this node is not an active member of the cluster yet; join at another node, or wait \
+             until it has caught up",
+        )?;
+        let lanes = self.shared.config.lanes;
+        let writer = self.guests.give(from, keyspace, member, self.id, lanes)?;
+        self.guest_joined(keyspace, writer, from);
+        Ok(Welcome {
+            writer,
+            strict: isolation == Isolation::Strict,
+            max_clock_skew_ns: u64::try_from(max_clock_skew.as_nanos()).unwrap_or(u64::MAX),
+            partitions,
+            view: (*self.view).clone(),
+        })
+    }
+
+    fn guest_joined(&mut self, keyspace: KeyspaceId, writer: WriterId, from: NodeId) {
+        if let Some(engine) = self.engines[usize::from(keyspace.0)].as_mut() {
+            engine.guest_joined(writer, from);
+        }
+    }
+
+    /// What a guest must know of a keyspace, if it can coordinate its transactions at all.
+    fn guest_options(
+        &self,
+        keyspace: KeyspaceId,
+    ) -> Result<(Isolation, Duration, Vec<Option<NodeSet>>), &'static str> {
+        let config = self.shared.config.keyspace(keyspace).ok_or(
+            "there is no keyspace of this number; choose one of the configuration's [[keyspace]]",
+        )?;
+        let EngineConfig::Meerkat { isolation, max_clock_skew, partitions } = &config.engine else {
+            return Err("this keyspace's engine has no transactions that a client could coordinate; \
+                        choose one with engine = \"meerkat\"");
+        };
+        let groups = partitions.iter().map(|group| group.or(config.replicas)).collect();
+        Ok((*isolation, *max_clock_skew, groups))
+    }
+
+    fn tell_guest(
+        &self,
+        to: NodeId,
+        keyspace: KeyspaceId,
+        message: &GuestMessage,
+        out: &mut Outbox,
+    ) {
+        let epoch = self.view.epoch;
+        out.frame(NodeSet::only(to), |buffer| {
+            Header::frame(buffer, Kind::Guest, keyspace, epoch, |writer| message.encode(writer));
+        });
+    }
+
+    /// Tells every guest of the view in force.
+    fn tell_guests_view(&self, out: &mut Outbox) {
+        let mut guests = self.guests.joined().peekable();
+        if guests.peek().is_none() {
+            return;
+        }
+        let message = GuestMessage::View((*self.view).clone());
+        for (node, keyspace) in guests {
+            self.tell_guest(node, keyspace, &message, out);
+        }
     }
 
     /// Handles mail from another lane of this node.
@@ -484,6 +638,7 @@ impl Lane {
                 engine.install(now, &view, &mut sink);
             }
         }
+        self.tell_guests_view(out);
         self.settle(now, out);
     }
 
@@ -492,6 +647,7 @@ impl Lane {
     fn rejoin(&mut self, now: Now, incarnation: Incarnation, out: &mut Outbox) {
         self.incarnation = incarnation;
         self.view = Arc::default();
+        self.guests.reset();
         if self.control.is_some() {
             self.shared.set_active(false);
             self.shared.set_lease_until(Instant::ZERO);

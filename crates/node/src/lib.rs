@@ -25,6 +25,7 @@ mod control;
 mod engine;
 mod facts;
 mod flush;
+mod guests;
 mod lane;
 mod outbox;
 mod shared;
@@ -34,6 +35,7 @@ pub use config::{EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfi
 pub use control::Change;
 pub use engine::{Engine, PROBES, describe_message};
 pub use facts::{ControlFacts, EngineFacts, LaneFacts, MemberFacts, StoreFacts};
+pub use guests::GUESTS_MAX;
 pub use lane::Lane;
 pub use outbox::{Done, Mail, Outbox};
 pub use quorate_membership::MemberConfig;

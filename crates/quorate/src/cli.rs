@@ -57,6 +57,10 @@ pub(crate) struct Dev {
     /// Administration port of the first node; the others follow. 0 lets the system choose
     #[arg(long, default_value_t = 9400)]
     pub(crate) admin_port: u16,
+    /// Also open peer ports, the first node's and those after it, for clients that coordinate their
+    /// transactions themselves; the cluster's name is `dev`. 0 lets the system choose
+    #[arg(long)]
+    pub(crate) peer_port: Option<u16>,
     /// How keys are replicated, in every database; without it, database 1 is meerkat and all others
     /// are hermes
     #[arg(long, value_enum)]

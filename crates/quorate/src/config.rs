@@ -41,6 +41,8 @@ pub(crate) struct Config {
     clock_drift_ppm: u32,
     max_memory: u64,
     max_clients: u64,
+    /// Whether clients may coordinate their transactions themselves, over the peer port.
+    pub(crate) guests: bool,
     /// What clients must give before anything else.
     pub(crate) password: Option<String>,
     /// Whether threads are bound to processors.
@@ -198,6 +200,7 @@ impl Source<'_> {
             clock_drift_ppm: drift as u32,
             max_memory,
             max_clients,
+            guests: cluster.guests,
             password,
             pin: file.runtime.pin,
             busy_poll: Duration::from_micros(busy_poll_us),

@@ -21,12 +21,19 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     check_ports(options)?;
     let clients = listen_all(options.port, options.nodes, "--port")?;
     let admins = listen_all(options.admin_port, options.nodes, "--admin-port")?;
+    // Peers of one process reach each other in memory: the ports are for guests.
+    let peers: Vec<Option<TcpListener>> = match options.peer_port {
+        Some(port) => {
+            listen_all(port, options.nodes, "--peer-port")?.into_iter().map(Some).collect()
+        }
+        None => (0..options.nodes).map(|_| None).collect(),
+    };
     let mut addresses = Vec::new();
     for (index, (client, admin)) in clients.iter().zip(&admins).enumerate() {
+        let peer = peers[index].as_ref().map(TcpListener::local_addr).transpose()?;
         addresses.push(NodeAddress {
             node: NodeId(index as u16 + 1),
-            // Peers of one process reach each other in memory.
-            peer: String::new(),
+            peer: peer.map(|address| address.to_string()).unwrap_or_default(),
             client: client.local_addr()?.to_string(),
             admin: admin.local_addr()?.to_string(),
         });
@@ -34,19 +41,25 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     let seed = quorate_runtime::random_seed();
     let nodes: Vec<HostedNode> = clients
         .into_iter()
+        .zip(peers)
         .zip(&addresses)
-        .map(|(client, address)| HostedNode {
+        .map(|((client, peer), address)| HostedNode {
             config: config(options, address.node, addresses.clone(), seed),
             client,
-            peer: None,
+            guests: peer.is_some(),
+            peer,
             settings: quorate_resp::Settings::default(),
             password: options.requirepass.clone(),
         })
         .collect();
     if !options.quiet {
         for address in &addresses {
+            let peer = match address.peer.as_str() {
+                "" => String::new(),
+                peer => format!("  peer {peer}"),
+            };
             say(&format!(
-                "node {}  redis://{}  admin http://{}",
+                "node {}  redis://{}  admin http://{}{peer}",
                 address.node, address.client, address.admin
             ));
         }

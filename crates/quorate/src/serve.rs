@@ -33,6 +33,7 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
         config: node,
         client,
         peer: Some(peer),
+        guests: config.guests,
         settings: config.settings(),
         password: config.password.clone(),
     };

@@ -18,6 +18,8 @@ use crate::process;
 /// What a lane's backend knows of its node.
 pub(crate) struct NodeFacts {
     pub(crate) shared: Arc<Shared>,
+    /// Whether clients may coordinate their transactions themselves.
+    pub(crate) guests: bool,
     pub(crate) stop: Arc<Stop>,
     pub(crate) doors: Vec<Arc<Door>>,
     pub(crate) started: Instant,

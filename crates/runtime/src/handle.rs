@@ -72,6 +72,8 @@ pub struct IoFacts {
     pub turns: u64,
     /// Clients connected to this lane.
     pub clients: u64,
+    /// Clients connected to this lane that coordinate their transactions themselves.
+    pub guests: u64,
     /// Bytes read from clients.
     pub client_bytes_received: u64,
     /// Bytes written to clients.

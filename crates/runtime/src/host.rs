@@ -17,6 +17,7 @@ use quorate_wire::{Hello, VERSION};
 
 use crate::backend::{LaneBackend, NodeFacts};
 use crate::clients::Clients;
+use crate::guests::Guests;
 use crate::handle::{ChangeReply, Errand, Errands, IoFacts, LinkFacts, lock};
 use crate::link::{Link, Progress};
 use crate::strangers::Strangers;
@@ -44,10 +45,11 @@ pub(crate) struct Host {
     pub(crate) clients: Clients,
     pub(crate) strangers: Strangers,
     pub(crate) facts: Arc<NodeFacts>,
-    /// Connections to peers in other processes, by node id.
-    links: Vec<Option<Box<Link>>>,
+    /// Connections to peers in other processes, and of guests, by node id.
+    pub(crate) links: Vec<Option<Box<Link>>>,
     linked: NodeSet,
-    links_to_read: NodeSet,
+    pub(crate) links_to_read: NodeSet,
+    pub(crate) guests: Guests,
     /// Peers on this very thread.
     local: NodeSet,
     /// Peers in other processes that have messages waiting.
@@ -95,6 +97,7 @@ impl Host {
             links: (0..=limits::NODE_ID_MAX).map(|_| None).collect(),
             linked: NodeSet::EMPTY,
             links_to_read: NodeSet::EMPTY,
+            guests: Guests::default(),
             local: local.without(node),
             to_send: NodeSet::EMPTY,
             urgent: NodeSet::EMPTY,
@@ -123,21 +126,23 @@ impl Host {
         self.known_epoch = view.epoch;
         let mut addresses = BTreeMap::new();
         for node in &self.facts.shared.config.nodes {
-            addresses.insert(node.node, node.peer.as_str());
+            addresses.insert(node.node, node.peer.clone());
         }
         for member in &view.members {
             if !member.peer_address.is_empty() {
-                addresses.insert(member.node, member.peer_address.as_str());
+                addresses.insert(member.node, member.peer_address.clone());
             }
         }
-        for (&node, &address) in &addresses {
+        let now = clock::now();
+        self.drop_guests(now, addresses.keys().copied().collect(), "a node has its id now");
+        for (&node, address) in &addresses {
             if node == self.node || self.local.contains(node) {
                 continue;
             }
             match &mut self.links[usize::from(node.0)] {
                 Some(link) => link.set_address(address),
                 vacant => {
-                    let link = Link::new(node, address.to_owned(), self.node < node);
+                    let link = Link::new(node, address.clone(), self.node < node);
                     *vacant = Some(Box::new(link));
                     self.linked.insert(node);
                 }
@@ -152,7 +157,7 @@ impl Host {
     }
 
     /// Follows what the lane decided: a newer view, or a new life.
-    pub(crate) fn follow_lane(&mut self, now: Instant) {
+    pub(crate) fn follow_lane(&mut self, now: Now) {
         if self.lane.view().epoch != self.known_epoch {
             self.learn_addresses();
         }
@@ -160,11 +165,16 @@ impl Host {
             self.incarnation = self.lane.incarnation();
             self.out.rejoined = None;
             self.to_send = NodeSet::EMPTY;
+            self.drop_guests(now, self.guests.nodes, "this node begins a new life");
             for node in self.linked {
                 // What was encoded in the old life must not be sent in the new one's name.
                 self.out.peer(node).clear();
                 if let Some(link) = &mut self.links[usize::from(node.0)] {
-                    link.lose(now, 0, "this node began a new life and introduces itself again");
+                    link.lose(
+                        now.monotonic,
+                        0,
+                        "this node began a new life and introduces itself again",
+                    );
                 }
             }
         }
@@ -245,6 +255,9 @@ impl Host {
         rest: &[u8],
         registry: &Registry,
     ) {
+        if theirs.is_guest() {
+            return self.adopt_guest(now, stream, theirs, rest, registry);
+        }
         let ours = self.hello();
         let node = theirs.node;
         let Some(Some(link)) = self.links.get_mut(usize::from(node.0)) else {
@@ -288,6 +301,9 @@ impl Host {
             // A promise that this node gives a peer counts from its receipt. If the process was
             // stopped after the turn had read its clock, that reading would be too early.
             let now = clock::now();
+            if self.guests.nodes.contains(node) {
+                self.guests.heard(now.monotonic, node);
+            }
             let cut = match progress {
                 Progress::Lost(_) => Some(std::mem::replace(&mut progress, Progress::Same)),
                 _ => None,
@@ -316,6 +332,9 @@ impl Host {
     }
 
     fn lost(&mut self, now: Now, node: NodeId, reason: &str) {
+        if self.guests.nodes.contains(node) {
+            return self.drop_guest(now, node, reason);
+        }
         let jitter = self.rng.next_u64();
         let Some(link) = &mut self.links[usize::from(node.0)] else { return };
         let was_up = link.is_up();
@@ -325,8 +344,21 @@ impl Host {
         }
     }
 
-    /// Whether a stranger's hello fits this node.
-    pub(crate) fn check_stranger(ours: &Hello, theirs: &Hello) -> Result<(), String> {
+    /// Whether a stranger's hello fits this node, which takes guests or not.
+    pub(crate) fn check_stranger(
+        ours: &Hello,
+        theirs: &Hello,
+        takes_guests: bool,
+    ) -> Result<(), String> {
+        if theirs.is_guest() {
+            if !takes_guests {
+                return Err("this node takes no clients that coordinate their transactions \
+                            themselves; use the client port, or set [cluster] guests = true on \
+                            all nodes"
+                    .to_owned());
+            }
+            return theirs.check_guest(ours).map_err(|refusal| refusal.to_string());
+        }
         theirs.check(ours).map_err(|refusal| refusal.to_string())?;
         let node = ours.node;
         if theirs.node == node || theirs.node.0 == 0 || theirs.node.0 > limits::NODE_ID_MAX {
@@ -364,6 +396,8 @@ impl Host {
             }
             if let Progress::Lost(reason) = progress {
                 self.lost(now, node, &reason);
+            } else if self.is_slow_guest(node) {
+                self.drop_guest(now, node, "it reads too slowly");
             }
         }
     }
@@ -433,6 +467,7 @@ impl Host {
             self.frontend.tick(now, &mut backend);
         }
         self.strangers.expire(now.monotonic);
+        self.tend_guests(now);
         lane_due
     }
 
@@ -485,6 +520,7 @@ impl Host {
             self.lane.next_deadline(),
             self.frontend.next_deadline(),
             self.strangers.deadline(),
+            self.guests.deadline(),
             publish,
             links.min().unwrap_or(Instant::NEVER),
         ]
@@ -531,6 +567,7 @@ impl Host {
         *lock(&self.io[number]) = IoFacts {
             turns: self.turns,
             clients: self.frontend.len() as u64,
+            guests: self.guests.nodes.len() as u64,
             client_bytes_received: self.clients.bytes_received,
             client_bytes_sent: self.clients.bytes_sent,
             strangers_refused: self.strangers.refused,

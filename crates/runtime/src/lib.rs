@@ -34,6 +34,7 @@ mod backend;
 mod clients;
 mod clock;
 mod frame;
+mod guests;
 mod handle;
 mod host;
 mod link;

@@ -146,6 +146,11 @@ impl Link {
         matches!(self.state, State::Up { .. })
     }
 
+    /// Bytes that wait for the other side to read.
+    pub(crate) fn backlog(&self) -> usize {
+        self.unsent.len() - self.sent
+    }
+
     /// Why there is no connection, for people; empty if nothing went wrong.
     pub(crate) fn complaint(&self) -> &str {
         &self.complaint

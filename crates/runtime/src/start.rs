@@ -33,6 +33,9 @@ pub struct HostedNode {
     pub client: TcpListener,
     /// Where peers in other processes connect; nothing if there are none.
     pub peer: Option<TcpListener>,
+    /// Whether clients may coordinate their transactions themselves, over the peer port: whoever
+    /// reaches it and knows the cluster's name then has all data, without a password.
+    pub guests: bool,
     /// The front end's settings.
     pub settings: quorate_resp::Settings,
     /// The password that clients must give.
@@ -175,6 +178,7 @@ fn blueprint(
     let lanes = node.config.lanes;
     let facts = NodeFacts {
         shared: Shared::new(node.config),
+        guests: node.guests,
         stop: Arc::clone(stop),
         doors: doors.to_vec(),
         started: clock::monotonic(),

@@ -206,10 +206,10 @@ impl LaneThread {
     /// A connection to the peer port has something to say.
     fn hear_stranger(&mut self, now: Now, index: usize, stranger: usize) {
         let host = &mut self.hosts[index];
-        let (ours, registry) = (host.hello(), &self.registry);
+        let (ours, registry, guests) = (host.hello(), &self.registry, host.facts.guests);
         let introduced = host.strangers.listen(
             stranger,
-            |theirs| Host::check_stranger(&ours, theirs),
+            |theirs| Host::check_stranger(&ours, theirs, guests),
             |stream| registry.deregister(stream),
         );
         let Some(peer) = introduced else { return };
@@ -278,7 +278,7 @@ impl LaneThread {
                 host.lane.end_turn(now, &mut host.out);
                 send_mail(&mut self.post, self.number, now, host);
                 host.answer_changes();
-                host.follow_lane(now.monotonic);
+                host.follow_lane(now);
             }
             quiet &= !self.hand_over(now);
             if quiet && self.hosts.iter().all(|host| host.out.done.is_empty()) {

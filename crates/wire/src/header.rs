@@ -15,6 +15,9 @@ pub enum Kind {
     Hermes = 2,
     /// The Meerkat machine of a keyspace.
     Meerkat = 3,
+    /// Between a node and a client that coordinates its transactions itself
+    /// ([`crate::GuestMessage`]).
+    Guest = 4,
 }
 
 impl Kind {
@@ -23,6 +26,7 @@ impl Kind {
             1 => Some(Self::Membership),
             2 => Some(Self::Hermes),
             3 => Some(Self::Meerkat),
+            4 => Some(Self::Guest),
             _ => None,
         }
     }

@@ -18,13 +18,15 @@ use crate::{Malformed, Reader, VERSION, Writer};
 pub struct Hello {
     /// The layout version of the sender.
     pub version: u16,
-    /// The sender's id.
+    /// The sender's id; [`Hello::GUEST`] if it is no node but a client that coordinates its
+    /// transactions itself.
     pub node: NodeId,
-    /// The sender's life.
+    /// The sender's life; a guest's session.
     pub incarnation: Incarnation,
     /// Which of its lanes this connection belongs to.
     pub lane: LaneId,
-    /// How many lanes it has; all nodes of a cluster have the same.
+    /// How many lanes it has; all nodes of a cluster have the same. 0 from a guest that does not
+    /// know yet: the answer tells.
     pub lanes: u16,
     /// How long it takes a lease to last, in microseconds.
     pub lease_us: u32,
@@ -45,6 +47,13 @@ pub enum HelloRefusal {
     Cluster(String),
     /// Another number of lanes.
     Lanes(u16),
+    /// A guest for a lane that isn't there.
+    GuestLane {
+        /// What it asked for.
+        lane: u16,
+        /// How many there are.
+        lanes: u16,
+    },
     /// Another idea of how long a lease lasts: a promise would be shorter than what relies on it.
     Lease {
         /// The peer's lease, in microseconds.
@@ -77,6 +86,11 @@ impl fmt::Display for HelloRefusal {
                  same in [cluster] on all nodes",
                 f64::from(*lease_us) / 1000.0
             ),
+            Self::GuestLane { lane, lanes } => write!(
+                f,
+                "a client wants lane {lane}, and this node has {lanes}; connect to lane 0 and read \
+                 the number of lanes from the answer"
+            ),
             Self::Lanes(theirs) => {
                 write!(
                     f,
@@ -88,6 +102,8 @@ impl fmt::Display for HelloRefusal {
 }
 
 impl Hello {
+    /// The node id of guests, which no node has.
+    pub const GUEST: NodeId = NodeId(0);
     /// The first four bytes.
     pub const MAGIC: [u8; 4] = *b"QRT1";
     /// The most bytes a hello can have.
@@ -157,6 +173,23 @@ impl Hello {
         }
         Ok(())
     }
+
+    /// Whether the sender is a guest.
+    pub fn is_guest(&self) -> bool {
+        self.node == Self::GUEST
+    }
+
+    /// Whether the sender can be a guest of the node that sends `ours`. Leases are nothing to it.
+    pub fn check_guest(&self, ours: &Self) -> Result<(), HelloRefusal> {
+        if self.cluster != ours.cluster {
+            return Err(HelloRefusal::Cluster(self.cluster.clone()));
+        }
+        let (lane, lanes) = (self.lane.0, ours.lanes);
+        if lane >= lanes || (self.lanes != 0 && self.lanes != lanes) {
+            return Err(HelloRefusal::GuestLane { lane, lanes });
+        }
+        Ok(())
+    }
 }
 
 /// Longest cluster name.
@@ -203,5 +236,26 @@ mod tests {
         let refusal = hello().check(&Hello { lease_us: 1_000, ..hello() }).unwrap_err();
         assert!(alloc::format!("{refusal}").contains("lease_ms = 150"), "{refusal}");
         assert_eq!(hello().check(&hello()), Ok(()));
+    }
+
+    #[test]
+    fn a_guest_needs_the_name_and_a_lane_and_no_lease() {
+        let guest = |lane, lanes| Hello {
+            node: Hello::GUEST,
+            lane: LaneId(lane),
+            lanes,
+            lease_us: 0,
+            clock_drift_ppm: 0,
+            ..hello()
+        };
+        let ours = Hello { lanes: 4, ..hello() };
+        assert!(guest(0, 0).is_guest() && !ours.is_guest());
+        assert_eq!(guest(0, 0).check_guest(&ours), Ok(()));
+        assert_eq!(guest(3, 4).check_guest(&ours), Ok(()));
+        let refusal = HelloRefusal::GuestLane { lane: 4, lanes: 4 };
+        assert_eq!(guest(4, 0).check_guest(&ours), Err(refusal));
+        assert!(guest(0, 2).check_guest(&ours).is_err(), "it thinks of another cluster");
+        let other = Hello { cluster: "other".into(), ..ours };
+        assert!(matches!(guest(0, 0).check_guest(&other), Err(HelloRefusal::Cluster(_))));
     }
 }

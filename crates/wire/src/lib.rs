@@ -1,5 +1,6 @@
-//! Bytes between peers: the message header, the connection hello, and the codec that protocol
-//! crates lay their messages out with.
+//! Bytes between peers: the message header, the connection hello, what nodes and guests (clients
+//! that coordinate their transactions themselves) agree on, and the codec that protocol crates lay
+//! their messages out with.
 //!
 //! All integers are little-endian and fixed in width, byte strings are length-prefixed, and there
 //! are no optional fields: a reader needs no schema and a golden vector is readable in hex. A
@@ -10,12 +11,16 @@
 extern crate alloc;
 
 mod codec;
+mod guest;
 mod header;
 mod hello;
+mod view;
 
 pub use codec::{Malformed, Reader, Writer};
+pub use guest::{GuestMessage, Welcome};
 pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};
+pub use view::{read_view, write_view};
 
 /// The version of every layout here; peers of another version are refused at the hello.
 pub const VERSION: u16 = 1;

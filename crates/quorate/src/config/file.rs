@@ -27,6 +27,8 @@ pub(super) struct Cluster {
     pub(super) lanes: Option<Spanned<i64>>,
     pub(super) lease_ms: Option<Spanned<i64>>,
     pub(super) clock_drift_ppm: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub(super) guests: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

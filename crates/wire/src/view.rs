@@ -1,0 +1,76 @@
+//! A view as bytes: in the configuration log, and for clients that coordinate their transactions
+//! themselves.
+
+use alloc::vec::Vec;
+
+use quorate_types::{Epoch, Incarnation, Member, MemberNumber, NodeId, Role, View, limits};
+
+use crate::{Malformed, Reader, Writer};
+
+/// Longest `host:port`.
+const ADDRESS_BYTES_MAX: usize = 300;
+
+/// Appends a view: `epoch u64 | last_number u32 | count u8 | members`; a member is `node u16 |
+/// incarnation u64 | number u32 | role u8 | three addresses`.
+pub fn write_view(view: &View, writer: &mut Writer<'_>) {
+    writer.u64(view.epoch.0);
+    writer.u32(view.last_number.0);
+    writer.u8(u8::try_from(view.members.len()).expect("MEMBERS_MAX is below 256"));
+    for member in &view.members {
+        writer.u16(member.node.0);
+        writer.u64(member.incarnation.0);
+        writer.u32(member.number.0);
+        writer.u8(match member.role {
+            Role::Active => 1,
+            Role::Shadow => 2,
+            Role::Down => 3,
+        });
+        writer.bytes(member.peer_address.as_bytes());
+        writer.bytes(member.client_address.as_bytes());
+        writer.bytes(member.admin_address.as_bytes());
+    }
+}
+
+/// Reads what [`write_view`] wrote.
+///
+/// # Errors
+/// When the bytes are no view within the limits.
+pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
+    let epoch = Epoch(reader.u64()?);
+    let last_number = MemberNumber(reader.u32()?);
+    let count = usize::from(reader.u8()?);
+    if count > limits::MEMBERS_MAX || last_number.0 > limits::MEMBER_NUMBER_MAX {
+        return Err(Malformed("view beyond the limits"));
+    }
+    let mut members: Vec<Member> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let member = Member {
+            node: node(reader)?,
+            incarnation: Incarnation(reader.u64()?),
+            number: MemberNumber(reader.u32()?),
+            role: match reader.u8()? {
+                1 => Role::Active,
+                2 => Role::Shadow,
+                3 => Role::Down,
+                _ => return Err(Malformed("unknown role")),
+            },
+            peer_address: reader.string(ADDRESS_BYTES_MAX)?,
+            client_address: reader.string(ADDRESS_BYTES_MAX)?,
+            admin_address: reader.string(ADDRESS_BYTES_MAX)?,
+        };
+        if members.last().is_some_and(|last| last.node >= member.node)
+            || member.number > last_number
+        {
+            return Err(Malformed("members out of order"));
+        }
+        members.push(member);
+    }
+    Ok(View { epoch, members, last_number })
+}
+
+fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {
+    match reader.u16()? {
+        id @ 1..=limits::NODE_ID_MAX => Ok(NodeId(id)),
+        _ => Err(Malformed("node id out of range")),
+    }
+}
