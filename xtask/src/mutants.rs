@@ -44,6 +44,7 @@ const SWEEP_SEEDS: &str = "300";
 const SWEEP: Check = Check("sim", "clusters_survive_every_fault");
 const PAXOS_TESTS: Check = Check("paxos", "");
 const MEMBERSHIP_TESTS: Check = Check("membership", "");
+const MEERKAT_RANDOM: Check = Check("meerkat", "random::");
 
 /// Every guard that can be removed.
 pub const MUTANTS: &[Mutant] = &[
@@ -150,6 +151,97 @@ pub const MUTANTS: &[Mutant] = &[
         home: "paxos",
         guard: "a proposer adopts what a promise says was accepted before",
         checks: &[PAXOS_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_timestamp_below_read",
+        home: "meerkat",
+        guard: "a timestamp is above every version that was read",
+        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_rts_not_raised",
+        home: "meerkat",
+        guard: "nobody writes below what a committed transaction has read",
+        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_vote_after_promise",
+        home: "meerkat",
+        guard: "a replica that has promised a view gives no vote in view 0",
+        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_accept_after_freeze",
+        home: "meerkat",
+        guard: "a replica that is frozen for an epoch change accepts nothing",
+        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_released_by_one",
+        home: "meerkat",
+        guard: "a merged record is acted on when all members keep it",
+        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_imprecise_revalidation",
+        home: "meerkat",
+        guard: "a recovery weighs candidates by the exact predicate",
+        checks: &[Check("meerkat", "interaction::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_no_commit_wait",
+        home: "meerkat",
+        guard: "a commit that a live node may not know of waits for its clock",
+        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_votes_after_proposal",
+        home: "meerkat",
+        guard: "once an abort is proposed, late votes decide nothing",
+        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_no_tombstone",
+        home: "meerkat",
+        guard: "an abort before its VALIDATE leaves a tombstone",
+        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_sets_dropped_early",
+        home: "meerkat",
+        guard: "the sets of what committed stay until every replica has them",
+        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_learners_not_told",
+        home: "meerkat",
+        guard: "a joining replica is told what commits, with the sets",
+        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_no_epoch_floor",
+        home: "meerkat",
+        guard: "nobody writes below what earlier epochs may have read",
+        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_apply_in_two_steps",
+        home: "meerkat",
+        guard: "what commits is installed and unregistered under one lock",
+        checks: &[Check("meerkat", "no_update_is_lost")],
         in_gate: false,
     },
 ];

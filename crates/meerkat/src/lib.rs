@@ -212,13 +212,10 @@ where
     fn ignore_message(&self, from: NodeId, epoch: Epoch, kind: &Kind<'_>) -> Option<&'static str> {
         let late = mutant!("meerkat_accept_after_freeze")
             && matches!(kind, Kind::Accept { .. } | Kind::Accepted { .. } | Kind::Decided { .. });
-        let uncounted = mutant!("meerkat_votes_of_any_epoch")
-            && self.phase == Phase::Normal
-            && matches!(kind, Kind::Vote { .. });
-        if epoch < self.view.epoch && !late && !uncounted {
+        if epoch < self.view.epoch && !late {
             return Some("meerkat: message of an older epoch");
         }
-        if epoch > self.view.epoch && !late && !uncounted {
+        if epoch > self.view.epoch && !late {
             return Some("meerkat: message of a newer epoch");
         }
         if !self.view.live().contains(from) && !self.admits_guest(from, kind) {
