@@ -224,14 +224,14 @@ pub(super) fn warnings(
     nodes: &[NodeAddress],
 ) -> Vec<String> {
     let whole = keyspace.replicas.map_or(nodes.len(), NodeSet::len);
-    let groups: Vec<(String, usize)> = match &keyspace.engine {
-        EngineConfig::Meerkat { partitions, .. } if partitions.iter().any(Option::is_some) => {
-            let sizes = partitions.iter().map(|group| group.map_or(whole, NodeSet::len));
-            let part = |(number, size)| (format!("partition {number} of "), size);
-            sizes.enumerate().map(part).collect()
-        }
-        EngineConfig::Meerkat { .. } | EngineConfig::Hermes { .. } => vec![(String::new(), whole)],
-    };
+    let mut groups = vec![(String::new(), whole)];
+    if let EngineConfig::Meerkat { partitions, .. } = &keyspace.engine
+        && partitions.iter().any(Option::is_some)
+    {
+        let sizes = partitions.iter().map(|group| group.map_or(whole, NodeSet::len));
+        let part = |(number, size)| (format!("partition {number} of "), size);
+        groups = sizes.enumerate().map(part).collect();
+    }
     let fragile = groups.into_iter().filter(|(_, replicas)| *replicas < REPLICAS_SAFE);
     let warning = |(part, replicas): (String, usize)| {
         format!(
