@@ -4,37 +4,61 @@
 //! the number of hops on the critical path. These are the figures that a paper's "one round trip"
 //! promises, and they don't depend on a machine.
 
+use std::collections::BTreeMap;
+
 use quorate_commands::{OwnedCall, Txn};
 use quorate_machine::{Outcome, Rng};
 use quorate_node::EngineConfig;
-use quorate_types::{NodeSet, Tag};
+use quorate_types::{Duration, NodeSet, Tag};
 
 use crate::Faults;
 use crate::setup::configs;
 use crate::world::{Command, MS, Network, World};
 
 /// The cost of one op.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// One-way delays between the op's arrival at its node and its answer.
     pub hops: u64,
-    /// Peer messages of the keyspace's engine that the op caused until nothing was in flight.
-    pub messages: u64,
+    /// Peer messages of the keyspace's engine that the op caused until nothing was in flight, by
+    /// kind. What a lane tells its peers from time to time whether there are ops or not is left
+    /// out.
+    pub messages: BTreeMap<String, u64>,
+}
+
+impl Cost {
+    /// How many messages of all kinds.
+    pub fn total(&self) -> u64 {
+        self.messages.values().sum()
+    }
 }
 
 /// One-way delay of the measuring network.
 const DELAY: u64 = 10 * MS;
+/// When a message counts as lost: far beyond the delay, so that none does.
+const LOSS_TIMEOUT: u64 = 1_000 * MS;
+/// What lanes tell each other from time to time.
+const PERIODIC: &str = "Stable";
 
 /// Executes `calls` one after the other on node 1 of an idle cluster and says what each cost.
 ///
 /// # Panics
 /// If an op is not answered: the cluster is perfect.
 pub fn measure_costs(nodes: u16, engine: EngineConfig, calls: &[&[&str]]) -> Vec<Cost> {
+    let mut world = idle_cluster(nodes, engine);
+    calls
+        .iter()
+        .enumerate()
+        .map(|(number, call)| measure(&mut world, number as u64 + 1, call))
+        .collect()
+}
+
+/// A perfect cluster that has formed its view and has nothing to do.
+fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
     let mut rng = Rng::new(1);
     let mut configs = configs(nodes, 1, engine, &mut rng);
     for config in &mut configs {
-        // Far beyond the delay, so that no message counts as lost.
-        config.message_loss_timeout = std::time::Duration::from_secs(1);
+        config.message_loss_timeout = Duration::from_nanos(LOSS_TIMEOUT);
     }
     let network = Network {
         delay: DELAY,
@@ -46,33 +70,38 @@ pub fn measure_costs(nodes: u16, engine: EngineConfig, calls: &[&[&str]]) -> Vec
     };
     let mut world = World::new(configs, network, Faults::NONE, rng, false);
     settle(&mut world, 8_000 * MS);
-    calls
-        .iter()
-        .enumerate()
-        .map(|(number, call)| measure(&mut world, number as u64 + 1, call))
-        .collect()
+    world
+}
+
+fn begin(world: &mut World, node: usize, number: u64, words: &[&str]) {
+    let call = OwnedCall::new(words.iter().map(|word| word.as_bytes()))
+        .expect("measured commands are known");
+    let command =
+        if world.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) };
+    world.execute(node, 0, Tag(number), node as u64, &command);
 }
 
 fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {
-    let call = OwnedCall::new(words.iter().map(|word| word.as_bytes()))
-        .expect("measured commands are known");
-    let (started, before) = (world.time, world.engine_messages);
-    let command =
-        if world.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) };
-    world.execute(0, 0, Tag(number), 1, &command);
-    let until = world.time + 500 * MS;
+    let started = world.time;
+    world.kinds = Some(BTreeMap::new());
+    begin(world, 0, number, words);
+    let until = world.time + LOSS_TIMEOUT / 2;
     let mut answered_at = None;
     loop {
-        if let Some(answer) = world.answers.pop() {
-            assert!(matches!(answer.outcome, Outcome::Done(_)), "{words:?}: {answer:?}");
-            answered_at = Some(world.time);
+        while let Some(answer) = world.answers.pop() {
+            if answer.tag == Tag(number) {
+                assert!(matches!(answer.outcome, Outcome::Done(_)), "{words:?}: {answer:?}");
+                answered_at = Some(world.time);
+            }
         }
         let Some(event) = world.next(until) else { break };
         assert!(world.handle(event).is_none(), "nobody else acts in this world");
     }
     let answered_at = answered_at.unwrap_or_else(|| panic!("{words:?} was not answered"));
     assert_eq!((answered_at - started) % DELAY, 0, "latency is a whole number of hops");
-    Cost { hops: (answered_at - started) / DELAY, messages: world.engine_messages - before }
+    let mut messages = world.kinds.take().expect("counting began above");
+    messages.remove(PERIODIC);
+    Cost { hops: (answered_at - started) / DELAY, messages }
 }
 
 fn settle(world: &mut World, until: u64) {
@@ -84,20 +113,83 @@ fn settle(world: &mut World, until: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_node::Isolation;
 
     const CALLS: [&[&str]; 5] =
         [&["SET", "k", "1"], &["GET", "k"], &["INCR", "k"], &["GET", "absent"], &["DEL", "k"]];
+
+    fn cost(hops: u64, messages: &[(&str, u64)]) -> Cost {
+        let messages = messages.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
+        Cost { hops, messages }
+    }
+
+    fn meerkat(isolation: Isolation) -> EngineConfig {
+        let EngineConfig::Meerkat { max_clock_skew, partitions, .. } = EngineConfig::meerkat()
+        else {
+            unreachable!("it is called so")
+        };
+        EngineConfig::Meerkat { isolation, max_clock_skew, partitions }
+    }
 
     /// Thesis §3.4: a read is local; an update is answered after one round trip and costs an INV,
     /// an ACK and a VAL for each follower.
     #[test]
     fn reads_cost_nothing_and_updates_one_round_trip() {
         for nodes in [3, 5] {
-            let per_follower = 3 * u64::from(nodes - 1);
-            let update = Cost { hops: 2, messages: per_follower };
-            let read = Cost { hops: 0, messages: 0 };
+            let others = u64::from(nodes - 1);
+            let update = cost(2, &[("Inv", others), ("Ack", others), ("Val", others)]);
+            let read = cost(0, &[]);
+            let expected = [&update, &read, &update, &read, &update];
             let costs = measure_costs(nodes, EngineConfig::HERMES, &CALLS);
-            assert_eq!(costs, [update, read, update, read, update], "{nodes} nodes");
+            assert_eq!(costs.iter().collect::<Vec<_>>(), expected, "{nodes} nodes");
+            assert_eq!(update.total(), 3 * others);
         }
+    }
+
+    /// Meerkat, §5.2.2: a transaction that meets no other is answered after one round trip to all
+    /// replicas, however many keys it changes. VALIDATE, VOTE and DECIDED for each other replica;
+    /// a lone transaction's acknowledgement finds no company.
+    #[test]
+    fn transactions_cost_one_round_trip() {
+        let three = ["MSET", "a", "1", "b", "1", "c", "1"];
+        let calls: [&[&str]; 4] = [&["SET", "a", "1"], &["INCR", "a"], &three, &["DEL", "b", "c"]];
+        for isolation in [Isolation::Strict, Isolation::Serializable] {
+            for nodes in [3, 5] {
+                let others = u64::from(nodes - 1);
+                let kinds = ["Validate", "Vote", "Decided", "Acked"].map(|kind| (kind, others));
+                for cost_of in measure_costs(nodes, meerkat(isolation), &calls) {
+                    assert_eq!(cost_of, cost(2, &kinds), "{isolation:?}, {nodes} nodes");
+                }
+            }
+        }
+    }
+
+    /// Spec §8: what writes nothing is confirmed by a read quorum and leaves no record; reads of
+    /// one key that need not be the latest are local.
+    #[test]
+    fn reads_ask_a_read_quorum_and_leave_nothing() {
+        let calls: [&[&str]; 3] = [&["SET", "a", "1"], &["GET", "a"], &["MGET", "a", "b"]];
+        let strict = |nodes| measure_costs(nodes, meerkat(Isolation::Strict), &calls).split_off(1);
+        let confirmed = |asked| cost(2, &[("Check", asked), ("Checked", asked)]);
+        assert_eq!(strict(3), [confirmed(1), confirmed(1)]);
+        assert_eq!(strict(5), [confirmed(2), confirmed(2)]);
+        let old = measure_costs(5, meerkat(Isolation::Serializable), &calls).split_off(1);
+        assert_eq!(old, [cost(0, &[]), confirmed(3)]);
+    }
+
+    /// §5.2.2 step 5: when votes differ, a second round trip makes one decision durable. One
+    /// replica has registered a transaction that nobody else has heard of.
+    #[test]
+    fn different_votes_cost_a_second_round_trip() {
+        let mut world = idle_cluster(3, meerkat(Isolation::Strict));
+        let silent = NodeSet::only(world.nodes[0].id).with(world.nodes[2].id);
+        world.network.cut[1] = silent;
+        begin(&mut world, 1, 1, &["SET", "a", "1"]);
+        world.network.cut[1] = NodeSet::EMPTY;
+        let until = world.time + MS;
+        settle(&mut world, until);
+        let kinds = ["Validate", "Vote", "Accept", "Accepted", "Decided", "Acked"];
+        let slow = measure(&mut world, 2, &["INCR", "a"]);
+        assert_eq!(slow, cost(4, &kinds.map(|kind| (kind, 2))));
     }
 }

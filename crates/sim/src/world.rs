@@ -250,8 +250,8 @@ pub(crate) struct World {
     pub(crate) probes: BTreeMap<&'static str, u64>,
     /// Peer messages sent.
     pub(crate) messages: u64,
-    /// Of these, those of engines; the rest is membership.
-    pub(crate) engine_messages: u64,
+    /// Those of engines by kind, while somebody wants to know; the rest is membership.
+    pub(crate) kinds: Option<BTreeMap<String, u64>>,
 }
 
 impl World {
@@ -278,7 +278,7 @@ impl World {
             died: Vec::new(),
             probes: BTreeMap::new(),
             messages: 0,
-            engine_messages: 0,
+            kinds: None,
             rng: rng.fork(),
         };
         for config in configs {
@@ -721,13 +721,15 @@ impl World {
             let header = Header::split(&mut rest).expect("lanes send whole messages");
             let Some((header, _)) = header else { break };
             let of_engine = header.kind != Kind::Membership;
-            self.engine_messages += u64::from(of_engine);
             if of_engine && self.ambushed(from) {
                 self.kill(from);
                 Nemesis::restart_later(self, from);
                 return;
             }
             let message = &before[..before.len() - rest.len()];
+            if let Some(kinds) = self.kinds.as_mut().filter(|_| of_engine) {
+                *kinds.entry(kind_of(message)).or_default() += 1;
+            }
             self.messages += 1;
             let lost = self.network.cut[from].contains(to)
                 || (self.network.loss > 0 && self.rng.chance(self.network.loss, 1000));
@@ -773,4 +775,16 @@ fn describe(bytes: &[u8]) -> String {
         Ok(Some((header, body))) => quorate_node::describe_message(&header, body),
         _ => format!("{} bytes", bytes.len()),
     }
+}
+
+/// The name of a message's kind, as its description has it: after the epoch, unless the message says
+/// itself that it is one.
+fn kind_of(bytes: &[u8]) -> String {
+    let text = describe(bytes);
+    let text = text.split_once(' ').map_or("", |(_, text)| text);
+    let named = match text.strip_prefix("Message {") {
+        Some(fields) => fields.split_once("kind: ").map_or("", |(_, named)| named),
+        None => text,
+    };
+    named.chars().take_while(char::is_ascii_alphanumeric).collect()
 }
