@@ -55,7 +55,16 @@ const STEPS: &[Step] = &[
     Step {
         name: "disjoint",
         run: Run::Cargo(
-            &["test", "--package", "quorate-storage", "--features", "trace-writes", "--locked"],
+            &[
+                "test",
+                "--package",
+                "quorate-storage",
+                "--package",
+                "quorate-node",
+                "--features",
+                "quorate-storage/trace-writes,quorate-node/trace-writes",
+                "--locked",
+            ],
             &[],
         ),
     },

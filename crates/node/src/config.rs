@@ -1,5 +1,6 @@
 //! What a node is told at its start.
 
+pub use quorate_baselines::System;
 pub use quorate_meerkat::Isolation;
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
 
@@ -91,6 +92,9 @@ pub enum EngineConfig {
         /// The replica group of each partition; every replica of the keyspace if nothing is said.
         partitions: Vec<Option<NodeSet>>,
     },
+    /// One of the rivals of Meerkat's paper. A measuring instrument: no configuration file names
+    /// it, it has no recovery, and the loss of a node ends it.
+    Baseline(System),
 }
 
 impl EngineConfig {
@@ -111,7 +115,7 @@ impl EngineConfig {
 
     /// Whether a transaction may span keys.
     pub const fn is_transactional(&self) -> bool {
-        matches!(self, Self::Meerkat { .. })
+        matches!(self, Self::Meerkat { .. } | Self::Baseline(_))
     }
 
     /// The name that configurations use.
@@ -119,6 +123,7 @@ impl EngineConfig {
         match self {
             Self::Hermes { .. } => "hermes",
             Self::Meerkat { .. } => "meerkat",
+            Self::Baseline(system) => system.name(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quorate_baselines::Baseline;
 use quorate_commands::{Op, Reply, Txn};
 use quorate_hermes::Hermes;
 use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Transaction};
@@ -29,6 +30,7 @@ pub(crate) fn new_store(engine: &EngineConfig, lanes: u16) -> KeyspaceStore {
     match engine {
         EngineConfig::Hermes { .. } => KeyspaceStore::Hermes(Store::new(lanes)),
         EngineConfig::Meerkat { .. } => KeyspaceStore::Meerkat(Store::new(lanes)),
+        EngineConfig::Baseline(_) => KeyspaceStore::Baseline(Store::new(lanes), Arc::default()),
     }
 }
 
@@ -52,6 +54,8 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
 pub(crate) type HermesMachine = Hermes<LaneTable<quorate_hermes::Meta>, Op>;
 /// The Meerkat machine as this node runs it.
 pub(crate) type MeerkatMachine = Meerkat<SharedTable<quorate_meerkat::Meta>, Txn>;
+/// The machine of Meerkat's rivals as this node runs it.
+pub(crate) type BaselineMachine = Baseline<SharedTable<quorate_meerkat::Meta>, Txn>;
 
 /// The engine of one keyspace on one lane. An enum and not a trait object, because an op is generic
 /// over the form its arguments have.
@@ -68,6 +72,7 @@ pub struct Engine {
 enum Machines {
     Hermes(Box<HermesMachine>),
     Meerkat(Box<MeerkatMachine>),
+    Baseline(Box<BaselineMachine>),
 }
 
 /// Does the same with whichever machine it is.
@@ -76,6 +81,7 @@ macro_rules! each {
         match $engine {
             Machines::Hermes($machine) => $body,
             Machines::Meerkat($machine) => $body,
+            Machines::Baseline($machine) => $body,
         }
     };
 }
@@ -101,6 +107,19 @@ impl Engine {
                 let machine = meerkat(shared, lane, incarnation, keyspace, seed, store);
                 (false, reads_locally && is_replica, Machines::Meerkat(Box::new(machine)))
             }
+            (EngineConfig::Baseline(system), KeyspaceStore::Baseline(store, common)) => {
+                assert!(keyspace.replicas.is_none(), "{} is on all nodes", system.name());
+                let config = quorate_baselines::Config {
+                    system: *system,
+                    node: shared.config.node,
+                    lane,
+                    op_timeout: shared.config.op_timeout,
+                    seed,
+                };
+                let table = store.shared_table(lane.0);
+                let machine = Baseline::new(config, table, Arc::clone(common));
+                (false, false, Machines::Baseline(Box::new(machine)))
+            }
             _ => unreachable!("a keyspace's store is made for its engine"),
         };
         Self { keyspace: keyspace.id, leased, reads_locally, is_replica, machine }
@@ -113,7 +132,7 @@ impl Engine {
 
     /// Whether it runs transactions over several keys.
     pub(crate) fn is_transactional(&self) -> bool {
-        matches!(self.machine, Machines::Meerkat(_))
+        matches!(self.machine, Machines::Meerkat(_) | Machines::Baseline(_))
     }
 
     /// Whether a readable record may be answered from without asking the machine.
@@ -127,7 +146,9 @@ impl Engine {
     {
         match &mut self.machine {
             Machines::Hermes(machine) => machine.submit(now, tag, origin, op, sink),
-            Machines::Meerkat(_) => unreachable!("a keyspace with transactions takes nothing else"),
+            Machines::Meerkat(_) | Machines::Baseline(_) => {
+                unreachable!("a keyspace with transactions takes nothing else")
+            }
         }
     }
 
@@ -144,6 +165,7 @@ impl Engine {
         match &mut self.machine {
             Machines::Hermes(_) => unreachable!("only a keyspace with transactions is given one"),
             Machines::Meerkat(machine) => machine.submit(now, tag, origin, txn, sink),
+            Machines::Baseline(machine) => machine.submit(now, tag, origin, txn, sink),
         }
     }
 
@@ -165,6 +187,10 @@ impl Engine {
                 let body = quorate_meerkat::Message::decode(body)?;
                 machine.step(now, Event::Message { from, epoch, body }, sink);
             }
+            (Machines::Baseline(machine), Kind::Meerkat) => {
+                let body = quorate_meerkat::Message::decode(body)?;
+                machine.step(now, Event::Message { from, epoch, body }, sink);
+            }
             _ => return Err(Malformed("a message for another engine than the keyspace's")),
         }
         Ok(())
@@ -179,7 +205,9 @@ impl Engine {
         sink: &mut Sink<'_>,
     ) {
         match &mut self.machine {
-            Machines::Hermes(_) => unreachable!("these siblings never talk"),
+            Machines::Hermes(_) | Machines::Baseline(_) => {
+                unreachable!("these siblings never talk")
+            }
             Machines::Meerkat(machine) => machine.step(now, Event::Mail { from, mail }, sink),
         }
     }
@@ -187,7 +215,9 @@ impl Engine {
     /// A client coordinates transactions of its own from now on, reached under `node`.
     pub(crate) fn guest_joined(&mut self, writer: WriterId, node: NodeId) {
         match &mut self.machine {
-            Machines::Hermes(_) => unreachable!("guests join keyspaces of the meerkat engine"),
+            Machines::Hermes(_) | Machines::Baseline(_) => {
+                unreachable!("guests join keyspaces of the meerkat engine")
+            }
             Machines::Meerkat(machine) => machine.guest_joined(writer, node),
         }
     }
@@ -195,7 +225,9 @@ impl Engine {
     /// It is gone.
     pub(crate) fn guest_left(&mut self, node: NodeId) {
         match &mut self.machine {
-            Machines::Hermes(_) => unreachable!("guests join keyspaces of the meerkat engine"),
+            Machines::Hermes(_) | Machines::Baseline(_) => {
+                unreachable!("guests join keyspaces of the meerkat engine")
+            }
             Machines::Meerkat(machine) => machine.guest_left(node),
         }
     }
@@ -352,19 +384,11 @@ impl Effects<HermesMachine> for Sink<'_> {
 
 impl Effects<MeerkatMachine> for Sink<'_> {
     fn send(&mut self, to: NodeId, message: &quorate_meerkat::Message<'_>) {
-        Effects::<MeerkatMachine>::broadcast(self, NodeSet::only(to), message);
+        self.frame_meerkat(NodeSet::only(to), message);
     }
 
     fn broadcast(&mut self, to: NodeSet, message: &quorate_meerkat::Message<'_>) {
-        let (keyspace, epoch) = (self.keyspace, self.epoch);
-        let encode = |buffer: &mut Vec<u8>| {
-            Header::frame(buffer, Kind::Meerkat, keyspace, epoch, |writer| message.encode(writer));
-        };
-        if message.is_lazy() {
-            self.out.frame_lazily(to, encode);
-        } else {
-            self.out.frame(to, encode);
-        }
+        self.frame_meerkat(to, message);
     }
 
     fn mail(&mut self, to: LaneId, mail: quorate_meerkat::Mail) {
@@ -385,7 +409,38 @@ impl Effects<MeerkatMachine> for Sink<'_> {
     }
 }
 
+/// The rivals speak with Meerkat's messages: what serialization costs is the same for all.
+impl Effects<BaselineMachine> for Sink<'_> {
+    fn send(&mut self, to: NodeId, message: &quorate_meerkat::Message<'_>) {
+        self.frame_meerkat(NodeSet::only(to), message);
+    }
+
+    fn broadcast(&mut self, to: NodeSet, message: &quorate_meerkat::Message<'_>) {
+        self.frame_meerkat(to, message);
+    }
+
+    fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
+        self.done(Done { tag, outcome, lease_bound: false });
+    }
+
+    fn ignored(&mut self, reason: &'static str) {
+        count(self.ignored, reason);
+    }
+}
+
 impl Sink<'_> {
+    fn frame_meerkat(&mut self, to: NodeSet, message: &quorate_meerkat::Message<'_>) {
+        let (keyspace, epoch) = (self.keyspace, self.epoch);
+        let encode = |buffer: &mut Vec<u8>| {
+            Header::frame(buffer, Kind::Meerkat, keyspace, epoch, |writer| message.encode(writer));
+        };
+        if message.is_lazy() {
+            self.out.frame_lazily(to, encode);
+        } else {
+            self.out.frame(to, encode);
+        }
+    }
+
     fn done(&mut self, done: Done) {
         if done.tag.0 & self.internal != 0 {
             self.internal_done.push(done);

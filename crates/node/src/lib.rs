@@ -30,8 +30,11 @@ mod lane;
 mod outbox;
 mod shared;
 mod stores;
+mod strand;
 
-pub use config::{EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
+pub use config::{
+    EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode, System,
+};
 pub use control::Change;
 pub use engine::{Engine, PROBES, describe_message};
 pub use facts::{ControlFacts, EngineFacts, LaneFacts, MemberFacts, StoreFacts};
@@ -41,3 +44,4 @@ pub use outbox::{Done, Mail, Outbox};
 pub use quorate_membership::MemberConfig;
 pub use shared::Shared;
 pub use stores::KeyspaceStore;
+pub use strand::{Host, Strand};

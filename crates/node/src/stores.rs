@@ -14,6 +14,8 @@ pub enum KeyspaceStore {
     Hermes(Arc<Store<quorate_hermes::Meta>>),
     /// Of a meerkat keyspace.
     Meerkat(Arc<Store<quorate_meerkat::Meta>>),
+    /// Of one of Meerkat's rivals, with what its lanes share besides records.
+    Baseline(Arc<Store<quorate_meerkat::Meta>>, Arc<quorate_baselines::Common>),
 }
 
 /// What a lock-free reader asks of a protocol's words.
@@ -51,6 +53,7 @@ macro_rules! each {
         match $self {
             KeyspaceStore::Hermes($store) => $body,
             KeyspaceStore::Meerkat($store) => $body,
+            KeyspaceStore::Baseline($store, _) => $body,
         }
     };
 }

@@ -39,6 +39,7 @@ impl Nemesis {
                 max_clock_skew.as_nanos() as u64 / 2
             }
             EngineConfig::Meerkat { .. } => 2_000 * MS,
+            EngineConfig::Baseline(_) => 0,
         };
         let this = Self { faults, partitioned: false, active: true, wall_error_max };
         if faults.clock {

@@ -213,7 +213,7 @@ impl<'a> Simulation<'a> {
         let Setup { text, faults, engine, nodes, network } = Setup::draw(options, &mut rng);
         let isolation = match &engine {
             EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
-            EngineConfig::Hermes { .. } => None,
+            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => None,
         };
         let mut world = World::new(nodes, network, faults, rng, options.trace);
         if faults.pause {

@@ -1,22 +1,17 @@
 //! A whole cluster in this process, without sockets: what a peer is told is handed over in memory,
-//! and clients are calls. So a measurement shows what the engine costs and nothing else.
-//!
-//! A *strand* is the lane of one number of every node. A thread drives it round and round, as a
-//! kernel-bypass transport would: it never sleeps. Lanes of one node pass mail from strand to
-//! strand.
+//! and clients are calls. So a measurement shows what the engine costs and nothing else. A thread
+//! drives each lane of all nodes round and round and never sleeps, as a transport that bypasses the
+//! kernel would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use quorate_commands::{Block, OwnedCall, Reply, Txn};
 use quorate_machine::{Outcome, Refusal};
-use quorate_node::{
-    EngineConfig, KeyspaceConfig, Lane, Mail, NodeAddress, NodeConfig, Outbox, Shared,
-};
-use quorate_types::{Incarnation, KeyspaceId, LaneId, NodeId, Now, Tag};
+use quorate_node::{EngineConfig, Host, KeyspaceConfig, NodeAddress, NodeConfig, Shared, Strand};
+use quorate_types::{KeyspaceId, NodeId, Now, Tag};
 use quorate_workloads::redis::each_command;
 use quorate_workloads::{
     Answer, Feed, Layout, LoadError, Plan, Report, Source, Target, Transaction, run as drive,
@@ -35,20 +30,6 @@ pub(super) struct Cluster {
     strands: Vec<Strand>,
 }
 
-/// The lane of one number of every node.
-struct Strand {
-    hosts: Vec<Host>,
-    mail: Receiver<(usize, Mail)>,
-    /// To the strand of each number.
-    others: Vec<Sender<(usize, Mail)>>,
-}
-
-struct Host {
-    node: NodeId,
-    lane: Lane,
-    out: Outbox,
-}
-
 impl Cluster {
     /// Starts a cluster and waits until every node takes transactions.
     ///
@@ -58,38 +39,16 @@ impl Cluster {
         let ids = (1..=nodes).map(NodeId);
         let shared: Vec<Arc<Shared>> =
             ids.map(|node| Shared::new(config(engine, node, nodes, lanes))).collect();
-        let seed = quorate_runtime::random_seed();
-        let now = quorate_runtime::now();
-        let ends: Vec<_> = (0..lanes).map(|_| channel()).collect();
-        let senders: Vec<Sender<_>> = ends.iter().map(|(sender, _)| sender.clone()).collect();
-        let receivers = ends.into_iter().map(|(_, receiver)| receiver);
-        let strands = receivers.zip(0..lanes).map(|(mail, lane)| Strand {
-            hosts: shared
-                .iter()
-                .zip(1..)
-                .map(|(shared, number)| Host {
-                    node: NodeId(number),
-                    lane: Lane::new(
-                        Arc::clone(shared),
-                        LaneId(lane),
-                        Incarnation((seed ^ u64::from(number)).max(1)),
-                        now,
-                    ),
-                    out: Outbox::new(),
-                })
-                .collect(),
-            mail,
-            others: senders.clone(),
-        });
-        let mut cluster = Self { strands: strands.collect(), nodes: shared };
+        let strands = Strand::cluster(&shared, quorate_runtime::now());
+        let mut cluster = Self { strands, nodes: shared };
         cluster.found()?;
         Ok(cluster)
     }
 
     fn found(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
-        while !self.strands.iter().all(Strand::is_ready) {
-            self.strands.iter_mut().for_each(|strand| strand.turn());
+        while !self.strands.iter().flat_map(|strand| &strand.hosts).all(is_ready) {
+            self.strands.iter_mut().for_each(turn);
             if begin.elapsed() > FOUNDING_MAX {
                 bail!("the nodes found no view: {}", self.phases());
             }
@@ -121,7 +80,7 @@ impl Cluster {
             let threads: Vec<_> = strands
                 .map(|strand| {
                     let job = jobs.next();
-                    scope.spawn(move || strand.run(shape, job, running))
+                    scope.spawn(move || work(strand, shape, job, running))
                 })
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
@@ -179,7 +138,7 @@ fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeCo
             replicas: None,
             engine: engine.clone(),
         }],
-        seed: u64::from(node.0),
+        seed: quorate_runtime::random_seed(),
     }
 }
 
@@ -208,81 +167,37 @@ impl Shape {
     }
 }
 
-impl Host {
-    /// Whether the node takes transactions on this lane.
-    fn is_ready(&self) -> bool {
-        self.lane.shared().is_active()
-            && self.lane.engine(KEYSPACE).is_some_and(|engine| engine.is_caught_up())
-    }
+/// Whether the node takes transactions on this lane.
+fn is_ready(host: &Host) -> bool {
+    host.lane.shared().is_active()
+        && host.lane.engine(KEYSPACE).is_some_and(|engine| engine.is_caught_up())
 }
 
-impl Strand {
-    fn is_ready(&self) -> bool {
-        self.hosts.iter().all(Host::is_ready)
-    }
+/// One round without clients.
+fn turn(strand: &mut Strand) {
+    let now = quorate_runtime::now();
+    strand.begin_turn(now);
+    strand.end_turn(now);
+}
 
-    fn run<S: Source<Request = Transaction>>(
-        &mut self,
-        shape: Shape,
-        job: Option<&mut (Plan, S)>,
-        running: &AtomicUsize,
-    ) -> Option<Result<(Report, i64), LoadError>> {
-        let result = job.map(|(plan, source)| {
-            let mut clients = Clients { strand: self, shape, scratch: Vec::new(), sum: 0 };
-            let report = drive(plan, source, &mut clients, &mut |_| {});
-            running.fetch_sub(1, Ordering::AcqRel);
-            Ok((report?, clients.sum))
-        });
-        // Siblings may yet wait for what this strand holds or knows.
-        while running.load(Ordering::Acquire) > 0 {
-            self.turn();
-        }
-        result
+/// What the thread of a strand does in a run.
+fn work<S: Source<Request = Transaction>>(
+    strand: &mut Strand,
+    shape: Shape,
+    job: Option<&mut (Plan, S)>,
+    running: &AtomicUsize,
+) -> Option<Result<(Report, i64), LoadError>> {
+    let result = job.map(|(plan, source)| {
+        let mut clients = Clients { strand, shape, scratch: Vec::new(), sum: 0 };
+        let report = drive(plan, source, &mut clients, &mut |_| {});
+        running.fetch_sub(1, Ordering::AcqRel);
+        Ok((report?, clients.sum))
+    });
+    // Siblings may yet wait for what this strand holds or knows.
+    while running.load(Ordering::Acquire) > 0 {
+        turn(strand);
     }
-
-    /// One round without clients.
-    fn turn(&mut self) {
-        let now = quorate_runtime::now();
-        self.hosts.iter_mut().for_each(|host| host.lane.begin_turn(now));
-        self.work(now);
-    }
-
-    /// Does what is due, and hands over what the nodes have to say to each other, once.
-    fn work(&mut self, now: Now) {
-        while let Ok((node, mail)) = self.mail.try_recv() {
-            let host = &mut self.hosts[node];
-            host.lane.deliver(now, mail, &mut host.out);
-        }
-        for index in 0..self.hosts.len() {
-            let host = &mut self.hosts[index];
-            if host.lane.next_deadline() <= now.monotonic {
-                host.lane.tick(now, &mut host.out);
-            }
-            host.lane.end_turn(now, &mut host.out);
-            host.lane.seal(now, &mut host.out);
-            for (to, mail) in host.out.mail.drain(..) {
-                // A strand that has ended is past its need of mail.
-                let _ = self.others[usize::from(to.0)].send((index, mail));
-            }
-        }
-        for from in 0..self.hosts.len() {
-            self.hand_over(now, from);
-        }
-    }
-
-    fn hand_over(&mut self, now: Now, from: usize) {
-        let (node, incarnation) = (self.hosts[from].node, self.hosts[from].lane.incarnation());
-        let _ = self.hosts[from].out.take_urgent();
-        for peer in self.hosts[from].out.take_waiting() {
-            let mut messages = std::mem::take(self.hosts[from].out.peer(peer));
-            let host = &mut self.hosts[usize::from(peer.0) - 1];
-            host.lane
-                .receive(now, node, incarnation, &messages, &mut host.out)
-                .expect("nodes of one build understand each other");
-            messages.clear();
-            *self.hosts[from].out.peer(peer) = messages;
-        }
-    }
+    result
 }
 
 /// The clients of a strand, dealt out over its nodes.
@@ -339,7 +254,7 @@ impl Target for Clients<'_> {
         let mut last_answer = Instant::now();
         loop {
             let (time, now) = (Instant::now(), quorate_runtime::now());
-            self.strand.hosts.iter_mut().for_each(|host| host.lane.begin_turn(now));
+            self.strand.begin_turn(now);
             for client in free.drain(..) {
                 while let Some(transaction) = feed.next(client, time) {
                     self.begin(now, client, transaction);
@@ -348,7 +263,7 @@ impl Target for Clients<'_> {
             if feed.is_idle() {
                 return Ok(());
             }
-            self.strand.work(now);
+            self.strand.end_turn(now);
             let time = Instant::now();
             for index in 0..self.strand.hosts.len() {
                 let mut done = std::mem::take(&mut self.strand.hosts[index].out.done);

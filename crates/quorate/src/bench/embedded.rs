@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
-use quorate_node::{EngineConfig, Isolation};
+use quorate_node::{EngineConfig, Isolation, System};
 use quorate_types::limits;
 use quorate_workloads::{Fill, Generator, Plan, Report, Sweep, Workload, run as drive};
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub(super) struct EmbeddedOptions {
     /// Its engine
     #[arg(long, value_enum, default_value_t = Engine::Meerkat, requires = "embedded")]
     engine: Engine,
-    /// What its transactions may rely on
+    /// What meerkat's transactions may rely on; a rival's are serializable
     #[arg(long, value_enum, default_value_t = Guarantee::Strict, requires = "embedded")]
     isolation: Guarantee,
     /// Its nodes
@@ -51,6 +51,12 @@ pub(super) struct EmbeddedOptions {
 enum Engine {
     /// The engine of keyspaces with transactions
     Meerkat,
+    /// A rival, KuaFu++: primary-backup, with a counter and a log that all lanes share
+    Kuafu,
+    /// A rival, TAPIR-style: leaderless, with a transaction record that all lanes share
+    Tapir,
+    /// A rival, Meerkat-PB: primary-backup with Meerkat's records
+    MeerkatPb,
 }
 
 /// What transactions may rely on.
@@ -73,6 +79,9 @@ impl Engine {
                 max_clock_skew: EngineConfig::MAX_CLOCK_SKEW,
                 partitions: vec![None],
             },
+            Self::Kuafu => EngineConfig::Baseline(System::KuaFu),
+            Self::Tapir => EngineConfig::Baseline(System::Tapir),
+            Self::MeerkatPb => EngineConfig::Baseline(System::MeerkatPb),
         }
     }
 }

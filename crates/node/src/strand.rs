@@ -1,0 +1,102 @@
+//! A driver without sockets, for measurements and tests: every node of a cluster in one process, and
+//! what a peer is told is handed over in memory.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use quorate_types::{Incarnation, LaneId, NodeId, Now};
+
+use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
+
+/// The lane of one number of every node. One thread drives it; lanes of one node pass mail from
+/// strand to strand.
+pub struct Strand {
+    /// The nodes' lanes, in the order in which they were configured.
+    pub hosts: Vec<Host>,
+    mail: Receiver<(usize, Mail)>,
+    /// To the strand of each number.
+    others: Vec<Sender<(usize, Mail)>>,
+}
+
+/// One node's lane of a strand.
+pub struct Host {
+    /// The node.
+    pub node: NodeId,
+    /// Its lane.
+    pub lane: Lane,
+    /// What the lane wants done. The answers are for whoever drives the strand to take.
+    pub out: Outbox,
+}
+
+impl Strand {
+    /// The strands of a cluster whose nodes start now, one for each lane.
+    ///
+    /// # Panics
+    /// If there are no nodes, or if they have different numbers of lanes.
+    pub fn cluster(nodes: &[Arc<Shared>], now: Now) -> Vec<Self> {
+        let lanes = nodes.first().expect("a cluster has nodes").config.lanes;
+        assert!(nodes.iter().all(|node| node.config.lanes == lanes), "all have the same lanes");
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..lanes).map(|_| channel()).unzip();
+        let strand = |(lane, mail): (u16, Receiver<_>)| Self {
+            hosts: nodes.iter().map(|node| Host::new(node, LaneId(lane), now)).collect(),
+            mail,
+            others: senders.clone(),
+        };
+        (0..lanes).zip(receivers).map(strand).collect()
+    }
+
+    /// Marks the beginning of a turn, before anything is submitted.
+    pub fn begin_turn(&mut self, now: Now) {
+        self.hosts.iter_mut().for_each(|host| host.lane.begin_turn(now));
+    }
+
+    /// Takes mail, does what is due, ends the turn, and hands over what the nodes have to say to
+    /// each other, once.
+    ///
+    /// # Panics
+    /// If the nodes don't understand each other.
+    pub fn end_turn(&mut self, now: Now) {
+        while let Ok((node, mail)) = self.mail.try_recv() {
+            let host = &mut self.hosts[node];
+            host.lane.deliver(now, mail, &mut host.out);
+        }
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            if host.lane.next_deadline() <= now.monotonic {
+                host.lane.tick(now, &mut host.out);
+            }
+            host.lane.end_turn(now, &mut host.out);
+            host.lane.seal(now, &mut host.out);
+            for (to, mail) in host.out.mail.drain(..) {
+                // A strand that is gone needs no mail.
+                let _ = self.others[usize::from(to.0)].send((index, mail));
+            }
+        }
+        for from in 0..self.hosts.len() {
+            self.hand_over(now, from);
+        }
+    }
+
+    fn hand_over(&mut self, now: Now, from: usize) {
+        let (node, incarnation) = (self.hosts[from].node, self.hosts[from].lane.incarnation());
+        let _ = self.hosts[from].out.take_urgent();
+        for peer in self.hosts[from].out.take_waiting() {
+            let mut messages = std::mem::take(self.hosts[from].out.peer(peer));
+            let host = self.hosts.iter_mut().find(|host| host.node == peer);
+            let host = host.expect("nodes speak to configured ones");
+            host.lane
+                .receive(now, node, incarnation, &messages, &mut host.out)
+                .expect("nodes of one build understand each other");
+            messages.clear();
+            *self.hosts[from].out.peer(peer) = messages;
+        }
+    }
+}
+
+impl Host {
+    fn new(shared: &Arc<Shared>, lane: LaneId, now: Now) -> Self {
+        let NodeConfig { node, seed, .. } = shared.config;
+        let incarnation = Incarnation((seed ^ u64::from(node.0) << 48).max(1));
+        let lane = Lane::new(Arc::clone(shared), lane, incarnation, now);
+        Self { node, lane, out: Outbox::new() }
+    }
+}

@@ -1,0 +1,184 @@
+//! Zero coordination as a test: two lanes of every node of a cluster run transactions on different
+//! keys. With Meerkat they write no common cache line, on any node; with the rivals that share a
+//! log or a record they do, and the same test says so.
+//!
+//! What is recorded is what `quorate_storage::trace` documents. Upkeep, which looks at a few records
+//! some times a second whosever they are, is left out: too little time passes here.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use quorate_commands::{Block, OwnedCall, Txn};
+use quorate_machine::Outcome;
+use quorate_node::{
+    EngineConfig, KeyspaceConfig, KeyspaceStore, NodeAddress, NodeConfig, Shared, Strand, System,
+};
+use quorate_storage::trace;
+use quorate_types::{Duration, Instant, KeyspaceId, NodeId, Now, Tag, UnixNanos};
+
+const KEYSPACE: KeyspaceId = KeyspaceId(0);
+const NODES: u16 = 3;
+const LANES: u16 = 2;
+const KEYS: u64 = 100;
+const TRANSACTIONS: u64 = 500;
+
+fn shared(engine: &EngineConfig, node: NodeId) -> Arc<Shared> {
+    let addresses = (1..=NODES).map(|number| NodeAddress {
+        node: NodeId(number),
+        peer: String::new(),
+        client: String::new(),
+        admin: String::new(),
+    });
+    Shared::new(NodeConfig {
+        node,
+        cluster: "disjoint".to_owned(),
+        lanes: LANES,
+        nodes: addresses.collect(),
+        lease: NodeConfig::LEASE,
+        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
+        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
+        op_timeout: NodeConfig::OP_TIMEOUT,
+        keyspaces: vec![KeyspaceConfig {
+            id: KEYSPACE,
+            name: "default".to_owned(),
+            replicas: None,
+            engine: engine.clone(),
+        }],
+        seed: u64::from(node.0),
+    })
+}
+
+struct Cluster {
+    time: Duration,
+    nodes: Vec<Arc<Shared>>,
+    strands: Vec<Strand>,
+}
+
+impl Cluster {
+    fn new(engine: &EngineConfig) -> Self {
+        let nodes: Vec<_> = (1..=NODES).map(|node| shared(engine, NodeId(node))).collect();
+        let time = Duration::from_secs(1);
+        let strands = Strand::cluster(&nodes, now(time));
+        let mut cluster = Self { time, nodes, strands };
+        for _ in 0..10_000 {
+            cluster.time += Duration::from_millis(1);
+            (0..usize::from(LANES)).for_each(|lane| cluster.turn(lane));
+            if cluster.is_ready() {
+                return cluster;
+            }
+        }
+        panic!("the nodes found no view: {}", cluster.strands[0].hosts[0].lane.phase(now(time)));
+    }
+
+    fn is_ready(&self) -> bool {
+        let mut hosts = self.strands.iter().flat_map(|strand| &strand.hosts);
+        self.nodes.iter().all(|node| node.is_active())
+            && hosts.all(|host| host.lane.engine(KEYSPACE).expect("configured").is_caught_up())
+    }
+
+    fn turn(&mut self, lane: usize) {
+        let now = now(self.time);
+        self.strands[lane].begin_turn(now);
+        self.strands[lane].end_turn(now);
+    }
+
+    /// Runs transactions on one lane of all nodes, each on two of the given keys.
+    fn run(&mut self, lane: usize, key: impl Fn(u64) -> Vec<u8>) {
+        let mut done = 0;
+        for number in 0..TRANSACTIONS {
+            let txn = read_modify_write([key(number), key(number * 7 + 3)]);
+            let now = now(self.time);
+            let strand = &mut self.strands[lane];
+            strand.begin_turn(now);
+            let host = &mut strand.hosts[number as usize % usize::from(NODES)];
+            host.lane.transact(now, KEYSPACE, Tag(number), number, &txn, &mut host.out);
+            while done <= number {
+                self.time += Duration::from_nanos(200);
+                self.turn(lane);
+                for host in &mut self.strands[lane].hosts {
+                    for answer in host.out.done.drain(..) {
+                        assert!(matches!(answer.outcome, Outcome::Done(_)), "{answer:?}");
+                        done += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn now(time: Duration) -> Now {
+    let nanos = time.as_nanos() as u64;
+    Now { monotonic: Instant(nanos), unix: UnixNanos(1 << 60 | nanos) }
+}
+
+fn read_modify_write(keys: [Vec<u8>; 2]) -> Txn {
+    let call = |words: &[&[u8]]| OwnedCall::new(words.iter().copied()).expect("known commands");
+    let calls = keys.iter().flat_map(|key| {
+        [call(&[b"GET", key]), call(&[b"SET", key, b"a value as long as the one before"])]
+    });
+    Txn::Block(Block { watches: Vec::new(), calls: calls.collect() })
+}
+
+/// How many lines two lanes both write, each over all nodes, that work on these keys.
+fn common_lines(engine: &EngineConfig, keys: [fn(u64) -> Vec<u8>; 2]) -> usize {
+    let mut cluster = Cluster::new(engine);
+    // Making records writes the index, which all share: that comes before.
+    for (lane, key) in keys.into_iter().enumerate() {
+        cluster.run(lane, key);
+    }
+    let store = cluster.nodes[0].store(KEYSPACE).expect("configured").clone();
+    let (KeyspaceStore::Meerkat(store) | KeyspaceStore::Baseline(store, _)) = store else {
+        panic!("an engine with transactions")
+    };
+    // What one lane sets free must not serve the other within the recording.
+    let _nothing_is_freed = store.pin();
+    let lines: Vec<BTreeSet<usize>> = keys
+        .into_iter()
+        .enumerate()
+        .map(|(lane, key)| {
+            trace::begin();
+            cluster.run(lane, key);
+            trace::end()
+        })
+        .collect();
+    let records = KEYS as usize * usize::from(NODES);
+    assert!(lines.iter().all(|lines| lines.len() >= records), "what was written was recorded");
+    lines[0].intersection(&lines[1]).count()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number:>10}").into_bytes()
+}
+
+/// Neighbours in memory belong to different lanes, and each lane has keys of both parts.
+const DISJOINT: [fn(u64) -> Vec<u8>; 2] =
+    [|number| key(number % KEYS * 2), |number| key(number % KEYS * 2 + 1)];
+
+#[test]
+fn meerkat_shares_nothing_but_the_records_of_common_keys() {
+    assert_eq!(common_lines(&EngineConfig::meerkat(), DISJOINT), 0);
+}
+
+#[test]
+fn a_common_key_shows() {
+    let overlapping: [fn(u64) -> Vec<u8>; 2] = [DISJOINT[0], |number| match number % KEYS {
+        0 => key(0),
+        other => key(other * 2 + 1),
+    }];
+    assert!(common_lines(&EngineConfig::meerkat(), overlapping) > 0);
+}
+
+#[test]
+fn meerkat_pb_shares_nothing_either() {
+    assert_eq!(common_lines(&EngineConfig::Baseline(System::MeerkatPb), DISJOINT), 0);
+}
+
+#[test]
+fn lanes_of_kuafu_meet_at_counter_and_log() {
+    assert!(common_lines(&EngineConfig::Baseline(System::KuaFu), DISJOINT) > 0);
+}
+
+#[test]
+fn lanes_of_tapir_meet_at_the_record() {
+    assert!(common_lines(&EngineConfig::Baseline(System::Tapir), DISJOINT) > 0);
+}
