@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use quorate_types::Timestamp;
 
-/// What the lanes of one keyspace of one node share.
+/// What the lanes of one keyspace of one node share. Usable without a machine, so that what its use
+/// costs can be measured apart from everything else.
 #[derive(Default)]
 pub struct Common {
     counter: Apart<AtomicU64>,
@@ -38,23 +39,24 @@ struct Entry {
 
 /// TAPIR: what a replica knows of a transaction that is not decided.
 #[derive(Debug)]
-pub(crate) struct Tentative {
-    pub(crate) body: Vec<u8>,
+pub struct Tentative {
+    /// Its sets.
+    pub body: Vec<u8>,
     /// Whether this replica voted for it.
-    pub(crate) registered: bool,
+    pub registered: bool,
     /// The outcome that was proposed on the slow path.
-    pub(crate) accepted: Option<bool>,
+    pub accepted: Option<bool>,
 }
 
 impl Common {
     /// KuaFu++: the next number, from 1.
-    pub(crate) fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         note_write(&self.counter);
         self.counter.0.fetch_add(1, Ordering::AcqRel) + 1
     }
 
     /// KuaFu++: writes at the end of the log; returns the place.
-    pub(crate) fn append(&self, body: &[u8]) -> u64 {
+    pub fn append(&self, body: &[u8]) -> u64 {
         let mut log = lock(&self.log);
         let place = log.first + log.entries.len() as u64;
         log.entries.push_back(Entry { body: body.to_vec(), done: false });
@@ -66,7 +68,7 @@ impl Common {
     ///
     /// # Panics
     /// If something is there.
-    pub(crate) fn append_at(&self, place: u64, body: &[u8]) {
+    pub fn append_at(&self, place: u64, body: &[u8]) {
         let mut log = lock(&self.log);
         let index = place.checked_sub(log.first).expect("a place is written before it is done");
         let index = usize::try_from(index).expect("a log in memory");
@@ -80,7 +82,7 @@ impl Common {
     }
 
     /// KuaFu++: takes an entry to apply it; the log keeps its place until [`Common::done`].
-    pub(crate) fn take(&self, place: u64) -> Vec<u8> {
+    pub fn take(&self, place: u64) -> Vec<u8> {
         let mut log = lock(&self.log);
         let first = log.first;
         let entry = &mut log.entries[(place - first) as usize];
@@ -89,7 +91,7 @@ impl Common {
     }
 
     /// KuaFu++: an entry was applied.
-    pub(crate) fn done(&self, place: u64) {
+    pub fn done(&self, place: u64) {
         let mut log = lock(&self.log);
         let first = log.first;
         let entry = &mut log.entries[(place - first) as usize];
@@ -101,7 +103,7 @@ impl Common {
     }
 
     /// TAPIR: notes a transaction.
-    pub(crate) fn insert(&self, id: Timestamp, tentative: Tentative) {
+    pub fn insert(&self, id: Timestamp, tentative: Tentative) {
         lock(&self.record).insert(id, tentative);
     }
 
@@ -113,7 +115,7 @@ impl Common {
     }
 
     /// TAPIR: a transaction is decided.
-    pub(crate) fn remove(&self, id: Timestamp) -> Option<Tentative> {
+    pub fn remove(&self, id: Timestamp) -> Option<Tentative> {
         lock(&self.record).remove(&id)
     }
 

@@ -43,7 +43,7 @@ use quorate_types::{
     View, WriterId,
 };
 
-pub use common::Common;
+pub use common::{Common, Tentative};
 
 use coordinator::{Attempt, Op};
 

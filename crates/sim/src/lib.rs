@@ -22,6 +22,7 @@ mod judge;
 mod nemesis;
 mod operations;
 mod options;
+pub mod perf;
 mod setup;
 mod steps;
 mod sweep;
