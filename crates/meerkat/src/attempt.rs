@@ -67,6 +67,8 @@ pub(crate) struct Attempt {
     /// Nodes whose clocks are known to have passed the timestamp.
     pub(crate) seen: NodeSet,
     pub(crate) started: Instant,
+    /// Message loss timeouts that have passed.
+    pub(crate) timeouts: u32,
     /// A backup coordinator has taken over: learn, don't guess.
     pub(crate) superseded: bool,
     /// The latest thing that was in the way.

@@ -143,12 +143,14 @@ where
             parts: Vec::new(),
             seen: NodeSet::EMPTY,
             started: now.monotonic,
+            timeouts: 0,
             superseded: false,
             conflict: None,
         });
         attempt.slot = slot;
         attempt.stage = if read { Stage::Reading } else { Stage::Voting };
         attempt.started = now.monotonic;
+        attempt.timeouts = 0;
         attempt.superseded = false;
         attempt.conflict = None;
         attempt.seen = NodeSet::only(self.config.node);
@@ -212,6 +214,7 @@ where
         self.pass_followers(slot, Some(id));
         self.attempts.insert(id.version, attempt);
         self.send_validates(id, NodeSet::EMPTY, effects);
+        self.inform_others(id.version, effects);
         self.fast_checks
             .push_back((now.monotonic + self.config.message_loss_timeout / 4, id.version));
         self.resends.push_back((now.monotonic + self.config.message_loss_timeout, id.version));

@@ -633,6 +633,7 @@ where
             let Some(attempt) = self.attempts.get_mut(&version) else { continue };
             attempt.seen = NodeSet::only(self.config.node);
             attempt.superseded = false;
+            attempt.timeouts = 0;
             if let Stage::Closing { commit } = attempt.stage {
                 self.tell_again(now, version, commit, effects);
                 continue;
@@ -716,6 +717,7 @@ where
             }
         }
         self.send_validates(id, NodeSet::EMPTY, effects);
+        self.inform_others(version, effects);
         self.fast_checks.push_back((now.monotonic + self.config.message_loss_timeout / 4, version));
         self.evaluate(now, version, false, effects);
     }

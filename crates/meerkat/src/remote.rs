@@ -49,6 +49,7 @@ where
             parts,
             seen: NodeSet::EMPTY,
             started: now.monotonic,
+            timeouts: 0,
             superseded: false,
             conflict: None,
         };
@@ -86,6 +87,8 @@ where
         keys: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
+        // The request's number is a timestamp of the asker.
+        self.observe(now, request);
         let floor = self.table.least(FLOOR);
         let mut items = Vec::new();
         let mut writer = BodyWriter::new(&mut items);
@@ -128,6 +131,11 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         self.observe(now, clock);
+        if let Some(attempt) = self.attempts.get_mut(&request).filter(|a| a.is_open_update()) {
+            // A member outside the groups has taken note of the timestamp.
+            attempt.seen.insert(from);
+            return self.evaluate(now, request, false, effects);
+        }
         let fetching = |attempt: &&mut Attempt| attempt.stage == Stage::Fetching;
         let Some(attempt) = self.attempts.get_mut(&request).filter(fetching) else {
             return effects.ignored("meerkat: VALUES of a finished read");

@@ -11,6 +11,9 @@ use crate::occ::{Conflict, Reason};
 use crate::record::RecordKey;
 use crate::state::{Counter, Isolation, Meerkat};
 
+/// A transaction of so many bytes is sent again one timeout later for each of them.
+const LARGE_BYTES: usize = 256 * 1024;
+
 /// What the votes of a partition call for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -392,8 +395,43 @@ where
         }
     }
 
-    /// The message loss timer of an attempt.
+    /// Under strict isolation, tells the timestamp of an update to the members that have no replica
+    /// of its partitions: what they start after its client is answered must come after it. GET
+    /// without a key does that, with the timestamp as its number.
+    pub(crate) fn inform_others(&self, version: u64, effects: &mut impl Effects<Self>) {
+        let Some(attempt) = self.attempts.get(&version) else { return };
+        if self.config.isolation != Isolation::Strict {
+            return;
+        }
+        let asked = attempt.parts.iter().fold(attempt.seen, |asked, part| {
+            asked.union(self.groups[usize::from(part.partition)].live)
+        });
+        let others = self.view.active().difference(asked).without(self.config.node);
+        if !others.is_empty() {
+            let kind = Kind::Get { request: version, keys: &[] };
+            effects.broadcast(others, &Message { partition: 0, kind });
+        }
+    }
+
+    /// The message loss timer of an attempt: sends again after one, two, four timeouts and so on,
+    /// and later if it is large, so that what is only slow is not sent many times over.
     pub(crate) fn resend(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
+        let Some(attempt) = self.attempts.get_mut(&version) else { return };
+        attempt.timeouts += 1;
+        let bytes: usize = attempt.parts.iter().map(|part| part.body.len()).sum();
+        let patience = (bytes / LARGE_BYTES) as u32;
+        let due = attempt.timeouts.is_power_of_two() && attempt.timeouts > patience;
+        if due {
+            self.send_again(now, version, effects);
+        } else {
+            self.evaluate(now, version, true, effects);
+        }
+        if self.attempts.contains_key(&version) {
+            self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
+        }
+    }
+
+    fn send_again(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
         let Some(attempt) = self.attempts.get(&version) else { return };
         let id = Timestamp::new(version, self.writer());
         match attempt.stage {
@@ -404,9 +442,13 @@ where
                 for index in 0..self.attempts[&version].parts.len() {
                     self.send_accept(version, index, effects);
                 }
+                self.inform_others(version, effects);
                 self.evaluate(now, version, true, effects);
             }
-            Stage::CommitWait => self.try_commit(now, version, effects),
+            Stage::CommitWait => {
+                self.inform_others(version, effects);
+                self.try_commit(now, version, effects);
+            }
             Stage::Closing { commit } => {
                 for part in &attempt.parts {
                     let to = self.others(part.partition).difference(part.acked);
@@ -417,9 +459,6 @@ where
                     }
                 }
             }
-        }
-        if self.attempts.contains_key(&version) {
-            self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
         }
     }
 

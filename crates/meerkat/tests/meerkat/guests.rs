@@ -1,0 +1,282 @@
+//! Guests: coordinators without a replica.
+
+use quorate_machine::{MapTable, Outcome, Record as _, Table, ValueKind};
+use quorate_meerkat::{Config, Kind, Meerkat, guest_writer};
+use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, limits};
+
+use crate::support::{Cluster, Host, MLT, id_of};
+
+/// Under which the nodes reach the guest.
+const GUEST: u16 = 63;
+
+/// So many nodes, and a guest that has its id from the first of them.
+fn with_guest(count: u16) -> Cluster {
+    with_guest_of(Cluster::new(count), |_| {})
+}
+
+fn with_guest_of(mut cluster: Cluster, configure: fn(&mut Config)) -> Cluster {
+    let writer = guest_writer(cluster.view.members[0].number, 0).expect("the first id is free");
+    let incarnation = Incarnation(1_000_000);
+    let mut config = Config {
+        message_loss_timeout: MLT,
+        guest: Some(writer),
+        ..Config::new(NodeId(GUEST), incarnation, LaneId(0), 1, 99)
+    };
+    configure(&mut config);
+    let machine = Meerkat::new(config, MapTable::default());
+    // Its own wall clock is 1970: what time it is, the nodes tell.
+    let ahead = -(cluster.now.unix.0 as i64);
+    cluster.hosts.insert(GUEST, Host { machine, incarnation, up: true, ahead });
+    for member in cluster.view.members.clone() {
+        cluster.machine(member.node.0).guest_joined(writer, NodeId(GUEST));
+    }
+    let view = cluster.view.clone();
+    cluster.install_on(GUEST, &view);
+    cluster
+}
+
+impl Cluster {
+    /// The guest begins a transaction and has everything but the votes; returns its id.
+    fn begin(&mut self, text: &str) -> (u64, Timestamp) {
+        let tag = self.submit(GUEST, text);
+        self.deliver_some(|packet| packet.is(0, 0, "get") || packet.is(0, 0, "values"));
+        let validate = self.pool.iter().find(|packet| packet.is(GUEST, 0, "validate"));
+        let id = id_of(&validate.expect("it validates").message().kind).expect("it has an id");
+        (tag, id)
+    }
+
+    /// Nothing is left of any transaction, except how those of guests ended, as long as they live.
+    fn assert_settled(&mut self) {
+        for node in self.live() {
+            let records = self.machine(node).records();
+            assert!(records.values().all(|record| record.decision.is_some()), "{records:?}");
+            assert!(self.pending(node, "k").is_empty());
+        }
+        assert_eq!(self.machine(GUEST).pending(), 0);
+    }
+}
+
+#[test]
+fn a_guest_commits_and_is_told_what_time_it_is() {
+    let mut cluster = with_guest(3);
+    cluster.run(1, "write=k:a");
+    let first = cluster.last_attempt(1);
+    let tag = cluster.submit(GUEST, "append=k:b write=l:c");
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag), [Some("a")]);
+    cluster.assert_everywhere("k", Some("ab"));
+    cluster.assert_everywhere("l", Some("c"));
+    assert!(cluster.meta(1, "k").wts > first, "its own clock stands at 0");
+    assert_eq!(cluster.run(2, "read=k"), [Some("ab".to_owned())]);
+    assert_eq!(cluster.run(GUEST, "read=l read=nothing"), [Some("c".to_owned()), None]);
+    assert_eq!(cluster.run(GUEST, "write=k:d del=l"), []);
+    cluster.assert_everywhere("k", Some("d"));
+    cluster.run_for(Duration::from_secs(3));
+    cluster.assert_quiet();
+}
+
+#[test]
+fn the_replicas_finish_what_a_dead_guest_has_begun() {
+    for (asked, commit) in [(1, false), (2, true), (3, true)] {
+        let mut cluster = with_guest(3);
+        let (_, id) = cluster.begin("append=k:v");
+        for node in 1..=asked {
+            cluster.deliver(GUEST, node, "validate");
+        }
+        cluster.crash(GUEST);
+        cluster.pool.clear();
+        for node in 1..=3 {
+            cluster.machine(node).guest_left(NodeId(GUEST));
+        }
+        assert!(!cluster.pending(1, "k").is_empty());
+        cluster.run_for(Duration::from_millis(800));
+        for node in 1..=3 {
+            let known = cluster.decision(node, id);
+            assert!(
+                known == Some(commit) || (known.is_none() && !commit),
+                "node {node}: {known:?}"
+            );
+            assert!(cluster.pending(node, "k").is_empty(), "node {node} after {asked}");
+        }
+        cluster.assert_everywhere("k", commit.then_some("v"));
+        cluster.run(2, "append=k:w");
+        // Nobody will ask how it ended: that is forgotten in the end.
+        cluster.run_for(Duration::from_secs(70));
+        cluster.assert_quiet();
+    }
+}
+
+#[test]
+fn a_guest_learns_what_the_replicas_have_decided_for_it() {
+    let mut cluster = with_guest(3);
+    let (tag, id) = cluster.begin("append=k:v");
+    cluster.deliver(GUEST, 1, "validate");
+    cluster.deliver(GUEST, 2, "validate");
+    // It hears nothing; the others finish it.
+    let among_nodes = |from: NodeId, to: NodeId| from.0 != GUEST && to.0 != GUEST;
+    cluster.run_some(Duration::from_millis(500), |packet| among_nodes(packet.from, packet.to));
+    assert_eq!(cluster.decision(3, id), Some(true));
+    cluster.assert_open(tag);
+    cluster.run_for(Duration::from_millis(200));
+    cluster.assert_done(tag);
+    cluster.assert_everywhere("k", Some("v"));
+    cluster.run_for(Duration::from_secs(2));
+    cluster.assert_settled();
+}
+
+#[test]
+fn a_guest_and_a_node_that_meet_both_get_through() {
+    let mut cluster = with_guest(3);
+    let (guest, _) = cluster.begin("append=k:g");
+    let node = cluster.submit(2, "append=k:n");
+    cluster.run_for(Duration::from_secs(1));
+    cluster.assert_done(guest);
+    cluster.assert_done(node);
+    let value = cluster.stored(1, "k").unwrap();
+    assert!(value == "gn" || value == "ng", "{value}");
+    cluster.assert_everywhere("k", Some(&value));
+    cluster.run_for(Duration::from_secs(2));
+    cluster.assert_settled();
+}
+
+#[test]
+fn a_transaction_of_a_guest_outlives_a_view_change_and_happens_once() {
+    // What arrives before the change, and who learns of the new view last.
+    for asked in 0..=3 {
+        for guest_is_late in [false, true] {
+            let mut cluster = with_guest(3);
+            let (tag, _) = cluster.begin("append=k:v");
+            for node in 1..=asked {
+                cluster.deliver(GUEST, node, "validate");
+            }
+            cluster.crash(1);
+            let view = cluster.decide(&[(1, Role::Down), (2, Role::Active), (3, Role::Active)]);
+            for node in [2, 3] {
+                cluster.install_on(node, &view);
+            }
+            if guest_is_late {
+                cluster.run_for(Duration::from_millis(100));
+                cluster.install_on(GUEST, &view);
+            } else {
+                cluster.install_on(GUEST, &view);
+                cluster.deliver_all();
+            }
+            cluster.run_for(Duration::from_secs(1));
+            cluster.assert_done(tag);
+            cluster.assert_everywhere("k", Some("v"));
+            let again = cluster.run(GUEST, "append=k:w");
+            assert_eq!(again, [Some("v".to_owned())]);
+            cluster.run_for(Duration::from_secs(3));
+            cluster.assert_settled();
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_guests_transaction_is_told_again_after_a_view_change() {
+    let mut cluster = with_guest(3);
+    let (tag, id) = cluster.begin("append=k:v");
+    cluster.deliver_some(|packet| packet.is(0, 0, "validate") || packet.is(0, 0, "vote"));
+    cluster.assert_done(tag);
+    // Nobody hears of its end before the change.
+    cluster.pool.clear();
+    cluster.expel(&[3]);
+    cluster.run_for(Duration::from_secs(3));
+    for node in [1, 2] {
+        assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"));
+        assert!(cluster.record(node, id).is_none(), "it is over on all replicas");
+    }
+    cluster.assert_settled();
+}
+
+#[test]
+fn a_guest_that_has_missed_an_epoch_answers_nothing() {
+    let mut cluster = with_guest(3);
+    let view = cluster.decide(&[(1, Role::Active), (2, Role::Active), (3, Role::Active)]);
+    for node in 1..=3 {
+        cluster.install_on(node, &view);
+    }
+    cluster.deliver_all();
+    let tag = cluster.submit(GUEST, "read=k");
+    cluster.run_for(Duration::from_millis(500));
+    cluster.assert_open(tag);
+    cluster.install_on(GUEST, &view);
+    cluster.run_for(Duration::from_millis(500));
+    cluster.assert_done(tag);
+}
+
+#[test]
+fn a_guest_cut_off_is_told_that_it_does_not_know() {
+    let mut cluster = with_guest(3);
+    let (unknown, _) = cluster.begin("append=k:v");
+    let read = cluster.submit(GUEST, "read=l");
+    cluster
+        .run_some(Duration::from_secs(3), |packet| packet.from.0 != GUEST && packet.to.0 != GUEST);
+    assert_eq!(cluster.outcome(unknown), Some(&Outcome::Unknown));
+    assert!(matches!(cluster.outcome(read), Some(Outcome::Refused(_))));
+    cluster.run_for(Duration::from_secs(2));
+    cluster.assert_settled();
+}
+
+#[test]
+fn a_guest_speaks_for_itself_only() {
+    let mut cluster = with_guest(3);
+    cluster.submit(1, "write=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.deliver(1, 2, "validate");
+    cluster.tell(GUEST, 2, Kind::Decided { id, commit: false, body: None });
+    assert_eq!(cluster.decision(2, id), None);
+    let (_, own) = cluster.begin("append=other:v");
+    cluster.deliver(GUEST, 2, "validate");
+    // What a correct guest never says harms nobody else.
+    cluster.tell(GUEST, 2, Kind::Stable { stable: u64::MAX });
+    assert_eq!(cluster.decision(2, own), None);
+    cluster.tell(GUEST, 2, Kind::Decided { id: own, commit: false, body: None });
+    cluster.tell(GUEST, 2, Kind::Decided { id: own, commit: true, body: None });
+    assert_eq!(cluster.decision(2, own), Some(false));
+    let before = cluster.ignored["meerkat: message of no live member"];
+    cluster.tell(GUEST, 2, Kind::Prepare { id: own, view: 64 });
+    assert_eq!(cluster.ignored["meerkat: message of no live member"], before + 1);
+}
+
+#[test]
+fn what_has_no_room_in_one_answer_is_refused_in_the_end() {
+    let mut cluster = with_guest(3);
+    let large = vec![b'x'; limits::VALUE_BYTES_MAX / 2];
+    for node in 1..=3 {
+        for key in ["a", "b", "c"] {
+            use quorate_machine::Content;
+            let content = Content { bytes: &large, kind: ValueKind::String, expire_at: None };
+            cluster.machine(node).table_mut().lock_key(key.as_bytes(), 0).set_content(content);
+        }
+    }
+    let tag = cluster.submit(GUEST, "read=a read=missing read=b");
+    cluster.deliver_all();
+    let seen = cluster.read_by(tag);
+    assert_eq!(
+        seen.iter().map(|value| value.map(str::len)).collect::<Vec<_>>(),
+        [Some(large.len()), None, Some(large.len())]
+    );
+    let tag = cluster.submit(GUEST, "read=a read=b read=c");
+    cluster.deliver_all();
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Refused(_))), "it is too much");
+}
+
+#[test]
+fn what_stands_around_many_keys_counts_too() {
+    let mut cluster = Cluster::new(3);
+    let writes = |count: usize| {
+        let words: Vec<String> =
+            (0..count).map(|key| format!("write=k{key:05}:{}", "v".repeat(260))).collect();
+        words.join(" ")
+    };
+    // Their bytes alone would fit.
+    const { assert!(16_000 * 266 <= limits::TXN_BYTES_MAX) };
+    let tag = cluster.submit(1, &writes(16_000));
+    assert!(matches!(cluster.outcome(tag), Some(Outcome::Refused(_))));
+    let tag = cluster.submit(1, &writes(14_000));
+    let largest = cluster.pool.iter().map(|packet| packet.bytes.len()).max();
+    assert!(largest.unwrap() <= limits::MESSAGE_BYTES_MAX);
+    cluster.deliver_all();
+    cluster.assert_done(tag);
+}
