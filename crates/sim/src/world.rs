@@ -497,11 +497,17 @@ impl World {
         let Some(newest) = up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch) else {
             return false;
         };
+        // A view whose engines are not through with the change protects nobody yet: of the replicas
+        // of one epoch, a minority may be lost before the next one is released.
+        let through = |host: &LaneHost| {
+            host.lane.engine(KeyspaceId(0)).is_some_and(quorate_node::Engine::is_caught_up)
+        };
         let holds = |node: &Node| {
             let member = newest.member(node.id);
             node.up
                 && !node.paused
                 && !self.isolated.contains(node.id)
+                && node.lanes.iter().all(through)
                 && member.is_some_and(|member| {
                     member.role == Role::Active && member.incarnation == node.lane(0).incarnation()
                 })
