@@ -60,7 +60,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=3.0, help="measured seconds of each cell")
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
-    parser.add_argument("--systems", default="quorate,redis,redis-wait2,etcd",
+    parser.add_argument("--systems", default="quorate,quorate-meerkat,redis,redis-wait2,etcd",
                         help="comma-separated; also quorate-o3 and valkey")
     parser.add_argument("--workloads", default="",
                         help="comma-separated: " + ",".join(load.name for load in WORKLOADS))
@@ -80,7 +80,7 @@ def parse():
 def build(options):
     """Builds the load generator, and Quorate unless a binary is given."""
     packages = ["-p", "quorate-load"]
-    wants_quorate = "quorate" in options.systems.split(",")
+    wants_quorate = any(name.startswith("quorate") for name in options.systems.split(","))
     if wants_quorate and not options.quorate:
         packages += ["-p", "quorate"]
     subprocess.run(["cargo", "build", "--release", "--quiet", *packages], cwd=ROOT, check=True)

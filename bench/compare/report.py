@@ -53,6 +53,11 @@ def goals(result):
             lambda x: x >= 5.0)
     against("SET, 1 connection: p50 no higher than WAIT 2", "p50_us", "set-c1", "redis-wait2",
             lambda x: x <= 1.0)
+    for rival, least, words in (("redis", 0.5, "unreplicated Redis"),
+                                ("redis-wait2", 1.0, "Redis with WAIT 2"), ("etcd", 5.0, "etcd")):
+        goal(f"MULTI GET SET EXEC on meerkat, 50 connections: at least {least} times {words}",
+             ratio(result, "throughput", ("txn-c50", "quorate-meerkat"), ("txn-c50", rival)),
+             lambda x, least=least: x >= least)
     per_cpu = ratio(result, "cpu_us_per_op", ("get-c50", "quorate"),
                     ("get-3-generators", "quorate"))
     goal(f"GET on three nodes: ops per CPU second against one node (at least 1, {NOISE:.0%} "

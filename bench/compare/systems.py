@@ -40,7 +40,7 @@ class System:
     # Started for each cell and stopped after it, because it is busy even when idle.
     transient = False
     # The ops of the load generator that stand for a read and a durable write.
-    get_op, set_op = "get", "set"
+    get_op, set_op, txn_op = "get", "set", "multi"
     redis_protocol = True
 
     def __init__(self, places):
@@ -126,6 +126,7 @@ class Quorate(System):
 
     name = "quorate"
     program = "quorate"
+    engine = "hermes"
     options = []
 
     def __init__(self, places):
@@ -143,7 +144,7 @@ class Quorate(System):
             peer, admin = self.places.port(), self.places.port()
             lines += ["[[node]]", f"id = {number}", f'peer = "127.0.0.1:{peer}"',
                       f'client = "127.0.0.1:{port}"', f'admin = "127.0.0.1:{admin}"', ""]
-        lines += ["[[keyspace]]", "db = 0", 'name = "default"', 'engine = "hermes"',
+        lines += ["[[keyspace]]", "db = 0", 'name = "default"', f'engine = "{self.engine}"',
                   *self.options, ""]
         config = self.places.work / f"{self.name}.toml"
         config.write_text("\n".join(lines))
@@ -161,6 +162,13 @@ class QuorateBroadcast(Quorate):
 
     name = "quorate-o3"
     options = ["ack_broadcast = true"]
+
+
+class QuorateMeerkat(Quorate):
+    """the same with the engine for transactions: strictly serializable, decided by all replicas"""
+
+    name = "quorate-meerkat"
+    engine = "meerkat"
 
 
 class Redis(System):
@@ -185,7 +193,7 @@ class RedisWait2(Redis):
     """a Redis master with two replicas; each write is SET, then WAIT 2"""
 
     name = "redis-wait2"
-    set_op = "set-wait"
+    set_op, txn_op = "set-wait", "multi-wait"
 
     def start(self):
         self.ports = [self.places.port() for _ in range(3)]
@@ -216,7 +224,7 @@ class Etcd(System):
     package = "etcd-server"
     version = ["etcd", "--version"]
     transient = True
-    get_op, set_op = "etcd-get", "etcd-put"
+    get_op, set_op, txn_op = "etcd-get", "etcd-put", "etcd-txn"
     redis_protocol = False
     _data = None
 
@@ -247,7 +255,7 @@ class Etcd(System):
 
 
 BY_NAME = {cls.name: cls for cls in
-           (Quorate, QuorateBroadcast, Redis, RedisWait2, Etcd, Valkey)}
+           (Quorate, QuorateBroadcast, QuorateMeerkat, Redis, RedisWait2, Etcd, Valkey)}
 
 
 def command(port, *words):

@@ -14,7 +14,7 @@ class Workload:
     """One row of the table."""
 
     name: str
-    # "get" or "set", in the system's own terms.
+    # "get", "set" or "txn" (a read and a write of one key at once), in the system's own terms.
     kind: str
     connections: int
     pipeline: int = 1
@@ -34,6 +34,9 @@ WORKLOADS = [
     Workload("set-c50-p16", "set", 50, pipeline=16),
     Workload("set-c1", "set", 1),
     Workload("set-c50-spread", "set", 50, spread=True),
+    Workload("txn-c50", "txn", 50),
+    Workload("txn-c50-spread", "txn", 50, spread=True),
+    Workload("txn-c1", "txn", 1),
     Workload("get-3-generators", "get", 50, generators=3),
     Workload("rb-get-c50", "get", 50, second_opinion=True),
     Workload("rb-get-c50-p16", "get", 50, pipeline=16, second_opinion=True),
@@ -112,7 +115,7 @@ class Runner:
     def drive(self, workload, system):
         if workload.second_opinion:
             return [self.redis_benchmark(workload, system)]
-        op = system.get_op if workload.kind == "get" else system.set_op
+        op = {"get": system.get_op, "set": system.set_op, "txn": system.txn_op}[workload.kind]
         shape = {"connections": workload.connections, "pipeline": workload.pipeline}
         if workload.generators == 1:
             ports = system.ports if workload.spread else system.ports[:1]
@@ -158,7 +161,10 @@ class Runner:
 def applies(workload, system):
     if workload.second_opinion and not (system.redis_protocol and system.set_op == "set"):
         return False
-    if (workload.spread or workload.generators > 1) and system.name != "quorate":
+    if workload.kind == "txn" and system.name in ("quorate", "quorate-o3", "valkey"):
+        return False
+    spread_over = "quorate-meerkat" if workload.kind == "txn" else "quorate"
+    if (workload.spread or workload.generators > 1) and system.name != spread_over:
         return False
     if workload.pipeline > 1 and not system.redis_protocol:
         return False

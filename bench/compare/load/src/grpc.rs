@@ -28,6 +28,8 @@ pub(crate) struct Etcd {
     header_block: Vec<u8>,
     /// The message after the key.
     after_key: Vec<u8>,
+    /// Whether the call is a transaction of a range and a put.
+    txn: bool,
     stream: u32,
     has_message: bool,
 }
@@ -35,18 +37,24 @@ pub(crate) struct Etcd {
 impl Etcd {
     /// `Put`.
     pub(crate) fn put(value: &[u8]) -> Box<KeyDialect> {
-        let mut after_key = vec![0x12];
-        varint(value.len(), &mut after_key);
-        after_key.extend_from_slice(value);
-        Self::boxed("/etcdserverpb.KV/Put", after_key)
+        let mut after_key = Vec::new();
+        field(2, value, &mut after_key);
+        Self::boxed("/etcdserverpb.KV/Put", after_key, false)
+    }
+
+    /// `Txn` without conditions: a `Range` and a `Put` of one key.
+    pub(crate) fn txn(value: &[u8]) -> Box<KeyDialect> {
+        let mut after_key = Vec::new();
+        field(2, value, &mut after_key);
+        Self::boxed("/etcdserverpb.KV/Txn", after_key, true)
     }
 
     /// `Range` of one key, linearizable as is etcd's default.
     pub(crate) fn get() -> Box<KeyDialect> {
-        Self::boxed("/etcdserverpb.KV/Range", Vec::new())
+        Self::boxed("/etcdserverpb.KV/Range", Vec::new(), false)
     }
 
-    fn boxed(path: &str, after_key: Vec<u8>) -> Box<KeyDialect> {
+    fn boxed(path: &str, after_key: Vec<u8>, txn: bool) -> Box<KeyDialect> {
         // Static table: 3 is ":method: POST", 6 ":scheme: http", 4 ":path", 1 ":authority",
         // 31 "content-type". The rest is spelled out, and nothing enters the dynamic table.
         let mut block = vec![0x83, 0x86, 0x04];
@@ -58,7 +66,7 @@ impl Etcd {
         block.push(0x00);
         text("te", &mut block);
         text("trailers", &mut block);
-        Box::new(Self { header_block: block, after_key, stream: 1, has_message: false })
+        Box::new(Self { header_block: block, after_key, txn, stream: 1, has_message: false })
     }
 }
 
@@ -73,10 +81,17 @@ impl Dialect for Etcd {
     }
 
     fn request(&mut self, key: &Key, out: &mut Vec<u8>) {
-        let mut message = vec![0x0a];
-        varint(key.len(), &mut message);
-        message.extend_from_slice(key);
-        message.extend_from_slice(&self.after_key);
+        let mut named = Vec::new();
+        field(1, key, &mut named);
+        let mut message = [&named[..], &self.after_key].concat();
+        if self.txn {
+            // Two operations "on success": a range, and the put.
+            let mut operations = [Vec::new(), Vec::new()];
+            field(1, &named, &mut operations[0]);
+            field(2, &message, &mut operations[1]);
+            message = Vec::new();
+            operations.iter().for_each(|operation| field(2, operation, &mut message));
+        }
         let mut body = vec![0];
         body.extend_from_slice(&u32::try_from(message.len()).expect("small").to_be_bytes());
         body.extend_from_slice(&message);
@@ -123,6 +138,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
 fn text(text: &str, out: &mut Vec<u8>) {
     out.push(u8::try_from(text.len()).ok().filter(|length| *length < 127).expect("short"));
     out.extend_from_slice(text.as_bytes());
+}
+
+/// A field of bytes in a protocol-buffer message.
+fn field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(number << 3 | 2);
+    varint(bytes.len(), out);
+    out.extend_from_slice(bytes);
 }
 
 fn varint(mut number: usize, out: &mut Vec<u8>) {

@@ -28,12 +28,18 @@ enum Op {
     Set,
     /// `SET key value` and `WAIT n 0`: done when both are answered, weak if too few replicas.
     SetWait,
+    /// `MULTI`, `GET key`, `SET key value`, `EXEC`: done when the block is.
+    Multi,
+    /// The same and `WAIT n 0`: weak if too few replicas.
+    MultiWait,
     /// `SET` of every key once, in order; ends when all are written.
     Fill,
     /// etcd's `Put` over gRPC.
     EtcdPut,
     /// etcd's `Range` of one key over gRPC: a linearizable read.
     EtcdGet,
+    /// etcd's `Txn` over gRPC: a range and a put of one key.
+    EtcdTxn,
 }
 
 /// Drives servers in a closed loop and reports one line of JSON.
@@ -74,7 +80,7 @@ struct Arguments {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let etcd = matches!(arguments.op, Op::EtcdPut | Op::EtcdGet);
+    let etcd = matches!(arguments.op, Op::EtcdPut | Op::EtcdGet | Op::EtcdTxn);
     anyhow::ensure!(!etcd || arguments.pipeline == 1, "etcd ops know no --pipeline but 1");
     let plan = Plan {
         clients: arguments.connections.max(1),
@@ -93,7 +99,10 @@ fn main() -> anyhow::Result<()> {
         Op::Get => resp::Redis::get(),
         Op::Set | Op::Fill => resp::Redis::set(&value),
         Op::SetWait => resp::Redis::set_wait(&value, wait),
+        Op::Multi => resp::Redis::multi(&value, None),
+        Op::MultiWait => resp::Redis::multi(&value, Some(wait)),
         Op::EtcdPut => grpc::Etcd::put(&value),
+        Op::EtcdTxn => grpc::Etcd::txn(&value),
         Op::EtcdGet => grpc::Etcd::get(),
     })?;
     let report = run(&plan, &mut keys, &mut sockets, &mut |_| {})?;

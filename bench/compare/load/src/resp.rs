@@ -8,55 +8,81 @@ use crate::keys::Key;
 
 /// One op as the Redis protocol spells it.
 pub(crate) struct Redis {
-    before_key: Vec<u8>,
-    after_key: Vec<u8>,
-    /// The least `WAIT` must answer, if each op ends with one.
+    /// The request, cut where the key goes.
+    parts: Vec<Vec<u8>>,
+    /// How many replies an op has.
+    replies: usize,
+    /// Of these, how many have come.
+    come: usize,
+    /// The least that the last reply must say, if it is that of a `WAIT`.
     replicas: Option<u8>,
-    /// The answer to the `SET` of an op whose `WAIT` is not answered yet.
-    set_answered: Option<Answer>,
+    /// The op's answer so far: that of its worst reply.
+    answer: Answer,
 }
 
 impl Redis {
     /// `GET key`.
     pub(crate) fn get() -> Box<KeyDialect> {
-        Self::boxed(b"*2\r\n$3\r\nGET\r\n$16\r\n", b"\r\n".to_vec(), None)
+        Self::boxed(&["*2\r\n$3\r\nGET\r\n$16\r\n", "\r\n"], b"", 1, None)
     }
 
     /// `SET key value`.
     pub(crate) fn set(value: &[u8]) -> Box<KeyDialect> {
-        Self::boxed(b"*3\r\n$3\r\nSET\r\n$16\r\n", with_value(value), None)
+        Self::boxed(&["*3\r\n$3\r\nSET\r\n$16\r\n", ""], &with_value(value), 1, None)
     }
 
     /// `SET key value` and `WAIT replicas 0`.
     pub(crate) fn set_wait(value: &[u8], replicas: u8) -> Box<KeyDialect> {
-        let mut after_key = with_value(value);
-        let digits = replicas.to_string();
-        let wait = format!("*3\r\n$4\r\nWAIT\r\n${}\r\n{digits}\r\n$1\r\n0\r\n", digits.len());
-        after_key.extend_from_slice(wait.as_bytes());
-        Self::boxed(b"*3\r\n$3\r\nSET\r\n$16\r\n", after_key, Some(replicas))
+        let mut end = with_value(value);
+        end.extend_from_slice(&wait(replicas));
+        Self::boxed(&["*3\r\n$3\r\nSET\r\n$16\r\n", ""], &end, 2, Some(replicas))
     }
 
-    fn boxed(before_key: &[u8], after_key: Vec<u8>, replicas: Option<u8>) -> Box<KeyDialect> {
-        Box::new(Self { before_key: before_key.to_vec(), after_key, replicas, set_answered: None })
+    /// `MULTI`, `GET key`, `SET key value`, `EXEC`, and `WAIT replicas 0` if there are any.
+    pub(crate) fn multi(value: &[u8], replicas: Option<u8>) -> Box<KeyDialect> {
+        let mut end = with_value(value);
+        end.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+        end.extend(replicas.map(wait).unwrap_or_default());
+        let parts = [
+            "*1\r\n$5\r\nMULTI\r\n*2\r\n$3\r\nGET\r\n$16\r\n",
+            "\r\n*3\r\n$3\r\nSET\r\n$16\r\n",
+            "",
+        ];
+        Self::boxed(&parts, &end, 4 + usize::from(replicas.is_some()), replicas)
     }
 
+    fn boxed(parts: &[&str], end: &[u8], replies: usize, replicas: Option<u8>) -> Box<KeyDialect> {
+        let mut parts: Vec<Vec<u8>> = parts.iter().map(|part| part.as_bytes().to_vec()).collect();
+        if let Some(last) = parts.last_mut() {
+            last.extend_from_slice(end);
+        }
+        Box::new(Self { parts, replies, come: 0, replicas, answer: Answer::Good })
+    }
+
+    /// The op's answer, once its last reply has come.
     fn judge(&mut self, reply: &Reply<'_>) -> Option<Answer> {
-        let answer = match reply.error {
-            Some(error) => Answer::Failed(format!("-{}", String::from_utf8_lossy(error))),
-            None if reply.is_null => Answer::Missed,
-            None => Answer::Good,
+        self.come += 1;
+        let last = self.come == self.replies;
+        let answer = match (reply.error, self.replicas.filter(|_| last), reply.number) {
+            (Some(error), ..) => Answer::Failed(format!("-{}", String::from_utf8_lossy(error))),
+            (_, Some(least), Some(reached)) if reached < i64::from(least) => Answer::Weak,
+            _ if reply.is_null => Answer::Missed,
+            _ => Answer::Good,
         };
-        let Some(replicas) = self.replicas else { return Some(answer) };
-        let Some(set) = self.set_answered.take() else {
-            self.set_answered = Some(answer);
+        if self.answer == Answer::Good {
+            self.answer = answer;
+        }
+        if !last {
             return None;
-        };
-        Some(match (set, reply.number) {
-            (Answer::Good, Some(reached)) if reached < i64::from(replicas) => Answer::Weak,
-            (Answer::Good, _) => answer,
-            (set, _) => set,
-        })
+        }
+        self.come = 0;
+        Some(std::mem::replace(&mut self.answer, Answer::Good))
     }
+}
+
+fn wait(replicas: u8) -> Vec<u8> {
+    let digits = replicas.to_string();
+    format!("*3\r\n$4\r\nWAIT\r\n${}\r\n{digits}\r\n$1\r\n0\r\n", digits.len()).into_bytes()
 }
 
 fn with_value(value: &[u8]) -> Vec<u8> {
@@ -72,9 +98,12 @@ impl Dialect for Redis {
     fn greet(&mut self, _out: &mut Vec<u8>) {}
 
     fn request(&mut self, key: &Key, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.before_key);
-        out.extend_from_slice(key);
-        out.extend_from_slice(&self.after_key);
+        for (index, part) in self.parts.iter().enumerate() {
+            if index > 0 {
+                out.extend_from_slice(key);
+            }
+            out.extend_from_slice(part);
+        }
     }
 
     fn answer(&mut self, input: &[u8], _out: &mut Vec<u8>) -> Result<Option<Step>, Misunderstood> {
@@ -115,8 +144,24 @@ mod tests {
     }
 
     #[test]
+    fn a_block_is_one_op() {
+        let good = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n$-1\r\n+OK\r\n";
+        let input = [&good[..], b"+OK\r\n+QUEUED\r\n+QUEUED\r\n*-1\r\n"].concat();
+        let expected =
+            [None, None, None, Some(Answer::Good), None, None, None, Some(Answer::Missed)];
+        assert_eq!(answers(Redis::multi(b"v", None), &input), expected);
+        let input = [&good[..], b":1\r\n"].concat();
+        assert_eq!(answers(Redis::multi(b"v", Some(2)), &input)[4], Some(Answer::Weak));
+    }
+
+    #[test]
     fn requests_are_well_formed() {
         let mut out = Vec::new();
+        Redis::multi(b"abc", None).request(b"key:000000000001", &mut out);
+        let expected = "*1\r\n$5\r\nMULTI\r\n*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n\
+                        *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$3\r\nabc\r\n\
+                        *1\r\n$4\r\nEXEC\r\n";
+        assert_eq!(String::from_utf8(std::mem::take(&mut out)).expect("ASCII"), expected);
         Redis::set_wait(b"abc", 2).request(b"key:000000000001", &mut out);
         let expected = "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$3\r\nabc\r\n\
                         *3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n";
