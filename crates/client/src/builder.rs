@@ -121,7 +121,7 @@ impl fmt::Debug for Builder {
 }
 
 /// Whether this is `host:port`.
-fn is_address(text: &str) -> bool {
+pub(crate) fn is_address(text: &str) -> bool {
     text.rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use crate::builder::Builder;
 use crate::connection::Dial;
 use crate::error::Error;
+use crate::guest::CoordinatorBuilder;
 use crate::over_resp::OverResp;
 use crate::pool::{Options, Pool};
 use crate::reply::Reply;
 use crate::request::{Request, check_key, check_value};
 use crate::retry::{Attempts, Failure};
 use crate::transport::Transport;
-use crate::txn::Txn;
+use crate::txn::{Txn, run};
 
 /// What a call changes, which decides whether it can be repeated without an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,16 @@ impl Client {
     /// Begins a client with other settings than the defaults.
     pub fn builder(addresses: &[impl AsRef<str>]) -> Builder {
         Builder::new(addresses)
+    }
+
+    /// Begins a client that coordinates its transactions itself, in the cluster of this name. Each
+    /// address is the *peer* address of a node, `host:port`; one is enough to find the others. The
+    /// nodes must have `[cluster] guests = true`.
+    pub fn coordinator(
+        cluster: impl Into<String>,
+        addresses: &[impl AsRef<str>],
+    ) -> CoordinatorBuilder {
+        CoordinatorBuilder::new(cluster.into(), addresses)
     }
 
     /// Connects over this network.
@@ -216,26 +227,12 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::txn`].
-    pub async fn try_txn<T, E, F>(&self, mut body: F) -> Result<T, E>
+    pub async fn try_txn<T, E, F>(&self, body: F) -> Result<T, E>
     where
         F: AsyncFnMut(&mut Txn) -> Result<T, E>,
         E: From<Error>,
     {
-        let mut attempts = self.attempts();
-        loop {
-            let failure = match self.transport.begin().await {
-                Ok(session) => {
-                    let mut txn = Txn::new(session);
-                    let result = body(&mut txn).await;
-                    match txn.end(result).await {
-                        Ok(result) => return result,
-                        Err(failure) => failure,
-                    }
-                }
-                Err(failure) => failure,
-            };
-            attempts.again(failure, self.transport.has_fresh_node()).await?;
-        }
+        run(self.transport.as_ref(), self.pool.options.retries, body).await
     }
 
     fn attempts(&self) -> Attempts {

@@ -54,6 +54,13 @@
 //! and in time ([`limits`], [`Builder`]).
 //!
 //! A future that is dropped half-way takes its connection with it. What it had sent may happen.
+//!
+//! # Without a node in between
+//! A [`Coordinator`] ([`Client::coordinator`]) runs the same transactions over the nodes' own
+//! protocol, as the coordinator that a node would otherwise be: one hop less, no work for a node
+//! besides that of a replica, and a transaction outlives the loss of any one node. It is let in to
+//! keyspaces with the engine meerkat, if `[cluster] guests = true`, at the nodes' *peer* addresses.
+//! What it is trusted with, and where its limits are, says the chapter on clients.
 #![forbid(unsafe_code)]
 
 pub mod limits;
@@ -62,6 +69,7 @@ mod builder;
 mod client;
 mod connection;
 mod error;
+mod guest;
 mod over_resp;
 mod parser;
 mod pool;
@@ -76,5 +84,6 @@ mod txn;
 pub use builder::Builder;
 pub use client::Client;
 pub use error::Error;
+pub use guest::{Coordinator, CoordinatorBuilder};
 pub use reply::{Reply, ServerError};
 pub use txn::Txn;

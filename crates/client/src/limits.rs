@@ -18,6 +18,16 @@ pub const BACKOFF_FIRST: Duration = Duration::from_millis(1);
 pub const BACKOFF_LONGEST: Duration = Duration::from_millis(100);
 /// The most connections of one client, over all nodes.
 pub const POOL_SIZE: usize = 16;
+/// How long a client that coordinates its transactions itself goes on without a majority of the
+/// nodes before it begins anew, under another id. Nodes forget a client that is gone for longer than
+/// 30 s.
+pub const GUEST_SEPARATION_MAX: Duration = Duration::from_secs(10);
+/// How long such a client, once it is dropped, goes on telling the nodes how its transactions ended.
+pub const GUEST_FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// Most bytes that wait for one node that reads slowly; what is beyond is lost, and sent again.
+pub const GUEST_BACKLOG_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Most transactions that wait for the task that coordinates them.
+pub const GUEST_QUEUE_MAX: usize = 1024;
 /// How long a node that failed is left alone while others are there.
 pub const NODE_REST: Duration = Duration::from_millis(500);
 /// The longest expiry that [`crate::Txn::set_for`] asks for; a longer one is cut to it, because a

@@ -136,7 +136,7 @@ fn block(writes: &Writes) -> Request {
 }
 
 /// Whole milliseconds, at least one: a node refuses zero, and would do so in the middle of `EXEC`.
-fn millis(after: Duration) -> u128 {
+pub(crate) fn millis(after: Duration) -> u128 {
     after.min(EXPIRY_MAX).as_nanos().div_ceil(1_000_000).max(1)
 }
 

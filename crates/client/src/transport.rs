@@ -1,7 +1,8 @@
 //! What a transaction needs from whatever runs it.
 //!
 //! [`crate::Txn`] keeps the reads and the writes; a transport brings reads and decides the commit.
-//! The one that exists talks RESP to any node ([`crate::over_resp`]).
+//! One talks RESP to any node ([`crate::over_resp`]), the other coordinates by itself
+//! ([`crate::guest`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::request::{check_key, check_value};
-use crate::retry::Failure;
-use crate::transport::{Expiry, Session, Write, Writes};
+use crate::retry::{Attempts, Failure, Retries};
+use crate::transport::{Expiry, Session, Transport, Write, Writes};
 
 /// Why a transaction can't go on whose closure has dropped the future of a read.
 const DROPPED: &str = "a read was not waited for";
@@ -178,6 +178,33 @@ impl Txn {
                 Err(error)
             }
         }
+    }
+}
+
+/// Runs a transaction's closure until it commits, gives up, or the attempts are used up.
+pub(crate) async fn run<T, E, F>(
+    transport: &dyn Transport,
+    retries: Retries,
+    mut body: F,
+) -> Result<T, E>
+where
+    F: AsyncFnMut(&mut Txn) -> Result<T, E>,
+    E: From<Error>,
+{
+    let mut attempts = Attempts::new(retries);
+    loop {
+        let failure = match transport.begin().await {
+            Ok(session) => {
+                let mut txn = Txn::new(session);
+                let result = body(&mut txn).await;
+                match txn.end(result).await {
+                    Ok(result) => return result,
+                    Err(failure) => failure,
+                }
+            }
+            Err(failure) => failure,
+        };
+        attempts.again(failure, transport.has_fresh_node()).await?;
     }
 }
 

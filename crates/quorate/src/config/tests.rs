@@ -48,6 +48,14 @@ fn the_example_is_good() {
     assert_eq!(config.node(2).unwrap().node, NodeId(2));
 }
 
+#[test]
+fn guests_are_let_in_only_on_demand() {
+    assert!(!Config::parse("q.toml", GOOD).unwrap().guests);
+    let text = GOOD.replace("lanes = 2", "guests = true");
+    assert!(Config::parse("q.toml", &text).unwrap().guests);
+    assert!(error(&GOOD.replace("lanes = 2", "guests = 1")).contains("guests"));
+}
+
 /// Replaces `from` by `to` in a good file; the error must name the line and contain the words.
 #[test]
 fn each_mistake_names_line_key_and_remedy() {
