@@ -70,6 +70,10 @@ const STEPS: &[Step] = &[
     },
     Step { name: "loom", run: Run::Own("cargo test of storage under --cfg loom", loom) },
     Step { name: "sim", run: Run::Quorate(&["sim", "--engine", "hermes", "--seeds", "200"]) },
+    Step {
+        name: "sim-meerkat",
+        run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
+    },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants --gate", gate_mutants) },
 ];

@@ -22,7 +22,7 @@
 //! | --- | --- |
 //! | VALIDATE | a transaction for whoever validates it |
 //! | VOTE | its verdict; from a primary only if it is against |
-//! | ACCEPT, ACCEPTED | TAPIR's slow path; from a primary, the transaction for its backups: the view is its place in the log |
+//! | ACCEPT, ACCEPTED | TAPIR's slow path; from a primary, its log for the backups, by place |
 //! | DECIDED | how it ended; from a primary to the coordinator, that it committed |
 #![forbid(unsafe_code)]
 

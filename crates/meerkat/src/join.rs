@@ -1,7 +1,8 @@
 //! How a joining replica catches up: it installs every decision of its epochs, and copies meanwhile
 //! what was there before, in chunks (spec §8). Each lane copies its part from the same lane of an
-//! active member, and of further ones if that one has no replica of some partitions. Versions and read timestamps travel with the keys; the Thomas rule sorts out what
-//! a decision has made newer already.
+//! active member, and of further ones if that one has no replica of some partitions. Versions and
+//! read timestamps travel with the keys; the Thomas rule sorts out what a decision has made newer
+//! already.
 
 use alloc::vec::Vec;
 
