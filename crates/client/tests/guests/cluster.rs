@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig};
-use quorate_runtime::{HostedNode, Options, Runtime};
+use quorate_runtime::{HostedNode, NodeHandle, Options, Runtime};
 use quorate_types::{KeyspaceId, NodeId};
 
 /// Longest that anything may take before a test gives up.
@@ -23,11 +23,16 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Three nodes that take guests.
     pub(crate) fn start(lanes: u16) -> Self {
-        Self::with(lanes, true)
+        Self::with(lanes, true, false)
+    }
+
+    /// The same in one process, as `quorate dev` runs them.
+    pub(crate) fn start_together(lanes: u16) -> Self {
+        Self::with(lanes, true, true)
     }
 
     /// Three nodes with database 0 on meerkat and database 1 on hermes.
-    pub(crate) fn with(lanes: u16, guests: bool) -> Self {
+    pub(crate) fn with(lanes: u16, guests: bool, together: bool) -> Self {
         let ports: Vec<TcpListener> =
             (0..6).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port is free")).collect();
         let address = |index: usize| ports[index].local_addr().expect("it listens").to_string();
@@ -41,19 +46,21 @@ impl Cluster {
             .collect();
         let mut cluster = Self { addresses, nodes: Vec::new(), lanes, guests };
         let mut ports = ports.into_iter();
-        for index in 0..3 {
-            let (peer, client) = {
-                let mut next = || ports.next().expect("two for each node");
-                (next(), next())
-            };
-            let node = cluster.run(index, peer, client);
-            cluster.nodes.push(Some(node));
-        }
+        let mut hosted = (0..3).map(|index| {
+            let mut next = || ports.next().expect("two for each node");
+            cluster.hosted(index, next(), next())
+        });
+        let nodes: Vec<Runtime> = if together {
+            vec![start(hosted.collect())]
+        } else {
+            hosted.by_ref().map(|node| start(vec![node])).collect()
+        };
+        cluster.nodes = nodes.into_iter().map(Some).collect();
         cluster.wait_until_serving();
         cluster
     }
 
-    fn run(&self, index: usize, peer: TcpListener, client: TcpListener) -> Runtime {
+    fn hosted(&self, index: usize, peer: TcpListener, client: TcpListener) -> HostedNode {
         let keyspace = |number, engine| KeyspaceConfig {
             id: KeyspaceId(number),
             name: format!("db{number}"),
@@ -76,15 +83,14 @@ impl Cluster {
             ],
             seed: quorate_runtime::random_seed(),
         };
-        let hosted = HostedNode {
+        HostedNode {
             config,
             client,
             peer: Some(peer),
             guests: self.guests,
             settings: quorate_resp::Settings::default(),
             password: None,
-        };
-        quorate_runtime::start(vec![hosted], Options::default()).expect("the threads start")
+        }
     }
 
     /// Stops a node for good.
@@ -99,19 +105,17 @@ impl Cluster {
         let listen = |address: &str| quorate_runtime::listen(address).expect("the port is free");
         let (peer, client) =
             (listen(&self.addresses[index].peer), listen(&self.addresses[index].client));
-        let node = self.run(index, peer, client);
-        self.nodes[index] = Some(node);
+        let node = self.hosted(index, peer, client);
+        self.nodes[index] = Some(start(vec![node]));
         self.wait_until_serving();
     }
 
     fn wait_until_serving(&self) {
-        wait_until("the nodes serve", || {
-            self.running().all(|node| node.handle().nodes()[0].not_serving().is_none())
-        });
+        wait_until("the nodes serve", || self.running().all(|node| node.not_serving().is_none()));
     }
 
-    fn running(&self) -> impl Iterator<Item = &Runtime> {
-        self.nodes.iter().flatten()
+    fn running(&self) -> impl Iterator<Item = &NodeHandle> {
+        self.nodes.iter().flatten().flat_map(|process| process.handle().nodes())
     }
 
     /// The peer address of a node.
@@ -131,7 +135,7 @@ impl Cluster {
 
     /// What all lanes of all nodes hold of something.
     pub(crate) fn gauge(&self, name: &str) -> u64 {
-        let lanes = self.running().flat_map(|node| node.handle().nodes()[0].facts().lanes);
+        let lanes = self.running().flat_map(|node| node.facts().lanes);
         lanes
             .flat_map(|lane| lane.engines)
             .flat_map(|engine| engine.gauges)
@@ -142,7 +146,7 @@ impl Cluster {
 
     /// Connections of guests, over all nodes.
     pub(crate) fn guests(&self) -> u64 {
-        let io = self.running().flat_map(|node| node.handle().nodes()[0].facts().io);
+        let io = self.running().flat_map(|node| node.facts().io);
         io.map(|facts| facts.guests).sum()
     }
 }
@@ -153,6 +157,10 @@ impl Drop for Cluster {
             node.handle().stop();
         }
     }
+}
+
+fn start(nodes: Vec<HostedNode>) -> Runtime {
+    quorate_runtime::start(nodes, Options::default()).expect("the threads start")
 }
 
 /// Waits until something holds.
