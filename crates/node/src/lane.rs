@@ -343,8 +343,7 @@ impl Lane {
                 }),
             _ => return Err(Malformed("a node's message from a guest")),
         };
-        let answer =
-            answer.unwrap_or_else(|text| GuestMessage::Refused { text: text.to_owned() });
+        let answer = answer.unwrap_or_else(|text| GuestMessage::Refused { text: text.to_owned() });
         self.tell_guest(from, keyspace, &answer, out);
         Ok(())
     }
@@ -352,9 +351,8 @@ impl Lane {
     fn welcome(&mut self, from: NodeId, keyspace: KeyspaceId) -> Result<Welcome, &'static str> {
         let (isolation, max_clock_skew, partitions) = self.guest_options(keyspace)?;
         let me = self.view.member(self.shared.config.node);
-        let me = me.filter(|member| {
-            member.role == Role::Active && member.incarnation == self.incarnation
-        });
+        let me = me
+            .filter(|member| member.role == Role::Active && member.incarnation == self.incarnation);
         let member = me.map(|member| member.number).ok_or(
             "this node is not an active member of the cluster yet; join at another node, or wait \
              until it has caught up",
@@ -386,8 +384,10 @@ impl Lane {
             "there is no keyspace of this number; choose one of the configuration's [[keyspace]]",
         )?;
         let EngineConfig::Meerkat { isolation, max_clock_skew, partitions } = &config.engine else {
-            return Err("this keyspace's engine has no transactions that a client could coordinate; \
-                        choose one with engine = \"meerkat\"");
+            return Err(
+                "this keyspace's engine has no transactions that a client could coordinate; \
+                        choose one with engine = \"meerkat\"",
+            );
         };
         let groups = partitions.iter().map(|group| group.or(config.replicas)).collect();
         Ok((*isolation, *max_clock_skew, groups))

@@ -43,5 +43,5 @@ pub use lane::Lane;
 pub use outbox::{Done, Mail, Outbox};
 pub use quorate_membership::MemberConfig;
 pub use shared::Shared;
-pub use stores::KeyspaceStore;
+pub use stores::{KeyspaceStore, Visit};
 pub use strand::{Host, Strand};

@@ -18,6 +18,9 @@ pub enum KeyspaceStore {
     Baseline(Arc<Store<quorate_meerkat::Meta>>, Arc<quorate_baselines::Common>),
 }
 
+/// Is told a key, its version, whether it may be read, and its value.
+pub type Visit<'a> = dyn FnMut(&[u8], Timestamp, bool, Option<&[u8]>) + 'a;
+
 /// What a lock-free reader asks of a protocol's words.
 trait Readable: Meta {
     /// Whether the value may be returned.
@@ -121,7 +124,7 @@ impl KeyspaceStore {
     }
 
     /// Visits every record with its version, whether it may be read, and its value.
-    pub fn dump(&self, visit: &mut dyn FnMut(&[u8], Timestamp, bool, Option<&[u8]>)) {
+    pub fn dump(&self, visit: &mut Visit<'_>) {
         each!(self, store => dump(store, visit));
     }
 }
@@ -152,10 +155,7 @@ fn read<M: Readable, R>(
     Some(with(call.execute(now, current).0))
 }
 
-fn dump<M: Readable>(
-    store: &Store<M>,
-    visit: &mut dyn FnMut(&[u8], Timestamp, bool, Option<&[u8]>),
-) {
+fn dump<M: Readable>(store: &Store<M>, visit: &mut Visit<'_>) {
     let mut cursor = 0;
     loop {
         let mut keys = Vec::new();
