@@ -482,6 +482,30 @@ where
         self.ready.extend(slots);
     }
 
+    /// As [`Meerkat::wake_parked`], after a transaction that others have beaten: who waits for it is
+    /// in their way, too, and pauses as it does. Otherwise the nodes that fight for a key would all
+    /// send their next one at once, again and again, and nobody would ever win.
+    pub(crate) fn scatter_parked(&mut self, now: Now, id: Timestamp) {
+        let mut slots = self.parked.remove(&id).unwrap_or_default();
+        let mut at = 0;
+        while at < slots.len() {
+            if let Some(op) = self.ops.get_mut(slots[at]) {
+                slots.extend(core::mem::take(&mut op.followers));
+            }
+            at += 1;
+        }
+        for slot in slots {
+            let Some(op) = self.ops.get_mut(slot) else { continue };
+            op.attempts += 1;
+            let until =
+                now.monotonic + backoff(op.attempts.min(limits::TXN_ATTEMPTS_MAX), &mut self.rng);
+            if let Some(old) = op.backoff.replace(until) {
+                self.backoffs.remove(&(old, slot));
+            }
+            self.backoffs.insert((until, slot));
+        }
+    }
+
     /// The ops that waited behind this one wait for its attempt now, or for nothing.
     fn pass_followers(&mut self, slot: Slot, id: Option<Timestamp>) {
         let Some(op) = self.ops.get_mut(slot).filter(|op| !op.followers.is_empty()) else { return };

@@ -235,7 +235,11 @@ where
             return;
         }
         record.decision = Some(commit);
-        self.wake_parked(id);
+        if commit {
+            self.wake_parked(id);
+        } else {
+            self.scatter_parked(now, id);
+        }
         let record = self.records.get_mut(&key).expect("its callers have the record");
         let registered = core::mem::take(&mut record.registered);
         let body = core::mem::take(&mut record.body);

@@ -279,7 +279,11 @@ where
         for index in 0..self.attempts[&version].parts.len() {
             self.tell(now, id, index, commit, effects);
         }
-        self.wake_parked(id);
+        if commit {
+            self.wake_parked(id);
+        } else {
+            self.scatter_parked(now, id);
+        }
         if !commit {
             self.count(Counter::AbortsLost);
             // Without a reason: replicas were silent, or a backup coordinator gave it up.

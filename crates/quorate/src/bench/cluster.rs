@@ -22,7 +22,10 @@ const KEYSPACE: KeyspaceId = KeyspaceId(0);
 /// How long the nodes may take to agree on their first view.
 const FOUNDING_MAX: Duration = Duration::from_secs(10);
 /// How long all clients may wait before the cluster counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a thread may have to wait for its processor before that is the nodes' death: on a busy
+/// machine they would otherwise expel each other, all of them on one thread.
+const STALL_MAX: Duration = Duration::from_secs(20);
 
 /// The nodes of a cluster, all lanes of it.
 pub(super) struct Cluster {
@@ -128,10 +131,10 @@ fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeCo
         cluster: "bench".to_owned(),
         lanes,
         nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
+        lease: STALL_MAX,
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
+        op_timeout: STALL_MAX,
         keyspaces: vec![KeyspaceConfig {
             id: KEYSPACE,
             name: "default".to_owned(),
