@@ -369,6 +369,7 @@ where
             ("recovering", self.recoveries.len() as u64),
             ("graves", self.graves.len() as u64),
             ("frozen", u64::from(self.phase == Phase::Frozen)),
+            ("stuck", u64::from(self.phase == Phase::Frozen && self.stuck().is_some())),
         ]
     }
 
