@@ -217,12 +217,16 @@ where
     }
 
     fn remove_dead(&mut self, key: &[u8], floor: u64) {
-        self.table.remove_if(key, |record| {
+        let dead = |record: &T::Record<'_>| {
             let meta = record.meta();
             record.content().is_none()
                 && record.annex().is_empty()
                 && meta.wts.version <= floor
                 && meta.rts.version <= floor
-        });
+        };
+        // Most are not; looking first leaves the index alone.
+        if self.table.lock_existing(key).is_some_and(|record| dead(&record)) {
+            self.table.remove_if(key, dead);
+        }
     }
 }

@@ -127,10 +127,15 @@ impl Work {
         self.arena.len()
     }
 
-    /// Whether it is more than one message carries, with what stands around each key and value.
+    /// Whether its keys and what it writes are more than one message carries, with what stands
+    /// around each; or whether it has read more than a transaction may.
     pub(crate) fn is_too_large(&self) -> bool {
+        let written = |item: Item<'_>| item.write.flatten().map_or(0, |value| value.bytes.len());
+        let sent: usize = self.items().map(|item| item.key.len() + written(item)).sum();
         let fields = self.len().saturating_sub(1) * ITEM_BYTES;
-        self.len() > limits::TXN_KEYS_MAX || self.bytes() + fields > limits::TXN_BYTES_MAX
+        self.len() > limits::TXN_KEYS_MAX
+            || sent + fields > limits::TXN_BYTES_MAX
+            || self.bytes() > limits::TXN_READ_BYTES_MAX
     }
 
     /// Whether nothing was written.

@@ -29,6 +29,8 @@ pub const WAITERS_PER_KEY_MAX: usize = 16 * 1024;
 pub const TXN_KEYS_MAX: usize = 16 * 1024;
 /// Most bytes of a transaction's keys and values together: it travels in one message.
 pub const TXN_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX;
+/// Most bytes that one transaction reads and writes in memory.
+pub const TXN_READ_BYTES_MAX: usize = 16 * TXN_BYTES_MAX;
 /// How often a transaction that conflicts with others is tried before its client is told
 /// `TRYAGAIN`.
 pub const TXN_ATTEMPTS_MAX: u32 = 64;

@@ -258,7 +258,7 @@ mod tests {
         one(&layering("storage", upward), "crates/storage/Cargo.toml:2: storage depends on node");
         one(&layering("hermes", "[dependencies]\nquorate-paxos = { path = \"\" }"), "may depend");
         one(&layering("hermes", "[dependencies]\nanyhow = \"1\""), "links anyhow");
-        one(&layering("resp", "[dependencies]\nmio = \"1\""), "belongs to [\"runtime\"]");
+        one(&layering("resp", "[dependencies]\nmio = \"1\""), "belongs to [\"runtime\", ");
         one(&layering("resp", "[dependencies.tokio]\nversion = \"1\""), "belongs to");
         one(&layering("newcomer", ""), "has no layer");
     }

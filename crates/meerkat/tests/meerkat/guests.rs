@@ -240,7 +240,7 @@ fn a_guest_speaks_for_itself_only() {
 }
 
 #[test]
-fn what_has_no_room_in_one_answer_is_refused_in_the_end() {
+fn what_has_no_room_in_one_answer_comes_in_several_and_writes_that_have_none_are_refused() {
     let mut cluster = with_guest(3);
     let large = vec![b'x'; limits::VALUE_BYTES_MAX / 2];
     for node in 1..=3 {
@@ -258,6 +258,9 @@ fn what_has_no_room_in_one_answer_is_refused_in_the_end() {
         [Some(large.len()), None, Some(large.len())]
     );
     let tag = cluster.submit(GUEST, "read=a read=b read=c");
+    cluster.deliver_all();
+    assert_eq!(cluster.read_by(tag).iter().flatten().count(), 3);
+    let tag = cluster.submit(GUEST, "append=a:x append=b:x append=c:x");
     cluster.deliver_all();
     assert!(matches!(cluster.outcome(tag), Some(Outcome::Refused(_))), "it is too much");
 }
