@@ -1,4 +1,6 @@
-//! `quorate sim`: the cluster in virtual time under faults.
+//! `quorate sim`: the cluster in virtual time under faults, and projections of its throughput.
+
+mod perf;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -48,6 +50,8 @@ pub(crate) struct Options {
     /// Print failures only.
     #[arg(long)]
     quiet: bool,
+    #[command(flatten)]
+    perf: perf::PerfOptions,
 }
 
 /// Runs the simulations that the command line asks for.
@@ -59,6 +63,9 @@ pub(crate) fn run(args: &Options) -> ExitCode {
 }
 
 fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
+    if args.perf.perf {
+        return perf::run(&args.perf, args.seed, args.quiet).map(|()| ExitCode::SUCCESS);
+    }
     let isolation = match args.isolation.as_str() {
         "strict" => Some(Isolation::Strict),
         "serializable" => Some(Isolation::Serializable),

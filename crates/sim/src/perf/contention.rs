@@ -1,13 +1,13 @@
 //! What it costs two processors to use the same thing at the same time, measured.
 //!
-//! Two threads do the same many times in a row, in short bursts that begin together. Others may use
-//! the machine, too: a burst in which one thread stood still while the other ran shows no
-//! contention, and one in which the holder of a mutex was interrupted shows a time slice. Bursts
-//! whose halves did not overlap are dropped, and the median of the rest counts.
+//! Two threads do the same over and over, in short bursts that begin and end together. Others may
+//! use the machine, too: a burst in which one thread stood still shows no contention, and one in
+//! which the holder of a mutex was interrupted shows a time slice. Such bursts are dropped, and the
+//! median of the rest counts.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use quorate_baselines::{Common, Tentative};
@@ -16,110 +16,171 @@ use quorate_types::{Timestamp, WriterId};
 use super::inputs::{Contention, Shared};
 
 /// Bursts of each kind.
-const BURSTS: usize = 400;
-/// Rounds in a burst: about a tenth of a millisecond, far below a time slice.
-const ROUNDS: u64 = 1_000;
-/// The least part of the longer half that the shorter half of a burst must cover.
-const OVERLAP_MIN: f64 = 0.8;
+const BURSTS: u64 = 150;
+/// The fewest that must not have been interrupted.
+const BURSTS_MIN: usize = 20;
+/// Nanoseconds that a burst lasts: far below a time slice.
+const BURST: u64 = 400_000;
+/// Nanoseconds by which a thread may begin or end later than another. Who sleeps for a mutex needs
+/// some 50 µs to wake; who was interrupted, a time slice.
+const LATE: f64 = 100_000.0;
+/// Rounds between two looks at the clock.
+const ROUNDS: u64 = 16;
+/// How often new threads are tried.
+const ATTEMPTS: u32 = 10;
+/// Nanoseconds after which no further burst begins: on a busy machine two threads seldom meet.
+const TIME_MAX: u64 = 3_000_000_000;
 /// Bytes of a transaction's sets: one key and one value of 64 bytes, and what frames them.
 const BODY: usize = 160;
+
+/// Too few bursts were left alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "contention can't be measured: two threads ran side by side without interruption only {0} \
+     times, and {BURSTS_MIN} are needed; others use the processors, or there is only one"
+)]
+pub struct TooBusy(usize);
 
 /// Something that threads do with what they share. Told which thread it is, and how often this one
 /// did it before.
 type Round<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// Measures all of it; takes a second.
-pub(super) fn measure() -> Contention {
+/// Measures all of it; takes a second, and some more on a busy machine.
+///
+/// # Errors
+/// If two threads hardly ever ran side by side: then nothing is known about contention.
+pub(super) fn measure() -> Result<Contention, TooBusy> {
     let counter = AtomicU64::new(0);
     let counter = shared(1, &|_, _| {
         black_box(counter.fetch_add(1, Ordering::AcqRel));
-    });
+    })?;
     let mutex = Mutex::new(0_u64);
     let mutex = shared(1, &|_, _| {
         *mutex.lock().expect("nobody panics while holding it") += 1;
-    });
+    })?;
     let common = Common::default();
     let record = shared(2, &|thread, number| {
         let id = Timestamp::new(number + 1, WriterId(thread as u32));
         let body = vec![0; BODY];
         common.insert(id, Tentative { body, registered: true, accepted: None });
         black_box(common.remove(id));
-    });
+    })?;
     let common = Common::default();
     let log = shared(3, &|_, _| {
         let place = common.append(&[0; BODY]);
         black_box(common.take(place));
         common.done(place);
-    });
-    Contention { counter, mutex, record, log }
+    })?;
+    Ok(Contention { counter, mutex, record, log })
 }
 
 /// The cost of one use, of which each round makes `uses`.
-fn shared(uses: u64, round: Round<'_>) -> Shared {
-    let alone = bursts(1, round);
-    let contended = bursts(2, round);
-    let per_use = |nanos: f64| nanos / (ROUNDS * uses) as f64;
-    Shared {
-        alone: per_use(alone),
-        // Both threads made their rounds in that time. Two threads are never faster than one.
-        contended: per_use(contended / 2.0).max(per_use(alone)),
+fn shared(uses: u64, round: Round<'_>) -> Result<Shared, TooBusy> {
+    let per_use = |nanos: f64| nanos / uses as f64;
+    let (alone, contended) = (per_use(settled(1, round)?), per_use(settled(2, round)?));
+    // Two threads that take turns are never faster than one.
+    Ok(Shared { alone, contended: contended.max(alone) })
+}
+
+/// As [`bursts`], with new threads if the first ones were put on one processor.
+fn settled(threads: u64, round: Round<'_>) -> Result<f64, TooBusy> {
+    let mut result = bursts(threads, round);
+    for _ in 1..ATTEMPTS {
+        if result.is_ok() {
+            break;
+        }
+        result = bursts(threads, round);
+    }
+    result
+}
+
+/// What one thread did in a burst.
+#[derive(Clone, Copy, Debug)]
+struct Half {
+    /// Nanoseconds since the beginning of all.
+    from: f64,
+    to: f64,
+    rounds: u64,
+}
+
+/// Where threads meet before a burst.
+struct Meeting {
+    threads: u64,
+    clock: Instant,
+    arrived: AtomicU64,
+    /// Until when the burst lasts; 0 before all have arrived.
+    until: AtomicU64,
+    number: AtomicU64,
+}
+
+impl Meeting {
+    fn nanos(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    /// Waits for the others; until when to work, or nothing if there were enough bursts.
+    fn wait(&self, number: u64) -> Option<u64> {
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == (number + 1) * self.threads {
+            let over = number >= BURSTS || self.nanos() > TIME_MAX;
+            let until = if over { u64::MAX } else { self.nanos() + BURST };
+            self.until.store(until, Ordering::Release);
+            self.number.store(number + 1, Ordering::Release);
+        }
+        while self.number.load(Ordering::Acquire) <= number {
+            std::hint::spin_loop();
+        }
+        Some(self.until.load(Ordering::Acquire)).filter(|until| *until != u64::MAX)
     }
 }
 
-/// The median length of a burst in nanoseconds, with so many threads.
-fn bursts(threads: u64, round: Round<'_>) -> f64 {
-    let barrier = Barrier::new(threads as usize);
-    let (ready, stop) = (AtomicU32::new(0), AtomicBool::new(false));
-    let begin = Instant::now();
-    let halves: Vec<Vec<(f64, f64)>> = std::thread::scope(|scope| {
-        let run = |thread: u64| {
-            let (barrier, ready, stop) = (&barrier, &ready, &stop);
-            move || {
-                let mut halves = Vec::with_capacity(BURSTS);
-                for burst in 0..BURSTS as u64 {
-                    barrier.wait();
-                    // The barrier wakes one thread after the other: meet once more, awake.
-                    ready.fetch_add(1, Ordering::AcqRel);
-                    let all = (burst as u32 + 1) * threads as u32;
-                    while ready.load(Ordering::Acquire) < all && !stop.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
-                    }
-                    let from = begin.elapsed().as_nanos() as f64;
-                    for number in 0..ROUNDS {
-                        round(thread, burst * ROUNDS + number);
-                    }
-                    halves.push((from, begin.elapsed().as_nanos() as f64));
+/// The median time between two rounds of any thread, in nanoseconds, with so many threads.
+fn bursts(threads: u64, round: Round<'_>) -> Result<f64, TooBusy> {
+    let (arrived, until, number) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let meeting = &Meeting { threads, clock: Instant::now(), arrived, until, number };
+    let work = |thread: u64| {
+        let (mut halves, mut rounds) = (Vec::new(), 0);
+        while let Some(until) = meeting.wait(halves.len() as u64) {
+            let (from, before) = (meeting.nanos(), rounds);
+            while meeting.nanos() < until {
+                for _ in 0..ROUNDS {
+                    round(thread, rounds);
+                    rounds += 1;
                 }
-                halves
             }
-        };
-        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(run(thread))).collect();
+            let to = meeting.nanos() as f64;
+            halves.push(Half { from: from as f64, to, rounds: rounds - before });
+        }
+        halves
+    };
+    let halves: Vec<Vec<Half>> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| {
-                stop.store(true, Ordering::Relaxed);
-                std::panic::resume_unwind(panic)
-            })
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         threads.into_iter().map(join).collect()
     });
-    let mut lengths: Vec<f64> = (0..BURSTS).filter_map(|burst| length(&halves, burst)).collect();
-    if lengths.is_empty() {
-        // Never together: the longest halves are as close to contention as it gets.
-        lengths.extend(halves.iter().flatten().map(|(from, to)| to - from));
-    }
-    super::measure::median(&mut lengths)
+    let count = halves.iter().map(Vec::len).min().unwrap_or(0);
+    let burst = |number: usize| halves.iter().map(|half| half[number]).collect::<Vec<_>>();
+    typical((0..count).filter_map(|number| cost(&burst(number))).collect())
 }
 
-/// How long a burst took, if all its threads ran side by side.
-fn length(halves: &[Vec<(f64, f64)>], burst: usize) -> Option<f64> {
-    let all = halves.iter().map(|half| half[burst]);
-    let (mut first, mut last, mut from, mut to) = (f64::MAX, 0.0_f64, 0.0_f64, f64::MAX);
-    for (begin, end) in all {
-        (first, last) = (first.min(begin), last.max(end));
-        (from, to) = (from.max(begin), to.min(end));
+/// The median, if there are enough: of too few nothing follows, least of all that nothing contends.
+fn typical(mut costs: Vec<f64>) -> Result<f64, TooBusy> {
+    if costs.len() < BURSTS_MIN {
+        return Err(TooBusy(costs.len()));
     }
-    let (union, common) = (last - first, to - from);
-    (common >= OVERLAP_MIN * union).then_some(union)
+    Ok(super::measure::median(&mut costs))
+}
+
+/// Nanoseconds between two rounds, if all threads ran side by side: one that was interrupted
+/// begins late or ends late.
+fn cost(halves: &[Half]) -> Option<f64> {
+    let from = halves.iter().map(|half| half.from).fold(f64::MAX, f64::min);
+    let to = halves.iter().map(|half| half.to).fold(0.0, f64::max);
+    let rounds: u64 = halves.iter().map(|half| half.rounds).sum();
+    let late = halves.iter().any(|half| half.from - from > LATE || to - half.to > LATE);
+    (!late && to - from < BURST as f64 + LATE && rounds > 0).then(|| (to - from) / rounds as f64)
 }
 
 #[cfg(test)]
@@ -127,10 +188,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn too_few_bursts_are_an_error_and_no_figure() {
+        assert_eq!(typical(vec![1.0; BURSTS_MIN - 1]), Err(TooBusy(BURSTS_MIN - 1)));
+        assert_eq!(typical(Vec::new()), Err(TooBusy(0)));
+        assert_eq!(typical(vec![1.0; BURSTS_MIN]), Ok(1.0));
+    }
+
+    #[test]
     fn bursts_that_did_not_overlap_are_dropped() {
-        let halves = [vec![(0.0, 100.0), (0.0, 100.0)], vec![(5.0, 98.0), (90.0, 200.0)]];
-        assert_eq!(length(&halves, 0), Some(100.0));
-        assert_eq!(length(&halves, 1), None);
-        assert_eq!(length(&halves[..1], 1), Some(100.0));
+        let half = |from: f64, to: f64| Half { from, to, rounds: 1_000 };
+        let burst = BURST as f64;
+        assert_eq!(cost(&[half(0.0, burst), half(10.0, burst)]), Some(burst / 2_000.0));
+        assert_eq!(cost(&[half(0.0, burst)]), Some(burst / 1_000.0));
+        assert_eq!(cost(&[half(0.0, burst), half(2.0 * LATE, burst)]), None, "it began late");
+        assert_eq!(cost(&[half(0.0, burst), half(0.0, burst + 2.0 * LATE)]), None, "it ended late");
+        assert_eq!(cost(&[half(0.0, burst + 2.0 * LATE)]), None, "it was interrupted");
     }
 }

@@ -374,6 +374,8 @@ mod tests {
         project(&fixed(), &model, Extrapolation::Measured, &sweep(), &mut |_, _| {})
     }
 
+    /// With made-up inputs, in which one use of the log costs as much as one of the record: what was
+    /// measured may order the two systems that share something the other way round.
     #[test]
     fn the_papers_orderings_come_out() {
         let projection = projection();

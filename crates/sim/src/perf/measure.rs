@@ -26,7 +26,7 @@ use quorate_types::{
 use quorate_wire::Writer;
 use quorate_workloads::{Generator, Layout, Source, Workload};
 
-use super::contention;
+use super::contention::{self, TooBusy};
 use super::inputs::{Handlers, Measured, PerSystem, System};
 
 /// Transactions under way at once.
@@ -59,9 +59,12 @@ impl Effort {
 }
 
 /// Measures everything on this machine. `report` hears what comes next.
-pub fn measure(effort: Effort, report: &mut dyn FnMut(&str)) -> Measured {
+///
+/// # Errors
+/// If the machine is too busy to show contention.
+pub fn measure(effort: Effort, report: &mut dyn FnMut(&str)) -> Result<Measured, TooBusy> {
     report("contention");
-    let contention = contention::measure();
+    let contention = contention::measure()?;
     let mut of = |workload: Workload| {
         let mut one = |system| {
             report(&format!("{} {}", system_name(system), workload.name()));
@@ -74,7 +77,7 @@ pub fn measure(effort: Effort, report: &mut dyn FnMut(&str)) -> Measured {
             kuafu: one(System::KuaFu),
         }
     };
-    Measured { ycsb_t: of(Workload::YcsbT), retwis: of(Workload::Retwis), contention }
+    Ok(Measured { ycsb_t: of(Workload::YcsbT), retwis: of(Workload::Retwis), contention })
 }
 
 const fn system_name(system: System) -> &'static str {

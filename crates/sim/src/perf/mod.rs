@@ -21,6 +21,7 @@ mod keys;
 mod measure;
 mod model;
 
+pub use contention::TooBusy;
 pub use figures::{Curve, Extrapolation, Figures, Finding, Projection, Sweep, project};
 pub use inputs::{Contention, Handlers, Measured, Model, Network, PerSystem, Shared, System};
 pub use measure::{Effort, measure};
