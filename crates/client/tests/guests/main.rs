@@ -145,15 +145,22 @@ async fn read_and_write(cluster: &Cluster) {
     assert!((50_000..=100_000).contains(&left), "{left} ms are left");
     let error = guest.txn(async |_| Err::<(), _>(Error::aborted("no"))).await.unwrap_err();
     assert!(matches!(error, Error::Aborted(_)));
-    // Two values of the largest size are more than one transaction may read.
+    // Two values of the largest size can be read at once, and not written at once.
     let large = vec![7; quorate_types::limits::VALUE_BYTES_MAX];
     for key in ["x", "y"] {
         set(&guest, key, &large).await;
     }
-    let error = guest.txn(async |t| t.mget(&["x", "y"]).await).await.unwrap_err();
-    assert!(matches!(error, Error::Server { .. }), "{error}");
-    let x = guest.txn(async |t| t.get("x").await).await.unwrap();
-    assert!(x.unwrap() == large);
+    let both = guest.txn(async |t| t.mget(&["x", "y"]).await).await.unwrap();
+    assert!(both.iter().all(|value| value.as_ref() == Some(&large)));
+    let error = guest
+        .txn(async |t| {
+            t.set("x", large.clone());
+            t.set("y", large.clone());
+            Ok(())
+        })
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Server { .. } | Error::TooLarge { .. }), "{error}");
 }
 
 /// Waits until every node has let all guests in.
