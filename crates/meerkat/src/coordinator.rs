@@ -122,6 +122,9 @@ where
         if self.work.len() == 0 {
             return self.finish(slot, Outcome::Done(reply), effects);
         }
+        if self.lacks_replicas() {
+            return self.finish(slot, Outcome::Refused(Refusal::NotServing), effects);
+        }
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.reply = Some(reply);
         let above = op.above.max(self.work.newest_base());
@@ -133,6 +136,18 @@ where
         } else {
             self.begin_update(now, id, attempt, effects);
         }
+    }
+
+    /// Whether so few replicas of a partition that the last run touched have all data that nothing
+    /// can be decided there.
+    fn lacks_replicas(&self) -> bool {
+        let partitions = self.config.partitions.len();
+        let can_decide = |key: &[u8]| {
+            let group = self.group(partition_of(key, partitions));
+            group.is_some_and(|group| group.quorums.can_decide())
+        };
+        let all = self.groups.iter().all(|group| group.quorums.can_decide());
+        !all && !self.work.items().all(|item| can_decide(item.key))
     }
 
     /// An attempt with a part for each partition that the workspace touched.
@@ -213,7 +228,7 @@ where
         }
         self.pass_followers(slot, Some(id));
         self.attempts.insert(id.version, attempt);
-        self.send_validates(id, NodeSet::EMPTY, effects);
+        self.send_validates(id, effects);
         self.inform_others(id.version, effects);
         self.fast_checks
             .push_back((now.monotonic + self.config.message_loss_timeout / 4, id.version));
@@ -249,18 +264,13 @@ where
     }
 
     /// Sends VALIDATE to the replicas that have not voted.
-    pub(crate) fn send_validates(
-        &mut self,
-        id: Timestamp,
-        skip: NodeSet,
-        effects: &mut impl Effects<Self>,
-    ) {
+    pub(crate) fn send_validates(&mut self, id: Timestamp, effects: &mut impl Effects<Self>) {
         let stable = self.own_stable().min(self.guests_low());
         let Some(attempt) = self.attempts.get(&id.version) else { return };
         let participants = attempt.participants();
         for part in &attempt.parts {
             let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
-            let voted = part.ok.union(part.abort).union(skip).with(self.config.node);
+            let voted = part.ok.union(part.abort).with(self.config.node);
             let kind = Kind::Validate { id, stable, participants, body: Body::trusted(&part.body) };
             let to = group.live.difference(voted);
             if !to.is_empty() {

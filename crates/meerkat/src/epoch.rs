@@ -577,12 +577,10 @@ where
             let record = Record { decision, since: now.monotonic, ..Record::default() };
             let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
             // A dead coordinator asks nobody any more; a guest may live on. Who votes on nothing is
-            // told the end of what is undecided as a learner is, or not at all.
+            // asked by nobody.
             let own = key.writer.member() == self.member && !is_guest(key.writer);
             let remembered = (own || self.votes_on(key.partition))
-                && (record.decision.is_none()
-                    || is_guest(key.writer)
-                    || live.contains(&key.writer.member()));
+                && (is_guest(key.writer) || live.contains(&key.writer.member()));
             if remembered && lane < shares.len() {
                 shares[lane].insert(*key, record);
             }
@@ -608,13 +606,7 @@ where
         let stable = &self.stable;
         let is_over =
             |key: &RecordKey| stable.get(&key.writer).is_some_and(|to| key.version <= *to);
-        self.records.retain(|key, record| record.decision.is_none() || !is_over(key));
-        let keys: Vec<RecordKey> = self.records.keys().copied().collect();
-        for key in keys {
-            if self.records[&key].decision.is_none() {
-                self.suspect(now, key);
-            }
-        }
+        self.records.retain(|key, _| !is_over(key));
         self.announce_due = now.monotonic;
         self.copying.enter_epoch(self.active);
         self.copy_on(now, effects);
@@ -716,7 +708,7 @@ where
                 }
             }
         }
-        self.send_validates(id, NodeSet::EMPTY, effects);
+        self.send_validates(id, effects);
         self.inform_others(version, effects);
         self.fast_checks.push_back((now.monotonic + self.config.message_loss_timeout / 4, version));
         self.evaluate(now, version, false, effects);

@@ -281,7 +281,7 @@ where
             Kind::Values { request, clock, items } => {
                 self.on_values(now, from, partition, request, clock, items, effects);
             }
-            Kind::Stable { stable } => self.on_stable(now, from, stable),
+            Kind::Stable { stable } => self.on_stable(from, stable),
             Kind::Freeze { part } => self.on_freeze(from, part, effects),
             Kind::Frozen { part, parts, bytes } => {
                 self.on_frozen(now, from, part, parts, bytes, effects);
@@ -349,7 +349,7 @@ where
     }
 
     /// STABLE: the sender's coordinator on this lane has nothing open up to here.
-    fn on_stable(&mut self, _now: Now, from: NodeId, stable: u64) {
+    fn on_stable(&mut self, from: NodeId, stable: u64) {
         let lane = self.config.lane.0 as u8;
         let member = self.view.member(from).filter(|member| member.role != Role::Down);
         let writer = member.map(|member| WriterId::new(member.number, lane));

@@ -305,7 +305,7 @@ where
                     None
                 };
                 if let Some(ok) = choice {
-                    self.propose_recovery(now, id, index, ok, effects);
+                    self.propose_recovery(id, index, ok, effects);
                 }
             }
             let Some(recovery) = self.recoveries.get_mut(&id) else { return };
@@ -323,7 +323,6 @@ where
 
     fn propose_recovery(
         &mut self,
-        _now: Now,
         id: Timestamp,
         index: usize,
         ok: bool,

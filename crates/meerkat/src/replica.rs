@@ -263,14 +263,11 @@ where
         }
     }
 
-    /// Remembers the keys that a transaction has deleted, or read without there being any: their
-    /// records can go once everything up to its timestamp is final everywhere.
+    /// Remembers the keys that a transaction has deleted: their records can go once everything up to
+    /// its timestamp is final everywhere. The sweep finds those that have no room here.
     pub(crate) fn bury(&mut self, id: Timestamp, body: Body<'_>) {
         for item in body.iter() {
-            let dies = match item.write {
-                Some(content) => content.is_none(),
-                None => false,
-            };
+            let dies = item.write == Some(None);
             if dies && self.graves.len() < quorate_types::limits::OPS_PENDING_MAX {
                 self.graves.push_back((id.version, item.key.into()));
             }
@@ -301,11 +298,8 @@ where
         let queue = self.acks.entry((to, partition)).or_default();
         write_timestamp(&mut Writer(queue), id);
         if queue.len() >= ACKS_MAX * ID_BYTES {
-            let ids = core::mem::take(queue);
-            self.reply(to, partition, Kind::Acked { ids: &ids }, effects);
-            let mut ids = ids;
-            ids.clear();
-            self.acks.insert((to, partition), ids);
+            effects.send(to, &Message { partition, kind: Kind::Acked { ids: queue } });
+            queue.clear();
         } else if self.acks_due == quorate_types::Instant::NEVER {
             self.acks_due = now.monotonic + self.config.message_loss_timeout / 4;
         }

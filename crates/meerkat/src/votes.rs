@@ -283,8 +283,6 @@ where
             self.wake_parked(id);
         } else {
             self.scatter_parked(now, id);
-        }
-        if !commit {
             self.count(Counter::AbortsLost);
             // Without a reason: replicas were silent, or a backup coordinator gave it up.
             let lost = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
@@ -442,7 +440,7 @@ where
             Stage::Fetching => self.send_gets(version, effects),
             Stage::Reading => self.send_checks(id, effects),
             Stage::Voting => {
-                self.send_validates(id, NodeSet::EMPTY, effects);
+                self.send_validates(id, effects);
                 for index in 0..self.attempts[&version].parts.len() {
                     self.send_accept(version, index, effects);
                 }

@@ -23,11 +23,18 @@ impl Quorums {
     /// nothing ambiguous at a recovery (spec §4.3, the first of the three ways).
     ///
     /// If replicas are down, those that are left can still decide fast when all of them agree: a
-    /// dead replica returns as a new member and brings no vote of this epoch.
+    /// dead replica returns as a new member and brings no vote of this epoch. But never fewer than a
+    /// majority of the group: what they decided would not survive the loss of a minority.
     pub fn new(voters: usize, live: usize, unanimous: bool) -> Self {
         let paper = voters * 3 / 4 + 1;
+        let majority = voters / 2 + 1;
         let fast = if unanimous { live } else { paper.min(live) };
-        Self { voters, live, majority: voters / 2 + 1, fast }
+        Self { voters, live, majority, fast: fast.max(majority) }
+    }
+
+    /// Whether anything can be decided at all.
+    pub fn can_decide(&self) -> bool {
+        self.live >= self.majority
     }
 
     /// Replicas that must confirm a read-only transaction for it to be valid without a record. A
@@ -89,6 +96,18 @@ mod tests {
         assert!(!Quorums::new(5, 5, false).abort_is_final(3));
         assert!(Quorums::new(5, 5, true).abort_is_final(3));
         assert!(Quorums::new(1, 1, false).abort_is_final(1));
+    }
+
+    #[test]
+    fn fewer_than_a_majority_decide_nothing() {
+        for unanimous in [false, true] {
+            let alone = Quorums::new(3, 1, unanimous);
+            assert!(!alone.can_decide());
+            assert_eq!(alone.fast, 2);
+            assert!(alone.abort_is_final(0), "and nothing of it can commit later");
+            assert!(Quorums::new(3, 2, unanimous).can_decide());
+            assert!(Quorums::new(1, 1, unanimous).can_decide());
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The errors that are easy to make here, each by name (spec §9), as they would have shown.
 
+use quorate_machine::{Outcome, Refusal};
 use quorate_meerkat::{Body, Conflict, Kind, Reason};
 use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId};
 
@@ -327,4 +328,29 @@ fn an_epoch_that_interrupts_a_takeover_ends_it() {
     assert_eq!(cluster.ledger.ends.get(&id), Some(&true), "both had said OK");
     cluster.assert_everywhere("k", Some("v"));
     cluster.assert_quiet();
+}
+
+/// With one replica that has all data, one that is still copying and one that is down, nothing may
+/// be answered: losing the first would lose it.
+#[test]
+fn a_replica_alone_decides_nothing() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=k:old");
+    cluster.expel(&[2]);
+    cluster.deliver_all();
+    let no_copying = |packet: &Packet| !["chunk", "chunk_read"].contains(&packet.kind());
+    cluster.rejoin(2);
+    cluster.deliver_some(no_copying);
+    cluster.expel(&[3]);
+    cluster.deliver_some(no_copying);
+    for text in ["write=k:new", "read=k"] {
+        let tag = cluster.submit(1, text);
+        let refused = Outcome::Refused(Refusal::NotServing);
+        assert_eq!(cluster.outcome(tag), Some(&refused), "{text}");
+    }
+    // Once the copy is whole there are two that can.
+    cluster.deliver_all();
+    cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Down)]);
+    cluster.run_for(Duration::from_millis(300));
+    assert_eq!(cluster.run(1, "append=k:er"), [Some("old".to_owned())]);
 }
