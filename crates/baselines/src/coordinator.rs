@@ -133,9 +133,17 @@ where
             return effects.ignored("baselines: the end of a finished attempt");
         };
         self.counters[counter] += 1;
-        if let Some(reply) = self.ops.get_mut(attempt.slot).and_then(|op| op.reply.take()) {
-            self.finish(attempt.slot, Outcome::Done(reply), effects);
+        let Some(op) = self.ops.get_mut(attempt.slot) else { return };
+        let Some(reply) = op.reply.take() else { return };
+        let (tag, done) = (op.tag, Outcome::Done(reply));
+        match self.config.system {
+            // Its place is a number of the primary's, which the coordinator never learns.
+            System::KuaFu => effects.complete(tag, done),
+            System::Tapir | System::MeerkatPb => {
+                effects.complete_at(tag, done, Timestamp::new(version, self.group().writer));
+            }
         }
+        self.end_op(attempt.slot);
     }
 
     /// An attempt has lost: tries again after a pause.
@@ -157,8 +165,15 @@ where
 
     /// Answers a client; the next one of its origin may go.
     fn finish(&mut self, slot: Slot, outcome: Outcome<X::Reply>, effects: &mut impl Effects<Self>) {
+        if let Some(op) = self.ops.get(slot) {
+            effects.complete(op.tag, outcome);
+            self.end_op(slot);
+        }
+    }
+
+    /// Forgets a transaction that was answered.
+    fn end_op(&mut self, slot: Slot) {
         let Some(op) = self.ops.remove(slot) else { return };
-        effects.complete(op.tag, outcome);
         if let Some(at) = op.backoff {
             self.backoffs.remove(&(at, slot));
         }

@@ -27,7 +27,7 @@ mod slab;
 mod table;
 mod transaction;
 
-use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, View};
+use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View};
 
 pub use map_table::{MapRecord, MapTable};
 pub use operation::{Access, Change, Current, Operation, Outcome, Refusal};
@@ -99,6 +99,13 @@ pub trait Effects<P: Protocol + ?Sized> {
 
     /// Answers a request.
     fn complete(&mut self, tag: Tag, outcome: P::Outcome);
+
+    /// Answers a request that took effect at `at` in the serial order: what it wrote has that
+    /// version.
+    fn complete_at(&mut self, tag: Tag, outcome: P::Outcome, at: Timestamp) {
+        let _ = at;
+        self.complete(tag, outcome);
+    }
 
     /// Answers a request whose answer rests on what this node read of its own records, and so on
     /// its lease: it may leave only if the lease still held after the read.

@@ -19,6 +19,8 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) sequence: u64,
     /// How often it was tried and lost to another node's transaction.
     pub(crate) attempts: u32,
+    /// How often it paused because the transaction that it waited for had lost.
+    pub(crate) pauses: u32,
     /// The next timestamp must be above what was in the way.
     pub(crate) above: u64,
     /// The attempt that is under way.

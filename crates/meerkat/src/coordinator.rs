@@ -58,6 +58,7 @@ where
             txn: txn.to_owned(),
             sequence: self.next_sequence,
             attempts: 0,
+            pauses: 0,
             above: 0,
             attempt: None,
             in_line: false,
@@ -383,31 +384,41 @@ where
         }
         self.count(Counter::ReadsConfirmed);
         let Some(attempt) = self.attempts.remove(&version) else { return };
-        self.answer(attempt.slot, effects);
+        self.answer(attempt.slot, Timestamp::new(version, self.writer()), effects);
         self.recycle(attempt);
     }
 
     // --- the ends of attempts ------------------------------------------------------------------
 
     /// Answers a client whose attempt has committed.
-    pub(crate) fn answer(&mut self, slot: Slot, effects: &mut impl Effects<Self>) {
-        if let Some(reply) = self.ops.get_mut(slot).and_then(|op| op.reply.take()) {
-            self.finish(slot, Outcome::Done(reply), effects);
+    pub(crate) fn answer(&mut self, slot: Slot, at: Timestamp, effects: &mut impl Effects<Self>) {
+        if let Some(op) = self.ops.get_mut(slot)
+            && let Some(reply) = op.reply.take()
+        {
+            effects.complete_at(op.tag, Outcome::Done(reply), at);
+            self.end_op(slot);
         }
     }
 
-    /// Answers a client; the next one in its line may go.
+    /// Answers a client that has nothing to rely on at a timestamp.
     pub(crate) fn finish(
         &mut self,
         slot: Slot,
         outcome: Outcome<X::Reply>,
         effects: &mut impl Effects<Self>,
     ) {
+        if let Some(op) = self.ops.get(slot) {
+            effects.complete(op.tag, outcome);
+            self.end_op(slot);
+        }
+    }
+
+    /// Forgets a transaction that was answered; the next one in its line may go.
+    fn end_op(&mut self, slot: Slot) {
         let Some(op) = self.ops.remove(slot) else { return };
         for key in op.keys {
             self.leave_key(op.origin, key, slot);
         }
-        effects.complete(op.tag, outcome);
         // Deadlines come in order of submission: the list is as long as the oldest op is old.
         while let Some((_, first)) = self.op_deadlines.front()
             && self.ops.get(*first).is_none()
@@ -451,7 +462,7 @@ where
         if op.attempts >= limits::TXN_ATTEMPTS_MAX {
             return self.finish(slot, Outcome::Refused(Refusal::Conflict), effects);
         }
-        let lost = op.attempts;
+        let lost = op.attempts + op.pauses;
         self.count(Counter::Retries);
         self.enter_line(slot);
         match blocker {
@@ -506,9 +517,9 @@ where
         }
         for slot in slots {
             let Some(op) = self.ops.get_mut(slot) else { continue };
-            op.attempts += 1;
-            let until =
-                now.monotonic + backoff(op.attempts.min(limits::TXN_ATTEMPTS_MAX), &mut self.rng);
+            // It has not lost itself: a pause is no attempt.
+            op.pauses += 1;
+            let until = now.monotonic + backoff(op.attempts + op.pauses, &mut self.rng);
             if let Some(old) = op.backoff.replace(until) {
                 self.backoffs.remove(&(old, slot));
             }
@@ -622,7 +633,8 @@ pub(crate) fn confirm<T: Table<Meta = Meta>>(
     })
 }
 
-pub(crate) fn partition_of(key: &[u8], partitions: usize) -> u16 {
+/// The partition of a key, of so many.
+pub fn partition_of(key: &[u8], partitions: usize) -> u16 {
     match partitions {
         1 => 0,
         count => (usize::from(quorate_types::hash_slot(key)) * count / 16384) as u16,

@@ -109,6 +109,7 @@ use quorate_machine::{
 use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
 pub use body::{Body, Item};
+pub use coordinator::partition_of;
 pub use epoch::Mail;
 pub use execution::{Execution, backoff};
 pub use merge::{Electorate, Groups, Merged, Report, Settled, TooFew, merge};

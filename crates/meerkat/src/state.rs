@@ -177,10 +177,10 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) stable: BTreeMap<WriterId, u64>,
     pub(crate) acks: BTreeMap<(NodeId, u16), Vec<u8>>,
     pub(crate) acks_due: Instant,
-    /// Deleted keys whose records can go once the floor has passed them.
     /// Clients that coordinate their transactions themselves, by the id under which this node
     /// reaches them.
     pub(crate) guests: BTreeMap<WriterId, NodeId>,
+    /// Deleted keys whose records can go once the floor has passed them.
     pub(crate) graves: VecDeque<(u64, Box<[u8]>)>,
     pub(crate) sweep_cursor: u64,
     pub(crate) floor_published: u64,

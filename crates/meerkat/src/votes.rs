@@ -274,7 +274,7 @@ where
         attempt.stage = Stage::Closing { commit };
         if commit {
             self.count(if slow { Counter::CommitsSlow } else { Counter::CommitsFast });
-            self.answer(slot, effects);
+            self.answer(slot, id, effects);
         }
         for index in 0..self.attempts[&version].parts.len() {
             self.tell(now, id, index, commit, effects);

@@ -6,10 +6,11 @@ use quorate_baselines::Baseline;
 use quorate_commands::{Op, Reply, Txn};
 use quorate_hermes::Hermes;
 use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Transaction};
-use quorate_meerkat::{Isolation, Meerkat};
+use quorate_meerkat::{Isolation, Meerkat, partition_of};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
-    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, View, WriterId,
+    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View,
+    WriterId,
 };
 use quorate_wire::{GuestMessage, Header, Kind, Malformed, Reader};
 
@@ -62,8 +63,10 @@ pub(crate) type BaselineMachine = Baseline<SharedTable<quorate_meerkat::Meta>, T
 pub struct Engine {
     keyspace: KeyspaceId,
     leased: bool,
-    /// Whether reads of one key may be answered from the local record.
+    /// Whether reads of one key may be answered from the local record, if there can be one.
     reads_locally: bool,
+    /// If some of its partitions have no replica here: how many there are, and those that have.
+    held: Option<(usize, u64)>,
     /// Whether this node holds the keyspace's records.
     is_replica: bool,
     machine: Machines,
@@ -122,7 +125,8 @@ impl Engine {
             }
             _ => unreachable!("a keyspace's store is made for its engine"),
         };
-        Self { keyspace: keyspace.id, leased, reads_locally, is_replica, machine }
+        let held = held_partitions(keyspace, shared.config.node);
+        Self { keyspace: keyspace.id, leased, reads_locally, held, is_replica, machine }
     }
 
     /// Whether answers of this engine rest on the node's lease.
@@ -135,9 +139,11 @@ impl Engine {
         matches!(self.machine, Machines::Meerkat(_) | Machines::Baseline(_))
     }
 
-    /// Whether a readable record may be answered from without asking the machine.
-    pub(crate) fn reads_locally(&self) -> bool {
-        self.reads_locally
+    /// Whether a key's readable record may be answered from without asking the machine, and its
+    /// absence, too.
+    pub(crate) fn reads_locally(&self, key: &[u8]) -> bool {
+        let is_held = |(count, held): (usize, u64)| held & 1 << partition_of(key, count) != 0;
+        self.reads_locally && self.held.is_none_or(is_held)
     }
 
     pub(crate) fn submit<P>(&mut self, now: Now, tag: Tag, origin: u64, op: &P, sink: &mut Sink<'_>)
@@ -278,6 +284,17 @@ impl Engine {
     }
 }
 
+/// See [`Engine::held`].
+fn held_partitions(keyspace: &KeyspaceConfig, node: NodeId) -> Option<(usize, u64)> {
+    let EngineConfig::Meerkat { partitions, .. } = &keyspace.engine else { return None };
+    let is_held = |group: &Option<NodeSet>| {
+        group.or(keyspace.replicas).is_none_or(|group| group.contains(node))
+    };
+    let held = partitions.iter().map(is_held).enumerate();
+    let held = held.fold(0, |set, (partition, held)| set | u64::from(held) << partition);
+    (held.count_ones() as usize != partitions.len()).then_some((partitions.len(), held))
+}
+
 fn hermes(
     shared: &Shared,
     lane: LaneId,
@@ -366,11 +383,11 @@ impl Effects<HermesMachine> for Sink<'_> {
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        self.done(Done { tag, outcome, lease_bound: false });
+        self.done(Done::new(tag, outcome));
     }
 
     fn complete_read(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        self.done(Done { tag, outcome, lease_bound: self.lease_bound });
+        self.done(Done { lease_bound: self.lease_bound, ..Done::new(tag, outcome) });
     }
 
     fn ignored(&mut self, reason: &'static str) {
@@ -397,7 +414,11 @@ impl Effects<MeerkatMachine> for Sink<'_> {
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        self.done(Done { tag, outcome, lease_bound: false });
+        self.done(Done::new(tag, outcome));
+    }
+
+    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>, at: Timestamp) {
+        self.done(Done { at: Some(at), ..Done::new(tag, outcome) });
     }
 
     fn ignored(&mut self, reason: &'static str) {
@@ -420,7 +441,11 @@ impl Effects<BaselineMachine> for Sink<'_> {
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        self.done(Done { tag, outcome, lease_bound: false });
+        self.done(Done::new(tag, outcome));
+    }
+
+    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>, at: Timestamp) {
+        self.done(Done { at: Some(at), ..Done::new(tag, outcome) });
     }
 
     fn ignored(&mut self, reason: &'static str) {

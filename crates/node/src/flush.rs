@@ -132,7 +132,7 @@ impl Flushes {
                 Outcome::Refused(refusal) => Outcome::Refused(refusal),
                 Outcome::Unknown => Outcome::Unknown,
             };
-            out.done.push(Done { tag, outcome, lease_bound: false });
+            out.done.push(Done::new(tag, outcome));
         }
     }
 }

@@ -115,7 +115,7 @@ impl Lane {
             return Err("this node is not an active member of the cluster yet; \
                         use another node or wait until it has caught up");
         }
-        if self.shared.lease_until() <= now.monotonic && self.any_leased() {
+        if !self.has_contact(now, self.engines.iter().flatten().any(Engine::is_leased)) {
             return Err(
                 "this node has no contact with a majority of the cluster; use another node",
             );
@@ -126,11 +126,16 @@ impl Lane {
     /// Whether ops on this keyspace may start now.
     fn takes(&self, now: Now, keyspace: KeyspaceId) -> bool {
         let needs_lease = self.engine(keyspace).is_some_and(Engine::is_leased);
-        self.shared.is_active() && (!needs_lease || self.shared.lease_until() > now.monotonic)
+        self.shared.is_active() && self.has_contact(now, needs_lease)
     }
 
-    fn any_leased(&self) -> bool {
-        self.engines.iter().flatten().any(Engine::is_leased)
+    /// Whether ops may start, as far as the node's lease tells. Those of an engine that doesn't
+    /// need it would still get nowhere without a majority; but they outlast a change of the view, in
+    /// which all leases lapse once.
+    fn has_contact(&self, now: Now, needs_lease: bool) -> bool {
+        let config = &self.shared.config;
+        let longer = if needs_lease { Duration::ZERO } else { config.lease };
+        self.shared.lease_until() + longer > now.monotonic
     }
 
     /// Runs a read-only call on the local record without a message or a lock. Nothing if the
@@ -145,7 +150,7 @@ impl Lane {
         with: impl FnOnce(Reply<'_>) -> R,
     ) -> Option<R> {
         let engine = self.engines.get(usize::from(keyspace.0))?.as_ref()?;
-        if !engine.reads_locally() {
+        if !engine.reads_locally(call.key()) {
             return None;
         }
         let store = self.shared.store(keyspace)?;
@@ -171,7 +176,7 @@ impl Lane {
         assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
         if !self.takes(now, keyspace) {
             let outcome = Outcome::Refused(Refusal::NotServing);
-            out.done.push(Done { tag, outcome, lease_bound: false });
+            out.done.push(Done::new(tag, outcome));
             return;
         }
         let lane = lane_of_hash(hash_key(op.key()), self.shared.config.lanes);
@@ -200,7 +205,7 @@ impl Lane {
         assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
         if !self.takes(now, keyspace) {
             let outcome = Outcome::Refused(Refusal::NotServing);
-            out.done.push(Done { tag, outcome, lease_bound: false });
+            out.done.push(Done::new(tag, outcome));
             return;
         }
         self.counts.submitted += 1;
@@ -508,7 +513,7 @@ impl Lane {
     pub fn flush_keyspace(&mut self, now: Now, keyspace: KeyspaceId, tag: Tag, out: &mut Outbox) {
         if !self.takes(now, keyspace) {
             let outcome = Outcome::Refused(Refusal::NotServing);
-            out.done.push(Done { tag, outcome, lease_bound: false });
+            out.done.push(Done::new(tag, outcome));
             return;
         }
         let lanes = self.shared.config.lanes;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
 use quorate_machine::Outcome;
-use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, View, limits};
+use quorate_types::{
+    Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, Timestamp, View, limits,
+};
 
 /// The answer to a submitted op.
 #[derive(Debug)]
@@ -16,6 +18,15 @@ pub struct Done {
     /// Whether the answer rests on this node's lease, so that [`crate::Lane::seal`] decides whether
     /// it may leave.
     pub lease_bound: bool,
+    /// When it took effect in the serial order, if it did and the engine has one.
+    pub at: Option<Timestamp>,
+}
+
+impl Done {
+    /// An answer that rests on no lease and tells no place in an order.
+    pub(crate) fn new(tag: Tag, outcome: Outcome<Reply<'static>>) -> Self {
+        Self { tag, outcome, lease_bound: false, at: None }
+    }
 }
 
 /// A message between two lanes of one node.

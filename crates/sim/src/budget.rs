@@ -113,7 +113,9 @@ fn settle(world: &mut World, until: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorate_machine::Refusal;
     use quorate_node::Isolation;
+    use quorate_types::NodeId;
 
     const CALLS: [&[&str]; 5] =
         [&["SET", "k", "1"], &["GET", "k"], &["INCR", "k"], &["GET", "absent"], &["DEL", "k"]];
@@ -191,5 +193,50 @@ mod tests {
         let kinds = ["Validate", "Vote", "Accept", "Accepted", "Decided", "Acked"];
         let slow = measure(&mut world, 2, &["INCR", "a"]);
         assert_eq!(slow, cost(4, &kinds.map(|kind| (kind, 2))));
+    }
+
+    /// A node that has lost sight of the others says so at once, whichever engine is asked; before,
+    /// ops wait out a change of the view, in which every lease lapses once.
+    #[test]
+    fn a_node_without_a_majority_refuses_at_once() {
+        for engine in [EngineConfig::HERMES, meerkat(Isolation::Strict)] {
+            let mut world = idle_cluster(3, engine);
+            let ids: Vec<_> = world.nodes.iter().map(|node| node.id).collect();
+            world.network.cut[0] = NodeSet::only(ids[1]).with(ids[2]);
+            world.network.cut[1] = NodeSet::only(ids[0]);
+            world.network.cut[2] = NodeSet::only(ids[0]);
+            let until = world.time + 350 * MS;
+            settle(&mut world, until);
+            for (number, words) in [["SET", "a", "1"].as_slice(), &["GET", "a"]].iter().enumerate()
+            {
+                begin(&mut world, 0, number as u64, words);
+                let answer = world.answers.pop().expect("it is answered within the turn");
+                assert!(matches!(answer.outcome, Outcome::Refused(Refusal::NotServing)));
+            }
+            begin(&mut world, 1, 9, &["SET", "a", "2"]);
+            let until = world.time + 500 * MS;
+            settle(&mut world, until);
+            let answer = world.answers.pop().expect("the others go on");
+            assert!(matches!(answer.outcome, Outcome::Done(_)), "{answer:?}");
+        }
+    }
+
+    /// A node answers from its own records only what it keeps records of.
+    #[test]
+    fn a_node_without_a_replica_asks_those_that_have_one() {
+        let EngineConfig::Meerkat { max_clock_skew, .. } = EngineConfig::meerkat() else {
+            unreachable!("it is called so")
+        };
+        let group: NodeSet = [2, 3, 4].map(NodeId).into_iter().collect();
+        let engine = EngineConfig::Meerkat {
+            isolation: Isolation::Serializable,
+            max_clock_skew,
+            partitions: vec![Some(group)],
+        };
+        let mut world = idle_cluster(4, engine);
+        assert_eq!(measure(&mut world, 1, &["SET", "a", "1"]).hops, 2);
+        let read = measure(&mut world, 2, &["GET", "a"]);
+        // The value from one, the confirmation by a read quorum.
+        assert_eq!((read.hops, read.messages["Get"]), (4, 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use quorate_machine::{Outcome, Refusal};
 use quorate_meerkat::{Body, Conflict, Kind, Reason};
-use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId};
+use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId, limits};
 
 use crate::support::{Cluster, MLT, Packet, WALL, body_bytes, serializable};
 
@@ -353,4 +353,28 @@ fn a_replica_alone_decides_nothing() {
     cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Down)]);
     cluster.run_for(Duration::from_millis(300));
     assert_eq!(cluster.run(1, "append=k:er"), [Some("old".to_owned())]);
+}
+
+#[test]
+fn who_waits_behind_a_loser_has_not_lost() {
+    // Eight clients of one node want one key, and the other replicas refuse whoever is at it. Each
+    // time seven wait for it and pause as it does; only the one has used up an attempt.
+    let patient =
+        |config: &mut quorate_meerkat::Config| config.op_timeout = Duration::from_secs(60);
+    let mut cluster = Cluster::with(3, patient);
+    let tags: Vec<u64> = (0..8).map(|_| cluster.submit(1, "append=k:v")).collect();
+    let refused = Err(Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO });
+    let mut losses = 0;
+    while losses < 2 * limits::TXN_ATTEMPTS_MAX {
+        cluster.tick(Duration::from_micros(50));
+        let asked: Vec<Packet> = cluster.take(1, 2, "validate");
+        cluster.pool.clear();
+        for packet in asked {
+            let Kind::Validate { id, .. } = packet.message().kind else { unreachable!() };
+            cluster.tell(2, 1, Kind::Vote { id, vote: refused });
+            cluster.tell(3, 1, Kind::Vote { id, vote: refused });
+            losses += 1;
+        }
+    }
+    tags.iter().for_each(|tag| cluster.assert_open(*tag));
 }
