@@ -90,6 +90,7 @@
 extern crate alloc;
 
 mod expiry;
+mod identity;
 mod join;
 mod message;
 mod meta;

@@ -14,7 +14,7 @@ use crate::state::Client;
 use crate::{Hermes, Meta};
 
 /// Reads of one loop turn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 struct Batch<R> {
     number: u64,
     reads: Vec<(Client, R)>,
@@ -26,7 +26,7 @@ struct Batch<R> {
 }
 
 /// Reads that wait for a proof of membership.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct QuorumReads<O: Operation> {
     open: Vec<(Client, O::Reply)>,
     after: u64,

@@ -88,7 +88,7 @@ pub(crate) enum Kind {
 }
 
 /// A pending update, found by the cookie in its acknowledgements.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Pending<H, O: Operation> {
     pub(crate) kind: Kind,
     pub(crate) handle: H,
@@ -108,7 +108,7 @@ pub(crate) struct Pending<H, O: Operation> {
 }
 
 /// What it takes to run a superseded read-modify-write again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Again<O> {
     pub(crate) op: O,
     pub(crate) origin: u64,
@@ -117,7 +117,7 @@ pub(crate) struct Again<O> {
 }
 
 /// An op that waits for its key to become Valid.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Waiter<O> {
     pub(crate) client: Client,
     pub(crate) run: Again<O>,
@@ -126,7 +126,7 @@ pub(crate) struct Waiter<O> {
 }
 
 /// The ops that wait for one key, in order of arrival.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Queue<O> {
     pub(crate) waiters: VecDeque<Waiter<O>>,
     /// How many of them are reads.
@@ -162,7 +162,7 @@ pub(crate) struct Counters {
 }
 
 /// Hermes: one lane of one keyspace of one node. See the crate's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) config: Config,
     pub(crate) table: T,

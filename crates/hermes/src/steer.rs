@@ -36,7 +36,7 @@ const WINDOW: u64 = 64 * 1024;
 const STEERED_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
 
 /// Ops steered to others, and what others steered here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Steering<O> {
     last: u64,
     sent: BTreeMap<u64, Sent<O>>,
@@ -49,14 +49,14 @@ pub(crate) struct Steering<O> {
     check_at: Instant,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 struct Held<O> {
     tag: Tag,
     op: O,
     give_up_at: Instant,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 struct Sent<O> {
     tag: Tag,
     origin: u64,
@@ -74,7 +74,7 @@ impl<O: Operation> Sent<O> {
 }
 
 /// The sequence numbers of one sender that were run: everything in a sliding window.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 struct Seen {
     highest: u64,
     words: BTreeMap<u64, u64>,

@@ -10,7 +10,7 @@ use crate::occ::Conflict;
 use crate::work::Fetched;
 
 /// A client's transaction until it is answered.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Op<X: Transaction> {
     pub(crate) tag: Tag,
     pub(crate) origin: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Op<X: Transaction> {
 }
 
 /// What an attempt waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Stage {
     /// Values of keys that have no replica here.
     Fetching,
@@ -60,7 +60,7 @@ pub(crate) enum Stage {
 }
 
 /// One try, under a timestamp of its own.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Attempt {
     pub(crate) slot: Slot,
     pub(crate) stage: Stage,
@@ -78,7 +78,7 @@ pub(crate) struct Attempt {
 }
 
 /// A partition's share of an attempt.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Part {
     pub(crate) partition: u16,
     /// The encoded sets within the partition.

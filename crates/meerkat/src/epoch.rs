@@ -55,7 +55,7 @@ pub enum Mail {
 }
 
 /// An epoch change as lane 0 sees it.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Change {
     /// The last epoch that this node has adopted.
     last_normal: Epoch,
@@ -82,7 +82,7 @@ pub(crate) struct Change {
 }
 
 /// The leader's part.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 struct Lead {
     /// Parts of reports, as far as they have come.
     reports: BTreeMap<NodeId, Incoming>,
@@ -94,7 +94,7 @@ struct Lead {
     stuck: Option<TooFew>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 struct Incoming {
     bytes: Vec<u8>,
     next: u32,

@@ -22,7 +22,7 @@ const VALUE: u8 = 1;
 const EXPIRY: u8 = 2;
 
 /// The copy of a joining replica.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Copying {
     donor: Option<NodeId>,
     /// Partitions that donors have given whole, as a bit set.

@@ -89,6 +89,7 @@ mod epoch;
 mod execution;
 mod expiry;
 mod guest;
+mod identity;
 mod join;
 mod merge;
 mod message;

@@ -85,7 +85,7 @@ impl Report {
 /// All partitions of a keyspace change epochs together, so the votes of all are there at once and
 /// every transaction that anybody knew of is over afterwards: none stays prepared, as it would have
 /// to if each partition changed epochs on its own (spec §3.7).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Settled {
     /// Whether it committed.
     pub commit: bool,
@@ -94,7 +94,7 @@ pub struct Settled {
 }
 
 /// The record of an epoch: what every member of the next one starts from.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Merged {
     /// No write at or below it.
     pub floor: u64,
@@ -155,7 +155,7 @@ impl Merged {
 }
 
 /// Why a merge can't be done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TooFew {
     /// The partition.
     pub partition: u16,

@@ -20,7 +20,7 @@ const VIEW_STEP: u64 = 64;
 const AWAY_RANKS: u32 = 3;
 
 /// A takeover under way.
-#[derive(Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Recovery {
     pub(crate) view: u64,
     participants: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Recovery {
     pub(crate) resend_at: Instant,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 struct RecoveryPart {
     partition: u16,
     promised: NodeSet,

@@ -89,7 +89,7 @@ impl Config {
 }
 
 /// The replica group of a partition in the epoch in force.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Group {
     /// Replicas that vote.
     pub(crate) live: NodeSet,
@@ -99,7 +99,7 @@ pub(crate) struct Group {
 }
 
 /// Whether transactions are taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Phase {
     /// Not a live member.
     Out,
@@ -143,6 +143,7 @@ pub(crate) enum Counter {
 
 /// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
 /// same lane elsewhere.
+#[derive(Clone)]
 pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) config: Config,
     pub(crate) table: T,

@@ -37,7 +37,7 @@ struct Touched {
 }
 
 /// The workspace's memory, reused from run to run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
     arena: Vec<u8>,
     touched: Vec<Touched>,
@@ -49,7 +49,7 @@ pub(crate) struct Work {
 }
 
 /// What another node's replica held.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub(crate) struct Fetched {
     pub(crate) base: Timestamp,
     pub(crate) value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,

@@ -1,0 +1,55 @@
+//! When two machines are the same: for the exhaustive exploration of their states, which goes on
+//! from each once.
+
+use core::hash::{Hash, Hasher};
+
+use quorate_machine::{Operation, Table};
+
+use crate::{Hermes, Meta};
+
+/// Everything that decides what the machine will do. What only counts, and memory that is kept for
+/// reuse, does not.
+impl<T, O> Hash for Hermes<T, O>
+where
+    T: Table<Meta = Meta> + Hash,
+    O: Operation + Hash,
+    O::Reply: Hash,
+{
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Without a rest pattern: a new field has to be put on one side or the other.
+        let Self {
+            config,
+            table,
+            rng,
+            view,
+            number,
+            live,
+            retired,
+            is_replica,
+            peers,
+            active,
+            ops,
+            next_number,
+            resends,
+            queues,
+            waiting,
+            serving,
+            queue_checks,
+            next_queue,
+            ack_sets,
+            hot,
+            sweep,
+            copying,
+            floors,
+            reads,
+            steering,
+            expiry,
+            counters: _,
+            scratch: _,
+        } = self;
+        (config.incarnation, table, rng, view, number, live, retired, is_replica).hash(state);
+        (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);
+        (queue_checks, next_queue, ack_sets, hot, sweep, copying).hash(state);
+        (floors, reads, steering, expiry).hash(state);
+    }
+}

@@ -1,0 +1,75 @@
+//! When two lanes are the same: for the exhaustive exploration of their states, which goes on from
+//! each once.
+
+use core::hash::{Hash, Hasher};
+
+use quorate_machine::{Siblings, Table, Transaction};
+
+use crate::meta::Meta;
+use crate::state::Meerkat;
+
+/// Everything that decides what the lane will do. What only counts, and memory that is kept for
+/// reuse, does not.
+impl<T, X> Hash for Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings + Hash,
+    X: Transaction + Hash,
+    X::Reply: Hash,
+{
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Without a rest pattern: a new field has to be put on one side or the other.
+        let Self {
+            config,
+            table,
+            rng,
+            view,
+            phase,
+            active,
+            member,
+            groups,
+            epoch_floor,
+            read_high,
+            change,
+            copying,
+            records,
+            footprints,
+            spare_bodies: _,
+            over: _,
+            suspects,
+            recoveries,
+            stable,
+            acks,
+            acks_due,
+            guests,
+            graves,
+            sweep_cursor,
+            floor_published,
+            ops,
+            attempts,
+            spare_attempts: _,
+            next_sequence,
+            last_issued,
+            announced,
+            announce_due,
+            was_busy,
+            lines,
+            under_way,
+            parked,
+            backoffs,
+            ready,
+            fast_checks,
+            resends,
+            commit_waits,
+            op_deadlines,
+            work: _,
+            counters: _,
+        } = self;
+        (config.incarnation, table, rng, view, phase, active, member, groups).hash(state);
+        (epoch_floor, read_high, change, copying).hash(state);
+        (records, footprints, suspects, recoveries, stable, acks, acks_due).hash(state);
+        (guests, graves, sweep_cursor, floor_published).hash(state);
+        (ops, attempts, next_sequence, last_issued, announced, announce_due).hash(state);
+        (was_busy, lines, under_way, parked, backoffs, ready).hash(state);
+        (fast_checks, resends, commit_waits, op_deadlines).hash(state);
+    }
+}
