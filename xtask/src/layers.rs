@@ -37,6 +37,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "storage", kind: Kind::StdUnsafe },
     Layer { name: "baselines", kind: Kind::Std },
     Layer { name: "check", kind: Kind::Std },
+    Layer { name: "model", kind: Kind::Std },
     Layer { name: "workloads", kind: Kind::Std },
     Layer { name: "node", kind: Kind::Std },
     Layer { name: "resp", kind: Kind::Std },
@@ -76,6 +77,10 @@ pub const BANNED_LIBRARIES: &[(&str, &str)] = &[
     ("aws-lc-sys", "needs a C toolchain and half a minute: rustls uses ring"),
     ("glommio", "brings an executor that the machines don't need"),
 ];
+
+/// Banned libraries that one other library may bring in all the same, and why.
+pub const TOLERATED_LIBRARIES: &[(&str, &str, &str)] =
+    &[("dashmap", "stateright", "its set of known states, which is entered once at a time")];
 
 /// Libraries that no crate of ours may name; others may bring them in.
 pub const UNWANTED_LIBRARIES: &[(&str, &str)] = &[

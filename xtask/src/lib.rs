@@ -3,6 +3,7 @@
 pub mod ci;
 pub mod docs;
 pub mod layers;
+pub mod model;
 pub mod mutants;
 pub mod tidy;
 

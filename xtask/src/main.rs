@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use xtask::{ci, docs, mutants, tidy};
+use xtask::{ci, docs, model, mutants, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask <command>
@@ -13,6 +13,7 @@ usage: cargo xtask <command>
   tidy                      layering, banned calls, leftovers, dead files
   docs                      links between the documents
   licences                  licences of everything that is linked
+  model [--nightly] [NAME]  every state of small clusters, with the number of states of each scope
   mutants [--only NAME]     remove each named guard and see that a check notices
   mutants --gate            only those that the gate runs
   mutants --list            the table of guards";
@@ -37,6 +38,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["tidy"] => tidy::run(&root)?,
         ["docs"] => docs::run(&root)?,
         ["licences"] => tidy::dependencies::check_licences(&root)?,
+        ["model", words @ ..] => model::run(&root, words)?,
         ["mutants"] => mutants::run(&root, |_| true)?,
         ["mutants", "--gate"] => mutants::run(&root, |mutant| mutant.in_gate)?,
         ["mutants", "--list"] => mutants::list(),

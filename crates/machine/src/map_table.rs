@@ -26,6 +26,20 @@ pub struct MapRecord<M: Meta> {
     value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
 }
 
+impl<M: Meta> MapTable<M> {
+    /// What every record holds, in order of insertion: key, words, annex, value. For checks.
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], M, &M::Annex, Option<Content<'_>>)> {
+        self.records.values().map(|record| {
+            let content = record.value.as_ref().map(|(bytes, kind, expire_at)| Content {
+                bytes,
+                kind: *kind,
+                expire_at: *expire_at,
+            });
+            (&record.key[..], record.meta, &record.annex, content)
+        })
+    }
+}
+
 impl<M: Meta> Record for &mut MapRecord<M> {
     type Meta = M;
 

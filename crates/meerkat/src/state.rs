@@ -403,6 +403,11 @@ where
         &self.records
     }
 
+    /// The store, to be looked at.
+    pub fn table(&self) -> &T {
+        &self.table
+    }
+
     /// The store, for checks in a simulation.
     pub fn table_mut(&mut self) -> &mut T {
         &mut self.table

@@ -9,7 +9,8 @@ use anyhow::{Context, bail, ensure};
 use super::source::Source;
 use super::{Violation, files, read};
 use crate::layers::{
-    self, BANNED_LIBRARIES, CONFINED_LIBRARIES, Kind, LAYERS, PURE_LIBRARIES, UNWANTED_LIBRARIES,
+    self, BANNED_LIBRARIES, CONFINED_LIBRARIES, Kind, LAYERS, PURE_LIBRARIES, TOLERATED_LIBRARIES,
+    UNWANTED_LIBRARIES,
 };
 
 /// Licences that may be linked into an Apache-2.0 program without a further thought.
@@ -147,6 +148,7 @@ fn check_lock_text(path: &Path, text: &str, violations: &mut Vec<Violation>) {
     for (index, line) in text.lines().enumerate() {
         if let Some(name) = quoted(line, "name = ")
             && let Some((_, why)) = BANNED_LIBRARIES.iter().find(|(banned, _)| *banned == name)
+            && !is_tolerated(name, text)
         {
             let message = format!("{name} {why}; `cargo tree -i {name}` shows what brings it in");
             violations.push(Violation::new(path, index + 1, message));
@@ -158,6 +160,20 @@ fn check_lock_text(path: &Path, text: &str, violations: &mut Vec<Violation>) {
             violations.push(Violation::new(path, index + 1, message));
         }
     }
+}
+
+/// Whether nobody brings a banned library in but those that may.
+fn is_tolerated(name: &str, lock: &str) -> bool {
+    let entry = format!("\n \"{name}\",");
+    let versioned = format!("\n \"{name} ");
+    let brings = |package: &&str| package.contains(&entry) || package.contains(&versioned);
+    let mut homes = lock.split("[[package]]").filter(brings).peekable();
+    let may = |package: &str| {
+        let home = package.lines().find_map(|line| quoted(line, "name = "));
+        let known = |(banned, by, _): &&(&str, &str, &str)| *banned == name && home == Some(*by);
+        TOLERATED_LIBRARIES.iter().any(|known_as| known(&known_as))
+    };
+    homes.peek().is_some() && homes.all(may)
 }
 
 /// Licences of everything that is linked on this platform, from what cargo knows.
@@ -294,6 +310,21 @@ mod tests {
         assert_eq!(violations.len(), 2);
         assert!(violations[0].message.contains("deadlocks"));
         assert!(violations[1].message.contains("not the registry"));
+    }
+
+    #[test]
+    fn a_tolerated_package_is_so_only_where_it_is_tolerated() {
+        let banned = "[[package]]\nname = \"dashmap\"\nversion = \"6.0.0\"\n\n";
+        let brought = |by: &str| {
+            format!("[[package]]\nname = \"{by}\"\ndependencies = [\n \"dashmap\",\n]\n\n")
+        };
+        let violations = |lock: String| {
+            let mut violations = Vec::new();
+            check_lock_text(Path::new("Cargo.lock"), &lock, &mut violations);
+            violations.len()
+        };
+        assert_eq!(violations(banned.to_owned() + &brought("stateright")), 0);
+        assert_eq!(violations(banned.to_owned() + &brought("stateright") + &brought("other")), 1);
     }
 
     #[test]

@@ -1,0 +1,186 @@
+//! Hermes: linearizable ops on one key.
+
+use std::collections::BTreeMap;
+
+use quorate_hermes::{Config, Hermes, Message, Meta, Request};
+use quorate_machine::{Content, Machine as _, MapTable, Outcome};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Role, Timestamp};
+use quorate_wire::Writer;
+
+use crate::engine::Engine;
+use crate::history::{Answer, Call, Store, answered, is_explained};
+use crate::register::Op;
+use crate::scope::active;
+use crate::world::World;
+
+type Machine = Hermes<MapTable<Meta>, Op>;
+
+/// The clients' ops.
+#[derive(Clone, Debug)]
+pub(crate) struct Register {
+    pub(crate) calls: Vec<Op>,
+}
+
+/// What a record holds.
+fn held(machine: &Machine) -> Option<(Meta, Option<Content<'_>>)> {
+    let mut entries = machine.table().entries();
+    entries.next().map(|(_, meta, (), content)| (meta, content))
+}
+
+fn value(content: Option<Content<'_>>) -> String {
+    content.map(|content| String::from_utf8_lossy(content.bytes).into_owned()).unwrap_or_default()
+}
+
+impl Register {
+    /// A read now, at any node that may answer one, must fit into what clients have heard.
+    fn check_reads(&self, world: &World<Self>) -> Result<(), String> {
+        let mut seen: Vec<(NodeId, String)> = Vec::new();
+        for (node, machine) in world.up() {
+            let view = world.view_of(node);
+            let role = view.and_then(|view| view.member(node)).map(|member| member.role);
+            if role != Some(Role::Active) || !world.holds_lease(node) {
+                continue;
+            }
+            let read = match held(machine) {
+                None => Some(String::new()),
+                Some((meta, content)) => meta.is_readable().then(|| value(content)),
+            };
+            if let Some(read) = read.filter(|read| seen.iter().all(|(_, known)| known != read)) {
+                seen.push((node, read));
+            }
+        }
+        for (node, read) in seen {
+            let before = answered(&world.calls);
+            let answer = Some(Answer::Done(read));
+            let mut calls = world.calls.clone();
+            calls.push(Call { started: true, before, answer });
+            let run = |call: usize, store: &mut Store| {
+                let op = self.calls.get(call).copied().unwrap_or(Op::Get);
+                op.run_alone(store)
+            };
+            if !is_explained(&calls, &Store::new(), true, &run) {
+                let heard: Vec<String> = world
+                    .calls
+                    .iter()
+                    .zip(&self.calls)
+                    .filter(|(call, _)| call.started)
+                    .map(|(call, op)| format!("\"{op}\" heard {:?}", call.answer))
+                    .collect();
+                let read = calls.last().and_then(|call| call.answer.clone());
+                return Err(format!(
+                    "a read at {node} would see {read:?}, which no order explains: {}",
+                    heard.join("; ")
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// One timestamp, one value (H2).
+    fn check_timestamps(&self, world: &World<Self>) -> Result<(), String> {
+        let mut known: BTreeMap<Timestamp, (NodeId, String)> = BTreeMap::new();
+        for (node, machine) in world.up().filter(|(node, _)| world.holds_lease(*node)) {
+            let Some((meta, content)) = held(machine) else { continue };
+            let (other, theirs) =
+                known.entry(meta.timestamp).or_insert_with(|| (node, value(content)));
+            if *theirs != value(content) {
+                return Err(format!(
+                    "{other} and {node} hold two values at {:?}: {theirs:?}, {:?}",
+                    meta.timestamp,
+                    value(content)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine for Register {
+    type Machine = Machine;
+    type Ledger = ();
+
+    fn start(&self, node: NodeId, incarnation: Incarnation, _now: Now) -> Machine {
+        let mut config = Config::new(node, incarnation, incarnation.0);
+        config.op_timeout = Duration::from_secs(3600);
+        config.collect_every = Duration::from_secs(3600);
+        Hermes::new(config, MapTable::default())
+    }
+
+    fn epoch(machine: &Machine) -> Epoch {
+        machine.epoch()
+    }
+
+    fn is_caught_up(machine: &Machine) -> bool {
+        machine.is_caught_up()
+    }
+
+    fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
+        message.encode(&mut Writer(out));
+    }
+
+    fn decode(bytes: &[u8]) -> Message<'_> {
+        Message::decode(bytes).expect("machines send well-formed messages")
+    }
+
+    fn describe(bytes: &[u8]) -> String {
+        let full = format!("{:?}", Self::decode(bytes));
+        full.chars().take(160).collect()
+    }
+
+    fn request(&self, call: usize) -> Request<Op> {
+        Request { origin: call as u64, op: self.calls[call] }
+    }
+
+    fn describe_call(&self, call: usize) -> String {
+        self.calls[call].to_string()
+    }
+
+    fn run(&self, call: usize, store: &mut Store) -> String {
+        self.calls[call].run_alone(store)
+    }
+
+    fn answer(outcome: &Outcome<String>) -> Answer {
+        match outcome {
+            Outcome::Done(reply) => Answer::Done(reply.clone()),
+            Outcome::Refused(_) => Answer::Refused,
+            Outcome::Unknown => Answer::Unknown,
+        }
+    }
+
+    fn note_sent(&self, (): &mut (), _from: NodeId, _bytes: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
+        match (held(before), held(after)) {
+            (Some((old, _)), Some((new, _))) if new.timestamp < old.timestamp => {
+                Err(format!("a record went back from {:?} to {:?}", old.timestamp, new.timestamp))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self, world: &mut World<Self>, _node: Option<NodeId>) -> Result<(), String> {
+        self.check_timestamps(world)?;
+        self.check_reads(world)
+    }
+
+    fn is_at_rest(&self, machine: &Machine, now: Instant) -> bool {
+        // Sweeps and floors have no other sign of their end than that no timer is near.
+        machine.pending() == 0 && machine.next_deadline().since(now) > Duration::from_secs(60)
+    }
+
+    fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
+        let mut copies = active(world).map(|(node, machine)| (node, held(machine)));
+        let Some((first, copy)) = copies.next() else { return Ok(()) };
+        for (node, other) in copies {
+            let show = |copy: Option<(Meta, Option<Content<'_>>)>| {
+                copy.map(|(meta, content)| (meta.timestamp, value(content)))
+            };
+            if show(copy) != show(other) {
+                return Err(format!("{first} holds {copy:?} and {node} holds {other:?}"));
+            }
+        }
+        self.check_reads(world)
+    }
+}

@@ -1,0 +1,246 @@
+//! Meerkat: serializable transactions (or strictly so), and what §9 of the protocol notes demands.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quorate_machine::{MapTable, Outcome};
+use quorate_meerkat::{Body, Config, Isolation, Kind, Meerkat, Message, Meta, Request};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, LaneId, NodeId, Now, Timestamp};
+use quorate_wire::Writer;
+
+use crate::engine::Engine;
+use crate::history::{Answer, Store};
+use crate::scope::active;
+use crate::txn::Txn;
+use crate::world::World;
+
+type Machine = Meerkat<MapTable<Meta>, Txn>;
+
+/// How the machines are set up, and their clients' transactions.
+#[derive(Clone, Debug)]
+pub(crate) struct Transactions {
+    pub(crate) isolation: Isolation,
+    pub(crate) message_loss_timeout: Duration,
+    pub(crate) recovery_timeout: Duration,
+    pub(crate) calls: Vec<Txn>,
+}
+
+/// What a transaction did to one key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Entry {
+    key: Vec<u8>,
+    base: Option<Timestamp>,
+    write: Option<Option<Vec<u8>>>,
+}
+
+/// Every transaction that was ever asked about, and how it ended.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Ledger {
+    sets: BTreeMap<Timestamp, Vec<Entry>>,
+    ends: BTreeMap<Timestamp, bool>,
+}
+
+impl Ledger {
+    fn note_sets(&mut self, id: Timestamp, body: Body<'_>) -> Result<(), String> {
+        let entries: Vec<Entry> = body
+            .iter()
+            .map(|item| Entry {
+                key: item.key.to_vec(),
+                base: item.base,
+                write: item.write.map(|content| content.map(|content| content.bytes.to_vec())),
+            })
+            .collect();
+        let known = self.sets.entry(id).or_insert_with(|| entries.clone());
+        if *known == entries { Ok(()) } else { Err(format!("{id:?} has two pairs of sets")) }
+    }
+
+    /// I1: one final decision, ever.
+    fn note_end(&mut self, id: Timestamp, commit: bool) -> Result<(), String> {
+        match self.ends.get(&id) {
+            Some(known) if *known == commit => Ok(()),
+            Some(_) => Err(format!("{id:?} ended in two ways (I1)")),
+            None => {
+                self.ends.insert(id, commit);
+                if commit { self.check_committed(id) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn committed(&self) -> impl Iterator<Item = (Timestamp, &[Entry])> {
+        let ends = self.ends.iter().filter(|(_, commit)| **commit);
+        ends.filter_map(|(id, _)| Some((*id, &self.sets.get(id)?[..])))
+    }
+
+    /// I3 and I4, for a transaction that has just committed.
+    fn check_committed(&self, id: Timestamp) -> Result<(), String> {
+        let Some(own) = self.sets.get(&id) else {
+            return Err(format!("{id:?} committed and nobody was told what it does"));
+        };
+        if own.iter().any(|entry| entry.base.is_some_and(|base| base >= id)) {
+            return Err(format!("{id:?} committed below what it read (I4)"));
+        }
+        let hits = |reader: Timestamp, reads: &[Entry], writer: Timestamp, writes: &[Entry]| {
+            reads.iter().any(|read| {
+                let between = read.base.is_some_and(|base| base < writer && writer < reader);
+                between && writes.iter().any(|item| item.key == read.key && item.write.is_some())
+            })
+        };
+        for (other, theirs) in self.committed().filter(|(other, _)| *other != id) {
+            if hits(id, own, other, theirs) || hits(other, theirs, id, own) {
+                return Err(format!("{id:?} and {other:?} conflict and both committed (I3)"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Versions and values after every committed transaction, in the order of timestamps.
+    fn replay(&self) -> BTreeMap<&[u8], (Timestamp, Option<&[u8]>)> {
+        let mut store = BTreeMap::new();
+        for (id, entries) in self.committed() {
+            for entry in entries {
+                if let Some(value) = &entry.write {
+                    store.insert(&entry.key[..], (id, value.as_deref()));
+                }
+            }
+        }
+        store
+    }
+}
+
+impl Engine for Transactions {
+    type Machine = Machine;
+    type Ledger = Ledger;
+
+    fn start(&self, node: NodeId, incarnation: Incarnation, _now: Now) -> Machine {
+        let mut config = Config::new(node, incarnation, LaneId(0), 1, incarnation.0);
+        config.isolation = self.isolation;
+        config.message_loss_timeout = self.message_loss_timeout;
+        config.recovery_timeout = self.recovery_timeout;
+        config.op_timeout = Duration::from_secs(3600);
+        Meerkat::new(config, MapTable::default())
+    }
+
+    fn epoch(machine: &Machine) -> Epoch {
+        machine.epoch()
+    }
+
+    fn is_caught_up(machine: &Machine) -> bool {
+        machine.is_caught_up()
+    }
+
+    fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
+        message.encode(&mut Writer(out));
+    }
+
+    fn decode(bytes: &[u8]) -> Message<'_> {
+        Message::decode(bytes).expect("machines send well-formed messages")
+    }
+
+    fn describe(bytes: &[u8]) -> String {
+        let full = format!("{:?}", Self::decode(bytes).kind);
+        full.chars().take(160).collect()
+    }
+
+    fn request(&self, call: usize) -> Request<Txn> {
+        // Every call is another client's: only their own order is kept by machines.
+        Request { origin: call as u64, txn: self.calls[call].clone() }
+    }
+
+    fn describe_call(&self, call: usize) -> String {
+        self.calls[call].to_string()
+    }
+
+    fn run(&self, call: usize, store: &mut Store) -> String {
+        self.calls[call].run_alone(store)
+    }
+
+    fn answer(outcome: &Outcome<String>) -> Answer {
+        match outcome {
+            Outcome::Done(reply) => Answer::Done(reply.clone()),
+            Outcome::Refused(_) => Answer::Refused,
+            Outcome::Unknown => Answer::Unknown,
+        }
+    }
+
+    fn note_sent(&self, ledger: &mut Ledger, _from: NodeId, bytes: &[u8]) -> Result<(), String> {
+        match Self::decode(bytes).kind {
+            Kind::Validate { id, body, .. } => ledger.note_sets(id, body),
+            Kind::Decided { id, commit, .. } => ledger.note_end(id, commit),
+            _ => Ok(()),
+        }
+    }
+
+    /// I6: versions and read timestamps never fall.
+    fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
+        for ((key, old, ..), (other, new, ..)) in
+            before.table().entries().zip(after.table().entries())
+        {
+            if key == other && (new.wts < old.wts || new.rts < old.rts) {
+                return Err(format!("{} went back: {old:?}, {new:?} (I6)", show(key)));
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, world: &mut World<Self>, node: Option<NodeId>) -> Result<(), String> {
+        let Some(node) = node else { return Ok(()) };
+        let machine = world.host(node).machine.clone();
+        let decided = machine.records().iter();
+        let decided = decided.filter_map(|(key, record)| Some((key.id(), record.decision?)));
+        // Whatever is installed has committed; an epoch change need not have told anybody else.
+        let installed = machine.table().entries().map(|(_, meta, ..)| (meta.wts, true));
+        for (id, commit) in decided.chain(installed.filter(|(id, _)| *id != Timestamp::ZERO)) {
+            if world.ledger.ends.get(&id) != Some(&commit) {
+                Arc::make_mut(&mut world.ledger).note_end(id, commit)?;
+            }
+        }
+        if machine.is_normal() {
+            // I7: whatever is registered is a record's that is not decided.
+            for (key, _, pending, _) in machine.table().entries() {
+                let open = |id: Timestamp| {
+                    machine.records().iter().any(|(key, record)| {
+                        key.id() == id && record.registered && record.decision.is_none()
+                    })
+                };
+                if let Some(lost) = pending.iter().find(|pending| !open(pending.id)) {
+                    return Err(format!("{lost:?} of {} is nobody's (I7)", show(key)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_at_rest(&self, machine: &Machine, _now: Instant) -> bool {
+        machine.pending() == 0
+            && machine.records().is_empty()
+            && machine.gauges().iter().all(|(name, count)| *name != "attempts" || *count == 0)
+    }
+
+    /// I5, I7 and I9: every replica holds what the committed transactions amount to, and nothing
+    /// is left of the others.
+    fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
+        let expected = world.ledger.replay();
+        for (node, machine) in active(world) {
+            if !machine.is_normal() {
+                return Err(format!("{node} takes no transactions"));
+            }
+            let mut held = BTreeMap::new();
+            for (key, meta, pending, content) in machine.table().entries() {
+                if !pending.is_empty() {
+                    return Err(format!("{node} has {pending:?} left at {} (I7)", show(key)));
+                }
+                if meta.wts != Timestamp::ZERO {
+                    held.insert(key, (meta.wts, content.map(|content| content.bytes)));
+                }
+            }
+            if held != expected {
+                return Err(format!("{node} holds {held:?} and not {expected:?} (I5, I9)"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn show(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}

@@ -1,0 +1,119 @@
+//! The ops of a scope on one key.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use quorate_machine::{Access, Change, Current, Operation, ValueKind};
+use quorate_types::UnixMillis;
+
+use crate::history::Store;
+
+/// What an op does to the key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Op {
+    /// Reads it.
+    Get,
+    /// Writes it, whatever it held.
+    Set(u8),
+    /// Writes it with a tail, and answers what it held: a read-modify-write.
+    Append(u8),
+}
+
+/// The key of every op.
+pub(crate) const KEY: &str = "k";
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Get => write!(f, "get {KEY}"),
+            Self::Set(value) => write!(f, "set {KEY}={}", char::from(value)),
+            Self::Append(tail) => write!(f, "append {KEY}+{}", char::from(tail)),
+        }
+    }
+}
+
+impl Op {
+    /// Runs it on a store of its own.
+    pub(crate) fn run_alone(self, store: &mut Store) -> String {
+        let value = store.entry(KEY.to_owned()).or_default();
+        match self {
+            Self::Get => value.clone(),
+            Self::Set(new) => {
+                *value = char::from(new).to_string();
+                String::new()
+            }
+            Self::Append(tail) => {
+                let before = value.clone();
+                value.push(char::from(tail));
+                before
+            }
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn string(bytes: Vec<u8>) -> Change<'static> {
+    Change::Set { bytes: Cow::Owned(bytes), kind: ValueKind::String, expire_at: None }
+}
+
+impl Operation for Op {
+    type Owned = Self;
+    type Reply = String;
+
+    fn key(&self) -> &[u8] {
+        KEY.as_bytes()
+    }
+
+    fn access(&self) -> Access {
+        match self {
+            Self::Get => Access::Read,
+            Self::Set(_) => Access::Write,
+            Self::Append(_) => Access::Update,
+        }
+    }
+
+    fn apply<'a>(&'a self, _now: UnixMillis, current: Current<'a>) -> (String, Change<'a>) {
+        let held = current.content.map(|content| text(content.bytes)).unwrap_or_default();
+        match *self {
+            Self::Get => (held, Change::Keep),
+            Self::Set(value) => (String::new(), string(vec![value])),
+            Self::Append(tail) => {
+                let mut whole = held.clone().into_bytes();
+                whole.push(tail);
+                (held, string(whole))
+            }
+        }
+    }
+
+    fn to_owned(&self) -> Self {
+        *self
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Get => out.push(0),
+            Self::Set(value) => out.extend([1, value]),
+            Self::Append(tail) => out.extend([2, tail]),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match *bytes {
+            [0] => Some(Self::Get),
+            [1, value] => Some(Self::Set(value)),
+            [2, tail] => Some(Self::Append(tail)),
+            _ => None,
+        }
+    }
+
+    fn encode_reply(reply: &String, out: &mut Vec<u8>) {
+        out.extend(reply.as_bytes());
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<String> {
+        Some(text(bytes))
+    }
+}

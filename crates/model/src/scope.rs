@@ -1,0 +1,305 @@
+//! What is explored: a cluster, what its clients ask for, and what may go wrong.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quorate_machine::Machine;
+use quorate_types::{NodeId, NodeSet, Role};
+use stateright::{Model, Property};
+
+use crate::engine::Engine;
+use crate::history::{Call, Store, is_explained};
+use crate::world::World;
+
+/// A call of a client that does not wait for others, unless it says so.
+#[derive(Clone, Copy, Debug)]
+pub struct Made {
+    /// The node that it is made at.
+    pub node: NodeId,
+    /// It is made once this other one was answered.
+    pub after: Option<usize>,
+}
+
+/// How often what may go wrong.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Budget {
+    /// Messages that are lost. One that never arrives need not be: a state in which it is still
+    /// under way at the end is explored anyway. Losing one matters to what comes to rest.
+    pub loss: u8,
+    /// Messages that arrive once more.
+    pub duplicates: u8,
+    /// Processes that end.
+    pub crashes: u8,
+    /// Timers of each node that run out.
+    pub timers: Vec<u8>,
+}
+
+/// What a new view changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Nothing but the epoch.
+    Same,
+    /// Members whose process is gone are down.
+    WithoutCrashed,
+    /// A member that runs is down: a false suspicion.
+    Without(NodeId),
+    /// A member that is down comes back as a shadow, under a new incarnation.
+    Rejoin(NodeId),
+    /// A shadow that has caught up is active.
+    Promote(NodeId),
+}
+
+/// What is explored.
+#[derive(Clone)]
+pub struct Scope<E: Engine> {
+    /// For tables and the command line.
+    pub name: &'static str,
+    /// The protocol.
+    pub engine: E,
+    /// Nodes, from 1.
+    pub nodes: u16,
+    /// Whether there are views; otherwise they are the machines' own business.
+    pub has_views: bool,
+    /// How long the cluster runs before anything happens.
+    pub settle: Duration,
+    /// How far each node's wall clock is ahead, in nanoseconds.
+    pub ahead: Vec<u64>,
+    /// What clients ask for; what it is, the engine knows.
+    pub calls: Vec<Made>,
+    /// So many of the calls are over before the exploration begins.
+    pub first_calls: usize,
+    /// Whether answers have to respect real time.
+    pub real_time: bool,
+    /// What may go wrong.
+    pub budget: Budget,
+    /// The nodes that may crash.
+    pub may_crash: NodeSet,
+    /// Changes of view, in order.
+    pub changes: Vec<Change>,
+    /// Timers that are further away are left alone.
+    pub horizon: Duration,
+    /// Whether every calm state has to come to rest when faults end.
+    pub rests: bool,
+    /// Rare branches that the exploration has to reach; a scope that misses one shows less than it
+    /// says.
+    pub reaches: &'static [&'static str],
+    pub(crate) probes: Arc<Mutex<BTreeSet<&'static str>>>,
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// A client makes a call.
+    Call(usize),
+    /// The message of this place in the pool arrives.
+    Deliver(usize),
+    /// It arrives and will once more.
+    Repeat(usize),
+    /// It is lost.
+    Lose(usize),
+    /// A node's first timer runs out.
+    Tick(NodeId),
+    /// A process ends.
+    Crash(NodeId),
+    /// The next change of view is decided.
+    Change,
+    /// A node hears of the latest view.
+    Install(NodeId),
+}
+
+impl<E: Engine> Scope<E> {
+    /// A scope in which nothing goes wrong.
+    pub fn new(name: &'static str, engine: E, nodes: u16) -> Self {
+        Self {
+            name,
+            engine,
+            nodes,
+            has_views: true,
+            settle: Duration::from_millis(60),
+            ahead: Vec::new(),
+            calls: Vec::new(),
+            first_calls: 0,
+            real_time: true,
+            budget: Budget { timers: vec![0; usize::from(nodes)], ..Budget::default() },
+            may_crash: NodeSet::EMPTY,
+            changes: Vec::new(),
+            horizon: Duration::from_millis(500),
+            rests: false,
+            reaches: &[],
+            probes: Arc::default(),
+        }
+    }
+
+    pub(crate) fn reached(&self, probes: &[&'static str]) {
+        if !probes.is_empty() {
+            self.probes.lock().expect("nobody panics with it").extend(probes);
+        }
+    }
+
+    /// Whether the answers that clients heard, and these further calls, have an order; `extra` are
+    /// reads of everything with what they would see.
+    pub(crate) fn explain(&self, world: &World<E>, extra: &[Call]) -> Result<(), String> {
+        let made = world.calls.len();
+        let calls: Vec<Call> = world.calls.iter().chain(extra).cloned().collect();
+        let run = |call: usize, store: &mut Store| {
+            if call < made { self.engine.run(call, store) } else { contents(store) }
+        };
+        if is_explained(&calls, &Store::new(), self.real_time, &run) {
+            return Ok(());
+        }
+        let heard = world.calls.iter().enumerate().filter(|(_, call)| call.started);
+        let mut words: Vec<String> = heard
+            .map(|(at, call)| {
+                let asked = self.engine.describe_call(at);
+                format!("\"{asked}\" heard {:?} after {:b}", call.answer, call.before)
+            })
+            .collect();
+        words.extend(extra.iter().map(|call| format!("then a read would see {:?}", call.answer)));
+        Err(format!("no order explains the answers: {}", words.join("; ")))
+    }
+
+    /// An action in words, in the state in which it happens.
+    pub fn words(&self, world: &World<E>, action: Action) -> String {
+        let packet = |at: usize| {
+            let packet = &world.pool[at].0;
+            let (from, to, epoch) = (packet.from, packet.to, packet.epoch);
+            format!("{from}->{to} {epoch} {}", E::describe(&packet.bytes))
+        };
+        match action {
+            Action::Call(call) => {
+                let node = self.calls[call].node;
+                format!("{node}: a client asks for \"{}\"", self.engine.describe_call(call))
+            }
+            Action::Deliver(at) => packet(at),
+            Action::Repeat(at) => format!("{} (and will arrive again)", packet(at)),
+            Action::Lose(at) => format!("{} (is lost)", packet(at)),
+            Action::Tick(node) => {
+                let at = world.host(node).machine.next_deadline().0.max(world.time);
+                format!("{node}: timer at {:?}", Duration::from_nanos(at))
+            }
+            Action::Crash(node) => format!("{node}: crashes"),
+            Action::Change => {
+                let mut next = world.clone();
+                next.change(self, self.changes[usize::from(world.changes)]);
+                let members = next
+                    .view
+                    .members
+                    .iter()
+                    .map(|member| format!("{} {:?}", member.node, member.role).to_lowercase());
+                let members: Vec<String> = members.collect();
+                format!("view {} is decided: {}", next.view.epoch, members.join(", "))
+            }
+            Action::Install(node) => format!("{node}: hears of view {}", world.view.epoch),
+        }
+    }
+}
+
+/// What must hold of every state.
+pub(crate) const HOLDS: &str = "the specification holds";
+/// What must hold of every calm state of a scope that asks for it.
+pub(crate) const RESTS: &str = "it comes to rest";
+
+/// Everything in a sequential store, as one text.
+pub(crate) fn contents(store: &Store) -> String {
+    let pairs: Vec<String> = store.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    pairs.join(" ")
+}
+
+impl<E: Engine> Model for Scope<E> {
+    type State = World<E>;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World<E>> {
+        vec![World::first(self)]
+    }
+
+    fn actions(&self, world: &World<E>, actions: &mut Vec<Action>) {
+        if world.broken.is_some() {
+            return;
+        }
+        for (at, (call, made)) in world.calls.iter().zip(&self.calls).enumerate() {
+            let turn = made.after.is_none_or(|other| world.calls[other].answer.is_some());
+            if !call.started && turn && world.host(made.node).up {
+                actions.push(Action::Call(at));
+            }
+        }
+        for (at, (packet, _)) in world.pool.iter().enumerate() {
+            // One of a later epoch is dropped by its receiver, which is to lose it.
+            if packet.epoch <= E::epoch(&world.host(packet.to).machine) {
+                actions.push(Action::Deliver(at));
+                if world.left.duplicates > 0 {
+                    actions.push(Action::Repeat(at));
+                }
+            }
+            if world.left.loss > 0 {
+                actions.push(Action::Lose(at));
+            }
+        }
+        for (node, machine) in world.up() {
+            let deadline = machine.next_deadline().0;
+            let near = deadline <= world.time.saturating_add(self.horizon.as_nanos() as u64);
+            if near && world.left.timers[usize::from(node.0) - 1] > 0 {
+                actions.push(Action::Tick(node));
+            }
+            if world.left.crashes > 0 && self.may_crash.contains(node) {
+                actions.push(Action::Crash(node));
+            }
+            if self.has_views && E::epoch(machine) < world.view.epoch {
+                actions.push(Action::Install(node));
+            }
+        }
+        let next = self.changes.get(usize::from(world.changes));
+        if next.is_some_and(|change| world.may_change(*change)) {
+            actions.push(Action::Change);
+        }
+    }
+
+    fn next_state(&self, world: &World<E>, action: Action) -> Option<World<E>> {
+        let mut next = world.clone();
+        match action {
+            Action::Call(call) => next.call(self, call),
+            Action::Deliver(at) => next.deliver(self, at, true),
+            Action::Repeat(at) => {
+                next.left.duplicates -= 1;
+                next.deliver(self, at, false);
+            }
+            Action::Lose(at) => {
+                next.left.loss -= 1;
+                next.take(at);
+            }
+            Action::Tick(node) => {
+                next.left.timers[usize::from(node.0) - 1] -= 1;
+                next.tick(self, node);
+            }
+            Action::Crash(node) => {
+                next.left.crashes -= 1;
+                next.crash(node);
+            }
+            Action::Change => {
+                next.change(self, self.changes[usize::from(world.changes)]);
+                next.changes += 1;
+            }
+            Action::Install(node) => next.install(self, node),
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(HOLDS, |_, world: &World<E>| world.broken.is_none()),
+            Property::always(RESTS, |scope: &Self, world: &World<E>| {
+                world.broken.is_some()
+                    || !scope.rests
+                    || !world.is_calm(scope)
+                    || world.rest(scope).is_ok()
+            }),
+        ]
+    }
+}
+
+/// The active members of a view, as far as their processes run.
+pub(crate) fn active<E: Engine>(world: &World<E>) -> impl Iterator<Item = (NodeId, &E::Machine)> {
+    let role = |node| world.view.member(node).map(|member| member.role);
+    world.up().filter(move |(node, _)| role(*node) == Some(Role::Active))
+}

@@ -1,0 +1,66 @@
+//! Every scope by name, with the number of its states.
+
+use crate::explore::{Limits, Report};
+
+mod hermes;
+mod meerkat;
+
+/// When a scope is explored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Size {
+    /// In seconds, with the tests.
+    Small,
+    /// In a step of the gate.
+    Gate,
+    /// At night.
+    Night,
+}
+
+/// A scope.
+pub struct Entry {
+    /// Its name: protocol, then what it is about.
+    pub name: &'static str,
+    /// When it is explored.
+    pub size: Size,
+    /// How many different states it has, once that was counted.
+    pub states: Option<usize>,
+    /// Rare branches that it has to reach.
+    pub reaches: &'static [&'static str],
+    run: fn(&'static str, Limits) -> Report,
+}
+
+impl Entry {
+    /// Explores it.
+    pub fn explore(&self, limits: Limits) -> Report {
+        (self.run)(self.name, limits)
+    }
+
+    /// What is wrong with what was found, if anything. Without `counts`, only a violation is.
+    ///
+    /// # Errors
+    /// A violation in words, or that the scope is not what it was.
+    pub fn judge(&self, report: &Report, counts: bool) -> Result<(), String> {
+        if let Some(trace) = &report.violation {
+            return Err(format!("{} is violated:\n  {}", self.name, trace.join("\n  ")));
+        }
+        if report.cut || !counts {
+            return Ok(());
+        }
+        if let Some(states) = self.states.filter(|states| *states != report.states) {
+            return Err(format!(
+                "{} has {} states and had {states}: what the machines do has changed, or what is \
+                 explored; if that is meant, write the new number down",
+                self.name, report.states
+            ));
+        }
+        match self.reaches.iter().find(|probe| !report.reached.contains(*probe)) {
+            Some(probe) => Err(format!("{} never reaches \"{probe}\"", self.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All of them.
+pub fn all() -> Vec<Entry> {
+    meerkat::entries().into_iter().chain(hermes::entries()).collect()
+}

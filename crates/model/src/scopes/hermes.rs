@@ -1,0 +1,162 @@
+//! Hermes's scopes: ops that race for one key.
+
+use quorate_types::{Duration, NodeId, NodeSet, hash_key};
+
+use super::{Entry, Size};
+use crate::explore::explore;
+use crate::hermes::Register;
+use crate::register::KEY;
+use crate::register::Op::{self, Append, Get, Set};
+use crate::scope::{Change, Made, Scope};
+
+/// Replicas and these ops, each at a node, in any order; an op with a second number waits for the
+/// answer to that one.
+fn cluster(name: &'static str, nodes: u16, calls: &[(u16, Op, Option<usize>)]) -> Scope<Register> {
+    let engine = Register { calls: calls.iter().map(|(_, op, _)| *op).collect() };
+    let mut scope = Scope::new(name, engine, nodes);
+    let made =
+        |(node, _, after): &(u16, Op, Option<usize>)| Made { node: NodeId(*node), after: *after };
+    scope.calls = calls.iter().map(made).collect();
+    scope.settle = Duration::from_millis(200);
+    scope
+}
+
+fn writes(name: &'static str) -> Scope<Register> {
+    let calls = [(1, Set(b'a'), None), (2, Set(b'b'), None), (3, Get, None)];
+    Scope { rests: true, ..cluster(name, 3, &calls) }
+}
+
+fn updates(name: &'static str) -> Scope<Register> {
+    let calls = [(1, Append(b'a'), None), (2, Append(b'b'), None), (3, Get, None)];
+    Scope { rests: true, ..cluster(name, 3, &calls) }
+}
+
+/// Two racing writes, and a read-modify-write on one of them (H12).
+fn mixed(name: &'static str) -> Scope<Register> {
+    let calls = [(3, Set(b'x'), None), (1, Set(b'y'), None), (1, Append(b'z'), Some(1))];
+    Scope { rests: true, ..cluster(name, 3, &calls) }
+}
+
+fn lossy(name: &'static str, calls: &[(u16, Op, Option<usize>)]) -> Scope<Register> {
+    let mut scope = cluster(name, 3, calls);
+    scope.budget.loss = 1;
+    scope.budget.duplicates = 1;
+    scope.budget.timers = vec![1, 0, 1];
+    scope.rests = true;
+    scope
+}
+
+/// The node that acts first for the key: it replays what seems lost after two timeouts.
+fn owner(nodes: u16) -> u16 {
+    (hash_key(KEY.as_bytes()) % u64::from(nodes)) as u16 + 1
+}
+
+/// A read-modify-write that another node replays while its coordinator lives, and a second one built
+/// on it (H11).
+fn replayed(name: &'static str) -> Scope<Register> {
+    let owner = owner(3);
+    let calls = [(owner % 3 + 1, Append(b'a'), None), (owner, Append(b'b'), None)];
+    let mut scope = cluster(name, 3, &calls);
+    scope.budget.timers[usize::from(owner) - 1] = 2;
+    scope
+}
+
+/// The published counter-example: acknowledgements of an epoch that is over.
+fn crash(name: &'static str) -> Scope<Register> {
+    let calls = [(1, Append(b'a'), None), (2, Append(b'b'), None)];
+    let mut scope = cluster(name, 3, &calls);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(2));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.budget.timers = vec![0, 0, 1];
+    scope.rests = true;
+    scope
+}
+
+/// H1: five nodes, and the coordinators of two read-modify-writes crash.
+fn double_crash(name: &'static str) -> Scope<Register> {
+    let calls = [(4, Append(b'b'), None), (5, Append(b'a'), None)];
+    let mut scope = cluster(name, 5, &calls);
+    scope.budget.crashes = 2;
+    scope.may_crash = [NodeId(4), NodeId(5)].into_iter().collect();
+    scope.changes = vec![Change::WithoutCrashed];
+    scope
+}
+
+/// A node that crashes, comes back under a new number and writes again (H2).
+fn rejoin(name: &'static str) -> Scope<Register> {
+    let calls = [(1, Set(b'a'), None), (2, Append(b'b'), None)];
+    let mut scope = cluster(name, 3, &calls);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(1));
+    scope.changes =
+        vec![Change::WithoutCrashed, Change::Rejoin(NodeId(1)), Change::Promote(NodeId(1))];
+    scope.rests = true;
+    scope
+}
+
+const PAIR: [(u16, Op, Option<usize>); 2] = [(1, Append(b'a'), None), (2, Set(b'b'), None)];
+
+pub(super) fn entries() -> Vec<Entry> {
+    vec![
+        Entry {
+            name: "hermes-writes",
+            size: Size::Small,
+            states: Some(2447),
+            reaches: &[],
+            run: |name, limits| explore(&writes(name), limits),
+        },
+        Entry {
+            name: "hermes-updates",
+            size: Size::Small,
+            states: Some(2865),
+            reaches: &["hermes: read-modify-write superseded"],
+            run: |name, limits| explore(&updates(name), limits),
+        },
+        Entry {
+            name: "hermes-mixed",
+            size: Size::Small,
+            states: Some(4907),
+            reaches: &["hermes: write waits for a read-modify-write"],
+            run: |name, limits| explore(&mixed(name), limits),
+        },
+        Entry {
+            name: "hermes-lossy",
+            size: Size::Gate,
+            states: Some(330_955),
+            reaches: &[],
+            run: |name, limits| explore(&lossy(name, &PAIR), limits),
+        },
+        Entry {
+            name: "hermes-replayed",
+            size: Size::Gate,
+            states: Some(451_478),
+            reaches: &[
+                "hermes: replay while the coordinator lives",
+                "hermes: replayed read-modify-write answered as done",
+            ],
+            run: |name, limits| explore(&replayed(name), limits),
+        },
+        Entry {
+            name: "hermes-crash",
+            size: Size::Small,
+            states: Some(1467),
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&crash(name), limits),
+        },
+        Entry {
+            name: "hermes-double-crash",
+            size: Size::Gate,
+            states: Some(172_363),
+            reaches: &[],
+            run: |name, limits| explore(&double_crash(name), limits),
+        },
+        Entry {
+            name: "hermes-rejoin",
+            size: Size::Small,
+            states: Some(17_096),
+            reaches: &[],
+            run: |name, limits| explore(&rejoin(name), limits),
+        },
+    ]
+}

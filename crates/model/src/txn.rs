@@ -1,0 +1,101 @@
+//! The transactions of a scope: a few steps on a few keys.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use quorate_machine::{Change, Transaction, ValueKind, Verdict, Workspace};
+use quorate_types::UnixMillis;
+
+use crate::history::Store;
+
+/// What a transaction does to a key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Step {
+    /// Reads it.
+    Read(&'static str),
+    /// Writes it without reading.
+    Write(&'static str, &'static str),
+    /// Reads it and writes it with a tail.
+    Append(&'static str, &'static str),
+}
+
+use Step::{Append, Read, Write};
+
+/// A transaction. Its answer is what it read, in order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Txn(pub(crate) Vec<Step>);
+
+impl fmt::Display for Txn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.0.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { ", " })?;
+            match step {
+                Read(key) => write!(f, "read {key}")?,
+                Write(key, value) => write!(f, "write {key}={value}")?,
+                Append(key, tail) => write!(f, "append {key}+{tail}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Txn {
+    /// Runs it on a store of its own.
+    pub(crate) fn run_alone(&self, store: &mut Store) -> String {
+        let mut heard = Vec::new();
+        for step in &self.0 {
+            match *step {
+                Read(key) => heard.push(store.get(key).cloned().unwrap_or_default()),
+                Write(key, value) => {
+                    store.insert(key.to_owned(), value.to_owned());
+                }
+                Append(key, tail) => {
+                    let value = store.entry(key.to_owned()).or_default();
+                    heard.push(value.clone());
+                    value.push_str(tail);
+                }
+            }
+        }
+        heard.join(",")
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn look(workspace: &mut impl Workspace, key: &str) -> String {
+    let current = workspace.read(key.as_bytes());
+    current.content.map(|content| text(content.bytes)).unwrap_or_default()
+}
+
+fn set(workspace: &mut impl Workspace, key: &str, value: String) {
+    let bytes = Cow::Owned(value.into_bytes());
+    let change = Change::Set { bytes, kind: ValueKind::String, expire_at: None };
+    workspace.write(key.as_bytes(), change);
+}
+
+impl Transaction for Txn {
+    type Owned = Self;
+    type Reply = String;
+
+    fn run<W: Workspace>(&self, _now: UnixMillis, workspace: &mut W) -> Verdict<String> {
+        let mut heard = Vec::new();
+        for step in &self.0 {
+            match *step {
+                Read(key) => heard.push(look(workspace, key)),
+                Write(key, value) => set(workspace, key, value.to_owned()),
+                Append(key, tail) => {
+                    let value = look(workspace, key);
+                    set(workspace, key, value.clone() + tail);
+                    heard.push(value);
+                }
+            }
+        }
+        Verdict::Commit(heard.join(","))
+    }
+
+    fn to_owned(&self) -> Self {
+        self.clone()
+    }
+}

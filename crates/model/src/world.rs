@@ -1,0 +1,601 @@
+//! A state of a cluster: machines, messages under way, what may still go wrong, and what the
+//! specification remembers.
+
+use std::cell::Cell;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Once};
+
+use quorate_machine::{Effects, Event, Machine, Protocol};
+use quorate_types::{
+    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, UnixNanos, View,
+};
+use rapidhash::quality::RapidHasher;
+
+use crate::engine::{Engine, Outcome};
+use crate::history::{Answer, Call, answered};
+use crate::scope::{Budget, Change, Scope};
+
+/// Wall time at the beginning of every exploration, in nanoseconds: small, so that traces are
+/// readable.
+pub const WALL: u64 = 1_000_000;
+
+/// The hash of anything, the same in every run of one build.
+pub(crate) fn print_of(value: &impl Hash) -> u64 {
+    let mut hasher = RapidHasher::default_const();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A message under way.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Packet {
+    /// Who will get it.
+    pub to: NodeId,
+    /// Who sent it.
+    pub from: NodeId,
+    /// The epoch of its sender.
+    pub epoch: Epoch,
+    /// What it says.
+    pub bytes: Vec<u8>,
+    print: u64,
+}
+
+/// A node's process.
+pub struct Host<M> {
+    /// Its machine; shared with other states until one of them changes it.
+    pub machine: Arc<M>,
+    /// Whether it runs.
+    pub up: bool,
+    /// Which life it is.
+    pub incarnation: Incarnation,
+    print: u64,
+}
+
+impl<M> Clone for Host<M> {
+    fn clone(&self) -> Self {
+        Self { machine: self.machine.clone(), ..*self }
+    }
+}
+
+/// A state.
+pub struct World<E: Engine> {
+    /// By node id, from 1.
+    pub hosts: Vec<Host<E::Machine>>,
+    /// Messages under way and how often each, in an order of their own.
+    pub pool: Vec<(Arc<Packet>, u8)>,
+    /// Nanoseconds since the beginning, of every clock.
+    pub time: u64,
+    /// The latest view.
+    pub view: Arc<View>,
+    /// Every view so far, by epoch, from 1.
+    pub views: Arc<Vec<View>>,
+    /// The latest epoch that any node has ever been in.
+    pub newest: Epoch,
+    /// How many of the scope's changes of view have been.
+    pub changes: u8,
+    /// What may still go wrong.
+    pub left: Budget,
+    /// What clients asked and heard.
+    pub calls: Vec<Call>,
+    /// What the specification remembers.
+    pub ledger: Arc<E::Ledger>,
+    /// What did not hold. Nothing happens any more from then on.
+    pub broken: Option<Arc<str>>,
+    lives: u64,
+}
+
+impl<E: Engine> Clone for World<E> {
+    fn clone(&self) -> Self {
+        Self {
+            hosts: self.hosts.clone(),
+            pool: self.pool.clone(),
+            time: self.time,
+            view: self.view.clone(),
+            views: self.views.clone(),
+            newest: self.newest,
+            changes: self.changes,
+            left: self.left.clone(),
+            calls: self.calls.clone(),
+            ledger: self.ledger.clone(),
+            broken: self.broken.clone(),
+            lives: self.lives,
+        }
+    }
+}
+
+impl<E: Engine> Hash for World<E> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for host in &self.hosts {
+            (host.print, host.up).hash(state);
+        }
+        for (packet, count) in &self.pool {
+            (packet.print, count).hash(state);
+        }
+        (self.time, &self.views, self.newest, self.changes, &self.left).hash(state);
+        (&self.calls, &self.ledger, self.broken.is_some()).hash(state);
+    }
+}
+
+impl<E: Engine> PartialEq for World<E> {
+    fn eq(&self, other: &Self) -> bool {
+        print_of(self) == print_of(other)
+    }
+}
+
+impl<E: Engine> fmt::Debug for World<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} under way, {:?}, {:?}", self.pool.len(), self.calls, self.ledger)
+    }
+}
+
+/// What a step did.
+struct Outbox<E: Engine> {
+    sent: Vec<(NodeId, Vec<u8>)>,
+    done: Vec<(Tag, Outcome<E>)>,
+    /// Answers that leave only if the node holds its lease.
+    leased: Vec<(Tag, Outcome<E>)>,
+    probes: Vec<&'static str>,
+    engine: PhantomData<E>,
+}
+
+impl<E: Engine> Outbox<E> {
+    fn new() -> Self {
+        Self {
+            sent: Vec::new(),
+            done: Vec::new(),
+            leased: Vec::new(),
+            probes: Vec::new(),
+            engine: PhantomData,
+        }
+    }
+}
+
+impl<E: Engine> Effects<E::Machine> for Outbox<E> {
+    fn send(&mut self, to: NodeId, message: &<E::Machine as Protocol>::Message<'_>) {
+        let mut bytes = Vec::new();
+        E::encode(message, &mut bytes);
+        self.sent.push((to, bytes));
+    }
+
+    fn complete(&mut self, tag: Tag, outcome: Outcome<E>) {
+        self.done.push((tag, outcome));
+    }
+
+    fn complete_read(&mut self, tag: Tag, outcome: Outcome<E>) {
+        self.leased.push((tag, outcome));
+    }
+
+    fn probe(&mut self, name: &'static str) {
+        self.probes.push(name);
+    }
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs what may break an assertion. A broken one is a finding, not the end of the exploration.
+fn guarded<R>(act: impl FnOnce() -> R) -> Result<R, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    let outer = QUIET.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(act));
+    QUIET.set(outer);
+    result.map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        format!("a machine stops itself: {}", text.unwrap_or("no reason given"))
+    })
+}
+
+impl<E: Engine> World<E> {
+    /// The state from which the exploration begins: a first view with every node, and the scope's
+    /// first calls answered, all without a fault.
+    pub fn first(scope: &Scope<E>) -> Self {
+        let mut world = Self {
+            hosts: Vec::new(),
+            pool: Vec::new(),
+            time: 0,
+            view: Arc::default(),
+            views: Arc::default(),
+            newest: Epoch(0),
+            changes: 0,
+            left: scope.budget.clone(),
+            calls: vec![Call::default(); scope.calls.len()],
+            ledger: Arc::default(),
+            broken: None,
+            lives: 0,
+        };
+        let mut members = Vec::new();
+        for node in 1..=scope.nodes {
+            world.lives += 1;
+            let incarnation = Incarnation(world.lives);
+            let machine = scope.engine.start(NodeId(node), incarnation, world.now(scope, node));
+            let print = print_of(&machine);
+            let machine = Arc::new(machine);
+            world.hosts.push(Host { machine, up: true, incarnation, print });
+            members.push(member(NodeId(node), incarnation, MemberNumber(u32::from(node))));
+        }
+        if scope.has_views {
+            let last_number = MemberNumber(u32::from(scope.nodes));
+            world.decide(View { epoch: Epoch(1), members, last_number });
+            for node in 1..=scope.nodes {
+                world.install(scope, NodeId(node));
+            }
+        }
+        world.run_calmly(scope, scope.settle.as_nanos() as u64);
+        for call in 0..scope.first_calls {
+            world.call(scope, call);
+            world.run_calmly(scope, world.time);
+            assert!(
+                matches!(world.calls[call].answer, Some(Answer::Done(_))),
+                "{}: {} is not answered at the beginning",
+                scope.name,
+                scope.engine.describe_call(call)
+            );
+        }
+        assert_eq!(world.broken, None, "{}: broken at the beginning", scope.name);
+        world
+    }
+
+    /// Delivers everything and lets timers run until a time.
+    fn run_calmly(&mut self, scope: &Scope<E>, until: u64) {
+        loop {
+            while !self.pool.is_empty() {
+                self.deliver(scope, 0, true);
+            }
+            let due = self.next_deadline().filter(|(at, _)| *at <= until);
+            let Some((_, node)) = due else { break };
+            self.tick(scope, node);
+        }
+    }
+
+    /// The node whose timer is the first, and when.
+    pub(crate) fn next_deadline(&self) -> Option<(u64, NodeId)> {
+        let deadlines = self.hosts.iter().enumerate().filter(|(_, host)| host.up);
+        deadlines
+            .map(|(at, host)| (host.machine.next_deadline().0, NodeId(at as u16 + 1)))
+            .filter(|(at, _)| *at != Instant::NEVER.0)
+            .min()
+    }
+
+    fn now(&self, scope: &Scope<E>, node: u16) -> Now {
+        let ahead = scope.ahead.get(usize::from(node) - 1).copied().unwrap_or(0);
+        Now { monotonic: Instant(self.time), unix: UnixNanos(WALL + self.time + ahead) }
+    }
+
+    /// A node's process.
+    pub fn host(&self, node: NodeId) -> &Host<E::Machine> {
+        &self.hosts[usize::from(node.0) - 1]
+    }
+
+    /// The processes that run, with their ids.
+    pub fn up(&self) -> impl Iterator<Item = (NodeId, &E::Machine)> {
+        let hosts = self.hosts.iter().enumerate().filter(|(_, host)| host.up);
+        hosts.map(|(at, host)| (NodeId(at as u16 + 1), &*host.machine))
+    }
+
+    /// Whether everybody who runs has the latest view, or is out of it.
+    pub fn is_installed(&self) -> bool {
+        self.up().all(|(_, machine)| E::epoch(machine) == self.view.epoch)
+    }
+
+    fn decide(&mut self, view: View) {
+        Arc::make_mut(&mut self.views).push(view.clone());
+        self.view = Arc::new(view);
+    }
+
+    /// The view that a node is in, if it is in one.
+    pub fn view_of(&self, node: NodeId) -> Option<&View> {
+        let epoch = E::epoch(&self.host(node).machine).0;
+        self.views.get((epoch as usize).checked_sub(1)?)
+    }
+
+    /// Whether a node may rely on its lease: nobody has ever been in a view that it is not live in.
+    /// That is what the membership promises (its own scopes show it).
+    pub fn holds_lease(&self, node: NodeId) -> bool {
+        let host = self.host(node);
+        let seen = self.views.iter().take(self.newest.0 as usize);
+        let later = seen.skip((E::epoch(&host.machine).0 as usize).saturating_sub(1));
+        host.up && { later }.all(|view| view.is_live(node, host.incarnation))
+    }
+
+    /// Notes that something does not hold.
+    pub(crate) fn demand(&mut self, result: Result<(), String>) {
+        if let Err(reason) = result
+            && self.broken.is_none()
+        {
+            self.broken = Some(reason.into());
+        }
+    }
+
+    // --- what may happen -------------------------------------------------------------------------
+
+    /// One step of one machine, and everything that it entails.
+    fn step(
+        &mut self,
+        scope: &Scope<E>,
+        node: NodeId,
+        act: impl FnOnce(&mut E::Machine, Now, &mut Outbox<E>),
+    ) {
+        let now = self.now(scope, node.0);
+        let at = usize::from(node.0) - 1;
+        let before = self.hosts[at].machine.clone();
+        let mut machine = (*before).clone();
+        let mut out = Outbox::<E>::new();
+        let result = guarded(|| {
+            act(&mut machine, now, &mut out);
+            machine.check_invariants();
+        });
+        scope.reached(&out.probes);
+        if let Err(reason) = result {
+            return self.demand(Err(reason));
+        }
+        self.demand(scope.engine.check_step(&before, &machine));
+        let epoch = E::epoch(&machine);
+        self.hosts[at].print = print_of(&machine);
+        self.hosts[at].machine = Arc::new(machine);
+        self.newest = self.newest.max(epoch);
+        let heard = !out.done.is_empty() || !out.leased.is_empty();
+        for (to, bytes) in out.sent {
+            let noted = scope.engine.note_sent(Arc::make_mut(&mut self.ledger), node, &bytes);
+            self.demand(noted);
+            let print = print_of(&(node, to, epoch, &bytes));
+            self.put(scope, Packet { to, from: node, epoch, bytes, print });
+        }
+        for (tag, outcome) in out.done {
+            self.hear(tag, E::answer(&outcome));
+        }
+        for (tag, outcome) in out.leased {
+            // Without the lease the connection is closed: the client knows nothing.
+            let holds = self.holds_lease(node);
+            self.hear(tag, if holds { E::answer(&outcome) } else { Answer::Unknown });
+        }
+        if heard {
+            self.demand(scope.explain(self, &[]));
+        }
+        let checked = guarded(|| scope.engine.check(self, Some(node)));
+        self.demand(checked.and_then(|result| result));
+    }
+
+    fn hear(&mut self, tag: Tag, answer: Answer) {
+        let call = &mut self.calls[tag.0 as usize];
+        if call.answer.is_some() {
+            return self.demand(Err(format!("call {} is answered twice", tag.0)));
+        }
+        call.answer = Some(answer);
+    }
+
+    fn put(&mut self, scope: &Scope<E>, packet: Packet) {
+        let known = |host: &Host<E::Machine>| host.up;
+        let up = self.hosts.get(usize::from(packet.to.0) - 1).is_some_and(known);
+        if !up || self.is_over(scope, &packet) {
+            return;
+        }
+        match self.pool.binary_search_by(|(other, _)| (**other).cmp(&packet)) {
+            Ok(at) => self.pool[at].1 = self.pool[at].1.saturating_add(1),
+            Err(at) => self.pool.insert(at, (Arc::new(packet), 1)),
+        }
+    }
+
+    /// Whether a message is of an earlier epoch than its receiver, who drops it without a trace:
+    /// then it will for ever.
+    fn is_over(&self, scope: &Scope<E>, packet: &Packet) -> bool {
+        let host = self.host(packet.to);
+        if packet.epoch >= E::epoch(&host.machine) {
+            return false;
+        }
+        let mut machine = (*host.machine).clone();
+        let mut out = Outbox::<E>::new();
+        let now = self.now(scope, packet.to.0);
+        let result = guarded(|| {
+            let body = E::decode(&packet.bytes);
+            let event = Event::Message { from: packet.from, epoch: packet.epoch, body };
+            machine.step(now, event, &mut out);
+        });
+        result.is_ok()
+            && out.sent.is_empty()
+            && out.done.is_empty()
+            && out.leased.is_empty()
+            && print_of(&machine) == host.print
+    }
+
+    /// A message arrives. One that stays under way will arrive once more.
+    pub(crate) fn deliver(&mut self, scope: &Scope<E>, at: usize, takes: bool) {
+        let packet = self.pool[at].0.clone();
+        if takes {
+            self.take(at);
+        }
+        self.step(scope, packet.to, |machine, now, out| {
+            let body = E::decode(&packet.bytes);
+            let event = Event::Message { from: packet.from, epoch: packet.epoch, body };
+            machine.step(now, event, out);
+        });
+    }
+
+    /// A message is under way once less.
+    pub(crate) fn take(&mut self, at: usize) {
+        if self.pool[at].1 > 1 {
+            self.pool[at].1 -= 1;
+        } else {
+            self.pool.remove(at);
+        }
+    }
+
+    /// A client makes a call.
+    pub(crate) fn call(&mut self, scope: &Scope<E>, call: usize) {
+        self.calls[call].started = true;
+        self.calls[call].before = answered(&self.calls);
+        let node = scope.calls[call].node;
+        self.step(scope, node, |machine, now, out| {
+            let (tag, request) = (Tag(call as u64), scope.engine.request(call));
+            machine.step(now, Event::Request { tag, request }, out);
+        });
+    }
+
+    /// A node's timer runs out: its first one, whatever else is under way.
+    pub(crate) fn tick(&mut self, scope: &Scope<E>, node: NodeId) {
+        let at = self.host(node).machine.next_deadline();
+        self.time = self.time.max(at.0);
+        self.step(scope, node, |machine, now, out| machine.step(now, Event::Tick, out));
+    }
+
+    /// A process ends, and with it what is under way to it.
+    pub(crate) fn crash(&mut self, node: NodeId) {
+        let host = &mut self.hosts[usize::from(node.0) - 1];
+        host.up = false;
+        host.print = 0;
+        self.pool.retain(|(packet, _)| packet.to != node);
+    }
+
+    /// A node hears of the latest view.
+    pub(crate) fn install(&mut self, scope: &Scope<E>, node: NodeId) {
+        let view = self.view.clone();
+        self.step(scope, node, |machine, now, out| machine.step(now, Event::View(&view), out));
+        let pool = std::mem::take(&mut self.pool);
+        let over = |packet: &Packet| packet.to == node && self.is_over(scope, packet);
+        self.pool = pool.into_iter().filter(|(packet, _)| !over(packet)).collect();
+    }
+
+    /// Whether a change of view may be decided now.
+    pub(crate) fn may_change(&self, change: Change) -> bool {
+        let role = |node| self.view.member(node).map_or(Role::Down, |member| member.role);
+        match change {
+            Change::Same => true,
+            Change::WithoutCrashed => self.crashed().next().is_some(),
+            Change::Without(node) => self.host(node).up && role(node) != Role::Down,
+            Change::Rejoin(node) => role(node) == Role::Down,
+            Change::Promote(node) => {
+                role(node) == Role::Shadow
+                    && self.host(node).up
+                    && E::is_caught_up(&self.host(node).machine)
+            }
+        }
+    }
+
+    /// The live members of the view whose process is gone.
+    fn crashed(&self) -> impl Iterator<Item = NodeId> {
+        self.view.live().into_iter().filter(|node| !self.host(*node).up)
+    }
+
+    /// The members agree on a view; each hears of it later.
+    pub(crate) fn change(&mut self, scope: &Scope<E>, change: Change) {
+        let mut view = (*self.view).clone();
+        view.epoch = Epoch(view.epoch.0 + 1);
+        let crashed: Vec<NodeId> = self.crashed().collect();
+        let last_number = view.last_number;
+        let mut set = |node: NodeId, role| {
+            let known = view.members.iter_mut().find(|member| member.node == node);
+            known.expect("every node is a member").role = role;
+        };
+        match change {
+            Change::Same => {}
+            Change::WithoutCrashed => crashed.into_iter().for_each(|node| set(node, Role::Down)),
+            Change::Without(node) => set(node, Role::Down),
+            Change::Promote(node) => set(node, Role::Active),
+            Change::Rejoin(node) => {
+                self.lives += 1;
+                let incarnation = Incarnation(self.lives);
+                let number = MemberNumber(last_number.0 + 1);
+                view.last_number = number;
+                let machine = scope.engine.start(node, incarnation, self.now(scope, node.0));
+                let print = print_of(&machine);
+                let machine = Arc::new(machine);
+                self.hosts[usize::from(node.0) - 1] =
+                    Host { machine, up: true, incarnation, print };
+                self.pool.retain(|(packet, _)| packet.to != node);
+                let known = view.members.iter_mut().find(|member| member.node == node);
+                let known = known.expect("every node is a member");
+                *known = Member { role: Role::Shadow, ..member(node, incarnation, number) };
+            }
+        }
+        self.decide(view);
+        let checked = guarded(|| scope.engine.check(self, None));
+        self.demand(checked.and_then(|result| result));
+    }
+
+    // --- afterwards ------------------------------------------------------------------------------
+
+    /// Whether nothing is under way and nobody lags: what comes now is only timers.
+    pub(crate) fn is_calm(&self, scope: &Scope<E>) -> bool {
+        self.pool.is_empty()
+            && self.is_installed()
+            && self.calls.iter().zip(&scope.calls).all(|(call, made)| {
+                call.started || !self.host(made.node).up || made.after.is_some()
+            })
+    }
+
+    /// Goes on from here without a fault until nothing is left to do, and looks at what there is
+    /// then. Crashed nodes leave the view first.
+    ///
+    /// # Errors
+    /// What does not hold, or that it does not come to an end.
+    pub(crate) fn rest(&self, scope: &Scope<E>) -> Result<(), String> {
+        let mut world = self.clone();
+        for _ in 0..REST_TICKS_MAX {
+            if scope.has_views && world.may_change(Change::WithoutCrashed) {
+                world.change(scope, Change::WithoutCrashed);
+            }
+            let lags = |world: &Self| {
+                let late =
+                    |(_, machine): &(NodeId, &E::Machine)| E::epoch(machine) < world.view.epoch;
+                world.up().find(late).map(|(node, _)| node)
+            };
+            while scope.has_views
+                && let Some(node) = lags(&world)
+            {
+                world.install(scope, node);
+            }
+            while !world.pool.is_empty() && world.broken.is_none() {
+                world.deliver(scope, 0, true);
+            }
+            if let Some(reason) = &world.broken {
+                return Err(format!("while it comes to rest: {reason}"));
+            }
+            let answered = world.calls.iter().zip(&scope.calls).all(|(call, made)| {
+                !call.started || call.answer.is_some() || world.was_restarted(made.node)
+            });
+            let now = Instant(world.time);
+            if answered && world.up().all(|(_, machine)| scope.engine.is_at_rest(machine, now)) {
+                let result = scope.engine.check_at_rest(&world);
+                return result.map_err(|reason| format!("at rest: {reason}"));
+            }
+            let Some((_, node)) = world.next_deadline() else {
+                return Err("nobody waits for anything, and not all is done".to_owned());
+            };
+            world.tick(scope, node);
+        }
+        Err("it does not come to rest".to_owned())
+    }
+
+    /// Whether a node is not the process any more that it was at the beginning.
+    fn was_restarted(&self, node: NodeId) -> bool {
+        let host = self.host(node);
+        !host.up || host.incarnation.0 != u64::from(node.0)
+    }
+}
+
+/// Timers that may run out until all is at rest.
+const REST_TICKS_MAX: usize = 2_000;
+
+fn member(node: NodeId, incarnation: Incarnation, number: MemberNumber) -> Member {
+    Member {
+        node,
+        incarnation,
+        number,
+        role: Role::Active,
+        peer_address: String::new(),
+        client_address: String::new(),
+        admin_address: String::new(),
+    }
+}
