@@ -46,7 +46,7 @@ where
         now: Now,
         tag: Tag,
         origin: u64,
-        txn: &P,
+        txn: P,
         effects: &mut impl Effects<Self>,
     ) where
         P: Transaction<Owned = X, Reply = X::Reply>,
@@ -60,7 +60,7 @@ where
         let slot = self.ops.insert(Op {
             tag,
             origin,
-            txn: txn.to_owned(),
+            txn: txn.into_owned(),
             lost: 0,
             above: 0,
             backoff: None,

@@ -66,8 +66,8 @@ impl Transaction for Txn {
         Verdict::Commit(held)
     }
 
-    fn to_owned(&self) -> Self {
-        self.clone()
+    fn into_owned(self) -> Self {
+        self
     }
 }
 

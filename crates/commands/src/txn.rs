@@ -89,8 +89,8 @@ impl Transaction for Txn {
         }
     }
 
-    fn to_owned(&self) -> Self {
-        self.clone()
+    fn into_owned(self) -> Self {
+        self
     }
 }
 
@@ -103,7 +103,7 @@ impl Transaction for Call<'_> {
         Verdict::Commit(self.run_over(now, workspace))
     }
 
-    fn to_owned(&self) -> Txn {
+    fn into_owned(self) -> Txn {
         Txn::Call(self.to_owned_call())
     }
 }

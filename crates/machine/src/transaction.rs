@@ -31,7 +31,7 @@ pub enum Verdict<R> {
 
 /// A deterministic function over a workspace. It may run several times, on newer versions each
 /// time, before it commits once.
-pub trait Transaction {
+pub trait Transaction: Sized {
     /// The form that can wait in a queue.
     type Owned: Transaction<Reply = Self::Reply, Owned = Self::Owned> + Clone + Debug + 'static;
     /// The answer. Borrows nothing.
@@ -40,6 +40,6 @@ pub trait Transaction {
     /// Runs it.
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Self::Reply>;
 
-    /// Copies its arguments.
-    fn to_owned(&self) -> Self::Owned;
+    /// Copies what it borrows.
+    fn into_owned(self) -> Self::Owned;
 }

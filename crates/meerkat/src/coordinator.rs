@@ -40,7 +40,7 @@ where
         now: Now,
         tag: Tag,
         origin: u64,
-        txn: &P,
+        txn: P,
         effects: &mut impl Effects<Self>,
     ) where
         P: Transaction<Owned = X, Reply = X::Reply>,
@@ -55,7 +55,7 @@ where
         let slot = self.ops.insert(Op {
             tag,
             origin,
-            txn: txn.to_owned(),
+            txn: txn.into_owned(),
             sequence: self.next_sequence,
             attempts: 0,
             pauses: 0,

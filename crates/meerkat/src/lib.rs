@@ -122,7 +122,7 @@ pub use state::{Config, Isolation, Meerkat};
 
 use state::Phase;
 
-/// A transaction for [`Machine::step`]; [`Meerkat::submit`] takes the same without copying its
+/// A transaction for [`Machine::step`]; [`Meerkat::submit`] also takes one that borrows its
 /// arguments.
 #[derive(Debug)]
 pub struct Request<X> {
@@ -167,7 +167,7 @@ where
                 self.on_message(now, from, epoch, &body, effects);
             }
             Event::Request { tag, request } => {
-                self.submit(now, tag, request.origin, &request.txn, effects);
+                self.submit(now, tag, request.origin, request.txn, effects);
             }
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(now, view, effects),

@@ -163,7 +163,7 @@ impl Engine {
         now: Now,
         tag: Tag,
         origin: u64,
-        txn: &P,
+        txn: P,
         sink: &mut Sink<'_>,
     ) where
         P: Transaction<Owned = Txn, Reply = Reply<'static>>,

@@ -197,7 +197,7 @@ impl Lane {
         keyspace: KeyspaceId,
         tag: Tag,
         origin: u64,
-        txn: &P,
+        txn: P,
         out: &mut Outbox,
     ) where
         P: Transaction<Owned = Txn, Reply = Reply<'static>>,
@@ -723,7 +723,7 @@ impl Lane {
             let (engine, mut sink) = self.engine_and_sink(keyspace, out);
             if engine.is_transactional() {
                 // Deletes of different keys need not wait for each other.
-                engine.transact(now, tag, tag.0, &call.call(), &mut sink);
+                engine.transact(now, tag, tag.0, call.call(), &mut sink);
             } else {
                 engine.submit(now, tag, 0, &call.call(), &mut sink);
             }

@@ -91,7 +91,7 @@ impl Cluster {
             let strand = &mut self.strands[lane];
             strand.begin_turn(now);
             let host = &mut strand.hosts[number as usize % usize::from(NODES)];
-            host.lane.transact(now, KEYSPACE, Tag(number), number, &txn, &mut host.out);
+            host.lane.transact(now, KEYSPACE, Tag(number), number, txn, &mut host.out);
             while done <= number {
                 self.time += Duration::from_nanos(200);
                 self.turn(lane);

@@ -103,7 +103,7 @@ pub trait Backend {
     /// nothing. Transactions of one `origin` that share a key take effect in the order of
     /// submission. One that is too large or that others keep getting in the way of is refused,
     /// with [`quorate_machine::Refusal::TooLarge`] or [`quorate_machine::Refusal::Conflict`].
-    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: &T)
+    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: T)
     where
         T: Transaction<Owned = Txn, Reply = Reply<'static>>;
 

@@ -211,7 +211,7 @@ impl<B: Backend> Context<'_, B> {
         let number = self.connection.push(Reply::Op { spec: call.spec, protocol, update });
         self.connection.updates += u32::from(update);
         if transactional {
-            self.transact(database, number, call);
+            self.transact(database, number, *call);
         } else {
             self.submit(database, number, 0, call);
         }
@@ -338,7 +338,7 @@ impl<B: Backend> Context<'_, B> {
         self.backend.submit(database, self.now, tag, self.connection.facts.id, op);
     }
 
-    pub(crate) fn transact<T>(&mut self, database: u8, number: u64, txn: &T)
+    pub(crate) fn transact<T>(&mut self, database: u8, number: u64, txn: T)
     where
         T: Transaction<Owned = Txn, Reply = Answer<'static>>,
     {
@@ -409,7 +409,7 @@ impl<B: Backend> Context<'_, B> {
         let number = self.connection.push(Reply::Watch(Box::new(watching)));
         self.connection.barrier = true;
         if transactional {
-            return self.transact(database, number, &Txn::Versions(keys));
+            return self.transact(database, number, Txn::Versions(keys));
         }
         for (part, key) in keys.into_iter().enumerate() {
             self.submit(database, number, part as u32, &Op::Version(key));

@@ -291,13 +291,13 @@ impl Backend for MemoryBackend {
         self.queue.push_back((keyspace, tag, Work::Op(op.to_owned())));
     }
 
-    fn transact<T>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, txn: &T)
+    fn transact<T>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, txn: T)
     where
         T: Transaction<Owned = Txn, Reply = Reply<'static>>,
     {
         assert!(self.transactional(keyspace), "only such a keyspace is given transactions");
         self.submitted += 1;
-        self.queue.push_back((keyspace, tag, Work::Txn(txn.to_owned())));
+        self.queue.push_back((keyspace, tag, Work::Txn(txn.into_owned())));
     }
 
     fn flush(&mut self, keyspace: u8, _: Now, tag: Tag) {

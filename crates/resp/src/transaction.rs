@@ -273,7 +273,7 @@ impl<B: Backend> Context<'_, B> {
         let watches = watches.remove(&database).unwrap_or_default();
         if plan.transactional {
             let block = Block { watches: watches.into_iter().collect(), calls: plan.calls };
-            self.transact(database, number, &Txn::Block(block));
+            self.transact(database, number, Txn::Block(block));
         } else {
             let watches = watches.into_values().collect();
             let script = Script { key, watches, calls: plan.calls };

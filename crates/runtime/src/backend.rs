@@ -91,7 +91,7 @@ impl Backend for LaneBackend<'_> {
     }
 
     #[inline]
-    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: &T)
+    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: T)
     where
         T: Transaction<Owned = Txn, Reply = Reply<'static>>,
     {

@@ -557,9 +557,11 @@ impl World {
             match command {
                 Command::Op(call) => lane.submit(now, keyspace, tag, origin, &call.call(), out),
                 Command::Txn(Txn::Call(call)) => {
-                    lane.transact(now, keyspace, tag, origin, &call.call(), out);
+                    lane.transact(now, keyspace, tag, origin, call.call(), out);
                 }
-                Command::Txn(txn) => lane.transact(now, keyspace, tag, origin, txn, out),
+                Command::Txn(txn) => {
+                    lane.transact(now, keyspace, tag, origin, txn.clone(), out);
+                }
             }
             None
         });

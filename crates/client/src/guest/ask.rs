@@ -72,8 +72,8 @@ impl Transaction for Ask {
         }
     }
 
-    fn to_owned(&self) -> Self {
-        self.clone()
+    fn into_owned(self) -> Self {
+        self
     }
 }
 

@@ -359,7 +359,7 @@ impl Session {
         self.waiting.insert(tag, answer);
         let now = self.clock.now();
         // Each is its own origin: the order among them is their callers' business.
-        self.machine.submit(now, tag, tag.0, &ask, &mut self.out);
+        self.machine.submit(now, tag, tag.0, ask, &mut self.out);
     }
 
     fn hear(&mut self, node: NodeId, news: News) {

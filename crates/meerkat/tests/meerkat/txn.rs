@@ -119,7 +119,7 @@ impl Transaction for Txn {
         Verdict::Commit(reply)
     }
 
-    fn to_owned(&self) -> Self {
-        self.clone()
+    fn into_owned(self) -> Self {
+        self
     }
 }

@@ -218,7 +218,7 @@ impl Clients<'_> {
         let nodes = self.strand.hosts.len();
         let host = &mut self.strand.hosts[client % nodes];
         let tag = Tag(client as u64);
-        host.lane.transact(now, KEYSPACE, tag, tag.0, &txn, &mut host.out);
+        host.lane.transact(now, KEYSPACE, tag, tag.0, txn, &mut host.out);
     }
 
     fn judge(&mut self, outcome: Outcome<Reply<'static>>) -> Answer {

@@ -113,8 +113,8 @@ impl Transaction for Load {
         Verdict::Commit(())
     }
 
-    fn to_owned(&self) -> Self {
-        self.clone()
+    fn into_owned(self) -> Self {
+        self
     }
 }
 
