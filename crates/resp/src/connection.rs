@@ -133,6 +133,9 @@ pub(crate) struct Connection {
     pub(crate) life: Life,
     /// Whether replies of this turn rest on local reads, so on the lease.
     pub(crate) lease_bound: bool,
+    /// Whether all that could be sent says that the commands of a block are queued whose `EXEC` is
+    /// under way: it is of no use before the answer to that, and travels with it.
+    pub(crate) held: bool,
     pub(crate) dirty: bool,
     /// Since when the unsent bytes have been above the soft limit.
     pub(crate) over_soft_limit: Option<Instant>,
@@ -156,6 +159,7 @@ impl Connection {
             transaction: Transaction::default(),
             life: Life::Open,
             lease_bound: false,
+            held: false,
             dirty: false,
             over_soft_limit: None,
             facts,
@@ -211,6 +215,7 @@ impl Connection {
             return false;
         }
         write(&mut self.output.bytes);
+        self.held = false;
         self.replies.pop_front();
         self.first += 1;
         while let Some(Reply::Ready(bytes)) = self.replies.front() {
@@ -246,6 +251,7 @@ impl Connection {
     /// Drops what is owed and ends the connection.
     pub(crate) fn kill(&mut self) {
         self.life = Life::Dead;
+        self.held = false;
         self.output.clear();
         self.replies.clear();
         self.ready_bytes = 0;

@@ -210,11 +210,12 @@ impl Frontend {
 
     /// What to write to the connection's socket; nothing while replies wait for
     /// [`Frontend::seal`], which includes replies to commands that [`Frontend::written`] let go
-    /// on. The connection is dirty then, so that the next turn sends them.
+    /// on. The connection is dirty then, so that the next turn sends them. Nothing, either, while
+    /// all of it is `+QUEUED` and the like of a block whose `EXEC` is under way.
     pub fn output(&self, id: ConnectionId) -> Option<&OutputBuffer> {
         self.connections
             .get(id.0)
-            .filter(|connection| !connection.lease_bound)
+            .filter(|connection| !connection.lease_bound && !connection.held)
             .map(|connection| &connection.output)
     }
 
@@ -415,7 +416,7 @@ fn run<B: Backend>(
     connection.input = input;
     connection.parser = parser;
     connection.publish(now.monotonic);
-    if !connection.output.is_empty() || connection.is_finished() {
+    if (!connection.output.is_empty() && !connection.held) || connection.is_finished() {
         core.mark_dirty(connection, id);
     }
 }

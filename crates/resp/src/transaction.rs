@@ -31,6 +31,10 @@ const ONE_KEYSPACE: &str = "CROSSKEY a transaction stays in one keyspace; the ke
 const FLUSH_ALONE: &str = "CROSSKEY a flush is not part of a transaction; a block with FLUSHDB or \
                            FLUSHALL can't touch keys, watch them or flush again";
 
+/// The replies to `MULTI` and to a command that it queues.
+const OK: &[u8] = b"+OK\r\n";
+const QUEUED: &[u8] = b"+QUEUED\r\n";
+
 /// The keys that a connection watches in one keyspace, as `WATCH` saw them.
 type Watches = BTreeMap<Box<[u8]>, Watch>;
 
@@ -170,7 +174,7 @@ impl<B: Backend> Context<'_, B> {
             queue.push(call.to_owned_call());
             self.connection.facts.queued.store(queue.len() as u64 + 1, Relaxed);
         }
-        self.connection.write(|out| out.extend_from_slice(b"+QUEUED\r\n"));
+        self.connection.write(|out| out.extend_from_slice(QUEUED));
     }
 
     /// `EXEC`.
@@ -186,6 +190,7 @@ impl<B: Backend> Context<'_, B> {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             return self.reply(spec, &Answer::error(text));
         }
+        let announced = OK.len() + queue.len() * QUEUED.len();
         let plan = self.plan(queue, &transaction.watches);
         if let Some(text) = plan.refusal() {
             return self.reply(spec, &Answer::error(text));
@@ -196,7 +201,11 @@ impl<B: Backend> Context<'_, B> {
             let text = format!("EXECABORT Transaction discarded because of: CLUSTERDOWN {why}");
             return self.reply(spec, &Answer::Error(text.into()));
         }
+        let is_next = self.connection.replies.is_empty();
         self.start(spec, plan, transaction.watches);
+        self.connection.held |= is_next
+            && !self.connection.replies.is_empty()
+            && self.connection.output.len() <= announced;
     }
 
     /// Sorts the queued commands into those for the engine and the others.

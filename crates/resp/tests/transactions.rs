@@ -156,6 +156,32 @@ fn transactions_of_one_key_are_pipelined() {
 }
 
 #[test]
+fn what_is_queued_is_said_together_with_the_answer_to_exec() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let take = |harness: &mut Harness| String::from_utf8(harness.take(id)).unwrap();
+    // Who waits for QUEUED gets it; who has sent EXEC already gets one piece.
+    harness.feed(id, b"MULTI\r\nINCR a\r\n");
+    assert_eq!(take(&mut harness), "+OK\r\n+QUEUED\r\n");
+    harness.feed(id, b"INCR a\r\nEXEC\r\n");
+    assert_eq!(take(&mut harness), "");
+    assert!(harness.complete_one());
+    assert_eq!(take(&mut harness), "+QUEUED\r\n*2\r\n:1\r\n:2\r\n");
+    // What was answered before the block is not held back.
+    harness.feed(id, b"PING\r\nMULTI\r\nINCR a\r\nEXEC\r\n");
+    assert_eq!(take(&mut harness), "+PONG\r\n+OK\r\n+QUEUED\r\n");
+    assert!(harness.complete_one());
+    assert_eq!(take(&mut harness), "*1\r\n:3\r\n");
+    // A client that hangs up in between is owed both.
+    harness.feed(id, b"MULTI\r\nINCR a\r\nEXEC\r\n");
+    harness.frontend.end_of_input(id);
+    assert!(!harness.frontend.wants_close(id));
+    assert!(harness.complete_one());
+    assert_eq!(take(&mut harness), "+OK\r\n+QUEUED\r\n*1\r\n:4\r\n");
+    assert!(harness.frontend.wants_close(id));
+}
+
+#[test]
 fn the_queue_is_bounded() {
     let settings = Settings::default();
     settings.query_bytes_max.store(1 << 20, std::sync::atomic::Ordering::Relaxed);
