@@ -95,7 +95,7 @@ impl Transaction for Txn {
         Verdict::Commit(heard.join(","))
     }
 
-    fn to_owned(&self) -> Self {
-        self.clone()
+    fn into_owned(self) -> Self {
+        self
     }
 }
