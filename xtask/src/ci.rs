@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::{docs, model, mutants, target_dir, tidy};
+use crate::{docs, fuzz, model, mutants, target_dir, tidy};
 
 /// One step of the gate.
 struct Step {
@@ -75,6 +75,7 @@ const STEPS: &[Step] = &[
         run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
     },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
+    Step { name: "fuzz", run: Run::Own("cargo xtask fuzz", fuzz::gate) },
     Step { name: "model", run: Run::Own("cargo xtask model", model::gate) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants --gate", gate_mutants) },
 ];

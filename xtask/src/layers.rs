@@ -44,6 +44,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "client", kind: Kind::Std },
     Layer { name: "runtime", kind: Kind::StdUnsafe },
     Layer { name: "admin", kind: Kind::Std },
+    Layer { name: "config", kind: Kind::Std },
     Layer { name: "sim", kind: Kind::Std },
     Layer { name: "quorate", kind: Kind::Std },
 ];

@@ -2,6 +2,7 @@
 
 pub mod ci;
 pub mod docs;
+pub mod fuzz;
 pub mod layers;
 pub mod model;
 pub mod mutants;

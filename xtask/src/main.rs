@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use xtask::{ci, docs, model, mutants, tidy};
+use xtask::{ci, docs, fuzz, model, mutants, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask <command>
@@ -16,7 +16,9 @@ usage: cargo xtask <command>
   model [--nightly] [NAME]  every state of small clusters, with the number of states of each scope
   mutants [--only NAME]     remove each named guard and see that a check notices
   mutants --gate            only those that the gate runs
-  mutants --list            the table of guards";
+  mutants --list            the table of guards
+  fuzz [--seconds N] [TARGET...]
+                            every fuzz target, or only the named ones, for a minute or so long";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +41,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["docs"] => docs::run(&root)?,
         ["licences"] => tidy::dependencies::check_licences(&root)?,
         ["model", words @ ..] => model::run(&root, words)?,
+        ["fuzz", words @ ..] => fuzz::run(&root, words)?,
         ["mutants"] => mutants::run(&root, |_| true)?,
         ["mutants", "--gate"] => mutants::run(&root, |mutant| mutant.in_gate)?,
         ["mutants", "--list"] => mutants::list(),

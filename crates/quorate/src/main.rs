@@ -3,7 +3,6 @@
 mod bench;
 mod check;
 mod cli;
-mod config;
 mod dev;
 mod run;
 mod serve;

@@ -4,8 +4,8 @@ use anyhow::Context;
 use quorate_runtime::{HostedNode, Options};
 
 use crate::cli::Serve;
-use crate::config::Config;
 use crate::run::{self, say};
+use quorate_config::Config;
 
 /// Starts the node and runs it until it is stopped.
 pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {

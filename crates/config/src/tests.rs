@@ -1,0 +1,268 @@
+use quorate_node::{EngineConfig, Isolation};
+use quorate_types::NodeSet;
+
+use super::*;
+
+const GOOD: &str = r#"[cluster]
+name = "c"
+lanes = 2
+
+[[node]]
+id = 1
+peer = "127.0.0.1:7401"
+client = "127.0.0.1:6379"
+admin = "127.0.0.1:9400"
+
+[[node]]
+id = 2
+peer = "127.0.0.1:7402"
+client = "127.0.0.1:6380"
+admin = "127.0.0.1:9401"
+
+[[node]]
+id = 3
+peer = "127.0.0.1:7403"
+client = "127.0.0.1:6381"
+admin = "127.0.0.1:9402"
+
+[[keyspace]]
+db = 0
+name = "default"
+engine = "hermes"
+"#;
+
+fn error(text: &str) -> String {
+    match Config::parse("q.toml", text) {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn the_example_is_good() {
+    let text = include_str!("../../../examples/quorate.toml");
+    let config = Config::parse("example", text).unwrap();
+    assert_eq!(config.nodes.len(), 3);
+    assert_eq!(config.lease, NodeConfig::LEASE);
+    assert!(config.warnings().is_empty());
+    assert_eq!(config.node(2).unwrap().node, NodeId(2));
+}
+
+#[test]
+fn guests_are_let_in_only_on_demand() {
+    assert!(!Config::parse("q.toml", GOOD).unwrap().guests);
+    let text = GOOD.replace("lanes = 2", "guests = true");
+    assert!(Config::parse("q.toml", &text).unwrap().guests);
+    assert!(error(&GOOD.replace("lanes = 2", "guests = 1")).contains("guests"));
+}
+
+/// Replaces `from` by `to` in a good file; the error must name the line and contain the words.
+#[test]
+fn each_mistake_names_line_key_and_remedy() {
+    let table: &[(&str, &str, usize, &[&str])] = &[
+        ("lanes = 2", "lane = 2", 3, &["lane", "unknown field", "spelling"]),
+        ("lanes = 2", "lanes = 0", 3, &["[cluster] lanes", "0 is out of range", "1 to 64"]),
+        ("lanes = 2", "lanes = 65", 3, &["[cluster] lanes", "65"]),
+        ("lanes = 2", "lanes = \"2\"", 3, &["lanes", "invalid type"]),
+        ("lanes = 2", "lease_ms = 5", 3, &["[cluster] lease_ms", "20 to 60000"]),
+        ("lanes = 2", "clock_drift_ppm = -1", 3, &["clock_drift_ppm", "-1 is out of range"]),
+        ("name = \"c\"\n", "", 1, &["missing field `name`", "add it"]),
+        (
+            "[[node]]",
+            "[security]\nrequirepass = \"\"\n[[node]]",
+            6,
+            &["[security] requirepass", "leave"],
+        ),
+        ("id = 2", "id = 1", 12, &["[[node]] id", "1 is given twice, first on line 6"]),
+        ("id = 2", "id = 64", 12, &["[[node]] id", "64 is out of range", "1 to 63"]),
+        ("id = 2\n", "id = 2\nport = 1\n", 13, &["port", "unknown field"]),
+        (":7402", ":6379", 13, &["[[node]] peer", "port 6379", "line 8"]),
+        ("127.0.0.1:7402", "0.0.0.0:6379", 13, &["[[node]] peer", "port 6379"]),
+        ("127.0.0.1:7402", "localhost", 13, &["[[node]] peer", "'localhost'", "host:port"]),
+        ("db = 0", "db = 16", 24, &["[[keyspace]] db", "0 to 15"]),
+        ("\"hermes\"", "\"paxos\"", 26, &["engine", "unknown variant", "hermes", "meerkat"]),
+        ("\"hermes\"", "\"kuafu\"", 26, &["engine", "`kuafu`", "measuring instrument", "bench"]),
+        ("\"hermes\"", "\"hermes\"\nreplicas = 4", 27, &["replicas", "4 replicas", "3 nodes"]),
+        ("\"hermes\"", "\"hermes\"\nnodes = [1, 4]", 27, &["nodes", "no node 4"]),
+        ("\"hermes\"", "\"hermes\"\nnodes = [1, 1]", 27, &["nodes", "named twice"]),
+        ("\"hermes\"", "\"hermes\"\nnodes = []", 27, &["nodes", "no node replicates"]),
+        ("\"hermes\"", "\"hermes\"\nnodes = [1]\nreplicas = 1", 28, &["replicas", "both"]),
+        ("\"hermes\"", "\"hermes\"\nreads = \"dirty\"", 27, &["reads", "leased", "quorum"]),
+        ("[[node]]", "[limits]\nmaxmemory = \"lots\"\n[[node]]", 6, &["maxmemory", "'lots'"]),
+        ("[[node]]", "[limits]\nmaxclients = 0\n[[node]]", 6, &["maxclients"]),
+        ("[[node]]", "[runtime]\nbusy_poll_us = -1\n[[node]]", 6, &["busy_poll_us"]),
+        ("[cluster]", "[cluster", 1, &["correct the TOML"]),
+    ];
+    for (from, to, line, words) in table {
+        let text = GOOD.replacen(from, to, 1);
+        assert_ne!(text, GOOD, "{from}");
+        let error = error(&text);
+        assert!(error.starts_with(&format!("q.toml, line {line}, ")), "{to}: {error}");
+        for word in *words {
+            assert!(error.contains(word), "{to}: '{word}' is missing in: {error}");
+        }
+    }
+}
+
+/// What a meerkat keyspace with these lines more is told to its engine, and its replicas.
+fn meerkat(more: &str) -> KeyspaceConfig {
+    let text = GOOD.replace("\"hermes\"", &format!("\"meerkat\"\n{more}"));
+    let config = Config::parse("q.toml", &text).unwrap_or_else(|error| panic!("{more}: {error}"));
+    config.keyspaces.into_iter().next().unwrap()
+}
+
+fn set(nodes: &[u16]) -> NodeSet {
+    nodes.iter().copied().map(NodeId).collect()
+}
+
+#[test]
+fn a_meerkat_keyspace_has_defaults_and_options() {
+    let plain = meerkat("");
+    assert_eq!((plain.engine, plain.replicas), (EngineConfig::meerkat(), None));
+    for (text, isolation) in
+        [("strict", Isolation::Strict), ("serializable", Isolation::Serializable)]
+    {
+        for skew_ms in [0, 7, 10_000] {
+            let options = format!("isolation = \"{text}\"\nmax_clock_skew_ms = {skew_ms}");
+            let max_clock_skew = Duration::from_millis(skew_ms);
+            let partitions = vec![None];
+            let expected = EngineConfig::Meerkat { isolation, max_clock_skew, partitions };
+            assert_eq!(meerkat(&options).engine, expected);
+        }
+    }
+}
+
+#[test]
+fn the_nodes_of_partitions_are_those_of_the_keyspace_or_listed() {
+    for (more, groups, replicas) in [
+        ("partitions = 64", vec![None; 64], None),
+        ("partitions = 2\nnodes = [1, 3]", vec![None; 2], Some(set(&[1, 3]))),
+        ("partition_nodes = [[2, 1], [2]]", vec![Some(set(&[1, 2])), Some(set(&[2]))], {
+            Some(set(&[1, 2]))
+        }),
+    ] {
+        let keyspace = meerkat(more);
+        let EngineConfig::Meerkat { partitions, .. } = keyspace.engine else {
+            panic!("it is a meerkat keyspace")
+        };
+        assert_eq!((partitions, keyspace.replicas), (groups, replicas), "{more}");
+    }
+}
+
+#[test]
+fn each_mistake_in_a_meerkat_keyspace_names_line_key_and_remedy() {
+    let table: &[(&str, usize, &[&str])] = &[
+        ("isolation = \"snapshot\"", 27, &["isolation", "strict", "serializable"]),
+        ("max_clock_skew_ms = -1", 27, &["[[keyspace]] max_clock_skew_ms", "0 to 10000"]),
+        ("max_clock_skew_ms = 10001", 27, &["max_clock_skew_ms", "10001 is out of range"]),
+        ("partitions = 0", 27, &["[[keyspace]] partitions", "0 is out of range", "1 to 64"]),
+        ("partitions = 65", 27, &["[[keyspace]] partitions", "65"]),
+        ("partition_nodes = []", 27, &["[[keyspace]] partition_nodes", "0 partitions", "1 to 64"]),
+        ("partition_nodes = [[1], []]", 27, &["partition_nodes", "no node replicates"]),
+        ("partition_nodes = [[1, 2, 3],\n[4]]", 28, &["partition_nodes", "no node 4"]),
+        ("partition_nodes = [[1, 2, 1]]", 27, &["partition_nodes", "named twice"]),
+        ("partition_nodes = 3", 27, &["partition_nodes", "invalid type"]),
+        ("partitions = 1\npartition_nodes = [[1]]", 28, &["both partitions and", "keep one"]),
+        ("nodes = [1]\npartition_nodes = [[1]]", 28, &["both nodes and", "keep one"]),
+        ("replicas = 1\npartition_nodes = [[1]]", 28, &["both replicas and", "keep one"]),
+    ];
+    for (more, line, words) in table {
+        let error = error(&GOOD.replace("\"hermes\"", &format!("\"meerkat\"\n{more}")));
+        assert!(error.starts_with(&format!("q.toml, line {line}, ")), "{more}: {error}");
+        for word in *words {
+            assert!(error.contains(word), "{more}: '{word}' is missing in: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_option_of_another_engine_names_the_engine_it_belongs_to() {
+    for (engine, other, options) in [
+        ("meerkat", "hermes", &["reads = \"leased\"", "ack_broadcast = false"][..]),
+        (
+            "hermes",
+            "meerkat",
+            &[
+                "isolation = \"strict\"",
+                "max_clock_skew_ms = 50",
+                "partitions = 1",
+                "partition_nodes = [[1, 2, 3]]",
+            ],
+        ),
+    ] {
+        for option in options {
+            let text = GOOD.replace("\"hermes\"", &format!("\"{engine}\"\n{option}"));
+            let key = option.split(' ').next().unwrap();
+            let expected = format!(
+                "q.toml, line 27, [[keyspace]] {key}: it is an option of engine \"{other}\", not \
+                 of \"{engine}\"; remove the key, or choose engine = \"{other}\""
+            );
+            assert_eq!(error(&text), expected);
+        }
+    }
+}
+
+#[test]
+fn each_partition_that_cannot_lose_a_node_is_warned_about() {
+    let more = "\"meerkat\"\npartition_nodes = [[1, 2, 3], [3, 1], [2]]";
+    let warnings = Config::parse("q.toml", &GOOD.replace("\"hermes\"", more)).unwrap().warnings();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].contains("partition 1 of keyspace 'default'"), "{warnings:?}");
+    assert!(warnings[0].contains("2 replicas") && warnings[1].contains("1 replica:"));
+    let more = "\"meerkat\"\npartitions = 5\nreplicas = 2";
+    let warnings = Config::parse("q.toml", &GOOD.replace("\"hermes\"", more)).unwrap().warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[test]
+fn keyspaces_have_numbers_and_names_of_their_own() {
+    let more = "\n[[keyspace]]\ndb = 0\nname = \"other\"\nengine = \"hermes\"\n";
+    let twice = error(&format!("{GOOD}{more}"));
+    assert!(twice.contains("[[keyspace]] db: 0 is given twice, first on line 24"), "{twice}");
+    let more = "\n[[keyspace]]\ndb = 1\nname = \"default\"\nengine = \"hermes\"\n";
+    let twice = error(&format!("{GOOD}{more}"));
+    assert!(twice.contains("[[keyspace]] name: default is given twice"), "{twice}");
+}
+
+#[test]
+fn a_cluster_has_nodes_but_not_too_many() {
+    assert!(error("[cluster]\nname = \"c\"\n").contains("there is no node"));
+    let mut text = "[cluster]\nname = \"c\"\n".to_owned();
+    for id in 1..=10 {
+        text += &format!(
+            "[[node]]\nid = {id}\npeer = \"h:{id}\"\nclient = \"h:1{id}\"\nadmin = \"h:2{id}\"\n"
+        );
+    }
+    assert!(error(&text).contains("at most 9 nodes"));
+}
+
+#[test]
+fn an_id_that_is_not_in_the_file_is_named() {
+    let error = Config::parse("q.toml", GOOD).unwrap().node(4).unwrap_err().to_string();
+    assert!(error.contains("no node 4") && error.contains("1, 2, 3"), "{error}");
+}
+
+#[test]
+fn a_keyspace_that_cannot_lose_a_node_is_warned_about() {
+    let text = GOOD.replace("\"hermes\"", "\"hermes\"\nreplicas = 2");
+    let warnings = Config::parse("q.toml", &text).unwrap().warnings();
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("'default'") && warnings[0].contains("2 replicas"));
+}
+
+#[test]
+fn sizes_are_written_as_in_redis() {
+    for (text, bytes) in [
+        ("0", Some(0)),
+        ("100", Some(100)),
+        ("1kb", Some(1024)),
+        ("4GB", Some(4 << 30)),
+        ("1k", Some(1000)),
+        ("", None),
+        ("gb", None),
+        ("1tb", None),
+        ("99999999999999gb", None),
+    ] {
+        assert_eq!(bytes_of(text), bytes, "{text}");
+    }
+}

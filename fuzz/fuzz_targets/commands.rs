@@ -1,0 +1,37 @@
+//! What clients send, as commands: any arguments to any command, one after the other on the same
+//! keys.
+//!
+//! Nothing may panic; running a command again on the same keys answers and changes the
+//! same; and what a command encodes to is that command.
+//!
+//! The input is one command a line, its words between spaces, so that the fuzzer can swap them.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use quorate_commands::{MapWorkspace, Op, OwnedCall, Txn};
+use quorate_machine::Operation;
+use quorate_types::{Timestamp, UnixMillis, WriterId};
+
+const NOW: UnixMillis = UnixMillis(1_800_000_000_000);
+
+fuzz_target!(|input: &[u8]| {
+    let mut keys = MapWorkspace::default();
+    for (number, line) in input.split(|byte| *byte == b'\n').take(64).enumerate() {
+        let Ok(call) = OwnedCall::new(line.split(|byte| *byte == b' ')) else { continue };
+        let call_ref = call.call();
+        if call_ref.spec.has_keys() {
+            let op = Op::Call(call.clone());
+            let mut bytes = Vec::new();
+            op.encode(&mut bytes);
+            assert_eq!(Op::decode(&bytes), Some(op));
+        }
+        let at = Timestamp::new(number as u64 + 1, WriterId(1));
+        let mut other = keys.clone();
+        let answer = keys.run(NOW, at, &Txn::Call(call.clone()));
+        assert_eq!(answer, other.run(NOW, at, &call.call()), "a second run differs");
+        for key in call_ref.keys() {
+            let (one, two) = (keys.get(NOW, key), other.get(NOW, key));
+            assert_eq!(one.content, two.content, "a second run changes something else");
+        }
+    }
+});
