@@ -588,6 +588,16 @@ impl Membership {
         })
     }
 
+    /// The live members that seem to have crashed.
+    pub fn suspects(&self) -> NodeSet {
+        self.view.live().into_iter().filter(|node| self.is_suspected(*node)).collect()
+    }
+
+    /// Whether this node has proposed the next view and waits for the votes.
+    pub fn is_proposing(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_deciding())
+    }
+
     /// Whether the live member `node` seems to have crashed.
     pub(crate) fn is_suspected(&self, node: NodeId) -> bool {
         if node == self.me.node {

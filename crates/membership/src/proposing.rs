@@ -32,9 +32,7 @@ impl Membership {
         let Some(next) = self.wish() else {
             self.wish_since = None;
             // Promises take a round trip; there is time for that while leases lapse.
-            let live = self.view.live().into_iter();
-            let suspects: NodeSet = live.filter(|node| self.is_suspected(*node)).collect();
-            if !leading && !suspects.is_empty() && self.rank() == 0 {
+            if !leading && !self.suspects().is_empty() && self.rank() == 0 {
                 self.campaign(effects);
             }
             return;

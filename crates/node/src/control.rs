@@ -26,6 +26,15 @@ pub enum Change {
     Remove(NodeId),
 }
 
+/// What leads to the next view, as far as this node takes part in it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Moves {
+    /// The live members that seem to have crashed.
+    pub suspects: NodeSet,
+    /// Whether this node has proposed a view and waits for the votes.
+    pub proposing: bool,
+}
+
 /// The membership machine and what its decisions mean for the lanes.
 pub(crate) struct Control {
     shared: Arc<Shared>,
@@ -33,6 +42,7 @@ pub(crate) struct Control {
     incarnation: Incarnation,
     views: u64,
     rejoins: u64,
+    moves: Moves,
     /// The lanes that hold everything, in which epoch.
     caught_up: (Epoch, Vec<LaneId>),
 }
@@ -46,12 +56,17 @@ impl Control {
             incarnation,
             views: 0,
             rejoins: 0,
+            moves: Moves::default(),
             caught_up: (Epoch(0), Vec::new()),
         }
     }
 
     pub(crate) fn view(&self) -> &Arc<View> {
         self.machine.view()
+    }
+
+    pub(crate) fn moves(&self) -> Moves {
+        self.moves
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
@@ -167,6 +182,8 @@ impl Control {
         let before = self.machine.view().epoch;
         self.machine.step(now, event, &mut ControlSink { out });
         self.views += self.machine.view().epoch.0.saturating_sub(before.0);
+        let (suspects, proposing) = (self.machine.suspects(), self.machine.is_proposing());
+        self.moves = Moves { suspects, proposing };
         self.shared.set_lease_until(self.machine.lease_until());
     }
 }

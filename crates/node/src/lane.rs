@@ -10,7 +10,7 @@ use quorate_types::{
 };
 use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
 
-use crate::control::{Change, Control};
+use crate::control::{Change, Control, Moves};
 use crate::engine::{Engine, Sink};
 use crate::flush::Flushes;
 use crate::guests::Guests;
@@ -575,6 +575,11 @@ impl Lane {
     /// What the node does or waits for, as a sentence; empty on lanes other than 0.
     pub fn phase(&self, now: Now) -> String {
         self.control.as_ref().map(|control| control.phase(now.monotonic)).unwrap_or_default()
+    }
+
+    /// What leads to the next view; nothing on lanes other than 0.
+    pub fn moves(&self) -> Moves {
+        self.control.as_ref().map(Control::moves).unwrap_or_default()
     }
 
     /// Live replicas of a keyspace besides this node.

@@ -35,7 +35,7 @@ mod strand;
 pub use config::{
     EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode, System,
 };
-pub use control::Change;
+pub use control::{Change, Moves};
 pub use engine::{Engine, PROBES, describe_message};
 pub use facts::{ControlFacts, EngineFacts, LaneFacts, MemberFacts, StoreFacts};
 pub use guests::GUESTS_MAX;

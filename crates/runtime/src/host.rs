@@ -9,8 +9,7 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use mio::{Interest, Registry};
 use quorate_machine::Rng;
-use quorate_node::Change;
-use quorate_node::{Lane, Outbox};
+use quorate_node::{Change, Lane, Moves, Outbox};
 use quorate_resp::Frontend;
 use quorate_types::{Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Tag, limits};
 use quorate_wire::{Hello, VERSION};
@@ -60,6 +59,8 @@ pub(crate) struct Host {
     held_turns: u32,
     /// The view whose addresses are known.
     known_epoch: Epoch,
+    /// What has been logged about the next view.
+    moves: Moves,
     /// The life in which the links were introduced.
     incarnation: Incarnation,
     rng: Rng,
@@ -103,6 +104,7 @@ impl Host {
             urgent: NodeSet::EMPTY,
             held_turns: 0,
             known_epoch: Epoch(0),
+            moves: Moves::default(),
             incarnation,
             rng: Rng::new(facts.shared.config.seed ^ process::random()),
             changes: BTreeMap::new(),
@@ -158,8 +160,13 @@ impl Host {
 
     /// Follows what the lane decided: a newer view, or a new life.
     pub(crate) fn follow_lane(&mut self, now: Now) {
+        self.log_moves();
         if self.lane.view().epoch != self.known_epoch {
             self.learn_addresses();
+            if self.lane.id() == LaneId(0) {
+                let view = self.lane.view();
+                tracing::info!(node = %self.node, epoch = %view.epoch, live = ?view.live(), "view");
+            }
         }
         if self.lane.incarnation() != self.incarnation {
             self.incarnation = self.lane.incarnation();
@@ -177,6 +184,21 @@ impl Host {
                     );
                 }
             }
+        }
+    }
+
+    /// Logs each step towards the next view when it is taken.
+    fn log_moves(&mut self) {
+        let moves = self.lane.moves();
+        if moves == self.moves {
+            return;
+        }
+        let former = std::mem::replace(&mut self.moves, moves);
+        if moves.suspects != former.suspects {
+            tracing::info!(node = %self.node, suspects = ?moves.suspects, "suspicion");
+        }
+        if moves.proposing && !former.proposing {
+            tracing::info!(node = %self.node, "a view is proposed");
         }
     }
 

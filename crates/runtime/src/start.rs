@@ -94,6 +94,7 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
         nodes.iter().all(|node| node.config.lanes == lanes),
         "the nodes of a process have the same number of lanes"
     );
+    clock::follow_steps()?;
     let mut polls = Vec::new();
     let mut doors = Vec::new();
     for _ in 0..lanes {
