@@ -48,7 +48,9 @@ impl Membership {
     pub(crate) fn announce_to_all(&mut self, effects: &mut impl Effects<Self>) {
         let configured = self.config.genesis.iter().map(|member| member.node);
         let known = self.known.members.iter().map(|member| member.node);
-        let all: NodeSet = configured.chain(known).collect();
+        // A new life still knows the view of its former one.
+        let former = self.view.members.iter().map(|member| member.node);
+        let all: NodeSet = configured.chain(known).chain(former).collect();
         for node in all.without(self.me.node) {
             self.announce(node, effects);
         }

@@ -374,3 +374,49 @@ fn an_idle_node_takes_less_than_a_hundredth_of_a_core() {
     // A tick is 10 ms; 2 s at 1 % are 2 ticks. One more for each process, for where ticks fall.
     assert!(used <= 5, "{used} ticks in 2 s");
 }
+
+/// The founders of a cluster are replaced but for one, whose file names the others only. It is
+/// stopped past its lease, and has to find members that only the view told it of.
+#[test]
+fn a_founder_comes_back_to_members_that_its_file_does_not_name() {
+    let cluster = Cluster::write("founder", 3, "", "");
+    let mut nodes = cluster.serve_all();
+    let founder = format!("127.0.0.1:{}", cluster.admins[0]);
+    let mut files = Vec::new();
+    for (gone, id) in [("2", "4"), ("3", "5")] {
+        drop(nodes.remove(1));
+        let ports = support::free_ports(3);
+        let [peer, redis, admin] = [0, 1, 2].map(|n: usize| format!("127.0.0.1:{}", ports[n]));
+        change_members(&["remove", gone, "--admin", &founder]);
+        let place = ["--peer", &peer, "--client", &redis, "--admin-address", &admin];
+        change_members(&[&["add", id][..], &place, &["--admin", &founder]].concat());
+        let mut text = std::fs::read_to_string(&cluster.file).unwrap();
+        text += &format!(
+            "[[node]]\nid = {id}\npeer = \"{peer}\"\nclient = \"{redis}\"\nadmin = \"{admin}\"\n"
+        );
+        let file = cluster.file.with_extension(format!("{id}.toml"));
+        std::fs::write(&file, text).unwrap();
+        let node = Process::start(&["serve", "--config", file.to_str().unwrap(), "--node", id]);
+        node.line(|line| line.starts_with("ready"));
+        nodes.push(node);
+        files.push(file);
+    }
+    nodes[0].signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(600));
+    nodes[0].signal(Signal::CONT);
+    nodes[0].logged("this node began a new life");
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the founder serves again", || {
+        (http_get(cluster.admins[0], "/health").0 == 200).then_some(())
+    });
+    files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+}
+
+/// Changes the members as an operator does. A cluster that has just lost a node refuses for a while.
+fn change_members(args: &[&str]) {
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the members change", || {
+        let mut change = Process::start(&[&["member"], args].concat());
+        change.wait().success().then_some(())
+    });
+}

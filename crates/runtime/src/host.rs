@@ -126,6 +126,11 @@ impl Host {
     fn learn_addresses(&mut self) {
         let view = Arc::clone(self.lane.view());
         self.known_epoch = view.epoch;
+        if view.members.is_empty() && !self.linked.is_empty() {
+            // A new life has no view yet. It finds the members of the last one where they were;
+            // those of the configuration may long be gone.
+            return;
+        }
         let mut addresses = BTreeMap::new();
         for node in &self.facts.shared.config.nodes {
             addresses.insert(node.node, node.peer.clone());
