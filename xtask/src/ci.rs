@@ -74,6 +74,7 @@ const STEPS: &[Step] = &[
         name: "sim-meerkat",
         run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
     },
+    Step { name: "rig", run: Run::Own("real processes under real faults, each once", rig) },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
     Step { name: "fuzz", run: Run::Own("cargo xtask fuzz", fuzz::gate) },
     Step { name: "model", run: Run::Own("cargo xtask model", model::gate) },
@@ -165,6 +166,16 @@ fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
+}
+
+/// Each fault of the rig once, with every engine.
+fn rig(root: &Path) -> anyhow::Result<()> {
+    build_release(root)?;
+    let mut build = cargo(root);
+    succeed(build.args(["build", "--release", "--locked", "--quiet", "--package", "quorate-rig"]))?;
+    let mut rig = Command::new(target_dir(root).join("release/quorate-rig"));
+    rig.current_dir(root).stdin(Stdio::null());
+    succeed(rig.args(["faults", "--work"]).arg(target_dir(root).join("rig")))
 }
 
 /// The store's primitives under every interleaving that loom finds. In a target directory of its

@@ -47,6 +47,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "config", kind: Kind::Std },
     Layer { name: "sim", kind: Kind::Std },
     Layer { name: "quorate", kind: Kind::Std },
+    Layer { name: "rig", kind: Kind::Std },
 ];
 
 /// Libraries that a pure crate may link: small, `no_std`, deterministic.
@@ -57,14 +58,14 @@ pub const PURE_LIBRARIES: &[&str] = &["rapidhash", "zerocopy"];
 pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
     ("mio", &["runtime", "workloads"]),
     ("socket2", &["runtime"]),
-    ("rustix", &["runtime"]),
+    ("rustix", &["runtime", "rig"]),
     ("rtrb", &["runtime"]),
-    ("tokio", &["admin", "client"]),
+    ("tokio", &["admin", "client", "rig"]),
     ("axum", &["admin"]),
     ("crossbeam-epoch", &["storage"]),
     ("crossbeam-utils", &["storage", "runtime"]),
     ("mimalloc", &["quorate"]),
-    ("clap", &["quorate"]),
+    ("clap", &["quorate", "rig"]),
 ];
 
 /// Libraries that must not be linked at all, not even through another library.

@@ -16,6 +16,7 @@ usage: cargo xtask <command>
   model [--nightly] [NAME]  every state of small clusters, with the number of states of each scope
   mutants [--only NAME]     remove each named guard and see that a check notices
   mutants --gate            only those that the gate runs
+  mutants --rig             a few of them in real processes under real faults; minutes
   mutants --list            the table of guards
   fuzz [--seconds N] [TARGET...]
                             every fuzz target, or only the named ones, for a minute or so long";
@@ -44,6 +45,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["fuzz", words @ ..] => fuzz::run(&root, words)?,
         ["mutants"] => mutants::run(&root, |_| true)?,
         ["mutants", "--gate"] => mutants::run(&root, |mutant| mutant.in_gate)?,
+        ["mutants", "--rig"] => mutants::run_rig(&root)?,
         ["mutants", "--list"] => mutants::list(),
         ["mutants", "--only", name] => mutants::run_one(&root, name)?,
         _ => bail!("what to do is not clear\n{USAGE}"),

@@ -35,6 +35,14 @@ pub struct Mutant {
 /// Something that passes on the unchanged code: `cargo test -p quorate-<crate>` with this filter.
 struct Check(&'static str, &'static str);
 
+/// Guards that are also removed from real processes: the rig must notice it under this engine. By
+/// hand, and not in the gate, because only real time decides how long it takes.
+const RIG: &[(&str, &str)] =
+    &[("membership_lease_ignored", "hermes"), ("meerkat_no_epoch_floor", "meerkat")];
+
+/// How many minutes the rig may take to notice.
+const RIG_MINUTES: &str = "10";
+
 /// How long a simulation may take. An unchanged one of the same size is done in a fraction.
 const CHECK_SECONDS_MAX: u64 = 300;
 
@@ -293,6 +301,39 @@ pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Runs clusters of real processes without one guard each; an error if the rig sees nothing wrong.
+pub fn run_rig(root: &Path) -> anyhow::Result<()> {
+    let release = |words: &[&str]| -> anyhow::Result<()> {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let status = command.current_dir(root).args(words).status().context("cannot run cargo")?;
+        ensure!(status.success(), "cargo {} failed", words.join(" "));
+        Ok(())
+    };
+    release(&["build", "--release", "--locked", "--package", "quorate-rig"])?;
+    let rig = target_dir(root).join("release/quorate-rig");
+    for (name, engine) in RIG {
+        let mutant = MUTANTS.iter().find(|mutant| mutant.name == *name);
+        let mutant = mutant.with_context(|| format!("{name} is not in the table"))?;
+        println!("mutant {name}: without \"{}\"", mutant.guard);
+        let build = Build::new(root, mutant)?;
+        let built = build
+            .cargo(&["build", "--quiet", "--profile", "mutants", "--package", "quorate"])
+            .status()
+            .context("cannot run cargo")?;
+        ensure!(built.success(), "the build failed, which proves nothing about the rig");
+        let status = Command::new(&rig)
+            .args(["faults", "--engine", engine, "--minutes", RIG_MINUTES, "--until-anomaly"])
+            .arg("--binary")
+            .arg(build.target.join("mutants/quorate"))
+            .arg("--work")
+            .arg(target_dir(root).join("rig-mutant"))
+            .status()
+            .context("cannot run the rig")?;
+        ensure!(status.success(), "the rig does not notice {name}");
+    }
+    Ok(())
+}
+
 /// What killed the mutant, if anything did.
 fn judge(root: &Path, mutant: &Mutant) -> anyhow::Result<Option<String>> {
     let build = Build::new(root, mutant)?;
@@ -389,6 +430,12 @@ mod tests {
             let twice = MUTANTS[..index].iter().any(|other| other.name == mutant.name);
             assert!(!twice, "{} is listed twice", mutant.name);
         }
+    }
+
+    #[test]
+    fn what_the_rig_removes_is_in_the_table() {
+        let known = |name: &str| MUTANTS.iter().any(|mutant| mutant.name == name);
+        assert!(RIG.iter().all(|(name, _)| known(name)));
     }
 
     #[test]

@@ -11,10 +11,10 @@ PATIENCE_SECONDS = 1
 SETTLE_SECONDS = 20
 
 
-def connect(port):
+def connect(port, host="127.0.0.1"):
     # A client library that sends an increment again would count twice.
     pool = redis.ConnectionPool(
-        host="127.0.0.1",
+        host=host,
         port=port,
         socket_timeout=PATIENCE_SECONDS,
         socket_connect_timeout=PATIENCE_SECONDS,

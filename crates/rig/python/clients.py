@@ -1,0 +1,161 @@
+"""Threads with redis-py on a cluster under faults: registers, counters, lists, unique elements, and
+a bank if there are transactions. Works until its input ends, then writes what it saw as a history.
+
+Arguments: the file for the history, what keys begin with, `transactions` or `keys`, a seed, the
+number of the first thread, how many there are, how many keys and accounts, then host:port of nodes.
+"""
+
+import json
+import pathlib
+import random
+import sys
+import threading
+import time
+
+import redis
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "quorate/tests/python"))
+from nodes import connect, fate, text  # noqa: E402
+
+HISTORY, PREFIX, MODE, SEED = sys.argv[1:5]
+FIRST, THREADS, KEYS, ACCOUNTS = (int(word) for word in sys.argv[5:9])
+NODES = sys.argv[9:]
+PAUSE_SECONDS = 0.006
+
+
+def balance(value):
+    return int(text(value).split(":")[0]) if value else 0
+
+
+class Worker(threading.Thread):
+    def __init__(self, number, nodes, stop):
+        super().__init__()
+        self.number = number
+        self.nodes = nodes
+        self.stop = stop
+        self.random = random.Random(f"{SEED}.{number}")
+        self.lines = []
+        self.unique = 0
+        self.failure = None
+
+    def run(self):
+        try:
+            while not self.stop.is_set():
+                time.sleep(PAUSE_SECONDS)
+                node = self.random.choice(self.nodes)
+                if MODE == "transactions" and self.random.random() < 0.5:
+                    self.transact(node)
+                else:
+                    self.operate(node)
+        except Exception as failure:  # told by the main thread
+            self.failure = failure
+
+    def name(self):
+        self.unique += 1
+        return f"{self.number}.{self.unique}"
+
+    def operate(self, node):
+        number, name = self.random.randrange(KEYS), self.name()
+        register, counter = f"{PREFIX}register:{number}", f"{PREFIX}counter:{number}"
+        listed, unique = f"{PREFIX}list:{number}", f"{PREFIX}unique:{name}"
+        choice = self.random.randrange(16)
+        if choice < 3:
+            self.do(lambda: text(node.get(register)), op="get", key=register)
+        elif choice < 6:
+            self.do(lambda: "OK" if node.set(register, name) else None,
+                    op="set", key=register, value=name)
+        elif choice < 8:
+            self.do(lambda: node.incr(counter), op="incr", key=counter, by=1)
+        elif choice < 10:
+            self.do(lambda: text(node.get(counter)), op="get", key=counter)
+        elif choice < 12:
+            element = f",{name}"
+            self.do(lambda: node.append(listed, element), op="append", key=listed, value=element)
+        elif choice < 13:
+            self.do(lambda: text(node.get(listed)), op="get", key=listed)
+        else:
+            self.do(lambda: "OK" if node.set(unique, name) else None,
+                    op="set", key=unique, value=name)
+
+    def do(self, call, **line):
+        line["process"] = self.number
+        line["invoke"] = time.monotonic_ns()
+        try:
+            result = call()
+        except redis.RedisError as error:
+            line["outcome"] = found = fate(error)
+            if found == "unsent":
+                return
+            if found == "refused":
+                line["return"] = time.monotonic_ns()
+        else:
+            line["return"] = time.monotonic_ns()
+            line["outcome"] = "done"
+            line["result"] = result
+        self.lines.append(line)
+
+    def transact(self, node):
+        line = {"process": self.number, "txn": time.monotonic_ns(), "ops": []}
+        line["invoke"] = line["txn"]
+        try:
+            if self.random.random() < 0.3:
+                self.audit(node, line["ops"])
+            else:
+                self.transfer(node, line["ops"])
+        except redis.RedisError as error:
+            found = fate(error)
+            if found == "unsent":
+                return
+            line["outcome"] = "unknown"
+            if found == "refused":
+                line["outcome"] = "aborted"
+                line["return"] = time.monotonic_ns()
+        else:
+            line["outcome"] = "committed"
+            line["return"] = time.monotonic_ns()
+        self.lines.append(line)
+
+    def audit(self, node, ops):
+        keys = [f"{PREFIX}account:{number}" for number in range(ACCOUNTS)]
+        values = node.mget(keys)
+        ops.extend({"op": "read", "key": key, "value": text(value)}
+                   for key, value in zip(keys, values))
+
+    def transfer(self, node, ops):
+        numbers, amount, name = self.random.sample(range(ACCOUNTS), 2), 3, self.name()
+        keys = [f"{PREFIX}account:{number}" for number in numbers]
+        with node.pipeline() as pipeline:
+            pipeline.watch(*keys)
+            found = [pipeline.get(key) for key in keys]
+            ops.extend({"op": "read", "key": key, "value": text(value)}
+                       for key, value in zip(keys, found))
+            pipeline.multi()
+            for number, key, value, by in zip(numbers, keys, found, (-amount, amount)):
+                after = f"{balance(value) + by}:{name}.{number}"
+                pipeline.set(key, after)
+                ops.append({"op": "write", "key": key, "value": after})
+            pipeline.execute()
+
+
+def main():
+    nodes = [connect(int(node.split(":")[1]), node.split(":")[0]) for node in NODES]
+    stop = threading.Event()
+    workers = [Worker(FIRST + number, nodes, stop) for number in range(THREADS)]
+    for worker in workers:
+        worker.start()
+    sys.stdin.read()
+    stop.set()
+    for worker in workers:
+        worker.join()
+    lines = [line for worker in workers for line in worker.lines]
+    with open(HISTORY, "w", encoding="utf-8") as file:
+        header = {"format": "quorate-history", "version": 1, "initial": "absent"}
+        for line in [header, *lines, {"end": len(lines)}]:
+            file.write(json.dumps(line) + "\n")
+    failures = [repr(worker.failure) for worker in workers if worker.failure]
+    for failure in failures[:3]:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+sys.exit(main())

@@ -1,0 +1,226 @@
+//! A cluster of `quorate serve` processes, each at a place of the network.
+
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::process::Signal;
+
+use crate::engines::Engine;
+use crate::net::{Net, address};
+use crate::process::Process;
+
+/// Longest that a cluster may take to be whole again. Generous: it decides whether the cluster
+/// recovers, not how fast.
+const CONVERGE_MAX: Duration = Duration::from_secs(60);
+/// The largest node id, as `quorate_types::limits` has it; ids are never used twice.
+const NODE_ID_MAX: u16 = 63;
+
+/// One node: an id, a place and, unless it is down, a process.
+pub(crate) struct Node {
+    pub(crate) id: u16,
+    pub(crate) slot: usize,
+    process: Option<Process>,
+}
+
+/// A cluster.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    binary: PathBuf,
+    work: PathBuf,
+    /// More lines of `[cluster]`.
+    settings: String,
+    keyspace: String,
+    next_id: u16,
+}
+
+impl Cluster {
+    /// Starts one at these places of the network, and waits until all nodes serve.
+    pub(crate) fn start(
+        net: &Net,
+        slots: RangeInclusive<usize>,
+        engine: &Engine,
+        settings: &str,
+        binary: &Path,
+        work: &Path,
+    ) -> anyhow::Result<Self> {
+        let (name, options) = (engine.name, engine.options);
+        let keyspace =
+            format!("[[keyspace]]\ndb = 0\nname = \"rig\"\nengine = \"{name}\"\n{options}");
+        let nodes = slots.zip(1..).map(|(slot, id)| Node { id, slot, process: None });
+        let nodes: Vec<Node> = nodes.collect();
+        let count = nodes.len();
+        let mut cluster = Self {
+            nodes,
+            binary: binary.to_owned(),
+            work: work.to_owned(),
+            settings: settings.to_owned(),
+            keyspace,
+            next_id: count as u16 + 1,
+        };
+        std::fs::create_dir_all(work)?;
+        cluster.configure()?;
+        (0..count).try_for_each(|index| cluster.launch(net, index))?;
+        cluster.converge()?;
+        Ok(cluster)
+    }
+
+    /// Whether ids are left for one more replacement.
+    pub(crate) fn has_ids(&self) -> bool {
+        self.next_id <= NODE_ID_MAX
+    }
+
+    /// Where clients reach the nodes, those that are down too.
+    pub(crate) fn clients(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| client(node.slot)).collect()
+    }
+
+    fn config(&self) -> PathBuf {
+        self.work.join("quorate.toml")
+    }
+
+    fn configure(&self) -> anyhow::Result<()> {
+        let mut text = format!("[cluster]\nname = \"rig\"\n{}", self.settings);
+        for Node { id, slot, .. } in &self.nodes {
+            let (peer, client, admin) = (peer(*slot), client(*slot), admin(*slot));
+            write!(
+                text,
+                "[[node]]\nid = {id}\npeer = \"{peer}\"\nclient = \"{client}\"\nadmin = \"{admin}\"\n"
+            )?;
+        }
+        text += &self.keyspace;
+        Ok(std::fs::write(self.config(), text)?)
+    }
+
+    fn clock_file(&self, slot: usize) -> PathBuf {
+        self.work.join(format!("clock-{slot}"))
+    }
+
+    /// Where the process of a node writes what it logs.
+    pub(crate) fn log(&self, index: usize) -> PathBuf {
+        self.work.join(format!("node-{}.log", self.nodes[index].id))
+    }
+
+    /// Starts the process of a node.
+    pub(crate) fn launch(&mut self, net: &Net, index: usize) -> anyhow::Result<()> {
+        let Node { id, slot, .. } = self.nodes[index];
+        let mut command = net.command(slot, &self.binary.to_string_lossy());
+        command.args(["serve", "--config"]).arg(self.config());
+        command.args(["--node", &id.to_string()]);
+        command.env("QUORATE_TEST_CLOCK_STEPS", self.clock_file(slot));
+        let process = Process::start(&mut command, &self.log(index))?;
+        self.nodes[index].process = Some(process);
+        Ok(())
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self, index: usize) -> anyhow::Result<()> {
+        self.nodes[index].process.take().context("it runs")?.kill()
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(crate) fn terminate(&mut self, index: usize) -> anyhow::Result<()> {
+        self.nodes[index].process.take().context("it runs")?.terminate()
+    }
+
+    /// Any other signal.
+    pub(crate) fn signal(&self, index: usize, signal: Signal) -> anyhow::Result<()> {
+        self.nodes[index].process.as_ref().context("it runs")?.signal(signal)
+    }
+
+    /// Moves the wall clock of a node to so many milliseconds beside the machine's.
+    pub(crate) fn step_clock(&self, index: usize, millis: i64) -> anyhow::Result<()> {
+        Ok(std::fs::write(self.clock_file(self.nodes[index].slot), format!("{millis}\n"))?)
+    }
+
+    /// Another node, under a new id and at a free place, takes the place of one that is down.
+    pub(crate) fn replace(&mut self, net: &Net, index: usize) -> anyhow::Result<()> {
+        let taken: Vec<usize> = self.nodes.iter().map(|node| node.slot).collect();
+        let slot = net.slots().find(|slot| !taken.contains(slot)).context("a place is free")?;
+        let survivor = admin(self.nodes[(index + 1) % self.nodes.len()].slot);
+        let gone = self.nodes[index].id.to_string();
+        self.member(&["remove", &gone, "--admin", &survivor])?;
+        let id = self.next_id;
+        self.next_id += 1;
+        self.nodes[index] = Node { id, slot, process: None };
+        let (peer, client, own) = (peer(slot), client(slot), admin(slot));
+        let id = id.to_string();
+        let place = ["--peer", &peer, "--client", &client, "--admin-address", &own];
+        self.member(&[&["add", &id][..], &place, &["--admin", &survivor]].concat())?;
+        self.configure()?;
+        self.launch(net, index)
+    }
+
+    /// What an operator would type. A cluster that is still busy with its last change refuses for a
+    /// while.
+    fn member(&self, args: &[&str]) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CONVERGE_MAX;
+        loop {
+            let output =
+                std::process::Command::new(&self.binary).arg("member").args(args).output()?;
+            if output.status.success() {
+                return Ok(());
+            }
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(Instant::now() < deadline, "quorate member {}: {said}", args.join(" "));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What each node says of itself, for whoever looks into why one doesn't serve.
+    fn save_statuses(&self) {
+        for node in &self.nodes {
+            let text = ask(node.slot, "/status").unwrap_or_else(|error| error.to_string());
+            // The error that is about to be reported matters more than this file.
+            let _ = std::fs::write(self.work.join(format!("status-{}.json", node.id)), text);
+        }
+    }
+
+    /// Waits until every node serves.
+    pub(crate) fn converge(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CONVERGE_MAX;
+        for index in 0..self.nodes.len() {
+            let Node { id, slot, .. } = self.nodes[index];
+            while !is_healthy(slot) {
+                let log = self.log(index);
+                if let Some(process) = &mut self.nodes[index].process {
+                    ensure!(!process.has_ended()?, "node {id} ended; see {}", log.display());
+                }
+                if Instant::now() > deadline {
+                    self.save_statuses();
+                    bail!(
+                        "node {id} does not serve {CONVERGE_MAX:?} after the last fault; see {}",
+                        self.work.display()
+                    );
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_healthy(slot: usize) -> bool {
+    ask(slot, "/health").is_ok()
+}
+
+fn ask(slot: usize, path: &str) -> anyhow::Result<String> {
+    let patience = Some(Duration::from_millis(500));
+    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(patience).build().into();
+    let mut answer = agent.get(format!("http://{}{path}", admin(slot))).call()?;
+    Ok(answer.body_mut().read_to_string()?)
+}
+
+fn peer(slot: usize) -> String {
+    format!("{}:7400", address(slot))
+}
+
+fn client(slot: usize) -> String {
+    format!("{}:6379", address(slot))
+}
+
+fn admin(slot: usize) -> String {
+    format!("{}:9400", address(slot))
+}

@@ -1,0 +1,294 @@
+//! What goes wrong, alone and together. Each scenario ends with everything mended; that the cluster
+//! then recovers is checked by who called it.
+
+use std::time::Duration;
+
+use quorate_machine::Rng;
+use rustix::process::Signal;
+
+use crate::cluster::Cluster;
+use crate::engines::Engine;
+use crate::net::Net;
+use crate::resp::Connection;
+
+/// Longer than the lease ([`LEASE_MS`]) by enough that others have gone on without the node.
+const PAST_LEASE: Duration = Duration::from_millis(1300);
+/// The lease of clusters under faults: longer than the default, because a crowded machine keeps processes
+/// waiting, which is a fault that no scenario asked for.
+pub(crate) const LEASE_MS: u64 = 500;
+/// Size and number of the answers that the slow reader asks for and does not read.
+const LARGE_BYTES: usize = 1 << 20;
+const LARGE_READS: usize = 48;
+
+/// What a scenario acts on.
+pub(crate) struct Field<'a> {
+    pub(crate) net: &'a mut Net,
+    pub(crate) cluster: &'a mut Cluster,
+    pub(crate) engine: &'a Engine,
+    pub(crate) random: &'a mut Rng,
+    /// Before the keys of this round.
+    pub(crate) prefix: &'a str,
+}
+
+/// One way for things to go wrong.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    /// For the table.
+    pub(crate) what: &'static str,
+    /// How many nodes may be out of the view before the first of them is back.
+    pub(crate) out: usize,
+    pub(crate) run: fn(&mut Field<'_>) -> anyhow::Result<()>,
+}
+
+const fn scenario(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&mut Field<'_>) -> anyhow::Result<()>,
+) -> Scenario {
+    Scenario { name, what, out: 1, run }
+}
+
+const fn twofold(scenario: Scenario) -> Scenario {
+    Scenario { out: 2, ..scenario }
+}
+
+/// Every scenario, the single faults first.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    scenario("kill", "SIGKILL of a node, restarted under a fresh incarnation", kill),
+    scenario("stop", "SIGSTOP of a node for longer than its lease, SIGCONT", stop),
+    scenario("isolate", "a node cut off from all others, not from its clients", isolate),
+    scenario("ring", "no node without a neighbour that it can't reach, each with a majority", ring),
+    scenario("one-way", "one node is heard by nobody, or hears nobody", one_way),
+    scenario("shatter", "no node reaches another", shatter),
+    scenario("reset", "TCP resets of all connections of a node, twelve times", reset),
+    scenario("slow-link", "400 kbit/s to and from a node, with queues of 400 ms", slow_link),
+    scenario(
+        "slow-reader",
+        "48 MiB of answers that a client does not read, at each node",
+        slow_reader,
+    ),
+    scenario("clock", "wall clocks step to and fro, as far apart as the engine allows", clock),
+    scenario("rolling", "SIGTERM and restart of each node in turn", rolling),
+    scenario("replace", "a killed node is replaced under a new id and address", replace),
+    twofold(scenario("kill+reset", "kill while the survivors' connections are reset", kill_reset)),
+    scenario("isolate+kill", "a node is cut off and killed there", isolate_kill),
+    twofold(scenario(
+        "stop+cut",
+        "a node is stopped while another is cut off: no majority",
+        stop_cut,
+    )),
+    twofold(scenario(
+        "stop+clock+slow",
+        "stop while clocks step and a link is slow",
+        stop_clock_slow,
+    )),
+    scenario("flap", "a node is cut off for about a lease, again and again", flap),
+];
+
+impl Field<'_> {
+    fn any(&mut self) -> usize {
+        self.random.below(self.cluster.nodes.len() as u64) as usize
+    }
+
+    fn any_slot(&mut self) -> usize {
+        let node = self.any();
+        self.slot(node)
+    }
+
+    /// Another node than this one.
+    fn other(&mut self, than: usize) -> usize {
+        let count = self.cluster.nodes.len();
+        (than + 1 + self.random.below(count as u64 - 1) as usize) % count
+    }
+
+    fn slot(&self, index: usize) -> usize {
+        self.cluster.nodes[index].slot
+    }
+
+    fn step_clocks(&mut self) -> anyhow::Result<()> {
+        // Half to either side, so that no two differ by more than the bound.
+        let bound = self.engine.clock_step_ms_max;
+        for index in 0..self.cluster.nodes.len() {
+            let millis = self.random.below(bound + 1) as i64 - (bound / 2) as i64;
+            self.cluster.step_clock(index, millis)?;
+        }
+        Ok(())
+    }
+
+    fn mend_clocks(&self) -> anyhow::Result<()> {
+        (0..self.cluster.nodes.len()).try_for_each(|index| self.cluster.step_clock(index, 0))
+    }
+}
+
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn kill(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    field.cluster.kill(node)?;
+    pause(PAST_LEASE);
+    field.cluster.launch(field.net, node)
+}
+
+fn stop(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    field.cluster.signal(node, Signal::STOP)?;
+    pause(PAST_LEASE);
+    field.cluster.signal(node, Signal::CONT)
+}
+
+fn isolate(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let slot = field.any_slot();
+    field.net.isolate(slot)?;
+    pause(PAST_LEASE * 2);
+    field.net.heal()
+}
+
+fn ring(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let count = field.cluster.nodes.len();
+    if count == 3 {
+        // The only such network of three: one link is missing.
+        let one = field.any();
+        let (one, other) = (field.slot(one), field.slot((one + 1) % 3));
+        field.net.cut_both(one, other)?;
+    } else {
+        for index in 0..count {
+            let (one, other) = (field.slot(index), field.slot((index + 2) % count));
+            field.net.cut_both(one, other)?;
+        }
+    }
+    pause(PAST_LEASE * 2);
+    field.net.heal()
+}
+
+fn one_way(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    let mute = field.random.chance(1, 2);
+    for other in 0..field.cluster.nodes.len() {
+        let (own, other) = (field.slot(node), field.slot(other));
+        let (from, to) = if mute { (own, other) } else { (other, own) };
+        field.net.cut(from, to)?;
+    }
+    pause(PAST_LEASE * 2);
+    field.net.heal()
+}
+
+fn shatter(field: &mut Field<'_>) -> anyhow::Result<()> {
+    field.net.slots().try_for_each(|slot| field.net.isolate(slot))?;
+    pause(PAST_LEASE);
+    field.net.heal()
+}
+
+fn reset(field: &mut Field<'_>) -> anyhow::Result<()> {
+    for _ in 0..12 {
+        let node = field.any();
+        field.net.reset(field.slot(node))?;
+        pause(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn slow_link(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let slot = field.any_slot();
+    field.net.slow_down(slot)?;
+    pause(PAST_LEASE * 2);
+    field.net.heal()
+}
+
+fn slow_reader(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let patience = Duration::from_secs(30);
+    let (key, large) = (format!("{}large", field.prefix), "x".repeat(LARGE_BYTES));
+    let mut readers = Vec::new();
+    for address in field.cluster.clients() {
+        let mut reader = Connection::open(&address, patience)?;
+        reader.ask(&["SET", &key, &large])?;
+        for _ in 0..LARGE_READS {
+            reader.send(&["GET", &key])?;
+        }
+        readers.push(reader);
+    }
+    pause(PAST_LEASE * 2);
+    Ok(())
+}
+
+fn clock(field: &mut Field<'_>) -> anyhow::Result<()> {
+    for _ in 0..8 {
+        field.step_clocks()?;
+        pause(Duration::from_millis(150));
+    }
+    field.mend_clocks()
+}
+
+fn rolling(field: &mut Field<'_>) -> anyhow::Result<()> {
+    for node in 0..field.cluster.nodes.len() {
+        field.cluster.terminate(node)?;
+        field.cluster.launch(field.net, node)?;
+        field.cluster.converge()?;
+    }
+    Ok(())
+}
+
+fn replace(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    field.cluster.kill(node)?;
+    field.cluster.replace(field.net, node)
+}
+
+fn kill_reset(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    let survivor = field.other(node);
+    field.cluster.kill(node)?;
+    for _ in 0..6 {
+        field.net.reset(field.slot(survivor))?;
+        pause(PAST_LEASE / 6);
+    }
+    field.cluster.launch(field.net, node)
+}
+
+fn isolate_kill(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    field.net.isolate(field.slot(node))?;
+    pause(PAST_LEASE / 2);
+    field.cluster.kill(node)?;
+    pause(PAST_LEASE / 2);
+    field.net.heal()?;
+    field.cluster.launch(field.net, node)
+}
+
+fn stop_cut(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    let other = field.other(node);
+    field.cluster.signal(node, Signal::STOP)?;
+    pause(PAST_LEASE / 4);
+    field.net.isolate(field.slot(other))?;
+    pause(PAST_LEASE);
+    field.cluster.signal(node, Signal::CONT)?;
+    pause(PAST_LEASE / 4);
+    field.net.heal()
+}
+
+fn stop_clock_slow(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let node = field.any();
+    let other = field.other(node);
+    field.net.slow_down(field.slot(other))?;
+    field.step_clocks()?;
+    field.cluster.signal(node, Signal::STOP)?;
+    pause(PAST_LEASE);
+    field.step_clocks()?;
+    field.cluster.signal(node, Signal::CONT)?;
+    pause(PAST_LEASE);
+    field.mend_clocks()?;
+    field.net.heal()
+}
+
+fn flap(field: &mut Field<'_>) -> anyhow::Result<()> {
+    let slot = field.any_slot();
+    for _ in 0..6 {
+        field.net.isolate(slot)?;
+        pause(Duration::from_millis(LEASE_MS / 2 + field.random.below(LEASE_MS)));
+        field.net.heal()?;
+        pause(Duration::from_millis(50 + field.random.below(200)));
+    }
+    Ok(())
+}

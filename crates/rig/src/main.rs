@@ -1,0 +1,70 @@
+//! `quorate-rig`: clusters of real processes, each in a network of its own, under real faults.
+//!
+//! `faults` lets clients work while processes are killed, stopped, cut off and replaced, and has
+//! what they saw judged by `quorate-check`. `failover` measures how long clients wait after a fault,
+//! beside Redis Sentinel and etcd. The chapters `docs/src/faults.md` and `docs/src/failover.md` say
+//! what came out.
+//!
+//! Everything runs inside namespaces that end with this process ([`inside`]): every process it
+//! started, every network and every mount is gone then, whatever way it ended.
+#![forbid(unsafe_code)]
+
+mod clients;
+mod cluster;
+mod engines;
+mod failover;
+mod faults;
+mod inside;
+mod judge;
+mod net;
+mod probe;
+mod process;
+mod report;
+mod resp;
+mod rounds;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Real processes under real faults
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Let clients work under faults, and judge what they saw
+    Faults(rounds::Options),
+    /// Measure the time from a fault to the next acknowledged write and read
+    Failover(failover::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = inside::enter().and_then(|()| match cli.command {
+        Command::Faults(options) => rounds::run(&options),
+        Command::Failover(options) => failover::run(&options),
+    });
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The program under test, by default the one built beside this.
+fn quorate(given: Option<&PathBuf>) -> anyhow::Result<PathBuf> {
+    let path = match given {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("quorate"),
+    };
+    anyhow::ensure!(path.exists(), "{} is not there; build it, or give --binary", path.display());
+    Ok(path.canonicalize()?)
+}

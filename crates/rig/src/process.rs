@@ -1,0 +1,69 @@
+//! Processes that this one starts, signals and ends.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A child process, ended with this value.
+pub(crate) struct Process {
+    child: Child,
+    /// What it writes to either output.
+    pub(crate) log: PathBuf,
+}
+
+impl Process {
+    /// Starts it; what it says goes to a file.
+    pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+        let open = || File::options().create(true).append(true).open(log);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(open()?)
+            .stderr(open()?)
+            .spawn()
+            .with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(self.child.id() as i32).context("a child has an id")?;
+        kill_process(pid, signal).context("a child can be signalled")
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn terminate(&mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                bail!("a process does not end after SIGTERM; see {}", self.log.display());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,191 @@
+//! Rounds: clients work, something goes wrong, the cluster recovers, what the clients saw is judged.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use quorate_machine::Rng;
+
+use crate::clients::{Clients, accounts};
+use crate::cluster::Cluster;
+use crate::engines::{self, ENGINES, Engine};
+use crate::faults::{Field, LEASE_MS, SCENARIOS, Scenario};
+use crate::judge::{judge, save};
+use crate::net::Net;
+use crate::probe::Probes;
+use crate::report::Report;
+
+/// Exit codes.
+const ANOMALY: u8 = 1;
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Of which engines; all without it
+    #[arg(long = "engine")]
+    engines: Vec<String>,
+    /// Nodes of a cluster: 3 or 5
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=7))]
+    nodes: u8,
+    /// How long to go on with each engine, beginning again with the first scenario; without it each
+    /// scenario is played once
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Only these scenarios
+    #[arg(long = "only")]
+    only: Vec<String>,
+    /// Decides what is drawn; the timing of processes is not drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The program under test; without it, the one built beside this
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// Where logs and the histories of anomalies go
+    #[arg(long, default_value = "/tmp/quorate-rig")]
+    work: PathBuf,
+    /// Write the result as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// The program has a defect: end at the first anomaly and say after how long; fail without one
+    #[arg(long)]
+    until_anomaly: bool,
+}
+
+/// Runs the rounds and prints the table. 0: no anomaly; 1: anomalies (the other way round with
+/// `--until-anomaly`).
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let binary = crate::quorate(options.binary.as_ref())?;
+    let names: Vec<&str> = match options.engines.as_slice() {
+        [] => ENGINES.iter().map(|engine| engine.name).collect(),
+        given => given.iter().map(String::as_str).collect(),
+    };
+    let wanted = |scenario: &&Scenario| {
+        options.only.is_empty() || options.only.iter().any(|name| name == scenario.name)
+    };
+    let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(wanted).collect();
+    ensure!(!scenarios.is_empty(), "no scenario is called so; there are {:?}", all_names());
+    let mut net = Net::new(usize::from(options.nodes) + 1)?;
+    let mut report = Report::new(options.nodes, options.minutes);
+    for name in names {
+        let engine = engines::find(name)?;
+        let mut stage = Stage { options, net: &mut net, engine, binary: &binary, rounds: 0 };
+        // What the engine makes no promise for is played only if somebody asks for it by name.
+        let bearable = (engine.may_forget)(usize::from(options.nodes));
+        let asked = !options.only.is_empty();
+        let scenarios: Vec<&Scenario> =
+            scenarios.iter().copied().filter(|s| asked || s.out <= bearable).collect();
+        stage.play(&scenarios, &mut report)?;
+    }
+    println!("\n{}", report.markdown());
+    if let Some(file) = &options.json {
+        std::fs::write(file, serde_json::to_vec_pretty(&report.json())?)?;
+    }
+    let wrong = report.anomalies() > 0 || report.undecided() > 0;
+    if options.until_anomaly {
+        ensure!(report.anomalies() > 0, "no anomaly was found: the rig misses this defect");
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(if wrong { ExitCode::from(ANOMALY) } else { ExitCode::SUCCESS })
+}
+
+fn all_names() -> Vec<&'static str> {
+    SCENARIOS.iter().map(|scenario| scenario.name).collect()
+}
+
+/// One engine's turn.
+struct Stage<'a> {
+    options: &'a Options,
+    net: &'a mut Net,
+    engine: &'static Engine,
+    binary: &'a PathBuf,
+    rounds: u64,
+}
+
+impl Stage<'_> {
+    fn play(&mut self, scenarios: &[&Scenario], report: &mut Report) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let end = self.options.minutes.map(|minutes| begin + Duration::from_secs(60 * minutes));
+        let mut random = Rng::new(self.options.seed);
+        let mut clusters = 0;
+        let mut cluster = self.cluster(&mut clusters)?;
+        let mut turn = 0;
+        while end.map_or(turn < scenarios.len(), |end| Instant::now() < end) {
+            let scenario = scenarios[turn % scenarios.len()];
+            turn += 1;
+            if !cluster.has_ids() {
+                drop(cluster);
+                cluster = self.cluster(&mut clusters)?;
+            }
+            self.round(scenario, &mut cluster, &mut random, report)?;
+            if self.options.until_anomaly && report.anomalies() > 0 {
+                let seconds = begin.elapsed().as_secs_f64();
+                let (engine, rounds) = (self.engine.name, self.rounds);
+                println!("{engine}: an anomaly after {seconds:.0} s, in round {rounds}");
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn cluster(&self, clusters: &mut u32) -> anyhow::Result<Cluster> {
+        *clusters += 1;
+        let work = self.options.work.join(format!("{}-{clusters}", self.engine.name));
+        // Logs of an earlier run.
+        let _ = std::fs::remove_dir_all(&work);
+        let nodes = usize::from(self.options.nodes);
+        let settings = format!("lease_ms = {LEASE_MS}\n");
+        Cluster::start(self.net, 1..=nodes, self.engine, &settings, self.binary, &work)
+    }
+
+    fn round(
+        &mut self,
+        scenario: &Scenario,
+        cluster: &mut Cluster,
+        random: &mut Rng,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        self.rounds += 1;
+        let (engine, rounds) = (self.engine, self.rounds);
+        let prefix = format!("{rounds}:");
+        let work = &self.options.work;
+        let places = cluster.clients();
+        let clients = Clients::start(&places, engine, &prefix, work, random.next_u64())?;
+        clients.work()?;
+        let probes = Probes::start(&places, &prefix);
+        let begin = Instant::now();
+        let mut field = Field { net: self.net, cluster, engine, random, prefix: &prefix };
+        let played = (scenario.run)(&mut field);
+        played
+            .and_then(|()| cluster.converge())
+            .with_context(|| format!("{}, round {rounds}, {}", engine.name, scenario.name))?;
+        let recovered = begin.elapsed();
+        let gap = probes.finish();
+        clients.work()?;
+        let history = clients.finish(&cluster.clients())?;
+        let judgement = judge(&history, &accounts(&prefix), engine);
+        println!(
+            "{:<8} {rounds:>4} {:<16} {:>6} done {:>5} unknown {:>5} refused  no write for {:>5} ms  \
+             {} anomalies",
+            engine.name,
+            scenario.name,
+            judgement.done,
+            judgement.unknown,
+            judgement.refused,
+            gap.as_millis(),
+            judgement.anomalies.len()
+        );
+        if !judgement.anomalies.is_empty() || judgement.undecided > 0 {
+            let file = work.join(format!("{}-{rounds}-{}.jsonl", engine.name, scenario.name));
+            save(&history, &file)?;
+            println!("look at it with: quorate check {}", file.display());
+            judgement.anomalies.iter().take(2).for_each(|text| println!("{text}"));
+        }
+        report.add(engine.name, scenario, &judgement, gap, recovered);
+        Ok(())
+    }
+}
+
+/// What is added up over the rounds of one scenario, by name.
+pub(crate) type Rows = BTreeMap<(&'static str, usize), crate::report::Row>;
