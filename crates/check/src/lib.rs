@@ -59,6 +59,7 @@
 #![forbid(unsafe_code)]
 
 mod direct;
+mod elle;
 mod explain;
 mod format;
 mod history;
@@ -70,6 +71,7 @@ mod transactions;
 mod txn;
 mod txn_format;
 
+pub use elle::{ElleSummary, ElleWorkload, write_elle};
 pub use format::{HistoryWriter, ReadError, VERSION};
 pub use format::{read_history, read_history_file, read_txn_history, read_txn_history_file};
 pub use history::{Action, Answer, Bytes, Header, History, Initial, Operation, Outcome};

@@ -1,10 +1,11 @@
 //! `quorate check`.
 
+use std::io::{self, BufWriter};
 use std::process::ExitCode;
 
 use quorate_check::{
-    EXIT_BAD_FILE, History, Model, TxnHistory, Verdict, check_history, check_txn_history,
-    read_txn_history_file,
+    EXIT_BAD_FILE, ElleWorkload, History, Model, TxnHistory, Verdict, check_history,
+    check_txn_history, read_txn_history_file, write_elle,
 };
 
 use crate::cli::{self, Check};
@@ -12,6 +13,7 @@ use crate::cli::{self, Check};
 /// Judges a history file and prints the report. The exit code is the verdict.
 pub(crate) fn run(options: &Check) -> ExitCode {
     match read_txn_history_file(&options.file) {
+        Ok(history) if let Some(workload) = options.elle => export(&history, workload),
         Ok(history) => {
             let verdict = match (options.model, history.transactions.is_empty()) {
                 (None, true) => judge_keys(history),
@@ -26,6 +28,30 @@ pub(crate) fn run(options: &Check) -> ExitCode {
         }
         Err(error) => {
             eprintln!("error: {}: {error}", options.file.display());
+            ExitCode::from(EXIT_BAD_FILE)
+        }
+    }
+}
+
+/// Prints the history for others to judge.
+fn export(history: &TxnHistory, workload: cli::Elle) -> ExitCode {
+    let workload = match workload {
+        cli::Elle::ListAppend => ElleWorkload::ListAppend,
+        cli::Elle::RwRegister => ElleWorkload::RwRegister,
+    };
+    match write_elle(history, workload, BufWriter::new(io::stdout().lock())) {
+        Ok(summary) => {
+            let name = workload.name();
+            eprintln!("{} transactions for elle-cli --model {name}", summary.transactions);
+            for (key, why) in summary.left_out {
+                eprintln!("without key {key}: {why}");
+            }
+            ExitCode::SUCCESS
+        }
+        // The reader has had enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
             ExitCode::from(EXIT_BAD_FILE)
         }
     }

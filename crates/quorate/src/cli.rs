@@ -137,6 +137,15 @@ pub(crate) enum Model {
     Strict,
 }
 
+/// A workload of Elle, the checker of Jepsen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Elle {
+    /// Lists that are appended to and read whole
+    ListAppend,
+    /// Registers
+    RwRegister,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// The history, JSON lines; docs/src/history.md describes them
@@ -145,6 +154,9 @@ pub(crate) struct Check {
     /// there are none each key on its own
     #[arg(long, value_enum)]
     pub(crate) model: Option<Model>,
+    /// Judge nothing; print the history as elle-cli reads it, for this workload
+    #[arg(long, value_enum, value_name = "WORKLOAD", conflicts_with = "model")]
+    pub(crate) elle: Option<Elle>,
 }
 
 #[cfg(test)]

@@ -88,3 +88,13 @@ fn a_bad_file_is_no_verdict() {
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("line 2: "), "{said}");
 }
+
+#[test]
+fn a_history_is_exported_for_elle() {
+    let (code, said) = check("elle", STALE, &["--elle", "rw-register"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains(r#""type":"ok","value":[["w","x","1"]]"#), "{said}");
+    assert!(said.contains("2 transactions for elle-cli --model rw-register"), "{said}");
+    let (code, said) = check("elle-lists", STALE, &["--elle", "list-append"]);
+    assert_eq!((code, said.as_str()), (0, "0 transactions for elle-cli --model list-append\n"));
+}

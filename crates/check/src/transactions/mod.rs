@@ -45,6 +45,7 @@ use versions::Versioned;
 
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use bank::{BankSummary, balance, check_bank};
+pub(crate) use single::all_transactions;
 
 /// The guarantee that a history is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -196,7 +197,7 @@ pub fn check_versions(
 /// The first anomaly. Positions in [`Anomaly::transactions`] count the transactions first and
 /// then the operations that remain.
 pub fn check_txn_history(history: &TxnHistory, model: Model) -> Result<TxnSummary, Anomaly> {
-    let (records, unjudged) = single::all_transactions(history);
+    let (records, unjudged) = all_transactions(history);
     let options = TxnOptions { model, initial: history.header.initial };
     let mut summary = check_transactions(&records, options)?;
     summary.unjudged.extend(unjudged);

@@ -7,7 +7,7 @@ use crate::txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord, split_list};
 
 /// All transactions of a history, and the keys whose operations can't be seen as reads and writes
 /// of values that are known.
-pub(super) fn all_transactions(history: &TxnHistory) -> (Vec<TxnRecord>, Vec<(Bytes, String)>) {
+pub(crate) fn all_transactions(history: &TxnHistory) -> (Vec<TxnRecord>, Vec<(Bytes, String)>) {
     let mut records = history.transactions.clone();
     let mut unjudged = BTreeMap::new();
     let lists: BTreeMap<&Bytes, ()> = list_keys(history);

@@ -8,7 +8,7 @@ use quorate_machine::Rng;
 use crate::txn_simulated::{Load, simulate};
 use crate::txn_support::{a, aborted, l, r, strict, timed, verdict, w};
 
-fn loads() -> Vec<Load> {
+pub(crate) fn loads() -> Vec<Load> {
     let load = Load::new(150);
     vec![
         load,
@@ -82,7 +82,7 @@ fn at_once(rng: &mut Rng, records: &[TxnRecord]) -> (usize, usize) {
 }
 
 /// Adds operations on keys of their own to transactions of a history, so that it has an anomaly.
-type Plant = fn(&mut Rng, &mut Vec<TxnRecord>);
+pub(crate) type Plant = fn(&mut Rng, &mut Vec<TxnRecord>);
 
 fn add(records: &mut [TxnRecord], at: usize, ops: impl IntoIterator<Item = TxnOp>) {
     records[at].ops.extend(ops);
@@ -95,7 +95,7 @@ fn observe(records: &mut Vec<TxnRecord>, ops: Vec<TxnOp>) {
 }
 
 /// Every kind by its name, from the strongest to the weakest.
-const PLANTS: &[(&str, Plant)] = &[
+pub(crate) const PLANTS: &[(&str, Plant)] = &[
     ("G1a", |rng, records| {
         let reader = any(rng, records);
         let id = records.len() as u64;
