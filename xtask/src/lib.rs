@@ -6,6 +6,7 @@ pub mod fuzz;
 pub mod layers;
 pub mod model;
 pub mod mutants;
+pub mod porcupine;
 pub mod tidy;
 
 use std::path::{Path, PathBuf};
