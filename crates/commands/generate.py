@@ -30,6 +30,8 @@ KEYED = {
     "append": ("string::append", "Update"),
     "strlen": ("string::strlen", "Read"),
     "getrange": ("string::getrange", "Read"),
+    "substr": ("string::getrange", "Read"),
+    "lcs": ("lcs::lcs", "Read"),
     "setrange": ("string::setrange", "Update"),
     "incr": ("numeric::incr", "Update"),
     "decr": ("numeric::decr", "Update"),
@@ -39,6 +41,10 @@ KEYED = {
     "setbit": ("bitmap::setbit", "Update"),
     "getbit": ("bitmap::getbit", "Read"),
     "bitcount": ("bitmap::bitcount", "Read"),
+    "bitpos": ("bitmap::bitpos", "Read"),
+    "bitop": ("bitmap::bitop", "OfCall(bitmap::bitop_access)"),
+    "bitfield": ("bitfield::bitfield", "OfCall(bitfield::bitfield_access)"),
+    "bitfield_ro": ("bitfield::bitfield_ro", "Read"),
     "del": ("generic::del", "Update"),
     "unlink": ("generic::del", "Update"),
     "exists": ("generic::exists", "Read"),
@@ -58,11 +64,14 @@ KEYED = {
     "pexpireat": ("expiry::pexpireat", "Update"),
     "persist": ("expiry::persist", "Update"),
 }
+# Functions over all keys at once.
+SEVERAL = ["bitmap::bitop", "lcs::lcs"]
 SPLIT = {"mget": "Array", "del": "Sum", "unlink": "Sum", "exists": "Sum", "touch": "Sum"}
 CONNECTION = """ping echo hello auth select quit reset multi exec discard watch unwatch
     client|id client|getname client|setname client|setinfo client|info client|list
-    client|no-evict client|no-touch""".split()
-SERVER = """command command|count command|docs command|info command|getkeys info config|get
+    client|no-evict client|no-touch client|reply client|kill""".split()
+SERVER = """command command|count command|docs command|info command|getkeys command|getkeysandflags
+    command|list info config|get
     config|set config|resetstat dbsize time lolwut memory|usage scan keys randomkey flushdb
     flushall wait shutdown""".split()
 CONTAINERS = "client config memory object command".split()
@@ -181,7 +190,7 @@ def docs(doc):
 def run(name):
     if name in KEYED:
         function, access = KEYED[name]
-        keys = "Several" if function.startswith("several::") else "One"
+        keys = "Several" if function in SEVERAL or function.startswith("several::") else "One"
         return f"Run::Key(Keyed::{keys}({function}))", f"AccessRule::{access}"
     if name in CONNECTION:
         return f"Run::Connection(ConnectionCommand::{camel(name)})", "AccessRule::Read"

@@ -1,8 +1,9 @@
 //! Commands on a string as an array of bits, the most significant bit of each byte first.
 
 use alloc::vec;
+use alloc::vec::Vec;
 
-use quorate_machine::{Change, Current};
+use quorate_machine::{Access, Change, Current, ValueKind, Workspace};
 use quorate_types::{UnixMillis, limits};
 
 use crate::number::{integer, parse_integer};
@@ -125,4 +126,132 @@ fn count_bits(bytes: &[u8], start: usize, end: usize) -> u64 {
     let before = bytes[first] & !(0xff >> (start % 8));
     let after = bytes[last] & (0x7f >> ((end - 1) % 8));
     count_ones(&bytes[first..=last]) - u64::from(before.count_ones() + after.count_ones())
+}
+
+pub(crate) fn bitpos<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    (try_bitpos(args, current).map_or_else(|error| error, Reply::Int), Change::Keep)
+}
+
+fn try_bitpos(args: Args<'_>, current: Current<'_>) -> Result<i64, Reply<'static>> {
+    let wanted = match integer(args.get(2))? {
+        0 => false,
+        1 => true,
+        _ => return Err(Reply::error("ERR The bit argument must be 1 or 0.")),
+    };
+    // An absent key is zeros without end whatever the other arguments say, as in Redis.
+    let Some(content) = current.content else { return Ok(if wanted { -1 } else { 0 }) };
+    let bytes = content.bytes;
+    if args.len() > 6 {
+        return Err(SYNTAX);
+    }
+    let start = if args.len() > 3 { integer(args.get(3))? } else { 0 };
+    let in_bits = match args.iter().nth(5) {
+        None => false,
+        Some(word) if is_word(word, "BIT") => true,
+        Some(word) if is_word(word, "BYTE") => false,
+        Some(_) => return Err(SYNTAX),
+    };
+    let end = args.iter().nth(4).map(integer).transpose()?;
+    let unit = if in_bits { 1 } else { 8 };
+    let length = (bytes.len() * 8 / unit) as i64;
+    let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
+    let (start, last) = (from_end(start), end.map_or(length, from_end).min(length - 1));
+    if start > last {
+        return Ok(-1);
+    }
+    let found = find_bit(bytes, wanted, start as usize * unit, (last as usize + 1) * unit);
+    Ok(match found {
+        Some(at) => at as i64,
+        // Behind a string whose end nobody named come zeros.
+        None if !wanted && end.is_none() => bytes.len() as i64 * 8,
+        None => -1,
+    })
+}
+
+/// The first bit from `start` to before `end` that is `wanted`.
+fn find_bit(bytes: &[u8], wanted: bool, start: usize, end: usize) -> Option<usize> {
+    let flip = if wanted { 0 } else { 0xff };
+    let (first, last) = (start / 8, (end - 1) / 8);
+    let at = (first..=last).find_map(|at| {
+        let mut byte = bytes[at] ^ flip;
+        if at == first {
+            byte &= 0xff >> (start % 8);
+        }
+        (byte != 0).then(|| at * 8 + byte.leading_zeros() as usize)
+    })?;
+    (at < end).then_some(at)
+}
+
+#[derive(Clone, Copy)]
+enum BitOperation {
+    And,
+    Or,
+    Xor,
+    Not,
+}
+
+impl BitOperation {
+    fn parse(args: Args<'_>) -> Result<Self, Reply<'static>> {
+        let operation = match args.get(1) {
+            word if is_word(word, "AND") => Self::And,
+            word if is_word(word, "OR") => Self::Or,
+            word if is_word(word, "XOR") => Self::Xor,
+            word if is_word(word, "NOT") => Self::Not,
+            _ => return Err(SYNTAX),
+        };
+        if matches!(operation, Self::Not) && args.len() != 4 {
+            return Err(Reply::error("ERR BITOP NOT must be called with a single source key."));
+        }
+        Ok(operation)
+    }
+}
+
+/// What `BITOP` does to its key if every key is the same one; a read, which answers an error,
+/// otherwise.
+pub(crate) fn bitop_access(args: Args<'_>) -> Access {
+    let one_key = args.iter().skip(3).all(|key| key == args.get(2));
+    if one_key && BitOperation::parse(args).is_ok() { Access::Update } else { Access::Read }
+}
+
+/// Strings that are shorter than the longest count as filled up with zeros.
+pub(crate) fn bitop(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+    let operation = match BitOperation::parse(args) {
+        Ok(operation) => operation,
+        Err(error) => return error,
+    };
+    let mut result: Option<Vec<u8>> = None;
+    for key in args.iter().skip(3) {
+        let source = workspace.read(key).content.map_or(&[][..], |content| content.bytes);
+        let Some(bytes) = &mut result else {
+            result = Some(source.into());
+            continue;
+        };
+        bytes.resize(bytes.len().max(source.len()), 0);
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let other = source.get(at).copied().unwrap_or(0);
+            match operation {
+                BitOperation::And => *byte &= other,
+                BitOperation::Or => *byte |= other,
+                BitOperation::Xor => *byte ^= other,
+                BitOperation::Not => unreachable!("NOT has one source"),
+            }
+        }
+    }
+    let mut bytes = result.expect("the arity demands a source");
+    if matches!(operation, BitOperation::Not) {
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    let length = bytes.len();
+    let target = args.get(2);
+    if length > 0 {
+        let change = Change::Set { bytes: bytes.into(), kind: ValueKind::String, expire_at: None };
+        workspace.write(target, change);
+    } else if workspace.read(target).content.is_some() {
+        workspace.write(target, Change::Delete);
+    }
+    Reply::Int(length as i64)
 }

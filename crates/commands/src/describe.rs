@@ -3,6 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::bitfield;
+use crate::options::is_word;
 use crate::spec::{Argument, KeySpec, ServerCommand, Spec};
 use crate::table::{lookup, lookup_name, subcommand, table};
 use crate::{Args, Call, Reply};
@@ -20,6 +22,9 @@ pub(crate) fn answer(which: ServerCommand, args: Args<'_>) -> Option<Reply<'stat
         ServerCommand::CommandDocs => command_docs(names.filter_map(lookup_name)),
         ServerCommand::CommandCount => command_count(),
         ServerCommand::CommandGetkeys => command_getkeys(Args { spans: &args.spans[2..], ..args }),
+        ServerCommand::CommandGetkeysandflags => {
+            command_getkeysandflags(Args { spans: &args.spans[2..], ..args })
+        }
         _ => return None,
     })
 }
@@ -148,6 +153,49 @@ fn push_statuses(pairs: &mut Pairs, name: &'static str, words: &'static [&'stati
 /// # Panics
 /// If there are no arguments at all.
 pub fn command_getkeys(args: Args<'_>) -> Reply<'static> {
+    keys_of(args, |call| call.keys().map(bulk).collect())
+}
+
+/// `COMMAND GETKEYSANDFLAGS`: the keys of the command that the arguments are, each with what
+/// happens to it.
+///
+/// # Panics
+/// If there are no arguments at all.
+pub fn command_getkeysandflags(args: Args<'_>) -> Reply<'static> {
+    keys_of(args, |call| {
+        let mut found = Vec::new();
+        for spec in call.spec.key_specs {
+            let end = call.args.len() as i64;
+            let last = if spec.last < 0 { end + spec.last } else { spec.index + spec.last };
+            let flags = key_flags(call, spec).iter().map(|flag| Reply::status(flag));
+            let flags = Reply::Set(flags.collect());
+            for at in (spec.index..=last.min(end - 1)).step_by(spec.step as usize) {
+                let key = bulk(call.args.get(at as usize));
+                found.push(Reply::Array(vec![key, flags.clone()]));
+            }
+        }
+        found
+    })
+}
+
+/// What happens to a key: for two commands that depends on the other arguments.
+fn key_flags(call: Call<'_>, spec: &KeySpec) -> &'static [&'static str] {
+    match call.spec.name {
+        "set" if call.args.iter().skip(3).any(|word| is_word(word, "GET")) => {
+            &["RW", "access", "update"]
+        }
+        "set" => &["OW", "update"],
+        "bitfield" if bitfield::only_gets(call.args) => &["RO", "access"],
+        "bitfield" => &["RW", "access", "update"],
+        _ => spec.flags,
+    }
+}
+
+fn bulk(bytes: &[u8]) -> Reply<'static> {
+    Reply::Bulk(bytes.to_vec().into())
+}
+
+fn keys_of(args: Args<'_>, list: impl FnOnce(Call<'_>) -> Vec<Reply<'static>>) -> Reply<'static> {
     let found = lookup(args.get(0)).and_then(|spec| {
         if spec.subcommands.is_empty() || args.len() == 1 {
             return Some(spec);
@@ -161,6 +209,5 @@ pub fn command_getkeys(args: Args<'_>) -> Reply<'static> {
     if !spec.takes(args.len()) {
         return Reply::error("ERR Invalid number of arguments specified for command");
     }
-    let keys = Call { spec, args }.keys();
-    Reply::Array(keys.map(|key| Reply::Bulk(key.to_vec().into())).collect())
+    Reply::Array(list(Call { spec, args }))
 }

@@ -37,8 +37,8 @@
 //! - `OBJECT ENCODING` is derived from the content. Redis remembers how a value came to be and
 //!   says `raw` after an `APPEND` or a `SETRANGE` and `embstr` after an `INCRBYFLOAT` whose result
 //!   is a whole number; here a short value is `int` or `embstr` however it came to be.
-//! - What changes several keys at once (`MSET`, `MSETNX`, `RENAME`, `RENAMENX`, `COPY`) answers
-//!   [`CROSSKEY`] as an [`quorate_machine::Operation`], unless all of them are the same key.
+//! - What needs several keys at once (`MSET`, `MSETNX`, `RENAME`, `RENAMENX`, `COPY`, `BITOP`, `LCS`)
+//!   answers [`CROSSKEY`] as an [`quorate_machine::Operation`], unless all of them are the same key.
 //! - `COPY` with the option `DB` is an error whatever keyspace it names: a transaction has one
 //!   keyspace, and a command doesn't know which.
 //! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], which is what Redis does
@@ -46,6 +46,8 @@
 //! - Bytes of a request that an error text quotes and that are not UTF-8 become U+FFFD.
 //! - `EXPIRETIME` of an expiry in the last half second that 64 bits can express overflows in Redis
 //!   and doesn't here.
+//! - `BITFIELD` refuses to write where the value would be longer than it may be; Redis lets it grow
+//!   by up to eight bytes more, and `#` with an offset that overflows 64 bits is refused here.
 //! - `TIME` inside a transaction has the resolution of milliseconds.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -53,12 +55,14 @@
 extern crate alloc;
 
 mod args;
+mod bitfield;
 mod bitmap;
 mod call;
 mod describe;
 mod expiry;
 mod generic;
 mod help;
+mod lcs;
 mod long_double;
 mod map_workspace;
 mod natural;
@@ -78,7 +82,10 @@ mod txn;
 
 pub use args::{Args, OwnedArgs, Span};
 pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
-pub use describe::{command_count, command_docs, command_getkeys, command_info, commands_info};
+pub use describe::{
+    command_count, command_docs, command_getkeys, command_getkeysandflags, command_info,
+    commands_info,
+};
 pub use help::help;
 pub use map_workspace::MapWorkspace;
 pub use number::{format_integer, parse_integer};

@@ -116,6 +116,8 @@ pub enum ConnectionCommand {
     ClientList,
     ClientNoEvict,
     ClientNoTouch,
+    ClientReply,
+    ClientKill,
 }
 
 /// A command on the state of the node or of a whole keyspace.
@@ -127,6 +129,8 @@ pub enum ServerCommand {
     CommandDocs,
     CommandInfo,
     CommandGetkeys,
+    CommandGetkeysandflags,
+    CommandList,
     Info,
     ConfigGet,
     ConfigSet,

@@ -1,6 +1,6 @@
 //! One client connection: buffers, session state, replies that are still to come.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -90,6 +90,18 @@ pub(crate) struct Session {
     pub(crate) protocol: Protocol,
     pub(crate) database: u8,
     pub(crate) authenticated: bool,
+    /// Which replies the client wants.
+    pub(crate) wants: Wants,
+}
+
+/// What `CLIENT REPLY` has said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Wants {
+    #[default]
+    Every,
+    /// Not that of the next command.
+    NotNext,
+    None,
 }
 
 /// A place in the order of replies.
@@ -131,6 +143,10 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     pub(crate) transaction: Transaction,
     pub(crate) life: Life,
+    /// Whether the client doesn't want the reply of the command that is being executed.
+    pub(crate) mute: bool,
+    /// The numbers of unfinished replies that the client doesn't want.
+    unwanted: BTreeSet<u64>,
     /// Whether replies of this turn rest on local reads, so on the lease.
     pub(crate) lease_bound: bool,
     /// Whether all that could be sent says that the commands of a block are queued whose `EXEC` is
@@ -158,6 +174,8 @@ impl Connection {
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
             life: Life::Open,
+            mute: false,
+            unwanted: BTreeSet::new(),
             lease_bound: false,
             held: false,
             dirty: false,
@@ -169,6 +187,9 @@ impl Connection {
     /// Answers a command at once: `write` appends the bytes where they belong.
     #[inline]
     pub(crate) fn write<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        if self.mute {
+            return write(&mut Vec::new());
+        }
         if self.replies.is_empty() {
             return write(&mut self.output.bytes);
         }
@@ -193,7 +214,11 @@ impl Connection {
     /// Takes a place in the order of replies.
     pub(crate) fn push(&mut self, reply: Reply) -> u64 {
         self.replies.push_back(reply);
-        self.first + self.replies.len() as u64 - 1
+        let number = self.first + self.replies.len() as u64 - 1;
+        if self.mute {
+            self.unwanted.insert(number);
+        }
+        number
     }
 
     /// The unfinished reply of this number.
@@ -205,16 +230,24 @@ impl Connection {
     /// Completes the reply of this number: `write` appends its bytes. Returns whether bytes can
     /// now be sent that could not before.
     pub(crate) fn finish(&mut self, number: u64, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let unwanted = self.unwanted.remove(&number);
         if number != self.first {
             let mut bytes = Vec::new();
             write(&mut bytes);
+            if unwanted {
+                bytes.clear();
+            }
             self.ready_bytes += bytes.len();
             if let Some(reply) = self.reply(number) {
                 *reply = Reply::Ready(bytes);
             }
             return false;
         }
-        write(&mut self.output.bytes);
+        if unwanted {
+            write(&mut Vec::new());
+        } else {
+            write(&mut self.output.bytes);
+        }
         self.held = false;
         self.replies.pop_front();
         self.first += 1;

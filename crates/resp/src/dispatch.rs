@@ -12,7 +12,7 @@ use quorate_machine::{Access, Operation, Transaction};
 use quorate_types::{Duration, Instant, Now, Tag, limits as bounds};
 
 use crate::backend::Backend;
-use crate::connection::{Connection, ConnectionId, Life, Reply};
+use crate::connection::{Connection, ConnectionId, Life, Reply, Wants};
 use crate::encode::{array_header, encode, error, integer};
 use crate::frontend::{Core, refuse};
 use crate::limits;
@@ -40,6 +40,20 @@ pub(crate) struct Context<'a, B> {
 impl<B: Backend> Context<'_, B> {
     /// Checks a command and executes or queues it.
     pub(crate) fn dispatch(&mut self, args: Args<'_>) -> Flow {
+        let wants = self.connection.session.wants;
+        if wants == Wants::NotNext {
+            self.connection.session.wants = Wants::Every;
+        }
+        self.connection.mute = wants != Wants::Every;
+        let flow = self.execute(args);
+        if flow == Flow::Park {
+            self.connection.session.wants = wants;
+        }
+        self.connection.mute = false;
+        flow
+    }
+
+    fn execute(&mut self, args: Args<'_>) -> Flow {
         let spec = match resolve(args) {
             Ok(spec) => spec,
             Err(reply) => return self.unresolved(args, &reply),
@@ -84,8 +98,8 @@ impl<B: Backend> Context<'_, B> {
     }
 
     pub(crate) fn reply(&mut self, spec: &'static Spec, reply: &Answer<'_>) {
-        if reply.is_error() {
-            self.core.stats.failed(spec);
+        if let Answer::Error(text) = reply {
+            self.core.stats.failed(spec, text);
         }
         let protocol = self.connection.session.protocol;
         self.connection.write(|out| encode(reply, protocol, out));
@@ -114,7 +128,9 @@ impl<B: Backend> Context<'_, B> {
         match lookup(args.get(0)) {
             Some(spec) => self.abort(spec, reply),
             None => {
-                add(&self.core.stats.errors, 1);
+                if let Answer::Error(text) = reply {
+                    self.core.stats.error(text);
+                }
                 self.connection.transaction.fail();
                 let protocol = self.connection.session.protocol;
                 self.connection.write(|out| encode(reply, protocol, out));
@@ -133,7 +149,11 @@ impl<B: Backend> Context<'_, B> {
             return Some(Answer::error("NOAUTH Authentication required."));
         }
         let queued = self.connection.transaction.is_open() && !is_transactional(spec);
-        if (queued || spec.flags.has(flag::DENYOOM)) && self.is_out_of_memory() {
+        let adds = match spec.run {
+            Run::Connection(ConnectionCommand::Exec) => self.connection.transaction.may_add(),
+            _ => queued || spec.flags.has(flag::DENYOOM),
+        };
+        if adds && self.is_out_of_memory() {
             return Some(Answer::error(OOM));
         }
         if touches_keys(spec)
@@ -158,13 +178,16 @@ impl<B: Backend> Context<'_, B> {
 
     /// Answers a rejected command. It spoils the transaction that it was to be part of.
     fn abort(&mut self, spec: &'static Spec, reply: &Answer<'_>) {
-        self.core.stats.was_rejected(spec);
         if let (Run::Connection(ConnectionCommand::Exec), Answer::Error(text)) = (spec.run, reply) {
             self.connection.transaction.discard();
             self.connection.facts.queued.store(0, Relaxed);
             let text = text.strip_prefix("ERR ").unwrap_or(text);
             let text = format!("EXECABORT Transaction discarded because of: {text}");
+            self.core.stats.was_rejected(spec, &text);
             return refuse(self.connection, &text);
+        }
+        if let Answer::Error(text) = reply {
+            self.core.stats.was_rejected(spec, text);
         }
         self.connection.transaction.fail();
         let protocol = self.connection.session.protocol;
@@ -227,7 +250,7 @@ impl<B: Backend> Context<'_, B> {
             backend.read(database, now, call, |reply| {
                 match reply {
                     Answer::Null => add(&stats.misses, 1),
-                    Answer::Error(_) => stats.failed(call.spec),
+                    Answer::Error(ref text) => stats.failed(call.spec, text),
                     _ => add(&stats.hits, 1),
                 }
                 encode(&reply, protocol, out);
@@ -466,8 +489,10 @@ impl<B: Backend> Context<'_, B> {
             Some(Reply::Op { spec, protocol, update }) => {
                 let (spec, protocol, update) = (*spec, *protocol, *update);
                 connection.updates -= u32::from(update);
-                if !matches!(&answer, Ok(reply) if !reply.is_error()) {
-                    self.core.stats.failed(spec);
+                match &answer {
+                    Ok(Answer::Error(text)) => self.core.stats.failed(spec, text),
+                    Ok(_) => {}
+                    Err(failure) => self.core.stats.failed(spec, failure.text()),
                 }
                 connection.finish(number, |out| match &answer {
                     Ok(reply) => encode(reply, protocol, out),
@@ -505,8 +530,8 @@ impl<B: Backend> Context<'_, B> {
     fn finish_gather(&mut self, number: u64) {
         let Some(Reply::Gather(gather)) = self.take(number) else { return };
         self.connection.updates -= u32::from(gather.update);
-        if gather.failure().is_some() {
-            self.core.stats.failed(gather.spec);
+        if let Some(failure) = gather.failure() {
+            self.core.stats.failed(gather.spec, failure.text());
         }
         self.connection.finish(number, |out| gather.encode(out));
     }
@@ -514,7 +539,7 @@ impl<B: Backend> Context<'_, B> {
     fn finish_watch(&mut self, number: u64) {
         let Some(Reply::Watch(watching)) = self.take(number) else { return };
         if let Some(failure) = watching.failure {
-            add(&self.core.stats.errors, 1);
+            self.core.stats.error(failure.text());
             self.connection.finish(number, |out| error(failure.text(), out));
             return;
         }

@@ -46,6 +46,8 @@ pub struct Frontend {
     connections: Slab<Connection>,
     core: Core,
     idle_check: Instant,
+    /// Kills of which this lane has closed its part.
+    kills: u64,
 }
 
 impl Frontend {
@@ -63,6 +65,7 @@ impl Frontend {
                 waiting: Vec::new(),
             },
             idle_check: Instant::ZERO,
+            kills: 0,
         }
     }
 
@@ -156,6 +159,24 @@ impl Frontend {
     pub fn process<B: Backend>(&mut self, id: ConnectionId, now: Now, backend: &mut B) {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         run(&mut self.core, connection, id, now, backend);
+        self.close_killed();
+    }
+
+    /// Closes the clients that `CLIENT KILL` has named.
+    fn close_killed(&mut self) {
+        let kills = self.core.shared.kills.load(Relaxed);
+        if std::mem::replace(&mut self.kills, kills) == kills {
+            return;
+        }
+        let ids: Vec<_> = self.connections.iter().map(|(slot, _)| ConnectionId(slot)).collect();
+        for id in ids {
+            if let Some(connection) = self.connections.get_mut(id.0)
+                && connection.facts.killed.load(Relaxed)
+            {
+                connection.kill();
+                self.core.mark_dirty(connection, id);
+            }
+        }
     }
 
     /// A submitted op is answered. Tags of connections that are gone are fine.
@@ -172,6 +193,7 @@ impl Frontend {
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         context.settled(pending, settle(outcome));
         run(&mut self.core, connection, id, now, backend);
+        self.close_killed();
     }
 
     /// The answer that [`Frontend::complete`] is about to be called with rests on the node's lease,
@@ -299,6 +321,7 @@ impl Frontend {
 
     /// Ends each `WAIT` that is over and, about once a second, looks for idle clients.
     pub fn tick<B: Backend>(&mut self, now: Now, backend: &mut B) {
+        self.close_killed();
         for id in std::mem::take(&mut self.core.waiting) {
             let Some(connection) = self.connections.get_mut(id.0) else { continue };
             let mut context = Context { core: &mut self.core, connection, id, backend, now };
@@ -327,6 +350,7 @@ impl Frontend {
                 connection.output.shrink();
                 if connection.input.is_empty() {
                     connection.input = Vec::new();
+                    connection.facts.input_capacity.store(0, Relaxed);
                 }
             }
             let waits = !connection.replies.is_empty();

@@ -12,7 +12,7 @@ use crate::dispatch::Context;
 use crate::session::REDIS_VERSION;
 
 /// The sections, in order, and whether `INFO` shows them unasked.
-const SECTIONS: [(&str, bool); 11] = [
+const SECTIONS: [(&str, bool); 12] = [
     ("server", true),
     ("clients", true),
     ("memory", true),
@@ -21,6 +21,7 @@ const SECTIONS: [(&str, bool); 11] = [
     ("replication", true),
     ("cpu", true),
     ("commandstats", false),
+    ("errorstats", true),
     ("cluster", true),
     ("keyspace", true),
     ("quorate", true),
@@ -73,6 +74,9 @@ impl<B: Backend> Context<'_, B> {
                 lines.put("role", "master");
                 lines.put("connected_slaves", 0);
                 lines.put("master_failover_state", "no-failover");
+                // There is no stream of writes to follow.
+                lines.put("master_repl_offset", 0);
+                lines.put("repl_backlog_active", 0);
             }
             "cpu" => {
                 let (system, user) = facts.cpu_micros;
@@ -92,6 +96,11 @@ impl<B: Backend> Context<'_, B> {
                             ),
                         );
                     }
+                }
+            }
+            "errorstats" => {
+                for (code, count) in self.core.shared.totals().per_code {
+                    lines.put(&format!("errorstat_{code}"), format!("count={count}"));
                 }
             }
             "cluster" => lines.put("cluster_enabled", 0),

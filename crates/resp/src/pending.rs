@@ -243,11 +243,11 @@ pub(crate) struct Exec {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// The script's next result is its answer.
-    Keyed,
+    Keyed(&'static Spec),
     /// Executed once the script is done.
     Local(OwnedCall),
     /// The flushes that were submitted in the script's place.
-    Flush,
+    Flush(&'static Spec),
 }
 
 const _: () = assert!(

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use quorate_commands::{Args, Call, Reply, ServerCommand, parse_integer};
+use quorate_commands::{Args, Call, Reply, ServerCommand, Spec, parse_integer, table};
 
 use crate::backend::Backend;
 use crate::connection::Life;
@@ -21,6 +21,7 @@ impl<B: Backend> Context<'_, B> {
         use ServerCommand as Command;
         let database = self.connection.session.database;
         match command {
+            Command::CommandList => command_list(args),
             Command::Info => self.info(args),
             Command::ConfigGet => self.config_get(args),
             Command::ConfigSet => self.config_set(args),
@@ -55,6 +56,7 @@ impl<B: Backend> Context<'_, B> {
             | Command::CommandDocs
             | Command::CommandInfo
             | Command::CommandGetkeys
+            | Command::CommandGetkeysandflags
             | Command::Time => unreachable!("answered from the command table or the clock alone"),
         }
     }
@@ -189,6 +191,28 @@ impl<B: Backend> Context<'_, B> {
         };
         self.reply(call.spec, &reply);
     }
+}
+
+/// `COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]`.
+fn command_list(args: Args<'_>) -> Reply<'static> {
+    let all = table().iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
+    let wanted: Box<dyn Fn(&&'static Spec) -> bool> = match args.len() {
+        2 => return Reply::Array(table().iter().map(|spec| Reply::text(spec.name)).collect()),
+        5 if args.get(2).eq_ignore_ascii_case(b"filterby") => {
+            let value = args.get(4);
+            match args.get(3).to_ascii_lowercase().as_slice() {
+                b"module" => Box::new(|_| false),
+                b"aclcat" => Box::new(move |spec| {
+                    let named = |name: &str| name.as_bytes()[1..].eq_ignore_ascii_case(value);
+                    spec.categories.names().any(named)
+                }),
+                b"pattern" => Box::new(move |spec| glob_match(value, spec.name.as_bytes(), true)),
+                _ => return SYNTAX,
+            }
+        }
+        _ => return SYNTAX,
+    };
+    Reply::Array(all.filter(wanted).map(|spec| Reply::text(spec.name)).collect())
 }
 
 /// Whether `ABORT` is asked for. The other options say how to save what is not on disk; there is

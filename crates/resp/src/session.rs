@@ -1,12 +1,14 @@
 //! Commands on the state of one connection.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{Args, ConnectionCommand, Reply, by_id, parse_integer};
 use quorate_types::Instant;
 
 use crate::backend::Backend;
+use crate::connection::{Life, Wants};
 use crate::dispatch::Context;
 use crate::encode::Protocol;
 use crate::shared::{ClientFacts, lock};
@@ -86,6 +88,7 @@ impl<B: Backend> Context<'_, B> {
             Command::ClientSetname => self.set_name(args.get(2)).err().unwrap_or(Reply::Ok),
             Command::ClientSetinfo => self.set_info(args.get(2), args.get(3)),
             Command::ClientInfo => {
+                self.measure(args);
                 let text = client_line(&self.connection.facts, self.now.monotonic);
                 Reply::Verbatim(Cow::Owned(text))
             }
@@ -96,6 +99,8 @@ impl<B: Backend> Context<'_, B> {
             Command::ClientNoTouch => {
                 switch(args.get(2), |on| self.connection.facts.no_touch.store(on, Relaxed))
             }
+            Command::ClientReply => self.client_reply(args.get(2)),
+            Command::ClientKill => self.client_kill(args),
             Command::Ping | Command::Echo | Command::Exec | Command::Watch | Command::Quit => {
                 unreachable!("answered alone, or executed before this is reached")
             }
@@ -198,6 +203,7 @@ impl<B: Backend> Context<'_, B> {
         facts.queued.store(0, Relaxed);
         facts.no_evict.store(false, Relaxed);
         facts.no_touch.store(false, Relaxed);
+        self.connection.mute = false;
         Reply::status("RESET")
     }
 
@@ -231,6 +237,55 @@ impl<B: Backend> Context<'_, B> {
         Reply::Ok
     }
 
+    /// `CLIENT REPLY ON | OFF | SKIP`. Only the first is answered.
+    fn client_reply(&mut self, word: &[u8]) -> Reply<'static> {
+        let connection = &mut *self.connection;
+        let wants = match word.to_ascii_lowercase().as_slice() {
+            b"on" => Wants::Every,
+            b"off" => Wants::None,
+            // Who wants none wants none of the next command either.
+            b"skip" if connection.session.wants == Wants::None => Wants::None,
+            b"skip" => Wants::NotNext,
+            _ => return SYNTAX,
+        };
+        connection.session.wants = wants;
+        connection.mute = wants != Wants::Every;
+        Reply::Ok
+    }
+
+    /// `CLIENT KILL address | [ID id] [TYPE type] [ADDR address] [LADDR address] [USER name]
+    /// [SKIPME yes|no]`. A client of another lane is disconnected when that lane looks, within
+    /// about a second.
+    fn client_kill(&mut self, args: Args<'_>) -> Reply<'static> {
+        let victims = match Victims::parse(args) {
+            Ok(victims) => victims,
+            Err(reply) => return reply,
+        };
+        let (shared, myself) = (&self.core.shared, self.connection.facts.id);
+        let mut killed = 0;
+        for facts in shared.clients() {
+            if !victims.include(&facts, myself) {
+                continue;
+            }
+            killed += 1;
+            if facts.id == myself {
+                self.connection.life = Life::Closing;
+            } else {
+                shared.kill_client(&facts);
+            }
+        }
+        match (args.len(), killed) {
+            (3, 0) => Reply::error("ERR No such client"),
+            (3, _) => Reply::Ok,
+            _ => Reply::Int(killed),
+        }
+    }
+
+    /// Notes the size of the command at hand, which is what the buffer holds while it runs.
+    fn measure(&self, args: Args<'_>) {
+        self.connection.facts.input_bytes.store(args.buffer.len() as u64, Relaxed);
+    }
+
     /// `CLIENT LIST [TYPE type | ID id ...]`, over all lanes.
     fn client_list(&mut self, args: Args<'_>) -> Reply<'static> {
         let mut ids = None;
@@ -238,13 +293,9 @@ impl<B: Backend> Context<'_, B> {
         if args.len() > 2 {
             let option = args.get(2);
             if args.len() == 4 && option.eq_ignore_ascii_case(b"type") {
-                match args.get(3).to_ascii_lowercase().as_slice() {
-                    b"normal" => {}
-                    b"master" | b"slave" | b"replica" | b"pubsub" => none = true,
-                    _ => {
-                        let kind = quoted(args.get(3));
-                        return failure(format!("ERR Unknown client type '{kind}'"));
-                    }
+                match is_normal(args.get(3)) {
+                    Ok(normal) => none = !normal,
+                    Err(reply) => return reply,
                 }
             } else if args.len() > 3 && option.eq_ignore_ascii_case(b"id") {
                 let parsed: Option<Vec<i64>> = args.iter().skip(3).map(parse_integer).collect();
@@ -256,6 +307,7 @@ impl<B: Backend> Context<'_, B> {
                 return SYNTAX;
             }
         }
+        self.measure(args);
         let mut text = String::new();
         if !none {
             for facts in self.core.shared.clients() {
@@ -266,6 +318,73 @@ impl<B: Backend> Context<'_, B> {
             }
         }
         Reply::Verbatim(Cow::Owned(text))
+    }
+}
+
+/// What `CLIENT KILL` chooses by; of everything that is named, all must apply.
+#[derive(Default)]
+struct Victims {
+    id: Option<i64>,
+    peer: Option<String>,
+    local: Option<String>,
+    /// A type or a user that no client has.
+    nobody: bool,
+    myself: bool,
+}
+
+impl Victims {
+    fn parse(args: Args<'_>) -> Result<Self, Reply<'static>> {
+        let mut victims = Self::default();
+        if args.len() == 3 {
+            victims.peer = Some(quoted(args.get(2)).into_owned());
+            victims.myself = true;
+            return Ok(victims);
+        }
+        for at in (2..args.len()).step_by(2) {
+            if at + 1 == args.len() {
+                return Err(SYNTAX);
+            }
+            let value = args.get(at + 1);
+            match args.get(at).to_ascii_lowercase().as_slice() {
+                b"id" => {
+                    let id = parse_integer(value).filter(|&id| id > 0);
+                    let wrong = "ERR client-id should be greater than 0";
+                    victims.id = Some(id.ok_or(Reply::error(wrong))?);
+                }
+                b"type" => victims.nobody |= !is_normal(value)?,
+                b"addr" => victims.peer = Some(quoted(value).into_owned()),
+                b"laddr" => victims.local = Some(quoted(value).into_owned()),
+                b"user" if value == b"default" => {}
+                b"user" => return Err(failure(format!("ERR No such user '{}'", quoted(value)))),
+                b"skipme" => match value.to_ascii_lowercase().as_slice() {
+                    b"yes" => victims.myself = false,
+                    b"no" => victims.myself = true,
+                    _ => return Err(SYNTAX),
+                },
+                _ => return Err(SYNTAX),
+            }
+        }
+        Ok(victims)
+    }
+
+    fn include(&self, facts: &ClientFacts, myself: u64) -> bool {
+        let is = |wanted: &Option<String>, address: SocketAddr| {
+            wanted.as_ref().is_none_or(|wanted| *wanted == address.to_string())
+        };
+        !self.nobody
+            && (self.myself || facts.id != myself)
+            && self.id.is_none_or(|id| id == facts.id as i64)
+            && is(&self.peer, facts.peer)
+            && is(&self.local, facts.local)
+    }
+}
+
+/// Whether clients of this type are those that there are.
+fn is_normal(kind: &[u8]) -> Result<bool, Reply<'static>> {
+    match kind.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(true),
+        b"master" | b"slave" | b"replica" | b"pubsub" => Ok(false),
+        _ => Err(failure(format!("ERR Unknown client type '{}'", quoted(kind)))),
     }
 }
 

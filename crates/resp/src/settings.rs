@@ -32,6 +32,9 @@ pub struct Settings {
     pub output_bytes_soft: AtomicU64,
     /// How long they may last, in seconds.
     pub output_soft_seconds: AtomicU64,
+    /// The same three limits of replicas and of subscribers, of which there are none here: what
+    /// was set can be read, and nothing else.
+    pub other_output_limits: [[AtomicU64; 3]; 2],
 }
 
 impl Default for Settings {
@@ -45,6 +48,9 @@ impl Default for Settings {
             output_bytes_hard: AtomicU64::new(4 * limits::VALUE_BYTES_MAX as u64),
             output_bytes_soft: AtomicU64::new(0),
             output_soft_seconds: AtomicU64::new(0),
+            // Redis's defaults.
+            other_output_limits: [[256 * MIB, 64 * MIB, 60], [32 * MIB, 8 * MIB, 60]]
+                .map(|limits| limits.map(AtomicU64::new)),
         }
     }
 }
@@ -52,13 +58,14 @@ impl Default for Settings {
 const MIB: u64 = 1024 * 1024;
 /// Spans of a command are 32 bits wide.
 const QUERY_BYTES_CEILING: u64 = u32::MAX as u64;
-/// Redis's defaults of the classes of clients that there are none of here.
-const OTHER_CLASSES: &str = "slave 268435456 67108864 60 pubsub 33554432 8388608 60";
+/// The classes of clients that have limits of their output, by Redis's names.
+const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
 /// Parameters that clients ask for and that have one possible value here.
-const FIXED: [(&str, &str); 12] = [
+const FIXED: [(&str, &str); 15] = [
     ("appendonly", "no"),
     ("cluster-enabled", "no"),
+    ("daemonize", "no"),
     ("hz", "10"),
     ("io-threads", "1"),
     ("lazyfree-lazy-user-del", "yes"),
@@ -66,8 +73,10 @@ const FIXED: [(&str, &str); 12] = [
     ("maxmemory-policy", "noeviction"),
     ("notify-keyspace-events", ""),
     ("protected-mode", "no"),
+    ("replicaof", ""),
     ("save", ""),
     ("slave-read-only", "no"),
+    ("slaveof", ""),
     ("tcp-keepalive", "300"),
 ];
 
@@ -122,7 +131,7 @@ const NUMBERS: [Number; 5] = [
 enum Set {
     Number(fn(&Settings) -> &AtomicU64, u64),
     Password(String),
-    OutputLimits([u64; 3]),
+    OutputLimits([[u64; 3]; 3]),
     Nothing,
 }
 
@@ -151,15 +160,12 @@ impl Shared {
             let value = (number.field)(settings).load(Relaxed);
             all.push((number.name.to_owned(), value.to_string()));
         }
-        let (hard, soft, seconds) = (
-            settings.output_bytes_hard.load(Relaxed),
-            settings.output_bytes_soft.load(Relaxed),
-            settings.output_soft_seconds.load(Relaxed),
-        );
-        all.push((
-            "client-output-buffer-limit".to_owned(),
-            format!("normal {hard} {soft} {seconds} {OTHER_CLASSES}"),
-        ));
+        let limits = CLASSES.iter().zip(settings.output_limits()).map(|(class, limits)| {
+            let [hard, soft, seconds] = limits.map(|limit| limit.load(Relaxed));
+            format!("{class} {hard} {soft} {seconds}")
+        });
+        let limits = limits.collect::<Vec<_>>().join(" ");
+        all.push(("client-output-buffer-limit".to_owned(), limits));
         all.push(("databases".to_owned(), limits::KEYSPACES_MAX.to_string()));
         all.push(("requirepass".to_owned(), self.password()));
         all.sort();
@@ -193,10 +199,11 @@ impl Shared {
             match change {
                 Set::Number(field, value) => field(&self.settings).store(value, Relaxed),
                 Set::Password(password) => self.set_password(Some(password)),
-                Set::OutputLimits([hard, soft, seconds]) => {
-                    self.settings.output_bytes_hard.store(hard, Relaxed);
-                    self.settings.output_bytes_soft.store(soft, Relaxed);
-                    self.settings.output_soft_seconds.store(seconds, Relaxed);
+                Set::OutputLimits(wanted) => {
+                    let limits = self.settings.output_limits().into_iter().flatten();
+                    for (limit, wanted) in limits.zip(wanted.into_iter().flatten()) {
+                        limit.store(wanted, Relaxed);
+                    }
                 }
                 Set::Nothing => {}
             }
@@ -224,6 +231,15 @@ impl Shared {
                 }
             }
         }
+    }
+}
+
+impl Settings {
+    /// The limits of each of [`CLASSES`]: two numbers of bytes, and seconds.
+    fn output_limits(&self) -> [[&AtomicU64; 3]; 3] {
+        let normal = [&self.output_bytes_hard, &self.output_bytes_soft, &self.output_soft_seconds];
+        let [slave, pubsub] = self.other_output_limits.each_ref().map(<[AtomicU64; 3]>::each_ref);
+        [normal, slave, pubsub]
     }
 }
 
@@ -263,24 +279,22 @@ fn memory_size(text: &[u8]) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// `<class> <hard> <soft> <seconds>`, several times. Classes that there are no clients of are
-/// checked and ignored.
+/// `<class> <hard> <soft> <seconds>`, several times.
 fn output_limits(value: &[u8], settings: &Settings) -> Result<Set, String> {
     let text = String::from_utf8_lossy(value);
     let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
     if words.is_empty() || !words.len().is_multiple_of(4) {
         return Err("Wrong number of arguments in buffer limit configuration.".to_owned());
     }
-    let mut normal = [
-        settings.output_bytes_hard.load(Relaxed),
-        settings.output_bytes_soft.load(Relaxed),
-        settings.output_soft_seconds.load(Relaxed),
-    ];
+    let mut limits = settings.output_limits().map(|class| class.map(|limit| limit.load(Relaxed)));
     for class in words.chunks(4) {
-        let name = class[0].to_ascii_lowercase();
-        if !matches!(name.as_str(), "normal" | "slave" | "replica" | "pubsub") {
+        let name = match class[0].to_ascii_lowercase() {
+            name if name == "replica" => "slave".to_owned(),
+            name => name,
+        };
+        let Some(place) = CLASSES.iter().position(|class| *class == name) else {
             return Err("Invalid client class specified in buffer limit configuration.".to_owned());
-        }
+        };
         let numbers = (|| {
             let seconds = parse_integer(class[3].as_bytes())?;
             Some([
@@ -295,11 +309,9 @@ fn output_limits(value: &[u8], settings: &Settings) -> Result<Set, String> {
                     .to_owned(),
             );
         };
-        if name == "normal" {
-            normal = numbers;
-        }
+        limits[place] = numbers;
     }
-    Ok(Set::OutputLimits(normal))
+    Ok(Set::OutputLimits(limits))
 }
 
 #[cfg(test)]
@@ -356,7 +368,7 @@ mod tests {
         set(&shared, &[("client-output-buffer-limit", "normal 2mb 1mb 10 pubsub 1 1 1")]).unwrap();
         assert_eq!(
             shared.config_get(&[b"client-output-buffer-limit"])[0].1,
-            format!("normal 2097152 1048576 10 {OTHER_CLASSES}")
+            "normal 2097152 1048576 10 slave 268435456 67108864 60 pubsub 1 1 1"
         );
     }
 }

@@ -24,6 +24,8 @@ pub struct Shared {
     clients: Mutex<BTreeMap<u64, Arc<ClientFacts>>>,
     connected: AtomicU64,
     next_client: AtomicU64,
+    /// How often `CLIENT KILL` has named a client.
+    pub(crate) kills: AtomicU64,
     lanes: Mutex<Vec<Arc<LaneStats>>>,
     /// What the counters stood at when `CONFIG RESETSTAT` was last called.
     baseline: Mutex<Totals>,
@@ -42,6 +44,8 @@ pub(crate) struct ClientFacts {
     pub(crate) protocol: AtomicU8,
     pub(crate) no_evict: AtomicBool,
     pub(crate) no_touch: AtomicBool,
+    /// `CLIENT KILL` named it: its lane closes it.
+    pub(crate) killed: AtomicBool,
     /// Commands queued by `MULTI` plus one; 0 outside.
     pub(crate) queued: AtomicU64,
     pub(crate) blocked: AtomicBool,
@@ -84,6 +88,8 @@ pub struct LaneStats {
     /// Local reads that found none.
     pub misses: AtomicU64,
     per_command: Vec<CommandStats>,
+    /// Error replies by their first word, of which there are few: none comes from a client.
+    per_code: Mutex<BTreeMap<String, u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +125,8 @@ pub struct Totals {
     /// Per command with calls: its name, calls, calls rejected before execution, calls that
     /// failed.
     pub per_command: Vec<(&'static str, u64, u64, u64)>,
+    /// Error replies by their first word.
+    pub per_code: BTreeMap<String, u64>,
 }
 
 /// Adds to a counter that only this lane writes.
@@ -142,6 +150,7 @@ impl Shared {
             clients: Mutex::default(),
             connected: AtomicU64::new(0),
             next_client: AtomicU64::new(1),
+            kills: AtomicU64::new(0),
             lanes: Mutex::default(),
             baseline: Mutex::default(),
         };
@@ -234,6 +243,7 @@ impl Shared {
             protocol: AtomicU8::new(2),
             no_evict: AtomicBool::new(false),
             no_touch: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
             queued: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             input_bytes: AtomicU64::new(0),
@@ -243,6 +253,13 @@ impl Shared {
         });
         lock(&self.clients).insert(facts.id, Arc::clone(&facts));
         Some(facts)
+    }
+
+    /// Takes a client off the list. Its lane disconnects it.
+    pub(crate) fn kill_client(&self, facts: &ClientFacts) {
+        facts.killed.store(true, Relaxed);
+        self.forget_client(facts.id);
+        self.kills.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn forget_client(&self, id: u64) {
@@ -273,6 +290,7 @@ impl LaneStats {
             per_command: std::iter::repeat_with(CommandStats::default)
                 .take(table().len() * (1 + SUBCOMMANDS_MAX))
                 .collect(),
+            per_code: Mutex::default(),
         }
     }
 
@@ -284,15 +302,28 @@ impl LaneStats {
         }
     }
 
-    pub(crate) fn failed(&self, spec: &'static Spec) {
+    /// An error reply, by its text.
+    pub(crate) fn error(&self, text: &str) {
         add(&self.errors, 1);
+        let code = text.split(' ').next().unwrap_or(text);
+        let mut codes = lock(&self.per_code);
+        match codes.get_mut(code) {
+            Some(count) => *count += 1,
+            None => drop(codes.insert(code.to_owned(), 1)),
+        }
+    }
+
+    /// A command that was executed has failed.
+    pub(crate) fn failed(&self, spec: &'static Spec, text: &str) {
+        self.error(text);
         if let Some(stats) = self.per_command.get(place(spec)) {
             add(&stats.failed, 1);
         }
     }
 
-    pub(crate) fn was_rejected(&self, spec: &'static Spec) {
-        add(&self.errors, 1);
+    /// A command was refused before it was executed.
+    pub(crate) fn was_rejected(&self, spec: &'static Spec, text: &str) {
+        self.error(text);
         if let Some(stats) = self.per_command.get(place(spec)) {
             add(&stats.rejected, 1);
         }
@@ -342,6 +373,9 @@ impl Totals {
             total.2 += stats.rejected.load(Relaxed);
             total.3 += stats.failed.load(Relaxed);
         }
+        for (code, count) in lock(&lane.per_code).iter() {
+            *self.per_code.entry(code.clone()).or_default() += count;
+        }
     }
 
     fn subtract(&mut self, earlier: &Totals) {
@@ -354,6 +388,12 @@ impl Totals {
             total.2 = total.2.saturating_sub(base.2);
             total.3 = total.3.saturating_sub(base.3);
         }
+        for (code, count) in &earlier.per_code {
+            if let Some(total) = self.per_code.get_mut(code) {
+                *total = total.saturating_sub(*count);
+            }
+        }
+        self.per_code.retain(|_, count| *count > 0);
     }
 
     fn counters(&mut self) -> [&mut u64; 10] {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
     Block, CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run, Script,
-    ServerCommand, Spec, Txn, Watch, parse_integer,
+    ServerCommand, Spec, Txn, Watch, flag, parse_integer,
 };
 use quorate_machine::{Access, Operation};
 use quorate_types::limits as bounds;
@@ -45,6 +45,7 @@ pub(crate) struct Transaction {
     bytes: usize,
     failed: bool,
     has_local: bool,
+    may_add: bool,
     /// By keyspace; none of them is empty.
     watches: BTreeMap<u8, Watches>,
     /// Bytes of the watched keys.
@@ -61,6 +62,11 @@ impl Transaction {
     /// Whether a queued command needs something else than its key.
     pub(crate) fn has_local(&self) -> bool {
         self.has_local
+    }
+
+    /// Whether a queued command may add data, for which there must be memory when it runs.
+    pub(crate) fn may_add(&self) -> bool {
+        self.may_add
     }
 
     pub(crate) fn begin(&mut self) {
@@ -169,6 +175,7 @@ impl<B: Backend> Context<'_, B> {
             );
         }
         transaction.bytes += bytes;
+        transaction.may_add |= call.spec.flags.has(flag::DENYOOM);
         transaction.has_local |= !matches!(call.spec.run, Run::Key(_));
         if let Some(queue) = &mut transaction.queue {
             queue.push(call.to_owned_call());
@@ -225,8 +232,8 @@ impl<B: Backend> Context<'_, B> {
                         plan.touch(database, key);
                     }
                     plan.update |= call.access() != Access::Read;
+                    plan.steps.push(Step::Keyed(call.spec));
                     plan.calls.push(owned);
-                    plan.steps.push(Step::Keyed);
                     continue;
                 }
                 Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall)
@@ -238,7 +245,7 @@ impl<B: Backend> Context<'_, B> {
                     }
                     plan.transactional |= self.backend.transactional(database);
                     plan.flush = self.flushed(call.spec, database);
-                    plan.steps.push(Step::Flush);
+                    plan.steps.push(Step::Flush(call.spec));
                     continue;
                 }
                 Run::Connection(ConnectionCommand::Select) => {
@@ -310,7 +317,7 @@ impl<B: Backend> Context<'_, B> {
         let mut bytes = Vec::new();
         match answer {
             Err(failure) => {
-                self.core.stats.failed(exec.spec);
+                self.core.stats.failed(exec.spec, failure.text());
                 error(failure.text(), &mut bytes);
             }
             Ok(Answer::Array(results)) => bytes = self.results(*exec, results),
@@ -328,20 +335,29 @@ impl<B: Backend> Context<'_, B> {
         array_header(exec.plan.len(), &mut bytes);
         let mut keyed = keyed.into_iter();
         let mut protocol = exec.protocol;
+        let mute = self.connection.mute;
         for step in exec.plan {
+            let spec = match &step {
+                Step::Keyed(spec) | Step::Flush(spec) => *spec,
+                Step::Local(owned) => owned.call().spec,
+            };
+            self.core.stats.called(spec);
             let reply = match step {
-                Step::Keyed => keyed.next().unwrap_or(Answer::error(Failure::Unknown.text())),
-                Step::Flush => Answer::Ok,
+                Step::Keyed(_) => keyed.next().unwrap_or(Answer::error(Failure::Unknown.text())),
+                Step::Flush(_) => Answer::Ok,
                 Step::Local(owned) => {
-                    let call = owned.call();
-                    self.core.stats.called(call.spec);
-                    let reply = self.local(&call);
+                    let reply = self.local(&owned.call());
                     protocol = self.connection.session.protocol;
                     reply
                 }
             };
+            if let Answer::Error(text) = &reply {
+                self.core.stats.failed(spec, text);
+            }
             encode(&reply, protocol, &mut bytes);
         }
+        // What `CLIENT REPLY` says within the block goes for the commands behind it.
+        self.connection.mute = mute;
         bytes
     }
 }

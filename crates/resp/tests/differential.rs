@@ -198,6 +198,12 @@ const SCRIPTS: &[&str] = &[
     "foo;foo a b c;foo 'a b' \"c\\n\";FOO \"\\r\\n\";get;get a b;set a;SeT;\"\" a",
     "foo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa b",
     "client;client foo;client ID x;client setname;client setname 'a b';client getname;client setname me;client getname;client setname '';client getname",
+    "client reply;client reply foo;client reply on;ping a;client reply off;ping b;foo;set a 1;client reply skip;client reply on;get a;client reply skip;ping c;ping d",
+    "client reply skip;client reply skip;ping a;ping b;client reply skip;client reply foo;ping c;client reply skip;client reply on;ping d;client reply skip;multi;ping e;exec;client reply off;reset;ping f",
+    "client reply skip;mget a b;set a 1;get a;client reply off;multi;set a 2;exec;watch a;client reply on;get a",
+    "client reply off;foo;get;auth x;client reply on;client reply off;quit;ping",
+    "client kill;client kill foo;client kill 1.2.3.4:5;client kill id x;client kill id 0;client kill id 99999;client kill type foo;client kill type pubsub;client kill addr x;client kill laddr x skipme yes;client kill user x;client kill user default type replica;client kill skipme x;client kill foo bar;client kill id 99999 skipme",
+    "client kill type normal skipme yes;client kill type normal skipme no;ping",
     "client no-evict;client no-evict x;client no-evict on;client no-evict OFF",
     "client list type foo;client list type;client list id x;client list id;client list foo;client list type pubsub;client list type replica;client list id 99999999;client list id 99999998 99999999",
     "hello 1;hello 4;hello x;hello 2 foo;hello 2 setname;hello 2 setname 'a b';hello 2 auth a;hello 2 auth a b;hello 2 auth default x;hello 2 setname me;client getname",
@@ -211,6 +217,9 @@ const SCRIPTS: &[&str] = &[
     "set a 1;select 3;set b 1;flushall;dbsize;select 0;dbsize",
     "reset;reset x;multi;get a;reset;exec;select 3;reset;dbsize",
     "command foo;command count x;command getkeys;command getkeys get;command getkeys get a;command getkeys ping;command getkeys foo bar;command getkeys mset a 1 b 2;command getkeys ping x;command getkeys set a;command info get;command info foo;command docs foo",
+    "command list foo;command list filterby;command list filterby pattern;command list filterby foo bar;command list filterby module nope;command list filterby aclcat nope;command list filterby pattern nope*;command list filterby pattern 'XGET';command list filterby pattern GETD?L;command list filterby pattern 'client|i*' foo;command list filterby pattern 'client|id'",
+    "command getkeysandflags;command getkeysandflags get;command getkeysandflags get a;command getkeysandflags set a b get;command getkeysandflags ping x;command getkeysandflags mset a 1 b 2;hello 3;command getkeysandflags bitop and a b c",
+    "config set client-output-buffer-limit 'slave 1mb 2 3 normal 0 0 0';config get client-output-buffer-limit;config set client-output-buffer-limit 'replica 4 5 6 pubsub 7 8 9';config get client-output-buffer-limit;config set client-output-buffer-limit 'slave 256mb 64mb 60 pubsub 32mb 8mb 60';config set daemonize yes;config get replicaof;config get daemonize",
     "config;config foo;config get;config set;config set a;config set foo 1;config set timeout;config set timeout x;config set timeout -1;config set timeout 1 timeout 2;config set timeout 1 maxmemory;config set maxclients 0;config set maxclients x;config set maxmemory abc;config set databases 5;config set client-output-buffer-limit x;config set client-output-buffer-limit 'foo 1 1 1';config set client-output-buffer-limit 'normal 1 1 x';config set proto-max-bulk-len x;config set client-query-buffer-limit x",
     "config set timeout 7;config get timeout;config set TimeOut 0;config get TIMEOUT;config get timeou?;config set maxmemory 1gb;config get maxmemory;config set maxmemory 0;config get nothing;config get maxmemory-policy;config get save;config get appendonly;config set save '';config resetstat;config resetstat x",
     "dbsize;dbsize x;set a 1;dbsize;time x;randomkey;randomkey x;keys;keys a b;keys *;keys ?;keys [b-z];keys [^b-z];keys a*;keys \\\\a;keys \"\"",
@@ -234,11 +243,15 @@ const SCRIPTS: &[&str] = &[
     "watch a;set a 1;multi;set a 2;exec;get a;watch a;multi;set a 3;exec;get a;watch a;unwatch;set a 4;multi;get a;exec",
     "watch a;multi;set a 1;exec;watch a;del a;multi;exec;watch a;multi;exec;watch a;set a 1;multi;discard;multi;get a;exec",
     "mget a b c;set a 1;mget a b a;exists a b a;del a b a;touch a b;unlink a;mget;del;exists",
+    "bitop;bitop and a;bitop foo a a;bitop not a a;setbit a 9 1;bitop not a a;bitpos a 0;bitpos a 1;bitpos a 1 2 3 x;bitop or a a a;bitfield a;bitfield a get u4;bitfield a set u4 3 9 get i5 1 overflow fail incrby u2 0 9;hello 3;bitfield_ro a get u4 3;bitfield_ro a set u4 0 1;substr a 0 0",
+    "lcs;lcs a;set a abc;lcs a a;lcs a a len;lcs a a idx;lcs a a idx len;lcs a a foo;hello 3;lcs a a idx withmatchlen minmatchlen 1;multi;lcs a a;bitfield a incrby u8 0 1;exec",
     "set a 1;get a;mset a 1;mset a;mset a 1 a 2;get a;copy a a;set a 1 ex 0;set a 1 foo;expire a x;incr a;incrby a x",
 ];
 
 /// One connection each, for keyspaces with transactions; commands are separated by semicolons.
 const SEVERAL_KEYS: &[&str] = &[
+    "setbit a 3 1;setbit b 20 1;bitop or c a b;get c;bitop and c a b x;get c;bitop xor a a b;get a;bitop and d x y;exists d;bitop not b x;exists b;expire a 100;bitop or a a c;ttl a",
+    "set a ohmytext;set b mynewtext;lcs a b;lcs a b len;lcs a b idx minmatchlen 4 withmatchlen;lcs b a idx;lcs a x;lcs x y idx;multi;lcs a b;bitop and c a b;lcs c a;exec;watch d;bitop not d x;multi;ping;exec",
     "mset a 1 b 2 c 3;mget a b c d;exists a b c d a;touch a d;del a b d;unlink c a;dbsize",
     "mset a 1 b;mset a;mset a 1 a 2 b 3;mget a b;mset a x b y;mget b a",
     "msetnx a 1 b 2;msetnx b 1 c 1;msetnx c 1 c 2;msetnx c;msetnx c 1 d;mget a b c d",

@@ -140,6 +140,31 @@ fn maxmemory_refuses_what_may_grow() {
     assert_eq!(harness.talk(id, "SET a 1"), oom);
     assert_eq!(harness.talk(id, "DEL a"), ":0\r\n");
     assert_eq!(harness.talk(id, "GET a"), "$-1\r\n");
+    // What a block may add counts when it runs.
+    harness.backend.used = 0;
+    harness.talk(id, "MULTI\r\nSET a 1");
+    harness.backend.used = 2 << 20;
+    let aborted = "-EXECABORT Transaction discarded because of: OOM command not allowed when used \
+                   memory > 'maxmemory'.\r\n";
+    assert_eq!(harness.talk(id, "EXEC"), aborted);
+    harness.backend.used = 0;
+    harness.talk(id, "MULTI\r\nGET a\r\nPING");
+    harness.backend.used = 2 << 20;
+    assert_eq!(harness.talk(id, "EXEC"), "*2\r\n$-1\r\n+PONG\r\n");
+}
+
+#[test]
+fn replies_that_nobody_wants_are_left_out_whenever_they_come() {
+    let mut harness = harness();
+    harness.backend.local_reads = false;
+    let id = harness.connect();
+    harness.feed(id, b"SET a 1\r\nCLIENT REPLY SKIP\r\nGET a\r\nINCR a\r\nPING\r\n");
+    while harness.complete_one() {}
+    assert_eq!(harness.take(id), b"+OK\r\n:2\r\n+PONG\r\n");
+    harness.feed(id, b"CLIENT REPLY OFF\r\nMGET a b\r\nMULTI\r\nINCR a\r\nEXEC\r\nWATCH a\r\n");
+    while harness.complete_one() {}
+    assert_eq!(harness.take(id), b"");
+    assert_eq!(harness.talk(id, "CLIENT REPLY ON\r\nGET a"), "+OK\r\n$1\r\n3\r\n");
 }
 
 #[test]

@@ -60,6 +60,22 @@ fn the_list_of_clients_covers_all_lanes() {
 }
 
 #[test]
+fn clients_of_any_lane_can_be_killed() {
+    let shared = Shared::new(Settings::default(), None);
+    let (mut one, mut two) = (Harness::new(shared.clone()), Harness::new(shared.clone()));
+    let (first, second, third) = (one.connect(), two.connect(), one.connect());
+    assert_eq!(one.talk(first, "CLIENT KILL ID 2\r\nCLIENT KILL ID 2"), ":1\r\n:0\r\n");
+    assert_eq!(shared.connected(), 2);
+    two.pass(1000);
+    assert!(two.frontend.wants_close(second));
+    assert_eq!(one.talk(first, "CLIENT KILL TYPE normal"), ":1\r\n");
+    assert!(one.frontend.wants_close(third));
+    // Oneself last, and not before the answer.
+    assert_eq!(one.talk(first, "CLIENT KILL SKIPME no\r\nPING"), ":1\r\n");
+    assert!(one.frontend.wants_close(first));
+}
+
+#[test]
 fn settings_apply_to_all_lanes() {
     let shared = Shared::new(Settings::default(), None);
     let (mut one, mut two) = (Harness::new(shared.clone()), Harness::new(shared));
@@ -89,6 +105,7 @@ fn info_has_the_sections_that_were_asked_for() {
         "db0:keys=1,expires=1,avg_ttl=0\r\n",
         "keyspace_hits:1\r\nkeyspace_misses:1\r\n",
         "total_error_replies:2\r\n",
+        "# Errorstats\r\nerrorstat_ERR:count=2\r\n",
         "cmdstat_get:calls=2,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n",
         "cmdstat_incr:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n",
         "cmdstat_incrby:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1\r\n",
@@ -100,6 +117,19 @@ fn info_has_the_sections_that_were_asked_for() {
     assert!(!harness.talk(id, "INFO").contains("# Commandstats"));
     let two = harness.talk(id, "INFO cpu KEYSPACE");
     assert_eq!(two.matches("# ").count(), 2);
+    harness.talk(id, "CONFIG RESETSTAT");
+    assert!(!harness.talk(id, "INFO errorstats").contains("errorstat_"));
+    // Commands of a block count like others.
+    harness.talk(id, "MULTI\r\nSET a x\r\nINCR a\r\nAUTH x\r\nEXEC");
+    let stats = harness.talk(id, "INFO commandstats errorstats");
+    for line in [
+        "errorstat_ERR:count=2\r\n",
+        "cmdstat_auth:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1\r\n",
+        "cmdstat_set:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0\r\n",
+        "cmdstat_incr:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1\r\n",
+    ] {
+        assert!(stats.contains(line), "{line} is missing in {stats}");
+    }
     harness.talk(id, "CONFIG RESETSTAT");
     assert!(harness.talk(id, "INFO stats").contains("total_commands_processed:1\r\n"));
 }

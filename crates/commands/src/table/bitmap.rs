@@ -66,8 +66,293 @@ pub(super) const BITCOUNT: Spec = Spec {
     run: Run::Key(Keyed::One(bitmap::bitcount)),
 };
 
+pub(super) const BITFIELD: Spec = Spec {
+    id: 3,
+    name: "bitfield",
+    arity: -2,
+    flags: Flags(flag::WRITE | flag::DENYOOM),
+    keys: Keys { first: 1, last: 1, step: 1 },
+    categories: Categories(category::WRITE | category::BITMAP | category::SLOW),
+    tips: &[],
+    key_specs: &[KeySpec {
+        notes: Some("This command allows both access and modification of the key"),
+        flags: &["RW", "access", "update", "variable_flags"],
+        index: 1,
+        last: 0,
+        step: 1,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Perform arbitrary bitfield integer operations on strings",
+        since: "3.2.0",
+        group: "bitmap",
+        complexity: Some("O(1) for each subcommand specified"),
+        arguments: &[
+            Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument {
+                name: "operation",
+                kind: "oneof",
+                flags: &["optional", "multiple"],
+                arguments: &[
+                    Argument {
+                        name: "encoding_offset",
+                        kind: "block",
+                        token: Some("GET"),
+                        arguments: &[
+                            Argument { name: "encoding", kind: "string", ..ARGUMENT },
+                            Argument { name: "offset", kind: "integer", ..ARGUMENT },
+                        ],
+                        ..ARGUMENT
+                    },
+                    Argument {
+                        name: "write",
+                        kind: "block",
+                        arguments: &[
+                            Argument {
+                                name: "wrap_sat_fail",
+                                kind: "oneof",
+                                token: Some("OVERFLOW"),
+                                flags: &["optional"],
+                                arguments: &[
+                                    Argument {
+                                        name: "wrap",
+                                        kind: "pure-token",
+                                        token: Some("WRAP"),
+                                        ..ARGUMENT
+                                    },
+                                    Argument {
+                                        name: "sat",
+                                        kind: "pure-token",
+                                        token: Some("SAT"),
+                                        ..ARGUMENT
+                                    },
+                                    Argument {
+                                        name: "fail",
+                                        kind: "pure-token",
+                                        token: Some("FAIL"),
+                                        ..ARGUMENT
+                                    },
+                                ],
+                                ..ARGUMENT
+                            },
+                            Argument {
+                                name: "write_operation",
+                                kind: "oneof",
+                                arguments: &[
+                                    Argument {
+                                        name: "encoding_offset_value",
+                                        kind: "block",
+                                        token: Some("SET"),
+                                        arguments: &[
+                                            Argument {
+                                                name: "encoding",
+                                                kind: "string",
+                                                ..ARGUMENT
+                                            },
+                                            Argument {
+                                                name: "offset",
+                                                kind: "integer",
+                                                ..ARGUMENT
+                                            },
+                                            Argument { name: "value", kind: "integer", ..ARGUMENT },
+                                        ],
+                                        ..ARGUMENT
+                                    },
+                                    Argument {
+                                        name: "encoding_offset_increment",
+                                        kind: "block",
+                                        token: Some("INCRBY"),
+                                        arguments: &[
+                                            Argument {
+                                                name: "encoding",
+                                                kind: "string",
+                                                ..ARGUMENT
+                                            },
+                                            Argument {
+                                                name: "offset",
+                                                kind: "integer",
+                                                ..ARGUMENT
+                                            },
+                                            Argument {
+                                                name: "increment",
+                                                kind: "integer",
+                                                ..ARGUMENT
+                                            },
+                                        ],
+                                        ..ARGUMENT
+                                    },
+                                ],
+                                ..ARGUMENT
+                            },
+                        ],
+                        ..ARGUMENT
+                    },
+                ],
+                ..ARGUMENT
+            },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::OfCall(bitfield::bitfield_access),
+    split: Split::None,
+    run: Run::Key(Keyed::One(bitfield::bitfield)),
+};
+
+pub(super) const BITFIELD_RO: Spec = Spec {
+    id: 4,
+    name: "bitfield_ro",
+    arity: -2,
+    flags: Flags(flag::READONLY | flag::FAST),
+    keys: Keys { first: 1, last: 1, step: 1 },
+    categories: Categories(category::READ | category::BITMAP | category::FAST),
+    tips: &[],
+    key_specs: &[KeySpec {
+        notes: None,
+        flags: &["RO", "access"],
+        index: 1,
+        last: 0,
+        step: 1,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Perform arbitrary bitfield integer operations on strings. Read-only variant of BITFIELD",
+        since: "6.0.0",
+        group: "bitmap",
+        complexity: Some("O(1) for each subcommand specified"),
+        arguments: &[
+            Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument {
+                name: "encoding_offset",
+                kind: "block",
+                token: Some("GET"),
+                flags: &["optional", "multiple", "multiple_token"],
+                arguments: &[
+                    Argument { name: "encoding", kind: "string", ..ARGUMENT },
+                    Argument { name: "offset", kind: "integer", ..ARGUMENT },
+                ],
+                ..ARGUMENT
+            },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Read,
+    split: Split::None,
+    run: Run::Key(Keyed::One(bitfield::bitfield_ro)),
+};
+
+pub(super) const BITOP: Spec = Spec {
+    id: 5,
+    name: "bitop",
+    arity: -4,
+    flags: Flags(flag::WRITE | flag::DENYOOM),
+    keys: Keys { first: 2, last: -1, step: 1 },
+    categories: Categories(category::WRITE | category::BITMAP | category::SLOW),
+    tips: &[],
+    key_specs: &[
+        KeySpec { notes: None, flags: &["OW", "update"], index: 2, last: 0, step: 1, limit: 0 },
+        KeySpec { notes: None, flags: &["RO", "access"], index: 3, last: -1, step: 1, limit: 0 },
+    ],
+    docs: Docs {
+        summary: "Perform bitwise operations between strings",
+        since: "2.6.0",
+        group: "bitmap",
+        complexity: Some("O(N)"),
+        arguments: &[
+            Argument { name: "operation", kind: "string", ..ARGUMENT },
+            Argument { name: "destkey", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument {
+                name: "key",
+                kind: "key",
+                key_spec: Some(1),
+                flags: &["multiple"],
+                ..ARGUMENT
+            },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::OfCall(bitmap::bitop_access),
+    split: Split::None,
+    run: Run::Key(Keyed::Several(bitmap::bitop)),
+};
+
+pub(super) const BITPOS: Spec = Spec {
+    id: 6,
+    name: "bitpos",
+    arity: -3,
+    flags: Flags(flag::READONLY),
+    keys: Keys { first: 1, last: 1, step: 1 },
+    categories: Categories(category::READ | category::BITMAP | category::SLOW),
+    tips: &[],
+    key_specs: &[KeySpec {
+        notes: None,
+        flags: &["RO", "access"],
+        index: 1,
+        last: 0,
+        step: 1,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Find first bit set or clear in a string",
+        since: "2.8.7",
+        group: "bitmap",
+        complexity: Some("O(N)"),
+        history: &[("7.0.0", "Added the `BYTE|BIT` option.")],
+        arguments: &[
+            Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument { name: "bit", kind: "integer", ..ARGUMENT },
+            Argument {
+                name: "index",
+                kind: "block",
+                flags: &["optional"],
+                arguments: &[
+                    Argument { name: "start", kind: "integer", ..ARGUMENT },
+                    Argument {
+                        name: "end_index",
+                        kind: "block",
+                        flags: &["optional"],
+                        arguments: &[
+                            Argument { name: "end", kind: "integer", ..ARGUMENT },
+                            Argument {
+                                name: "index_unit",
+                                kind: "oneof",
+                                since: Some("7.0.0"),
+                                flags: &["optional"],
+                                arguments: &[
+                                    Argument {
+                                        name: "byte",
+                                        kind: "pure-token",
+                                        token: Some("BYTE"),
+                                        ..ARGUMENT
+                                    },
+                                    Argument {
+                                        name: "bit",
+                                        kind: "pure-token",
+                                        token: Some("BIT"),
+                                        ..ARGUMENT
+                                    },
+                                ],
+                                ..ARGUMENT
+                            },
+                        ],
+                        ..ARGUMENT
+                    },
+                ],
+                ..ARGUMENT
+            },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Read,
+    split: Split::None,
+    run: Run::Key(Keyed::One(bitmap::bitpos)),
+};
+
 pub(super) const GETBIT: Spec = Spec {
-    id: 21,
+    id: 25,
     name: "getbit",
     arity: 3,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -100,7 +385,7 @@ pub(super) const GETBIT: Spec = Spec {
 };
 
 pub(super) const SETBIT: Spec = Spec {
-    id: 54,
+    id: 59,
     name: "setbit",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),

@@ -43,7 +43,7 @@ pub(super) const AUTH: Spec = Spec {
 };
 
 pub(super) const CLIENT: Spec = Spec {
-    id: 3,
+    id: 7,
     name: "client",
     arity: -2,
     flags: Flags(0),
@@ -60,7 +60,7 @@ pub(super) const CLIENT: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 1024,
+            id: 2048,
             name: "client|getname",
             arity: 2,
             flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -81,7 +81,7 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Connection(ConnectionCommand::ClientGetname),
         },
         Spec {
-            id: 1025,
+            id: 2049,
             name: "client|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -102,7 +102,7 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Help,
         },
         Spec {
-            id: 1026,
+            id: 2050,
             name: "client|id",
             arity: 2,
             flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -123,7 +123,7 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Connection(ConnectionCommand::ClientId),
         },
         Spec {
-            id: 1027,
+            id: 2051,
             name: "client|info",
             arity: 2,
             flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -144,7 +144,140 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Connection(ConnectionCommand::ClientInfo),
         },
         Spec {
-            id: 1028,
+            id: 2052,
+            name: "client|kill",
+            arity: -3,
+            flags: Flags(flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE),
+            keys: Keys { first: 0, last: 0, step: 0 },
+            categories: Categories(
+                category::ADMIN | category::SLOW | category::DANGEROUS | category::CONNECTION,
+            ),
+            tips: &[],
+            key_specs: &[],
+            docs: Docs {
+                summary: "Kill the connection of a client",
+                since: "2.4.0",
+                group: "connection",
+                complexity: Some("O(N) where N is the number of client connections"),
+                history: &[
+                    ("2.8.12", "Added new filter format."),
+                    ("2.8.12", "`ID` option."),
+                    ("3.2.0", "Added `master` type in for `TYPE` option."),
+                    (
+                        "5.0.0",
+                        "Replaced `slave` `TYPE` with `replica`. `slave` still supported for backward compatibility.",
+                    ),
+                    ("6.2.0", "`LADDR` option."),
+                ],
+                arguments: &[Argument {
+                    name: "filter",
+                    kind: "oneof",
+                    arguments: &[
+                        Argument {
+                            name: "ip:port",
+                            kind: "string",
+                            deprecated_since: Some("2.8.12"),
+                            ..ARGUMENT
+                        },
+                        Argument {
+                            name: "new-format",
+                            kind: "oneof",
+                            flags: &["multiple"],
+                            arguments: &[
+                                Argument {
+                                    name: "client-id",
+                                    kind: "integer",
+                                    token: Some("ID"),
+                                    since: Some("2.8.12"),
+                                    flags: &["optional"],
+                                    ..ARGUMENT
+                                },
+                                Argument {
+                                    name: "normal_master_slave_pubsub",
+                                    kind: "oneof",
+                                    token: Some("TYPE"),
+                                    since: Some("2.8.12"),
+                                    flags: &["optional"],
+                                    arguments: &[
+                                        Argument {
+                                            name: "normal",
+                                            kind: "pure-token",
+                                            token: Some("NORMAL"),
+                                            ..ARGUMENT
+                                        },
+                                        Argument {
+                                            name: "master",
+                                            kind: "pure-token",
+                                            token: Some("MASTER"),
+                                            since: Some("3.2.0"),
+                                            ..ARGUMENT
+                                        },
+                                        Argument {
+                                            name: "slave",
+                                            kind: "pure-token",
+                                            token: Some("SLAVE"),
+                                            ..ARGUMENT
+                                        },
+                                        Argument {
+                                            name: "replica",
+                                            kind: "pure-token",
+                                            token: Some("REPLICA"),
+                                            since: Some("5.0.0"),
+                                            ..ARGUMENT
+                                        },
+                                        Argument {
+                                            name: "pubsub",
+                                            kind: "pure-token",
+                                            token: Some("PUBSUB"),
+                                            ..ARGUMENT
+                                        },
+                                    ],
+                                    ..ARGUMENT
+                                },
+                                Argument {
+                                    name: "username",
+                                    kind: "string",
+                                    token: Some("USER"),
+                                    flags: &["optional"],
+                                    ..ARGUMENT
+                                },
+                                Argument {
+                                    name: "ip:port",
+                                    kind: "string",
+                                    token: Some("ADDR"),
+                                    flags: &["optional"],
+                                    ..ARGUMENT
+                                },
+                                Argument {
+                                    name: "ip:port",
+                                    kind: "string",
+                                    token: Some("LADDR"),
+                                    since: Some("6.2.0"),
+                                    flags: &["optional"],
+                                    ..ARGUMENT
+                                },
+                                Argument {
+                                    name: "yes/no",
+                                    kind: "string",
+                                    token: Some("SKIPME"),
+                                    flags: &["optional"],
+                                    ..ARGUMENT
+                                },
+                            ],
+                            ..ARGUMENT
+                        },
+                    ],
+                    ..ARGUMENT
+                }],
+                ..DOCS
+            },
+            subcommands: &[],
+            access: AccessRule::Read,
+            split: Split::None,
+            run: Run::Connection(ConnectionCommand::ClientKill),
+        },
+        Spec {
+            id: 2053,
             name: "client|list",
             arity: -2,
             flags: Flags(flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -228,7 +361,7 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Connection(ConnectionCommand::ClientList),
         },
         Spec {
-            id: 1029,
+            id: 2054,
             name: "client|no-evict",
             arity: 3,
             flags: Flags(flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -265,7 +398,7 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Connection(ConnectionCommand::ClientNoEvict),
         },
         Spec {
-            id: 1030,
+            id: 2055,
             name: "client|no-touch",
             arity: 3,
             flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -300,7 +433,48 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Connection(ConnectionCommand::ClientNoTouch),
         },
         Spec {
-            id: 1031,
+            id: 2056,
+            name: "client|reply",
+            arity: 3,
+            flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE),
+            keys: Keys { first: 0, last: 0, step: 0 },
+            categories: Categories(category::SLOW | category::CONNECTION),
+            tips: &[],
+            key_specs: &[],
+            docs: Docs {
+                summary: "Instruct the server whether to reply to commands",
+                since: "3.2.0",
+                group: "connection",
+                complexity: Some("O(1)"),
+                arguments: &[Argument {
+                    name: "on_off_skip",
+                    kind: "oneof",
+                    arguments: &[
+                        Argument { name: "on", kind: "pure-token", token: Some("ON"), ..ARGUMENT },
+                        Argument {
+                            name: "off",
+                            kind: "pure-token",
+                            token: Some("OFF"),
+                            ..ARGUMENT
+                        },
+                        Argument {
+                            name: "skip",
+                            kind: "pure-token",
+                            token: Some("SKIP"),
+                            ..ARGUMENT
+                        },
+                    ],
+                    ..ARGUMENT
+                }],
+                ..DOCS
+            },
+            subcommands: &[],
+            access: AccessRule::Read,
+            split: Split::None,
+            run: Run::Connection(ConnectionCommand::ClientReply),
+        },
+        Spec {
+            id: 2057,
             name: "client|setinfo",
             arity: 4,
             flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -340,7 +514,7 @@ pub(super) const CLIENT: Spec = Spec {
             run: Run::Connection(ConnectionCommand::ClientSetinfo),
         },
         Spec {
-            id: 1032,
+            id: 2058,
             name: "client|setname",
             arity: 3,
             flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -368,7 +542,7 @@ pub(super) const CLIENT: Spec = Spec {
 };
 
 pub(super) const ECHO: Spec = Spec {
-    id: 12,
+    id: 16,
     name: "echo",
     arity: 2,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),
@@ -391,7 +565,7 @@ pub(super) const ECHO: Spec = Spec {
 };
 
 pub(super) const HELLO: Spec = Spec {
-    id: 26,
+    id: 30,
     name: "hello",
     arity: -1,
     flags: Flags(
@@ -451,7 +625,7 @@ pub(super) const HELLO: Spec = Spec {
 };
 
 pub(super) const PING: Spec = Spec {
-    id: 43,
+    id: 48,
     name: "ping",
     arity: -1,
     flags: Flags(flag::FAST),
@@ -479,7 +653,7 @@ pub(super) const PING: Spec = Spec {
 };
 
 pub(super) const QUIT: Spec = Spec {
-    id: 46,
+    id: 51,
     name: "quit",
     arity: -1,
     flags: Flags(
@@ -508,7 +682,7 @@ pub(super) const QUIT: Spec = Spec {
 };
 
 pub(super) const RESET: Spec = Spec {
-    id: 50,
+    id: 55,
     name: "reset",
     arity: 1,
     flags: Flags(
@@ -537,7 +711,7 @@ pub(super) const RESET: Spec = Spec {
 };
 
 pub(super) const SELECT: Spec = Spec {
-    id: 52,
+    id: 57,
     name: "select",
     arity: 2,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),

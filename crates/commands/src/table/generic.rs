@@ -3,7 +3,7 @@
 use super::vocabulary::*;
 
 pub(super) const COPY: Spec = Spec {
-    id: 6,
+    id: 10,
     name: "copy",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -48,7 +48,7 @@ pub(super) const COPY: Spec = Spec {
 };
 
 pub(super) const DEL: Spec = Spec {
-    id: 10,
+    id: 14,
     name: "del",
     arity: -2,
     flags: Flags(flag::WRITE),
@@ -86,7 +86,7 @@ pub(super) const DEL: Spec = Spec {
 };
 
 pub(super) const EXISTS: Spec = Spec {
-    id: 14,
+    id: 18,
     name: "exists",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -116,7 +116,7 @@ pub(super) const EXISTS: Spec = Spec {
 };
 
 pub(super) const EXPIRE: Spec = Spec {
-    id: 15,
+    id: 19,
     name: "expire",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -163,7 +163,7 @@ pub(super) const EXPIRE: Spec = Spec {
 };
 
 pub(super) const EXPIREAT: Spec = Spec {
-    id: 16,
+    id: 20,
     name: "expireat",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -210,7 +210,7 @@ pub(super) const EXPIREAT: Spec = Spec {
 };
 
 pub(super) const EXPIRETIME: Spec = Spec {
-    id: 17,
+    id: 21,
     name: "expiretime",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -240,7 +240,7 @@ pub(super) const EXPIRETIME: Spec = Spec {
 };
 
 pub(super) const KEYS: Spec = Spec {
-    id: 31,
+    id: 35,
     name: "keys",
     arity: 2,
     flags: Flags(flag::READONLY),
@@ -267,7 +267,7 @@ pub(super) const KEYS: Spec = Spec {
 };
 
 pub(super) const OBJECT: Spec = Spec {
-    id: 38,
+    id: 43,
     name: "object",
     arity: -2,
     flags: Flags(0),
@@ -284,7 +284,7 @@ pub(super) const OBJECT: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 9984,
+            id: 11264,
             name: "object|encoding",
             arity: 3,
             flags: Flags(flag::READONLY),
@@ -313,7 +313,7 @@ pub(super) const OBJECT: Spec = Spec {
             run: Run::Key(Keyed::One(generic::object_encoding)),
         },
         Spec {
-            id: 9985,
+            id: 11265,
             name: "object|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -340,7 +340,7 @@ pub(super) const OBJECT: Spec = Spec {
 };
 
 pub(super) const PERSIST: Spec = Spec {
-    id: 39,
+    id: 44,
     name: "persist",
     arity: 2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -370,7 +370,7 @@ pub(super) const PERSIST: Spec = Spec {
 };
 
 pub(super) const PEXPIRE: Spec = Spec {
-    id: 40,
+    id: 45,
     name: "pexpire",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -417,7 +417,7 @@ pub(super) const PEXPIRE: Spec = Spec {
 };
 
 pub(super) const PEXPIREAT: Spec = Spec {
-    id: 41,
+    id: 46,
     name: "pexpireat",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -464,7 +464,7 @@ pub(super) const PEXPIREAT: Spec = Spec {
 };
 
 pub(super) const PEXPIRETIME: Spec = Spec {
-    id: 42,
+    id: 47,
     name: "pexpiretime",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -494,7 +494,7 @@ pub(super) const PEXPIRETIME: Spec = Spec {
 };
 
 pub(super) const PTTL: Spec = Spec {
-    id: 45,
+    id: 50,
     name: "pttl",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -525,7 +525,7 @@ pub(super) const PTTL: Spec = Spec {
 };
 
 pub(super) const RANDOMKEY: Spec = Spec {
-    id: 47,
+    id: 52,
     name: "randomkey",
     arity: 1,
     flags: Flags(flag::READONLY),
@@ -547,7 +547,7 @@ pub(super) const RANDOMKEY: Spec = Spec {
 };
 
 pub(super) const RENAME: Spec = Spec {
-    id: 48,
+    id: 53,
     name: "rename",
     arity: 3,
     flags: Flags(flag::WRITE),
@@ -583,7 +583,7 @@ pub(super) const RENAME: Spec = Spec {
 };
 
 pub(super) const RENAMENX: Spec = Spec {
-    id: 49,
+    id: 54,
     name: "renamenx",
     arity: 3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -623,7 +623,7 @@ pub(super) const RENAMENX: Spec = Spec {
 };
 
 pub(super) const SCAN: Spec = Spec {
-    id: 51,
+    id: 56,
     name: "scan",
     arity: -2,
     flags: Flags(flag::READONLY),
@@ -673,7 +673,7 @@ pub(super) const SCAN: Spec = Spec {
 };
 
 pub(super) const TOUCH: Spec = Spec {
-    id: 61,
+    id: 67,
     name: "touch",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -702,7 +702,7 @@ pub(super) const TOUCH: Spec = Spec {
 };
 
 pub(super) const TTL: Spec = Spec {
-    id: 62,
+    id: 68,
     name: "ttl",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -733,7 +733,7 @@ pub(super) const TTL: Spec = Spec {
 };
 
 pub(super) const TYPE: Spec = Spec {
-    id: 63,
+    id: 69,
     name: "type",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -756,7 +756,7 @@ pub(super) const TYPE: Spec = Spec {
 };
 
 pub(super) const UNLINK: Spec = Spec {
-    id: 64,
+    id: 70,
     name: "unlink",
     arity: -2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -794,7 +794,7 @@ pub(super) const UNLINK: Spec = Spec {
 };
 
 pub(super) const WAIT: Spec = Spec {
-    id: 66,
+    id: 72,
     name: "wait",
     arity: 3,
     flags: Flags(flag::NOSCRIPT),

@@ -19,7 +19,7 @@ mod vocabulary {
         ARGUMENT, AccessRule, Argument, Categories, ConnectionCommand, DOCS, Docs, Flags, KeySpec,
         Keyed, Keys, Run, ServerCommand, Spec, Split, category, flag,
     };
-    pub(super) use crate::{bitmap, expiry, generic, numeric, several, string};
+    pub(super) use crate::{bitfield, bitmap, expiry, generic, lcs, numeric, several, string};
 }
 
 /// Every command, ordered by name.

@@ -3,10 +3,14 @@
 use super::{bitmap, connection, generic, server, string_read, string_write, transactions};
 use crate::spec::Spec;
 
-pub(super) static TABLE: [Spec; 68] = [
+pub(super) static TABLE: [Spec; 74] = [
     string_write::APPEND,
     connection::AUTH,
     bitmap::BITCOUNT,
+    bitmap::BITFIELD,
+    bitmap::BITFIELD_RO,
+    bitmap::BITOP,
+    bitmap::BITPOS,
     connection::CLIENT,
     server::COMMAND,
     server::CONFIG,
@@ -36,6 +40,7 @@ pub(super) static TABLE: [Spec; 68] = [
     string_write::INCRBYFLOAT,
     server::INFO,
     generic::KEYS,
+    string_read::LCS,
     server::LOLWUT,
     server::MEMORY,
     string_read::MGET,
@@ -64,6 +69,7 @@ pub(super) static TABLE: [Spec; 68] = [
     string_write::SETRANGE,
     server::SHUTDOWN,
     string_read::STRLEN,
+    string_read::SUBSTR,
     server::TIME,
     generic::TOUCH,
     generic::TTL,

@@ -3,7 +3,7 @@
 use super::vocabulary::*;
 
 pub(super) const COMMAND: Spec = Spec {
-    id: 4,
+    id: 8,
     name: "command",
     arity: -1,
     flags: Flags(flag::LOADING | flag::STALE),
@@ -20,7 +20,7 @@ pub(super) const COMMAND: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 1280,
+            id: 2304,
             name: "command|count",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -41,7 +41,7 @@ pub(super) const COMMAND: Spec = Spec {
             run: Run::Server(ServerCommand::CommandCount),
         },
         Spec {
-            id: 1281,
+            id: 2305,
             name: "command|docs",
             arity: -2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -68,7 +68,7 @@ pub(super) const COMMAND: Spec = Spec {
             run: Run::Server(ServerCommand::CommandDocs),
         },
         Spec {
-            id: 1282,
+            id: 2306,
             name: "command|getkeys",
             arity: -4,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -89,7 +89,28 @@ pub(super) const COMMAND: Spec = Spec {
             run: Run::Server(ServerCommand::CommandGetkeys),
         },
         Spec {
-            id: 1283,
+            id: 2307,
+            name: "command|getkeysandflags",
+            arity: -4,
+            flags: Flags(flag::LOADING | flag::STALE),
+            keys: Keys { first: 0, last: 0, step: 0 },
+            categories: Categories(category::SLOW | category::CONNECTION),
+            tips: &[],
+            key_specs: &[],
+            docs: Docs {
+                summary: "Extract keys and access flags given a full Redis command",
+                since: "7.0.0",
+                group: "server",
+                complexity: Some("O(N) where N is the number of arguments to the command"),
+                ..DOCS
+            },
+            subcommands: &[],
+            access: AccessRule::Read,
+            split: Split::None,
+            run: Run::Server(ServerCommand::CommandGetkeysandflags),
+        },
+        Spec {
+            id: 2308,
             name: "command|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -110,7 +131,7 @@ pub(super) const COMMAND: Spec = Spec {
             run: Run::Help,
         },
         Spec {
-            id: 1284,
+            id: 2309,
             name: "command|info",
             arity: -2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -140,6 +161,54 @@ pub(super) const COMMAND: Spec = Spec {
             split: Split::None,
             run: Run::Server(ServerCommand::CommandInfo),
         },
+        Spec {
+            id: 2310,
+            name: "command|list",
+            arity: -2,
+            flags: Flags(flag::LOADING | flag::STALE),
+            keys: Keys { first: 0, last: 0, step: 0 },
+            categories: Categories(category::SLOW | category::CONNECTION),
+            tips: &["nondeterministic_output_order"],
+            key_specs: &[],
+            docs: Docs {
+                summary: "Get an array of Redis command names",
+                since: "7.0.0",
+                group: "server",
+                complexity: Some("O(N) where N is the total number of Redis commands"),
+                arguments: &[Argument {
+                    name: "filterby",
+                    kind: "oneof",
+                    token: Some("FILTERBY"),
+                    flags: &["optional"],
+                    arguments: &[
+                        Argument {
+                            name: "module-name",
+                            kind: "string",
+                            token: Some("MODULE"),
+                            ..ARGUMENT
+                        },
+                        Argument {
+                            name: "category",
+                            kind: "string",
+                            token: Some("ACLCAT"),
+                            ..ARGUMENT
+                        },
+                        Argument {
+                            name: "pattern",
+                            kind: "pattern",
+                            token: Some("PATTERN"),
+                            ..ARGUMENT
+                        },
+                    ],
+                    ..ARGUMENT
+                }],
+                ..DOCS
+            },
+            subcommands: &[],
+            access: AccessRule::Read,
+            split: Split::None,
+            run: Run::Server(ServerCommand::CommandList),
+        },
     ],
     access: AccessRule::Read,
     split: Split::None,
@@ -147,7 +216,7 @@ pub(super) const COMMAND: Spec = Spec {
 };
 
 pub(super) const CONFIG: Spec = Spec {
-    id: 5,
+    id: 9,
     name: "config",
     arity: -2,
     flags: Flags(0),
@@ -164,7 +233,7 @@ pub(super) const CONFIG: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 1536,
+            id: 2560,
             name: "config|get",
             arity: -3,
             flags: Flags(flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -196,7 +265,7 @@ pub(super) const CONFIG: Spec = Spec {
             run: Run::Server(ServerCommand::ConfigGet),
         },
         Spec {
-            id: 1537,
+            id: 2561,
             name: "config|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -217,7 +286,7 @@ pub(super) const CONFIG: Spec = Spec {
             run: Run::Help,
         },
         Spec {
-            id: 1538,
+            id: 2562,
             name: "config|resetstat",
             arity: 2,
             flags: Flags(flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -238,7 +307,7 @@ pub(super) const CONFIG: Spec = Spec {
             run: Run::Server(ServerCommand::ConfigResetstat),
         },
         Spec {
-            id: 1539,
+            id: 2563,
             name: "config|set",
             arity: -4,
             flags: Flags(flag::ADMIN | flag::NOSCRIPT | flag::LOADING | flag::STALE),
@@ -276,7 +345,7 @@ pub(super) const CONFIG: Spec = Spec {
 };
 
 pub(super) const DBSIZE: Spec = Spec {
-    id: 7,
+    id: 11,
     name: "dbsize",
     arity: 1,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -298,7 +367,7 @@ pub(super) const DBSIZE: Spec = Spec {
 };
 
 pub(super) const FLUSHALL: Spec = Spec {
-    id: 18,
+    id: 22,
     name: "flushall",
     arity: -1,
     flags: Flags(flag::WRITE),
@@ -348,7 +417,7 @@ pub(super) const FLUSHALL: Spec = Spec {
 };
 
 pub(super) const FLUSHDB: Spec = Spec {
-    id: 19,
+    id: 23,
     name: "flushdb",
     arity: -1,
     flags: Flags(flag::WRITE),
@@ -398,7 +467,7 @@ pub(super) const FLUSHDB: Spec = Spec {
 };
 
 pub(super) const INFO: Spec = Spec {
-    id: 30,
+    id: 34,
     name: "info",
     arity: -1,
     flags: Flags(flag::LOADING | flag::STALE),
@@ -427,7 +496,7 @@ pub(super) const INFO: Spec = Spec {
 };
 
 pub(super) const LOLWUT: Spec = Spec {
-    id: 32,
+    id: 37,
     name: "lolwut",
     arity: -1,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -455,7 +524,7 @@ pub(super) const LOLWUT: Spec = Spec {
 };
 
 pub(super) const MEMORY: Spec = Spec {
-    id: 33,
+    id: 38,
     name: "memory",
     arity: -2,
     flags: Flags(0),
@@ -472,7 +541,7 @@ pub(super) const MEMORY: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 8704,
+            id: 9984,
             name: "memory|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -493,7 +562,7 @@ pub(super) const MEMORY: Spec = Spec {
             run: Run::Help,
         },
         Spec {
-            id: 8705,
+            id: 9985,
             name: "memory|usage",
             arity: -3,
             flags: Flags(flag::READONLY),
@@ -537,7 +606,7 @@ pub(super) const MEMORY: Spec = Spec {
 };
 
 pub(super) const SHUTDOWN: Spec = Spec {
-    id: 58,
+    id: 63,
     name: "shutdown",
     arity: -1,
     flags: Flags(
@@ -610,7 +679,7 @@ pub(super) const SHUTDOWN: Spec = Spec {
 };
 
 pub(super) const TIME: Spec = Spec {
-    id: 60,
+    id: 66,
     name: "time",
     arity: 1,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),

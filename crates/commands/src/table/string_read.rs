@@ -3,7 +3,7 @@
 use super::vocabulary::*;
 
 pub(super) const GET: Spec = Spec {
-    id: 20,
+    id: 24,
     name: "get",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -33,7 +33,7 @@ pub(super) const GET: Spec = Spec {
 };
 
 pub(super) const GETRANGE: Spec = Spec {
-    id: 24,
+    id: 28,
     name: "getrange",
     arity: 4,
     flags: Flags(flag::READONLY),
@@ -68,8 +68,69 @@ pub(super) const GETRANGE: Spec = Spec {
     run: Run::Key(Keyed::One(string::getrange)),
 };
 
+pub(super) const LCS: Spec = Spec {
+    id: 36,
+    name: "lcs",
+    arity: -3,
+    flags: Flags(flag::READONLY),
+    keys: Keys { first: 1, last: 2, step: 1 },
+    categories: Categories(category::READ | category::STRING | category::SLOW),
+    tips: &[],
+    key_specs: &[KeySpec {
+        notes: None,
+        flags: &["RO", "access"],
+        index: 1,
+        last: 1,
+        step: 1,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Find longest common substring",
+        since: "7.0.0",
+        group: "string",
+        complexity: Some("O(N*M) where N and M are the lengths of s1 and s2, respectively"),
+        arguments: &[
+            Argument { name: "key1", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument { name: "key2", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument {
+                name: "len",
+                kind: "pure-token",
+                token: Some("LEN"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+            Argument {
+                name: "idx",
+                kind: "pure-token",
+                token: Some("IDX"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+            Argument {
+                name: "len",
+                kind: "integer",
+                token: Some("MINMATCHLEN"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+            Argument {
+                name: "withmatchlen",
+                kind: "pure-token",
+                token: Some("WITHMATCHLEN"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Read,
+    split: Split::None,
+    run: Run::Key(Keyed::Several(lcs::lcs)),
+};
+
 pub(super) const MGET: Spec = Spec {
-    id: 34,
+    id: 39,
     name: "mget",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -105,7 +166,7 @@ pub(super) const MGET: Spec = Spec {
 };
 
 pub(super) const STRLEN: Spec = Spec {
-    id: 59,
+    id: 64,
     name: "strlen",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -125,4 +186,43 @@ pub(super) const STRLEN: Spec = Spec {
     access: AccessRule::Read,
     split: Split::None,
     run: Run::Key(Keyed::One(string::strlen)),
+};
+
+pub(super) const SUBSTR: Spec = Spec {
+    id: 65,
+    name: "substr",
+    arity: 4,
+    flags: Flags(flag::READONLY),
+    keys: Keys { first: 1, last: 1, step: 1 },
+    categories: Categories(category::READ | category::STRING | category::SLOW),
+    tips: &[],
+    key_specs: &[KeySpec {
+        notes: None,
+        flags: &["RO", "access"],
+        index: 1,
+        last: 0,
+        step: 1,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Get a substring of the string stored at a key",
+        since: "1.0.0",
+        group: "string",
+        complexity: Some(
+            "O(N) where N is the length of the returned string. The complexity is ultimately determined by the returned length, but because creating a substring from an existing string is very cheap, it can be considered O(1) for small strings.",
+        ),
+        deprecated_since: Some("2.0.0"),
+        replaced_by: Some("`GETRANGE`"),
+        flags: &["deprecated"],
+        arguments: &[
+            Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument { name: "start", kind: "integer", ..ARGUMENT },
+            Argument { name: "end", kind: "integer", ..ARGUMENT },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Read,
+    split: Split::None,
+    run: Run::Key(Keyed::One(string::getrange)),
 };

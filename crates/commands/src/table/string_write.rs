@@ -38,7 +38,7 @@ pub(super) const APPEND: Spec = Spec {
 };
 
 pub(super) const DECR: Spec = Spec {
-    id: 8,
+    id: 12,
     name: "decr",
     arity: 2,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -68,7 +68,7 @@ pub(super) const DECR: Spec = Spec {
 };
 
 pub(super) const DECRBY: Spec = Spec {
-    id: 9,
+    id: 13,
     name: "decrby",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -101,7 +101,7 @@ pub(super) const DECRBY: Spec = Spec {
 };
 
 pub(super) const GETDEL: Spec = Spec {
-    id: 22,
+    id: 26,
     name: "getdel",
     arity: 2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -131,7 +131,7 @@ pub(super) const GETDEL: Spec = Spec {
 };
 
 pub(super) const GETEX: Spec = Spec {
-    id: 23,
+    id: 27,
     name: "getex",
     arity: -2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -196,7 +196,7 @@ pub(super) const GETEX: Spec = Spec {
 };
 
 pub(super) const GETSET: Spec = Spec {
-    id: 25,
+    id: 29,
     name: "getset",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -232,7 +232,7 @@ pub(super) const GETSET: Spec = Spec {
 };
 
 pub(super) const INCR: Spec = Spec {
-    id: 27,
+    id: 31,
     name: "incr",
     arity: 2,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -262,7 +262,7 @@ pub(super) const INCR: Spec = Spec {
 };
 
 pub(super) const INCRBY: Spec = Spec {
-    id: 28,
+    id: 32,
     name: "incrby",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -295,7 +295,7 @@ pub(super) const INCRBY: Spec = Spec {
 };
 
 pub(super) const INCRBYFLOAT: Spec = Spec {
-    id: 29,
+    id: 33,
     name: "incrbyfloat",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -328,7 +328,7 @@ pub(super) const INCRBYFLOAT: Spec = Spec {
 };
 
 pub(super) const MSET: Spec = Spec {
-    id: 35,
+    id: 40,
     name: "mset",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -367,7 +367,7 @@ pub(super) const MSET: Spec = Spec {
 };
 
 pub(super) const MSETNX: Spec = Spec {
-    id: 36,
+    id: 41,
     name: "msetnx",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -406,7 +406,7 @@ pub(super) const MSETNX: Spec = Spec {
 };
 
 pub(super) const PSETEX: Spec = Spec {
-    id: 44,
+    id: 49,
     name: "psetex",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -440,7 +440,7 @@ pub(super) const PSETEX: Spec = Spec {
 };
 
 pub(super) const SET: Spec = Spec {
-    id: 53,
+    id: 58,
     name: "set",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -541,7 +541,7 @@ pub(super) const SET: Spec = Spec {
 };
 
 pub(super) const SETEX: Spec = Spec {
-    id: 55,
+    id: 60,
     name: "setex",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -575,7 +575,7 @@ pub(super) const SETEX: Spec = Spec {
 };
 
 pub(super) const SETNX: Spec = Spec {
-    id: 56,
+    id: 61,
     name: "setnx",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -608,7 +608,7 @@ pub(super) const SETNX: Spec = Spec {
 };
 
 pub(super) const SETRANGE: Spec = Spec {
-    id: 57,
+    id: 62,
     name: "setrange",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),

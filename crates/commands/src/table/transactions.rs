@@ -3,7 +3,7 @@
 use super::vocabulary::*;
 
 pub(super) const DISCARD: Spec = Spec {
-    id: 11,
+    id: 15,
     name: "discard",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -25,7 +25,7 @@ pub(super) const DISCARD: Spec = Spec {
 };
 
 pub(super) const EXEC: Spec = Spec {
-    id: 13,
+    id: 17,
     name: "exec",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::SKIP_SLOWLOG),
@@ -47,7 +47,7 @@ pub(super) const EXEC: Spec = Spec {
 };
 
 pub(super) const MULTI: Spec = Spec {
-    id: 37,
+    id: 42,
     name: "multi",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -69,7 +69,7 @@ pub(super) const MULTI: Spec = Spec {
 };
 
 pub(super) const UNWATCH: Spec = Spec {
-    id: 65,
+    id: 71,
     name: "unwatch",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -91,7 +91,7 @@ pub(super) const UNWATCH: Spec = Spec {
 };
 
 pub(super) const WATCH: Spec = Spec {
-    id: 67,
+    id: 73,
     name: "watch",
     arity: -2,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),

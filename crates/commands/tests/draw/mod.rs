@@ -261,7 +261,7 @@ impl Draw {
                 words.push(self.time(!name.starts_with('P'), !name.ends_with("AT")));
                 self.options(&mut words, EXPIRE);
             }
-            "GETRANGE" => words.extend([self.integer(), self.integer()]),
+            "GETRANGE" | "SUBSTR" => words.extend([self.integer(), self.integer()]),
             "SETRANGE" => {
                 words.push(self.pick(OFFSETS).into());
                 words.push(self.value());
@@ -281,6 +281,25 @@ impl Draw {
                     words.push(self.pick(&["BIT", "BYTE", "bit", "bits", ""]).into());
                 }
             }
+            "BITPOS" => {
+                words.push(self.pick(&["0", "1", "0", "1", "2", "x"]).into());
+                for _ in 0..self.pick(&[0, 1, 1, 2, 2, 2]) {
+                    words.push(self.integer());
+                }
+                if words.len() == 5 && self.rng.chance(1, 2) {
+                    words.push(self.pick(&["BIT", "BYTE", "bit", "bits", ""]).into());
+                }
+            }
+            "BITFIELD" | "BITFIELD_RO" => self.fields(&mut words),
+            "BITOP" => {
+                let operation = self.bit_operation();
+                words.insert(1, operation);
+                words.push(key.to_vec());
+            }
+            "LCS" => {
+                words.push(key.to_vec());
+                self.lcs_options(&mut words);
+            }
             "MSET" => {
                 words.push(self.value());
                 if self.rng.chance(1, 3) {
@@ -299,6 +318,43 @@ impl Draw {
         words
     }
 
+    fn fields(&mut self, words: &mut Words) {
+        const KINDS: &[&str] = &[
+            "u1", "u2", "u7", "u8", "u13", "u63", "u64", "i1", "i2", "i8", "i9", "i16", "i63",
+            "i64", "i65", "u0", "x8", "i", "", "u8\0",
+        ];
+        const OFFSETS: &[&str] =
+            &["0", "1", "3", "7", "8", "30", "100", "#0", "#1", "#5", "#x", "-1", "x", "33554432"];
+        for _ in 0..self.pick(&[0, 1, 1, 2, 3, 5]) {
+            let step = self.pick(&["GET", "SET", "SET", "INCRBY", "INCRBY", "OVERFLOW", "FOO"]);
+            words.push(self.any_case(step));
+            if step == "OVERFLOW" {
+                words.push(self.pick(&["WRAP", "SAT", "FAIL", "sat", "fail", "bad"]).into());
+                continue;
+            }
+            words.push(self.pick(KINDS).into());
+            words.push(self.pick(OFFSETS).into());
+            if step != "GET" {
+                words.push(self.integer());
+            }
+        }
+    }
+
+    fn bit_operation(&mut self) -> Vec<u8> {
+        let operation = self.pick(&["AND", "OR", "XOR", "NOT", "NAND", "AND\0"]);
+        self.any_case(operation)
+    }
+
+    fn lcs_options(&mut self, words: &mut Words) {
+        for _ in 0..self.pick(&[0, 0, 1, 2, 3]) {
+            let option = self.pick(&["LEN", "IDX", "WITHMATCHLEN", "MINMATCHLEN", "FOO"]);
+            words.push(self.any_case(option));
+            if option == "MINMATCHLEN" && self.rng.chance(5, 6) {
+                words.push(self.integer());
+            }
+        }
+    }
+
     /// Now and then a wrong number of arguments.
     fn damage(&mut self, words: &mut Words) {
         match self.rng.below(40) {
@@ -310,9 +366,14 @@ impl Draw {
 
     /// A command that changes several keys at once.
     fn over_several_keys(&mut self) -> Words {
-        let name = self.pick(&["MSET", "MSETNX", "RENAME", "RENAMENX", "COPY", "COPY"]);
+        let names = ["MSET", "MSETNX", "RENAME", "RENAMENX", "COPY", "COPY", "BITOP", "LCS"];
+        let name = self.pick(&names);
         let mut words = vec![self.any_case(name), self.key()];
-        if name.starts_with("MSET") {
+        if name == "BITOP" {
+            let operation = self.bit_operation();
+            words.insert(1, operation);
+            words.extend((0..self.pick(&[1, 1, 2, 3])).map(|_| self.key()));
+        } else if name.starts_with("MSET") {
             words.push(self.value());
             for _ in 0..self.rng.below(3) {
                 words.extend([self.key(), self.value()]);
@@ -322,6 +383,9 @@ impl Draw {
         }
         if name == "COPY" {
             self.options(&mut words, &["REPLACE", "replace", "REPLACE", "foo"]);
+        }
+        if name == "LCS" {
+            self.lcs_options(&mut words);
         }
         self.damage(&mut words);
         words
@@ -339,7 +403,8 @@ impl Draw {
             }
             36..44 => self.over_several_keys(),
             44 => {
-                let mut words = vec![b"COMMAND".to_vec(), b"GETKEYS".to_vec()];
+                let which = self.pick(&["GETKEYS", "GETKEYSANDFLAGS"]);
+                let mut words = vec![b"COMMAND".to_vec(), which.into()];
                 words.extend(self.on_key(&key));
                 words
             }
@@ -379,6 +444,14 @@ const KEYED: &[&str] = &[
     "GETBIT",
     "BITCOUNT",
     "BITCOUNT",
+    "BITPOS",
+    "BITPOS",
+    "BITFIELD",
+    "BITFIELD",
+    "BITFIELD_RO",
+    "BITOP",
+    "LCS",
+    "SUBSTR",
     "DEL",
     "EXISTS",
     "TYPE",
