@@ -29,6 +29,8 @@ pub(crate) struct Copying {
     given: u64,
     request: u64,
     cursor: u64,
+    /// The last key that came, if there are more at the same cursor.
+    after: Option<Vec<u8>>,
     done: bool,
     copied: u64,
     resend_at: Instant,
@@ -41,6 +43,7 @@ impl Default for Copying {
             given: 0,
             request: 0,
             cursor: 0,
+            after: None,
             done: false,
             copied: 0,
             resend_at: Instant::NEVER,
@@ -75,6 +78,7 @@ impl Copying {
         }
         self.donor = donors.nth(spin % donors.len().max(1));
         self.cursor = 0;
+        self.after = None;
         self.request += 1;
     }
 
@@ -107,8 +111,8 @@ where
         self.copying.choose(donors, spin);
         self.copying.resend_at = now.monotonic + self.config.message_loss_timeout * 5;
         if let Some(donor) = self.copying.donor {
-            let kind =
-                Kind::ChunkRead { request: self.copying.request, cursor: self.copying.cursor };
+            let Copying { request, cursor, ref after, .. } = self.copying;
+            let kind = Kind::ChunkRead { request, cursor, after: after.as_deref() };
             effects.send(donor, &Message { partition: 0, kind });
         }
     }
@@ -131,36 +135,64 @@ where
         from: NodeId,
         request: u64,
         cursor: u64,
+        after: Option<&[u8]>,
         effects: &mut impl Effects<Self>,
     ) {
         if !self.active {
             return effects.ignored("meerkat: CHUNK_READ to a node that is catching up itself");
         }
         let mut entries = Vec::new();
-        let mut cursor = cursor;
-        loop {
-            let mut keys: Vec<Vec<u8>> = Vec::new();
-            cursor = self.table.scan_keys(cursor, SCAN_RECORDS, &mut |key| keys.push(key.into()));
-            for key in &keys {
-                if let Some(record) = self.table.lock_existing(key) {
-                    write_entry(&record, &mut entries);
+        let (mut at, mut after) = (cursor, after);
+        let (next, more) = loop {
+            let whole = entries.len();
+            match self.add_records(at, after, &mut entries) {
+                Some(next) if next == 0 || entries.len() >= limits::CHUNK_BYTES => {
+                    break (next, false);
+                }
+                Some(next) => (at, after) = (next, None),
+                None if at == cursor => break (at, true),
+                // They begin the next chunk.
+                None => {
+                    entries.truncate(whole);
+                    break (at, false);
                 }
             }
-            if cursor == 0 || entries.len() >= limits::CHUNK_BYTES {
-                break;
-            }
-        }
-        let kind = Kind::Chunk { request, next: cursor, entries: &entries };
+        };
+        let kind = Kind::Chunk { request, next, more, entries: &entries };
         effects.send(from, &Message { partition: 0, kind });
     }
 
-    /// CHUNK: installs what is newer than what is here.
+    /// Adds the records at a cursor whose keys come after this one, in their order, and gives the
+    /// next cursor. Nothing if they don't all fit: what is added then is at least one of them,
+    /// however large, or none if there were entries before.
+    fn add_records(&mut self, at: u64, after: Option<&[u8]>, entries: &mut Vec<u8>) -> Option<u64> {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let next = self.table.scan_keys(at, SCAN_RECORDS, &mut |key| {
+            if after.is_none_or(|after| key > after) {
+                keys.push(key.into());
+            }
+        });
+        keys.sort_unstable();
+        for key in &keys {
+            let Some(record) = self.table.lock_existing(key) else { continue };
+            let before = entries.len();
+            write_entry(&record, entries);
+            if before > 0 && entries.len() >= limits::CHUNK_BYTES {
+                entries.truncate(before);
+                return None;
+            }
+        }
+        Some(next)
+    }
+
+    /// CHUNK: installs what is newer than what is here. Without a next cursor there is more at the
+    /// same one.
     pub(crate) fn on_chunk(
         &mut self,
         now: Now,
         from: NodeId,
         request: u64,
-        next: u64,
+        next: Option<u64>,
         entries: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
@@ -170,10 +202,12 @@ where
             return effects.ignored("meerkat: CHUNK that was not asked for");
         }
         let mut reader = Reader(entries);
+        let mut last = None;
         while !reader.0.is_empty() {
             let Ok((key, meta, content)) = read_entry(&mut reader) else {
                 return effects.ignored("meerkat: damaged chunk");
             };
+            last = Some(key);
             if !self.holds(self.partition_of(key)) {
                 continue;
             }
@@ -187,10 +221,13 @@ where
             }
             self.copying.copied += 1;
         }
-        self.copying.cursor = next;
         self.copying.request += 1;
-        if next == 0 {
-            self.copying.finish_donor(self.given_by(from));
+        self.copying.after = last.filter(|_| next.is_none()).map(Vec::from);
+        if let Some(next) = next {
+            self.copying.cursor = next;
+            if next == 0 {
+                self.copying.finish_donor(self.given_by(from));
+            }
         }
         self.copy_on(now, effects);
     }

@@ -293,10 +293,11 @@ where
             }
             Kind::Adopted { parts } => self.on_adopted(now, from, parts, effects),
             Kind::Release => self.on_release(now, from, effects),
-            Kind::ChunkRead { request, cursor } => {
-                self.on_chunk_read(from, request, cursor, effects);
+            Kind::ChunkRead { request, cursor, after } => {
+                self.on_chunk_read(from, request, cursor, after, effects);
             }
-            Kind::Chunk { request, next, entries } => {
+            Kind::Chunk { request, next, more, entries } => {
+                let next = (!more).then_some(next);
                 self.on_chunk(now, from, request, next, entries, effects);
             }
             Kind::Get { .. }

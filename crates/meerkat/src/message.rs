@@ -189,6 +189,8 @@ pub enum Kind<'a> {
         request: u64,
         /// Where to go on; 0 begins.
         cursor: u64,
+        /// Of the records there, only those whose keys come after this one.
+        after: Option<&'a [u8]>,
     },
     /// Its answer.
     Chunk {
@@ -196,6 +198,8 @@ pub enum Kind<'a> {
         request: u64,
         /// Where to go on; 0 at the end.
         next: u64,
+        /// Whether there are more records at the same cursor, after the last key of these.
+        more: bool,
         /// The records.
         entries: &'a [u8],
     },
@@ -398,15 +402,18 @@ impl<'a> Message<'a> {
                 writer.u32(parts);
             }
             Kind::Release => writer.u8(RELEASE),
-            Kind::ChunkRead { request, cursor } => {
+            Kind::ChunkRead { request, cursor, after } => {
                 writer.u8(CHUNK_READ);
                 writer.u64(request);
                 writer.u64(cursor);
+                writer.u8(u8::from(after.is_some()));
+                writer.rest(after.unwrap_or_default());
             }
-            Kind::Chunk { request, next, entries } => {
+            Kind::Chunk { request, next, more, entries } => {
                 writer.u8(CHUNK);
                 writer.u64(request);
                 writer.u64(next);
+                writer.u8(u8::from(more));
                 writer.rest(entries);
             }
             _ => unreachable!("the others are encoded above"),
@@ -477,9 +484,15 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
         ADOPT => Kind::Adopt { part: reader.u32()?, parts: reader.u32()?, bytes: reader.rest() },
         ADOPTED => Kind::Adopted { parts: reader.u32()? },
         RELEASE => Kind::Release,
-        CHUNK_READ => Kind::ChunkRead { request: reader.u64()?, cursor: reader.u64()? },
+        CHUNK_READ => {
+            let (request, cursor) = (reader.u64()?, reader.u64()?);
+            let after = if flag(reader)? { Some(reader.rest()) } else { None };
+            Kind::ChunkRead { request, cursor, after }
+        }
         CHUNK => {
-            Kind::Chunk { request: reader.u64()?, next: reader.u64()?, entries: reader.rest() }
+            let (request, next) = (reader.u64()?, reader.u64()?);
+            let more = flag(reader)?;
+            Kind::Chunk { request, next, more, entries: reader.rest() }
         }
         _ => return Err(Malformed("unknown kind of message")),
     })

@@ -53,8 +53,10 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::Adopt { part: 0, parts: 1, bytes: b"" },
         Kind::Adopted { parts: 1 },
         Kind::Release,
-        Kind::ChunkRead { request: 1, cursor: 2 },
-        Kind::Chunk { request: 1, next: 0, entries: b"entries" },
+        Kind::ChunkRead { request: 1, cursor: 2, after: None },
+        Kind::ChunkRead { request: 1, cursor: 2, after: Some(b"") },
+        Kind::Chunk { request: 1, next: 0, more: false, entries: b"entries" },
+        Kind::Chunk { request: 1, next: 7, more: true, entries: b"entries" },
     ]
 }
 
@@ -105,7 +107,7 @@ fn a_message_with_a_fixed_length_has_no_other() {
                 | Kind::Freeze { .. }
                 | Kind::Adopted { .. }
                 | Kind::Release
-                | Kind::ChunkRead { .. }
+                | Kind::ChunkRead { after: None, .. }
         );
         let mut whole = encoded(&Message { partition: 0, kind });
         if fixed {

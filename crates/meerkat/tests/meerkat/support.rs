@@ -13,7 +13,7 @@ use quorate_meerkat::{
 };
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
-    Timestamp, UnixNanos, View, WriterId,
+    Timestamp, UnixNanos, View, WriterId, limits,
 };
 use quorate_wire::Writer;
 
@@ -72,6 +72,7 @@ impl Effects<Node> for Outbox {
 pub(crate) fn encoded(message: &Message<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(&mut Writer(&mut bytes));
+    assert!(bytes.len() <= limits::MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
     bytes
 }
 

@@ -2,7 +2,7 @@
 
 use quorate_machine::{Outcome, Refusal};
 use quorate_meerkat::{Body, Conflict, Kind, Reason, Vote};
-use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId};
+use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId, limits};
 
 use crate::support::{Cluster, MLT, Packet, WALL, body_bytes, encoded, serializable};
 use crate::txn::txn;
@@ -695,6 +695,36 @@ fn a_dead_coordinators_transaction_that_one_replica_knows_is_aborted() {
         assert_eq!(cluster.decision(node, id), Some(false), "node {node}");
         assert!(cluster.pending(node, "k").is_empty());
     }
+}
+
+/// However large the records are, each message is one that the nodes' links carry.
+#[test]
+fn a_joining_replica_copies_large_records() {
+    let mut cluster = Cluster::new(3);
+    let values = ["a", "b", "c", "d", "e", "f"].map(|byte| byte.repeat(900_000));
+    let keys = ["", "1", "2", "3", "4", "5"];
+    for (key, value) in keys.iter().zip(&values) {
+        cluster.run(1, &format!("write={key}:{value}"));
+    }
+    for number in 0..300 {
+        cluster.run(1, &format!("write=small{number}:1"));
+    }
+    cluster.run(1, &format!("write=largest:{}", "g".repeat(limits::VALUE_BYTES_MAX)));
+    cluster.expel(&[3]);
+    cluster.run_for(Duration::from_millis(100));
+    cluster.rejoin(3);
+    cluster.run_for(Duration::from_millis(300));
+    assert!(cluster.machine(3).is_caught_up());
+    for (key, value) in keys.iter().zip(&values) {
+        assert!(cluster.stored(3, key).as_ref() == Some(value), "{key}");
+    }
+    for number in 0..300 {
+        assert_eq!(cluster.stored(3, &format!("small{number}")).as_deref(), Some("1"));
+    }
+    assert_eq!(
+        cluster.stored(3, "largest").map(|value| value.len()),
+        Some(limits::VALUE_BYTES_MAX)
+    );
 }
 
 #[test]
