@@ -49,6 +49,8 @@ KEYED = {
     "unlink": ("generic::del", "Update"),
     "exists": ("generic::exists", "Read"),
     "touch": ("generic::exists", "Read"),
+    "dump": ("dump::dump", "Read"),
+    "restore": ("dump::restore", "Update"),
     "type": ("generic::type_of", "Read"),
     "copy": ("several::copy", "Read"),
     "rename": ("several::rename", "Read"),

@@ -137,8 +137,8 @@ impl<'a> Call<'a> {
             return Err(arity_error(self.spec));
         }
         let reply = match self.spec.run {
-            // It alone looks at the value before its argument.
-            Run::Key(_) if self.spec.name == "incrbyfloat" => return Ok(()),
+            // They alone look at the value before their arguments.
+            Run::Key(_) if ["incrbyfloat", "restore"].contains(&self.spec.name) => return Ok(()),
             Run::Key(Keyed::One(run)) => run(self.args, UnixMillis(0), ABSENT).0,
             Run::Key(Keyed::Several(run)) => {
                 let mut key = OneKey::new(ABSENT);

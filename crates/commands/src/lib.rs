@@ -44,6 +44,7 @@
 //! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], which is what Redis does
 //!   with `proto-max-bulk-len` set to the same number.
 //! - Bytes of a request that an error text quotes and that are not UTF-8 become U+FFFD.
+//! - `DUMP` never compresses; `RESTORE` of anything but a string is `ERR Bad data format`.
 //! - `EXPIRETIME` of an expiry in the last half second that 64 bits can express overflows in Redis
 //!   and doesn't here.
 //! - `BITFIELD` refuses to write where the value would be longer than it may be; Redis lets it grow
@@ -59,6 +60,7 @@ mod bitfield;
 mod bitmap;
 mod call;
 mod describe;
+mod dump;
 mod expiry;
 mod generic;
 mod help;

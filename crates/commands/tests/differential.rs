@@ -305,6 +305,37 @@ fn values_of_the_largest_size_are_refused_and_taken_as_redis_does() {
     }
 }
 
+#[test]
+fn values_of_any_length_travel_between_redis_and_here() {
+    let mut redis = Redis::start();
+    let mut store = Store::default();
+    for length in [0, 1, 11, 12, 20, 21, 63, 64, 264, 1000, 16_383, 16_384, 100_000] {
+        for compression in ["no", "yes"] {
+            redis.call(&["CONFIG", "SET", "rdbcompression", compression]);
+            let value: Vec<u8> = (0..length).map(|at: usize| (at / 7) as u8 % 5 + b'0').collect();
+            let set: Words = vec![b"SET".to_vec(), b"k".to_vec(), value];
+            let dump: Words = ["DUMP", "k"].map(|word| word.into()).into();
+            redis.pipeline([&set]);
+            store.run(&set);
+            let (ours, theirs) = (store.run(&dump), redis.pipeline([&dump]).remove(0));
+            if compression == "no" {
+                assert_eq!(ours, theirs, "{length}");
+            }
+            for payload in [ours, theirs] {
+                let Answer::Bulk(payload) = payload else { panic!("{payload:?}") };
+                let (name, get): (_, Words) = ("copy", vec![b"GET".to_vec(), b"copy".to_vec()]);
+                let words = ["RESTORE", name, "0"].map(|word| word.as_bytes().to_vec());
+                let restore: Words =
+                    words.into_iter().chain([payload, b"REPLACE".to_vec()]).collect();
+                for words in [&restore, &get] {
+                    assert_eq!(store.run(words), redis.pipeline([words]).remove(0), "{length}");
+                }
+                assert_eq!(store.run(&get), Answer::Bulk(set[2].clone()), "{length}");
+            }
+        }
+    }
+}
+
 /// Whether a row is one of those that Redis 7.0 doesn't have.
 fn is_later(spec: &Spec) -> bool {
     spec.docs.since == "7.2.0"

@@ -252,6 +252,8 @@ impl Frontend {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         let was_paused = connection.is_paused();
         connection.output.advance(count);
+        let unsent = connection.output.len() + connection.ready_bytes;
+        connection.facts.output_bytes.store(unsent as u64, Relaxed);
         add(&self.core.stats.output_bytes, count as u64);
         if was_paused && !connection.is_paused() {
             run(&mut self.core, connection, id, now, backend);

@@ -197,7 +197,7 @@ impl<B: Backend> Context<'_, B> {
 fn command_list(args: Args<'_>) -> Reply<'static> {
     let all = table().iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
     let wanted: Box<dyn Fn(&&'static Spec) -> bool> = match args.len() {
-        2 => return Reply::Array(table().iter().map(|spec| Reply::text(spec.name)).collect()),
+        2 => Box::new(|_| true),
         5 if args.get(2).eq_ignore_ascii_case(b"filterby") => {
             let value = args.get(4);
             match args.get(3).to_ascii_lowercase().as_slice() {

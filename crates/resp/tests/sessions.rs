@@ -52,6 +52,10 @@ fn the_list_of_clients_covers_all_lanes() {
     {
         assert!(alice.contains(part), "{part} is missing in {alice}");
     }
+    // What has been sent is owed no longer, and the command itself is in the buffer.
+    assert!(list.contains(" qbuf=13 ") && !list.contains(" obl=1") && list.contains(" obl=0 "));
+    let all = two.talk(second, "COMMAND LIST");
+    assert!(all.contains("\r\nget\r\n") && all.contains("\r\nclient|list\r\n"), "{all}");
     assert!(list.contains("lib-name=lettuce") && list.contains("cmd=client|list"), "{list}");
     let only = two.talk(second, "CLIENT LIST ID 2 77");
     assert!(only.contains("id=2 ") && !only.contains("id=1 "));

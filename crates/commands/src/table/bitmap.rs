@@ -352,7 +352,7 @@ pub(super) const BITPOS: Spec = Spec {
 };
 
 pub(super) const GETBIT: Spec = Spec {
-    id: 25,
+    id: 26,
     name: "getbit",
     arity: 3,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -385,7 +385,7 @@ pub(super) const GETBIT: Spec = Spec {
 };
 
 pub(super) const SETBIT: Spec = Spec {
-    id: 59,
+    id: 61,
     name: "setbit",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),

@@ -542,7 +542,7 @@ pub(super) const CLIENT: Spec = Spec {
 };
 
 pub(super) const ECHO: Spec = Spec {
-    id: 16,
+    id: 17,
     name: "echo",
     arity: 2,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),
@@ -565,7 +565,7 @@ pub(super) const ECHO: Spec = Spec {
 };
 
 pub(super) const HELLO: Spec = Spec {
-    id: 30,
+    id: 31,
     name: "hello",
     arity: -1,
     flags: Flags(
@@ -625,7 +625,7 @@ pub(super) const HELLO: Spec = Spec {
 };
 
 pub(super) const PING: Spec = Spec {
-    id: 48,
+    id: 49,
     name: "ping",
     arity: -1,
     flags: Flags(flag::FAST),
@@ -653,7 +653,7 @@ pub(super) const PING: Spec = Spec {
 };
 
 pub(super) const QUIT: Spec = Spec {
-    id: 51,
+    id: 52,
     name: "quit",
     arity: -1,
     flags: Flags(
@@ -682,7 +682,7 @@ pub(super) const QUIT: Spec = Spec {
 };
 
 pub(super) const RESET: Spec = Spec {
-    id: 55,
+    id: 56,
     name: "reset",
     arity: 1,
     flags: Flags(
@@ -711,7 +711,7 @@ pub(super) const RESET: Spec = Spec {
 };
 
 pub(super) const SELECT: Spec = Spec {
-    id: 57,
+    id: 59,
     name: "select",
     arity: 2,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),

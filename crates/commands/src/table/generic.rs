@@ -85,8 +85,40 @@ pub(super) const DEL: Spec = Spec {
     run: Run::Key(Keyed::One(generic::del)),
 };
 
+pub(super) const DUMP: Spec = Spec {
+    id: 16,
+    name: "dump",
+    arity: 2,
+    flags: Flags(flag::READONLY),
+    keys: Keys { first: 1, last: 1, step: 1 },
+    categories: Categories(category::KEYSPACE | category::READ | category::SLOW),
+    tips: &["nondeterministic_output"],
+    key_specs: &[KeySpec {
+        notes: None,
+        flags: &["RO", "access"],
+        index: 1,
+        last: 0,
+        step: 1,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Return a serialized version of the value stored at the specified key.",
+        since: "2.6.0",
+        group: "generic",
+        complexity: Some(
+            "O(1) to access the key and additional O(N*M) to serialize it, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1).",
+        ),
+        arguments: &[Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT }],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Read,
+    split: Split::None,
+    run: Run::Key(Keyed::One(dump::dump)),
+};
+
 pub(super) const EXISTS: Spec = Spec {
-    id: 18,
+    id: 19,
     name: "exists",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -116,7 +148,7 @@ pub(super) const EXISTS: Spec = Spec {
 };
 
 pub(super) const EXPIRE: Spec = Spec {
-    id: 19,
+    id: 20,
     name: "expire",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -163,7 +195,7 @@ pub(super) const EXPIRE: Spec = Spec {
 };
 
 pub(super) const EXPIREAT: Spec = Spec {
-    id: 20,
+    id: 21,
     name: "expireat",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -210,7 +242,7 @@ pub(super) const EXPIREAT: Spec = Spec {
 };
 
 pub(super) const EXPIRETIME: Spec = Spec {
-    id: 21,
+    id: 22,
     name: "expiretime",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -240,7 +272,7 @@ pub(super) const EXPIRETIME: Spec = Spec {
 };
 
 pub(super) const KEYS: Spec = Spec {
-    id: 35,
+    id: 36,
     name: "keys",
     arity: 2,
     flags: Flags(flag::READONLY),
@@ -267,7 +299,7 @@ pub(super) const KEYS: Spec = Spec {
 };
 
 pub(super) const OBJECT: Spec = Spec {
-    id: 43,
+    id: 44,
     name: "object",
     arity: -2,
     flags: Flags(0),
@@ -284,7 +316,7 @@ pub(super) const OBJECT: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 11264,
+            id: 11520,
             name: "object|encoding",
             arity: 3,
             flags: Flags(flag::READONLY),
@@ -313,7 +345,7 @@ pub(super) const OBJECT: Spec = Spec {
             run: Run::Key(Keyed::One(generic::object_encoding)),
         },
         Spec {
-            id: 11265,
+            id: 11521,
             name: "object|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -340,7 +372,7 @@ pub(super) const OBJECT: Spec = Spec {
 };
 
 pub(super) const PERSIST: Spec = Spec {
-    id: 44,
+    id: 45,
     name: "persist",
     arity: 2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -370,7 +402,7 @@ pub(super) const PERSIST: Spec = Spec {
 };
 
 pub(super) const PEXPIRE: Spec = Spec {
-    id: 45,
+    id: 46,
     name: "pexpire",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -417,7 +449,7 @@ pub(super) const PEXPIRE: Spec = Spec {
 };
 
 pub(super) const PEXPIREAT: Spec = Spec {
-    id: 46,
+    id: 47,
     name: "pexpireat",
     arity: -3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -464,7 +496,7 @@ pub(super) const PEXPIREAT: Spec = Spec {
 };
 
 pub(super) const PEXPIRETIME: Spec = Spec {
-    id: 47,
+    id: 48,
     name: "pexpiretime",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -494,7 +526,7 @@ pub(super) const PEXPIRETIME: Spec = Spec {
 };
 
 pub(super) const PTTL: Spec = Spec {
-    id: 50,
+    id: 51,
     name: "pttl",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -525,7 +557,7 @@ pub(super) const PTTL: Spec = Spec {
 };
 
 pub(super) const RANDOMKEY: Spec = Spec {
-    id: 52,
+    id: 53,
     name: "randomkey",
     arity: 1,
     flags: Flags(flag::READONLY),
@@ -547,7 +579,7 @@ pub(super) const RANDOMKEY: Spec = Spec {
 };
 
 pub(super) const RENAME: Spec = Spec {
-    id: 53,
+    id: 54,
     name: "rename",
     arity: 3,
     flags: Flags(flag::WRITE),
@@ -583,7 +615,7 @@ pub(super) const RENAME: Spec = Spec {
 };
 
 pub(super) const RENAMENX: Spec = Spec {
-    id: 54,
+    id: 55,
     name: "renamenx",
     arity: 3,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -622,8 +654,83 @@ pub(super) const RENAMENX: Spec = Spec {
     run: Run::Key(Keyed::Several(several::renamenx)),
 };
 
+pub(super) const RESTORE: Spec = Spec {
+    id: 57,
+    name: "restore",
+    arity: -4,
+    flags: Flags(flag::WRITE | flag::DENYOOM),
+    keys: Keys { first: 1, last: 1, step: 1 },
+    categories: Categories(
+        category::KEYSPACE | category::WRITE | category::SLOW | category::DANGEROUS,
+    ),
+    tips: &[],
+    key_specs: &[KeySpec {
+        notes: None,
+        flags: &["OW", "update"],
+        index: 1,
+        last: 0,
+        step: 1,
+        limit: 0,
+    }],
+    docs: Docs {
+        summary: "Create a key using the provided serialized value, previously obtained using DUMP.",
+        since: "2.6.0",
+        group: "generic",
+        complexity: Some(
+            "O(1) to create the new key and additional O(N*M) to reconstruct the serialized value, where N is the number of Redis objects composing the value and M their average size. For small string values the time complexity is thus O(1)+O(1*M) where M is small, so simply O(1). However for sorted set values the complexity is O(N*M*log(N)) because inserting values into sorted sets is O(log(N)).",
+        ),
+        history: &[
+            ("3.0.0", "Added the `REPLACE` modifier."),
+            ("5.0.0", "Added the `ABSTTL` modifier."),
+            ("5.0.0", "Added the `IDLETIME` and `FREQ` options."),
+        ],
+        arguments: &[
+            Argument { name: "key", kind: "key", key_spec: Some(0), ..ARGUMENT },
+            Argument { name: "ttl", kind: "integer", ..ARGUMENT },
+            Argument { name: "serialized-value", kind: "string", ..ARGUMENT },
+            Argument {
+                name: "replace",
+                kind: "pure-token",
+                token: Some("REPLACE"),
+                since: Some("3.0.0"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+            Argument {
+                name: "absttl",
+                kind: "pure-token",
+                token: Some("ABSTTL"),
+                since: Some("5.0.0"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+            Argument {
+                name: "seconds",
+                kind: "integer",
+                token: Some("IDLETIME"),
+                since: Some("5.0.0"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+            Argument {
+                name: "frequency",
+                kind: "integer",
+                token: Some("FREQ"),
+                since: Some("5.0.0"),
+                flags: &["optional"],
+                ..ARGUMENT
+            },
+        ],
+        ..DOCS
+    },
+    subcommands: &[],
+    access: AccessRule::Update,
+    split: Split::None,
+    run: Run::Key(Keyed::One(dump::restore)),
+};
+
 pub(super) const SCAN: Spec = Spec {
-    id: 56,
+    id: 58,
     name: "scan",
     arity: -2,
     flags: Flags(flag::READONLY),
@@ -673,7 +780,7 @@ pub(super) const SCAN: Spec = Spec {
 };
 
 pub(super) const TOUCH: Spec = Spec {
-    id: 67,
+    id: 69,
     name: "touch",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -702,7 +809,7 @@ pub(super) const TOUCH: Spec = Spec {
 };
 
 pub(super) const TTL: Spec = Spec {
-    id: 68,
+    id: 70,
     name: "ttl",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -733,7 +840,7 @@ pub(super) const TTL: Spec = Spec {
 };
 
 pub(super) const TYPE: Spec = Spec {
-    id: 69,
+    id: 71,
     name: "type",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -756,7 +863,7 @@ pub(super) const TYPE: Spec = Spec {
 };
 
 pub(super) const UNLINK: Spec = Spec {
-    id: 70,
+    id: 72,
     name: "unlink",
     arity: -2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -794,7 +901,7 @@ pub(super) const UNLINK: Spec = Spec {
 };
 
 pub(super) const WAIT: Spec = Spec {
-    id: 72,
+    id: 74,
     name: "wait",
     arity: 3,
     flags: Flags(flag::NOSCRIPT),

@@ -19,7 +19,9 @@ mod vocabulary {
         ARGUMENT, AccessRule, Argument, Categories, ConnectionCommand, DOCS, Docs, Flags, KeySpec,
         Keyed, Keys, Run, ServerCommand, Spec, Split, category, flag,
     };
-    pub(super) use crate::{bitfield, bitmap, expiry, generic, lcs, numeric, several, string};
+    pub(super) use crate::{
+        bitfield, bitmap, dump, expiry, generic, lcs, numeric, several, string,
+    };
 }
 
 /// Every command, ordered by name.

@@ -3,7 +3,7 @@
 use super::{bitmap, connection, generic, server, string_read, string_write, transactions};
 use crate::spec::Spec;
 
-pub(super) static TABLE: [Spec; 74] = [
+pub(super) static TABLE: [Spec; 76] = [
     string_write::APPEND,
     connection::AUTH,
     bitmap::BITCOUNT,
@@ -20,6 +20,7 @@ pub(super) static TABLE: [Spec; 74] = [
     string_write::DECRBY,
     generic::DEL,
     transactions::DISCARD,
+    generic::DUMP,
     connection::ECHO,
     transactions::EXEC,
     generic::EXISTS,
@@ -60,6 +61,7 @@ pub(super) static TABLE: [Spec; 74] = [
     generic::RENAME,
     generic::RENAMENX,
     connection::RESET,
+    generic::RESTORE,
     generic::SCAN,
     connection::SELECT,
     string_write::SET,

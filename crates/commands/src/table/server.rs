@@ -367,7 +367,7 @@ pub(super) const DBSIZE: Spec = Spec {
 };
 
 pub(super) const FLUSHALL: Spec = Spec {
-    id: 22,
+    id: 23,
     name: "flushall",
     arity: -1,
     flags: Flags(flag::WRITE),
@@ -417,7 +417,7 @@ pub(super) const FLUSHALL: Spec = Spec {
 };
 
 pub(super) const FLUSHDB: Spec = Spec {
-    id: 23,
+    id: 24,
     name: "flushdb",
     arity: -1,
     flags: Flags(flag::WRITE),
@@ -467,7 +467,7 @@ pub(super) const FLUSHDB: Spec = Spec {
 };
 
 pub(super) const INFO: Spec = Spec {
-    id: 34,
+    id: 35,
     name: "info",
     arity: -1,
     flags: Flags(flag::LOADING | flag::STALE),
@@ -496,7 +496,7 @@ pub(super) const INFO: Spec = Spec {
 };
 
 pub(super) const LOLWUT: Spec = Spec {
-    id: 37,
+    id: 38,
     name: "lolwut",
     arity: -1,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -524,7 +524,7 @@ pub(super) const LOLWUT: Spec = Spec {
 };
 
 pub(super) const MEMORY: Spec = Spec {
-    id: 38,
+    id: 39,
     name: "memory",
     arity: -2,
     flags: Flags(0),
@@ -541,7 +541,7 @@ pub(super) const MEMORY: Spec = Spec {
     },
     subcommands: &[
         Spec {
-            id: 9984,
+            id: 10240,
             name: "memory|help",
             arity: 2,
             flags: Flags(flag::LOADING | flag::STALE),
@@ -562,7 +562,7 @@ pub(super) const MEMORY: Spec = Spec {
             run: Run::Help,
         },
         Spec {
-            id: 9985,
+            id: 10241,
             name: "memory|usage",
             arity: -3,
             flags: Flags(flag::READONLY),
@@ -606,7 +606,7 @@ pub(super) const MEMORY: Spec = Spec {
 };
 
 pub(super) const SHUTDOWN: Spec = Spec {
-    id: 63,
+    id: 65,
     name: "shutdown",
     arity: -1,
     flags: Flags(
@@ -679,7 +679,7 @@ pub(super) const SHUTDOWN: Spec = Spec {
 };
 
 pub(super) const TIME: Spec = Spec {
-    id: 66,
+    id: 68,
     name: "time",
     arity: 1,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),

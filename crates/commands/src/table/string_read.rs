@@ -3,7 +3,7 @@
 use super::vocabulary::*;
 
 pub(super) const GET: Spec = Spec {
-    id: 24,
+    id: 25,
     name: "get",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -33,7 +33,7 @@ pub(super) const GET: Spec = Spec {
 };
 
 pub(super) const GETRANGE: Spec = Spec {
-    id: 28,
+    id: 29,
     name: "getrange",
     arity: 4,
     flags: Flags(flag::READONLY),
@@ -69,7 +69,7 @@ pub(super) const GETRANGE: Spec = Spec {
 };
 
 pub(super) const LCS: Spec = Spec {
-    id: 36,
+    id: 37,
     name: "lcs",
     arity: -3,
     flags: Flags(flag::READONLY),
@@ -130,7 +130,7 @@ pub(super) const LCS: Spec = Spec {
 };
 
 pub(super) const MGET: Spec = Spec {
-    id: 39,
+    id: 40,
     name: "mget",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -166,7 +166,7 @@ pub(super) const MGET: Spec = Spec {
 };
 
 pub(super) const STRLEN: Spec = Spec {
-    id: 64,
+    id: 66,
     name: "strlen",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -189,7 +189,7 @@ pub(super) const STRLEN: Spec = Spec {
 };
 
 pub(super) const SUBSTR: Spec = Spec {
-    id: 65,
+    id: 67,
     name: "substr",
     arity: 4,
     flags: Flags(flag::READONLY),

@@ -101,7 +101,7 @@ pub(super) const DECRBY: Spec = Spec {
 };
 
 pub(super) const GETDEL: Spec = Spec {
-    id: 26,
+    id: 27,
     name: "getdel",
     arity: 2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -131,7 +131,7 @@ pub(super) const GETDEL: Spec = Spec {
 };
 
 pub(super) const GETEX: Spec = Spec {
-    id: 27,
+    id: 28,
     name: "getex",
     arity: -2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -196,7 +196,7 @@ pub(super) const GETEX: Spec = Spec {
 };
 
 pub(super) const GETSET: Spec = Spec {
-    id: 29,
+    id: 30,
     name: "getset",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -232,7 +232,7 @@ pub(super) const GETSET: Spec = Spec {
 };
 
 pub(super) const INCR: Spec = Spec {
-    id: 31,
+    id: 32,
     name: "incr",
     arity: 2,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -262,7 +262,7 @@ pub(super) const INCR: Spec = Spec {
 };
 
 pub(super) const INCRBY: Spec = Spec {
-    id: 32,
+    id: 33,
     name: "incrby",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -295,7 +295,7 @@ pub(super) const INCRBY: Spec = Spec {
 };
 
 pub(super) const INCRBYFLOAT: Spec = Spec {
-    id: 33,
+    id: 34,
     name: "incrbyfloat",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -328,7 +328,7 @@ pub(super) const INCRBYFLOAT: Spec = Spec {
 };
 
 pub(super) const MSET: Spec = Spec {
-    id: 40,
+    id: 41,
     name: "mset",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -367,7 +367,7 @@ pub(super) const MSET: Spec = Spec {
 };
 
 pub(super) const MSETNX: Spec = Spec {
-    id: 41,
+    id: 42,
     name: "msetnx",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -406,7 +406,7 @@ pub(super) const MSETNX: Spec = Spec {
 };
 
 pub(super) const PSETEX: Spec = Spec {
-    id: 49,
+    id: 50,
     name: "psetex",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -440,7 +440,7 @@ pub(super) const PSETEX: Spec = Spec {
 };
 
 pub(super) const SET: Spec = Spec {
-    id: 58,
+    id: 60,
     name: "set",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -541,7 +541,7 @@ pub(super) const SET: Spec = Spec {
 };
 
 pub(super) const SETEX: Spec = Spec {
-    id: 60,
+    id: 62,
     name: "setex",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -575,7 +575,7 @@ pub(super) const SETEX: Spec = Spec {
 };
 
 pub(super) const SETNX: Spec = Spec {
-    id: 61,
+    id: 63,
     name: "setnx",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -608,7 +608,7 @@ pub(super) const SETNX: Spec = Spec {
 };
 
 pub(super) const SETRANGE: Spec = Spec {
-    id: 62,
+    id: 64,
     name: "setrange",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),

@@ -25,7 +25,7 @@ pub(super) const DISCARD: Spec = Spec {
 };
 
 pub(super) const EXEC: Spec = Spec {
-    id: 17,
+    id: 18,
     name: "exec",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::SKIP_SLOWLOG),
@@ -47,7 +47,7 @@ pub(super) const EXEC: Spec = Spec {
 };
 
 pub(super) const MULTI: Spec = Spec {
-    id: 42,
+    id: 43,
     name: "multi",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -69,7 +69,7 @@ pub(super) const MULTI: Spec = Spec {
 };
 
 pub(super) const UNWATCH: Spec = Spec {
-    id: 71,
+    id: 73,
     name: "unwatch",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -91,7 +91,7 @@ pub(super) const UNWATCH: Spec = Spec {
 };
 
 pub(super) const WATCH: Spec = Spec {
-    id: 73,
+    id: 75,
     name: "watch",
     arity: -2,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),

@@ -291,6 +291,24 @@ impl Draw {
                 }
             }
             "BITFIELD" | "BITFIELD_RO" => self.fields(&mut words),
+            "RESTORE" => {
+                let absolute = self.rng.chance(1, 3);
+                words.push(match self.rng.below(3) {
+                    0 => b"0".to_vec(),
+                    _ => self.time(false, !absolute),
+                });
+                words.push(self.payload());
+                if absolute {
+                    words.push(b"ABSTTL".into());
+                }
+                for _ in 0..self.pick(&[0, 1, 1, 2]) {
+                    let option = self.pick(&["REPLACE", "REPLACE", "IDLETIME", "FREQ", "FOO"]);
+                    words.push(self.any_case(option));
+                    if option == "IDLETIME" || option == "FREQ" {
+                        words.push(self.pick(&["0", "100", "256", "-1", "x"]).into());
+                    }
+                }
+            }
             "BITOP" => {
                 let operation = self.bit_operation();
                 words.insert(1, operation);
@@ -338,6 +356,25 @@ impl Draw {
                 words.push(self.integer());
             }
         }
+    }
+
+    /// What `RESTORE` takes: now and then damaged.
+    fn payload(&mut self) -> Vec<u8> {
+        const PAYLOADS: &[&[u8]] = &[
+            b"\x00\x00\x0a\x00\x5d\x9b\x5c\x40\x0f\x7f\xa2\xda",
+            b"\x00\x01\x61\x0a\x00\xbf\xfe\xef\x9b\x8f\x36\x7d\xb4",
+            b"\x00\xc0\xf9\x0a\x00\x5e\x26\xd1\x30\xd7\xa2\x42\xab",
+            b"\x00\xc1\x2c\x01\x0a\x00\x95\x42\x61\xf2\x65\x82\x5c\x10",
+            b"\x00\xc2\x60\x79\xfe\xff\x0a\x00\xa1\xca\x84\x70\xcc\x21\x6d\x9d",
+            b"\x00\xc3\x0b\x3c\x03\x61\x62\x63\x61\xe0\x2d\x02\x01\x62\x63\x0a\x00\x6f\x60\x29\
+              \xe4\xaf\xd7\x64\xac",
+        ];
+        let mut payload = self.pick(PAYLOADS).to_vec();
+        if self.rng.chance(1, 4) {
+            let at = self.rng.below(payload.len() as u64) as usize;
+            payload[at] ^= 1 << self.rng.below(8);
+        }
+        payload
     }
 
     fn bit_operation(&mut self) -> Vec<u8> {
@@ -452,6 +489,8 @@ const KEYED: &[&str] = &[
     "BITOP",
     "LCS",
     "SUBSTR",
+    "DUMP",
+    "RESTORE",
     "DEL",
     "EXISTS",
     "TYPE",

@@ -30,6 +30,8 @@ impl Redis {
             .arg(&socket)
             .arg("--dir")
             .arg(&directory)
+            // What `DUMP` says is then what it says here.
+            .args(["--rdbcompression", "no"])
             .args(["--proto-max-bulk-len", &limits::VALUE_BYTES_MAX.to_string()])
             .stdout(Stdio::piped())
             .spawn()
