@@ -16,8 +16,17 @@ use crate::message::{Chunk, Entry, Message, Val};
 use crate::replica::inv_of;
 use crate::{Hermes, Meta, State};
 
-/// Records that a donor looks up before it looks at the size of its chunk.
-const SCAN_RECORDS: usize = 64;
+/// Records that a donor looks up before it looks at the size of its chunk; a table may give a few
+/// more at a time.
+const SCAN_RECORDS: usize = 12;
+/// Longer values are sent apart from their chunk.
+const VALUE_BYTES_IN_CHUNK: usize = limits::CHUNK_BYTES / 4;
+
+const _: () = assert!(
+    limits::CHUNK_BYTES + 2 * SCAN_RECORDS * (limits::KEY_BYTES_MAX + VALUE_BYTES_IN_CHUNK + 128)
+        <= limits::MESSAGE_BYTES_MAX,
+    "a chunk fits into a message"
+);
 /// Requests without an answer after which the shadow turns to another donor.
 const TRIES_MAX: u32 = 5;
 
@@ -159,7 +168,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         let content = record.content();
         let valid = meta.state == State::Valid;
-        let apart = content.is_some_and(|content| content.bytes.len() > limits::CHUNK_BYTES / 4);
+        let apart = content.is_some_and(|content| content.bytes.len() > VALUE_BYTES_IN_CHUNK);
         if apart {
             // Goes before the chunk on the same connection, so the shadow usually has it by then.
             effects.send(to, &Message::Inv(inv_of(&record, Slot::NONE)));

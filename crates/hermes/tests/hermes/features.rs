@@ -236,6 +236,26 @@ fn a_large_value_is_sent_apart_from_its_chunk() {
     assert_eq!(cluster.stored(3, "small").as_deref(), Some("v"));
 }
 
+/// However long keys and values are, each message is one that the nodes' links carry.
+#[test]
+fn a_chunk_fits_into_a_message() {
+    let mut cluster = Cluster::new(3);
+    let value = "v".repeat(limits::CHUNK_BYTES / 4);
+    let filler = "k".repeat(limits::KEY_BYTES_MAX - 2);
+    let keys: Vec<String> = (10..90).map(|number| format!("{filler}{number}")).collect();
+    for key in &keys {
+        cluster.run(1, set(key, &value));
+    }
+    cluster.expel(3);
+    cluster.run_for(MLT * 3);
+    cluster.rejoin(3);
+    cluster.run_for(MLT * 6);
+    assert!(cluster.machine(3).is_caught_up());
+    for key in &keys {
+        assert!(cluster.stored(3, key).as_ref() == Some(&value));
+    }
+}
+
 #[test]
 fn a_shadow_whose_donor_dies_turns_to_another() {
     let mut cluster = Cluster::new(4);

@@ -7,7 +7,7 @@ use quorate_hermes::{Config, Hermes, Message, Meta, Request, State};
 use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Record, Rng, Table};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, Timestamp,
-    UnixMillis, View,
+    UnixMillis, View, limits,
 };
 use quorate_wire::Writer;
 
@@ -57,6 +57,7 @@ impl Effects<Node> for Outbox {
 pub(crate) fn encoded(message: &Message<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(&mut Writer(&mut bytes));
+    assert!(bytes.len() <= limits::MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
     bytes
 }
 
