@@ -75,6 +75,7 @@ const STEPS: &[Step] = &[
         run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
     },
     Step { name: "rig", run: Run::Own("real processes under real faults, each once", rig) },
+    Step { name: "redis-suite", run: Run::Own("Redis's own tests, on each engine", redis_suite) },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
     Step { name: "fuzz", run: Run::Own("cargo xtask fuzz", fuzz::gate) },
     Step { name: "model", run: Run::Own("cargo xtask model", model::gate) },
@@ -186,6 +187,18 @@ fn loom(root: &Path) -> anyhow::Result<()> {
         .args(["test", "--release", "--locked", "--package", "quorate-storage", "--lib"])
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", target_dir(root).join("loom"));
+    succeed(&mut command)
+}
+
+/// Redis's own tests against three nodes. The script fetches them unless they are there.
+fn redis_suite(root: &Path) -> anyhow::Result<()> {
+    build_release(root)?;
+    let mut command = Command::new("python3");
+    command
+        .arg(root.join("crates/quorate/tests/redis_suite/run"))
+        .env("CARGO_TARGET_DIR", target_dir(root))
+        .current_dir(root)
+        .stdin(Stdio::null());
     succeed(&mut command)
 }
 
