@@ -5,6 +5,7 @@
 mod bitmap;
 mod connection;
 mod generic;
+mod lifetime;
 mod rows;
 mod server;
 mod string_read;
