@@ -2,48 +2,69 @@
 
 mod perf;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_check::HistoryWriter;
-use quorate_sim::{Engine, Failure, Faults, Isolation, Run, Sweep, run as run_seed, sweep};
+use quorate_sim::{
+    Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Sweep, Workload, record, replay,
+    run as run_seed, shrink, sweep,
+};
 
 /// Exit codes: 0 all runs passed, 10 an invariant broke, 11 clients saw what they must not see,
 /// 12 a cluster did not recover.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// The engine of the simulated keyspace.
+    /// The engine of the simulated keyspace: hermes, meerkat, or a rival of meerkat: kuafu, tapir,
+    /// meerkat-pb.
     #[arg(long, default_value = "hermes")]
     engine: Engine,
+    /// What clients do, if the engine has transactions: mix (everything side by side), retwis, or
+    /// ycsb-t.
+    #[arg(long, default_value = "mix")]
+    workload: Workload,
     /// What transactions may rely on (meerkat): strict, serializable, or any, where the seed
     /// decides.
-    #[arg(long, default_value = "any", value_parser = ["strict", "serializable", "any"])]
-    isolation: String,
+    #[arg(long, default_value = "any")]
+    isolation: Isolations,
     /// How many seeds to run, from 1 on.
     #[arg(long, default_value_t = 200, conflicts_with = "seed")]
     seeds: u64,
     /// Run this one seed.
     #[arg(long)]
     seed: Option<u64>,
-    /// Faults that may happen: all, none, or a list of loss, duplication, reordering, partition,
-    /// pause, crash, drift, clock.
-    #[arg(long, default_value = "all")]
-    faults: Faults,
+    /// Run what a script has, as it is written for a seed that fails.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "faults", "nodes", "lanes", "guests"])]
+    replay: Option<PathBuf>,
+    /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
+    /// reordering, partition, pause, crash, drift, clock.
+    #[arg(long)]
+    faults: Option<Faults>,
     /// How many nodes; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: Option<u16>,
     /// How many lanes; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     lanes: Option<u16>,
-    /// Print a line for every event (with --seed).
-    #[arg(long, requires = "seed")]
+    /// How many clients coordinate transactions themselves (meerkat); otherwise the seed decides.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4))]
+    guests: Option<u16>,
+    /// Print a line for every event (with --seed or --replay).
+    #[arg(long)]
     trace: bool,
-    /// Write what the clients saw to a file that `quorate check` reads (with --seed).
-    #[arg(long, requires = "seed")]
+    /// Write what the clients saw to a file that `quorate check` reads (with --seed or --replay).
+    #[arg(long)]
     history: Option<PathBuf>,
+    /// Where to write the script of the first seed that fails; sim-ENGINE-SEED.txt if nothing is
+    /// said.
+    #[arg(long)]
+    script: Option<PathBuf>,
+    /// How many runs to spend on making that script short; 0 writes none.
+    #[arg(long, default_value_t = 1_000)]
+    shrink: u64,
     /// Stop after this many failed runs.
     #[arg(long, default_value_t = 1)]
     failures: usize,
@@ -66,20 +87,28 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
     if args.perf.perf {
         return perf::run(&args.perf, args.seed, args.quiet).map(|()| ExitCode::SUCCESS);
     }
-    let isolation = match args.isolation.as_str() {
-        "strict" => Some(Isolation::Strict),
-        "serializable" => Some(Isolation::Serializable),
-        _ => None,
-    };
+    let alone = args.seed.is_some() || args.replay.is_some();
+    anyhow::ensure!(
+        alone || !(args.trace || args.history.is_some()),
+        "--trace and --history are for one run: give a --seed, or a script to --replay"
+    );
+    if let Some(path) = &args.replay {
+        return again(args, path);
+    }
+    let survives = args.engine.survives();
+    let faults = args.faults.filter(|faults| *faults != Faults::ALL).unwrap_or(survives);
     let options = quorate_sim::Options {
         engine: args.engine,
-        isolation,
+        workload: args.workload,
+        isolation: args.isolation.0,
         nodes: args.nodes,
         lanes: args.lanes,
-        faults: args.faults,
+        guests: args.guests,
+        faults,
         trace: args.trace,
         ..quorate_sim::Options::new()
     };
+    options.check().map_err(anyhow::Error::msg)?;
     match args.seed {
         Some(seed) => one(args, seed, &options),
         None => many(args, &options),
@@ -87,7 +116,30 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
 }
 
 fn one(args: &Options, seed: u64, options: &quorate_sim::Options) -> anyhow::Result<ExitCode> {
-    match run_seed(seed, options) {
+    let result = run_seed(seed, options);
+    if result.is_err() {
+        write_script(args, seed, options)?;
+    }
+    report_one(args, result)
+}
+
+/// Runs a script again.
+fn again(args: &Options, path: &Path) -> anyhow::Result<ExitCode> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let script: Script =
+        text.parse().map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+    script.options().check().map_err(anyhow::Error::msg)?;
+    let result = replay(&script, args.trace);
+    if result.is_ok() {
+        let once = script.expect().map_or("success", FailureKind::name);
+        println!("expected was {once}");
+    }
+    report_one(args, result)
+}
+
+fn report_one(args: &Options, result: Result<Run, Box<Failure>>) -> anyhow::Result<ExitCode> {
+    match result {
         Ok(run) => {
             run.trace.iter().for_each(|line| println!("{line}"));
             if let Some(path) = &args.history {
@@ -105,6 +157,37 @@ fn one(args: &Options, seed: u64, options: &quorate_sim::Options) -> anyhow::Res
             Ok(ExitCode::from(failure.kind.exit_code()))
         }
     }
+}
+
+/// Writes the script of a seed that fails, as short as it can be made.
+fn write_script(args: &Options, seed: u64, options: &quorate_sim::Options) -> anyhow::Result<()> {
+    if args.shrink == 0 {
+        return Ok(());
+    }
+    // Every run of a failing script may say why it panics; one word about it is enough.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(args.shrink) };
+    let (_, recorded) = record(seed, options);
+    let failing = recorded.filter(|script| script.expect().is_some());
+    let shortest = failing.map(|script| {
+        let tell = |left, [ops, faults, messages]: [usize; 3]| {
+            bar.set_position(args.shrink - left);
+            bar.set_message(format!("{ops} ops, {faults} faults, {messages} messages"));
+        };
+        shrink(&script, args.shrink, tell)
+    });
+    bar.finish_and_clear();
+    std::panic::set_hook(hook);
+    let Some(script) = shortest else { return Ok(()) };
+    let path = args.script.clone();
+    let path = path.unwrap_or_else(|| format!("sim-{}-{seed}.txt", options.engine).into());
+    std::fs::write(&path, script.to_string())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let [ops, faults, messages] = script.sizes();
+    eprintln!("seed {seed} shortened to {ops} ops, {faults} faults, {messages} messages:");
+    eprintln!("  quorate sim --replay {}", path.display());
+    Ok(())
 }
 
 fn report_run(run: &Run) {
@@ -144,6 +227,9 @@ fn many(args: &Options, options: &quorate_sim::Options) -> anyhow::Result<ExitCo
         eprintln!("{failure}");
         eprintln!("  replay: {}", replay_command(args, failure));
     }
+    if let Some(failure) = result.failures.first() {
+        write_script(args, failure.seed, options)?;
+    }
     if !args.quiet {
         report_sweep(args, &result);
     }
@@ -154,11 +240,17 @@ fn many(args: &Options, options: &quorate_sim::Options) -> anyhow::Result<ExitCo
 /// The one command that shows the failure again.
 fn replay_command(args: &Options, failure: &Failure) -> String {
     let mut command = format!("quorate sim --engine {} --seed {}", args.engine, failure.seed);
-    if args.isolation != "any" {
+    if args.workload != Workload::Mix {
+        command.push_str(&format!(" --workload {}", args.workload));
+    }
+    if args.isolation.0.is_some() {
         command.push_str(&format!(" --isolation {}", args.isolation));
     }
-    if args.faults != Faults::ALL {
-        command.push_str(&format!(" --faults {}", args.faults));
+    if let Some(faults) = args.faults {
+        command.push_str(&format!(" --faults {faults}"));
+    }
+    if let Some(guests) = args.guests {
+        command.push_str(&format!(" --guests {guests}"));
     }
     if let Some(nodes) = args.nodes {
         command.push_str(&format!(" --nodes {nodes}"));
@@ -178,7 +270,10 @@ fn report_sweep(args: &Options, result: &Sweep) {
         result.passed, args.seeds, args.engine, result.views, result.messages
     );
     if result.beyond > 0 {
-        println!("  {} of them lost a majority of the members: only safety judged", result.beyond);
+        println!(
+            "  {} of them lost a majority of the members or of a partition: only safety judged",
+            result.beyond
+        );
     }
     let (reached, missed): (Vec<_>, Vec<_>) =
         result.probes.iter().partition(|(_, count)| *count > 0);

@@ -12,8 +12,9 @@ use quorate_node::EngineConfig;
 use quorate_types::{Duration, NodeSet, Tag};
 
 use crate::Faults;
+use crate::network::Network;
 use crate::setup::configs;
-use crate::world::{Command, MS, Network, World};
+use crate::world::{Command, MS, World};
 
 /// The cost of one op.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +67,7 @@ fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
         loss: 0,
         duplication: 0,
         straggling: 0,
+        ordered: false,
         cut: vec![NodeSet::EMPTY; usize::from(nodes)],
     };
     let mut world = World::new(configs, network, Faults::NONE, rng, false);

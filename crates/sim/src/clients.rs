@@ -1,15 +1,20 @@
-//! Clients: closed loops of commands and transactions through any node, with everything recorded.
+//! Clients: closed loops of commands and transactions through any node, or as guests by themselves,
+//! with everything recorded.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quorate_check::{Action, Recorder, TxnHistory};
 use quorate_commands::Reply;
-use quorate_machine::{Outcome, Rng};
+use quorate_machine::{Outcome, Refusal, Rng};
 use quorate_node::Isolation;
-use quorate_types::Tag;
+use quorate_types::{Tag, Timestamp};
 
+use crate::affair::Affair;
 use crate::operations;
+use crate::options::Workload;
+use crate::script::Order;
 use crate::transactions::{Open, Transactions};
 use crate::world::{self, Command, Event, MS, World};
 
@@ -22,8 +27,12 @@ struct Client {
     rng: Rng,
     /// The node it talks to; it moves on after a refusal and now and then without a reason.
     node: usize,
+    /// The guest that it is a part of, if it is.
+    guest: Option<usize>,
     sequence: u64,
     waiting: Option<Waiting>,
+    /// What a script wants of it.
+    orders: VecDeque<Order>,
 }
 
 struct Waiting {
@@ -31,6 +40,7 @@ struct Waiting {
     open: Open,
     command: Command,
     sent_to: usize,
+    lane: u16,
 }
 
 /// What clients do.
@@ -56,12 +66,29 @@ pub(crate) struct Seen {
     pub(crate) complaints: Vec<String>,
 }
 
+/// What there are clients of.
+pub(crate) struct Plan<'a> {
+    pub(crate) count: usize,
+    pub(crate) keys: usize,
+    pub(crate) workload: Workload,
+    /// The isolation of transactions, if there are any.
+    pub(crate) isolation: Option<Isolation>,
+    /// What they do; drawn if nothing is said.
+    pub(crate) orders: Option<&'a [Order]>,
+    /// Whether to note what they do.
+    pub(crate) record: bool,
+}
+
 /// All clients of a run and what they saw.
 pub(crate) struct Clients {
     clients: Vec<Client>,
     load: Load,
     recorder: Recorder<TxnHistory>,
     clock: Arc<AtomicU64>,
+    scripted: bool,
+    record: bool,
+    /// What they did, if that is noted.
+    pub(crate) orders: Vec<Order>,
     /// Whether clients begin new ops.
     pub(crate) working: bool,
     pub(crate) done: u64,
@@ -70,34 +97,61 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Clients of a keyspace whose transactions have that isolation, if it has any.
-    pub(crate) fn new(
-        count: usize,
-        keys: usize,
-        isolation: Option<Isolation>,
-        world: &mut World,
-    ) -> Self {
+    pub(crate) fn new(plan: &Plan<'_>, world: &mut World) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
         let recorder = || {
             let reading = Arc::clone(&clock);
             Recorder::with_clock(TxnHistory::default(), move || reading.load(Ordering::Relaxed))
         };
-        let load = match isolation {
-            None => Load::Operations { keys, values: 0 },
+        let load = match plan.isolation {
+            None => Load::Operations { keys: plan.keys, values: 0 },
             Some(isolation) => {
-                Load::Transactions(Box::new(Transactions::new(isolation, keys, recorder())))
+                let mut rng = world.rng.fork();
+                let bank = recorder();
+                let load = Transactions::new(plan.workload, isolation, plan.keys, bank, &mut rng);
+                Load::Transactions(Box::new(load))
             }
         };
         let recorder = recorder();
-        let clients = (0..count)
+        // Two clients in each guest, as far as there are any.
+        let guests = world.guests.len();
+        let of_guests = (2 * guests).min(plan.count / 2);
+        let clients = (0..plan.count)
             .map(|index| {
                 let at = world.time + world.rng.below(THINK);
-                world.schedule(at, Event::Client(index));
                 let node = world.rng.below(world.nodes.len() as u64) as usize;
-                Client { rng: world.rng.fork(), node, sequence: 0, waiting: None }
+                let guest = (index + of_guests >= plan.count).then(|| index % guests);
+                let orders: VecDeque<Order> = plan
+                    .orders
+                    .into_iter()
+                    .flatten()
+                    .filter(|order| order.client == index)
+                    .cloned()
+                    .collect();
+                let first = match plan.orders {
+                    None => Some(at),
+                    Some(_) => orders.front().map(|order| order.at),
+                };
+                if let Some(at) = first {
+                    world.schedule(at, Event::Client(index));
+                }
+                let rng = world.rng.fork();
+                Client { rng, node, guest, sequence: 0, waiting: None, orders }
             })
             .collect();
-        Self { clients, load, recorder, clock, working: true, done: 0, refused: 0, unknown: 0 }
+        Self {
+            clients,
+            load,
+            recorder,
+            clock,
+            scripted: plan.orders.is_some(),
+            record: plan.record,
+            orders: Vec::new(),
+            working: true,
+            done: 0,
+            refused: 0,
+            unknown: 0,
+        }
     }
 
     /// Whether any client waits for an answer.
@@ -129,20 +183,29 @@ impl Clients {
                     .as_ref()
                     .is_some_and(|waiting| waiting.sequence == op)
                 {
-                    self.end_unknown(world, client);
+                    self.end(world, client, Outcome::Unknown, None);
                 }
             }
             other => unreachable!("not a client's event: {other:?}"),
         }
     }
 
-    /// A process died: whoever waited for it learns nothing more.
+    /// A node's process died: whoever waited for it learns nothing more.
     pub(crate) fn node_died(&mut self, world: &mut World, node: usize) {
+        self.died(world, |client, waiting| client.guest.is_none() && waiting.sent_to == node);
+    }
+
+    /// A guest's process died, and these clients with it: whoever comes next knows nothing of them.
+    pub(crate) fn guest_died(&mut self, world: &mut World, guest: usize) {
+        self.died(world, |client, _| client.guest == Some(guest));
+    }
+
+    fn died(&mut self, world: &mut World, is_lost: impl Fn(&Client, &Waiting) -> bool) {
         self.clock.store(world.time, Ordering::Relaxed);
-        for client in 0..self.clients.len() {
-            if self.clients[client].waiting.as_ref().is_some_and(|waiting| waiting.sent_to == node)
-            {
-                self.end_unknown(world, client);
+        for index in 0..self.clients.len() {
+            let client = &self.clients[index];
+            if client.waiting.as_ref().is_some_and(|waiting| is_lost(client, waiting)) {
+                self.end(world, index, Outcome::Unknown, None);
             }
         }
     }
@@ -159,69 +222,94 @@ impl Clients {
     /// of it for each `round`. How many were issued; none after the last round.
     pub(crate) fn issue_closing(&mut self, world: &mut World, node: usize, round: usize) -> u64 {
         self.clock.store(world.time, Ordering::Relaxed);
-        match &mut self.load {
-            Load::Operations { keys, .. } if round >= *keys => 0,
+        let affairs = match &mut self.load {
+            Load::Operations { keys, .. } if round >= *keys => Vec::new(),
             Load::Operations { .. } => {
-                for action in [Action::Append("0".into()), Action::Get] {
-                    let index = self.add_client(world, node);
-                    let (open, command) = self.single(index, round, action);
-                    self.send(world, index, open, command);
-                }
-                2
+                let key = format!("key:{round}");
+                let single = |action| Affair::Single { key: key.clone(), action };
+                [Action::Append("0".into()), Action::Get].map(single).to_vec()
             }
-            Load::Transactions(load) => {
-                let process = self.clients.len() as u64;
-                let Some((open, command)) = load.closing(process, round, &self.recorder) else {
-                    return 0;
-                };
-                let index = self.add_client(world, node);
-                self.send(world, index, open, command);
-                1
-            }
+            Load::Transactions(load) => load.closing(round).into_iter().collect(),
+        };
+        for affair in &affairs {
+            let rng = world.rng.fork();
+            let orders = VecDeque::new();
+            let guest = None;
+            self.clients.push(Client { rng, node, guest, sequence: 0, waiting: None, orders });
+            self.issue(world, self.clients.len() - 1, node, 0, affair);
         }
-    }
-
-    fn add_client(&mut self, world: &mut World, node: usize) -> usize {
-        let client = Client { rng: world.rng.fork(), node, sequence: 0, waiting: None };
-        self.clients.push(client);
-        self.clients.len() - 1
-    }
-
-    fn single(&self, index: usize, key: usize, action: Action) -> (Open, Command) {
-        let key = format!("key:{key}");
-        let call = operations::to_call(&key, &action);
-        let invocation = self.recorder.invoke(index as u64, key.as_str(), action.clone());
-        (Open::Single(invocation, action), Command::Op(call))
+        affairs.len() as u64
     }
 
     fn begin(&mut self, world: &mut World, index: usize) {
         if !self.working || self.clients[index].waiting.is_some() {
             return;
         }
+        let order = if self.scripted {
+            let Some(order) = self.clients[index].orders.pop_front() else { return };
+            if order.node >= world.nodes.len() || order.lane >= world.lanes() {
+                return self.schedule_next(world, index, world.time);
+            }
+            order
+        } else {
+            self.draw(world, index)
+        };
+        let (node, lane) = (order.node, order.lane);
+        self.issue(world, index, node, lane, &order.affair);
+        if self.record {
+            self.orders.push(order);
+        }
+    }
+
+    fn draw(&mut self, world: &World, index: usize) -> Order {
         let nodes = world.nodes.len() as u64;
         let client = &mut self.clients[index];
         if client.rng.chance(1, 10) {
             client.node = client.rng.below(nodes) as usize;
         }
-        let (open, command) = match &mut self.load {
+        let lane = client.rng.below(u64::from(world.lanes())) as u16;
+        let affair = match &mut self.load {
             Load::Operations { keys, values } => {
                 // Half of the ops go to one key, so that there is always a fight for something.
                 let other = !client.rng.chance(1, 2);
                 let key = if other { client.rng.below(*keys as u64) as usize } else { 0 };
                 *values += 1;
                 let action = operations::draw_action(&mut client.rng, key, *values);
-                self.single(index, key, action)
+                Affair::Single { key: format!("key:{key}"), action }
             }
-            Load::Transactions(load) => load.draw(index as u64, &mut client.rng, &self.recorder),
+            Load::Transactions(load) => load.draw(index as u64, &mut client.rng),
         };
-        self.send(world, index, open, command);
+        Order { at: world.time, client: index, node: client.node, lane, affair }
     }
 
-    fn send(&mut self, world: &mut World, index: usize, open: Open, command: Command) {
+    fn issue(&mut self, world: &mut World, index: usize, node: usize, lane: u16, affair: &Affair) {
+        let (open, command) = match (&mut self.load, affair) {
+            (Load::Operations { .. }, Affair::Single { key, action }) => {
+                let call = operations::to_call(key, action);
+                let recorder = &self.recorder;
+                let invocation = recorder.invoke(index as u64, key.as_str(), action.clone());
+                (Open::Single(invocation, action.clone()), Command::Op(call))
+            }
+            // A script for another engine: there is nothing to do.
+            (Load::Operations { .. }, _) => return self.schedule_next(world, index, world.time),
+            (Load::Transactions(load), affair) => load.begin(index as u64, affair, &self.recorder),
+        };
+        self.send(world, index, node, lane, open, command);
+    }
+
+    fn send(
+        &mut self,
+        world: &mut World,
+        index: usize,
+        sent_to: usize,
+        lane: u16,
+        open: Open,
+        command: Command,
+    ) {
         let client = &mut self.clients[index];
         client.sequence += 1;
         let sequence = client.sequence;
-        client.waiting = Some(Waiting { sequence, open, command, sent_to: client.node });
+        client.waiting = Some(Waiting { sequence, open, command, sent_to, lane });
         world.schedule(world.time, Event::Request { client: index, op: sequence });
         world.schedule(world.time + PATIENCE, Event::ClientTimeout { client: index, op: sequence });
     }
@@ -231,17 +319,30 @@ impl Clients {
         let Some(waiting) = client.waiting.as_ref().filter(|waiting| waiting.sequence == op) else {
             return;
         };
+        let tag = Tag((index as u64) << 32 | op);
+        let refused = Outcome::Refused(Refusal::NotServing);
+        if let Some(guest) = client.guest {
+            let Command::Txn(txn) = &waiting.command else {
+                unreachable!("guests have transactions only")
+            };
+            if world.guests[guest].paused {
+                world.hold_for_guest(guest, Event::Request { client: index, op });
+            } else if world.guests[guest].serves() {
+                world.ask_guest(guest, tag, txn);
+            } else {
+                self.end(world, index, refused, None);
+            }
+            return;
+        }
         let node = waiting.sent_to;
         if !world.nodes[node].up {
             // Nobody listens there, so nothing was sent.
-            self.end(world, index, Outcome::Refused(quorate_machine::Refusal::NotServing));
+            self.end(world, index, refused, None);
         } else if world.nodes[node].paused {
             world.hold(node, Event::Request { client: index, op });
         } else {
-            let lane = client.rng.below(u64::from(world.lanes())) as usize;
-            let tag = Tag((index as u64) << 32 | op);
             let command = waiting.command.clone();
-            world.execute(node, lane, tag, index as u64, &command);
+            world.execute(node, usize::from(waiting.lane), tag, index as u64, &command);
         }
     }
 
@@ -250,15 +351,17 @@ impl Clients {
         let op = answer.tag.0 & u64::from(u32::MAX);
         let current = self.clients[index].waiting.as_ref();
         if current.is_some_and(|waiting| waiting.sequence == op) {
-            self.end(world, index, answer.outcome);
+            self.end(world, index, answer.outcome, answer.at);
         }
     }
 
-    fn end_unknown(&mut self, world: &mut World, index: usize) {
-        self.end(world, index, Outcome::Unknown);
-    }
-
-    fn end(&mut self, world: &mut World, index: usize, outcome: Outcome<Reply<'static>>) {
+    fn end(
+        &mut self,
+        world: &mut World,
+        index: usize,
+        outcome: Outcome<Reply<'static>>,
+        at: Option<Timestamp>,
+    ) {
         let client = &mut self.clients[index];
         let waiting = client.waiting.take().expect("an op ends once");
         let (kind, count) = match &outcome {
@@ -269,8 +372,9 @@ impl Clients {
         *count += 1;
         let time = world.time;
         world.trace.event(&[time, 20, index as u64, waiting.sequence, kind], || {
-            let at = crate::trace::At(time);
-            format!("{at} client {index} {}: {outcome:?}", waiting.command)
+            let now = crate::trace::At(time);
+            let at = at.map(|at| format!(" at {at:?}")).unwrap_or_default();
+            format!("{now} client {index} {}: {outcome:?}{at}", waiting.command)
         });
         let next = match (&mut self.load, waiting.open) {
             (Load::Operations { .. }, Open::Single(invocation, action)) => {
@@ -284,17 +388,26 @@ impl Clients {
                 None
             }
             (Load::Transactions(load), open) => {
-                load.end(index as u64, open, outcome, &mut client.rng, &self.recorder)
+                load.end(index as u64, open, outcome, at, &self.recorder)
             }
             (Load::Operations { .. }, open) => unreachable!("{open:?} among single-key commands"),
         };
         if let Some((open, command)) = next {
-            return self.send(world, index, open, command);
+            return self.send(world, index, waiting.sent_to, waiting.lane, open, command);
         }
         if kind != 0 {
             client.node = client.rng.below(world.nodes.len() as u64) as usize;
         }
         let think = client.rng.below(THINK) + if kind == 0 { 0 } else { 20 * MS };
-        world.schedule(time + think, Event::Client(index));
+        self.schedule_next(world, index, time + think);
+    }
+
+    /// The next op of a client: at this time, or when the script has it.
+    fn schedule_next(&self, world: &mut World, index: usize, at: u64) {
+        if !self.scripted {
+            world.schedule(at, Event::Client(index));
+        } else if let Some(order) = self.clients[index].orders.front() {
+            world.schedule(order.at, Event::Client(index));
+        }
     }
 }

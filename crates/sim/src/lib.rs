@@ -3,8 +3,9 @@
 //! A world runs the very same [`quorate_node::Lane`]s as the runtime, over a network that loses,
 //! duplicates, delays and reorders every message on its own, on clocks that drift, with processes
 //! that crash and lose their memory, stop in the middle of a loop turn and go on, and come back
-//! under a fresh incarnation. Clients issue single-key commands through any node and record a
-//! history, which `quorate-check` judges afterwards.
+//! under a fresh incarnation. Clients issue commands and transactions through any node, or
+//! coordinate transactions themselves as guests, and record a history, which `quorate-check` judges
+//! afterwards.
 //!
 //! # A run
 //! 1. *Start*: the nodes form their first view.
@@ -13,17 +14,23 @@
 //! 3. *Heal*: faults end; within [`Options::heal_limit`] every node must serve again, every client
 //!    must get through on every node, and all replicas must agree.
 //!
-//! The same seed gives the same run, event by event; [`Run::digest`] says so in one number.
+//! The same seed gives the same run, event by event; [`Run::digest`] says so in one number. A run
+//! that fails can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
 #![forbid(unsafe_code)]
 
+mod affair;
 mod budget;
 mod clients;
+mod guests;
 mod judge;
 mod nemesis;
+mod network;
 mod operations;
 mod options;
 pub mod perf;
+mod script;
 mod setup;
+mod shrink;
 mod steps;
 mod sweep;
 mod trace;
@@ -31,6 +38,8 @@ mod transactions;
 mod world;
 
 pub use budget::{Cost, measure_costs};
-pub use options::{Engine, Faults, Options};
+pub use options::{Engine, Faults, Isolations, Options, Workload};
 pub use quorate_node::Isolation;
-pub use sweep::{Failure, FailureKind, Run, Sweep, run, sweep};
+pub use script::Script;
+pub use shrink::shrink;
+pub use sweep::{Failure, FailureKind, Run, Sweep, record, replay, run, sweep};

@@ -2,130 +2,283 @@
 //!
 //! The nemesis takes out at most a minority of the replicas at a time, since a cluster in memory
 //! promises nothing beyond that. A node counts as taken out while it is dead, stopped, cut off or
-//! not yet active again.
+//! not yet active again. Guests hold nothing, so any of them may die at any time.
+//!
+//! It draws what it does, or does what a script says. Either way nothing is done that takes out too
+//! much at the moment: a script from which parts were left out stays fair.
 
+use quorate_machine::Rng;
 use quorate_node::{EngineConfig, Isolation};
 use quorate_types::NodeSet;
 
 use crate::Faults;
+use crate::script::{Fault, Process};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
 
-/// What ends a fault.
+/// What ends a fault, if the nemesis has drawn it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Undo {
     /// Start the process again.
-    Start(usize),
+    Start(Process),
     /// Reconnect everything.
     Reconnect,
 }
 
 /// The nemesis of one run.
 pub(crate) struct Nemesis {
+    rng: Rng,
     faults: Faults,
     partitioned: bool,
     active: bool,
+    scripted: bool,
     /// Wall clocks are off by at most this, in nanoseconds.
     wall_error_max: u64,
+    /// What it did.
+    pub(crate) done: Vec<(u64, Fault)>,
 }
 
 impl Nemesis {
-    pub(crate) fn new(faults: Faults, engine: &EngineConfig, world: &mut World) -> Self {
+    pub(crate) fn new(
+        faults: Faults,
+        engine: &EngineConfig,
+        script: Option<&[(u64, Fault)]>,
+        world: &mut World,
+    ) -> Self {
         let wall_error_max = match engine {
-            EngineConfig::Hermes { .. } => 2_000 * MS,
+            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => 2_000 * MS,
             // Isolation rests on clocks only if it is strict. Half the bound each way: the bound
             // is on the difference between two clocks.
             EngineConfig::Meerkat { isolation: Isolation::Strict, max_clock_skew, .. } => {
                 max_clock_skew.as_nanos() as u64 / 2
             }
             EngineConfig::Meerkat { .. } => 2_000 * MS,
-            EngineConfig::Baseline(_) => 0,
         };
-        let this = Self { faults, partitioned: false, active: true, wall_error_max };
-        if faults.clock {
-            (0..world.nodes.len()).for_each(|node| this.set_clock(world, node));
+        let mut this = Self {
+            rng: world.rng.fork(),
+            faults,
+            partitioned: false,
+            active: true,
+            scripted: script.is_some(),
+            wall_error_max,
+            done: Vec::new(),
+        };
+        match script {
+            Some(script) => {
+                for (at, fault) in script {
+                    // A turn is interrupted when it comes.
+                    match fault {
+                        Fault::Interrupt { .. } => {}
+                        // Clocks are wrong from the start.
+                        Fault::Clock(..) if *at == 0 => this.apply(world, *fault),
+                        _ => world.schedule(*at, Event::Fault(*fault)),
+                    }
+                }
+            }
+            None => {
+                world.schedule(500 * MS, Event::Nemesis);
+                if faults.clock {
+                    let nodes = (0..world.nodes.len()).map(Process::Node);
+                    for process in nodes.chain((0..world.guests.len()).map(Process::Guest)) {
+                        let clock = this.draw_clock(process);
+                        this.apply(world, clock);
+                    }
+                }
+            }
         }
         this
     }
 
-    /// Acts once and schedules its next act.
+    /// Draws something, and when to draw again.
     pub(crate) fn act(&mut self, world: &mut World) {
         if !self.active {
             return;
         }
-        let next = world.time + 100 * MS + world.rng.below(1_200 * MS);
+        let next = world.time + 100 * MS + self.rng.below(1_200 * MS);
         world.schedule(next, Event::Nemesis);
-        let count = world.nodes.len();
-        let victim = world.rng.below(count as u64) as usize;
-        match world.rng.below(8) {
-            0 if self.faults.crash && world.may_take(victim) => {
-                world.kill(victim);
-                Self::restart_later(world, victim);
+        if let Some(fault) = self.draw(world) {
+            self.apply(world, fault);
+        }
+        if !world.guests.is_empty() && self.rng.chance(1, 2) {
+            let guest = self.rng.below(world.guests.len() as u64) as usize;
+            if let Some(fault) = self.draw_for_guest(world, guest) {
+                self.apply(world, fault);
             }
-            // Between any two messages that it sends: in the middle of a broadcast, or of what
-            // follows one.
-            1 if self.faults.crash => world.ambush = Some((victim, world.rng.below(16))),
-            2 if self.faults.pause && world.may_take(victim) => {
-                let span = 20 * MS + world.rng.below(800 * MS);
-                world.pause(victim, span);
-            }
-            choice @ 3..=4 if self.may_cut(world, victim) => {
-                self.isolate(world, victim, choice == 3);
-            }
-            choice @ 5..=6 if self.may_cut(world, victim) && count > 1 => {
-                let other = (victim + 1 + world.rng.below(count as u64 - 1) as usize) % count;
-                self.cut_link(world, victim, other, choice == 5);
-            }
-            7 if self.faults.clock => self.set_clock(world, victim),
-            _ => {}
         }
     }
 
-    /// A process was ambushed: it comes back like one that was killed.
-    pub(crate) fn restart_later(world: &mut World, victim: usize) {
-        let at = world.time + 50 * MS + world.rng.below(2_500 * MS);
-        world.schedule(at, Event::Undo(Undo::Start(victim)));
+    fn draw(&mut self, world: &World) -> Option<Fault> {
+        let count = world.nodes.len();
+        let victim = self.rng.below(count as u64) as usize;
+        let node = Process::Node(victim);
+        let fault = match self.rng.below(8) {
+            0 if self.faults.crash => Fault::Kill(node),
+            // Between any two messages that it sends: in the middle of a broadcast, or of what
+            // follows one.
+            1 if self.faults.crash => Fault::Ambush(node, self.rng.below(16)),
+            2 if self.faults.pause => Fault::Pause(node, 20 * MS + self.rng.below(800 * MS)),
+            choice @ 3..=4 if self.faults.partition => {
+                Fault::Isolate { node: victim, one_way: choice == 3 }
+            }
+            choice @ 5..=6 if self.faults.partition && count > 1 => {
+                let to = (victim + 1 + self.rng.below(count as u64 - 1) as usize) % count;
+                Fault::Cut { from: victim, to, one_way: choice == 5 }
+            }
+            7 if self.faults.clock => self.draw_clock(node),
+            _ => return None,
+        };
+        Some(fault)
+    }
+
+    fn draw_for_guest(&mut self, world: &World, guest: usize) -> Option<Fault> {
+        let process = Process::Guest(guest);
+        let fault = match self.rng.below(6) {
+            0 if self.faults.crash => Fault::Kill(process),
+            // A dead client is the case that recovery is for: at any step of any transaction.
+            1..=2 if self.faults.crash => Fault::Ambush(process, self.rng.below(24)),
+            3 if self.faults.pause => Fault::Pause(process, 20 * MS + self.rng.below(800 * MS)),
+            4 if self.faults.partition => {
+                let node = self.rng.below(world.nodes.len() as u64) as usize;
+                Fault::CutGuest { guest, node }
+            }
+            5 if self.faults.clock => self.draw_clock(process),
+            _ => return None,
+        };
+        Some(fault)
+    }
+
+    /// A wall clock is set: forwards or backwards, as long as it stays within the bound.
+    fn draw_clock(&mut self, process: Process) -> Fault {
+        let most = self.wall_error_max;
+        Fault::Clock(process, self.rng.below(2 * most + 1) as i64 - most as i64)
+    }
+
+    /// Does it, if it doesn't take out too much.
+    pub(crate) fn apply(&mut self, world: &mut World, fault: Fault) {
+        if !self.active || !self.is_fair(world, fault) {
+            return;
+        }
+        self.done.push((world.time, fault));
+        let mut undo_within = None;
+        match fault {
+            Fault::Kill(Process::Node(node)) => {
+                world.kill(node);
+                self.died(world, Process::Node(node));
+            }
+            Fault::Kill(Process::Guest(guest)) => {
+                world.kill_guest(guest);
+                self.died(world, Process::Guest(guest));
+            }
+            Fault::Ambush(Process::Node(node), left) => world.ambush = Some((node, left)),
+            Fault::Ambush(Process::Guest(guest), left) => world.guests[guest].ambush = Some(left),
+            Fault::Start(Process::Node(node)) => world.start(node),
+            Fault::Start(Process::Guest(guest)) => world.start_guest(guest),
+            Fault::Pause(Process::Node(node), span) => world.pause(node, span),
+            Fault::Pause(Process::Guest(guest), span) => world.pause_guest(guest, span),
+            Fault::Interrupt { .. } => unreachable!("a turn is interrupted when it comes"),
+            Fault::Isolate { node, one_way } => {
+                Self::isolate(world, node, one_way);
+                undo_within = Some(2_000 * MS);
+            }
+            Fault::Cut { from, to, one_way } => {
+                Self::cut_link(world, from, to, one_way);
+                undo_within = Some(2_000 * MS);
+            }
+            Fault::CutGuest { guest, node } => {
+                let id = world.nodes[node].id;
+                world.guests[guest].cut.insert(id);
+                undo_within = (!self.partitioned).then_some(1_000 * MS);
+            }
+            Fault::Reconnect => self.reconnect(world),
+            Fault::Clock(process, error) => Self::set_clock(world, process, error),
+        }
+        if let Some(most) = undo_within {
+            self.partitioned = true;
+            if !self.scripted {
+                let at = world.time + 50 * MS + self.rng.below(most);
+                world.schedule(at, Event::Undo(Undo::Reconnect));
+            }
+        }
+    }
+
+    /// Whether it can be done and leaves a majority of the replicas untouched.
+    fn is_fair(&self, world: &World, fault: Fault) -> bool {
+        let node_exists = |node: usize| node < world.nodes.len();
+        let may_take = |node: usize| node_exists(node) && world.may_take(node);
+        let guest_exists = |guest: usize| guest < world.guests.len();
+        match fault {
+            Fault::Kill(Process::Node(node)) => may_take(node) && world.nodes[node].up,
+            Fault::Pause(Process::Node(node), _) => may_take(node) && world.nodes[node].up,
+            Fault::Ambush(Process::Node(node), _) | Fault::Clock(Process::Node(node), _) => {
+                node_exists(node)
+            }
+            Fault::Start(Process::Node(node)) => node_exists(node) && !world.nodes[node].up,
+            Fault::Isolate { node, .. } => !self.partitioned && may_take(node),
+            Fault::Cut { from, to, .. } => {
+                !self.partitioned && node_exists(to) && from != to && may_take(from)
+            }
+            Fault::CutGuest { guest, node } => guest_exists(guest) && node_exists(node),
+            Fault::Kill(Process::Guest(guest))
+            | Fault::Pause(Process::Guest(guest), _)
+            | Fault::Ambush(Process::Guest(guest), _) => {
+                guest_exists(guest) && world.guests[guest].up && !world.guests[guest].paused
+            }
+            Fault::Start(Process::Guest(guest)) => guest_exists(guest) && !world.guests[guest].up,
+            Fault::Clock(Process::Guest(guest), _) => guest_exists(guest),
+            Fault::Reconnect => true,
+            Fault::Interrupt { .. } => false,
+        }
+    }
+
+    /// A process died: it comes back later, unless a script says when.
+    pub(crate) fn died(&mut self, world: &mut World, victim: Process) {
+        if !self.scripted {
+            let most = if matches!(victim, Process::Node(_)) { 2_500 * MS } else { 800 * MS };
+            let at = world.time + 50 * MS + self.rng.below(most);
+            world.schedule(at, Event::Undo(Undo::Start(victim)));
+        }
     }
 
     /// Undoes a fault.
     pub(crate) fn undo(&mut self, world: &mut World, undo: Undo) {
-        match undo {
-            Undo::Start(node) => {
-                if !world.nodes[node].up {
-                    world.start(node);
-                }
-            }
-            Undo::Reconnect => self.reconnect(world),
-        }
+        self.apply(
+            world,
+            match undo {
+                Undo::Start(process) => Fault::Start(process),
+                Undo::Reconnect => Fault::Reconnect,
+            },
+        );
     }
 
     /// Ends all faults.
     pub(crate) fn heal(&mut self, world: &mut World) {
         self.active = false;
         self.reconnect(world);
-        world.network.loss = 0;
-        world.network.duplication = 0;
-        world.network.straggling = 0;
-        world.interruptions = 0;
+        world.heal_network();
         world.ambush = None;
         for node in 0..world.nodes.len() {
             if !world.nodes[node].up {
                 world.start(node);
             }
         }
+        for guest in 0..world.guests.len() {
+            world.guests[guest].ambush = None;
+            if !world.guests[guest].up {
+                world.start_guest(guest);
+            }
+        }
     }
 
-    fn may_cut(&self, world: &World, victim: usize) -> bool {
-        self.faults.partition && !self.partitioned && world.may_take(victim)
-    }
-
-    fn isolate(&mut self, world: &mut World, victim: usize, one_way: bool) {
+    fn isolate(world: &mut World, victim: usize, one_way: bool) {
         let id = world.nodes[victim].id;
         let all: NodeSet = world.nodes.iter().map(|node| node.id).collect();
         world.network.cut[victim] = all.without(id);
         if !one_way {
             for other in (0..world.nodes.len()).filter(|&other| other != victim) {
                 world.network.cut[other].insert(id);
+            }
+            for guest in &mut world.guests {
+                guest.cut.insert(id);
             }
         }
         world.isolated = NodeSet::only(id);
@@ -134,12 +287,11 @@ impl Nemesis {
             let way = if one_way { "nobody hears" } else { "cut off" };
             format!("{} {way} {id:?}", At(time))
         });
-        self.cut_made(world);
     }
 
     /// Cuts the link between two nodes that both reach everybody else. Either may be expelled for
     /// it, so nothing else happens to them meanwhile.
-    fn cut_link(&mut self, world: &mut World, from: usize, to: usize, one_way: bool) {
+    fn cut_link(world: &mut World, from: usize, to: usize, one_way: bool) {
         let [sender, receiver] = [from, to].map(|node| world.nodes[node].id);
         world.network.cut[from].insert(receiver);
         if !one_way {
@@ -152,17 +304,11 @@ impl Nemesis {
             let way = if one_way { "to" } else { "from and to" };
             format!("{} {sender:?} is cut off {way} {receiver:?}", At(time))
         });
-        self.cut_made(world);
-    }
-
-    fn cut_made(&mut self, world: &mut World) {
-        self.partitioned = true;
-        let at = world.time + 50 * MS + world.rng.below(2_000 * MS);
-        world.schedule(at, Event::Undo(Undo::Reconnect));
     }
 
     fn reconnect(&mut self, world: &mut World) {
         world.network.cut.iter_mut().for_each(|cut| *cut = NodeSet::EMPTY);
+        world.guests.iter_mut().for_each(|guest| guest.cut = NodeSet::EMPTY);
         world.isolated = NodeSet::EMPTY;
         world.disturbed();
         self.partitioned = false;
@@ -170,14 +316,20 @@ impl Nemesis {
         world.trace.event(&[time, 8], || format!("{} reconnect", At(time)));
     }
 
-    /// Sets a wall clock: forwards or backwards, as long as it stays within the bound.
-    fn set_clock(&self, world: &mut World, victim: usize) {
-        let most = self.wall_error_max;
-        let error = world.rng.below(2 * most + 1) as i64 - most as i64;
-        world.nodes[victim].wall_error = error;
-        let (time, id) = (world.time, world.nodes[victim].id);
-        world.trace.event(&[time, 10, u64::from(id.0), error.cast_unsigned()], || {
-            format!("{} the wall clock of {id:?} is off by {} us", At(time), error / 1_000)
+    fn set_clock(world: &mut World, process: Process, error: i64) {
+        let number = match process {
+            Process::Node(node) => {
+                world.nodes[node].wall_error = error;
+                u64::from(world.nodes[node].id.0)
+            }
+            Process::Guest(guest) => {
+                world.set_guest_clock(guest, error);
+                u64::from(world.guests[guest].id.0)
+            }
+        };
+        let time = world.time;
+        world.trace.event(&[time, 10, number, error.cast_unsigned()], || {
+            format!("{} the wall clock of {process} is off by {} us", At(time), error / 1_000)
         });
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use quorate_machine::Rng;
-use quorate_node::Isolation;
+use quorate_node::{Isolation, System};
 use quorate_types::Duration;
 
 /// Which faults the nemesis and the network may use.
@@ -56,6 +56,14 @@ impl Faults {
     /// The names that [`Faults::from_str`] understands.
     pub const NAMES: [&'static str; 8] =
         ["loss", "duplication", "reordering", "partition", "pause", "crash", "drift", "clock"];
+
+    /// Those of these that are not among others.
+    pub(crate) fn without(mut self, mut others: Self) -> Self {
+        for (flag, other) in self.flags().into_iter().zip(others.flags()) {
+            *flag &= !*other;
+        }
+        self
+    }
 
     fn flags(&mut self) -> [&mut bool; 8] {
         [
@@ -121,16 +129,83 @@ pub enum Engine {
     Hermes,
     /// Transactions; judged by serializability, strict or not.
     Meerkat,
+    /// The rival KuaFu++: one order at a primary; judged by strict serializability.
+    KuaFu,
+    /// The rival TAPIR: judged by serializability.
+    Tapir,
+    /// The rival Meerkat-PB: judged by serializability.
+    MeerkatPb,
 }
 
 impl Engine {
-    /// The names that [`Engine::from_str`] understands.
-    pub const NAMES: [&'static str; 2] = ["hermes", "meerkat"];
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Hermes, Self::Meerkat, Self::KuaFu, Self::Tapir, Self::MeerkatPb];
+
+    /// The name that users give.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hermes => "hermes",
+            Self::Meerkat => "meerkat",
+            Self::KuaFu => System::KuaFu.name(),
+            Self::Tapir => System::Tapir.name(),
+            Self::MeerkatPb => System::MeerkatPb.name(),
+        }
+    }
+
+    /// Which of Meerkat's rivals it is.
+    pub const fn rival(self) -> Option<System> {
+        match self {
+            Self::Hermes | Self::Meerkat => None,
+            Self::KuaFu => Some(System::KuaFu),
+            Self::Tapir => Some(System::Tapir),
+            Self::MeerkatPb => Some(System::MeerkatPb),
+        }
+    }
+
+    /// The faults that it promises to survive. Rivals have no recovery and send nothing twice.
+    pub const fn survives(self) -> Faults {
+        match self.rival() {
+            None => Faults::ALL,
+            Some(_) => Faults { reordering: true, drift: true, clock: true, ..Faults::NONE },
+        }
+    }
+
+    /// Whether it can run what the options ask for, and if not, what it can.
+    pub(crate) fn check(self, options: &Options) -> Result<(), String> {
+        let (faults, survives) = (options.faults, self.survives());
+        if faults.without(survives) != Faults::NONE {
+            return Err(format!(
+                "{self} has no recovery, so there is nothing to see under {}; it runs under \
+                 {survives}: messages of different links overtake each other, clocks differ",
+                faults.without(survives)
+            ));
+        }
+        if self == Self::Hermes && options.workload != Workload::Mix {
+            return Err(format!(
+                "{} consists of transactions, which hermes has not; choose another --engine",
+                options.workload
+            ));
+        }
+        if self != Self::Meerkat && options.guests.is_some_and(|guests| guests > 0) {
+            return Err(format!("{self} has no guests: only meerkat's clients coordinate"));
+        }
+        if self != Self::Meerkat && options.isolation.is_some() {
+            return Err(format!("only meerkat has a choice of isolation, {self} has not"));
+        }
+        Ok(())
+    }
+
+    /// Whether a rare branch of this name can be reached in a run of the engine.
+    pub fn has_probe(self, name: &str) -> bool {
+        let part = name.split(':').next().unwrap_or_default();
+        part == "membership" || part == self.name()
+    }
 }
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::NAMES[*self as usize])
+        f.write_str(self.name())
     }
 }
 
@@ -138,11 +213,72 @@ impl FromStr for Engine {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "hermes" => Ok(Self::Hermes),
-            "meerkat" => Ok(Self::Meerkat),
-            _ => Err(format!("no engine is called '{text}'; use {}", Self::NAMES.join(" or "))),
-        }
+        let names = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|engine| engine.name() == text);
+        found.ok_or_else(|| format!("no engine is called '{text}'; use one of {names}"))
+    }
+}
+
+/// What clients of a keyspace with transactions do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Workload {
+    /// Lists, registers, two banks, a pair, counters, Retwis and YCSB-T, side by side.
+    #[default]
+    Mix,
+    /// Retwis alone.
+    Retwis,
+    /// YCSB-T alone.
+    YcsbT,
+}
+
+impl Workload {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Mix, Self::Retwis, Self::YcsbT];
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mix => "mix",
+            Self::Retwis => "retwis",
+            Self::YcsbT => "ycsb-t",
+        })
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|workload| workload.to_string() == text);
+        found.ok_or_else(|| format!("no workload is called '{text}'; use mix, retwis or ycsb-t"))
+    }
+}
+
+/// A choice of isolation, as users give it: nothing is "any", where the seed decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Isolations(pub Option<Isolation>);
+
+impl fmt::Display for Isolations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            None => "any",
+            Some(Isolation::Strict) => "strict",
+            Some(Isolation::Serializable) => "serializable",
+        })
+    }
+}
+
+impl FromStr for Isolations {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(match text {
+            "any" => None,
+            "strict" => Some(Isolation::Strict),
+            "serializable" => Some(Isolation::Serializable),
+            _ => return Err(format!("'{text}' is no isolation; use strict, serializable or any")),
+        }))
     }
 }
 
@@ -151,12 +287,17 @@ impl FromStr for Engine {
 pub struct Options {
     /// The engine.
     pub engine: Engine,
+    /// What clients do, if there are transactions.
+    pub workload: Workload,
     /// What transactions may rely on; drawn per seed if nothing is said.
     pub isolation: Option<Isolation>,
     /// How many nodes; drawn per seed (3, 5, and 7 with transactions) if nothing is said.
     pub nodes: Option<u16>,
     /// How many lanes; drawn per seed (1 or 2, and 3 with transactions) if nothing is said.
     pub lanes: Option<u16>,
+    /// How many clients coordinate transactions themselves; drawn per seed (0 to 2) if nothing is
+    /// said.
+    pub guests: Option<u16>,
     /// Which faults may happen; each run uses a random part of them.
     pub faults: Faults,
     /// How many clients.
@@ -176,9 +317,11 @@ impl Options {
     pub fn new() -> Self {
         Self {
             engine: Engine::Hermes,
+            workload: Workload::Mix,
             isolation: None,
             nodes: None,
             lanes: None,
+            guests: None,
             faults: Faults::ALL,
             clients: 8,
             keys: 5,
@@ -186,6 +329,21 @@ impl Options {
             heal_limit: Duration::from_secs(20),
             trace: false,
         }
+    }
+}
+
+impl Options {
+    /// The defaults for an engine, under all faults that it survives.
+    pub fn of(engine: Engine) -> Self {
+        Self { engine, faults: engine.survives(), ..Self::new() }
+    }
+
+    /// Whether a run can have these options.
+    ///
+    /// # Errors
+    /// With what is possible instead.
+    pub fn check(&self) -> Result<(), String> {
+        self.engine.check(self)
     }
 }
 
@@ -205,5 +363,40 @@ mod tests {
         assert_eq!("loss, crash".parse(), Ok(Faults { loss: true, crash: true, ..Faults::NONE }));
         assert_eq!(Faults::ALL.to_string().parse(), Ok(Faults::ALL));
         assert!("fire".parse::<Faults>().unwrap_err().contains("partition"));
+    }
+
+    #[test]
+    fn names_come_back() {
+        for engine in Engine::ALL {
+            assert_eq!(engine.to_string().parse(), Ok(engine));
+            assert_eq!(Options::of(engine).check(), Ok(()));
+        }
+        for workload in Workload::ALL {
+            assert_eq!(workload.to_string().parse(), Ok(workload));
+        }
+        for name in ["any", "strict", "serializable"] {
+            assert_eq!(name.parse::<Isolations>().unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn who_asks_for_what_an_engine_has_not_learns_what_it_has() {
+        let crash = Faults { crash: true, clock: true, ..Faults::NONE };
+        let options = Options { faults: crash, ..Options::of(Engine::Tapir) };
+        let refusal = options.check().unwrap_err();
+        assert!(refusal.contains("under crash;"), "{refusal}");
+        assert!(refusal.contains("reordering,drift,clock"), "{refusal}");
+        let retwis = Options { workload: Workload::Retwis, ..Options::of(Engine::Hermes) };
+        assert!(retwis.check().unwrap_err().contains("--engine"));
+        let guests = Options { guests: Some(1), ..Options::of(Engine::KuaFu) };
+        assert!(guests.check().unwrap_err().contains("guests"));
+    }
+
+    #[test]
+    fn probes_belong_to_engines() {
+        assert!(Engine::Meerkat.has_probe("meerkat: slow path"));
+        assert!(Engine::Meerkat.has_probe("membership: a lagging node jumps over views"));
+        assert!(!Engine::Meerkat.has_probe("hermes: op steered"));
+        assert!(!Engine::MeerkatPb.has_probe("meerkat: slow path"));
     }
 }

@@ -1,11 +1,14 @@
 //! What a seed chooses before a run begins.
 
 use quorate_machine::Rng;
-use quorate_node::{EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode};
+use quorate_node::{
+    EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode, System,
+};
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
 
+use crate::network::Network;
 use crate::options::Engine;
-use crate::world::{MS, Network};
+use crate::world::MS;
 use crate::{Faults, Options};
 
 /// Everything that is fixed before a run.
@@ -16,6 +19,8 @@ pub(crate) struct Setup {
     pub(crate) engine: EngineConfig,
     pub(crate) nodes: Vec<NodeConfig>,
     pub(crate) network: Network,
+    /// Clients that coordinate transactions themselves, in processes of their own.
+    pub(crate) guests: u16,
 }
 
 impl Setup {
@@ -25,6 +30,20 @@ impl Setup {
         match options.engine {
             Engine::Hermes => Self::hermes(options, faults, rng),
             Engine::Meerkat => Self::meerkat(options, faults, rng),
+            Engine::KuaFu => Self::rival(System::KuaFu, options, faults, rng),
+            Engine::Tapir => Self::rival(System::Tapir, options, faults, rng),
+            Engine::MeerkatPb => Self::rival(System::MeerkatPb, options, faults, rng),
+        }
+    }
+
+    /// What transactions may rely on, if there are any.
+    pub(crate) fn isolation(&self) -> Option<Isolation> {
+        match &self.engine {
+            EngineConfig::Hermes { .. } => None,
+            EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
+            // The primary's order is that of real time; timestamps of clients' nodes are not.
+            EngineConfig::Baseline(System::KuaFu) => Some(Isolation::Strict),
+            EngineConfig::Baseline(_) => Some(Isolation::Serializable),
         }
     }
 
@@ -39,7 +58,20 @@ impl Setup {
         );
         let engine = EngineConfig::Hermes { reads, ack_broadcast };
         let nodes = configs(nodes, lanes, engine.clone(), rng);
-        Self { text, faults, engine, nodes, network }
+        Self { text, faults, engine, nodes, network, guests: 0 }
+    }
+
+    /// The rivals lose nothing and have no recovery: what is left to disturb are delays and clocks.
+    fn rival(system: System, options: &Options, faults: Faults, rng: &mut Rng) -> Self {
+        let drawn = if rng.chance(1, 3) { 5 } else { 3 };
+        let nodes = options.nodes.unwrap_or(drawn);
+        let drawn = 1 + rng.below(3) as u16;
+        let lanes = options.lanes.unwrap_or(drawn);
+        let network = Network { straggling: 0, ordered: true, ..draw_network(faults, nodes, rng) };
+        let text = format!("{nodes} nodes, {lanes} lanes, {faults}");
+        let engine = EngineConfig::Baseline(system);
+        let nodes = configs(nodes, lanes, engine.clone(), rng);
+        Self { text, faults, engine, nodes, network, guests: 0 }
     }
 
     fn meerkat(options: &Options, faults: Faults, rng: &mut Rng) -> Self {
@@ -52,23 +84,55 @@ impl Setup {
         let isolation = options.isolation.unwrap_or(drawn);
         let skew = pick(&[1, 5, 50, 200], rng);
         let loss_timeout = pick(&[5, 20, 20, 50], rng);
-        let partitions = pick(&[1, 1, 2, 3], rng) as usize;
+        let partitions = draw_partitions(nodes, rng);
+        let drawn = pick(&[0, 0, 1, 2], rng) as u16;
+        let guests = options.guests.unwrap_or(drawn);
         let network = draw_network(faults, nodes, rng);
         let text = format!(
-            "{nodes} nodes, {lanes} lanes, {isolation:?}, {partitions} partitions, clock skew up \
-             to {skew} ms, messages count as lost after {loss_timeout} ms, {faults}"
+            "{nodes} nodes, {lanes} lanes, {isolation:?}, partitions on {}, {guests} guests, clock \
+             skew up to {skew} ms, messages count as lost after {loss_timeout} ms, {faults}",
+            show_groups(&partitions)
         );
         let engine = EngineConfig::Meerkat {
             isolation,
             max_clock_skew: Duration::from_millis(skew),
-            partitions: vec![None; partitions],
+            partitions,
         };
         let mut nodes = configs(nodes, lanes, engine.clone(), rng);
         for config in &mut nodes {
             config.message_loss_timeout = Duration::from_millis(loss_timeout);
         }
-        Self { text, faults, engine, nodes, network }
+        Self { text, faults, engine, nodes, network, guests }
     }
+}
+
+/// The replica groups of some partitions: all nodes, or, where there are enough, some of them.
+fn draw_partitions(nodes: u16, rng: &mut Rng) -> Vec<Option<NodeSet>> {
+    let count = 1 + rng.below(4) as usize;
+    if nodes < 4 || rng.chance(1, 2) {
+        return vec![None; count];
+    }
+    let mut draw_group = || {
+        // What survives no loss is no group for a test of losses.
+        let size = if nodes > 5 && rng.chance(1, 3) { 5 } else { 3 };
+        let mut group = NodeSet::EMPTY;
+        while group.len() < size {
+            group.insert(NodeId(1 + rng.below(u64::from(nodes)) as u16));
+        }
+        group
+    };
+    (0..count).map(|_| Some(draw_group())).collect()
+}
+
+fn show_groups(partitions: &[Option<NodeSet>]) -> String {
+    let show = |group: &Option<NodeSet>| match group {
+        None => "all".to_owned(),
+        Some(group) => {
+            let nodes: Vec<String> = group.into_iter().map(|node| node.0.to_string()).collect();
+            nodes.join("+")
+        }
+    };
+    partitions.iter().map(show).collect::<Vec<_>>().join(" and ")
 }
 
 fn draw_network(faults: Faults, nodes: u16, rng: &mut Rng) -> Network {
@@ -79,6 +143,7 @@ fn draw_network(faults: Faults, nodes: u16, rng: &mut Rng) -> Network {
         loss: pick(faults.loss, 80, rng),
         duplication: pick(faults.duplication, 100, rng),
         straggling: pick(faults.reordering, 20, rng),
+        ordered: false,
         cut: vec![NodeSet::EMPTY; usize::from(nodes)],
     }
 }

@@ -6,7 +6,7 @@ use quorate_commands::{Block, OwnedCall, Reply, Txn};
 use quorate_types::Timestamp;
 
 /// One command of a transaction.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// Adds an element to a list.
     Append(String, String),
@@ -34,6 +34,16 @@ pub(crate) enum Step {
 pub(crate) type Nonsense = String;
 
 impl Step {
+    /// Whether it is about accounts, which are judged by their sum alone.
+    pub(crate) fn is_of_accounts(&self) -> bool {
+        let is_account = |key: &String| key.starts_with("account:");
+        match self {
+            Self::Add(key, _) => is_account(key),
+            Self::GetAll(keys) => keys.iter().all(is_account),
+            _ => false,
+        }
+    }
+
     /// The command.
     pub(crate) fn call(&self) -> OwnedCall {
         let words: Vec<String> = match self {

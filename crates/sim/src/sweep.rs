@@ -2,18 +2,20 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quorate_check::TxnHistory;
 use quorate_machine::Rng;
-use quorate_node::{EngineConfig, Isolation};
+use quorate_node::Isolation;
 use quorate_types::{Duration, NodeSet, Role};
 
 use crate::Options;
-use crate::clients::Clients;
+use crate::clients::{Clients, Plan};
 use crate::judge::{contradiction, lost_appends};
-use crate::nemesis::{Nemesis, Undo};
+use crate::nemesis::Nemesis;
+use crate::script::Script;
 use crate::setup::Setup;
 use crate::world::{Entry, Event, MS, World};
 
@@ -63,6 +65,25 @@ impl FailureKind {
             Self::Liveness => 12,
         }
     }
+
+    /// In a script.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Safety => "safety",
+            Self::Liveness => "liveness",
+        }
+    }
+}
+
+impl FromStr for FailureKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Crash, Self::Safety, Self::Liveness];
+        let found = all.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no failure; use crash, safety or liveness"))
+    }
 }
 
 /// A run that failed.
@@ -91,15 +112,45 @@ impl fmt::Display for Failure {
 /// # Errors
 /// With what went wrong.
 pub fn run(seed: u64, options: &Options) -> Result<Run, Box<Failure>> {
+    execute(seed, options, None, false).0
+}
+
+/// Runs what a script has.
+///
+/// # Errors
+/// With what went wrong.
+pub fn replay(script: &Script, trace: bool) -> Result<Run, Box<Failure>> {
+    let options = Options { trace, ..script.options.clone() };
+    execute(script.seed, &options, Some(script), false).0
+}
+
+/// Runs one seed and writes down what happens; [`replay`] of that is the same run. Nothing is
+/// written down if there is not even a beginning.
+pub fn record(seed: u64, options: &Options) -> (Result<Run, Box<Failure>>, Option<Script>) {
+    let options = Options { trace: false, ..options.clone() };
+    let (result, script) = execute(seed, &options, None, true);
+    let expect = result.as_ref().err().map(|failure| failure.kind);
+    (result, script.map(|script| Script { expect, ..script }))
+}
+
+/// A run, drawn from its seed or as a script has it, and its script if it is recorded.
+fn execute(
+    seed: u64,
+    options: &Options,
+    script: Option<&Script>,
+    record: bool,
+) -> (Result<Run, Box<Failure>>, Option<Script>) {
     let mut simulation = None;
-    let phases = || simulation.insert(Simulation::new(seed, options)).run();
+    let phases = || simulation.insert(Simulation::new(seed, options, script, record)).run();
     let crash = match catch_unwind(AssertUnwindSafe(phases)) {
         Ok(result) => {
-            let simulation = simulation.expect("it has run");
-            return match result {
+            let mut simulation = simulation.expect("it has run");
+            let script = record.then(|| simulation.script());
+            let result = match result {
                 Ok(()) => simulation.judge(),
                 Err((kind, message)) => Err(simulation.fail(kind, message)),
             };
+            return (result, script);
         }
         Err(panic) => panic,
     };
@@ -109,11 +160,14 @@ pub fn run(seed: u64, options: &Options) -> Result<Run, Box<Failure>> {
         .or_else(|| crash.downcast_ref::<&str>().map(|text| (*text).to_owned()))
         .unwrap_or_else(|| "panic".to_owned());
     match simulation {
-        Some(simulation) => Err(simulation.fail(FailureKind::Crash, text)),
+        Some(mut simulation) => {
+            let script = record.then(|| simulation.script());
+            (Err(simulation.fail(FailureKind::Crash, text)), script)
+        }
         None => {
             let (trace, history) = (Vec::new(), None);
             let kind = FailureKind::Crash;
-            Err(Box::new(Failure { seed, kind, message: text, trace, history }))
+            (Err(Box::new(Failure { seed, kind, message: text, trace, history })), None)
         }
     }
 }
@@ -147,7 +201,8 @@ pub fn sweep(
 ) -> Sweep {
     let next = AtomicU64::new(seeds.start);
     let done = AtomicU64::new(0);
-    let known = quorate_node::PROBES.iter().flat_map(|list| list.iter()).map(|name| (*name, 0));
+    let known = quorate_node::PROBES.iter().flat_map(|list| list.iter());
+    let known = known.filter(|name| options.engine.has_probe(name)).map(|name| (*name, 0));
     let total = Mutex::new(Sweep { probes: known.collect(), ..Sweep::default() });
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -208,21 +263,48 @@ struct Simulation<'a> {
 }
 
 impl<'a> Simulation<'a> {
-    fn new(seed: u64, options: &'a Options) -> Self {
+    fn new(seed: u64, options: &'a Options, script: Option<&Script>, record: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let Setup { text, faults, engine, nodes, network } = Setup::draw(options, &mut rng);
-        let isolation = match &engine {
-            EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
-            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => None,
-        };
+        let setup = Setup::draw(options, &mut rng);
+        let isolation = setup.isolation();
+        let Setup { text, faults, engine, nodes, network, guests } = setup;
+        let drift_ppm = if faults.drift { u64::from(nodes[0].clock_drift_ppm) } else { 0 };
         let mut world = World::new(nodes, network, faults, rng, options.trace);
-        if faults.pause {
-            world.interruptions = 4;
+        for _ in 0..guests {
+            let rng = world.rng.fork();
+            world.add_guest(rng, drift_ppm);
         }
-        let clients = Clients::new(options.clients, options.keys, isolation, &mut world);
-        world.schedule(500 * MS, Event::Nemesis);
-        let nemesis = Nemesis::new(faults, &engine, &mut world);
+        if let Some(script) = script {
+            world.follow(script.fate_table(), &script.faults);
+        }
+        world.fates.drawn = record.then(Vec::new);
+        let plan = Plan {
+            count: options.clients,
+            keys: options.keys,
+            workload: options.workload,
+            isolation,
+            orders: script.map(|script| &script.orders[..]),
+            record,
+        };
+        let clients = Clients::new(&plan, &mut world);
+        let faults_done = script.map(|script| &script.faults[..]);
+        let nemesis = Nemesis::new(faults, &engine, faults_done, &mut world);
         Self { seed, options, setup: text, isolation, world, clients, nemesis, beyond: false }
+    }
+
+    /// What happened, for a run that was recorded.
+    fn script(&mut self) -> Script {
+        let mut faults = std::mem::take(&mut self.nemesis.done);
+        faults.append(&mut self.world.interruptions.done);
+        faults.sort_by_key(|(at, _)| *at);
+        Script {
+            seed: self.seed,
+            options: self.options.clone(),
+            expect: None,
+            orders: std::mem::take(&mut self.clients.orders),
+            faults,
+            fates: self.world.fates.drawn.take().unwrap_or_default(),
+        }
     }
 
     /// All phases of the run; what the clients saw is judged afterwards.
@@ -270,17 +352,20 @@ impl<'a> Simulation<'a> {
         match self.world.handle(event) {
             None => {}
             Some(Event::Nemesis) => self.nemesis.act(&mut self.world),
-            Some(Event::Undo(undo)) => self.undo(undo),
+            Some(Event::Fault(fault)) => self.nemesis.apply(&mut self.world, fault),
+            Some(Event::Undo(undo)) => self.nemesis.undo(&mut self.world, undo),
             Some(event) => self.clients.handle(&mut self.world, event),
         }
         self.clients.collect(&mut self.world);
         while let Some(node) = self.world.died.pop() {
             self.clients.node_died(&mut self.world, node);
         }
-    }
-
-    fn undo(&mut self, undo: Undo) {
-        self.nemesis.undo(&mut self.world, undo);
+        while let Some(guest) = self.world.died_guests.pop() {
+            self.clients.guest_died(&mut self.world, guest);
+        }
+        while let Some(process) = self.world.ambushed.pop() {
+            self.nemesis.died(&mut self.world, process);
+        }
     }
 
     fn all_serve(&self) -> bool {
@@ -340,21 +425,54 @@ impl<'a> Simulation<'a> {
 
     /// How two replicas differ, if any two do, or what is left undone.
     fn disagreement(&self) -> Option<String> {
-        let first = self.world.nodes[0].contents();
-        let differs = self.world.nodes[1..].iter().find_map(|node| {
-            let other = node.contents();
-            let only = |these: &[Entry], those: &[Entry]| -> Vec<Entry> {
-                these.iter().filter(|entry| !those.contains(entry)).cloned().collect()
-            };
-            (other != first).then(|| {
-                let (mine, theirs) = (only(&first, &other), only(&other, &first));
-                format!(
-                    "replicas disagree: {:?} holds {mine:?}, {:?} holds {theirs:?}",
-                    self.world.nodes[0].id, node.id
-                )
-            })
+        let stores: Vec<Vec<Vec<Entry>>> =
+            self.world.nodes.iter().map(|node| self.by_partition(node.contents())).collect();
+        let empty = Vec::new();
+        for (partition, group) in self.world.groups.iter().enumerate() {
+            let first = self.first_of(*group);
+            let expected = &stores[first][partition];
+            for (index, node) in self.world.nodes.iter().enumerate() {
+                let held = &stores[index][partition];
+                let wanted = if group.contains(node.id) { expected } else { &empty };
+                if held != wanted {
+                    let only = |these: &[Entry], those: &[Entry]| -> Vec<Entry> {
+                        these.iter().filter(|entry| !those.contains(entry)).cloned().collect()
+                    };
+                    return Some(format!(
+                        "replicas disagree on partition {partition}: {:?} should hold {:?}, and \
+                         should not hold {:?}",
+                        node.id,
+                        only(wanted, held),
+                        only(held, wanted)
+                    ));
+                }
+            }
+        }
+        self.world.undecided()
+    }
+
+    fn first_of(&self, group: NodeSet) -> usize {
+        let first = group.into_iter().next().expect("no group is empty");
+        self.world.index(first)
+    }
+
+    fn by_partition(&self, contents: Vec<Entry>) -> Vec<Vec<Entry>> {
+        let count = self.world.groups.len();
+        let mut parts = vec![Vec::new(); count];
+        for entry in contents {
+            let partition = quorate_meerkat::partition_of(entry.0.as_bytes(), count);
+            parts[usize::from(partition)].push(entry);
+        }
+        parts
+    }
+
+    /// What the keyspace holds, each partition as its first replica has it.
+    fn contents(&self) -> Vec<Entry> {
+        let parts = self.world.groups.iter().enumerate().flat_map(|(partition, group)| {
+            let node = &self.world.nodes[self.first_of(*group)];
+            self.by_partition(node.contents()).swap_remove(partition)
         });
-        differs.or_else(|| self.world.undecided())
+        parts.collect()
     }
 
     fn judge(self) -> Result<Run, Box<Failure>> {
@@ -363,7 +481,7 @@ impl<'a> Simulation<'a> {
         let messages = self.world.messages;
         let probes = self.world.probes.iter().map(|(name, count)| (*name, *count)).collect();
         let digest = self.world.trace.digest();
-        let contents = self.world.nodes[0].contents();
+        let contents = self.contents();
         let trace = self.world.trace.into_lines();
         let seen = self.clients.finish();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);

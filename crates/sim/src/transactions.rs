@@ -8,6 +8,8 @@
 //! | `account:*` | move money by `DECRBY` and `INCRBY` in one block | the sum |
 //! | `pair:*` | make, delete and rename two keys together | both or none, and equal |
 //! | `count:*` | single increments | linearizability |
+//! | `tweet:*` | Retwis: up to ten keys, some written, half of them by `WATCH` | the checker |
+//! | `ycsb:*` | YCSB-T: one key read and written, half of the times by `WATCH` | the checker |
 //!
 //! What begins with nothing needs no set-up: an absent purse or account holds 0, and all of them
 //! together hold 0 for ever.
@@ -17,8 +19,11 @@ use quorate_commands::{Block, OwnedCall, Reply, Txn, Watch};
 use quorate_machine::{Outcome, Rng};
 use quorate_node::Isolation;
 use quorate_types::Timestamp;
+use quorate_workloads::{Generator, Source as _};
 
+use crate::affair::Affair;
 use crate::operations;
+use crate::options::Workload;
 use crate::steps::{Nonsense, Step, effects, to_txn, with_version};
 use crate::world::Command;
 
@@ -27,6 +32,10 @@ const LIST_LIFE: u64 = 400;
 const PURSES: usize = 4;
 const ACCOUNTS: usize = 5;
 const COUNTERS: u64 = 2;
+/// Keys of Retwis, enough for its largest transaction and few enough to fight for.
+const TWEETS: u64 = 24;
+/// Keys of YCSB-T.
+const YCSB_KEYS: u64 = 12;
 /// The two keys of a pair, and the one that a swap passes through.
 const PAIR: [&str; 3] = ["pair:a", "pair:b", "pair:swap"];
 
@@ -37,16 +46,25 @@ pub(crate) enum Open {
     Single(Invocation, Action),
     /// Steps whose answers are recorded; of accounts in a history of their own.
     Steps { txn: OpenTxn, steps: Vec<Step>, alone: bool, of_accounts: bool },
-    /// The versions of purses, before they are read.
-    Watching { keys: [String; 2] },
-    /// The values of purses that are watched.
-    Reading { txn: OpenTxn, keys: [String; 2], watches: Vec<Watch> },
-    /// The transfer between them.
-    Moving { txn: OpenTxn, ops: Vec<TxnOp> },
+    /// The versions of keys, before they are read.
+    Watching { keys: Vec<String>, then: Then },
+    /// The values of keys that are watched.
+    Reading { txn: OpenTxn, keys: Vec<String>, watches: Vec<Watch>, then: Then },
+    /// What was to be written once they were read.
+    Writing { txn: OpenTxn, ops: Vec<TxnOp>, writes: usize },
     /// A change of the pair.
     Pairing,
     /// A look at the pair.
     Looking,
+}
+
+/// What to do with keys that were watched and read.
+#[derive(Clone, Debug)]
+pub(crate) enum Then {
+    /// Moves money from the first to the second.
+    Move { amount: i64, unique: u64 },
+    /// Sets keys.
+    Set(Vec<(String, String)>),
 }
 
 /// How an answered step goes on.
@@ -54,9 +72,12 @@ pub(crate) type Next = Option<(Open, Command)>;
 
 /// The workloads of all clients of a run, and what they have seen.
 pub(crate) struct Transactions {
+    workload: Workload,
     isolation: Isolation,
     keys: u64,
     unique: u64,
+    retwis: Generator,
+    ycsb: Generator,
     /// Transfers between accounts.
     pub(crate) bank: Recorder<TxnHistory>,
     /// Answers that no history explains.
@@ -64,8 +85,28 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    pub(crate) fn new(isolation: Isolation, keys: usize, bank: Recorder<TxnHistory>) -> Self {
-        Self { isolation, keys: keys as u64, unique: 0, bank, complaints: Vec::new() }
+    pub(crate) fn new(
+        workload: Workload,
+        isolation: Isolation,
+        keys: usize,
+        bank: Recorder<TxnHistory>,
+        rng: &mut Rng,
+    ) -> Self {
+        // The papers' skews, from none to high.
+        let theta = [0.0, 0.6, 0.9][rng.below(3) as usize];
+        let mut generator = |workload, keys| {
+            Generator::new(workload, keys, theta, rng.next_u64()).expect("there are enough keys")
+        };
+        Self {
+            workload,
+            isolation,
+            keys: keys as u64,
+            unique: 0,
+            retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
+            ycsb: generator(quorate_workloads::Workload::YcsbT, YCSB_KEYS),
+            bank,
+            complaints: Vec::new(),
+        }
     }
 
     /// The purses, whose sum is 0.
@@ -79,41 +120,110 @@ impl Transactions {
     }
 
     /// The next thing that a client does. Each client has a workload of its own that it prefers.
-    pub(crate) fn draw(
-        &mut self,
-        process: u64,
-        rng: &mut Rng,
-        history: &Recorder<TxnHistory>,
-    ) -> (Open, Command) {
+    pub(crate) fn draw(&mut self, process: u64, rng: &mut Rng) -> Affair {
         self.unique += 1;
-        let workload = if rng.chance(1, 2) { process % 6 } else { rng.below(6) };
+        match self.workload {
+            Workload::Retwis => return self.draw_generated(true, rng),
+            Workload::YcsbT => return self.draw_generated(false, rng),
+            Workload::Mix => {}
+        }
+        let workload = if rng.chance(1, 2) { process % 8 } else { rng.below(8) };
         match workload {
-            0 | 1 => {
-                let steps = self.draw_list_steps(rng);
-                self.begin(process, steps, rng.chance(1, 2), history)
-            }
-            2 => {
-                let steps = self.draw_register_steps(rng);
-                self.begin(process, steps, rng.chance(1, 2), history)
-            }
-            3 => self.draw_purse(process, rng, history),
-            4 => self.draw_account(process, rng),
-            _ if rng.chance(1, 2) => self.draw_pair(rng),
-            _ => self.draw_count(process, rng, history),
+            0 | 1 => Affair::Steps { steps: self.draw_list_steps(rng), alone: rng.chance(1, 2) },
+            2 => Affair::Steps { steps: self.draw_register_steps(rng), alone: rng.chance(1, 2) },
+            3 => self.draw_purse(rng),
+            4 => self.draw_account(rng),
+            5 if rng.chance(1, 2) => self.draw_pair(rng),
+            5 => self.draw_count(rng),
+            6 => self.draw_generated(true, rng),
+            _ => self.draw_generated(false, rng),
         }
     }
 
-    fn begin(
+    /// Begins what a client wants.
+    pub(crate) fn begin(
         &mut self,
         process: u64,
-        steps: Vec<Step>,
-        alone: bool,
+        affair: &Affair,
         history: &Recorder<TxnHistory>,
     ) -> (Open, Command) {
-        let txn = history.begin(process);
-        history.intend(&txn, steps.iter().flat_map(Step::intent).collect());
-        let command = Command::Txn(to_txn(&steps, alone));
-        (Open::Steps { txn, steps, alone, of_accounts: false }, command)
+        match affair {
+            Affair::Single { key, action } => Self::single(process, key, action.clone(), history),
+            Affair::Steps { steps, alone } => {
+                let steps = steps.clone();
+                let alone = *alone && steps.len() == 1;
+                let of_accounts = steps.iter().any(Step::is_of_accounts);
+                let recorder = if of_accounts { &self.bank } else { history };
+                let txn = recorder.begin(process);
+                recorder.intend(&txn, steps.iter().flat_map(Step::intent).collect());
+                let command = Command::Txn(to_txn(&steps, alone));
+                (Open::Steps { txn, steps, alone, of_accounts }, command)
+            }
+            Affair::Transfer { keys, amount, unique } => {
+                Self::watch(keys.to_vec(), Then::Move { amount: *amount, unique: *unique })
+            }
+            Affair::Update { reads, writes } => {
+                Self::watch(reads.clone(), Then::Set(writes.clone()))
+            }
+            Affair::Pair(value) => (Open::Pairing, Self::calls(&[pair_with(value)])),
+            Affair::Unpair => (Open::Pairing, Self::calls(&[vec!["DEL", PAIR[0], PAIR[1]]])),
+            Affair::Swap => {
+                let [a, b, swap] = PAIR;
+                let renames = [["RENAME", a, swap], ["RENAME", b, a], ["RENAME", swap, b]];
+                (Open::Pairing, Self::calls(&renames.map(|words| words.to_vec())))
+            }
+            Affair::Look => {
+                (Open::Looking, Self::calls(&[vec!["MGET", PAIR[0], PAIR[1], PAIR[2]]]))
+            }
+        }
+    }
+
+    fn watch(keys: Vec<String>, then: Then) -> (Open, Command) {
+        let watched = keys.iter().map(|key| key.as_bytes().into()).collect();
+        (Open::Watching { keys, then }, Command::Txn(Txn::Versions(watched)))
+    }
+
+    /// A command alone, or a block of several.
+    fn calls(calls: &[Vec<&str>]) -> Command {
+        let call = |words: &Vec<&str>| {
+            let words = words.iter().map(|word| word.as_bytes());
+            OwnedCall::new(words).expect("clients know the commands")
+        };
+        Command::Txn(match calls {
+            [single] => Txn::Call(call(single)),
+            _ => {
+                let calls = calls.iter().map(call).collect();
+                Txn::Block(Block { watches: Vec::new(), calls })
+            }
+        })
+    }
+
+    /// A transaction of Retwis or of YCSB-T: sent whole, or in steps as the papers' clients do.
+    fn draw_generated(&mut self, retwis: bool, rng: &mut Rng) -> Affair {
+        let (generator, name) =
+            if retwis { (&mut self.retwis, "tweet") } else { (&mut self.ycsb, "ycsb") };
+        let drawn = generator.next();
+        let key = |number: &u64| format!("{name}:{number}");
+        let reads: Vec<String> = drawn.gets.iter().map(key).collect();
+        let writes: Vec<(String, String)> = drawn
+            .puts
+            .iter()
+            .enumerate()
+            .map(|(at, put)| (key(&put.key), format!("v{}.{at}", self.unique)))
+            .collect();
+        if writes.is_empty() {
+            let steps = match rng.chance(1, 2) {
+                true => vec![Step::GetAll(reads)],
+                false => reads.into_iter().map(Step::Get).collect(),
+            };
+            return Affair::Steps { steps, alone: true };
+        }
+        if rng.chance(1, 2) {
+            return Affair::Update { reads, writes };
+        }
+        let writes = writes.into_iter().map(|(key, value)| Step::Set(key, value));
+        let steps = reads.into_iter().map(Step::Get).chain(writes).collect();
+        Affair::Steps { steps, alone: false }
     }
 
     /// Half of the steps go to one key, so that there is always a fight for something.
@@ -165,25 +275,19 @@ impl Transactions {
         }
     }
 
-    fn draw_purse(
-        &mut self,
-        process: u64,
-        rng: &mut Rng,
-        history: &Recorder<TxnHistory>,
-    ) -> (Open, Command) {
+    fn draw_purse(&mut self, rng: &mut Rng) -> Affair {
         let name = |purse: u64| format!("purse:{purse}");
         if rng.chance(1, 4) {
-            let all = (0..PURSES as u64).map(name).collect();
-            return self.begin(process, vec![Step::GetAll(all)], true, history);
+            let steps = vec![Step::GetAll((0..PURSES as u64).map(name).collect())];
+            return Affair::Steps { steps, alone: true };
         }
         let from = rng.below(PURSES as u64);
         let to = (from + 1 + rng.below(PURSES as u64 - 1)) % PURSES as u64;
-        let keys = [name(from), name(to)];
-        let watched = keys.iter().map(|key| key.as_bytes().into()).collect();
-        (Open::Watching { keys }, Command::Txn(Txn::Versions(watched)))
+        let amount = 1 + rng.below(100) as i64;
+        Affair::Transfer { keys: [name(from), name(to)], amount, unique: self.unique }
     }
 
-    fn draw_account(&mut self, process: u64, rng: &mut Rng) -> (Open, Command) {
+    fn draw_account(&mut self, rng: &mut Rng) -> Affair {
         let name = |account: u64| format!("account:{account}");
         let count = ACCOUNTS as u64;
         let steps = if rng.chance(1, 3) {
@@ -198,44 +302,24 @@ impl Transactions {
             }
             vec![taken, given]
         };
-        let txn = self.bank.begin(process);
-        let command = Command::Txn(to_txn(&steps, false));
-        (Open::Steps { txn, steps, alone: false, of_accounts: true }, command)
+        Affair::Steps { steps, alone: false }
     }
 
-    fn draw_pair(&mut self, rng: &mut Rng) -> (Open, Command) {
-        let value = format!("p{}", self.unique);
-        let [a, b, swap] = PAIR;
-        let call = |words: &[&str]| {
-            let words = words.iter().map(|word| word.as_bytes());
-            OwnedCall::new(words).expect("clients know the commands")
-        };
+    fn draw_pair(&mut self, rng: &mut Rng) -> Affair {
         match rng.below(8) {
-            0..=2 => {
-                (Open::Pairing, Command::Txn(Txn::Call(call(&["MSETNX", a, &value, b, &value]))))
-            }
-            3 => (Open::Pairing, Command::Txn(Txn::Call(call(&["DEL", a, b])))),
-            4 => {
-                let calls = [["RENAME", a, swap], ["RENAME", b, a], ["RENAME", swap, b]];
-                let calls = calls.iter().map(|words| call(words)).collect();
-                let block = Block { watches: Vec::new(), calls };
-                (Open::Pairing, Command::Txn(Txn::Block(block)))
-            }
-            _ => (Open::Looking, Command::Txn(Txn::Call(call(&["MGET", a, b, swap])))),
+            0..=2 => Affair::Pair(format!("p{}", self.unique)),
+            3 => Affair::Unpair,
+            4 => Affair::Swap,
+            _ => Affair::Look,
         }
     }
 
     /// Reads of counters may be old if the keyspace is only serializable; increments may not.
-    fn draw_count(
-        &mut self,
-        process: u64,
-        rng: &mut Rng,
-        history: &Recorder<TxnHistory>,
-    ) -> (Open, Command) {
+    fn draw_count(&mut self, rng: &mut Rng) -> Affair {
         let key = format!("count:{}", rng.below(COUNTERS));
         let reads = self.isolation == Isolation::Strict && rng.chance(1, 3);
         let action = if reads { Action::Get } else { Action::Incr(1) };
-        Self::single(process, &key, action, history)
+        Affair::Single { key, action }
     }
 
     fn single(
@@ -251,15 +335,13 @@ impl Transactions {
 
     /// What a client does to see that all is well at the end: one affair for each `round`, none
     /// beyond the last.
-    pub(crate) fn closing(
-        &mut self,
-        process: u64,
-        round: usize,
-        history: &Recorder<TxnHistory>,
-    ) -> Option<(Open, Command)> {
+    pub(crate) fn closing(&mut self, round: usize) -> Option<Affair> {
         self.unique += 1;
         let unique = self.unique;
         let numbers = 0..self.keys;
+        let all = |name: &str, count: u64| {
+            Step::GetAll((0..count).map(|number| format!("{name}:{number}")).collect())
+        };
         let steps = match round {
             0 => {
                 let age = unique / LIST_LIFE;
@@ -268,44 +350,33 @@ impl Transactions {
                 let appends = numbers.clone().map(append);
                 appends.chain(numbers.clone().map(|number| Step::GetList(key(number)))).collect()
             }
-            1 => {
-                let all = numbers.clone().map(|number| format!("reg:{number}")).collect();
-                vec![Step::GetAll(all), Step::Set("reg:0".into(), format!("v{unique}"))]
+            1 => vec![all("reg", self.keys), Step::Set("reg:0".into(), format!("v{unique}"))],
+            2 => vec![all("purse", PURSES as u64)],
+            3 => vec![all("account", ACCOUNTS as u64)],
+            4 => vec![all("tweet", TWEETS), all("ycsb", YCSB_KEYS)],
+            5 | 6 => {
+                let key = format!("count:{}", round - 5);
+                return Some(Affair::Single { key, action: Action::Incr(1) });
             }
-            2 => vec![Step::GetAll((0..PURSES).map(|purse| format!("purse:{purse}")).collect())],
-            3 => {
-                let txn = self.bank.begin(process);
-                let all = (0..ACCOUNTS).map(|account| format!("account:{account}")).collect();
-                let steps = vec![Step::GetAll(all)];
-                let command = Command::Txn(to_txn(&steps, true));
-                return Some((Open::Steps { txn, steps, alone: true, of_accounts: true }, command));
-            }
-            4 | 5 => {
-                let key = format!("count:{}", round - 4);
-                return Some(Self::single(process, &key, Action::Incr(1), history));
-            }
-            6 => {
-                let words = ["MGET", PAIR[0], PAIR[1], PAIR[2]].map(str::as_bytes);
-                let call = OwnedCall::new(words).expect("MGET takes keys");
-                return Some((Open::Looking, Command::Txn(Txn::Call(call))));
-            }
+            7 => return Some(Affair::Look),
             _ => return None,
         };
-        Some(self.begin(process, steps, false, history))
+        Some(Affair::Steps { steps, alone: false })
     }
 
-    /// Takes an answer and records what it says. Whether it was done, and how it goes on.
+    /// Takes an answer and records what it says, of a transaction that took effect at `at` if the
+    /// engine says so. How it goes on.
     pub(crate) fn end(
         &mut self,
         process: u64,
         open: Open,
         outcome: Outcome<Reply<'static>>,
-        rng: &mut Rng,
+        at: Option<Timestamp>,
         history: &Recorder<TxnHistory>,
     ) -> Next {
         match outcome {
             Outcome::Done(reply) => {
-                self.done(process, open, &reply, rng, history).unwrap_or_else(|nonsense| {
+                self.done(process, open, &reply, at, history).unwrap_or_else(|nonsense| {
                     self.complaints.push(nonsense);
                     None
                 })
@@ -328,7 +399,7 @@ impl Transactions {
             Open::Single(invocation, _) if refused => return history.refused(invocation),
             Open::Single(invocation, _) => return history.unknown(invocation),
             Open::Steps { txn, of_accounts: true, .. } => (txn, &self.bank),
-            Open::Steps { txn, .. } | Open::Reading { txn, .. } | Open::Moving { txn, .. } => {
+            Open::Steps { txn, .. } | Open::Reading { txn, .. } | Open::Writing { txn, .. } => {
                 (txn, history)
             }
             Open::Watching { .. } | Open::Pairing | Open::Looking => return,
@@ -341,7 +412,7 @@ impl Transactions {
         process: u64,
         open: Open,
         reply: &Reply<'static>,
-        rng: &mut Rng,
+        at: Option<Timestamp>,
         history: &Recorder<TxnHistory>,
     ) -> Result<Next, Nonsense> {
         match open {
@@ -350,22 +421,22 @@ impl Transactions {
             }
             Open::Steps { txn, steps, alone, of_accounts } => {
                 let recorder = if of_accounts { &self.bank } else { history };
-                recorder.committed(txn, None, effects(&steps, alone, reply)?);
+                recorder.committed(txn, at, effects(&steps, alone, reply)?);
             }
-            Open::Watching { keys } => {
-                return self.watched(process, keys, reply, history).map(Some);
+            Open::Watching { keys, then } => {
+                return Self::watched(process, keys, then, reply, history).map(Some);
             }
-            Open::Reading { txn, keys, watches } => {
-                let ops = Step::GetAll(keys.to_vec()).effect(reply)?;
-                history.committed(txn, None, ops.clone());
-                return self.transfer(process, &keys, &watches, ops, rng, history).map(Some);
+            Open::Reading { txn, keys, watches, then } => {
+                let ops = Step::GetAll(keys.clone()).effect(reply)?;
+                history.committed(txn, at, ops.clone());
+                return Self::go_on(process, &keys, &watches, ops, then, history).map(Some);
             }
-            Open::Moving { txn, .. } if *reply == Reply::NullArray => history.aborted(txn),
-            Open::Moving { txn, ops } => {
-                if *reply != Reply::Array(vec![Reply::Ok, Reply::Ok]) {
-                    return Err(format!("a transfer was answered {reply:?}"));
+            Open::Writing { txn, .. } if *reply == Reply::NullArray => history.aborted(txn),
+            Open::Writing { txn, ops, writes } => {
+                if *reply != Reply::Array(vec![Reply::Ok; writes]) {
+                    return Err(format!("{writes} writes were answered {reply:?}"));
                 }
-                history.committed(txn, None, ops);
+                history.committed(txn, at, ops);
             }
             Open::Pairing => {}
             Open::Looking => {
@@ -382,9 +453,9 @@ impl Transactions {
 
     /// The versions are known: reads the values.
     fn watched(
-        &mut self,
         process: u64,
-        keys: [String; 2],
+        keys: Vec<String>,
+        then: Then,
         reply: &Reply<'static>,
         history: &Recorder<TxnHistory>,
     ) -> Result<(Open, Command), Nonsense> {
@@ -397,47 +468,54 @@ impl Transactions {
             _ => None,
         };
         let watches: Option<Vec<Watch>> = versions.iter().map(watch).collect();
-        let watches = watches.filter(|watches| watches.len() == 2).ok_or_else(nonsense)?;
+        let watches = watches.filter(|watches| watches.len() == keys.len());
+        let watches = watches.ok_or_else(nonsense)?;
         let txn = history.begin(process);
-        let call = Step::GetAll(keys.to_vec()).call();
-        Ok((Open::Reading { txn, keys, watches }, Command::Txn(Txn::Call(call))))
+        let call = Step::GetAll(keys.clone()).call();
+        Ok((Open::Reading { txn, keys, watches, then }, Command::Txn(Txn::Call(call))))
     }
 
-    /// The values are known: moves money from the first to the second purse if nobody has touched
-    /// them since they were watched.
-    fn transfer(
-        &mut self,
+    /// The values are known: writes, if nobody has touched the keys since they were watched.
+    fn go_on(
         process: u64,
-        keys: &[String; 2],
+        keys: &[String],
         watches: &[Watch],
         read: Vec<TxnOp>,
-        rng: &mut Rng,
+        then: Then,
         history: &Recorder<TxnHistory>,
     ) -> Result<(Open, Command), Nonsense> {
-        self.unique += 1;
-        let amount = 1 + rng.below(100) as i64;
-        let mut ops = Vec::new();
-        let mut calls = Vec::new();
-        for ((at, key), by) in keys.iter().enumerate().zip([-amount, amount]) {
-            let TxnOp::Read { value, .. } = &read[at] else { unreachable!("registers are read") };
-            let held = match value {
-                None => 0,
-                Some(value) => balance(value).ok_or(format!("{key} holds {value}"))?,
-            };
-            let step = Step::Set(key.clone(), format!("{}:{}.{at}", held + by, self.unique));
-            calls.push(step.call());
-            ops.extend(step.intent());
-        }
+        let writes = match then {
+            Then::Set(writes) => writes,
+            Then::Move { amount, unique } => {
+                let changes = keys.iter().zip(&read).zip([-amount, amount]).enumerate();
+                let moved = |(at, ((key, op), by)): (usize, ((&String, &TxnOp), i64))| {
+                    let TxnOp::Read { value, .. } = op else { unreachable!("these are read") };
+                    let held = match value {
+                        None => 0,
+                        Some(value) => balance(value).ok_or(format!("{key} holds {value}"))?,
+                    };
+                    Ok((key.clone(), format!("{}:{unique}.{at}", held + by)))
+                };
+                changes.map(moved).collect::<Result<_, Nonsense>>()?
+            }
+        };
+        let steps: Vec<Step> =
+            writes.into_iter().map(|(key, value)| Step::Set(key, value)).collect();
         let reads = read.into_iter().zip(watches).map(|(op, watch)| {
             let known: Option<Timestamp> = watch.existed.then_some(watch.timestamp);
             with_version(op, known)
         });
-        ops.splice(0..0, reads);
+        let ops: Vec<TxnOp> = reads.chain(steps.iter().flat_map(Step::intent)).collect();
         let txn = history.begin(process);
         history.intend(&txn, ops.clone());
         let watches =
             keys.iter().map(|key| key.as_bytes().into()).zip(watches.iter().copied()).collect();
+        let calls = steps.iter().map(Step::call).collect();
         let command = Command::Txn(Txn::Block(Block { watches, calls }));
-        Ok((Open::Moving { txn, ops }, command))
+        Ok((Open::Writing { txn, ops, writes: steps.len() }, command))
     }
+}
+
+fn pair_with(value: &str) -> Vec<&str> {
+    vec!["MSETNX", PAIR[0], value, PAIR[1], value]
 }

@@ -1,4 +1,4 @@
-//! Nodes, clocks and the network of one run.
+//! Nodes, clocks and events of one run.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,20 +7,22 @@ use std::sync::Arc;
 
 use quorate_commands::{Call, OwnedCall, Reply, Txn};
 use quorate_machine::{Access, Operation, Outcome, Refusal, Rng};
-use quorate_node::{Lane, Mail, NodeConfig, Outbox, Shared};
+use quorate_node::{EngineConfig, Lane, Mail, NodeConfig, Outbox, Shared};
 use quorate_types::{
-    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
+    Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, Timestamp,
+    UnixNanos,
 };
-use quorate_wire::{Header, Kind};
 
 use crate::Faults;
-use crate::nemesis::Nemesis;
+use crate::guests::Guest;
+use crate::network::{Fates, Network, describe, hash};
+use crate::script::{Fate, Fault, MessageId, Process};
 use crate::trace::{At, Trace};
 
 /// One millisecond in the unit of virtual time.
 pub(crate) const MS: u64 = 1_000_000;
 /// Wall-clock time at the start of every world.
-const WALL_START: u64 = 1_700_000_000_000 * MS;
+pub(crate) const WALL_START: u64 = 1_700_000_000_000 * MS;
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -48,8 +50,32 @@ pub(crate) enum Event {
     ClientTimeout { client: usize, op: u64 },
     /// A client's request reaches its node.
     Request { client: usize, op: u64 },
-    /// The nemesis acts.
+    /// A guest looks after its connections.
+    GuestTend { guest: usize, life: u64 },
+    /// A guest's deadline.
+    GuestWake { guest: usize, life: u64 },
+    /// A stopped guest goes on.
+    GuestResume { guest: usize, life: u64 },
+    /// A node's message reaches a guest.
+    GuestHears { guest: usize, life: u64, connection: u64, from: usize, bytes: Vec<u8> },
+    /// A guest's connection reaches a node, with what it says first.
+    GuestConnects {
+        node: usize,
+        life: u64,
+        id: NodeId,
+        connection: u64,
+        lane: u16,
+        session: Incarnation,
+        bytes: Vec<u8>,
+    },
+    /// A guest's message reaches a node.
+    GuestSays { node: usize, life: u64, id: NodeId, connection: u64, bytes: Vec<u8> },
+    /// A node learns that a guest's connection is gone.
+    GuestLost { node: usize, life: u64, id: NodeId, connection: u64 },
+    /// The nemesis draws something.
     Nemesis,
+    /// A script has something break, or mended.
+    Fault(Fault),
     /// The nemesis undoes something.
     Undo(crate::nemesis::Undo),
 }
@@ -104,6 +130,8 @@ impl fmt::Display for Command {
 pub(crate) struct Answer {
     pub(crate) tag: Tag,
     pub(crate) outcome: Outcome<Reply<'static>>,
+    /// When it took effect in the serial order, if the engine says so.
+    pub(crate) at: Option<Timestamp>,
 }
 
 struct Scheduled {
@@ -130,21 +158,14 @@ impl Ord for Scheduled {
     }
 }
 
-/// How messages travel.
-#[derive(Clone, Debug)]
-pub(crate) struct Network {
-    /// Shortest one-way delay.
-    pub(crate) delay: u64,
-    /// Random part of the delay, uniform; 0 keeps every link in order.
-    pub(crate) jitter: u64,
-    /// Messages lost, of 1000.
-    pub(crate) loss: u64,
-    /// Messages that arrive twice, of 1000.
-    pub(crate) duplication: u64,
-    /// Messages that come very late, of 1000.
-    pub(crate) straggling: u64,
-    /// Directed links that carry nothing: for each sender, the receivers it doesn't reach.
-    pub(crate) cut: Vec<NodeSet>,
+/// When turns are interrupted: drawn, or as a script has it.
+pub(crate) struct Interruptions {
+    rng: Rng,
+    /// Of 100 000 turns.
+    pub(crate) chance: u64,
+    script: BTreeMap<(usize, u16, u64), u64>,
+    /// Those that came about.
+    pub(crate) done: Vec<(u64, Fault)>,
 }
 
 /// A key with a value: its name, its version, and the value.
@@ -160,7 +181,11 @@ pub(crate) struct Node {
     /// Counts the processes of this node.
     pub(crate) life: u64,
     /// Counts its incarnations: what was sent to an earlier one is lost, as connections break.
-    link: u64,
+    pub(crate) link: u64,
+    /// Guests that are connected, with their lanes and the numbers of their connections.
+    pub(crate) seats: BTreeMap<NodeId, (u16, u64)>,
+    /// Turns of each lane in the whole run.
+    turns: Vec<u64>,
     pub(crate) paused: bool,
     backlog: Vec<Event>,
     rate_ppm: i64,
@@ -234,8 +259,17 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     pub(crate) network: Network,
     pub(crate) trace: Trace,
-    /// Interruptions of a loop turn, of 100 000 turns.
-    pub(crate) interruptions: u64,
+    pub(crate) guests: Vec<Guest>,
+    /// The replica group of each partition.
+    pub(crate) groups: Vec<NodeSet>,
+    /// When a message counts as lost.
+    pub(crate) loss_timeout: Duration,
+    pub(crate) fates: Fates,
+    pub(crate) interruptions: Interruptions,
+    /// Faults have ended: what a script says of messages counts no more, except for their order.
+    pub(crate) healed: bool,
+    /// Numbers the connections of guests.
+    pub(crate) connections: u64,
     /// When the effects of the last disturbance have shown.
     pub(crate) quiet_at: u64,
     /// Nodes that the nemesis has cut off.
@@ -246,6 +280,10 @@ pub(crate) struct World {
     pub(crate) ambush: Option<(usize, u64)>,
     /// Nodes that have just died, for the clients.
     pub(crate) died: Vec<usize>,
+    /// Guests that have just died, for the clients.
+    pub(crate) died_guests: Vec<usize>,
+    /// Those of the dead that were ambushed, for the nemesis.
+    pub(crate) ambushed: Vec<Process>,
     /// Rare branches reached, and how often.
     pub(crate) probes: BTreeMap<&'static str, u64>,
     /// Peer messages sent.
@@ -270,12 +308,25 @@ impl World {
             nodes: Vec::new(),
             network,
             trace: Trace::new(trace),
-            interruptions: 0,
+            guests: Vec::new(),
+            groups: Self::groups_of(&configs),
+            loss_timeout: configs[0].message_loss_timeout,
+            fates: Fates::new(rng.fork()),
+            interruptions: Interruptions {
+                rng: rng.fork(),
+                chance: if faults.pause { 4 } else { 0 },
+                script: BTreeMap::new(),
+                done: Vec::new(),
+            },
+            healed: false,
+            connections: 0,
             quiet_at: 0,
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
             ambush: None,
             died: Vec::new(),
+            died_guests: Vec::new(),
+            ambushed: Vec::new(),
             probes: BTreeMap::new(),
             messages: 0,
             kinds: None,
@@ -289,6 +340,8 @@ impl World {
                 0
             };
             let node = Node {
+                seats: BTreeMap::new(),
+                turns: vec![0; usize::from(config.lanes)],
                 id: config.node,
                 shared: Shared::new(config.clone()),
                 config,
@@ -308,6 +361,27 @@ impl World {
             world.start(node);
         }
         world
+    }
+
+    fn groups_of(configs: &[NodeConfig]) -> Vec<NodeSet> {
+        let all: NodeSet = configs.iter().map(|config| config.node).collect();
+        match &configs[0].keyspaces[0].engine {
+            EngineConfig::Meerkat { partitions, .. } => {
+                partitions.iter().map(|group| group.unwrap_or(all)).collect()
+            }
+            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => vec![all],
+        }
+    }
+
+    /// Follows a script from now on: of messages, and of turns that are interrupted.
+    pub(crate) fn follow(&mut self, fates: BTreeMap<MessageId, Fate>, faults: &[(u64, Fault)]) {
+        self.fates.script = Some(fates);
+        self.interruptions.chance = 0;
+        for (_, fault) in faults {
+            if let Fault::Interrupt { node, lane, turn, span } = *fault {
+                self.interruptions.script.insert((node, lane, turn), span);
+            }
+        }
     }
 
     pub(crate) fn schedule(&mut self, at: u64, event: Event) {
@@ -350,6 +424,7 @@ impl World {
         this.up = true;
         this.paused = false;
         this.backlog.clear();
+        this.seats.clear();
         let now = this.clock(time);
         this.lanes = (0..this.config.lanes)
             .map(|lane| LaneHost {
@@ -430,7 +505,17 @@ impl World {
                 (*to, self.nodes[*to].life)
             }
             Event::Packet { .. } => return None,
-            Event::Mail { node, life, .. }
+            Event::GuestTend { .. }
+            | Event::GuestWake { .. }
+            | Event::GuestResume { .. }
+            | Event::GuestHears { .. } => {
+                self.handle_guest(event);
+                return None;
+            }
+            Event::GuestConnects { node, life, .. }
+            | Event::GuestSays { node, life, .. }
+            | Event::GuestLost { node, life, .. }
+            | Event::Mail { node, life, .. }
             | Event::Wake { node, life, .. }
             | Event::Resume { node, life }
             | Event::PeerLost { node, life, .. } => (*node, *life),
@@ -480,6 +565,9 @@ impl World {
                     None
                 });
             }
+            event @ (Event::GuestConnects { .. }
+            | Event::GuestSays { .. }
+            | Event::GuestLost { .. }) => self.handle_seat(event),
             _ => unreachable!("the other events were handled above"),
         }
         None
@@ -512,10 +600,16 @@ impl World {
                     member.role == Role::Active && member.incarnation == node.lane(0).incarnation()
                 })
         };
-        let others = self.nodes.iter().enumerate().filter(|(index, _)| *index != victim);
         // A node that was just disturbed may be expelled any moment now.
-        self.time >= self.quiet_at
-            && others.filter(|(_, node)| holds(node)).count() * 2 > self.nodes.len()
+        if self.time < self.quiet_at {
+            return false;
+        }
+        let others = self.nodes.iter().enumerate().filter(|(index, _)| *index != victim);
+        let safe: NodeSet =
+            others.filter(|(_, node)| holds(node)).map(|(_, node)| node.id).collect();
+        let is_majority = |group: NodeSet| safe.intersection(group).len() * 2 > group.len();
+        let all = self.nodes.iter().map(|node| node.id).collect();
+        is_majority(all) && self.groups.iter().all(|group| is_majority(*group))
     }
 
     /// Something happened that may yet cost a node its place in the view.
@@ -523,8 +617,9 @@ impl World {
         self.quiet_at = self.time + 400 * MS;
     }
 
-    /// Whether a majority of some view's voters lost its memory: beyond what a cluster in memory
-    /// survives. Message loss alone can expel one node while the nemesis kills another.
+    /// Whether a majority of some view's voters lost its memory, or of some partition's replicas:
+    /// beyond what a cluster in memory survives. Message loss alone can expel one node while the
+    /// nemesis kills another.
     pub(crate) fn majority_lost(&self) -> bool {
         self.nodes.iter().filter(|node| node.up).any(|node| {
             let view = node.lane(0).view();
@@ -532,8 +627,22 @@ impl World {
                 let now = &self.nodes[self.index(member.node)];
                 !now.up || now.lane(0).incarnation() != member.incarnation
             });
-            lost.count() * 2 > view.members.len()
-        })
+            let lost: NodeSet = lost.map(|member| member.node).collect();
+            let of_group = |group: &NodeSet| lost.intersection(*group).len() * 2 > group.len();
+            lost.len() * 2 > view.members.len() || self.groups.iter().any(of_group)
+        }) || self.partition_stuck()
+    }
+
+    /// Whether an engine says that too few replicas of some partition are left, while the nodes are a
+    /// majority and go on from view to view. That can't be where all partitions are on all nodes.
+    fn partition_stuck(&self) -> bool {
+        let all = self.nodes.len();
+        let stuck = |host: &LaneHost| {
+            let facts = host.lane.engine(KeyspaceId(0)).map(quorate_node::Engine::facts);
+            facts.is_some_and(|facts| facts.gauges.contains(&("stuck", 1)))
+        };
+        self.groups.iter().any(|group| group.len() < all)
+            && self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes).any(stuck)
     }
 
     /// A client's op reaches a node: answered from the local record, or submitted.
@@ -551,7 +660,7 @@ impl World {
             if let Some(call) = command.single_read().filter(|_| lane.serving(now).is_ok()) {
                 let reply = lane.read(now, keyspace, &call, |reply: Reply<'_>| reply.into_owned());
                 if let Some(reply) = reply {
-                    return Some(Answer { tag, outcome: Outcome::Done(reply) });
+                    return Some(Answer { tag, outcome: Outcome::Done(reply), at: None });
                 }
             }
             match command {
@@ -568,7 +677,7 @@ impl World {
     }
 
     /// One loop turn of a lane.
-    fn turn(
+    pub(crate) fn turn(
         &mut self,
         node: usize,
         lane: usize,
@@ -601,16 +710,32 @@ impl World {
         host.lane.tick(now, &mut host.out);
         host.lane.end_turn(now, &mut host.out);
         host.lane.check_invariants();
-        if self.interruptions > 0
-            && self.rng.chance(self.interruptions, 100_000)
-            && self.may_take(node)
-        {
-            self.nodes[node].lanes[lane].interrupted = true;
-            let span = 50 * MS + self.rng.below(600 * MS);
-            self.pause(node, span);
-        } else {
-            self.flush(node, lane);
+        match self.draw_interruption(node, lane) {
+            Some(span) => {
+                self.nodes[node].lanes[lane].interrupted = true;
+                self.pause(node, span);
+            }
+            None => self.flush(node, lane),
         }
+    }
+
+    /// For how long the process stops before this turn's output leaves, if it does.
+    fn draw_interruption(&mut self, node: usize, lane: usize) -> Option<u64> {
+        let turn = self.nodes[node].turns[lane];
+        self.nodes[node].turns[lane] += 1;
+        let this = &mut self.interruptions;
+        let lane = lane as u16;
+        let span = if this.chance > 0 && this.rng.chance(this.chance, 100_000) {
+            50 * MS + this.rng.below(600 * MS)
+        } else {
+            *this.script.get(&(node, lane, turn))?
+        };
+        if self.healed || !self.may_take(node) {
+            return None;
+        }
+        let fault = Fault::Interrupt { node, lane, turn, span };
+        self.interruptions.done.push((self.time, fault));
+        Some(span)
     }
 
     /// What a turn wants sent leaves: after the seal, as in the runtime.
@@ -621,14 +746,14 @@ impl World {
         for answer in host.reads.drain(..) {
             let refused = Outcome::Refused(Refusal::NotServing);
             let outcome = if sealed { answer.outcome } else { refused };
-            self.answers.push(Answer { tag: answer.tag, outcome });
+            self.answers.push(Answer { tag: answer.tag, outcome, at: None });
         }
         for done in host.out.done.drain(..) {
             // An answer that rests on a lapsed lease must not leave. Whether the op changed
             // anything is then not the client's to know.
             let stale = done.lease_bound && !sealed && matches!(done.outcome, Outcome::Done(_));
             let outcome = if stale { Outcome::Unknown } else { done.outcome };
-            self.answers.push(Answer { tag: done.tag, outcome });
+            self.answers.push(Answer { tag: done.tag, outcome, at: done.at });
         }
         let incarnation = host.lane.incarnation();
         for (name, times) in host.out.probes.drain(..) {
@@ -644,6 +769,7 @@ impl World {
             .collect();
         if rejoined.is_some() {
             self.nodes[node].link += 1;
+            self.nodes[node].seats.clear();
         }
         let life = self.nodes[node].life;
         for (to, mail) in mail {
@@ -660,20 +786,6 @@ impl World {
         self.rearm(node, lane);
     }
 
-    /// Whether the node dies now, instead of sending an engine message.
-    fn ambushed(&mut self, node: usize) -> bool {
-        let Some((victim, left)) = &mut self.ambush else { return false };
-        if *victim != node {
-            return false;
-        }
-        if *left > 0 {
-            *left -= 1;
-            return false;
-        }
-        self.ambush = None;
-        self.may_take(node)
-    }
-
     /// Whether the keyspace has transactions.
     pub(crate) fn is_transactional(&self) -> bool {
         self.nodes[0].config.keyspaces[0].engine.is_transactional()
@@ -685,16 +797,14 @@ impl World {
             return None;
         }
         let lanes = self.nodes.iter().flat_map(|node| node.lanes.iter().map(move |l| (node, l)));
-        lanes.into_iter().find_map(|(node, host)| {
+        let of_nodes = lanes.into_iter().find_map(|(node, host)| {
             let facts = host.lane.engine(KeyspaceId(0))?.facts();
             let gauge = |name| facts.gauges.iter().find(|(known, _)| *known == name);
-            let left = ["undecided", "attempts", "waiting", "recovering", "frozen"]
-                .into_iter()
-                .filter_map(gauge)
-                .find(|(_, value)| *value > 0);
+            let left = UNDONE.into_iter().filter_map(gauge).find(|(_, value)| *value > 0);
             let (name, count) = left?;
             Some(format!("{:?} lane {:?} is left with {count} {name}", node.id, host.lane.id()))
-        })
+        });
+        of_nodes.or_else(|| self.guests.iter().find_map(Guest::undone))
     }
 
     fn rearm(&mut self, node: usize, lane: usize) {
@@ -711,88 +821,8 @@ impl World {
             self.schedule(at, Event::Wake { node, life, lane: lane as u16 });
         }
     }
-
-    /// Sends messages one by one, each with a fate of its own.
-    fn transmit(
-        &mut self,
-        from: usize,
-        lane: u16,
-        to: NodeId,
-        incarnation: Incarnation,
-        bytes: &[u8],
-    ) {
-        let sender = self.nodes[from].id;
-        let target = self.index(to);
-        let mut rest = bytes;
-        loop {
-            let before = rest;
-            let header = Header::split(&mut rest).expect("lanes send whole messages");
-            let Some((header, _)) = header else { break };
-            let of_engine = header.kind != Kind::Membership;
-            if of_engine && self.ambushed(from) {
-                self.kill(from);
-                Nemesis::restart_later(self, from);
-                return;
-            }
-            let message = &before[..before.len() - rest.len()];
-            if let Some(kinds) = self.kinds.as_mut().filter(|_| of_engine) {
-                *kinds.entry(kind_of(message)).or_default() += 1;
-            }
-            self.messages += 1;
-            let lost = self.network.cut[from].contains(to)
-                || (self.network.loss > 0 && self.rng.chance(self.network.loss, 1000));
-            if lost {
-                let time = self.time;
-                self.trace.event(&[time, 6, hash(message)], || {
-                    format!("{} {sender:?} -x {to:?} {}", At(time), describe(message))
-                });
-                continue;
-            }
-            let copies = if self.rng.chance(self.network.duplication, 1000) { 2 } else { 1 };
-            for _ in 0..copies {
-                let at = self.time + self.draw_delay();
-                let link = self.nodes[target].link;
-                let bytes = message.to_vec();
-                self.schedule(
-                    at,
-                    Event::Packet { to: target, link, lane, from: sender, incarnation, bytes },
-                );
-            }
-        }
-    }
-
-    fn draw_delay(&mut self) -> u64 {
-        let mut delay = self.network.delay;
-        if self.network.jitter > 0 {
-            delay += self.rng.below(self.network.jitter);
-        }
-        if self.network.straggling > 0 && self.rng.chance(self.network.straggling, 1000) {
-            delay += self.rng.below(2_000 * MS);
-        }
-        delay
-    }
 }
 
-fn hash(bytes: &[u8]) -> u64 {
-    quorate_types::hash_key(bytes)
-}
-
-fn describe(bytes: &[u8]) -> String {
-    let mut rest = bytes;
-    match Header::split(&mut rest) {
-        Ok(Some((header, body))) => quorate_node::describe_message(&header, body),
-        _ => format!("{} bytes", bytes.len()),
-    }
-}
-
-/// The name of a message's kind, as its description has it: after the epoch, unless the message says
-/// itself that it is one.
-fn kind_of(bytes: &[u8]) -> String {
-    let text = describe(bytes);
-    let text = text.split_once(' ').map_or("", |(_, text)| text);
-    let named = match text.strip_prefix("Message {") {
-        Some(fields) => fields.split_once("kind: ").map_or("", |(_, named)| named),
-        None => text,
-    };
-    named.chars().take_while(char::is_ascii_alphanumeric).collect()
-}
+/// What an engine has not finished while any of these gauges is above 0.
+const UNDONE: [&str; 7] =
+    ["undecided", "attempts", "waiting", "recovering", "frozen", "replicating", "shared_entries"];

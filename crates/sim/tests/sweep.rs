@@ -1,20 +1,28 @@
 //! Short sweeps that every test run makes; `quorate sim` makes the long ones.
 
-use quorate_sim::{Engine, Faults, Options, run, sweep};
+use quorate_sim::{Engine, Faults, Options, Script, Workload, record, replay, run, shrink, sweep};
 
 /// The mutants' runner asks for more.
 fn seeds() -> u64 {
     std::env::var("QUORATE_SEEDS").map_or(12, |text| text.parse().expect("a number"))
 }
 
-fn assert_passes(engine: Engine, least_ops: u64) {
-    let options = Options { engine, ..Options::new() };
-    let seeds = seeds();
-    let result = sweep(1..seeds + 1, &options, 1, |_| ());
-    let failures: Vec<String> = result.failures.iter().map(ToString::to_string).collect();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+fn assert_passes(options: &Options, seeds: u64, least_ops: u64) {
+    let result = sweep(1..seeds + 1, options, 1, |_| ());
+    if let Some(failure) = result.failures.first() {
+        // What a person would want to see of it, found as `quorate sim` finds it.
+        let script = record(failure.seed, options).1.expect("it failed a moment ago");
+        let short = shrink(&script, 100, |_, _| ());
+        let read: Script = short.to_string().parse().expect("scripts are written to be read");
+        let again = replay(&read, false).expect_err("it is the script of a failure");
+        assert_eq!(again.kind, failure.kind);
+        panic!("{failure}\n{short}");
+    }
     assert_eq!(result.passed, seeds);
     assert!(result.ops[0] > least_ops * seeds, "clients got something done: {:?}", result.ops);
+    let engine = options.engine;
+    let strange = result.probes.iter().find(|(name, _)| !engine.has_probe(name));
+    assert_eq!(strange, None, "only the branches of {engine} belong here");
 }
 
 fn assert_quiet(engine: Engine) {
@@ -43,12 +51,36 @@ fn a_quiet_cluster_refuses_and_forgets_nothing() {
 
 #[test]
 fn clusters_survive_every_fault() {
-    assert_passes(Engine::Hermes, 500);
+    assert_passes(&Options::of(Engine::Hermes), seeds(), 500);
 }
 
 #[test]
 fn transactions_survive_every_fault() {
-    assert_passes(Engine::Meerkat, 500);
+    assert_passes(&Options::of(Engine::Meerkat), seeds(), 500);
+}
+
+#[test]
+fn clients_that_coordinate_survive_every_fault() {
+    assert_passes(&Options { guests: Some(2), ..Options::of(Engine::Meerkat) }, seeds() / 3, 500);
+}
+
+#[test]
+fn partitions_on_some_of_the_nodes_survive_every_fault() {
+    assert_passes(&Options { nodes: Some(5), ..Options::of(Engine::Meerkat) }, seeds() / 3, 500);
+}
+
+#[test]
+fn retwis_and_ycsb_t_survive_every_fault() {
+    for workload in [Workload::Retwis, Workload::YcsbT] {
+        assert_passes(&Options { workload, ..Options::of(Engine::Meerkat) }, seeds() / 3, 500);
+    }
+}
+
+#[test]
+fn rivals_survive_delays_and_clocks() {
+    for engine in [Engine::KuaFu, Engine::Tapir, Engine::MeerkatPb] {
+        assert_passes(&Options::of(engine), seeds() / 3, 500);
+    }
 }
 
 #[test]

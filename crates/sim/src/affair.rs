@@ -1,0 +1,208 @@
+//! What a client may want to do, as data: drawn from a seed, or read from a script.
+
+use std::fmt;
+use std::str::FromStr;
+
+use quorate_check::{Action, Bytes};
+
+use crate::steps::Step;
+
+/// One thing that a client wants done, from its first command to its last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Affair {
+    /// A command on one key, recorded as such.
+    Single { key: String, action: Action },
+    /// A command alone, or a block of them.
+    Steps { steps: Vec<Step>, alone: bool },
+    /// Watches two purses, reads them, and moves money from the first to the second.
+    Transfer { keys: [String; 2], amount: i64, unique: u64 },
+    /// Watches keys, reads them, and writes, which need not be the same ones.
+    Update { reads: Vec<String>, writes: Vec<(String, String)> },
+    /// Gives both keys of the pair a value.
+    Pair(String),
+    /// Deletes the pair.
+    Unpair,
+    /// Swaps the two keys of the pair.
+    Swap,
+    /// Looks at the pair.
+    Look,
+}
+
+/// The keys that are judged one by one.
+fn is_single(key: &str) -> bool {
+    key.starts_with("key:") || key.starts_with("count:")
+}
+
+fn action_words(key: &str, action: &Action) -> String {
+    let text = |value: &Bytes| String::from_utf8_lossy(&value.0).into_owned();
+    match action {
+        Action::Get => format!("GET {key}"),
+        Action::Set(value) => format!("SET {key} {}", text(value)),
+        Action::Del => format!("DEL {key}"),
+        Action::Incr(by) => format!("INCRBY {key} {by}"),
+        Action::GetSet(value) => format!("GETSET {key} {}", text(value)),
+        Action::SetNx(value) => format!("SETNX {key} {}", text(value)),
+        Action::Append(value) => format!("APPEND {key} {}", text(value)),
+        Action::Cas { .. } => unreachable!("clients draw no compare-and-set"),
+    }
+}
+
+impl fmt::Display for Affair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single { key, action } => f.write_str(&action_words(key, action)),
+            Self::Steps { steps, alone: true } if steps.len() == 1 => write!(f, "{}", steps[0]),
+            Self::Steps { steps, .. } => {
+                f.write_str("MULTI; ")?;
+                steps.iter().try_for_each(|step| write!(f, "{step}; "))?;
+                f.write_str("EXEC")
+            }
+            Self::Transfer { keys: [from, to], amount, unique } => {
+                write!(f, "WATCH {from} {to}; MOVE {amount} as {unique}")
+            }
+            Self::Update { reads, writes } => {
+                write!(f, "WATCH {}; ", reads.join(" "))?;
+                writes.iter().try_for_each(|(key, value)| write!(f, "SET {key} {value}; "))?;
+                f.write_str("EXEC")
+            }
+            Self::Pair(value) => write!(f, "PAIR {value}"),
+            Self::Unpair => f.write_str("UNPAIR"),
+            Self::Swap => f.write_str("SWAP"),
+            Self::Look => f.write_str("LOOK"),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Append(key, element) => write!(f, "APPEND {key} {element}"),
+            Self::GetList(key) | Self::Get(key) => write!(f, "GET {key}"),
+            Self::GetAll(keys) => write!(f, "MGET {}", keys.join(" ")),
+            Self::Set(key, value) => write!(f, "SET {key} {value}"),
+            Self::GetSet(key, value) => write!(f, "GETSET {key} {value}"),
+            Self::SetIfAbsent(key, value) => write!(f, "SETNX {key} {value}"),
+            Self::SetAllIfAbsent(pairs) => {
+                f.write_str("MSETNX")?;
+                pairs.iter().try_for_each(|(key, value)| write!(f, " {key} {value}"))
+            }
+            Self::Del(key) => write!(f, "DEL {key}"),
+            Self::Add(key, amount) => write!(f, "INCRBY {key} {amount}"),
+        }
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let own = |text: &str| text.to_owned();
+        Ok(match words[..] {
+            ["APPEND", key, element] => Self::Append(own(key), own(element)),
+            ["GET", key] if key.starts_with("list:") => Self::GetList(own(key)),
+            ["GET", key] => Self::Get(own(key)),
+            ["MGET", ref keys @ ..] => Self::GetAll(keys.iter().map(|key| own(key)).collect()),
+            ["SET", key, value] => Self::Set(own(key), own(value)),
+            ["GETSET", key, value] => Self::GetSet(own(key), own(value)),
+            ["SETNX", key, value] => Self::SetIfAbsent(own(key), own(value)),
+            ["MSETNX", ref pairs @ ..] if pairs.len() % 2 == 0 => {
+                let pairs = pairs.chunks(2).map(|pair| (own(pair[0]), own(pair[1])));
+                Self::SetAllIfAbsent(pairs.collect())
+            }
+            ["DEL", key] => Self::Del(own(key)),
+            ["INCRBY", key, amount] => {
+                let amount = amount.parse().map_err(|_| format!("'{amount}' is no amount"))?;
+                Self::Add(own(key), amount)
+            }
+            _ => return Err(format!("'{text}' is nothing that a client asks")),
+        })
+    }
+}
+
+fn parse_single(text: &str) -> Option<Affair> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let key = words.get(1).filter(|key| is_single(key))?;
+    let action = match words[..] {
+        ["GET", _] => Action::Get,
+        ["DEL", _] => Action::Del,
+        ["INCRBY", _, by] => Action::Incr(by.parse().ok()?),
+        ["SET", _, value] => Action::Set(value.into()),
+        ["GETSET", _, value] => Action::GetSet(value.into()),
+        ["SETNX", _, value] => Action::SetNx(value.into()),
+        ["APPEND", _, value] => Action::Append(value.into()),
+        _ => return None,
+    };
+    Some(Affair::Single { key: (*key).to_owned(), action })
+}
+
+impl FromStr for Affair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is nothing that a client asks");
+        let parts: Vec<&str> = text.split("; ").collect();
+        Ok(match parts[..] {
+            ["LOOK"] => Self::Look,
+            ["SWAP"] => Self::Swap,
+            ["UNPAIR"] => Self::Unpair,
+            ["MULTI", ref steps @ .., "EXEC"] => {
+                let steps: Result<_, String> = steps.iter().map(|step| step.parse()).collect();
+                Self::Steps { steps: steps?, alone: false }
+            }
+            [watch, order] if order.starts_with("MOVE ") => {
+                let ["WATCH", from, to] = watch.split(' ').collect::<Vec<_>>()[..] else {
+                    return Err(wrong());
+                };
+                let [_, amount, "as", unique] = order.split(' ').collect::<Vec<_>>()[..] else {
+                    return Err(wrong());
+                };
+                let keys = [from.to_owned(), to.to_owned()];
+                let amount = amount.parse().map_err(|_| wrong())?;
+                Self::Transfer { keys, amount, unique: unique.parse().map_err(|_| wrong())? }
+            }
+            [watch, ref sets @ .., "EXEC"] if watch.starts_with("WATCH ") => {
+                let reads = watch.split(' ').skip(1).map(str::to_owned).collect();
+                let set = |set: &&str| match set.parse() {
+                    Ok(Step::Set(key, value)) => Ok((key, value)),
+                    _ => Err(wrong()),
+                };
+                Self::Update { reads, writes: sets.iter().map(set).collect::<Result<_, _>>()? }
+            }
+            [single] => match (single.strip_prefix("PAIR "), parse_single(single)) {
+                (Some(value), _) => Self::Pair(value.to_owned()),
+                (None, Some(affair)) => affair,
+                (None, None) => Self::Steps { steps: vec![single.parse()?], alone: true },
+            },
+            _ => return Err(wrong()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_ask_comes_back() {
+        for text in [
+            "GET key:1",
+            "APPEND key:1 ,7",
+            "INCRBY count:0 1",
+            "GET list:0:1",
+            "MSETNX reg:0 v1 reg:1 v2",
+            "MULTI; APPEND list:0:1 e5.0; GET list:0:2; EXEC",
+            "MULTI; INCRBY account:1 -5; INCRBY account:2 5; EXEC",
+            "WATCH purse:0 purse:2; MOVE 17 as 88",
+            "WATCH tweet:1 tweet:2; SET tweet:1 v8.0; SET tweet:9 v8.1; EXEC",
+            "PAIR p17",
+            "UNPAIR",
+            "SWAP",
+            "LOOK",
+        ] {
+            let affair: Affair = text.parse().unwrap();
+            assert_eq!(affair.to_string(), text);
+        }
+        assert!("EAT reg:0".parse::<Affair>().unwrap_err().contains("EAT"));
+    }
+}

@@ -1,0 +1,224 @@
+//! The network of a world: what becomes of each message.
+
+use std::collections::BTreeMap;
+
+use quorate_machine::Rng;
+use quorate_types::{Incarnation, NodeId, NodeSet};
+use quorate_wire::{Header, Kind};
+
+use crate::script::{Fate, MessageId, Process};
+use crate::trace::At;
+use crate::world::{Event, MS, World};
+
+/// How messages travel.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    /// Shortest one-way delay.
+    pub(crate) delay: u64,
+    /// Random part of the delay, uniform; 0 keeps every link in order.
+    pub(crate) jitter: u64,
+    /// Messages lost, of 1000.
+    pub(crate) loss: u64,
+    /// Messages that arrive twice, of 1000.
+    pub(crate) duplication: u64,
+    /// Messages that come very late, of 1000.
+    pub(crate) straggling: u64,
+    /// Messages of one link stay in order, and those of the membership service are not disturbed.
+    pub(crate) ordered: bool,
+    /// Directed links that carry nothing: for each sender, the receivers it doesn't reach.
+    pub(crate) cut: Vec<NodeSet>,
+}
+
+/// What becomes of messages: drawn, or as a script has it.
+pub(crate) struct Fates {
+    rng: Rng,
+    /// Messages sent on each link.
+    counts: BTreeMap<(u16, u16, u16), u64>,
+    /// When the last message arrives on each link, if they stay in order.
+    last: BTreeMap<(u16, u16, u16), u64>,
+    pub(crate) script: Option<BTreeMap<MessageId, Fate>>,
+    /// The fates that were drawn, if they are noted.
+    pub(crate) drawn: Option<Vec<(u64, MessageId, Fate)>>,
+}
+
+impl Fates {
+    pub(crate) fn new(rng: Rng) -> Self {
+        let (counts, last) = (BTreeMap::new(), BTreeMap::new());
+        Self { rng, counts, last, script: None, drawn: None }
+    }
+}
+
+impl World {
+    /// Ends what disturbs messages and turns.
+    pub(crate) fn heal_network(&mut self) {
+        self.network.loss = 0;
+        self.network.duplication = 0;
+        self.network.straggling = 0;
+        self.interruptions.chance = 0;
+        self.healed = true;
+    }
+
+    /// Whether the node dies now, instead of sending an engine message.
+    fn ambushed(&mut self, node: usize) -> bool {
+        let Some((victim, left)) = &mut self.ambush else { return false };
+        if *victim != node {
+            return false;
+        }
+        if *left > 0 {
+            *left -= 1;
+            return false;
+        }
+        self.ambush = None;
+        self.may_take(node)
+    }
+
+    /// Sends messages one by one, each with a fate of its own.
+    pub(crate) fn transmit(
+        &mut self,
+        from: usize,
+        lane: u16,
+        to: NodeId,
+        incarnation: Incarnation,
+        bytes: &[u8],
+    ) {
+        let sender = self.nodes[from].id;
+        let to_guest = usize::from(to.0) > self.nodes.len();
+        let mut rest = bytes;
+        loop {
+            let before = rest;
+            let header = Header::split(&mut rest).expect("lanes send whole messages");
+            let Some((header, _)) = header else { break };
+            let of_engine = header.kind != Kind::Membership;
+            if of_engine && self.ambushed(from) {
+                self.kill(from);
+                self.ambushed.push(Process::Node(from));
+                return;
+            }
+            let message = &before[..before.len() - rest.len()];
+            if let Some(kinds) = self.kinds.as_mut().filter(|_| of_engine) {
+                *kinds.entry(kind_of(message)).or_default() += 1;
+            }
+            self.messages += 1;
+            if to_guest {
+                self.tell_guest(from, lane, to, message);
+                continue;
+            }
+            let cut = self.network.cut[from].contains(to);
+            let delays = if of_engine || !self.network.ordered {
+                self.carry(sender, to, lane, cut, message)
+            } else {
+                [Some(self.network.delay), None]
+            };
+            let target = self.index(to);
+            for delay in delays.into_iter().flatten() {
+                let at = self.time + delay;
+                let link = self.nodes[target].link;
+                let bytes = message.to_vec();
+                self.schedule(
+                    at,
+                    Event::Packet { to: target, link, lane, from: sender, incarnation, bytes },
+                );
+            }
+        }
+    }
+
+    /// After which delays a message arrives, if it does.
+    pub(crate) fn carry(
+        &mut self,
+        sender: NodeId,
+        to: NodeId,
+        lane: u16,
+        cut: bool,
+        message: &[u8],
+    ) -> [Option<u64>; 2] {
+        let link = (sender.0, to.0, lane);
+        let count = self.fates.counts.entry(link).or_default();
+        *count += 1;
+        let id = MessageId { from: sender.0, to: to.0, lane, number: *count };
+        let fate = if cut { Fate::Lost } else { self.fate(id) };
+        let base = self.network.delay;
+        let [first, second] = match fate {
+            Fate::Prompt => [Some(base), None],
+            Fate::Late(by) => [Some(base + by), None],
+            Fate::Twice(by, again) => [Some(base + by), Some(base + again)],
+            Fate::Lost => {
+                let time = self.time;
+                self.trace.event(&[time, 6, hash(message)], || {
+                    format!("{} {sender:?} -x {to:?} {}", At(time), describe(message))
+                });
+                [None, None]
+            }
+        };
+        if !self.network.ordered {
+            return [first, second];
+        }
+        let last = self.fates.last.entry(link).or_default();
+        let at = first.map(|delay| (self.time + delay).max(*last + 1));
+        *last = at.unwrap_or(*last);
+        [at.map(|at| at - self.time), second]
+    }
+
+    fn fate(&mut self, id: MessageId) -> Fate {
+        let jitter = self.network.jitter;
+        if let Some(script) = &self.fates.script {
+            let fate = script.get(&id).copied().unwrap_or_default();
+            return match fate {
+                Fate::Prompt => Fate::Prompt,
+                Fate::Lost if self.healed => Fate::Prompt,
+                Fate::Late(by) | Fate::Twice(by, _) if self.healed => Fate::Late(by.min(jitter)),
+                fate => fate,
+            };
+        }
+        let fate = self.draw_fate();
+        if let Some(drawn) = self.fates.drawn.as_mut().filter(|_| fate != Fate::Prompt) {
+            drawn.push((self.time, id, fate));
+        }
+        fate
+    }
+
+    fn draw_fate(&mut self) -> Fate {
+        let (network, rng) = (&self.network, &mut self.fates.rng);
+        if network.loss > 0 && rng.chance(network.loss, 1000) {
+            return Fate::Lost;
+        }
+        let mut extra = || {
+            let mut delay = 0;
+            if network.jitter > 0 {
+                delay += rng.below(network.jitter);
+            }
+            if network.straggling > 0 && rng.chance(network.straggling, 1000) {
+                delay += rng.below(2_000 * MS);
+            }
+            delay
+        };
+        let (first, second) = (extra(), extra());
+        if network.duplication > 0 && rng.chance(network.duplication, 1000) {
+            return Fate::Twice(first, second);
+        }
+        if first == 0 { Fate::Prompt } else { Fate::Late(first) }
+    }
+}
+
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
+    quorate_types::hash_key(bytes)
+}
+
+pub(crate) fn describe(bytes: &[u8]) -> String {
+    let mut rest = bytes;
+    match Header::split(&mut rest) {
+        Ok(Some((header, body))) => quorate_node::describe_message(&header, body),
+        _ => format!("{} bytes", bytes.len()),
+    }
+}
+
+/// The name of a message's kind, as its description has it: after the epoch, unless the message says
+/// itself that it is one.
+fn kind_of(bytes: &[u8]) -> String {
+    let text = describe(bytes);
+    let text = text.split_once(' ').map_or("", |(_, text)| text);
+    let named = match text.strip_prefix("Message {") {
+        Some(fields) => fields.split_once("kind: ").map_or("", |(_, named)| named),
+        None => text,
+    };
+    named.chars().take_while(char::is_ascii_alphanumeric).collect()
+}

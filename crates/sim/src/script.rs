@@ -1,0 +1,445 @@
+//! A run written down: what clients asked, what broke, and what became of messages.
+//!
+//! The run of a seed can be recorded as a [`Script`], which gives the same run again; with lines left
+//! out it gives a shorter one. As text it reads like the interaction files of the protocol crates:
+//!
+//! ```text
+//! engine meerkat
+//! seed 17
+//! expect safety
+//! 0.512301000 client 3 at 2/0: MULTI; GET reg:0; SET reg:1 v44.1; EXEC
+//! 0.602113040 kill 2
+//! 0.604000000 message 1->3/0 #331 lost
+//! 1.100000000 start 2
+//! ```
+//!
+//! Times are seconds of virtual time. A message is named by its link, that is sender, receiver and
+//! lane, and by its place among those that were sent there; the time of its line is for people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use quorate_types::Duration;
+
+use crate::affair::Affair;
+use crate::options::{Isolations, Options};
+use crate::sweep::FailureKind;
+
+/// A message: sender, receiver, lane, and its place on that link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct MessageId {
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    pub(crate) lane: u16,
+    pub(crate) number: u64,
+}
+
+/// What becomes of a message, in nanoseconds beyond the shortest delay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Fate {
+    /// It arrives after the shortest delay.
+    #[default]
+    Prompt,
+    Lost,
+    Late(u64),
+    /// It arrives twice.
+    Twice(u64, u64),
+}
+
+/// A process: a node by its index, or a guest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Process {
+    Node(usize),
+    Guest(usize),
+}
+
+/// Something that breaks, or is mended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    Kill(Process),
+    /// Dies instead of sending one of its next messages, after so many.
+    Ambush(Process, u64),
+    Start(Process),
+    /// Stops, for so many nanoseconds.
+    Pause(Process, u64),
+    /// A lane's turn, by its number in the run, ends before it has sent anything, for so long.
+    Interrupt {
+        node: usize,
+        lane: u16,
+        turn: u64,
+        span: u64,
+    },
+    /// Cut off from all others; or only nobody hears it.
+    Isolate {
+        node: usize,
+        one_way: bool,
+    },
+    /// The link between two nodes is cut, or only the way from the first to the second.
+    Cut {
+        from: usize,
+        to: usize,
+        one_way: bool,
+    },
+    /// A guest can't reach a node.
+    CutGuest {
+        guest: usize,
+        node: usize,
+    },
+    /// All cuts are mended.
+    Reconnect,
+    /// A wall clock is wrong by so many nanoseconds.
+    Clock(Process, i64),
+}
+
+/// Something that a client does: when, through which node and lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Order {
+    pub(crate) at: u64,
+    pub(crate) client: usize,
+    pub(crate) node: usize,
+    pub(crate) lane: u16,
+    pub(crate) affair: Affair,
+}
+
+/// A run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Script {
+    pub(crate) seed: u64,
+    pub(crate) options: Options,
+    /// How the run fails, if it does.
+    pub(crate) expect: Option<FailureKind>,
+    pub(crate) orders: Vec<Order>,
+    pub(crate) faults: Vec<(u64, Fault)>,
+    /// With the time at which each was sent.
+    pub(crate) fates: Vec<(u64, MessageId, Fate)>,
+}
+
+impl Script {
+    /// How the run failed that this is the record of, if it did.
+    pub fn expect(&self) -> Option<FailureKind> {
+        self.expect
+    }
+
+    /// How many ops, faults and messages with a fate of their own there are.
+    pub fn sizes(&self) -> [usize; 3] {
+        [self.orders.len(), self.faults.len(), self.fates.len()]
+    }
+
+    /// The options of the run.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The seed of what is not written down: incarnations, clocks, jitter of the machines.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What it says of messages.
+    pub(crate) fn fate_table(&self) -> BTreeMap<MessageId, Fate> {
+        self.fates.iter().map(|(_, id, fate)| (*id, *fate)).collect()
+    }
+}
+
+/// A time as it stands at the beginning of a line.
+struct Seconds(u64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(node) => write!(f, "{}", node + 1),
+            Self::Guest(guest) => write!(f, "guest {guest}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kill(process) => write!(f, "kill {process}"),
+            Self::Ambush(process, left) => write!(f, "ambush {process} after {left}"),
+            Self::Start(process) => write!(f, "start {process}"),
+            Self::Pause(process, span) => write!(f, "pause {process} for {}", Seconds(*span)),
+            Self::Interrupt { node, lane, turn, span } => {
+                write!(f, "interrupt {}/{lane} turn {turn} for {}", node + 1, Seconds(*span))
+            }
+            Self::Isolate { node, one_way: true } => write!(f, "mute {}", node + 1),
+            Self::Isolate { node, one_way: false } => write!(f, "isolate {}", node + 1),
+            Self::Cut { from, to, one_way } => {
+                let arrow = if *one_way { "->" } else { "<->" };
+                write!(f, "cut {}{arrow}{}", from + 1, to + 1)
+            }
+            Self::CutGuest { guest, node } => write!(f, "cut guest {guest}<->{}", node + 1),
+            Self::Reconnect => f.write_str("reconnect"),
+            Self::Clock(process, error) => write!(f, "clock {process} off {error}"),
+        }
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prompt => f.write_str("prompt"),
+            Self::Lost => f.write_str("lost"),
+            Self::Late(by) => write!(f, "late {}", Seconds(*by)),
+            Self::Twice(by, again) => write!(f, "twice {} {}", Seconds(*by), Seconds(*again)),
+        }
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [orders, faults, fates] = self.sizes();
+        writeln!(f, "# A run of {orders} ops, {faults} faults, {fates} disturbed messages.")?;
+        writeln!(f, "# Run it again: quorate sim --replay FILE [--trace]")?;
+        let options = &self.options;
+        writeln!(f, "engine {}", options.engine)?;
+        writeln!(f, "workload {}", options.workload)?;
+        writeln!(f, "isolation {}", Isolations(options.isolation))?;
+        writeln!(f, "seed {}", self.seed)?;
+        let number = |f: &mut fmt::Formatter<'_>, name: &str, value: Option<u16>| match value {
+            Some(value) => writeln!(f, "{name} {value}"),
+            None => Ok(()),
+        };
+        number(f, "nodes", options.nodes)?;
+        number(f, "lanes", options.lanes)?;
+        number(f, "guests", options.guests)?;
+        writeln!(f, "faults {}", options.faults)?;
+        writeln!(f, "clients {}", options.clients)?;
+        writeln!(f, "keys {}", options.keys)?;
+        writeln!(f, "safety {}", Seconds(options.safety_phase.as_nanos() as u64))?;
+        writeln!(f, "heal {}", Seconds(options.heal_limit.as_nanos() as u64))?;
+        writeln!(f, "expect {}", self.expect.map_or("success", FailureKind::name))?;
+        let mut lines: Vec<(u64, String)> = Vec::new();
+        for order in &self.orders {
+            let Order { at, client, node, lane, affair } = order;
+            lines.push((*at, format!("client {client} at {}/{lane}: {affair}", node + 1)));
+        }
+        for (at, fault) in &self.faults {
+            lines.push((*at, fault.to_string()));
+        }
+        for (at, id, fate) in &self.fates {
+            let MessageId { from, to, lane, number } = id;
+            lines.push((*at, format!("message {from}->{to}/{lane} #{number} {fate}")));
+        }
+        lines.sort_by_key(|(at, _)| *at);
+        for (at, line) in lines {
+            writeln!(f, "{} {line}", Seconds(at))?;
+        }
+        Ok(())
+    }
+}
+
+fn seconds(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no time; write seconds, such as 1.25");
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    if part.len() > 9 {
+        return Err(wrong());
+    }
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    let part: u64 = format!("{part:0<9}").parse().map_err(|_| wrong())?;
+    Ok(whole * 1_000_000_000 + part)
+}
+
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| format!("'{text}' is no number of the size expected here"))
+}
+
+/// Nodes count from 1.
+fn node(text: &str) -> Result<usize, String> {
+    let number: usize = number(text)?;
+    number.checked_sub(1).ok_or_else(|| "nodes count from 1".to_owned())
+}
+
+fn place(text: &str) -> Result<(usize, u16), String> {
+    let (at, lane) = text.split_once('/').ok_or_else(|| format!("'{text}' is no node/lane"))?;
+    Ok((node(at)?, number(lane)?))
+}
+
+/// A process at the beginning of some words, and the words behind it.
+fn process<'a>(words: &'a [&'a str]) -> Result<(Process, &'a [&'a str]), String> {
+    match words {
+        ["guest", guest, rest @ ..] => Ok((Process::Guest(number(guest)?), rest)),
+        [at, rest @ ..] => Ok((Process::Node(node(at)?), rest)),
+        [] => Err("a process is missing".to_owned()),
+    }
+}
+
+fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
+    let wrong = || format!("'{verb} {}' is nothing that breaks", words.join(" "));
+    Ok(match (verb, words) {
+        ("reconnect", []) => Fault::Reconnect,
+        ("mute", [at]) => Fault::Isolate { node: node(at)?, one_way: true },
+        ("isolate", [at]) => Fault::Isolate { node: node(at)?, one_way: false },
+        ("cut", ["guest", ends]) => {
+            let (guest, at) = ends.split_once("<->").ok_or_else(wrong)?;
+            Fault::CutGuest { guest: number(guest)?, node: node(at)? }
+        }
+        ("cut", [ends]) => {
+            let two_way = ends.split_once("<->").map(|ends| (ends, false));
+            let either = two_way.or_else(|| Some((ends.split_once("->")?, true)));
+            let ((from, to), one_way) = either.ok_or_else(wrong)?;
+            Fault::Cut { from: node(from)?, to: node(to)?, one_way }
+        }
+        ("interrupt", [at, "turn", turn, "for", span]) => {
+            let (node, lane) = place(at)?;
+            Fault::Interrupt { node, lane, turn: number(turn)?, span: seconds(span)? }
+        }
+        _ => {
+            let (process, rest) = process(words)?;
+            match (verb, rest) {
+                ("kill", []) => Fault::Kill(process),
+                ("start", []) => Fault::Start(process),
+                ("ambush", ["after", left]) => Fault::Ambush(process, number(left)?),
+                ("pause", ["for", span]) => Fault::Pause(process, seconds(span)?),
+                ("clock", ["off", error]) => Fault::Clock(process, number(error)?),
+                _ => return Err(wrong()),
+            }
+        }
+    })
+}
+
+fn parse_message(words: &[&str]) -> Result<(MessageId, Fate), String> {
+    let wrong = || format!("'message {}' says nothing about a message", words.join(" "));
+    let [link, place, fate @ ..] = words else { return Err(wrong()) };
+    let (ends, lane) = link.split_once('/').ok_or_else(wrong)?;
+    let (from, to) = ends.split_once("->").ok_or_else(wrong)?;
+    let place = place.strip_prefix('#').ok_or_else(wrong)?;
+    let id = MessageId {
+        from: number(from)?,
+        to: number(to)?,
+        lane: number(lane)?,
+        number: number(place)?,
+    };
+    let fate = match fate {
+        ["prompt"] => Fate::Prompt,
+        ["lost"] => Fate::Lost,
+        ["late", by] => Fate::Late(seconds(by)?),
+        ["twice", by, again] => Fate::Twice(seconds(by)?, seconds(again)?),
+        _ => return Err(wrong()),
+    };
+    Ok((id, fate))
+}
+
+impl FromStr for Script {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut script = Self {
+            seed: 0,
+            options: Options::new(),
+            expect: None,
+            orders: Vec::new(),
+            faults: Vec::new(),
+            fates: Vec::new(),
+        };
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                script.take(line).map_err(|error| format!("line {}: {error}", at + 1))?;
+            }
+        }
+        script.orders.sort_by_key(|order| order.at);
+        script.faults.sort_by_key(|(at, _)| *at);
+        Ok(script)
+    }
+}
+
+impl Script {
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if !first.starts_with(|first: char| first.is_ascii_digit()) {
+            return self.take_option(first, rest);
+        }
+        let at = seconds(first)?;
+        let (verb, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let words: Vec<&str> = rest.split(' ').filter(|word| !word.is_empty()).collect();
+        match verb {
+            "client" => {
+                let (head, affair) = rest
+                    .split_once(": ")
+                    .ok_or_else(|| format!("'{rest}' does not say what the client asks"))?;
+                let [client, "at", to] = head.split(' ').collect::<Vec<_>>()[..] else {
+                    return Err(format!("'{head}' is not: client NUMBER at NODE/LANE"));
+                };
+                let (node, lane) = place(to)?;
+                let (client, affair) = (number(client)?, affair.parse()?);
+                self.orders.push(Order { at, client, node, lane, affair });
+            }
+            "message" => {
+                let (id, fate) = parse_message(&words)?;
+                self.fates.push((at, id, fate));
+            }
+            _ => self.faults.push((at, parse_fault(verb, &words)?)),
+        }
+        Ok(())
+    }
+
+    fn take_option(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let options = &mut self.options;
+        match name {
+            "engine" => options.engine = value.parse()?,
+            "workload" => options.workload = value.parse()?,
+            "isolation" => options.isolation = value.parse::<Isolations>()?.0,
+            "seed" => self.seed = number(value)?,
+            "nodes" => options.nodes = Some(number(value)?),
+            "lanes" => options.lanes = Some(number(value)?),
+            "guests" => options.guests = Some(number(value)?),
+            "faults" => options.faults = value.parse()?,
+            "clients" => options.clients = number(value)?,
+            "keys" => options.keys = number(value)?,
+            "safety" => options.safety_phase = Duration::from_nanos(seconds(value)?),
+            "heal" => options.heal_limit = Duration::from_nanos(seconds(value)?),
+            "expect" if value == "success" => self.expect = None,
+            "expect" => self.expect = Some(value.parse()?),
+            _ => return Err(format!("'{name}' is no option of a run")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+
+    #[test]
+    fn every_line_comes_back() {
+        let text = "engine meerkat\nseed 17\nexpect liveness\nworkload retwis\nnodes 5\n\
+                    isolation strict\nfaults loss,crash\nsafety 1.5\n\
+                    0.1 client 3 at 2/0: MULTI; GET reg:0; SET reg:1 v44.1; EXEC\n\
+                    0.2 kill 2\n0.3 start guest 1\n0.4 ambush guest 0 after 3\n\
+                    0.5 pause 1 for 0.25\n0.6 mute 3\n0.7 isolate 1\n0.8 cut 1->2\n\
+                    0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n1.0 clock 2 off -250\n\
+                    1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #331 lost\n\
+                    1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
+        let script: Script = text.parse().unwrap();
+        assert_eq!(script.sizes(), [1, 12, 3]);
+        assert_eq!(script.options.engine, Engine::Meerkat);
+        assert_eq!(script.expect, Some(FailureKind::Liveness));
+        let again: Script = script.to_string().parse().unwrap();
+        assert_eq!(again, script);
+    }
+
+    #[test]
+    fn what_can_not_be_read_names_its_line() {
+        for (line, says) in [
+            ("0.1 burn 2", "nothing that breaks"),
+            ("colour red", "no option"),
+            ("0.1 client 3 at 2/0", "does not say"),
+            ("0.1 kill 0", "count from 1"),
+            ("0.1 client 3 at 2/0: FLY high", "FLY"),
+            ("0.1 message 1->2 #4 lost", "says nothing"),
+        ] {
+            let error = format!("seed 1\n{line}").parse::<Script>().unwrap_err();
+            assert!(error.contains(says) && error.starts_with("line 2"), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Makes the script of a failing run short: leaves out what the failure does not need.
+//!
+//! Each of the three lists, faults, ops, and messages with a fate of their own, is cut down by
+//! leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt, TSE 2002), running the
+//! rest, and keeping whatever still fails in the same way. Then the phases are cut short. Every run
+//! is a deterministic one of its script, so what is left at the end fails for sure.
+
+use crate::script::{Fate, Script};
+use crate::sweep::replay;
+use quorate_types::Duration;
+
+/// How long the safety phase goes on after the last line of a script.
+const TAIL: Duration = Duration::from_millis(500);
+
+/// The shortest script found with at most so many runs that fails as this one does. `progress` is
+/// told after each run how many are left, and how large the script is.
+///
+/// # Panics
+/// If the script does not fail.
+pub fn shrink(script: &Script, runs_max: u64, progress: impl FnMut(u64, [usize; 3])) -> Script {
+    let fails = |script: &Script| {
+        let kind = replay(script, false).err().map(|failure| failure.kind);
+        kind.is_some() && kind == script.expect()
+    };
+    shrink_while(script, runs_max, progress, fails)
+}
+
+/// The same for whatever counts as a failure.
+fn shrink_while(
+    script: &Script,
+    runs_max: u64,
+    progress: impl FnMut(u64, [usize; 3]),
+    fails: impl FnMut(&Script) -> bool,
+) -> Script {
+    let mut shrinking = Shrinking { best: script.clone(), left: runs_max, progress, fails };
+    assert!(shrinking.fails(script), "a script that does not fail can't be made shorter");
+    loop {
+        let before = shrinking.best.sizes();
+        shrinking.shorten();
+        shrinking.reduce(|script| &mut script.faults);
+        shrinking.calm();
+        shrinking.reduce(|script| &mut script.orders);
+        shrinking.reduce(|script| &mut script.fates);
+        if shrinking.best.sizes() == before || shrinking.left == 0 {
+            shrinking.shorten();
+            return shrinking.best;
+        }
+    }
+}
+
+struct Shrinking<P, F> {
+    best: Script,
+    left: u64,
+    progress: P,
+    fails: F,
+}
+
+impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
+    fn fails(&mut self, script: &Script) -> bool {
+        self.left = self.left.saturating_sub(1);
+        let fails = (self.fails)(script);
+        (self.progress)(self.left, self.best.sizes());
+        fails
+    }
+
+    /// Keeps a shorter script if it still fails.
+    fn try_with(&mut self, change: impl FnOnce(&mut Script)) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        let mut script = self.best.clone();
+        change(&mut script);
+        if script == self.best || !self.fails(&script) {
+            return false;
+        }
+        self.best = script;
+        true
+    }
+
+    /// Ends the safety phase soon after the last thing that happens in it.
+    fn shorten(&mut self) {
+        let last_order = self.best.orders.iter().map(|order| order.at).max();
+        let last_fault = self.best.faults.iter().map(|(at, _)| *at).max();
+        let last = last_order.max(last_fault).unwrap_or(0);
+        let end = Duration::from_nanos(last) + TAIL;
+        if end < self.best.options.safety_phase {
+            self.try_with(|script| script.options.safety_phase = end);
+        }
+    }
+
+    /// Leaves out all delays at once, or all but losses and what comes twice.
+    fn calm(&mut self) {
+        if !self.try_with(|script| script.fates.clear()) {
+            self.try_with(|script| {
+                script.fates.retain(|(_, _, fate)| !matches!(fate, Fate::Late(_)));
+            });
+        }
+    }
+
+    /// Leaves out pieces of a list: halves, quarters, and so on to single entries.
+    fn reduce<T>(&mut self, list: impl Fn(&mut Script) -> &mut Vec<T>) {
+        let len = list(&mut self.best).len();
+        let mut piece = len;
+        while piece > 0 && self.left > 0 {
+            // From the end: what comes late is needed least.
+            let mut end = list(&mut self.best).len();
+            while end > 0 && self.left > 0 {
+                let start = end.saturating_sub(piece);
+                self.try_with(|script| drop(list(script).drain(start..end)));
+                end = start;
+            }
+            piece /= 2;
+        }
+    }
+}
