@@ -125,9 +125,14 @@ impl Cluster {
         self.nodes[index].process.take().context("it runs")?.terminate()
     }
 
-    /// Any other signal.
-    pub(crate) fn signal(&self, index: usize, signal: Signal) -> anyhow::Result<()> {
-        self.nodes[index].process.as_ref().context("it runs")?.signal(signal)
+    /// SIGSTOP.
+    pub(crate) fn stop(&self, index: usize) -> anyhow::Result<()> {
+        self.nodes[index].process.as_ref().context("it runs")?.stop()
+    }
+
+    /// SIGCONT.
+    pub(crate) fn go_on(&self, index: usize) -> anyhow::Result<()> {
+        self.nodes[index].process.as_ref().context("it runs")?.signal(Signal::CONT)
     }
 
     /// Moves the wall clock of a node to so many milliseconds beside the machine's.

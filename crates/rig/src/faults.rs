@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use quorate_machine::Rng;
-use rustix::process::Signal;
 
 use crate::cluster::Cluster;
 use crate::engines::Engine;
@@ -133,9 +132,9 @@ fn kill(field: &mut Field<'_>) -> anyhow::Result<()> {
 
 fn stop(field: &mut Field<'_>) -> anyhow::Result<()> {
     let node = field.any();
-    field.cluster.signal(node, Signal::STOP)?;
+    field.cluster.stop(node)?;
     pause(PAST_LEASE);
-    field.cluster.signal(node, Signal::CONT)
+    field.cluster.go_on(node)
 }
 
 fn isolate(field: &mut Field<'_>) -> anyhow::Result<()> {
@@ -259,11 +258,11 @@ fn isolate_kill(field: &mut Field<'_>) -> anyhow::Result<()> {
 fn stop_cut(field: &mut Field<'_>) -> anyhow::Result<()> {
     let node = field.any();
     let other = field.other(node);
-    field.cluster.signal(node, Signal::STOP)?;
+    field.cluster.stop(node)?;
     pause(PAST_LEASE / 4);
     field.net.isolate(field.slot(other))?;
     pause(PAST_LEASE);
-    field.cluster.signal(node, Signal::CONT)?;
+    field.cluster.go_on(node)?;
     pause(PAST_LEASE / 4);
     field.net.heal()
 }
@@ -273,10 +272,10 @@ fn stop_clock_slow(field: &mut Field<'_>) -> anyhow::Result<()> {
     let other = field.other(node);
     field.net.slow_down(field.slot(other))?;
     field.step_clocks()?;
-    field.cluster.signal(node, Signal::STOP)?;
+    field.cluster.stop(node)?;
     pause(PAST_LEASE);
     field.step_clocks()?;
-    field.cluster.signal(node, Signal::CONT)?;
+    field.cluster.go_on(node)?;
     pause(PAST_LEASE);
     field.mend_clocks()?;
     field.net.heal()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A child process, ended with this value.
@@ -32,6 +32,28 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.child.id() as i32).context("a child has an id")?;
         kill_process(pid, signal).context("a child can be signalled")
+    }
+
+    /// SIGSTOP, and waits until no thread runs any more: on a crowded machine that takes a moment.
+    pub(crate) fn stop(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)?;
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut stopped = true;
+            for task in std::fs::read_dir(&tasks)? {
+                let stat = std::fs::read_to_string(task?.path().join("stat"))?;
+                stopped &= stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+            }
+            if stopped {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "a process does not stop; see {}",
+                self.log.display()
+            );
+        }
     }
 
     /// Ends it at once.

@@ -4,8 +4,6 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::process::Signal;
-
 use super::breakdown::{Marks, Parts};
 use super::{Fault, Request, System};
 use crate::cluster::Cluster;
@@ -74,7 +72,7 @@ impl System for Quorate {
         match fault {
             Fault::Kill => self.cluster.kill(victim),
             Fault::Unplug => net::unplug(self.cluster.nodes[victim].slot),
-            Fault::Stop => self.cluster.signal(victim, Signal::STOP),
+            Fault::Stop => self.cluster.stop(victim),
         }
     }
 
@@ -82,7 +80,7 @@ impl System for Quorate {
         match fault {
             Fault::Kill => self.cluster.launch(net, victim)?,
             Fault::Unplug => net::plug(self.cluster.nodes[victim].slot)?,
-            Fault::Stop => self.cluster.signal(victim, Signal::CONT)?,
+            Fault::Stop => self.cluster.go_on(victim)?,
         }
         self.cluster.converge()
     }

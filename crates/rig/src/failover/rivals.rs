@@ -34,7 +34,7 @@ fn hit(processes: &mut [Process], slot: usize, fault: Fault) -> anyhow::Result<(
     match fault {
         Fault::Kill => processes.iter_mut().try_for_each(Process::kill),
         Fault::Unplug => net::unplug(slot),
-        Fault::Stop => processes.iter().try_for_each(|process| process.signal(Signal::STOP)),
+        Fault::Stop => processes.iter().try_for_each(Process::stop),
     }
 }
 
