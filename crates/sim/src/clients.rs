@@ -75,6 +75,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) isolation: Option<Isolation>,
     /// What they do; drawn if nothing is said.
     pub(crate) orders: Option<&'a [Order]>,
+    /// How many things were drawn when they were.
+    pub(crate) drawn: u64,
     /// Whether to note what they do.
     pub(crate) record: bool,
 }
@@ -90,7 +92,9 @@ pub(crate) struct Clients {
     /// What they did, if that is noted.
     pub(crate) orders: Vec<Order>,
     /// Whether clients begin new ops.
-    pub(crate) working: bool,
+    working: bool,
+    /// How many things they drew.
+    pub(crate) drawn: u64,
     pub(crate) done: u64,
     pub(crate) refused: u64,
     pub(crate) unknown: u64,
@@ -148,9 +152,21 @@ impl Clients {
             record: plan.record,
             orders: Vec::new(),
             working: true,
+            drawn: plan.drawn,
             done: 0,
             refused: 0,
             unknown: 0,
+        }
+    }
+
+    /// Clients begin nothing more.
+    pub(crate) fn stop(&mut self) {
+        self.working = false;
+        if let Load::Transactions(load) = &mut self.load {
+            if self.scripted {
+                load.unique = self.drawn;
+            }
+            self.drawn = load.unique;
         }
     }
 

@@ -63,7 +63,8 @@ pub(crate) enum Fault {
     Start(Process),
     /// Stops, for so many nanoseconds.
     Pause(Process, u64),
-    /// A lane's turn, by its number in the run, ends before it has sent anything, for so long.
+    /// The process stops at the end of a lane's turn, before that has sent anything: the first turn
+    /// from then on, or, of that very moment, the one after so many.
     Interrupt {
         node: usize,
         lane: u16,
@@ -109,6 +110,8 @@ pub struct Script {
     pub(crate) options: Options,
     /// How the run fails, if it does.
     pub(crate) expect: Option<FailureKind>,
+    /// How many things were drawn, which makes what comes at the end unique.
+    pub(crate) drawn: u64,
     pub(crate) orders: Vec<Order>,
     pub(crate) faults: Vec<(u64, Fault)>,
     /// With the time at which each was sent.
@@ -216,6 +219,7 @@ impl fmt::Display for Script {
         writeln!(f, "keys {}", options.keys)?;
         writeln!(f, "safety {}", Seconds(options.safety_phase.as_nanos() as u64))?;
         writeln!(f, "heal {}", Seconds(options.heal_limit.as_nanos() as u64))?;
+        writeln!(f, "drawn {}", self.drawn)?;
         writeln!(f, "expect {}", self.expect.map_or("success", FailureKind::name))?;
         let mut lines: Vec<(u64, String)> = Vec::new();
         for order in &self.orders {
@@ -336,6 +340,7 @@ impl FromStr for Script {
             seed: 0,
             options: Options::new(),
             expect: None,
+            drawn: 0,
             orders: Vec::new(),
             faults: Vec::new(),
             fates: Vec::new(),
@@ -397,6 +402,7 @@ impl Script {
             "keys" => options.keys = number(value)?,
             "safety" => options.safety_phase = Duration::from_nanos(seconds(value)?),
             "heal" => options.heal_limit = Duration::from_nanos(seconds(value)?),
+            "drawn" => self.drawn = number(value)?,
             "expect" if value == "success" => self.expect = None,
             "expect" => self.expect = Some(value.parse()?),
             _ => return Err(format!("'{name}' is no option of a run")),

@@ -113,3 +113,27 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Options, record};
+
+    /// That nobody learns how some op ended stands for a failure here: it takes an op and whatever
+    /// keeps its node from answering.
+    #[test]
+    fn what_a_failure_does_not_need_is_left_out() {
+        let options =
+            Options { safety_phase: Duration::from_secs(4), ..Options::of(Engine::Meerkat) };
+        let is_unknown = |script: &Script| replay(script, false).is_ok_and(|run| run.ops[2] > 0);
+        let scripts = (1..20).filter_map(|seed| record(seed, &options).1);
+        let script = { scripts }.find(is_unknown).expect("most runs leave an op open");
+        let short = shrink_while(&script, 400, |_, _| (), is_unknown);
+        let [ops, faults, messages] = short.sizes();
+        let [drawn, ..] = script.sizes();
+        assert!(drawn > 500 && ops <= 20 && faults <= 3 && messages <= 20, "{short}");
+        let read: Script = short.to_string().parse().expect("it is written to be read");
+        assert_eq!(read.to_string(), short.to_string());
+        assert!(is_unknown(&read));
+    }
+}

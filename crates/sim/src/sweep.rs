@@ -284,6 +284,7 @@ impl<'a> Simulation<'a> {
             workload: options.workload,
             isolation,
             orders: script.map(|script| &script.orders[..]),
+            drawn: script.map_or(0, |script| script.drawn),
             record,
         };
         let clients = Clients::new(&plan, &mut world);
@@ -301,6 +302,7 @@ impl<'a> Simulation<'a> {
             seed: self.seed,
             options: self.options.clone(),
             expect: None,
+            drawn: self.clients.drawn,
             orders: std::mem::take(&mut self.clients.orders),
             faults,
             fates: self.world.fates.drawn.take().unwrap_or_default(),
@@ -320,7 +322,7 @@ impl<'a> Simulation<'a> {
             let message = self.why_not_serving();
             return if self.beyond { Ok(()) } else { Err((FailureKind::Liveness, message)) };
         }
-        self.clients.working = false;
+        self.clients.stop();
         if !self.advance(deadline, |this| !this.clients.any_waiting()) {
             return Err((FailureKind::Liveness, "ops in flight never ended".into()));
         }
@@ -334,17 +336,21 @@ impl<'a> Simulation<'a> {
 
     /// Runs events until `until` or until `done`; says whether `done` came true.
     fn advance(&mut self, until: u64, done: impl Fn(&Self) -> bool) -> bool {
-        let mut check_at = 0;
+        let mut check_at = self.world.time;
         loop {
-            // Asking costs more than an event; every few milliseconds is enough.
+            // Asking costs more than an event; every few milliseconds is enough. The moments depend
+            // on no event: a script has fewer that come to nothing.
             if self.world.time >= check_at {
                 if done(self) {
                     return true;
                 }
                 check_at = self.world.time + 5 * MS;
             }
-            let Some(event) = self.world.next(until) else { return done(self) };
-            self.handle(event);
+            match self.world.next(until.min(check_at)) {
+                Some(event) => self.handle(event),
+                None if self.world.time >= until => return done(self),
+                None => {}
+            }
         }
     }
 

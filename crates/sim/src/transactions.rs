@@ -75,7 +75,8 @@ pub(crate) struct Transactions {
     workload: Workload,
     isolation: Isolation,
     keys: u64,
-    unique: u64,
+    /// Makes values unique.
+    pub(crate) unique: u64,
     retwis: Generator,
     ycsb: Generator,
     /// Transfers between accounts.

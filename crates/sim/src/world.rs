@@ -1,7 +1,7 @@
 //! Nodes, clocks and events of one run.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -158,12 +158,16 @@ impl Ord for Scheduled {
     }
 }
 
+/// From when on a turn is interrupted, after how many turns of that very moment, and for how long.
+type Interruption = (u64, u64, u64);
+
 /// When turns are interrupted: drawn, or as a script has it.
 pub(crate) struct Interruptions {
     rng: Rng,
     /// Of 100 000 turns.
     pub(crate) chance: u64,
-    script: BTreeMap<(usize, u16, u64), u64>,
+    /// For each lane, in order.
+    script: BTreeMap<(usize, u16), VecDeque<Interruption>>,
     /// Those that came about.
     pub(crate) done: Vec<(u64, Fault)>,
 }
@@ -184,8 +188,8 @@ pub(crate) struct Node {
     pub(crate) link: u64,
     /// Guests that are connected, with their lanes and the numbers of their connections.
     pub(crate) seats: BTreeMap<NodeId, (u16, u64)>,
-    /// Turns of each lane in the whole run.
-    turns: Vec<u64>,
+    /// When each lane had its last turn, and how many it had had before at that moment.
+    turns: Vec<(u64, u64)>,
     pub(crate) paused: bool,
     backlog: Vec<Event>,
     rate_ppm: i64,
@@ -341,7 +345,7 @@ impl World {
             };
             let node = Node {
                 seats: BTreeMap::new(),
-                turns: vec![0; usize::from(config.lanes)],
+                turns: vec![(u64::MAX, 0); usize::from(config.lanes)],
                 id: config.node,
                 shared: Shared::new(config.clone()),
                 config,
@@ -377,9 +381,10 @@ impl World {
     pub(crate) fn follow(&mut self, fates: BTreeMap<MessageId, Fate>, faults: &[(u64, Fault)]) {
         self.fates.script = Some(fates);
         self.interruptions.chance = 0;
-        for (_, fault) in faults {
+        for (at, fault) in faults {
             if let Fault::Interrupt { node, lane, turn, span } = *fault {
-                self.interruptions.script.insert((node, lane, turn), span);
+                let due = self.interruptions.script.entry((node, lane)).or_default();
+                due.push_back((*at, turn, span));
             }
         }
     }
@@ -391,7 +396,7 @@ impl World {
 
     /// The next event, having moved time to it.
     pub(crate) fn next(&mut self, until: u64) -> Option<Event> {
-        if self.queue.peek()?.at > until {
+        if self.queue.peek().is_none_or(|next| next.at > until) {
             self.time = until;
             return None;
         }
@@ -721,14 +726,27 @@ impl World {
 
     /// For how long the process stops before this turn's output leaves, if it does.
     fn draw_interruption(&mut self, node: usize, lane: usize) -> Option<u64> {
-        let turn = self.nodes[node].turns[lane];
-        self.nodes[node].turns[lane] += 1;
+        let (last, turns) = &mut self.nodes[node].turns[lane];
+        *turns = if *last == self.time { *turns + 1 } else { 0 };
+        *last = self.time;
+        let turn = *turns;
         let this = &mut self.interruptions;
         let lane = lane as u16;
         let span = if this.chance > 0 && this.rng.chance(this.chance, 100_000) {
             50 * MS + this.rng.below(600 * MS)
         } else {
-            *this.script.get(&(node, lane, turn))?
+            // The first turn from then on: fewer events than were recorded make other turns.
+            let due = this.script.get_mut(&(node, lane))?;
+            let &(at, skip, span) = due.front()?;
+            if self.time < at {
+                return None;
+            }
+            if self.time == at && skip > 0 {
+                due[0].1 -= 1;
+                return None;
+            }
+            due.pop_front();
+            span
         };
         if self.healed || !self.may_take(node) {
             return None;

@@ -88,3 +88,21 @@ fn the_same_seed_gives_the_same_run() {
     assert_repeats(Engine::Hermes);
     assert_repeats(Engine::Meerkat);
 }
+
+/// Whatever was drawn is written down: nothing of a run depends on anything else.
+#[test]
+fn a_script_gives_the_run_that_it_was_written_for() {
+    for engine in [Engine::Hermes, Engine::Meerkat, Engine::Tapir] {
+        for seed in 1..4 {
+            let guests = (engine == Engine::Meerkat).then_some(2);
+            let options = Options { guests, ..Options::of(engine) };
+            let (result, script) = record(seed, &options);
+            let drawn = result.unwrap_or_else(|failure| panic!("{failure}"));
+            let text = script.expect("it was recorded").to_string();
+            let script: Script = text.parse().expect("scripts are written to be read");
+            let again = replay(&script, false).unwrap_or_else(|failure| panic!("{failure}"));
+            assert_eq!(again.digest, drawn.digest, "{engine}, seed {seed}");
+            assert_eq!(again.history, drawn.history);
+        }
+    }
+}
