@@ -48,7 +48,8 @@ where
         if self.phase == Phase::Out || !self.active {
             return effects.complete(tag, Outcome::Refused(Refusal::NotServing));
         }
-        if self.ops.len() >= limits::OPS_PENDING_MAX {
+        // A decided attempt is kept until every replica knows its end.
+        if self.ops.len().max(self.attempts.len()) >= self.config.pending_max {
             return effects.complete(tag, Outcome::Refused(Refusal::Busy));
         }
         self.next_sequence += 1;

@@ -48,6 +48,9 @@ pub struct Config {
     /// The most that two nodes' wall clocks differ. Strict isolation rests on it only for
     /// transactions that were decided while a live replica was silent: they wait this long.
     pub max_clock_skew: Duration,
+    /// Most transactions that this lane coordinates at once: not answered yet, or decided and not
+    /// acknowledged by every replica. Beyond it a new one is refused.
+    pub pending_max: usize,
     /// When a message counts as lost and is sent again.
     pub message_loss_timeout: Duration,
     /// How long a transaction may take before its client is told `UNKNOWN` or `TRYAGAIN`.
@@ -79,6 +82,7 @@ impl Config {
             partitions: vec![None],
             isolation: Isolation::Strict,
             max_clock_skew: Duration::from_millis(50),
+            pending_max: limits::OPS_PENDING_MAX,
             message_loss_timeout: Duration::from_millis(20),
             op_timeout: Duration::from_secs(2),
             recovery_timeout: Duration::from_millis(100),

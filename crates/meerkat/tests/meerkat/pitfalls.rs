@@ -1,7 +1,7 @@
 //! The errors that are easy to make here, each by name (spec §9), as they would have shown.
 
 use quorate_machine::{Outcome, Refusal};
-use quorate_meerkat::{Body, Conflict, Kind, Reason};
+use quorate_meerkat::{Body, Config, Conflict, Kind, Reason};
 use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId, limits};
 
 use crate::support::{Cluster, MLT, Packet, WALL, body_bytes, serializable};
@@ -377,4 +377,23 @@ fn who_waits_behind_a_loser_has_not_lost() {
         }
     }
     tags.iter().for_each(|tag| cluster.assert_open(*tag));
+}
+
+/// A replica that votes and never acknowledges makes its coordinators keep what they have decided:
+/// so much, and no more.
+#[test]
+fn what_is_not_acknowledged_is_bounded() {
+    let bounded = |config: &mut Config| config.pending_max = 20;
+    let mut cluster = Cluster::seeded(3, |_| 0, u64::from, bounded);
+    let run = |cluster: &mut Cluster, number: usize| {
+        let tag = cluster.submit(1, &format!("write=k{number}:v"));
+        cluster.deliver_some(|packet| ["validate", "vote"].contains(&packet.kind()));
+        cluster.outcome(tag).cloned()
+    };
+    for number in 0..20 {
+        assert!(matches!(run(&mut cluster, number), Some(Outcome::Done(_))));
+    }
+    assert_eq!(run(&mut cluster, 20), Some(Outcome::Refused(Refusal::Busy)));
+    cluster.run_for(Duration::from_millis(100));
+    assert!(matches!(run(&mut cluster, 20), Some(Outcome::Done(_))));
 }
