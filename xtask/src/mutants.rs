@@ -109,7 +109,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "hermes_write_under_rmw_acknowledged",
         home: "hermes",
         guard: "a write is not acknowledged under an RMW that has not seen it (H12)",
-        checks: &[Check("hermes", "h12_"), SWEEP],
+        checks: &[Check("model", "hermes"), Check("hermes", "h12_"), SWEEP],
         in_gate: false,
     },
     Mutant {
@@ -158,7 +158,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "paxos_adopts_nothing",
         home: "paxos",
         guard: "a proposer adopts what a promise says was accepted before",
-        checks: &[PAXOS_TESTS],
+        checks: &[Check("model", "paxos"), PAXOS_TESTS],
         in_gate: false,
     },
     Mutant {
@@ -200,7 +200,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "meerkat_imprecise_revalidation",
         home: "meerkat",
         guard: "a recovery weighs candidates by the exact predicate",
-        checks: &[Check("meerkat", "interaction::"), MEERKAT_RANDOM],
+        checks: &[Check("model", "meerkat"), Check("meerkat", "interaction::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_types::{Duration, Incarnation, NodeId};
 
 /// One configured node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MemberConfig {
     /// Its id.
     pub node: NodeId,
@@ -19,7 +19,7 @@ pub struct MemberConfig {
 }
 
 /// The configuration of one life of one node.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
     /// This node.
     pub node: NodeId,

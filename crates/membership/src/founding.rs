@@ -17,7 +17,7 @@ use crate::peer::Peer;
 use crate::{Body, MemberConfig, Membership, Message, ViewEntry, change};
 
 /// The founder's current proposal.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Hash, Debug, Default)]
 pub(crate) struct Founding {
     round: u64,
     proposal: Option<Arc<View>>,
@@ -36,7 +36,7 @@ impl Founding {
 }
 
 /// A vote for a first view.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub(crate) struct Vote {
     founder: Voter,
     round: u64,

@@ -8,7 +8,7 @@ use quorate_paxos::Voter;
 use quorate_types::{Duration, Instant, NodeId, Role, View};
 
 /// How long this node is operational.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Lease {
     /// The newest t0 that each voter of this epoch granted.
     granted: BTreeMap<NodeId, Instant>,
@@ -47,7 +47,7 @@ impl Lease {
 }
 
 /// What this voter may not help to do yet.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Promises {
     until: BTreeMap<Voter, Instant>,
     /// No removals before this: the last change of voters, and one promise.

@@ -21,7 +21,7 @@ pub(crate) const STREAM: Stream = Stream(0);
 const VIEWS_KEPT: u64 = 16;
 
 /// A request that waits for a view.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub(crate) struct Pending {
     pub(crate) tag: Tag,
     pub(crate) change: Change,
@@ -29,7 +29,7 @@ pub(crate) struct Pending {
 }
 
 /// What a waiting request wants.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub(crate) enum Change {
     CaughtUp,
     Add(MemberConfig),
@@ -37,7 +37,7 @@ pub(crate) enum Change {
 }
 
 /// The membership of one life of one node. See the crate's documentation.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Membership {
     pub(crate) config: Config,
     pub(crate) me: Voter,

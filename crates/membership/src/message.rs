@@ -14,11 +14,11 @@ use crate::MemberConfig;
 const ADDRESS_BYTES_MAX: usize = 300;
 
 /// A view as an entry of the configuration log.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ViewEntry(pub Arc<View>);
 
 /// What one membership machine says to another.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Message {
     /// The life of the sender.
     pub incarnation: Incarnation,
@@ -31,7 +31,7 @@ pub struct Message {
 }
 
 /// What a message says.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Body {
     /// "I am here." Outside a view, every heartbeat; inside, as an answer to one.
     Announce {

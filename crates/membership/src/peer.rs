@@ -9,7 +9,7 @@ use crate::MemberConfig;
 /// Messages of a dead process can arrive late. Before a node founds a cluster with an incarnation,
 /// or lets it join, that incarnation has to answer a challenge that named it: only a process that
 /// lived after the challenge can.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Peer {
     /// When the incarnation that the view names was last heard; zero before that.
     pub(crate) heard: Instant,

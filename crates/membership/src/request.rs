@@ -8,7 +8,7 @@ use quorate_types::{Epoch, NodeId, limits};
 use crate::MemberConfig;
 
 /// What a driver may ask of [`crate::Membership`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Request {
     /// This node's lanes hold everything, in this epoch: make it active. Answered when it is.
     CaughtUp {
@@ -26,7 +26,7 @@ pub enum Request {
 }
 
 /// Why a membership change was refused. The text tells the user what to do.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum MembershipError {
     /// This node is outside the view.
     NotAMember,

@@ -28,7 +28,7 @@ pub enum Phase {
 }
 
 /// One member as this node sees it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MemberStatus {
     /// Its id.
     pub node: NodeId,
@@ -45,7 +45,7 @@ pub struct MemberStatus {
 }
 
 /// What [`Membership::status`] says.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Status {
     /// Where this node stands.
     pub phase: Phase,

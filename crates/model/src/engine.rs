@@ -1,12 +1,13 @@
 //! The one place where a protocol plugs in.
 
 use std::fmt::Debug;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 
 use quorate_machine::{Machine, Protocol};
 use quorate_types::{Epoch, Incarnation, Instant, NodeId, Now};
 
 use crate::history::{Answer, Store};
+use crate::scope::Scope;
 use crate::world::World;
 
 /// What a machine answers to a request.
@@ -18,13 +19,16 @@ pub type Outcome<E> = <<E as Engine>::Machine as Protocol>::Outcome;
 /// how to build a machine, what its clients ask for, and the specification: a ledger that takes note
 /// of what was said, and conditions on ledger and machines that must hold after every step.
 pub trait Engine: Clone + Send + Sync + 'static {
-    /// The machine of one node. What its hash leaves out must not decide what it does.
-    type Machine: Machine + Clone + Hash + Send + Sync;
+    /// The machine of one node.
+    type Machine: Machine + Clone + Send + Sync;
     /// What the specification remembers of the past. Part of the state, so the less the better.
     type Ledger: Clone + Hash + Debug + Default + Send + Sync;
 
     /// A process that starts and remembers nothing.
     fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Self::Machine;
+
+    /// Hashes a machine. What this leaves out must not decide what the machine does.
+    fn hash(machine: &Self::Machine, state: &mut impl Hasher);
 
     /// The epoch that a machine is in; messages of a later one wait until it is there, too.
     fn epoch(machine: &Self::Machine) -> Epoch;
@@ -81,7 +85,12 @@ pub trait Engine: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// What does not.
-    fn check(&self, world: &mut World<Self>, node: Option<NodeId>) -> Result<(), String>;
+    fn check(
+        &self,
+        scope: &Scope<Self>,
+        world: &mut World<Self>,
+        node: Option<NodeId>,
+    ) -> Result<(), String>;
 
     /// Whether a machine has nothing left to do at this time.
     fn is_at_rest(&self, machine: &Self::Machine, now: Instant) -> bool;

@@ -1,6 +1,7 @@
 //! Runs a scope, and says what was found.
 
 use std::collections::BTreeSet;
+use std::hash::Hash;
 use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
@@ -38,50 +39,85 @@ pub struct Report {
     pub cut: bool,
 }
 
-/// Explores every state of a scope, in depth: what lies open is then never much.
+/// Explores every state of a scope.
 pub fn explore<E: Engine>(scope: &Scope<E>, limits: Limits) -> Report {
+    let words = |property: &str, path| in_words(scope, property, path);
+    let report = search(scope.name, scope, scope.depth_max, limits, words);
+    let reached = scope.probes.lock().expect("nobody panics with it").clone();
+    Report { reached, ..report }
+}
+
+/// A path: states, each with the action that follows.
+pub(crate) type Steps<M> = Vec<(<M as Model>::State, Option<<M as Model>::Action>)>;
+
+/// Searches in depth: what lies open is then never much. Up to a number of steps, in breadth.
+pub(crate) fn search<M>(
+    name: &'static str,
+    model: &M,
+    depth_max: Option<usize>,
+    limits: Limits,
+    words: impl Fn(&str, Steps<M>) -> Vec<String>,
+) -> Report
+where
+    M: Model + Clone + Send + Sync + 'static,
+    M::State: Hash + Clone + PartialEq + Send + Sync + 'static,
+    M::Action: Clone + PartialEq + Send + Sync + 'static,
+{
     let begin = Instant::now();
-    let mut checker =
-        scope.clone().checker().threads(limits.threads).finish_when(HasDiscoveries::AnyFailures);
+    let mut builder = model.clone().checker().finish_when(HasDiscoveries::AnyFailures);
     if let Some(count) = limits.steps_max {
-        checker = checker.target_state_count(count);
+        builder = builder.target_state_count(count);
     }
-    let checker = checker.spawn_dfs().join();
-    let violated = checker.discoveries().into_keys().next();
-    let steps = checker.state_count();
-    let violation = violated.map(|property| {
+    let mut seen = match depth_max {
+        Some(depth) => look(builder.target_max_depth(depth).spawn_bfs()),
+        None => look(builder.threads(limits.threads).spawn_dfs()),
+    };
+    if seen.violation.is_some() && depth_max.is_none() {
         // The shortest way there is the one to read. Searching in breadth keeps more states, but
         // not beyond the depth of the first violation.
-        let shortest = scope
-            .clone()
-            .checker()
-            .finish_when(HasDiscoveries::AnyFailures)
-            .target_state_count(TRACE_STEPS_MAX)
-            .spawn_bfs()
-            .join();
-        let paths = [shortest.discoveries(), checker.discoveries()];
-        let path = paths.into_iter().find_map(|found| found.into_iter().next());
-        let (property, path) = path.map_or((property, None), |(name, path)| (name, Some(path)));
-        path.map(|path| in_words(scope, property, path.into_vec())).unwrap_or_default()
-    });
+        let shortest = model.clone().checker().finish_when(HasDiscoveries::AnyFailures);
+        let shortest = look(shortest.target_state_count(TRACE_STEPS_MAX).spawn_bfs());
+        seen.violation = shortest.violation.or(seen.violation);
+    }
     Report {
-        name: scope.name,
-        states: checker.unique_state_count(),
-        steps,
-        depth: checker.max_depth(),
+        name,
+        states: seen.states,
+        steps: seen.steps,
+        depth: seen.depth,
         seconds: begin.elapsed().as_secs_f64(),
-        reached: scope.probes.lock().expect("nobody panics with it").clone(),
-        violation,
-        cut: limits.steps_max.is_some_and(|most| steps >= most),
+        reached: BTreeSet::new(),
+        violation: seen.violation.map(|(property, path)| words(property, path)),
+        cut: limits.steps_max.is_some_and(|most| seen.steps >= most),
+    }
+}
+
+struct Seen<M: Model> {
+    states: usize,
+    steps: usize,
+    depth: usize,
+    violation: Option<(&'static str, Steps<M>)>,
+}
+
+fn look<M>(checker: impl Checker<M>) -> Seen<M>
+where
+    M: Model,
+    M::State: Hash + Clone + PartialEq,
+    M::Action: Clone + PartialEq,
+{
+    let checker = checker.join();
+    let violation = checker.discoveries().into_iter().next();
+    Seen {
+        states: checker.unique_state_count(),
+        steps: checker.state_count(),
+        depth: checker.max_depth(),
+        violation: violation.map(|(property, path)| (property, path.into_vec())),
     }
 }
 
 /// Transitions after which the search for the shortest trace gives up.
 const TRACE_STEPS_MAX: usize = 2_000_000;
 
-type Steps<E> = Vec<(<Scope<E> as Model>::State, Option<<Scope<E> as Model>::Action>)>;
-
-fn in_words<E: Engine>(scope: &Scope<E>, property: &str, path: Steps<E>) -> Vec<String> {
+fn in_words<E: Engine>(scope: &Scope<E>, property: &str, path: Steps<Scope<E>>) -> Vec<String> {
     let mut words = Vec::new();
     let mut end = None;
     for (world, action) in path {
@@ -92,8 +128,7 @@ fn in_words<E: Engine>(scope: &Scope<E>, property: &str, path: Steps<E>) -> Vec<
     }
     if let Some(world) = end {
         let broken = world.broken.as_deref().map(str::to_owned);
-        let rest = || world.rest(scope).err();
-        let reason = if property == RESTS { rest() } else { broken };
+        let reason = if property == RESTS { world.rest(scope).err() } else { broken };
         words.push(format!("VIOLATED: {}", reason.unwrap_or_default()));
     }
     words

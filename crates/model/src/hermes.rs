@@ -1,6 +1,7 @@
 //! Hermes: linearizable ops on one key.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use quorate_hermes::{Config, Hermes, Message, Meta, Request};
 use quorate_machine::{Content, Machine as _, MapTable, Outcome};
@@ -10,7 +11,7 @@ use quorate_wire::Writer;
 use crate::engine::Engine;
 use crate::history::{Answer, Call, Store, answered, is_explained};
 use crate::register::Op;
-use crate::scope::active;
+use crate::scope::{Scope, active};
 use crate::world::World;
 
 type Machine = Hermes<MapTable<Meta>, Op>;
@@ -106,6 +107,10 @@ impl Engine for Register {
         Hermes::new(config, MapTable::default())
     }
 
+    fn hash(machine: &Machine, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
+    }
+
     fn epoch(machine: &Machine) -> Epoch {
         machine.epoch()
     }
@@ -160,7 +165,12 @@ impl Engine for Register {
         }
     }
 
-    fn check(&self, world: &mut World<Self>, _node: Option<NodeId>) -> Result<(), String> {
+    fn check(
+        &self,
+        _scope: &Scope<Self>,
+        world: &mut World<Self>,
+        _node: Option<NodeId>,
+    ) -> Result<(), String> {
         self.check_timestamps(world)?;
         self.check_reads(world)
     }

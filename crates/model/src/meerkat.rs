@@ -1,6 +1,7 @@
 //! Meerkat: serializable transactions (or strictly so), and what §9 of the protocol notes demands.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use quorate_machine::{MapTable, Outcome};
@@ -10,7 +11,7 @@ use quorate_wire::Writer;
 
 use crate::engine::Engine;
 use crate::history::{Answer, Store};
-use crate::scope::active;
+use crate::scope::{Scope, active};
 use crate::txn::Txn;
 use crate::world::World;
 
@@ -120,6 +121,10 @@ impl Engine for Transactions {
         Meerkat::new(config, MapTable::default())
     }
 
+    fn hash(machine: &Machine, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
+    }
+
     fn epoch(machine: &Machine) -> Epoch {
         machine.epoch()
     }
@@ -182,7 +187,12 @@ impl Engine for Transactions {
         Ok(())
     }
 
-    fn check(&self, world: &mut World<Self>, node: Option<NodeId>) -> Result<(), String> {
+    fn check(
+        &self,
+        _scope: &Scope<Self>,
+        world: &mut World<Self>,
+        node: Option<NodeId>,
+    ) -> Result<(), String> {
         let Some(node) = node else { return Ok(()) };
         let machine = world.host(node).machine.clone();
         let decided = machine.records().iter();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quorate_machine::Machine;
 use quorate_types::{NodeId, NodeSet, Role};
 use stateright::{Model, Property};
 
@@ -65,6 +64,8 @@ pub struct Scope<E: Engine> {
     pub settle: Duration,
     /// How far each node's wall clock is ahead, in nanoseconds.
     pub ahead: Vec<u64>,
+    /// By how many millionths each node's clocks are fast.
+    pub fast: Vec<u64>,
     /// What clients ask for; what it is, the engine knows.
     pub calls: Vec<Made>,
     /// So many of the calls are over before the exploration begins.
@@ -77,6 +78,11 @@ pub struct Scope<E: Engine> {
     pub may_crash: NodeSet,
     /// Changes of view, in order.
     pub changes: Vec<Change>,
+    /// So many copies of one message are under way at most; what is more is lost. Where machines
+    /// ask again for each message that comes out of order, nothing else bounds them.
+    pub copies: u8,
+    /// So many steps from the beginning, if not all.
+    pub depth_max: Option<usize>,
     /// Timers that are further away are left alone.
     pub horizon: Duration,
     /// Whether every calm state has to come to rest when faults end.
@@ -86,6 +92,8 @@ pub struct Scope<E: Engine> {
     pub reaches: &'static [&'static str],
     pub(crate) probes: Arc<Mutex<BTreeSet<&'static str>>>,
 }
+
+const MILLION: u128 = 1_000_000;
 
 /// Something that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,17 +126,34 @@ impl<E: Engine> Scope<E> {
             has_views: true,
             settle: Duration::from_millis(60),
             ahead: Vec::new(),
+            fast: Vec::new(),
             calls: Vec::new(),
             first_calls: 0,
             real_time: true,
             budget: Budget { timers: vec![0; usize::from(nodes)], ..Budget::default() },
             may_crash: NodeSet::EMPTY,
             changes: Vec::new(),
+            copies: u8::MAX,
+            depth_max: None,
             horizon: Duration::from_millis(500),
             rests: false,
             reaches: &[],
             probes: Arc::default(),
         }
+    }
+
+    fn fast(&self, node: NodeId) -> u128 {
+        self.fast.get(usize::from(node.0) - 1).copied().unwrap_or(0).into()
+    }
+
+    /// What a node's clock shows at a moment.
+    pub(crate) fn clock(&self, node: NodeId, moment: u64) -> u64 {
+        (u128::from(moment) * (MILLION + self.fast(node)) / MILLION) as u64
+    }
+
+    /// The first moment at which a node's clock shows this time.
+    pub(crate) fn moment(&self, node: NodeId, clock: u64) -> u64 {
+        (u128::from(clock) * MILLION).div_ceil(MILLION + self.fast(node)) as u64
     }
 
     pub(crate) fn reached(&self, probes: &[&'static str]) {
@@ -175,7 +200,7 @@ impl<E: Engine> Scope<E> {
             Action::Repeat(at) => format!("{} (and will arrive again)", packet(at)),
             Action::Lose(at) => format!("{} (is lost)", packet(at)),
             Action::Tick(node) => {
-                let at = world.host(node).machine.next_deadline().0.max(world.time);
+                let at = world.deadline(self, node).unwrap_or(0).max(world.time);
                 format!("{node}: timer at {:?}", Duration::from_nanos(at))
             }
             Action::Crash(node) => format!("{node}: crashes"),
@@ -237,8 +262,8 @@ impl<E: Engine> Model for Scope<E> {
             }
         }
         for (node, machine) in world.up() {
-            let deadline = machine.next_deadline().0;
-            let near = deadline <= world.time.saturating_add(self.horizon.as_nanos() as u64);
+            let far = world.time.saturating_add(self.horizon.as_nanos() as u64);
+            let near = world.deadline(self, node).is_some_and(|at| at <= far);
             if near && world.left.timers[usize::from(node.0) - 1] > 0 {
                 actions.push(Action::Tick(node));
             }

@@ -2,6 +2,7 @@
 
 use crate::explore::{Limits, Report};
 
+mod control;
 mod hermes;
 mod meerkat;
 
@@ -62,5 +63,6 @@ impl Entry {
 
 /// All of them.
 pub fn all() -> Vec<Entry> {
-    meerkat::entries().into_iter().chain(hermes::entries()).collect()
+    let protocols = [meerkat::entries(), hermes::entries(), control::entries()];
+    protocols.into_iter().flatten().collect()
 }

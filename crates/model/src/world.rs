@@ -29,6 +29,12 @@ pub(crate) fn print_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
+fn print_machine<E: Engine>(machine: &E::Machine) -> u64 {
+    let mut hasher = RapidHasher::default_const();
+    E::hash(machine, &mut hasher);
+    hasher.finish()
+}
+
 /// A message under way.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Packet {
@@ -221,7 +227,7 @@ impl<E: Engine> World<E> {
             world.lives += 1;
             let incarnation = Incarnation(world.lives);
             let machine = scope.engine.start(NodeId(node), incarnation, world.now(scope, node));
-            let print = print_of(&machine);
+            let print = print_machine::<E>(&machine);
             let machine = Arc::new(machine);
             world.hosts.push(Host { machine, up: true, incarnation, print });
             members.push(member(NodeId(node), incarnation, MemberNumber(u32::from(node))));
@@ -254,24 +260,32 @@ impl<E: Engine> World<E> {
             while !self.pool.is_empty() {
                 self.deliver(scope, 0, true);
             }
-            let due = self.next_deadline().filter(|(at, _)| *at <= until);
+            let due = self.next_deadline(scope).filter(|(at, _)| *at <= until);
             let Some((_, node)) = due else { break };
             self.tick(scope, node);
         }
     }
 
     /// The node whose timer is the first, and when.
-    pub(crate) fn next_deadline(&self) -> Option<(u64, NodeId)> {
-        let deadlines = self.hosts.iter().enumerate().filter(|(_, host)| host.up);
-        deadlines
-            .map(|(at, host)| (host.machine.next_deadline().0, NodeId(at as u16 + 1)))
-            .filter(|(at, _)| *at != Instant::NEVER.0)
-            .min()
+    pub(crate) fn next_deadline(&self, scope: &Scope<E>) -> Option<(u64, NodeId)> {
+        self.up().filter_map(|(node, _)| Some((self.deadline(scope, node)?, node))).min()
+    }
+
+    /// When a node's first timer runs out, in nanoseconds since the beginning.
+    pub(crate) fn deadline(&self, scope: &Scope<E>, node: NodeId) -> Option<u64> {
+        let at = self.host(node).machine.next_deadline();
+        (at != Instant::NEVER).then(|| scope.moment(node, at.0))
     }
 
     fn now(&self, scope: &Scope<E>, node: u16) -> Now {
         let ahead = scope.ahead.get(usize::from(node) - 1).copied().unwrap_or(0);
-        Now { monotonic: Instant(self.time), unix: UnixNanos(WALL + self.time + ahead) }
+        let local = scope.clock(NodeId(node), self.time);
+        Now { monotonic: Instant(local), unix: UnixNanos(WALL + local + ahead) }
+    }
+
+    /// The time that a node's own clock shows.
+    pub fn clock(&self, scope: &Scope<E>, node: NodeId) -> Instant {
+        Instant(scope.clock(node, self.time))
     }
 
     /// A node's process.
@@ -343,7 +357,7 @@ impl<E: Engine> World<E> {
         }
         self.demand(scope.engine.check_step(&before, &machine));
         let epoch = E::epoch(&machine);
-        self.hosts[at].print = print_of(&machine);
+        self.hosts[at].print = print_machine::<E>(&machine);
         self.hosts[at].machine = Arc::new(machine);
         self.newest = self.newest.max(epoch);
         let heard = !out.done.is_empty() || !out.leased.is_empty();
@@ -364,7 +378,7 @@ impl<E: Engine> World<E> {
         if heard {
             self.demand(scope.explain(self, &[]));
         }
-        let checked = guarded(|| scope.engine.check(self, Some(node)));
+        let checked = guarded(|| scope.engine.check(scope, self, Some(node)));
         self.demand(checked.and_then(|result| result));
     }
 
@@ -383,7 +397,7 @@ impl<E: Engine> World<E> {
             return;
         }
         match self.pool.binary_search_by(|(other, _)| (**other).cmp(&packet)) {
-            Ok(at) => self.pool[at].1 = self.pool[at].1.saturating_add(1),
+            Ok(at) => self.pool[at].1 = self.pool[at].1.saturating_add(1).min(scope.copies),
             Err(at) => self.pool.insert(at, (Arc::new(packet), 1)),
         }
     }
@@ -407,7 +421,7 @@ impl<E: Engine> World<E> {
             && out.sent.is_empty()
             && out.done.is_empty()
             && out.leased.is_empty()
-            && print_of(&machine) == host.print
+            && print_machine::<E>(&machine) == host.print
     }
 
     /// A message arrives. One that stays under way will arrive once more.
@@ -445,8 +459,7 @@ impl<E: Engine> World<E> {
 
     /// A node's timer runs out: its first one, whatever else is under way.
     pub(crate) fn tick(&mut self, scope: &Scope<E>, node: NodeId) {
-        let at = self.host(node).machine.next_deadline();
-        self.time = self.time.max(at.0);
+        self.time = self.time.max(self.deadline(scope, node).unwrap_or(0));
         self.step(scope, node, |machine, now, out| machine.step(now, Event::Tick, out));
     }
 
@@ -509,7 +522,7 @@ impl<E: Engine> World<E> {
                 let number = MemberNumber(last_number.0 + 1);
                 view.last_number = number;
                 let machine = scope.engine.start(node, incarnation, self.now(scope, node.0));
-                let print = print_of(&machine);
+                let print = print_machine::<E>(&machine);
                 let machine = Arc::new(machine);
                 self.hosts[usize::from(node.0) - 1] =
                     Host { machine, up: true, incarnation, print };
@@ -520,7 +533,7 @@ impl<E: Engine> World<E> {
             }
         }
         self.decide(view);
-        let checked = guarded(|| scope.engine.check(self, None));
+        let checked = guarded(|| scope.engine.check(scope, self, None));
         self.demand(checked.and_then(|result| result));
     }
 
@@ -570,7 +583,7 @@ impl<E: Engine> World<E> {
                 let result = scope.engine.check_at_rest(&world);
                 return result.map_err(|reason| format!("at rest: {reason}"));
             }
-            let Some((_, node)) = world.next_deadline() else {
+            let Some((_, node)) = world.next_deadline(scope) else {
                 return Err("nobody waits for anything, and not all is done".to_owned());
             };
             world.tick(scope, node);

@@ -32,6 +32,11 @@ fn hermes() {
 }
 
 #[test]
+fn paxos() {
+    explore("paxos", small);
+}
+
+#[test]
 fn names_are_unique_and_every_number_is_known() {
     let entries = all();
     for (at, entry) in entries.iter().enumerate() {

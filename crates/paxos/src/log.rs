@@ -31,7 +31,7 @@ impl Default for Settings {
 }
 
 /// What a log wants from its host; the host empties it after each call.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Outbox<E> {
     /// Messages to other nodes.
     pub messages: Vec<(NodeId, Message<E>)>,
@@ -46,17 +46,17 @@ impl<E> Default for Outbox<E> {
 }
 
 /// The proposer leads no ballot for the next free slot: [`Log::campaign`] first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NotLeading;
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 struct InFlight<E> {
     entry: E,
     accepted_by: BTreeSet<Voter>,
     resend_at: Instant,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 struct Proposer<E> {
     ballot: Ballot,
     /// First slot that the promises speak of.
@@ -69,7 +69,7 @@ struct Proposer<E> {
     resend_at: Instant,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 struct Withheld<E> {
     from: Voter,
     ballot: Ballot,
@@ -78,7 +78,7 @@ struct Withheld<E> {
     until: Instant,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 struct Voters {
     from: SlotNumber,
     /// Nothing: until told otherwise.
@@ -87,7 +87,7 @@ struct Voters {
 }
 
 /// One node's part in one log. See the crate's documentation for the algorithm.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Log<E> {
     stream: Stream,
     me: Voter,

@@ -30,7 +30,7 @@ impl Entry for Vec<u8> {
 }
 
 /// One message of one log.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Message<E> {
     /// Which log.
     pub stream: Stream,
@@ -39,7 +39,7 @@ pub struct Message<E> {
 }
 
 /// What a message says. The sender, a [`crate::Voter`], comes with it from the host.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Body<E> {
     /// "Promise me this ballot for all slots from this one on."
     Prepare {

@@ -9,7 +9,7 @@ use crate::{Entry, Log, Message, Outbox, SlotNumber, Stream, Voter};
 
 /// The logs that one host drives, by stream. They share an [`Outbox`], so that what one turn wants
 /// to send to one peer leaves as one batch ([`Streams::drain`]).
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Streams<E> {
     logs: BTreeMap<Stream, Log<E>>,
     out: Outbox<E>,

@@ -31,9 +31,10 @@ fn updates(name: &'static str) -> Scope<Register> {
     Scope { rests: true, ..cluster(name, 3, &calls) }
 }
 
-/// Two racing writes, and a read-modify-write on one of them (H12).
+/// Two racing writes, a read-modify-write on the smaller, and a read of the larger (H12).
 fn mixed(name: &'static str) -> Scope<Register> {
-    let calls = [(3, Set(b'x'), None), (1, Set(b'y'), None), (1, Append(b'z'), Some(1))];
+    let calls =
+        [(2, Set(b'x'), None), (1, Set(b'y'), None), (1, Append(b'z'), Some(1)), (2, Get, Some(0))];
     Scope { rests: true, ..cluster(name, 3, &calls) }
 }
 
@@ -85,7 +86,7 @@ fn double_crash(name: &'static str) -> Scope<Register> {
 
 /// A node that crashes, comes back under a new number and writes again (H2).
 fn rejoin(name: &'static str) -> Scope<Register> {
-    let calls = [(1, Set(b'a'), None), (2, Append(b'b'), None)];
+    let calls = [(1, Set(b'a'), None), (1, Set(b'b'), None)];
     let mut scope = cluster(name, 3, &calls);
     scope.budget.crashes = 1;
     scope.may_crash = NodeSet::only(NodeId(1));
@@ -116,7 +117,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-mixed",
             size: Size::Small,
-            states: Some(4907),
+            states: Some(12_637),
             reaches: &["hermes: write waits for a read-modify-write"],
             run: |name, limits| explore(&mixed(name), limits),
         },
@@ -154,7 +155,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-rejoin",
             size: Size::Small,
-            states: Some(17_096),
+            states: Some(7001),
             reaches: &[],
             run: |name, limits| explore(&rejoin(name), limits),
         },

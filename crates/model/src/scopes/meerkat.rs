@@ -8,6 +8,7 @@ use crate::explore::explore;
 use crate::meerkat::Transactions;
 use crate::scope::{Change, Made, Scope};
 use crate::txn::{Step, Txn};
+use crate::votes;
 
 /// Three replicas and these transactions, each at a node.
 fn cluster(
@@ -123,6 +124,41 @@ fn rejoin(name: &'static str) -> Scope<Transactions> {
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![
+        Entry {
+            name: "meerkat-votes-3",
+            size: Size::Small,
+            states: Some(38_778),
+            reaches: &[],
+            run: |name, limits| votes::explore(name, 3, 2, limits),
+        },
+        Entry {
+            name: "meerkat-votes-5",
+            size: Size::Small,
+            states: Some(160_214),
+            reaches: &[],
+            run: |name, limits| votes::explore(name, 5, 1, limits),
+        },
+        Entry {
+            name: "meerkat-votes-7",
+            size: Size::Gate,
+            states: Some(41_890),
+            reaches: &[],
+            run: |name, limits| votes::explore(name, 7, 0, limits),
+        },
+        Entry {
+            name: "meerkat-night-votes-5",
+            size: Size::Night,
+            states: None,
+            reaches: &[],
+            run: |name, limits| votes::explore(name, 5, 2, limits),
+        },
+        Entry {
+            name: "meerkat-night-votes-7",
+            size: Size::Night,
+            states: None,
+            reaches: &[],
+            run: |name, limits| votes::explore(name, 7, 1, limits),
+        },
         Entry {
             name: "meerkat-plain",
             size: Size::Small,

@@ -1,0 +1,134 @@
+//! Membership: views and leases on clocks that drift, with nodes that stop and go on.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use quorate_membership::{Config, MemberConfig, Membership, Message, Request};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, View};
+use quorate_wire::{Reader, Writer};
+
+use crate::engine::{Engine, Outcome};
+use crate::history::{Answer, Store};
+use crate::scope::Scope;
+use crate::world::World;
+
+/// How the machines are set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    pub(crate) nodes: u16,
+    pub(crate) lease: Duration,
+    pub(crate) heartbeat: Duration,
+    pub(crate) suspect_after: Duration,
+    /// The most by which clocks may differ, in millionths.
+    pub(crate) drift_ppm: u32,
+}
+
+impl Engine for Members {
+    type Machine = Membership;
+    /// The view of each epoch.
+    type Ledger = BTreeMap<Epoch, Arc<View>>;
+
+    fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Membership {
+        let member = |node| MemberConfig {
+            node: NodeId(node),
+            peer_address: String::new(),
+            client_address: String::new(),
+            admin_address: String::new(),
+        };
+        let config = Config {
+            lease: self.lease,
+            heartbeat: self.heartbeat,
+            suspect_after: self.suspect_after,
+            drift_ppm: self.drift_ppm,
+            ..Config::new(node, incarnation, (1..=self.nodes).map(member).collect())
+        };
+        Membership::new(config, now)
+    }
+
+    fn hash(machine: &Membership, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
+    }
+
+    fn epoch(_machine: &Membership) -> Epoch {
+        // Views are this machine's own business, and so are late messages.
+        Epoch(0)
+    }
+
+    fn encode(message: &Message, out: &mut Vec<u8>) {
+        message.encode(&mut Writer(out));
+    }
+
+    fn decode(bytes: &[u8]) -> Message {
+        Message::decode(Reader(bytes)).expect("machines send well-formed messages")
+    }
+
+    fn describe(bytes: &[u8]) -> String {
+        let full = format!("{:?}", Self::decode(bytes).body);
+        full.chars().take(160).collect()
+    }
+
+    fn request(&self, _call: usize) -> Request {
+        unreachable!("nobody asks for anything")
+    }
+
+    fn describe_call(&self, _call: usize) -> String {
+        String::new()
+    }
+
+    fn run(&self, _call: usize, _store: &mut Store) -> String {
+        String::new()
+    }
+
+    fn answer(_outcome: &Outcome<Self>) -> Answer {
+        Answer::Unknown
+    }
+
+    fn note_sent(
+        &self,
+        _ledger: &mut Self::Ledger,
+        _from: NodeId,
+        _bytes: &[u8],
+    ) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// One view for an epoch, ever; and while a node holds its lease, nobody is in a view that it is
+    /// not live in.
+    fn check(
+        &self,
+        scope: &Scope<Self>,
+        world: &mut World<Self>,
+        node: Option<NodeId>,
+    ) -> Result<(), String> {
+        if let Some(node) = node {
+            let view = world.host(node).machine.view().clone();
+            if view.epoch > Epoch(0) && !world.ledger.contains_key(&view.epoch) {
+                Arc::make_mut(&mut world.ledger).insert(view.epoch, view.clone());
+            }
+            if world.ledger.get(&view.epoch).is_some_and(|known| **known != *view) {
+                return Err(format!("epoch {} has two views", view.epoch));
+            }
+        }
+        for (holder, machine) in world.up() {
+            if world.clock(scope, holder) >= machine.lease_until() {
+                continue;
+            }
+            let own = world.host(holder).incarnation;
+            // Whoever is ahead, and whoever was.
+            let views = world.ledger.range(machine.view().epoch..);
+            if let Some((epoch, _)) = { views }.find(|(_, view)| !view.is_live(holder, own)) {
+                return Err(format!("{holder} holds its lease and is not live in epoch {epoch}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_at_rest(&self, machine: &Membership, _now: Instant) -> bool {
+        machine.expelled() || !machine.view().members.is_empty()
+    }
+
+    fn check_at_rest(&self, _world: &World<Self>) -> Result<(), String> {
+        Ok(())
+    }
+}
