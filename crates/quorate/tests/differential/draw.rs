@@ -353,6 +353,8 @@ fn is_deterministic(words: &[Vec<u8>]) -> bool {
     match (name.as_slice(), words.len()) {
         (b"INFO" | b"TIME" | b"LOLWUT" | b"SHUTDOWN" | b"COMMAND", 1) | (b"LOLWUT", 2) => false,
         (b"CLIENT" | b"COMMAND", 2) => words[1].eq_ignore_ascii_case(b"GETNAME"),
+        // Whose number it is, if anybody's.
+        (b"CLIENT", 4..) => !words[2].eq_ignore_ascii_case(b"ID"),
         (b"WAIT", 3) => words[2].first().is_none_or(|byte| !byte.is_ascii_digit()),
         _ => true,
     }
@@ -400,8 +402,8 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
 /// word that was added may be one.
 fn is_wide(words: &[Vec<u8>]) -> bool {
     match words[0].to_ascii_uppercase().as_slice() {
-        b"COPY" => true,
-        b"WATCH" | b"MGET" | b"DEL" | b"UNLINK" | b"EXISTS" | b"TOUCH" => {
+        b"COPY" | b"BITOP" | b"LCS" => true,
+        b"WATCH" | b"MGET" | b"DEL" | b"UNLINK" | b"EXISTS" | b"TOUCH" | b"DUMP" => {
             words[1..].iter().any(|key| key != b"one")
         }
         b"MSET" => words.iter().skip(1).step_by(2).any(|key| key != b"one"),
