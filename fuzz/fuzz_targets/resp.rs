@@ -24,8 +24,8 @@ fn commands(stream: &[u8]) -> Vec<Vec<Vec<u8>>> {
     found
 }
 
-/// The same, read by somebody else, as long as it is arrays of bulk strings. That crate takes no
-/// more than a number after `*` and `$`; the number of a command's arguments is not 0.
+/// The same, read by somebody else, as long as it is arrays of bulk strings with lengths in their
+/// shortest form: Redis takes no other (`*01`), that crate does.
 fn reference(mut stream: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     while let Ok(Some((OwnedFrame::Array(items), length))) = decode(stream) {
@@ -36,12 +36,25 @@ fn reference(mut stream: &[u8]) -> Vec<Vec<Vec<u8>>> {
         let Some(command) = items.into_iter().map(bulk).collect::<Option<Vec<Vec<u8>>>>() else {
             break;
         };
+        if encode(&command) != stream[..length] {
+            break;
+        }
         if !command.is_empty() {
             found.push(command);
         }
         stream = &stream[length..];
     }
     found
+}
+
+fn encode(command: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
+    for argument in command {
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
 }
 
 fn harness() -> Harness {
