@@ -190,6 +190,13 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_alone_decides",
+        home: "meerkat",
+        guard: "fewer than a majority of the replicas with all data decide nothing",
+        checks: &[Check("meerkat", "a_replica_alone_decides_nothing"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_released_by_one",
         home: "meerkat",
         guard: "a merged record is acted on when all members keep it",

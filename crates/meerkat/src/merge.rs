@@ -190,7 +190,11 @@ impl Groups<'_> {
         let replicas = self.replicas.get(usize::from(partition)).copied().flatten();
         let voters = replicas.map_or(electorate.voters, |set| set.intersection(electorate.voters));
         let active = voters.intersection(electorate.active);
-        (Quorums::new(voters.len(), active.len(), self.unanimous), active)
+        let mut quorums = Quorums::new(voters.len(), active.len(), self.unanimous);
+        if mutant!("meerkat_alone_decides") {
+            quorums.fast = quorums.fast.min(quorums.live);
+        }
+        (quorums, active)
     }
 }
 

@@ -34,7 +34,7 @@ impl Quorums {
 
     /// Whether anything can be decided at all.
     pub fn can_decide(&self) -> bool {
-        self.live >= self.majority
+        self.live >= self.fast
     }
 
     /// Replicas that must confirm a read-only transaction for it to be valid without a record. A
