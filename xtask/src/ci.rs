@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::{docs, fuzz, model, mutants, target_dir, tidy};
+use crate::{docs, fuzz, model, mutants, target_dir, threads, tidy};
 
 /// One step of the gate.
 struct Step {
@@ -68,7 +68,8 @@ const STEPS: &[Step] = &[
             &[],
         ),
     },
-    Step { name: "loom", run: Run::Own("cargo test of storage under --cfg loom", loom) },
+    Step { name: "loom", run: Run::Own("models of primitives under --cfg loom", threads::loom) },
+    Step { name: "shuttle", run: Run::Own("lanes under --cfg shuttle", threads::shuttle) },
     Step { name: "sim", run: Run::Quorate(&["sim", "--engine", "hermes", "--seeds", "200"]) },
     Step {
         name: "sim-meerkat",
@@ -203,17 +204,6 @@ fn may_have_namespaces() -> bool {
         let tried = Command::new("unshare").args(user).args(spaces).output();
         tried.is_ok_and(|output| output.status.success())
     })
-}
-
-/// The store's primitives under every interleaving that loom finds. In a target directory of its
-/// own, because the flag would rebuild everything else.
-fn loom(root: &Path) -> anyhow::Result<()> {
-    let mut command = cargo(root);
-    command
-        .args(["test", "--release", "--locked", "--package", "quorate-storage", "--lib"])
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", target_dir(root).join("loom"));
-    succeed(&mut command)
 }
 
 /// Redis's own tests against three nodes. The script fetches them unless they are there.

@@ -7,6 +7,7 @@ pub mod layers;
 pub mod model;
 pub mod mutants;
 pub mod porcupine;
+pub mod threads;
 pub mod tidy;
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use xtask::{ci, docs, fuzz, model, mutants, porcupine, tidy};
+use xtask::{ci, docs, fuzz, model, mutants, porcupine, threads, tidy};
 
 const USAGE: &str = "\
 usage: cargo xtask <command>
@@ -18,6 +18,8 @@ usage: cargo xtask <command>
   mutants --gate            only those that the gate runs
   mutants --rig             a few of them in real processes under real faults; minutes
   mutants --list            the table of guards
+  shuttle [--times N] [TEST]
+                            lanes under N times as many schedules as in the gate
   porcupine [--seeds N]     our verdicts on single keys against another checker's (needs go)
   fuzz [--seconds N] [TARGET...]
                             every fuzz target, or only the named ones, for a minute or so long";
@@ -43,6 +45,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["docs"] => docs::run(&root)?,
         ["licences"] => tidy::dependencies::check_licences(&root)?,
         ["model", words @ ..] => model::run(&root, words)?,
+        ["shuttle", words @ ..] => threads::run_shuttle(&root, words)?,
         ["porcupine", words @ ..] => porcupine::run(&root, words)?,
         ["fuzz", words @ ..] => fuzz::run(&root, words)?,
         ["mutants"] => mutants::run(&root, |_| true)?,

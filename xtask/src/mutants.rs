@@ -32,8 +32,17 @@ pub struct Mutant {
     pub in_gate: bool,
 }
 
-/// Something that passes on the unchanged code: `cargo test -p quorate-<crate>` with this filter.
-struct Check(&'static str, &'static str);
+/// Something that passes on the unchanged code: tests of a crate, those that a word selects.
+enum Check {
+    /// Ordinary ones.
+    Tests(&'static str, &'static str),
+    /// Models under loom.
+    Loom(&'static str, &'static str),
+    /// Schedules under shuttle.
+    Shuttle(&'static str, &'static str),
+}
+
+use Check::{Loom, Shuttle, Tests};
 
 /// Guards that are also removed from real processes: the rig must notice it under this engine. By
 /// hand, and not in the gate, because only real time decides how long it takes.
@@ -46,13 +55,16 @@ const RIG_MINUTES: &str = "10";
 /// How long a simulation may take. An unchanged one of the same size is done in a fraction.
 const CHECK_SECONDS_MAX: u64 = 300;
 
+/// How much of what a check says is shown, in characters.
+const FINDING_CHARS: usize = 120;
+
 /// How many seeds the simulator's sweep runs to find a missing guard.
 const SWEEP_SEEDS: &str = "300";
 
-const SWEEP: Check = Check("sim", "clusters_survive_every_fault");
-const PAXOS_TESTS: Check = Check("paxos", "");
-const MEMBERSHIP_TESTS: Check = Check("membership", "");
-const MEERKAT_RANDOM: Check = Check("meerkat", "random::");
+const SWEEP: Check = Tests("sim", "clusters_survive_every_fault");
+const PAXOS_TESTS: Check = Tests("paxos", "");
+const MEMBERSHIP_TESTS: Check = Tests("membership", "");
+const MEERKAT_RANDOM: Check = Tests("meerkat", "random::");
 
 /// Every guard that can be removed.
 pub const MUTANTS: &[Mutant] = &[
@@ -60,14 +72,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "hermes_stale_rmw_acks_kept",
         home: "hermes",
         guard: "a new view resets the acknowledgements of an RMW (H10)",
-        checks: &[Check("hermes", "h10_"), SWEEP],
+        checks: &[Tests("hermes", "h10_"), SWEEP],
         in_gate: true,
     },
     Mutant {
         name: "hermes_equal_inv_invalidates",
         home: "hermes",
         guard: "an INV that equals the record's timestamp changes nothing",
-        checks: &[Check("hermes", "rule_2_"), SWEEP],
+        checks: &[Tests("hermes", "rule_2_"), SWEEP],
         in_gate: true,
     },
     Mutant {
@@ -81,42 +93,42 @@ pub const MUTANTS: &[Mutant] = &[
         name: "hermes_val_without_timestamp",
         home: "hermes",
         guard: "a VAL validates only the version it names",
-        checks: &[Check("hermes", "rule_2_"), SWEEP],
+        checks: &[Tests("hermes", "rule_2_"), SWEEP],
         in_gate: false,
     },
     Mutant {
         name: "hermes_reply_on_majority",
         home: "hermes",
         guard: "a write is answered when every live replica has acknowledged",
-        checks: &[Check("hermes", "rule_3_"), SWEEP],
+        checks: &[Tests("hermes", "rule_3_"), SWEEP],
         in_gate: true,
     },
     Mutant {
         name: "hermes_node_id_reused",
         home: "hermes",
         guard: "a restarted node writes under a fresh id (H2)",
-        checks: &[Check("hermes", "h2_"), SWEEP],
+        checks: &[Tests("hermes", "h2_"), SWEEP],
         in_gate: false,
     },
     Mutant {
         name: "hermes_replayed_rmw_retried",
         home: "hermes",
         guard: "an RMW that another node may have replayed is not run a second time (H11)",
-        checks: &[Check("hermes", "h11_"), SWEEP],
+        checks: &[Tests("hermes", "h11_"), SWEEP],
         in_gate: false,
     },
     Mutant {
         name: "hermes_write_under_rmw_acknowledged",
         home: "hermes",
         guard: "a write is not acknowledged under an RMW that has not seen it (H12)",
-        checks: &[Check("model", "hermes"), Check("hermes", "h12_"), SWEEP],
+        checks: &[Tests("model", "hermes"), Tests("hermes", "h12_"), SWEEP],
         in_gate: false,
     },
     Mutant {
         name: "hermes_tombstone_dropped_early",
         home: "hermes",
         guard: "a tombstone stays until no older message can arrive (H8)",
-        checks: &[Check("hermes", "h8_"), SWEEP],
+        checks: &[Tests("hermes", "h8_"), SWEEP],
         in_gate: false,
     },
     Mutant {
@@ -158,106 +170,141 @@ pub const MUTANTS: &[Mutant] = &[
         name: "paxos_adopts_nothing",
         home: "paxos",
         guard: "a proposer adopts what a promise says was accepted before",
-        checks: &[Check("model", "paxos"), PAXOS_TESTS],
+        checks: &[Tests("model", "paxos"), PAXOS_TESTS],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_timestamp_below_read",
         home: "meerkat",
         guard: "a timestamp is above every version that was read",
-        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "pitfalls::"), MEERKAT_RANDOM],
         in_gate: true,
     },
     Mutant {
         name: "meerkat_rts_not_raised",
         home: "meerkat",
         guard: "nobody writes below what a committed transaction has read",
-        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "transitions::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_vote_after_promise",
         home: "meerkat",
         guard: "a replica that has promised a view gives no vote in view 0",
-        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "pitfalls::"), MEERKAT_RANDOM],
         in_gate: true,
     },
     Mutant {
         name: "meerkat_accept_after_freeze",
         home: "meerkat",
         guard: "a replica that is frozen for an epoch change accepts nothing",
-        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "pitfalls::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_alone_decides",
         home: "meerkat",
         guard: "fewer than a majority of the replicas with all data decide nothing",
-        checks: &[Check("meerkat", "a_replica_alone_decides_nothing"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "a_replica_alone_decides_nothing"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_released_by_one",
         home: "meerkat",
         guard: "a merged record is acted on when all members keep it",
-        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "pitfalls::"), MEERKAT_RANDOM],
         in_gate: true,
     },
     Mutant {
         name: "meerkat_imprecise_revalidation",
         home: "meerkat",
         guard: "a recovery weighs candidates by the exact predicate",
-        checks: &[Check("model", "meerkat"), Check("meerkat", "interaction::"), MEERKAT_RANDOM],
+        checks: &[Tests("model", "meerkat"), Tests("meerkat", "interaction::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_no_commit_wait",
         home: "meerkat",
         guard: "a commit that a live node may not know of waits for its clock",
-        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "transitions::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_votes_after_proposal",
         home: "meerkat",
         guard: "once an abort is proposed, late votes decide nothing",
-        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "transitions::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_no_tombstone",
         home: "meerkat",
         guard: "an abort before its VALIDATE leaves a tombstone",
-        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "transitions::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_sets_dropped_early",
         home: "meerkat",
         guard: "the sets of what committed stay until every replica has them",
-        checks: &[Check("meerkat", "pitfalls::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "pitfalls::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_learners_not_told",
         home: "meerkat",
         guard: "a joining replica is told what commits, with the sets",
-        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "transitions::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_no_epoch_floor",
         home: "meerkat",
         guard: "nobody writes below what earlier epochs may have read",
-        checks: &[Check("meerkat", "transitions::"), MEERKAT_RANDOM],
+        checks: &[Tests("meerkat", "transitions::"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_apply_in_two_steps",
         home: "meerkat",
         guard: "what commits is installed and unregistered under one lock",
-        checks: &[Check("meerkat", "no_update_is_lost")],
+        checks: &[Shuttle("meerkat", "lanes"), Tests("meerkat", "no_update_is_lost")],
         in_gate: false,
+    },
+    Mutant {
+        name: "storage_write_without_fence",
+        home: "storage",
+        guard: "who sees a record's change sees that it is being written",
+        checks: &[Loom("storage", "whole")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "storage_freed_under_readers",
+        home: "storage",
+        guard: "memory goes after those who may still look at it",
+        checks: &[Shuttle("storage", "")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "storage_removed_record_locked",
+        home: "storage",
+        guard: "who waited for the lock of a record that is gone looks for another",
+        checks: &[Loom("storage", "remov"), Shuttle("storage", "")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "sync_flag_after_look",
+        home: "sync",
+        guard: "a lane says that it sleeps before it looks for work once more",
+        checks: &[Loom("sync", "")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "sync_knock_without_fence",
+        home: "sync",
+        guard: "who leaves work looks for a sleeper after others can see the work",
+        checks: &[Loom("sync", "")],
+        in_gate: true,
     },
 ];
 
@@ -290,12 +337,17 @@ pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> 
         println!("mutant {}: without \"{}\"", mutant.name, mutant.guard);
         let killer = judge(root, mutant).with_context(|| format!("mutant {}", mutant.name))?;
         survivors += usize::from(killer.is_none());
-        let verdict = killer.unwrap_or_else(|| "SURVIVED".to_owned());
-        rows.push((mutant.name, verdict, begin.elapsed().as_secs_f64()));
+        let verdict = match &killer {
+            Some(killer) => format!("{}: {}", killer.check, killer.finding),
+            None => "SURVIVED".to_owned(),
+        };
+        let seconds = begin.elapsed().as_secs_f64();
+        println!("  {seconds:.0} s, {verdict}");
+        rows.push((mutant.name, verdict, seconds));
     }
-    println!("\n{:<34} {:<44} {:>8}", "mutant", "killed by", "seconds");
+    println!("\n{:<36} {:>7}  killed by", "mutant", "seconds");
     for (name, verdict, seconds) in &rows {
-        println!("{name:<34} {verdict:<44} {seconds:>8.1}");
+        println!("{name:<36} {seconds:>7.0}  {verdict}");
     }
     if survivors > 0 {
         bail!(
@@ -341,8 +393,14 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A check that failed, and what it said.
+struct Killer {
+    check: String,
+    finding: String,
+}
+
 /// What killed the mutant, if anything did.
-fn judge(root: &Path, mutant: &Mutant) -> anyhow::Result<Option<String>> {
+fn judge(root: &Path, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
     let build = Build::new(root, mutant)?;
     for check in mutant.checks {
         let killer = build.test(check)?;
@@ -388,23 +446,52 @@ impl<'a> Build<'a> {
         command
     }
 
-    fn test(&self, Check(home, filter): &Check) -> anyhow::Result<Option<String>> {
+    fn test(&self, check: &Check) -> anyhow::Result<Option<Killer>> {
+        let (Tests(home, filter) | Loom(home, filter) | Shuttle(home, filter)) = check;
         let package = format!("quorate-{home}");
-        let test = ["test", "--quiet", "--profile", "mutants", "--package", &package];
-        let built = self.cargo(&test).arg("--no-run").status().context("cannot run cargo")?;
+        let test = || {
+            let mut command =
+                self.cargo(&["test", "--quiet", "--profile", "mutants", "--package", &package]);
+            let (kind, part): (_, &[&str]) = match check {
+                Tests(..) => return command,
+                Loom(..) => ("loom", &["--lib"]),
+                Shuttle(..) => ("shuttle", &["--test", "schedules"]),
+            };
+            command.args(part).env("RUSTFLAGS", format!("--cfg {kind}"));
+            command.env("CARGO_TARGET_DIR", self.target.join(kind));
+            command
+        };
+        let built = test().arg("--no-run").status().context("cannot run cargo")?;
         ensure!(built.success(), "the build failed, which proves nothing about the checks");
-        let code = finish(self.cargo(&test).args(["--", filter]))?;
-        Ok((code != Some(0)).then(|| format!("tests of {home} {filter}").trim_end().to_owned()))
+        let said = self.target.join("said.txt");
+        let code = finish(test().args(["--", filter]), &said)?;
+        let kind = match check {
+            Tests(..) => "tests",
+            Loom(..) => "loom",
+            Shuttle(..) => "shuttle",
+        };
+        let check = format!("{kind} of {home} {filter}").trim_end().to_owned();
+        let said = fs::read_to_string(&said).unwrap_or_default();
+        Ok((code != Some(0)).then(|| Killer { check, finding: finding(&said) }))
     }
 }
 
-/// Runs a check without showing what it says. The exit code, or nothing if a signal ended it.
-fn finish(command: &mut Command) -> anyhow::Result<Option<i32>> {
+/// The words of the first panic that a check ended with, and of what it says about a seed.
+fn finding(said: &str) -> String {
+    let mut lines = said.lines().skip_while(|line| !line.contains("panicked at"));
+    lines.next();
+    let words: Vec<&str> = lines.take(3).flat_map(str::split_whitespace).collect();
+    words.join(" ").chars().take(FINDING_CHARS).collect()
+}
+
+/// Runs a check and writes what it says to a file. The exit code, or nothing if a signal ended it.
+fn finish(command: &mut Command, said: &Path) -> anyhow::Result<Option<i32>> {
     let begin = Instant::now();
+    let said = fs::File::create(said).with_context(|| format!("cannot write {said:?}"))?;
     let mut child = command
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(said.try_clone().context("cannot write twice to a file")?)
+        .stderr(said)
         .spawn()
         .with_context(|| format!("cannot run {command:?}"))?;
     loop {
@@ -447,8 +534,13 @@ mod tests {
 
     #[test]
     fn exit_codes_come_back() {
-        let code = |script: &str| finish(Command::new("sh").args(["-c", script])).expect("sh runs");
+        let said = std::env::temp_dir().join(format!("quorate-said-{}", std::process::id()));
+        let code =
+            |script: &str| finish(Command::new("sh").args(["-c", script]), &said).expect("sh runs");
+        assert_eq!(code("echo thread t panicked at a.rs:1:2:; echo no; echo  more"), Some(0));
+        assert_eq!(finding(&fs::read_to_string(&said).expect("just written")), "no more");
         assert_eq!(code("exit 11"), Some(11));
         assert_eq!(code("kill -9 $$"), None);
+        fs::remove_file(said).expect("just written");
     }
 }

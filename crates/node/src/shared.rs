@@ -1,8 +1,8 @@
 //! What the lanes of a node share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use quorate_sync::primitives::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use quorate_types::{Instant, KeyspaceId, limits};
 
 use crate::{ControlFacts, KeyspaceStore, LaneFacts, NodeConfig, StoreFacts};

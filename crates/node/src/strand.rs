@@ -2,8 +2,8 @@
 //! what a peer is told is handed over in memory.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
+use quorate_sync::{Door, Post, Wake};
 use quorate_types::{Incarnation, LaneId, NodeId, Now};
 
 use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
@@ -13,9 +13,16 @@ use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
 pub struct Strand {
     /// The nodes' lanes, in the order in which they were configured.
     pub hosts: Vec<Host>,
-    mail: Receiver<(usize, Mail)>,
-    /// To the strand of each number.
-    others: Vec<Sender<(usize, Mail)>>,
+    /// Mail between the lanes of a node, with which of the nodes it is.
+    post: Post<(usize, Mail), NeverSleeps>,
+    number: LaneId,
+}
+
+/// Who drives a strand comes back without being woken.
+struct NeverSleeps;
+
+impl Wake for NeverSleeps {
+    fn wake(&self) {}
 }
 
 /// One node's lane of a strand.
@@ -36,13 +43,13 @@ impl Strand {
     pub fn cluster(nodes: &[Arc<Shared>], now: Now) -> Vec<Self> {
         let lanes = nodes.first().expect("a cluster has nodes").config.lanes;
         assert!(nodes.iter().all(|node| node.config.lanes == lanes), "all have the same lanes");
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..lanes).map(|_| channel()).unzip();
-        let strand = |(lane, mail): (u16, Receiver<_>)| Self {
+        let doors: Vec<_> = (0..lanes).map(|_| Arc::new(Door::new(NeverSleeps))).collect();
+        let strand = |(lane, post): (u16, _)| Self {
             hosts: nodes.iter().map(|node| Host::new(node, LaneId(lane), now)).collect(),
-            mail,
-            others: senders.clone(),
+            post,
+            number: LaneId(lane),
         };
-        (0..lanes).zip(receivers).map(strand).collect()
+        (0..lanes).zip(Post::connect(&doors)).map(strand).collect()
     }
 
     /// Marks the beginning of a turn, before anything is submitted.
@@ -56,7 +63,7 @@ impl Strand {
     /// # Panics
     /// If the nodes don't understand each other.
     pub fn end_turn(&mut self, now: Now) {
-        while let Ok((node, mail)) = self.mail.try_recv() {
+        while let Some((node, mail)) = self.post.take() {
             let host = &mut self.hosts[node];
             host.lane.deliver(now, mail, &mut host.out);
         }
@@ -66,11 +73,15 @@ impl Strand {
             }
             host.lane.end_turn(now, &mut host.out);
             host.lane.seal(now, &mut host.out);
-            for (to, mail) in host.out.mail.drain(..) {
-                // A strand that is gone needs no mail.
-                let _ = self.others[usize::from(to.0)].send((index, mail));
+            for (to, mail) in std::mem::take(&mut host.out.mail) {
+                if to == self.number {
+                    host.lane.deliver(now, mail, &mut host.out);
+                } else {
+                    self.post.send(usize::from(to.0), (index, mail));
+                }
             }
         }
+        self.post.knock();
         for from in 0..self.hosts.len() {
             self.hand_over(now, from);
         }

@@ -16,7 +16,7 @@ use crate::acceptor::Acceptor;
 use crate::backend::NodeFacts;
 use crate::handle::{Errands, Handle, Inner, NodeHandle, Stop};
 use crate::host::Host;
-use crate::mesh::{Door, Post};
+use crate::mesh::{self, Door, Post};
 use crate::thread::{LaneThread, Stage};
 use crate::token::Source;
 use crate::{clock, process};
@@ -99,7 +99,7 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
     let mut doors = Vec::new();
     for _ in 0..lanes {
         let poll = Poll::new()?;
-        doors.push(Arc::new(Door::new(poll.registry(), Source::Door.token())?));
+        doors.push(Arc::new(mesh::door(poll.registry(), Source::Door.token())?));
         polls.push(poll);
     }
     let stop = Arc::new(Stop::default());

@@ -91,12 +91,11 @@ impl LaneThread {
             return Ok(());
         }
         let door = &self.threads[self.number].door;
-        door.lie_down();
-        let timeout = if self.has_arrivals() {
-            Some(Duration::ZERO)
-        } else {
+        let timeout = if door.lie_down(|| self.has_arrivals()) {
             let deadline = self.next_deadline();
             (deadline != Instant::NEVER).then(|| deadline.since(clock::monotonic()))
+        } else {
+            Some(Duration::ZERO)
         };
         let result = poll(&mut self.poll, events, timeout);
         self.threads[self.number].door.get_up();

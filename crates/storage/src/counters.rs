@@ -92,7 +92,7 @@ fn shift(counter: &Count, before: usize, after: usize) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -24,14 +24,14 @@ use crate::counters::Counters;
 use crate::reclaim::Guard;
 use crate::record::{Header, RecordPtr};
 use crate::sequence::assert_none_held;
-use crate::sync::{AtomicPtr, Count, Mutex, MutexGuard, Ordering, note_write};
+use crate::sync::{Alive, AtomicPtr, Count, IS_MODEL, Mutex, MutexGuard, Ordering, note_write};
 
 /// Shards of a part, as a power of two. Models have one, small enough to grow within a few steps.
-pub(crate) const SHARD_BITS: u32 = if cfg!(loom) { 0 } else { 8 };
+pub(crate) const SHARD_BITS: u32 = if IS_MODEL { 0 } else { 8 };
 /// Slots of a bucket.
-const SLOTS: usize = if cfg!(loom) { 2 } else { 7 };
+const SLOTS: usize = if IS_MODEL { 2 } else { 7 };
 /// Records per bucket beyond which a shard grows.
-const LOAD_MAX: usize = if cfg!(loom) { 1 } else { 5 };
+const LOAD_MAX: usize = if IS_MODEL { 1 } else { 5 };
 /// Where the tag begins in a hash, and how it stands in a pointer.
 const TAG_AT: u32 = 16;
 const TAG_BITS: u32 = 16;
@@ -66,6 +66,7 @@ fn tag_of(hash: u64) -> u16 {
 struct Bucket {
     slots: [AtomicPtr<Header>; SLOTS],
     overflow: AtomicPtr<Bucket>,
+    alive: Alive,
 }
 
 impl Bucket {
@@ -73,11 +74,13 @@ impl Bucket {
         Self {
             slots: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             overflow: AtomicPtr::new(ptr::null_mut()),
+            alive: Alive::new(),
         }
     }
 
     /// This bucket and those that overflowed from it.
     fn chain(&self) -> impl Iterator<Item = &Bucket> {
+        self.alive.assert();
         core::iter::successors(Some(self), |bucket| {
             // SAFETY: an overflow bucket lives as long as its array, which whoever borrows a
             // bucket of it keeps alive.
@@ -151,13 +154,17 @@ impl Array {
         // SAFETY: `new` leaked the box with this length; the caller gives it up.
         let buckets = unsafe { Box::from_raw(buckets) };
         for bucket in &buckets {
+            bucket.alive.end();
             let mut overflow = bucket.overflow.load(Ordering::Relaxed);
             while !overflow.is_null() {
                 // SAFETY: `fill` leaked the box, and only its array leads to it.
                 let bucket = unsafe { Box::from_raw(overflow) };
                 overflow = bucket.overflow.load(Ordering::Relaxed);
+                bucket.alive.end();
+                Alive::keep_marked(bucket);
             }
         }
+        Alive::keep_marked(buckets);
     }
 
     /// The number of the bucket of a hash.
@@ -421,7 +428,7 @@ fn decisive_bit<M: Meta>(bit: u32, tag: u16, record: RecordPtr<M>) -> bool {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -29,11 +29,13 @@
 //! Absent on purpose: expiry (a protocol write, decided above), eviction, and shrinking of the
 //! index, which stays at its largest size until [`Store::reset`].
 //!
-//! The sequence lock, the records and the index are checked with loom:
-//! `RUSTFLAGS="--cfg loom" cargo test -p quorate-storage --lib`.
+//! The sequence lock, the records and the index are checked with loom
+//! (`RUSTFLAGS="--cfg loom" cargo test --release -p quorate-storage --lib`), lanes and readers of a
+//! whole store with shuttle (`--cfg shuttle`, `--test schedules`), where freed memory is marked.
 
 mod counters;
 mod index;
+mod memory;
 mod reclaim;
 mod record;
 mod sequence;
@@ -43,7 +45,7 @@ mod snapshot;
 mod store;
 mod sync;
 mod table;
-#[cfg(all(feature = "trace-writes", not(loom)))]
+#[cfg(feature = "trace-writes")]
 pub mod trace;
 mod words;
 

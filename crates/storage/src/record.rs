@@ -17,18 +17,19 @@
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 
-use quorate_machine::{Content, Meta, ValueKind};
+use quorate_machine::{Content, Meta, ValueKind, mutant};
 use quorate_types::UnixMillis;
 use quorate_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::counters::Weight;
+use crate::memory::{alloc, dealloc};
 use crate::sequence::{Sequence, Version};
 use crate::snapshot::{Snapshot, ValueInfo};
 use crate::sync::{
-    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Exclusive, Ordering, WrittenOnce,
-    note_write,
+    Alive, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Backoff, Exclusive, IS_MODEL, Ordering,
+    WrittenOnce, note_write,
 };
 use crate::words::{bytes_in_place, load_bytes, store_bytes, words_for};
 
@@ -66,6 +67,7 @@ pub(crate) struct Header {
     external: AtomicPtr<Buffer>,
     written: WrittenOnce,
     annex: Exclusive,
+    alive: Alive,
 }
 
 /// The start of a value's own buffer; the words follow it.
@@ -73,6 +75,7 @@ pub(crate) struct Header {
 pub(crate) struct Buffer {
     words: usize,
     written: WrittenOnce,
+    alive: Alive,
 }
 
 /// Points to a record that protocol words of type `M` are kept in.
@@ -153,6 +156,7 @@ impl<M: Meta> RecordPtr<M> {
                 external: AtomicPtr::new(ptr::null_mut()),
                 written: WrittenOnce::new(),
                 annex: Exclusive::new(),
+                alive: Alive::new(),
             });
             let mut packed = [0; META_WORDS_MAX];
             M::default().pack(&mut packed[..M::WORDS]);
@@ -182,6 +186,7 @@ impl<M: Meta> RecordPtr<M> {
                 Self::garbage(buffer).free();
             }
             self.annex_at().drop_in_place();
+            header.alive.end();
             dealloc(self.header.as_ptr().cast(), layout);
         }
     }
@@ -210,7 +215,9 @@ impl<M: Meta> RecordPtr<M> {
     fn header<'a>(self) -> &'a Header {
         // SAFETY: who holds a `RecordPtr` keeps its record alive (`new`, `from_ptr`); all that
         // changes in a header is atomic.
-        unsafe { self.header.as_ref() }
+        let header = unsafe { self.header.as_ref() };
+        header.alive.assert();
+        header
     }
 
     /// The key.
@@ -259,7 +266,7 @@ impl<M: Meta> RecordPtr<M> {
     #[inline]
     pub(crate) fn lock_present(self) -> bool {
         self.sequence().lock();
-        let present = !self.is_removed();
+        let present = !self.is_removed() || mutant!("storage_removed_record_locked");
         if !present {
             self.sequence().unlock();
         }
@@ -298,7 +305,7 @@ impl<M: Meta> RecordPtr<M> {
     #[cold]
     fn snapshot_contended(self, mut value: Option<&mut Vec<u8>>) -> Snapshot<M> {
         let (sequence, backoff) = (self.sequence(), Backoff::default());
-        let copies_max = if cfg!(loom) { 2 } else { COPIES_MAX };
+        let copies_max = if IS_MODEL { 2 } else { COPIES_MAX };
         for _ in 0..copies_max {
             backoff.wait();
             if let Some(version) = sequence.begin_read()
@@ -523,7 +530,7 @@ fn new_buffer(words: usize, align: usize) -> NonNull<Buffer> {
     // SAFETY: the allocation is ours alone and has room for the start and the words; all of it is
     // initialized here.
     unsafe {
-        buffer.write(Buffer { words, written: WrittenOnce::new() });
+        buffer.write(Buffer { words, written: WrittenOnce::new(), alive: Alive::new() });
         let first = buffer.cast::<u8>().add(BUFFER_WORDS_AT).cast::<AtomicU64>();
         for index in 0..words {
             first.add(index).write(AtomicU64::new(0));
@@ -540,6 +547,7 @@ unsafe fn buffer_words<'a>(buffer: NonNull<Buffer>) -> &'a [AtomicU64] {
     // SAFETY: `new_buffer` initialized the start and that many words behind it; none of them is
     // ever borrowed mutably.
     unsafe {
+        buffer.as_ref().alive.assert();
         buffer.as_ref().written.read();
         let first = buffer.cast::<u8>().add(BUFFER_WORDS_AT).cast();
         NonNull::slice_from_raw_parts(first, buffer.as_ref().words).as_ref()
@@ -575,12 +583,13 @@ impl Garbage {
         // SAFETY: by the caller; it was allocated with this layout.
         unsafe {
             let layout = buffer_layout(self.buffer.as_ref().words, self.align);
+            self.buffer.as_ref().alive.end();
             dealloc(self.buffer.as_ptr().cast(), layout);
         }
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -1,6 +1,8 @@
 //! The sequence lock: one 32-bit word that excludes writers from each other and tells readers,
 //! who take nothing, whether what they copied was whole.
 
+use quorate_machine::mutant;
+
 use crate::sync::{AtomicU32, Backoff, Ordering, fence};
 
 /// Somebody holds the lock.
@@ -11,7 +13,7 @@ const WRITING: u32 = 2;
 const STEP: u32 = 4;
 
 #[cfg(all(debug_assertions, not(loom)))]
-std::thread_local! {
+crate::sync::thread_local! {
     /// Whether this thread holds a record's lock.
     static HOLDING: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
@@ -20,7 +22,7 @@ std::thread_local! {
 #[inline]
 pub(crate) fn assert_none_held() {
     #[cfg(all(debug_assertions, not(loom)))]
-    assert!(!HOLDING.get(), "who holds a record's lock takes no other lock");
+    assert!(!HOLDING.with(core::cell::Cell::get), "who holds a record's lock takes no other lock");
 }
 
 /// A sequence lock. Holding it and writing under it are two things: readers go on reading while a
@@ -45,7 +47,7 @@ impl Sequence {
     pub(crate) fn lock(&self) {
         assert_none_held();
         #[cfg(all(debug_assertions, not(loom)))]
-        HOLDING.set(true);
+        HOLDING.with(|holding| holding.set(true));
         if !self.try_lock() {
             self.lock_contended();
         }
@@ -76,8 +78,10 @@ impl Sequence {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert!(word & LOCKED != 0, "only the holder writes");
         self.0.store(word | WRITING, Ordering::Relaxed);
-        // Pairs with the fence in `unchanged`: whoever saw a change sees `WRITING` too.
-        fence(Ordering::Release);
+        if !mutant!("storage_write_without_fence") {
+            // Pairs with the fence in `unchanged`: whoever saw a change sees `WRITING` too.
+            fence(Ordering::Release);
+        }
     }
 
     /// Gives the lock up; a new version if there was a [`Sequence::begin_write`].
@@ -89,7 +93,7 @@ impl Sequence {
         let next = if word & WRITING != 0 { open.wrapping_add(STEP) } else { open };
         self.0.store(next, Ordering::Release);
         #[cfg(all(debug_assertions, not(loom)))]
-        HOLDING.set(false);
+        HOLDING.with(|holding| holding.set(false));
     }
 
     /// The version to copy under, unless a writer is at work.

@@ -1,63 +1,29 @@
-//! The atomics, mutex and waiting that the rest of the crate uses: the standard library's, or
-//! loom's when a model is checked (`--cfg loom`), or those that record writes (`trace-writes`).
+//! What the rest of the crate synchronises with: [`quorate_sync::primitives`], or with
+//! `trace-writes` atomics that record who writes what; and, for models only, what stands for plain
+//! memory.
 
-#[cfg(loom)]
-pub(crate) use loom::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
+#[cfg(all(debug_assertions, not(loom)))]
+pub(crate) use quorate_sync::primitives::thread_local;
+#[cfg(not(feature = "trace-writes"))]
+pub(crate) use quorate_sync::primitives::{
+    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Count, Mutex,
 };
-#[cfg(not(any(loom, feature = "trace-writes")))]
-pub(crate) use std::sync::{
-    Mutex,
-    atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64},
-};
-#[cfg(not(loom))]
-pub(crate) use std::sync::{
-    MutexGuard,
-    atomic::{Ordering, fence},
-};
+pub(crate) use quorate_sync::primitives::{Backoff, IS_MODEL, MutexGuard, Ordering, fence};
 
-#[cfg(all(feature = "trace-writes", not(loom)))]
-pub(crate) use crate::trace::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Mutex};
-
-/// A count, which orders nothing: models leave counts out and check fewer interleavings.
-#[cfg(not(loom))]
-pub(crate) type Count = AtomicU64;
-#[cfg(loom)]
-pub(crate) type Count = std::sync::atomic::AtomicU64;
+#[cfg(feature = "trace-writes")]
+pub(crate) use crate::trace::{
+    AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicU64 as Count, Mutex,
+};
 
 /// This thread writes memory without one of the atomics. Recorded with `trace-writes`, otherwise
 /// nothing.
 #[inline]
 pub(crate) fn note_write<T>(at: core::ptr::NonNull<T>, bytes: usize) {
-    #[cfg(all(feature = "trace-writes", not(loom)))]
+    #[cfg(feature = "trace-writes")]
     crate::trace::written(at.addr().get(), bytes);
-    #[cfg(not(all(feature = "trace-writes", not(loom))))]
+    #[cfg(not(feature = "trace-writes"))]
     let _not_recorded = (at, bytes);
 }
-
-/// Waiting for another thread that holds something for a few instructions: spins, and yields once
-/// that thread seems to have lost its processor.
-#[derive(Default)]
-pub(crate) struct Backoff {
-    #[cfg(not(loom))]
-    inner: crossbeam_utils::Backoff,
-}
-
-impl Backoff {
-    /// Waits a little, longer each time.
-    #[cfg(not(loom))]
-    pub(crate) fn wait(&self) {
-        self.inner.snooze();
-    }
-
-    /// Lets the model run another thread; a model can't make progress by spinning.
-    #[cfg(loom)]
-    pub(crate) fn wait(&self) {
-        loom::thread::yield_now();
-    }
-}
-
 /// Stands for plain memory that is written once, before other threads find it, so that a model
 /// notices if they could find it too early. Nothing outside of models.
 pub(crate) struct WrittenOnce {
@@ -116,5 +82,44 @@ impl Exclusive {
     pub(crate) fn write(&self) {
         #[cfg(loom)]
         self.access.with_mut(|_| ());
+    }
+}
+
+/// Says whether memory is in use, so that a schedule that comes to freed memory fails: with shuttle
+/// what is freed stays readable (see `memory`). Nothing outside of schedules.
+pub(crate) struct Alive {
+    #[cfg(shuttle)]
+    alive: std::sync::atomic::AtomicBool,
+}
+
+impl Alive {
+    /// The memory is in use.
+    pub(crate) fn new() -> Self {
+        Self {
+            #[cfg(shuttle)]
+            alive: true.into(),
+        }
+    }
+
+    /// The memory is looked at.
+    #[inline]
+    pub(crate) fn assert(&self) {
+        #[cfg(shuttle)]
+        assert!(self.alive.load(Ordering::Relaxed), "freed memory is looked at");
+    }
+
+    /// Frees what was marked, or keeps it where marks are looked at.
+    #[inline]
+    pub(crate) fn keep_marked<T: ?Sized>(freed: Box<T>) {
+        if cfg!(shuttle) {
+            Box::leak(freed);
+        }
+    }
+
+    /// The memory is freed.
+    #[inline]
+    pub(crate) fn end(&self) {
+        #[cfg(shuttle)]
+        assert!(self.alive.swap(false, Ordering::Relaxed), "memory is freed twice");
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
 ///
 /// # Safety
 /// No word may be stored to as long as the result lives. Loads are harmless.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[inline]
 pub(crate) unsafe fn bytes_in_place(words: &[AtomicU64], len: usize) -> &[u8] {
     assert!(words_for(len) <= words.len(), "the bytes lie within the words");
@@ -55,18 +55,18 @@ pub(crate) unsafe fn bytes_in_place(words: &[AtomicU64], len: usize) -> &[u8] {
     unsafe { core::slice::from_raw_parts(words.as_ptr().cast(), len) }
 }
 
-/// loom's atomics don't hold their value where they lie, so a model gets a copy (and leaks it).
+/// A model's atomics don't hold their value where they lie, so it gets a copy (and leaks it).
 ///
 /// # Safety
-/// As without loom.
-#[cfg(loom)]
+/// As outside of models.
+#[cfg(any(loom, shuttle))]
 pub(crate) unsafe fn bytes_in_place(words: &[AtomicU64], len: usize) -> &[u8] {
     let mut copy = Vec::new();
     load_bytes(words, len, &mut copy);
     copy.leak()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -1,5 +1,5 @@
 //! The store as its users see it: against an ordered map, under growth, and its accounting.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 mod common;
 

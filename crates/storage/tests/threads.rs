@@ -1,5 +1,5 @@
 //! Readers and writers of one store on several threads, for a bounded number of steps.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 mod common;
 

@@ -231,7 +231,11 @@ fn dependencies(text: &str) -> Vec<Dependency> {
             let header = header.trim_end_matches(']').trim_matches('[');
             let (scope, table) = header.rsplit_once("dependencies").unwrap_or((header, "-"));
             section = match table {
-                "" => Some(!scope.contains("dev-") && !scope.contains("loom")),
+                "" => Some(
+                    !scope.contains("dev-")
+                        && !scope.contains("loom")
+                        && !scope.contains("shuttle"),
+                ),
                 _ => None,
             };
             if let Some(name) = table.strip_prefix('.') {

@@ -1,5 +1,5 @@
 //! Records that the lanes share, and what a protocol keeps beside the words of a record.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 #[path = "../common/mod.rs"]
 mod common;
