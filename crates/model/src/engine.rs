@@ -39,6 +39,12 @@ pub trait Engine: Clone + Send + Sync + 'static {
         false
     }
 
+    /// Whether a machine has come to where the scope ends: from then on it does nothing.
+    fn is_over(&self, machine: &Self::Machine) -> bool {
+        let _ = machine;
+        false
+    }
+
     /// Appends a message's bytes.
     fn encode(message: &<Self::Machine as Protocol>::Message<'_>, out: &mut Vec<u8>);
 

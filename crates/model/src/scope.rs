@@ -30,6 +30,9 @@ pub struct Budget {
     pub duplicates: u8,
     /// Processes that end.
     pub crashes: u8,
+    /// Processes that end and begin again, with nothing of what they knew. Where there are views,
+    /// [`Change::Rejoin`] does that.
+    pub restarts: u8,
     /// Timers of each node that run out.
     pub timers: Vec<u8>,
 }
@@ -49,6 +52,19 @@ pub enum Change {
     Promote(NodeId),
 }
 
+/// A step of the way to the state that the exploration begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prior {
+    /// A node's first timer runs out.
+    Tick(NodeId),
+    /// The first message that is under way from the first node to the second arrives.
+    Arrives(NodeId, NodeId),
+    /// All that is under way anywhere is lost.
+    AllLost,
+    /// A process ends, and another begins in its place.
+    Restart(NodeId),
+}
+
 /// What is explored.
 #[derive(Clone)]
 pub struct Scope<E: Engine> {
@@ -62,6 +78,8 @@ pub struct Scope<E: Engine> {
     pub has_views: bool,
     /// How long the cluster runs before anything happens.
     pub settle: Duration,
+    /// What happens after that, before the exploration begins.
+    pub prelude: Vec<Prior>,
     /// How far each node's wall clock is ahead, in nanoseconds.
     pub ahead: Vec<u64>,
     /// By how many millionths each node's clocks are fast.
@@ -74,13 +92,21 @@ pub struct Scope<E: Engine> {
     pub real_time: bool,
     /// What may go wrong.
     pub budget: Budget,
-    /// The nodes that may crash.
+    /// The nodes that may crash, or restart.
     pub may_crash: NodeSet,
+    /// Nodes that stop where they are: nothing reaches them, and they do nothing. What they
+    /// believed they go on believing.
+    pub paused: NodeSet,
+    /// Pairs of nodes between which nothing arrives.
+    pub cut: Vec<(NodeId, NodeId)>,
     /// Changes of view, in order.
     pub changes: Vec<Change>,
     /// So many copies of one message are under way at most; what is more is lost. Where machines
     /// ask again for each message that comes out of order, nothing else bounds them.
     pub copies: u8,
+    /// Whether messages from one node to another arrive in the order in which they were sent, as on
+    /// one connection. Otherwise in any.
+    pub in_order: bool,
     /// So many steps from the beginning, if not all.
     pub depth_max: Option<usize>,
     /// Timers that are further away are left alone.
@@ -110,6 +136,8 @@ pub enum Action {
     Tick(NodeId),
     /// A process ends.
     Crash(NodeId),
+    /// A process ends, and another begins in its place.
+    Restart(NodeId),
     /// The next change of view is decided.
     Change,
     /// A node hears of the latest view.
@@ -125,6 +153,7 @@ impl<E: Engine> Scope<E> {
             nodes,
             has_views: true,
             settle: Duration::from_millis(60),
+            prelude: Vec::new(),
             ahead: Vec::new(),
             fast: Vec::new(),
             calls: Vec::new(),
@@ -132,8 +161,11 @@ impl<E: Engine> Scope<E> {
             real_time: true,
             budget: Budget { timers: vec![0; usize::from(nodes)], ..Budget::default() },
             may_crash: NodeSet::EMPTY,
+            paused: NodeSet::EMPTY,
+            cut: Vec::new(),
             changes: Vec::new(),
             copies: u8::MAX,
+            in_order: false,
             depth_max: None,
             horizon: Duration::from_millis(500),
             rests: false,
@@ -144,6 +176,11 @@ impl<E: Engine> Scope<E> {
 
     fn fast(&self, node: NodeId) -> u128 {
         self.fast.get(usize::from(node.0) - 1).copied().unwrap_or(0).into()
+    }
+
+    /// Whether nothing arrives between two nodes.
+    pub(crate) fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
+        self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
     }
 
     /// What a node's clock shows at a moment.
@@ -204,6 +241,7 @@ impl<E: Engine> Scope<E> {
                 format!("{node}: timer at {:?}", Duration::from_nanos(at))
             }
             Action::Crash(node) => format!("{node}: crashes"),
+            Action::Restart(node) => format!("{node}: restarts"),
             Action::Change => {
                 let mut next = world.clone();
                 next.change(self, self.changes[usize::from(world.changes)]);
@@ -251,7 +289,8 @@ impl<E: Engine> Model for Scope<E> {
         }
         for (at, (packet, _)) in world.pool.iter().enumerate() {
             // One of a later epoch is dropped by its receiver, which is to lose it.
-            if packet.epoch <= E::epoch(&world.host(packet.to).machine) {
+            let turn = !self.in_order || world.is_first(at);
+            if turn && packet.epoch <= E::epoch(&world.host(packet.to).machine) {
                 actions.push(Action::Deliver(at));
                 if world.left.duplicates > 0 {
                     actions.push(Action::Repeat(at));
@@ -261,7 +300,7 @@ impl<E: Engine> Model for Scope<E> {
                 actions.push(Action::Lose(at));
             }
         }
-        for (node, machine) in world.up() {
+        for (node, machine) in world.up().filter(|(node, _)| !world.is_deaf(self, *node)) {
             let far = world.time.saturating_add(self.horizon.as_nanos() as u64);
             let near = world.deadline(self, node).is_some_and(|at| at <= far);
             if near && world.left.timers[usize::from(node.0) - 1] > 0 {
@@ -269,6 +308,9 @@ impl<E: Engine> Model for Scope<E> {
             }
             if world.left.crashes > 0 && self.may_crash.contains(node) {
                 actions.push(Action::Crash(node));
+            }
+            if world.left.restarts > 0 && self.may_crash.contains(node) {
+                actions.push(Action::Restart(node));
             }
             if self.has_views && E::epoch(machine) < world.view.epoch {
                 actions.push(Action::Install(node));
@@ -300,6 +342,10 @@ impl<E: Engine> Model for Scope<E> {
             Action::Crash(node) => {
                 next.left.crashes -= 1;
                 next.crash(node);
+            }
+            Action::Restart(node) => {
+                next.left.restarts -= 1;
+                next.restart(self, node);
             }
             Action::Change => {
                 next.change(self, self.changes[usize::from(world.changes)]);

@@ -10,13 +10,14 @@ use std::sync::{Arc, Once};
 
 use quorate_machine::{Effects, Event, Machine, Protocol};
 use quorate_types::{
-    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, UnixNanos, View,
+    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
+    View,
 };
 use rapidhash::quality::RapidHasher;
 
 use crate::engine::{Engine, Outcome};
 use crate::history::{Answer, Call, answered};
-use crate::scope::{Budget, Change, Scope};
+use crate::scope::{Budget, Change, Prior, Scope};
 
 /// Wall time at the beginning of every exploration, in nanoseconds: small, so that traces are
 /// readable.
@@ -222,36 +223,68 @@ impl<E: Engine> World<E> {
             broken: None,
             lives: 0,
         };
+        let whole = Scope { paused: NodeSet::EMPTY, cut: Vec::new(), ..scope.clone() };
+        world.found(&whole);
+        for prior in &scope.prelude {
+            world.follow(&whole, *prior);
+        }
+        let lost = |packet: &Packet| {
+            world.is_deaf(scope, packet.to) || scope.is_cut(packet.from, packet.to)
+        };
+        let pool = world.pool.iter().filter(|(packet, _)| !lost(packet)).cloned().collect();
+        world.pool = pool;
+        assert_eq!(world.broken, None, "{}: broken at the beginning", scope.name);
+        world
+    }
+
+    fn follow(&mut self, scope: &Scope<E>, prior: Prior) {
+        match prior {
+            Prior::Tick(node) => self.tick(scope, node),
+            Prior::Arrives(from, to) => {
+                let own = |(packet, _): &(Arc<Packet>, u8)| (packet.from, packet.to) == (from, to);
+                let first = self.pool.iter().position(own);
+                self.deliver(scope, first.expect("a message is under way"), true);
+            }
+            Prior::AllLost => self.pool.clear(),
+            Prior::Restart(node) => self.restart(scope, node),
+        }
+    }
+
+    fn found(&mut self, scope: &Scope<E>) {
         let mut members = Vec::new();
         for node in 1..=scope.nodes {
-            world.lives += 1;
-            let incarnation = Incarnation(world.lives);
-            let machine = scope.engine.start(NodeId(node), incarnation, world.now(scope, node));
-            let print = print_machine::<E>(&machine);
-            let machine = Arc::new(machine);
-            world.hosts.push(Host { machine, up: true, incarnation, print });
+            let host = self.start(scope, NodeId(node));
+            let incarnation = host.incarnation;
+            self.hosts.push(host);
             members.push(member(NodeId(node), incarnation, MemberNumber(u32::from(node))));
         }
         if scope.has_views {
             let last_number = MemberNumber(u32::from(scope.nodes));
-            world.decide(View { epoch: Epoch(1), members, last_number });
+            self.decide(View { epoch: Epoch(1), members, last_number });
             for node in 1..=scope.nodes {
-                world.install(scope, NodeId(node));
+                self.install(scope, NodeId(node));
             }
         }
-        world.run_calmly(scope, scope.settle.as_nanos() as u64);
+        self.run_calmly(scope, scope.settle.as_nanos() as u64);
         for call in 0..scope.first_calls {
-            world.call(scope, call);
-            world.run_calmly(scope, world.time);
+            self.call(scope, call);
+            self.run_calmly(scope, self.time);
             assert!(
-                matches!(world.calls[call].answer, Some(Answer::Done(_))),
+                matches!(self.calls[call].answer, Some(Answer::Done(_))),
                 "{}: {} is not answered at the beginning",
                 scope.name,
                 scope.engine.describe_call(call)
             );
         }
-        assert_eq!(world.broken, None, "{}: broken at the beginning", scope.name);
-        world
+    }
+
+    /// A process that begins.
+    fn start(&mut self, scope: &Scope<E>, node: NodeId) -> Host<E::Machine> {
+        self.lives += 1;
+        let incarnation = Incarnation(self.lives);
+        let machine = scope.engine.start(node, incarnation, self.now(scope, node.0));
+        let print = print_machine::<E>(&machine);
+        Host { machine: Arc::new(machine), up: true, incarnation, print }
     }
 
     /// Delivers everything and lets timers run until a time.
@@ -359,6 +392,9 @@ impl<E: Engine> World<E> {
         let epoch = E::epoch(&machine);
         self.hosts[at].print = print_machine::<E>(&machine);
         self.hosts[at].machine = Arc::new(machine);
+        if self.is_deaf(scope, node) {
+            self.pool.retain(|(packet, _)| packet.to != node);
+        }
         self.newest = self.newest.max(epoch);
         let heard = !out.done.is_empty() || !out.leased.is_empty();
         for (to, bytes) in out.sent {
@@ -393,8 +429,14 @@ impl<E: Engine> World<E> {
     fn put(&mut self, scope: &Scope<E>, packet: Packet) {
         let known = |host: &Host<E::Machine>| host.up;
         let up = self.hosts.get(usize::from(packet.to.0) - 1).is_some_and(known);
-        if !up || self.is_over(scope, &packet) {
+        let lost = self.is_deaf(scope, packet.to) || scope.is_cut(packet.from, packet.to);
+        if !up || lost || self.is_over(scope, &packet) {
             return;
+        }
+        if scope.in_order {
+            let pair = (packet.to, packet.from);
+            let end = self.pool.partition_point(|(other, _)| (other.to, other.from) <= pair);
+            return self.pool.insert(end, (Arc::new(packet), 1));
         }
         match self.pool.binary_search_by(|(other, _)| (**other).cmp(&packet)) {
             Ok(at) => self.pool[at].1 = self.pool[at].1.saturating_add(1).min(scope.copies),
@@ -422,6 +464,17 @@ impl<E: Engine> World<E> {
             && out.done.is_empty()
             && out.leased.is_empty()
             && print_machine::<E>(&machine) == host.print
+    }
+
+    /// Whether nothing reaches a node, and it does nothing.
+    pub(crate) fn is_deaf(&self, scope: &Scope<E>, node: NodeId) -> bool {
+        scope.paused.contains(node) || scope.engine.is_over(&self.host(node).machine)
+    }
+
+    /// Whether a message is the first on its way between two nodes, of those in the pool.
+    pub(crate) fn is_first(&self, at: usize) -> bool {
+        let pair = |at: usize| (self.pool[at].0.to, self.pool[at].0.from);
+        at == 0 || pair(at - 1) != pair(at)
     }
 
     /// A message arrives. One that stays under way will arrive once more.
@@ -471,6 +524,12 @@ impl<E: Engine> World<E> {
         self.pool.retain(|(packet, _)| packet.to != node);
     }
 
+    /// A process ends, and another begins in its place.
+    pub(crate) fn restart(&mut self, scope: &Scope<E>, node: NodeId) {
+        self.hosts[usize::from(node.0) - 1] = self.start(scope, node);
+        self.pool.retain(|(packet, _)| packet.to != node);
+    }
+
     /// A node hears of the latest view.
     pub(crate) fn install(&mut self, scope: &Scope<E>, node: NodeId) {
         let view = self.view.clone();
@@ -517,16 +576,10 @@ impl<E: Engine> World<E> {
             Change::Without(node) => set(node, Role::Down),
             Change::Promote(node) => set(node, Role::Active),
             Change::Rejoin(node) => {
-                self.lives += 1;
-                let incarnation = Incarnation(self.lives);
                 let number = MemberNumber(last_number.0 + 1);
                 view.last_number = number;
-                let machine = scope.engine.start(node, incarnation, self.now(scope, node.0));
-                let print = print_machine::<E>(&machine);
-                let machine = Arc::new(machine);
-                self.hosts[usize::from(node.0) - 1] =
-                    Host { machine, up: true, incarnation, print };
-                self.pool.retain(|(packet, _)| packet.to != node);
+                self.restart(scope, node);
+                let incarnation = self.host(node).incarnation;
                 let known = view.members.iter_mut().find(|member| member.node == node);
                 let known = known.expect("every node is a member");
                 *known = Member { role: Role::Shadow, ..member(node, incarnation, number) };

@@ -37,6 +37,11 @@ fn paxos() {
 }
 
 #[test]
+fn membership() {
+    explore("membership", small);
+}
+
+#[test]
 fn names_are_unique_and_every_number_is_known() {
     let entries = all();
     for (at, entry) in entries.iter().enumerate() {

@@ -1,93 +1,204 @@
 //! Scopes of what stands under the engines: the configuration log, and views with their leases.
 
-use quorate_types::{Duration, NodeId, NodeSet};
+use quorate_membership::Request;
+use quorate_types::{Duration, Epoch, NodeId, NodeSet};
 
 use super::{Entry, Size};
 use crate::explore::explore;
 use crate::membership::Members;
 use crate::paxos::Duel;
-use crate::scope::{Made, Scope};
+use crate::scope::{Made, Prior, Scope};
 
-/// Two proposers.
+/// Two proposers, of three voters. How often they campaign is bounded by their timers.
 fn duel(name: &'static str) -> Scope<Duel> {
     let mut scope = Scope::new(name, Duel { calls: vec![b'a', b'b'] }, 3);
     scope.has_views = false;
     scope.copies = 1;
-    scope.depth_max = Some(12);
     scope.calls = [1, 2].map(|node| Made { node: NodeId(node), after: None }).to_vec();
     scope
 }
 
-fn campaigns(name: &'static str) -> Scope<Duel> {
+/// The proposers hear of each other only through the third.
+fn pivot(name: &'static str, timers: [u8; 3]) -> Scope<Duel> {
     let mut scope = duel(name);
-    scope.budget.timers = vec![1, 1, 0];
+    scope.cut = vec![(NodeId(1), NodeId(2))];
+    scope.budget.timers = timers.to_vec();
     scope
 }
 
+/// Everybody hears of everybody, on connections.
+fn connected(name: &'static str) -> Scope<Duel> {
+    Scope { in_order: true, ..duel(name) }
+}
+
+/// The first proposer may crash, and the second campaigns again.
 fn paxos_crash(name: &'static str) -> Scope<Duel> {
-    let mut scope = duel(name);
-    scope.budget.timers = vec![0, 1, 0];
+    let mut scope = pivot(name, [0, 2, 0]);
     scope.budget.crashes = 1;
     scope.may_crash = NodeSet::only(NodeId(1));
     scope
 }
 
-/// Three members; node 3 stops for as long as it likes, and the others remove it.
-fn leases(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
+/// Three members. Leases last for 150 ms and are renewed every 100 ms; who is silent is suspected
+/// when a driver says that the connection broke: at once, the worst of all times. The clocks of
+/// nodes 1 and 2 are as fast, and that of node 3 as slow, as the members are told to expect.
+fn members(name: &'static str, timers: [u8; 3], calls: &[(u16, Request)]) -> Scope<Members> {
     let engine = Members {
         nodes: 3,
         lease: Duration::from_millis(150),
         heartbeat: Duration::from_millis(100),
-        suspect_after: Duration::from_millis(100),
+        suspect_after: Duration::from_millis(300),
         drift_ppm: 1_000,
+        last: Epoch(2),
+        calls: calls.iter().map(|(_, request)| request.clone()).collect(),
     };
     let mut scope = Scope::new(name, engine, 3);
     scope.has_views = false;
-    scope.copies = 1;
-    scope.depth_max = Some(11);
+    scope.in_order = true;
+    scope.calls = calls.iter().map(|(node, _)| Made { node: NodeId(*node), after: None }).collect();
     scope.settle = Duration::from_millis(350);
-    // Node 1's clock is fast by all that is allowed.
-    scope.fast = vec![1_000, 0, 0];
+    scope.fast = vec![2_000, 2_000, 0];
     scope.budget.timers = timers.to_vec();
+    scope
+}
+
+/// Node 3 stops, and the others remove it.
+fn removal(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
+    let calls = [(1, Request::PeerLost(NodeId(3))), (2, Request::PeerLost(NodeId(3)))];
+    Scope { paused: NodeSet::only(NodeId(3)), ..members(name, timers, &calls) }
+}
+
+/// The connection between nodes 1 and 3 breaks, and node 3 goes on with the leave of node 2.
+fn leases(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
+    let calls = [(1, Request::PeerLost(NodeId(3)))];
+    Scope { cut: vec![(NodeId(1), NodeId(3))], ..members(name, timers, &calls) }
+}
+
+/// The same, and node 2's leave is on its way to node 3 for long.
+fn late_grant(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    let mut scope = leases(name, timers);
+    scope.prelude = vec![
+        Prior::Tick(three),
+        Prior::Arrives(three, two),
+        Prior::Arrives(two, one),
+        Prior::Arrives(one, two),
+    ];
+    scope
+}
+
+/// Node 3 holds its lease with the leave of node 2 alone, which restarts and is replaced; then the
+/// connection between nodes 1 and 3 breaks.
+fn successor(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
+    let mut scope = members(name, timers, &[(1, Request::PeerLost(NodeId(3)))]);
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    scope.prelude = vec![
+        Prior::Tick(three),
+        Prior::Arrives(three, two),
+        Prior::Arrives(two, three),
+        Prior::Tick(one),
+        Prior::AllLost,
+        Prior::Restart(two),
+        Prior::Tick(two),
+        Prior::Arrives(two, one),
+        Prior::Arrives(one, two),
+        Prior::Arrives(two, one),
+    ];
+    scope.cut = vec![(two, three)];
+    scope.engine.last = Epoch(3);
     scope
 }
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![
         Entry {
-            name: "paxos-duel",
+            name: "paxos-pivot",
             size: Size::Small,
-            states: Some(148_014),
+            states: Some(86_470),
             reaches: &[],
-            run: |name, limits| explore(&duel(name), limits),
+            run: |name, limits| explore(&pivot(name, [0, 1, 0]), limits),
         },
         Entry {
-            name: "paxos-campaigns",
+            name: "paxos-duel",
+            size: Size::Gate,
+            states: Some(770_205),
+            reaches: &[],
+            run: |name, limits| explore(&connected(name), limits),
+        },
+        Entry {
+            name: "paxos-night-pivot",
+            size: Size::Night,
+            states: Some(3_504_897),
+            reaches: &[],
+            run: |name, limits| explore(&pivot(name, [1, 1, 0]), limits),
+        },
+        Entry {
+            name: "paxos-night-crash",
             size: Size::Night,
             states: None,
-            reaches: &[],
-            run: |name, limits| explore(&campaigns(name), limits),
-        },
-        Entry {
-            name: "paxos-crash",
-            size: Size::Night,
-            states: Some(591_819),
             reaches: &[],
             run: |name, limits| explore(&paxos_crash(name), limits),
         },
         Entry {
             name: "membership-removal",
-            size: Size::Gate,
-            states: Some(177_783),
+            size: Size::Small,
+            states: Some(2_362),
             reaches: &[],
-            run: |name, limits| explore(&leases(name, [2, 0, 0]), limits),
+            run: |name, limits| explore(&removal(name, [1, 1, 0]), limits),
         },
         Entry {
-            name: "membership-leases",
+            name: "membership-renewal",
+            size: Size::Small,
+            states: Some(21_538),
+            reaches: &["membership: a grant is refused to a member that is being removed"],
+            run: |name, limits| explore(&leases(name, [1, 0, 1]), limits),
+        },
+        Entry {
+            name: "membership-late-grant",
+            size: Size::Gate,
+            states: Some(461_193),
+            reaches: &[],
+            run: |name, limits| explore(&late_grant(name, [0, 1, 1]), limits),
+        },
+        Entry {
+            name: "membership-successor",
+            size: Size::Gate,
+            states: Some(1_415_291),
+            reaches: &["membership: a live member's slot goes to its next incarnation"],
+            run: |name, limits| explore(&successor(name, [1, 0, 1]), limits),
+        },
+        Entry {
+            name: "membership-removal-twice",
+            size: Size::Gate,
+            states: Some(818_586),
+            reaches: &[],
+            run: |name, limits| explore(&removal(name, [2, 2, 0]), limits),
+        },
+        Entry {
+            name: "membership-night-renewal",
             size: Size::Night,
             states: None,
-            reaches: &[],
-            run: |name, limits| explore(&leases(name, [3, 0, 1]), limits),
+            reaches: &["membership: a grant is refused to a member that is being removed"],
+            run: |name, limits| explore(&leases(name, [2, 0, 1]), limits),
         },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explore::Limits;
+
+    const LIMITS: Limits = Limits { threads: 1, steps_max: None };
+
+    /// What the scopes show depends on clocks and bound, and by how little.
+    #[test]
+    fn clocks_that_differ_by_more_than_the_bound_break_a_lease() {
+        let mut scope = removal("membership-removal", [1, 1, 0]);
+        assert_eq!(explore(&scope, LIMITS).violation, None);
+        scope.engine.drift_ppm = 990;
+        let trace = explore(&scope, LIMITS).violation.expect("the bound is too small");
+        let reason = trace.last().expect("a trace ends with a reason");
+        assert!(reason.contains("holds its lease and is not live"), "{reason}");
+    }
 }
