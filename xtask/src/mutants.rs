@@ -142,7 +142,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "membership_lease_ignored",
         home: "membership",
         guard: "a view changes only after every lease of the old one lapsed",
-        checks: &[Check("model", "membership"), MEMBERSHIP_TESTS, SWEEP],
+        checks: &[Tests("model", "membership"), MEMBERSHIP_TESTS, SWEEP],
         in_gate: false,
     },
     Mutant {
@@ -156,14 +156,14 @@ pub const MUTANTS: &[Mutant] = &[
         name: "membership_renews_the_removed",
         home: "membership",
         guard: "a voter that accepted a removal renews no lease of whom it removes",
-        checks: &[Check("model", "membership"), MEMBERSHIP_TESTS, SWEEP],
+        checks: &[Tests("model", "membership"), MEMBERSHIP_TESTS, SWEEP],
         in_gate: false,
     },
     Mutant {
         name: "paxos_promises_backwards",
         home: "paxos",
         guard: "an acceptor never goes back to a smaller ballot",
-        checks: &[Check("model", "paxos"), PAXOS_TESTS],
+        checks: &[Tests("model", "paxos"), PAXOS_TESTS],
         in_gate: false,
     },
     Mutant {
