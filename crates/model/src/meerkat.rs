@@ -221,7 +221,9 @@ impl Engine for Transactions {
     }
 
     fn is_at_rest(&self, machine: &Machine, _now: Instant) -> bool {
-        machine.pending() == 0
+        // Who is in the midst of an epoch change has a message to repeat.
+        machine.is_normal()
+            && machine.pending() == 0
             && machine.records().is_empty()
             && machine.gauges().iter().all(|(name, count)| *name != "attempts" || *count == 0)
     }

@@ -44,6 +44,8 @@ pub enum Change {
     Same,
     /// Members whose process is gone are down.
     WithoutCrashed,
+    /// The same, once as many have ended as may.
+    AfterCrashes,
     /// A member that runs is down: a false suspicion.
     Without(NodeId),
     /// A member that is down comes back as a shadow, under a new incarnation.
@@ -63,6 +65,8 @@ pub enum Prior {
     AllLost,
     /// A process ends, and another begins in its place.
     Restart(NodeId),
+    /// A client makes a call.
+    Call(usize),
 }
 
 /// What is explored.
@@ -176,6 +180,11 @@ impl<E: Engine> Scope<E> {
 
     fn fast(&self, node: NodeId) -> u128 {
         self.fast.get(usize::from(node.0) - 1).copied().unwrap_or(0).into()
+    }
+
+    /// The same with every node on its way and connected to every other.
+    pub(crate) fn whole(&self) -> Self {
+        Self { paused: NodeSet::EMPTY, cut: Vec::new(), ..self.clone() }
     }
 
     /// Whether nothing arrives between two nodes.

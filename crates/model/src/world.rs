@@ -10,8 +10,7 @@ use std::sync::{Arc, Once};
 
 use quorate_machine::{Effects, Event, Machine, Protocol};
 use quorate_types::{
-    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
-    View,
+    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, UnixNanos, View,
 };
 use rapidhash::quality::RapidHasher;
 
@@ -223,7 +222,7 @@ impl<E: Engine> World<E> {
             broken: None,
             lives: 0,
         };
-        let whole = Scope { paused: NodeSet::EMPTY, cut: Vec::new(), ..scope.clone() };
+        let whole = scope.whole();
         world.found(&whole);
         for prior in &scope.prelude {
             world.follow(&whole, *prior);
@@ -247,6 +246,7 @@ impl<E: Engine> World<E> {
             }
             Prior::AllLost => self.pool.clear(),
             Prior::Restart(node) => self.restart(scope, node),
+            Prior::Call(call) => self.call(scope, call),
         }
     }
 
@@ -545,6 +545,7 @@ impl<E: Engine> World<E> {
         match change {
             Change::Same => true,
             Change::WithoutCrashed => self.crashed().next().is_some(),
+            Change::AfterCrashes => self.left.crashes == 0 && self.crashed().next().is_some(),
             Change::Without(node) => self.host(node).up && role(node) != Role::Down,
             Change::Rejoin(node) => role(node) == Role::Down,
             Change::Promote(node) => {
@@ -572,7 +573,9 @@ impl<E: Engine> World<E> {
         };
         match change {
             Change::Same => {}
-            Change::WithoutCrashed => crashed.into_iter().for_each(|node| set(node, Role::Down)),
+            Change::WithoutCrashed | Change::AfterCrashes => {
+                crashed.into_iter().for_each(|node| set(node, Role::Down));
+            }
             Change::Without(node) => set(node, Role::Down),
             Change::Promote(node) => set(node, Role::Active),
             Change::Rejoin(node) => {
@@ -607,7 +610,7 @@ impl<E: Engine> World<E> {
     /// # Errors
     /// What does not hold, or that it does not come to an end.
     pub(crate) fn rest(&self, scope: &Scope<E>) -> Result<(), String> {
-        let mut world = self.clone();
+        let (scope, mut world) = (&scope.whole(), self.clone());
         for _ in 0..REST_TICKS_MAX {
             if scope.has_views && world.may_change(Change::WithoutCrashed) {
                 world.change(scope, Change::WithoutCrashed);

@@ -96,6 +96,35 @@ fn rejoin(name: &'static str) -> Scope<Register> {
     scope
 }
 
+/// Everything at once: a message is lost, one arrives twice, timers run out, a coordinator crashes
+/// and leaves the view.
+fn combined(name: &'static str, calls: &[(u16, Op, Option<usize>)]) -> Scope<Register> {
+    let mut scope = lossy(name, calls);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(2));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope
+}
+
+/// And it comes back.
+fn returns(name: &'static str, timers: [u8; 3]) -> Scope<Register> {
+    let mut scope = combined(name, &[(2, Append(b'a'), None), (1, Set(b'b'), None)]);
+    scope.budget.timers = timers.to_vec();
+    scope.changes.extend([Change::Rejoin(NodeId(2)), Change::Promote(NodeId(2))]);
+    scope
+}
+
+/// A replay while the coordinator lives, and then it crashes.
+fn replayed_crash(name: &'static str) -> Scope<Register> {
+    let mut scope = replayed(name);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(scope.calls[0].node);
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.rests = true;
+    scope
+}
+
+const UPDATES: [(u16, Op, Option<usize>); 2] = [(1, Append(b'a'), None), (2, Append(b'b'), None)];
 const PAIR: [(u16, Op, Option<usize>); 2] = [(1, Append(b'a'), None), (2, Set(b'b'), None)];
 
 pub(super) fn entries() -> Vec<Entry> {
@@ -151,6 +180,44 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(172_363),
             reaches: &[],
             run: |name, limits| explore(&double_crash(name), limits),
+        },
+        Entry {
+            name: "hermes-combined",
+            size: Size::Gate,
+            states: Some(531_371),
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&combined(name, &PAIR), limits),
+        },
+        Entry {
+            name: "hermes-return",
+            size: Size::Gate,
+            states: Some(283_545),
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&returns(name, [0; 3]), limits),
+        },
+        Entry {
+            name: "hermes-night-updates",
+            size: Size::Night,
+            states: None,
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&combined(name, &UPDATES), limits),
+        },
+        Entry {
+            name: "hermes-night-replayed",
+            size: Size::Night,
+            states: None,
+            reaches: &[
+                "hermes: replay while the coordinator lives",
+                "hermes: sweep replays an orphan",
+            ],
+            run: |name, limits| explore(&replayed_crash(name), limits),
+        },
+        Entry {
+            name: "hermes-night-return",
+            size: Size::Night,
+            states: None,
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&returns(name, [1, 0, 1]), limits),
         },
         Entry {
             name: "hermes-rejoin",

@@ -6,7 +6,7 @@ use quorate_types::{Duration, NodeId, NodeSet};
 use super::{Entry, Size};
 use crate::explore::explore;
 use crate::meerkat::Transactions;
-use crate::scope::{Change, Made, Scope};
+use crate::scope::{Change, Made, Prior, Scope};
 use crate::txn::{Step, Txn};
 use crate::votes;
 
@@ -108,6 +108,55 @@ fn epochs(name: &'static str) -> Scope<Transactions> {
     scope.budget.crashes = 1;
     scope.may_crash = NodeSet::only(NodeId(1));
     scope.changes = vec![Change::Same, Change::WithoutCrashed];
+    scope.rests = true;
+    scope
+}
+
+/// Everything at once: a message is lost, one arrives twice, timers run out, the coordinator
+/// crashes, and the epoch changes.
+fn combined(name: &'static str) -> Scope<Transactions> {
+    let mut scope = cluster(name, Serializable, &[(3, &[Step::Append("k", "a")])]);
+    scope.budget.loss = 1;
+    scope.budget.duplicates = 1;
+    scope.budget.timers = vec![1, 1, 1];
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.rests = true;
+    scope
+}
+
+/// The same with a second transaction in the way, and without timers.
+fn combined_pair(name: &'static str, duplicates: u8) -> Scope<Transactions> {
+    let mut scope = epoch(name, Serializable);
+    scope.budget.loss = 1;
+    scope.budget.duplicates = duplicates;
+    scope
+}
+
+/// Five replicas. The first transaction reads what the second overwrites later, so both may commit.
+/// It has three of four votes when the exploration begins; then both coordinators crash, and what
+/// they announced has to be found out from three replicas.
+fn five(name: &'static str) -> Scope<Transactions> {
+    let txns: [(u16, &[Step]); 2] =
+        [(4, &[Step::Read("k"), Step::Write("m", "a")]), (5, &[Step::Write("k", "b")])];
+    let mut scope = cluster(name, Serializable, &txns);
+    scope.nodes = 5;
+    scope.budget.timers = vec![0; 5];
+    let [one, four, five] = [1, 4, 5].map(NodeId);
+    scope.prelude = vec![
+        Prior::Call(0),
+        Prior::Arrives(four, five),
+        Prior::Arrives(five, four),
+        Prior::Arrives(four, one),
+        Prior::Arrives(one, four),
+        Prior::Call(1),
+    ];
+    scope.cut = vec![(four, five)];
+    scope.in_order = true;
+    scope.budget.crashes = 2;
+    scope.may_crash = [four, five].into_iter().collect();
+    scope.changes = vec![Change::AfterCrashes];
     scope.rests = true;
     scope
 }
@@ -249,6 +298,34 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(1677),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&epochs(name), limits),
+        },
+        Entry {
+            name: "meerkat-combined",
+            size: Size::Gate,
+            states: Some(942_179),
+            reaches: &["meerkat: epoch released", "meerkat: slow path"],
+            run: |name, limits| explore(&combined(name), limits),
+        },
+        Entry {
+            name: "meerkat-combined-pair",
+            size: Size::Gate,
+            states: Some(91_029),
+            reaches: &["meerkat: epoch released"],
+            run: |name, limits| explore(&combined_pair(name, 0), limits),
+        },
+        Entry {
+            name: "meerkat-night-combined",
+            size: Size::Night,
+            states: Some(1_309_387),
+            reaches: &["meerkat: epoch released"],
+            run: |name, limits| explore(&combined_pair(name, 1), limits),
+        },
+        Entry {
+            name: "meerkat-five",
+            size: Size::Small,
+            states: Some(47_609),
+            reaches: &["meerkat: epoch released"],
+            run: |name, limits| explore(&five(name), limits),
         },
         Entry {
             name: "meerkat-rejoin",
