@@ -86,8 +86,8 @@ pub trait Engine: Clone + Send + Sync + 'static {
         Ok(())
     }
 
-    /// What must hold after every step; `node` has made it, if one has. May note things in the
-    /// ledger.
+    /// What must hold after every step; a node has made it, if one has, and this was its machine
+    /// before. May note things in the ledger.
     ///
     /// # Errors
     /// What does not.
@@ -95,7 +95,7 @@ pub trait Engine: Clone + Send + Sync + 'static {
         &self,
         scope: &Scope<Self>,
         world: &mut World<Self>,
-        node: Option<NodeId>,
+        step: Option<(NodeId, &Self::Machine)>,
     ) -> Result<(), String>;
 
     /// Whether a machine has nothing left to do at this time.

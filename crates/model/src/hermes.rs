@@ -169,7 +169,7 @@ impl Engine for Register {
         &self,
         _scope: &Scope<Self>,
         world: &mut World<Self>,
-        _node: Option<NodeId>,
+        _step: Option<(NodeId, &Machine)>,
     ) -> Result<(), String> {
         self.check_timestamps(world)?;
         self.check_reads(world)

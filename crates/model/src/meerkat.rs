@@ -39,6 +39,8 @@ struct Entry {
 pub(crate) struct Ledger {
     sets: BTreeMap<Timestamp, Vec<Entry>>,
     ends: BTreeMap<Timestamp, bool>,
+    /// Committed in the step that is being looked at.
+    fresh: Vec<Timestamp>,
 }
 
 impl Ledger {
@@ -62,7 +64,11 @@ impl Ledger {
             Some(_) => Err(format!("{id:?} ended in two ways (I1)")),
             None => {
                 self.ends.insert(id, commit);
-                if commit { self.check_committed(id) } else { Ok(()) }
+                if !commit {
+                    return Ok(());
+                }
+                self.fresh.push(id);
+                self.check_committed(id)
             }
         }
     }
@@ -106,6 +112,41 @@ impl Ledger {
         }
         store
     }
+}
+
+/// I2 and I8, for a transaction that `node` is the first to know to be committed, in an epoch that
+/// it was in already: enough replicas have voted OK, or taken the proposal, and none of them in an
+/// epoch before this one. What the node itself voted is gone by then, and so are the votes of who
+/// has gone on to a later epoch or restarted: they count as OK. The quorums are the paper's, worked
+/// out here once more.
+fn check_votes(world: &World<Transactions>, node: NodeId, id: Timestamp) -> Result<(), String> {
+    let epoch = world.host(node).machine.epoch();
+    let (mut ok, mut accepted) = (1, 1);
+    for (at, host) in world.hosts.iter().enumerate() {
+        let voter = NodeId(at as u16 + 1);
+        let record = host.machine.records().iter().find(|(key, _)| key.id() == id);
+        let began_again = host.incarnation.0 != u64::from(voter.0);
+        match record {
+            _ if voter == node => {}
+            _ if host.machine.epoch() > epoch || began_again => {
+                ok += 1;
+                accepted += 1;
+            }
+            Some((_, record)) if host.machine.epoch() == epoch => {
+                ok += usize::from(record.vote == Some(Ok(())));
+                accepted += usize::from(record.accepted.is_some_and(|(_, ok)| ok));
+            }
+            _ => {}
+        }
+    }
+    let replicas = world.hosts.len();
+    let live = world.view_of(node).map_or(replicas, |view| view.active().len());
+    let (faults, majority) = (replicas.div_ceil(2) - 1, replicas / 2 + 1);
+    let fast = (faults + faults.div_ceil(2) + 1).min(live).max(majority);
+    if ok >= fast || accepted >= majority {
+        return Ok(());
+    }
+    Err(format!("{id:?} commits at {node} on {ok} votes and {accepted} acceptances (I2, I8)"))
 }
 
 impl Engine for Transactions {
@@ -191,9 +232,9 @@ impl Engine for Transactions {
         &self,
         _scope: &Scope<Self>,
         world: &mut World<Self>,
-        node: Option<NodeId>,
+        step: Option<(NodeId, &Machine)>,
     ) -> Result<(), String> {
-        let Some(node) = node else { return Ok(()) };
+        let Some((node, before)) = step else { return Ok(()) };
         let machine = world.host(node).machine.clone();
         let decided = machine.records().iter();
         let decided = decided.filter_map(|(key, record)| Some((key.id(), record.decision?)));
@@ -202,6 +243,13 @@ impl Engine for Transactions {
         for (id, commit) in decided.chain(installed.filter(|(id, _)| *id != Timestamp::ZERO)) {
             if world.ledger.ends.get(&id) != Some(&commit) {
                 Arc::make_mut(&mut world.ledger).note_end(id, commit)?;
+            }
+        }
+        if !world.ledger.fresh.is_empty() {
+            let fresh = std::mem::take(&mut Arc::make_mut(&mut world.ledger).fresh);
+            // What an epoch change decides is the business of its merge.
+            if before.is_normal() && before.epoch() == machine.epoch() {
+                fresh.into_iter().try_for_each(|id| check_votes(world, node, id))?;
             }
         }
         if machine.is_normal() {
@@ -221,8 +269,8 @@ impl Engine for Transactions {
     }
 
     fn is_at_rest(&self, machine: &Machine, _now: Instant) -> bool {
-        // Who is in the midst of an epoch change has a message to repeat.
-        machine.is_normal()
+        // Who is in the midst of an epoch change, or copies, has a message to repeat.
+        machine.is_caught_up()
             && machine.pending() == 0
             && machine.records().is_empty()
             && machine.gauges().iter().all(|(name, count)| *name != "attempts" || *count == 0)

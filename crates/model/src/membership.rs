@@ -107,9 +107,9 @@ impl Engine for Members {
         &self,
         scope: &Scope<Self>,
         world: &mut World<Self>,
-        node: Option<NodeId>,
+        step: Option<(NodeId, &Membership)>,
     ) -> Result<(), String> {
-        if let Some(node) = node {
+        if let Some((node, _)) = step {
             let view = world.host(node).machine.view().clone();
             if view.epoch > Epoch(0) && !world.ledger.contains_key(&view.epoch) {
                 Arc::make_mut(&mut world.ledger).insert(view.epoch, view.clone());

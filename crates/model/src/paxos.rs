@@ -150,9 +150,9 @@ impl Engine for Duel {
         &self,
         _scope: &Scope<Self>,
         world: &mut World<Self>,
-        node: Option<NodeId>,
+        step: Option<(NodeId, &Proposer)>,
     ) -> Result<(), String> {
-        let Some(node) = node else { return Ok(()) };
+        let Some((node, _)) = step else { return Ok(()) };
         let machine = world.host(node).machine.clone();
         let mut slot = SlotNumber(1);
         while slot < machine.log.next() {

@@ -414,7 +414,7 @@ impl<E: Engine> World<E> {
         if heard {
             self.demand(scope.explain(self, &[]));
         }
-        let checked = guarded(|| scope.engine.check(scope, self, Some(node)));
+        let checked = guarded(|| scope.engine.check(scope, self, Some((node, &*before))));
         self.demand(checked.and_then(|result| result));
     }
 
