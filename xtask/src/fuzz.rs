@@ -10,8 +10,14 @@ use anyhow::{Context, bail, ensure};
 use crate::target_dir;
 
 /// The targets and the longest input of each, in bytes.
-const TARGETS: &[(&str, u32)] =
-    &[("wire", 16_384), ("resp", 4096), ("commands", 4096), ("history", 8192), ("config", 8192)];
+const TARGETS: &[(&str, u32)] = &[
+    ("wire", 16_384),
+    ("sessions", 4096),
+    ("resp", 4096),
+    ("commands", 4096),
+    ("history", 8192),
+    ("config", 8192),
+];
 
 /// What a run may take, in MiB: of memory, and of one allocation. A decoder that believes an
 /// announced length allocates more than that.

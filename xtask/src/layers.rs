@@ -32,6 +32,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "commands", kind: Kind::Pure(CONTRACT) },
     Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },
     Layer { name: "membership", kind: Kind::Pure(&["types", "wire", "machine", "paxos"]) },
+    Layer { name: "rifl", kind: Kind::Pure(CONTRACT) },
     Layer { name: "hermes", kind: Kind::Pure(CONTRACT) },
     Layer { name: "meerkat", kind: Kind::Pure(CONTRACT) },
     Layer { name: "sync", kind: Kind::Std },

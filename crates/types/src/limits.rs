@@ -42,3 +42,14 @@ pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which
 /// the protocols treat as loss.
 pub const PEER_BUFFER_BYTES_MAX: usize = 16 * MESSAGE_BYTES_MAX;
+
+/// Most calls of a session from the first incomplete one on (RIFL's window).
+pub const SESSION_WINDOW: u64 = 512;
+/// Most bytes of answers that a session may hold when a call with a long answer begins.
+pub const SESSION_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most leases that one lane of a node gives out and that are neither closed nor expired.
+pub const LEASES_PER_LANE_MAX: usize = 1024 * 1024;
+/// How long a lease lasts without being renewed.
+pub const LEASE_TERM: crate::Duration = crate::Duration::from_secs(30 * 60);
+/// The last part of a lease's term, in which its client begins no call.
+pub const LEASE_DANGER: crate::Duration = crate::Duration::from_secs(60);

@@ -1,0 +1,137 @@
+//! The client's side.
+
+use alloc::collections::BTreeSet;
+
+use quorate_types::{Duration, Instant, limits};
+
+/// Numbers a session's calls (the thesis's `RequestTracker`).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Requests {
+    next: u64,
+    first: u64,
+    /// Calls from `first` on that are over.
+    over: BTreeSet<u64>,
+}
+
+impl Requests {
+    /// The number of a new call; nothing while the oldest call that is not over holds up the window.
+    pub fn begin(&mut self) -> Option<u64> {
+        if self.next - self.first >= limits::SESSION_WINDOW {
+            return None;
+        }
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    /// The answer to a call is known and will never be asked for again.
+    pub fn complete(&mut self, sequence: u64) {
+        assert!(sequence < self.next, "call {sequence} was never begun");
+        if sequence >= self.first {
+            self.over.insert(sequence);
+        }
+        while self.over.remove(&self.first) {
+            self.first += 1;
+        }
+    }
+
+    /// All calls below this one are over.
+    pub const fn first_incomplete(&self) -> u64 {
+        self.first
+    }
+
+    /// How many calls are not over.
+    pub fn open(&self) -> u64 {
+        self.next - self.first - self.over.len() as u64
+    }
+}
+
+/// How long a client's lease lasts, as far as the client can be sure.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tenure {
+    from: Instant,
+    term: Duration,
+}
+
+impl Tenure {
+    /// A lease for `term`, whose request was *sent* at `sent`: when it was answered says nothing
+    /// about when the term began.
+    pub const fn new(sent: Instant, term: Duration) -> Self {
+        Self { from: sent, term }
+    }
+
+    /// The answer to a renewal sent at `sent` has come. Answers may overtake each other.
+    pub fn renewed(&mut self, sent: Instant, term: Duration) {
+        if sent + term > self.from + self.term {
+            *self = Self::new(sent, term);
+        }
+    }
+
+    /// When to renew: at half of the term.
+    pub fn renew_at(&self) -> Instant {
+        self.from + self.term / 2
+    }
+
+    /// Whether a new call may begin: not in the last part of the term, in which its answer might
+    /// come too late to be asked for again.
+    pub fn may_begin(&self, now: Instant) -> bool {
+        let danger = limits::LEASE_DANGER.min(self.term / 4);
+        now < self.from + (self.term - danger)
+    }
+
+    /// Whether the lease may be over: the fate of what is open can't be learned any more.
+    pub fn is_over(&self, now: Instant) -> bool {
+        now >= self.from + self.term
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn the_first_incomplete_call_follows_the_oldest_open_one() {
+        let mut requests = Requests::default();
+        for sequence in 0..4 {
+            assert_eq!(requests.begin(), Some(sequence));
+        }
+        requests.complete(1);
+        requests.complete(2);
+        assert_eq!((requests.first_incomplete(), requests.open()), (0, 2));
+        requests.complete(0);
+        assert_eq!((requests.first_incomplete(), requests.open()), (3, 1));
+        requests.complete(0);
+        requests.complete(3);
+        assert_eq!((requests.first_incomplete(), requests.open()), (4, 0));
+    }
+
+    #[test]
+    fn the_window_is_held_up_by_its_oldest_call() {
+        let mut requests = Requests::default();
+        for _ in 0..limits::SESSION_WINDOW {
+            assert!(requests.begin().is_some());
+        }
+        for sequence in 1..limits::SESSION_WINDOW {
+            requests.complete(sequence);
+        }
+        assert_eq!(requests.begin(), None);
+        requests.complete(0);
+        assert_eq!(requests.begin(), Some(limits::SESSION_WINDOW));
+    }
+
+    #[test]
+    fn a_term_counts_from_the_sending() {
+        let term = Duration::from_secs(1800);
+        let mut tenure = Tenure::new(Instant(100 * SECOND), term);
+        assert_eq!(tenure.renew_at(), Instant(1000 * SECOND));
+        assert!(tenure.may_begin(Instant(1839 * SECOND)));
+        assert!(!tenure.may_begin(Instant(1840 * SECOND)));
+        assert!(!tenure.is_over(Instant(1899 * SECOND)));
+        assert!(tenure.is_over(Instant(1900 * SECOND)));
+        tenure.renewed(Instant(1000 * SECOND), term);
+        tenure.renewed(Instant(500 * SECOND), term);
+        assert!(!tenure.is_over(Instant(2799 * SECOND)));
+        assert!(tenure.is_over(Instant(2800 * SECOND)));
+    }
+}

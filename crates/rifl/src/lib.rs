@@ -1,0 +1,46 @@
+//! Exactly once: a call that is tried again runs once, and every try gets the same answer.
+//!
+//! Source: S. J. Park, *Achieving Both Low Latency and Strong Consistency in Large-Scale Systems*,
+//! PhD thesis, Stanford 2019, chapter 2 (RIFL). How it fits on replicas without a disk and without a
+//! master, and why that is right, is argued in `docs/design/006-sessions.md`.
+//!
+//! # Guarantee
+//! A call with one id takes effect at most once, however often and at however many nodes it is
+//! tried, and an answer that was given once is given to every try until the client acknowledges the
+//! call. A client that has lost its lease is told so: what it has not heard the end of is unknown.
+//!
+//! # Parts
+//! | part | where it runs | in the thesis |
+//! | --- | --- | --- |
+//! | [`Requests`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
+//! | [`Tenure`] | client: how long its lease lasts, as far as it can be sure | `LeaseManager` |
+//! | [`Tracker`] | beside an engine's keys: what became of each call | `ResultTracker` |
+//!
+//! # A call at a replica
+//! ```text
+//! (new) ─begin→ in progress ─complete→ completed ─acknowledged→ stale
+//!    ↑───── abandon ──┘                    ↑
+//!    └───────────── complete ──────────────┘   (decided elsewhere)
+//! ```
+//!
+//! # Where this differs from the thesis, and why
+//! - **A lease id says who keeps it** ([`LeaseId`]): there is no lease server to be found, and to
+//!   open a lease takes no message.
+//! - **Attempts and expiries are dated** on one hybrid clock ([`Tracker::admits`]), so that an
+//!   attempt which was on its way for long meets no replica that has forgotten its call. The thesis
+//!   compares the client's expiry with the clock at one server.
+//! - **A closed session** is remembered until its term is over.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod answer;
+mod call;
+mod client;
+mod records;
+mod tracker;
+
+pub use call::{Call, LeaseId};
+pub use client::{Requests, Tenure};
+pub use tracker::{Found, Improper, Tracker};

@@ -1,0 +1,131 @@
+//! The completion records of one session.
+
+use alloc::boxed::Box;
+use core::mem;
+
+use quorate_types::limits;
+
+use crate::answer::Answer;
+
+/// A call that has been completed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Record {
+    pub(crate) sequence: u64,
+    pub(crate) digest: u32,
+    pub(crate) answer: Answer,
+}
+
+/// Most sessions hold one record. More stand in a ring, at their number modulo its length, which
+/// doubles when two meet, up to the window.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) enum Records {
+    #[default]
+    None,
+    One(Record),
+    Ring(Box<[Option<Record>]>),
+}
+
+const RING_MIN: usize = 4;
+
+fn place(sequence: u64, length: usize) -> usize {
+    (sequence % length as u64) as usize
+}
+
+impl Records {
+    pub(crate) fn get(&self, sequence: u64) -> Option<&Record> {
+        let found = match self {
+            Self::None => None,
+            Self::One(record) => Some(record),
+            Self::Ring(ring) => ring[place(sequence, ring.len())].as_ref(),
+        };
+        found.filter(|record| record.sequence == sequence)
+    }
+
+    /// Keeps a record of a call that has none. All sequences lie within one window.
+    pub(crate) fn insert(&mut self, record: Record) {
+        *self = match mem::take(self) {
+            Self::None => Self::One(record),
+            Self::One(first) => Self::Ring(ring(RING_MIN, [first, record].into_iter())),
+            Self::Ring(mut records) => {
+                let place = &mut records[place(record.sequence, records.len())];
+                if place.is_none() {
+                    *place = Some(record);
+                    Self::Ring(records)
+                } else {
+                    let length = records.len() * 2;
+                    let all = records.into_iter().flatten().chain([record]);
+                    Self::Ring(ring(length, all))
+                }
+            }
+        };
+    }
+
+    /// Drops everything below a sequence number.
+    pub(crate) fn drop_below(&mut self, first: u64) {
+        match self {
+            Self::None => {}
+            Self::One(record) if record.sequence >= first => {}
+            Self::One(_) => *self = Self::None,
+            Self::Ring(records) => {
+                for record in records.iter_mut() {
+                    if record.as_ref().is_some_and(|record| record.sequence < first) {
+                        *record = None;
+                    }
+                }
+                if records.iter().flatten().count() < 2 {
+                    let last = records.iter_mut().find_map(Option::take);
+                    *self = last.map_or(Self::None, Self::One);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Record> {
+        let (one, ring) = match self {
+            Self::None => (None, None),
+            Self::One(record) => (Some(record), None),
+            Self::Ring(records) => (None, Some(records.iter().flatten())),
+        };
+        one.into_iter().chain(ring.into_iter().flatten())
+    }
+
+    /// Bytes of memory besides its own place.
+    pub(crate) fn heap(&self) -> usize {
+        let ring = match self {
+            Self::Ring(records) => records.len() * size_of::<Option<Record>>(),
+            Self::None | Self::One(_) => 0,
+        };
+        ring + self.iter().map(|record| record.answer.heap()).sum::<usize>()
+    }
+}
+
+/// A ring of at least this length in which all of these have a place of their own.
+fn ring(mut length: usize, records: impl Iterator<Item = Record>) -> Box<[Option<Record>]> {
+    let mut places: Box<[Option<Record>]> = core::iter::repeat_n(None, length).collect();
+    for record in records {
+        while places[place(record.sequence, length)].is_some() {
+            length *= 2;
+            assert!(length as u64 <= limits::SESSION_WINDOW, "records of more than one window");
+            let old = mem::replace(&mut places, core::iter::repeat_n(None, length).collect());
+            for record in old.into_iter().flatten() {
+                let place = place(record.sequence, length);
+                places[place] = Some(record);
+            }
+        }
+        let place = place(record.sequence, length);
+        places[place] = Some(record);
+    }
+    places
+}
+
+const _: () = assert!(limits::SESSION_WINDOW.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_with_one_short_answer_stands_in_forty_bytes() {
+        assert_eq!(size_of::<Records>(), 40);
+    }
+}

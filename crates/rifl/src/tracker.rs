@@ -1,0 +1,411 @@
+//! What became of each call (the thesis's `ResultTracker`), beside the keys that the calls touch.
+//!
+//! The *date* of an attempt is its place on the hybrid clock that expiries stand on too: see
+//! `docs/design/006-sessions.md`, which also has the argument for [`Tracker::admits`].
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use quorate_machine::mutant;
+use quorate_types::limits;
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::answer::Answer;
+use crate::records::{Record, Records};
+use crate::{Call, LeaseId};
+
+/// Bytes that a short record takes in a chunk, at least.
+const RECORD_BYTES: usize = 16;
+/// The mark of a session that was first seen here while this replica copied: every attempt at its
+/// calls begins again until the copy is whole.
+const COPYING: u64 = u64::MAX;
+
+/// What is known of a call that may be carried out or answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found<'a, A> {
+    /// Nothing: it may be attempted.
+    New,
+    /// It has taken effect, and this was its answer.
+    Completed(&'a [u8]),
+    /// This attempt at it is under way.
+    InProgress(A),
+}
+
+/// Why a call is refused for good. None of these leaves a record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Improper {
+    /// The client has acknowledged it: a late duplicate.
+    Stale,
+    /// It is too far from the first incomplete call.
+    BeyondWindow,
+    /// Another command had this number.
+    Different,
+    /// The session was closed.
+    Closed,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Session {
+    /// Every call below is acknowledged.
+    acknowledged: u64,
+    records: Records,
+}
+
+/// The calls that one lane of a keyspace's partition knows of. `A` names an attempt.
+///
+/// A replica that has the effect of a call has its record, until the client has acknowledged it or
+/// its lease is known to be expired, and nothing else ever takes a record away.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Tracker<A> {
+    sessions: BTreeMap<LeaseId, Box<Session>>,
+    /// Calls that are being attempted here, with their digests.
+    in_progress: BTreeMap<(LeaseId, u64), (A, u32)>,
+    closed: BTreeSet<LeaseId>,
+    /// Sessions of which records may be missing here: attempts dated at or below the mark begin
+    /// again.
+    marks: BTreeMap<LeaseId, u64>,
+    /// Every lease that was ever discarded here was granted up to here at most.
+    discarded: u64,
+    copying: bool,
+}
+
+impl<A> Default for Tracker<A> {
+    fn default() -> Self {
+        Self {
+            sessions: BTreeMap::new(),
+            in_progress: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            marks: BTreeMap::new(),
+            discarded: 0,
+            copying: false,
+        }
+    }
+}
+
+impl<A: Copy + PartialEq> Tracker<A> {
+    /// What is known of a call.
+    ///
+    /// # Errors
+    /// Why it is refused for good.
+    pub fn find(&self, call: &Call) -> Result<Found<'_, A>, Improper> {
+        if !call.is_proper() {
+            let backwards = call.sequence < call.first_incomplete;
+            return Err(if backwards { Improper::Stale } else { Improper::BeyondWindow });
+        }
+        if self.closed.contains(&call.lease) {
+            return Err(Improper::Closed);
+        }
+        let same = |digest| if digest == call.digest { Ok(()) } else { Err(Improper::Different) };
+        if let Some(session) = self.sessions.get(&call.lease) {
+            if call.sequence < session.acknowledged && !mutant!("rifl_stale_executes") {
+                return Err(Improper::Stale);
+            }
+            if let Some(record) = session.records.get(call.sequence) {
+                same(record.digest)?;
+                return Ok(Found::Completed(record.answer.bytes()));
+            }
+        }
+        if let Some((attempt, digest)) = self.in_progress.get(&(call.lease, call.sequence)) {
+            same(*digest)?;
+            return Ok(Found::InProgress(*attempt));
+        }
+        Ok(Found::New)
+    }
+
+    /// Whether an attempt dated `at` may be let pass, as far as what was forgotten here goes.
+    ///
+    /// # Errors
+    /// With the date above which the next attempt may: a record of the session may be missing here.
+    pub fn admits(&self, lease: LeaseId, at: u64) -> Result<(), u64> {
+        let known = self.sessions.contains_key(&lease);
+        let above = match self.marks.get(&lease) {
+            Some(mark) => *mark,
+            None if known => 0,
+            None => self.discarded,
+        };
+        if at <= above && !mutant!("rifl_undated") { Err(above) } else { Ok(()) }
+    }
+
+    /// Takes note of an attempt at a call that is [`Found::New`].
+    pub fn begin(&mut self, call: &Call, attempt: A) {
+        if mutant!("rifl_acknowledged_by_an_attempt") {
+            self.acknowledge(call.lease, call.first_incomplete);
+        }
+        let before = self.in_progress.insert((call.lease, call.sequence), (attempt, call.digest));
+        assert!(before.is_none(), "{call:?} is attempted twice at once");
+    }
+
+    /// An attempt has ended without effect; nothing if another one is under way.
+    pub fn abandon(&mut self, call: &Call, attempt: A) {
+        let key = (call.lease, call.sequence);
+        if self.in_progress.get(&key).is_some_and(|(known, _)| *known == attempt) {
+            self.in_progress.remove(&key);
+        }
+    }
+
+    /// No attempt is under way any more.
+    pub fn abandon_all(&mut self) {
+        self.in_progress.clear();
+    }
+
+    /// An attempt dated `at` has taken effect here, with this answer. In the same step as the
+    /// effect; harmless when repeated.
+    pub fn complete(&mut self, call: &Call, attempt: A, at: u64, answer: &[u8]) {
+        self.abandon(call, attempt);
+        if self.closed.contains(&call.lease) {
+            return;
+        }
+        if !self.sessions.contains_key(&call.lease) {
+            if self.copying {
+                self.marks.insert(call.lease, COPYING);
+            } else if at <= self.discarded && !mutant!("rifl_unmarked") {
+                self.marks.insert(call.lease, self.discarded);
+            }
+        }
+        let session = self.sessions.entry(call.lease).or_default();
+        session.acknowledge(call.first_incomplete);
+        let acknowledged = call.sequence < session.acknowledged && !mutant!("rifl_resurrected");
+        if !acknowledged && session.records.get(call.sequence).is_none() {
+            let (sequence, digest) = (call.sequence, call.digest);
+            session.records.insert(Record { sequence, digest, answer: Answer::new(answer) });
+        }
+    }
+
+    /// The client has the answers of all calls below `first_incomplete`: forgets them, and refuses
+    /// them from now on.
+    pub fn acknowledge(&mut self, lease: LeaseId, first_incomplete: u64) {
+        if let Some(session) = self.sessions.get_mut(&lease) {
+            session.acknowledge(first_incomplete);
+        }
+    }
+
+    /// Whether a session's answers leave room for one of this length.
+    pub fn has_room(&self, lease: LeaseId, answer: usize) -> bool {
+        let share = limits::SESSION_ANSWER_BYTES_MAX / limits::SESSION_WINDOW as usize;
+        let answers = |records: &Records| records.iter().map(|record| record.answer.heap()).sum();
+        let held: usize = self.sessions.get(&lease).map_or(0, |session| answers(&session.records));
+        answer <= share || held + answer <= limits::SESSION_ANSWER_BYTES_MAX
+    }
+
+    /// The client will make no more calls. Frees its records; late ones are refused until
+    /// [`Tracker::discard`]. Refused itself, with `false`, while a call is in progress.
+    pub fn close(&mut self, lease: LeaseId) -> bool {
+        if self.is_busy(lease) {
+            return false;
+        }
+        if self.sessions.remove(&lease).is_some() {
+            self.closed.insert(lease);
+        }
+        true
+    }
+
+    /// Forgets a session whose lease is *known* to be expired, and was granted for no attempt dated
+    /// above `granted`. Refused, with `false`, while a call is in progress (P4).
+    pub fn discard(&mut self, lease: LeaseId, granted: u64) -> bool {
+        if self.is_busy(lease) && !mutant!("rifl_discarded_in_progress") {
+            return false;
+        }
+        self.sessions.remove(&lease);
+        self.closed.remove(&lease);
+        self.marks.remove(&lease);
+        self.discarded = self.discarded.max(granted);
+        true
+    }
+
+    fn is_busy(&self, lease: LeaseId) -> bool {
+        self.in_progress.range((lease, 0)..=(lease, u64::MAX)).next().is_some()
+    }
+
+    /// Sessions in order of lease, after this one: what a sweep asks about.
+    pub fn leases_after(&self, after: Option<LeaseId>) -> impl Iterator<Item = LeaseId> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut open = self.sessions.range((from, Bound::Unbounded)).map(|(lease, _)| *lease);
+        let mut closed = self.closed.range((from, Bound::Unbounded)).copied();
+        let (mut next_open, mut next_closed) = (open.next(), closed.next());
+        core::iter::from_fn(move || match (next_open, next_closed) {
+            (Some(one), Some(other)) if one > other => {
+                core::mem::replace(&mut next_closed, closed.next())
+            }
+            (Some(_), _) => core::mem::replace(&mut next_open, open.next()),
+            (None, _) => core::mem::replace(&mut next_closed, closed.next()),
+        })
+    }
+
+    /// Sessions with records or a watermark.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Records kept.
+    pub fn records(&self) -> usize {
+        self.sessions.values().map(|session| session.records.iter().count()).sum()
+    }
+
+    /// Bytes of memory that a session takes besides its place in the map.
+    pub fn bytes_of(&self, lease: LeaseId) -> usize {
+        let session = self.sessions.get(&lease);
+        session.map_or(0, |session| size_of::<Session>() + session.records.heap())
+    }
+
+    // --- copies ----------------------------------------------------------------------------------
+    //
+    // ```text
+    // discarded u64 | sessions ...
+    // session: lease u64 | state u8 | mark u64 | [acknowledged u64 | count u32 | records ...]
+    // record:  sequence u64 | digest u32 | answer bytes
+    // ```
+    // The bracket is missing in a closed session.
+
+    /// Appends sessions in order of lease after this one, as many as fit into `bytes_max` but at
+    /// least one, and gives the last if there are more. A session's records are never apart from its
+    /// watermark (P1).
+    pub fn encode_after(
+        &self,
+        after: Option<LeaseId>,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<LeaseId> {
+        let start = out.len();
+        Writer(out).u64(self.discarded);
+        let mut last = None;
+        for lease in self.leases_after(after) {
+            if last.is_some() && out.len() - start >= bytes_max {
+                return last;
+            }
+            self.encode_session(lease, out);
+            last = Some(lease);
+        }
+        None
+    }
+
+    fn encode_session(&self, lease: LeaseId, out: &mut Vec<u8>) {
+        let mut writer = Writer(out);
+        writer.u64(lease.0);
+        let session = self.sessions.get(&lease);
+        writer.u8(u8::from(session.is_some()));
+        writer.u64(self.marks.get(&lease).copied().unwrap_or_default());
+        let Some(session) = session else { return };
+        writer.u64(session.acknowledged);
+        writer.u32(session.records.iter().count() as u32);
+        for record in session.records.iter() {
+            writer.u64(record.sequence);
+            writer.u32(record.digest);
+            writer.bytes(record.answer.bytes());
+        }
+    }
+
+    /// From now on this replica copies what others know: it takes part in no vote, and what it
+    /// learns of a session on the way may not be all.
+    pub fn begin_copy(&mut self) {
+        self.copying = true;
+    }
+
+    /// Takes over what another replica wrote with [`Tracker::encode_after`].
+    ///
+    /// # Errors
+    /// When the bytes are damaged; what came before the damage is taken.
+    pub fn merge(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader(bytes);
+        let discarded = reader.u64()?;
+        self.discarded = self.discarded.max(discarded);
+        while !reader.0.is_empty() {
+            self.merge_session(&mut reader)?;
+        }
+        Ok(())
+    }
+
+    fn merge_session(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+        let lease = LeaseId(reader.u64()?);
+        let open = match reader.u8()? {
+            number @ (0 | 1) => number == 1,
+            _ => return Err(Malformed("neither 0 nor 1")),
+        };
+        let mark = reader.u64()?;
+        if !open {
+            self.sessions.remove(&lease);
+            self.marks.remove(&lease);
+            self.closed.insert(lease);
+            return Ok(());
+        }
+        let acknowledged = reader.u64()?;
+        let count = reader.u32()?;
+        if u64::from(count) > limits::SESSION_WINDOW {
+            return Err(Malformed("more records than a window has"));
+        }
+        let mut records = Vec::with_capacity((count as usize).min(reader.0.len() / RECORD_BYTES));
+        for _ in 0..count {
+            let (sequence, digest) = (reader.u64()?, reader.u32()?);
+            let answer = Answer::new(reader.bytes()?);
+            if sequence < acknowledged || sequence - acknowledged >= limits::SESSION_WINDOW {
+                return Err(Malformed("a record outside its session's window"));
+            }
+            records.push(Record { sequence, digest, answer });
+        }
+        if self.closed.contains(&lease) {
+            return Ok(());
+        }
+        // Records here that are further ahead were made with a later acknowledgement.
+        let known = self.sessions.entry(lease).or_default();
+        if !mutant!("rifl_watermark_left_behind") {
+            known.acknowledge(acknowledged);
+        }
+        for record in records {
+            let fits = record.sequence >= known.acknowledged
+                && record.sequence - known.acknowledged < limits::SESSION_WINDOW;
+            if fits && known.records.get(record.sequence).is_none() {
+                known.records.insert(record);
+            }
+        }
+        match mark {
+            0 => self.marks.remove(&lease),
+            mark => self.marks.insert(lease, mark),
+        };
+        Ok(())
+    }
+
+    /// The copy is whole: what was seen on the way and not copied is known as well as anything that
+    /// appears now.
+    pub fn end_copy(&mut self) {
+        self.copying = false;
+        for mark in self.marks.values_mut().filter(|mark| **mark == COPYING) {
+            *mark = self.discarded;
+        }
+    }
+
+    /// Asserts what must hold between steps.
+    ///
+    /// # Panics
+    /// When an invariant is broken.
+    pub fn check_invariants(&self) {
+        for (lease, session) in &self.sessions {
+            assert!(!self.closed.contains(lease), "{lease:?} is open and closed");
+            for record in session.records.iter() {
+                let window = session.acknowledged
+                    ..session.acknowledged.saturating_add(limits::SESSION_WINDOW);
+                assert!(
+                    window.contains(&record.sequence),
+                    "{lease:?} holds a record outside its window"
+                );
+            }
+        }
+        for lease in self.marks.keys() {
+            assert!(self.sessions.contains_key(lease), "{lease:?} is marked and unknown");
+        }
+    }
+}
+
+impl Session {
+    fn acknowledge(&mut self, first_incomplete: u64) {
+        if first_incomplete > self.acknowledged {
+            self.acknowledged = first_incomplete;
+            self.records.drop_below(first_incomplete);
+        }
+    }
+}

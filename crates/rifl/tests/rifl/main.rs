@@ -1,0 +1,3 @@
+//! Tests of the session machinery.
+mod model;
+mod tracker;

@@ -1,0 +1,32 @@
+//! What a replica copies of another's sessions: damaged or not, nothing may panic, and what was
+//! understood is written in a form that means the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use quorate_rifl::{Call, Tracker};
+use quorate_wire::{Reader, Writer};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&parts, input)) = input.split_first() else { return };
+    if let Ok(call) = Call::decode(&mut Reader(input)) {
+        let mut bytes = Vec::new();
+        call.encode(&mut Writer(&mut bytes));
+        assert_eq!(bytes, input[..bytes.len()]);
+    }
+    let mut tracker = Tracker::<u64>::default();
+    tracker.begin_copy();
+    let _ = tracker.merge(input);
+    tracker.end_copy();
+    tracker.check_invariants();
+    let mut copy = Tracker::<u64>::default();
+    let mut after = None;
+    loop {
+        let mut bytes = Vec::new();
+        after = tracker.encode_after(after, usize::from(parts), &mut bytes);
+        copy.merge(&bytes).expect("what was written can be read");
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(copy, tracker);
+});
