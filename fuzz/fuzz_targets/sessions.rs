@@ -1,5 +1,5 @@
-//! What a replica copies of another's sessions: damaged or not, nothing may panic, and what was
-//! understood is written in a form that means the same.
+//! What a replica copies of another's sessions, and what keepers of leases tell each other: damaged or
+//! not, nothing may panic, and what was understood is written in a form that means the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,6 +12,11 @@ fuzz_target!(|input: &[u8]| {
         let mut bytes = Vec::new();
         call.encode(&mut Writer(&mut bytes));
         assert_eq!(bytes, input[..bytes.len()]);
+    }
+    if let Ok(message) = quorate_rifl::Message::decode(input) {
+        let mut bytes = Vec::new();
+        message.encode(&mut Writer(&mut bytes));
+        assert_eq!(bytes, input);
     }
     let mut tracker = Tracker::<u64>::default();
     tracker.begin_copy();

@@ -223,6 +223,27 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_bound_unheard",
+        home: "rifl",
+        guard: "a lease is granted within a term of what all clocks have passed",
+        checks: &[Check::Tests("rifl", "leases::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "rifl_successor_deaf",
+        home: "rifl",
+        guard: "a successor hears all clocks before it answers",
+        checks: &[Check::Tests("rifl", "leases::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "rifl_successor_extends_all",
+        home: "rifl",
+        guard: "a successor extends only what its predecessor can't have ended",
+        checks: &[Check::Tests("rifl", "leases::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_timestamp_below_read",
         home: "meerkat",
         guard: "a timestamp is above every version that was read",

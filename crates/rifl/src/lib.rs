@@ -14,6 +14,7 @@
 //! | --- | --- | --- |
 //! | [`Requests`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
 //! | [`Tenure`] | client: how long its lease lasts, as far as it can be sure | `LeaseManager` |
+//! | [`Keeper`] | each lane of each node: leases, and the clock that they are dated by | `LeaseManager`, lease server |
 //! | [`Tracker`] | beside an engine's keys: what became of each call | `ResultTracker` |
 //!
 //! # A call at a replica
@@ -38,9 +39,14 @@ extern crate alloc;
 mod answer;
 mod call;
 mod client;
+mod keeper;
+mod message;
 mod records;
+mod terms;
 mod tracker;
 
 pub use call::{Call, LeaseId};
 pub use client::{Requests, Tenure};
+pub use keeper::{Answer, Config, Grant, Keeper, Lost, Request, Verdict, owner_of};
+pub use message::{Body, Message};
 pub use tracker::{Found, Improper, Tracker};

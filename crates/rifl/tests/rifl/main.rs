@@ -1,3 +1,5 @@
 //! Tests of the session machinery.
+mod cluster;
+mod leases;
 mod model;
 mod tracker;

@@ -1,0 +1,321 @@
+//! Leases: one event after the other, then everything at random.
+
+use quorate_rifl::{Answer, Grant, LeaseId, Lost, Request};
+use quorate_types::{Epoch, MemberNumber, Role, Tag, limits};
+
+use crate::cluster::{Cluster, MS, TERM, Weather, member};
+
+fn renew(grant: Grant) -> Request {
+    Request::Renew { lease: grant.lease, told: grant.until, above: 0 }
+}
+
+fn without_the_first(cluster: &mut Cluster) {
+    cluster.nodes.remove(&quorate_types::NodeId(1));
+    cluster.install(vec![
+        member(1, 1, Role::Down),
+        member(2, 2, Role::Active),
+        member(3, 3, Role::Active),
+    ]);
+    cluster.tell(2);
+    cluster.tell(3);
+}
+
+#[test]
+fn to_open_a_lease_takes_no_message_once_clocks_are_known() {
+    let mut cluster = Cluster::new(3, 1);
+    let first = cluster.open(2);
+    assert_eq!((first.owner, first.lease.counter()), (MemberNumber(2), 0));
+    let tag = cluster.request(2, Request::Open);
+    let Some(Answer::Granted(second)) = cluster.answers.get(&tag) else { panic!("not at once") };
+    assert_eq!(second.lease.counter(), 1);
+    assert!(second.covers(&cluster.view, second.until));
+    assert!(!second.covers(&cluster.view, second.until + 1));
+}
+
+#[test]
+fn any_node_renews_a_lease_at_its_owner() {
+    let mut cluster = Cluster::new(3, 2);
+    let mut grant = cluster.open(1);
+    for round in 0..6 {
+        cluster.run(TERM / 2);
+        let node = 1 + round % 3;
+        let Answer::Granted(next) = cluster.ask(node, renew(grant)) else { panic!("lost") };
+        assert!(next.until > grant.until);
+        assert_eq!(next.owner, MemberNumber(1));
+        grant = next;
+    }
+    assert_eq!(cluster.nodes[&quorate_types::NodeId(1)].keeper.len(), 1);
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_ends_and_is_freed() {
+    let mut cluster = Cluster::new(3, 3);
+    let grant = cluster.open(1);
+    cluster.sweep(3, &[grant.lease]);
+    cluster.run(TERM / 2);
+    assert!(cluster.verdicts.is_empty(), "it lives");
+    cluster.run(TERM);
+    assert_eq!(cluster.ask(2, renew(grant)), Answer::Lost(Lost::Expired));
+    cluster.sweep(3, &[grant.lease]);
+    cluster.run(50 * MS);
+    let (node, verdict) = cluster.verdicts[0];
+    assert_eq!((node.0, verdict.lease, verdict.lost), (3, grant.lease, Lost::Expired));
+    assert!(verdict.granted > grant.until);
+    assert!(cluster.nodes[&node].keeper.is_empty());
+}
+
+#[test]
+fn a_closed_lease_is_gone_everywhere() {
+    let mut cluster = Cluster::new(3, 4);
+    let grant = cluster.open(1);
+    let close = Request::Close { lease: grant.lease };
+    assert_eq!(cluster.ask(2, close), Answer::Lost(Lost::Closed));
+    cluster.run(20 * MS);
+    let mut told: Vec<u16> = cluster.verdicts.iter().map(|(node, _)| node.0).collect();
+    told.sort_unstable();
+    assert_eq!(told, [1, 2, 3]);
+    assert_eq!(cluster.ask(3, renew(grant)), Answer::Lost(Lost::Closed));
+    assert!(cluster.nodes[&quorate_types::NodeId(1)].keeper.is_empty());
+}
+
+#[test]
+fn a_lease_that_was_never_given_out_is_refused() {
+    let mut cluster = Cluster::new(3, 5);
+    let grant = cluster.open(1);
+    let forged = LeaseId(grant.lease.0 + 1);
+    let request = Request::Renew { lease: forged, told: u64::MAX, above: 0 };
+    assert_eq!(cluster.ask(2, request), Answer::Lost(Lost::Expired));
+}
+
+#[test]
+fn a_lane_gives_out_as_many_leases_as_it_may() {
+    let mut cluster = Cluster::new(1, 6);
+    for _ in 0..limits::LEASES_PER_LANE_MAX {
+        cluster.request(1, Request::Open);
+    }
+    assert_eq!(cluster.ask(1, Request::Open), Answer::Full);
+    cluster.run(TERM + TERM / 4);
+    cluster.run(4000 * MS);
+    assert!(matches!(cluster.ask(1, Request::Open), Answer::Granted(_)));
+}
+
+#[test]
+fn nothing_is_granted_beyond_what_all_clocks_have_passed() {
+    let mut cluster = Cluster::new(3, 7);
+    let grant = cluster.open(1);
+    cluster.run(200 * MS);
+    // A live member falls silent, and no view says so.
+    cluster.nodes.remove(&quorate_types::NodeId(3));
+    cluster.run(TERM / 4);
+    let tag = cluster.request(1, renew(grant));
+    cluster.run(700 * MS);
+    assert_eq!(cluster.answers.get(&tag), None, "its clock is not known");
+    cluster.run(300 * MS);
+    assert_eq!(cluster.answers.get(&tag), Some(&Answer::Unready));
+}
+
+#[test]
+fn the_eldest_takes_over_what_its_owner_has_left() {
+    let mut cluster = Cluster::new(3, 8);
+    let grant = cluster.open(1);
+    cluster.run(TERM / 4);
+    without_the_first(&mut cluster);
+    assert!(!grant.covers(&cluster.view, grant.until), "its owner is gone");
+    let Answer::Granted(next) = cluster.ask(3, renew(grant)) else { panic!("lost") };
+    assert_eq!(next.owner, MemberNumber(2));
+    assert!(next.until > grant.until);
+    cluster.run(TERM * 3 / 4);
+    let Answer::Granted(next) = cluster.ask(2, renew(next)) else { panic!("lost") };
+    cluster.run(TERM * 3 / 2);
+    assert_eq!(cluster.ask(2, renew(next)), Answer::Lost(Lost::Expired));
+}
+
+#[test]
+fn a_successor_says_that_a_lease_is_over_after_a_full_term() {
+    let mut cluster = Cluster::new(3, 9);
+    let grant = cluster.open(1);
+    without_the_first(&mut cluster);
+    cluster.run(TERM * 3 / 4);
+    cluster.sweep(3, &[grant.lease]);
+    cluster.run(50 * MS);
+    assert!(cluster.verdicts.is_empty(), "it can't know yet");
+    cluster.run(TERM / 2);
+    cluster.sweep(3, &[grant.lease]);
+    cluster.run(50 * MS);
+    assert_eq!(cluster.verdicts.len(), 1);
+}
+
+#[test]
+fn a_successor_does_not_bring_back_what_its_predecessor_has_ended() {
+    let mut cluster = Cluster::new(3, 10);
+    let grant = cluster.open(1);
+    cluster.run(TERM + 100 * MS);
+    cluster.sweep(3, &[grant.lease]);
+    cluster.run(20 * MS);
+    assert_eq!(cluster.verdicts.len(), 1, "a node has dropped the session");
+    without_the_first(&mut cluster);
+    assert_eq!(cluster.ask(2, renew(grant)), Answer::Lost(Lost::Expired));
+}
+
+#[test]
+fn a_successor_hears_all_clocks_before_it_answers() {
+    let mut cluster = Cluster::new(3, 11);
+    let grant = cluster.open(1);
+    // Keeping one itself, 2 has heard of 3 a moment ago; but not in the new epoch.
+    cluster.open(2);
+    cluster.run(TERM / 4);
+    cluster.nodes.remove(&quorate_types::NodeId(1));
+    cluster.install(vec![
+        member(1, 1, Role::Down),
+        member(2, 2, Role::Active),
+        member(3, 3, Role::Active),
+    ]);
+    cluster.tell(2);
+    let tag = cluster.request(2, renew(grant));
+    cluster.run(100 * MS);
+    assert_eq!(cluster.answers.get(&tag), None, "3 may know of an end");
+    cluster.tell(3);
+    cluster.run(100 * MS);
+    assert!(matches!(cluster.answers.get(&tag), Some(Answer::Granted(_))));
+}
+
+#[test]
+fn a_grant_can_be_had_for_a_clock_that_is_ahead() {
+    let mut cluster = Cluster::new(3, 12);
+    let grant = cluster.open(1);
+    let above = grant.until + 10 * TERM;
+    let ahead = Request::Renew { lease: grant.lease, told: grant.until, above };
+    let Answer::Granted(next) = cluster.ask(2, ahead) else { panic!("lost") };
+    assert!(next.covers(&cluster.view, above));
+}
+
+#[test]
+fn messages_of_another_epoch_say_nothing() {
+    let mut cluster = Cluster::new(3, 13);
+    let grant = cluster.open(1);
+    let members = cluster.view.members.clone();
+    cluster.install(members);
+    cluster.tell(1);
+    let tag = cluster.request(1, renew(grant));
+    let other = cluster.request(2, renew(grant));
+    cluster.run(300 * MS);
+    assert_eq!(cluster.nodes[&quorate_types::NodeId(2)].epoch, Epoch(1));
+    assert_eq!(cluster.answers.get(&other), None);
+    for node in 2..=3 {
+        cluster.tell(node);
+    }
+    cluster.run(100 * MS);
+    assert!(matches!(cluster.answers.get(&other), Some(Answer::Granted(_))));
+    assert!(cluster.answers.contains_key(&tag));
+}
+
+/// A client that renews when it can.
+struct Client {
+    grant: Grant,
+    asked: Option<Tag>,
+    idle: bool,
+}
+
+/// One life of a cluster under faults. The cluster asserts after each step that what is over was
+/// granted no further, and is granted no more.
+fn survive(seed: u64) {
+    let mut cluster = Cluster::new(5, seed);
+    let mut clients: Vec<Client> = (0..12)
+        .map(|index| {
+            let grant = cluster.open(1 + index % 5);
+            Client { grant, asked: None, idle: index % 4 == 3 }
+        })
+        .collect();
+    let mut next_number = 6;
+    let mut roles = [(1u16, 1u32, Role::Active); 5];
+    for (index, role) in roles.iter_mut().enumerate() {
+        (role.0, role.1) = (index as u16 + 1, index as u32 + 1);
+    }
+    let mut untold: Vec<(u64, u16)> = Vec::new();
+    for _ in 0..400 {
+        cluster.weather = match cluster.rng.below(4) {
+            0 => Weather { delay: 60 * MS, loss_percent: 30, repeat_percent: 20 },
+            _ => Weather { delay: 10 * MS, loss_percent: 5, repeat_percent: 5 },
+        };
+        let down = roles.iter().filter(|role| role.2 == Role::Down).count();
+        let victim = cluster.rng.below(5) as usize;
+        let (node, number, role) = roles[victim];
+        let synced = |cluster: &Cluster| {
+            let id = quorate_types::NodeId(node);
+            cluster
+                .nodes
+                .get(&id)
+                .is_some_and(|node| node.epoch == cluster.view.epoch && node.keeper.is_synced())
+        };
+        let change = match (role, cluster.rng.below(10)) {
+            (Role::Active, 0) if down < 2 => {
+                cluster.nodes.remove(&quorate_types::NodeId(node));
+                Some((number, Role::Down))
+            }
+            (Role::Down, 0..4) => {
+                next_number += 1;
+                cluster.start(node, next_number);
+                Some((next_number, Role::Shadow))
+            }
+            (Role::Shadow, 0..6) if synced(&cluster) => Some((number, Role::Active)),
+            _ => None,
+        };
+        if let Some((number, role)) = change {
+            roles[victim] = (node, number, role);
+            cluster.install(roles.iter().map(|role| member(role.0, role.1, role.2)).collect());
+            for (node, ..) in roles {
+                untold.push((cluster.time + cluster.rng.below(80 * MS), node));
+            }
+        }
+        let time = cluster.time;
+        for (_, node) in untold.extract_if(.., |(at, _)| *at <= time) {
+            cluster.tell(node);
+        }
+        let live: Vec<u16> = roles.iter().filter(|r| r.2 != Role::Down).map(|r| r.0).collect();
+        let any = |cluster: &mut Cluster| live[cluster.rng.below(live.len() as u64) as usize];
+        for client in &mut clients {
+            if let Some(answer) = client.asked.and_then(|tag| cluster.answers.get(&tag)) {
+                client.asked = None;
+                match answer {
+                    Answer::Granted(grant) => client.grant = *grant,
+                    Answer::Lost(_) => client.idle = true,
+                    Answer::Full | Answer::Unready => {}
+                }
+            }
+            // An idle one comes back at last, when its lease may be over.
+            let chance = if client.idle { 1 } else { 30 };
+            if cluster.rng.below(100) < chance {
+                let node = any(&mut cluster);
+                let request = renew(client.grant);
+                client.asked = Some(cluster.request(node, request));
+            }
+        }
+        if cluster.rng.below(3) == 0 {
+            let node = any(&mut cluster);
+            let leases: Vec<LeaseId> = clients.iter().map(|client| client.grant.lease).collect();
+            cluster.sweep(node, &leases);
+        }
+        let span = 20 * MS + cluster.rng.below(60) * MS;
+        cluster.run(span);
+    }
+    // Calm again: whoever holds a lease can renew it, and leases can be had.
+    cluster.weather = crate::cluster::CALM;
+    for (node, ..) in roles {
+        cluster.tell(node);
+    }
+    cluster.run(1000 * MS);
+    let node = roles.iter().find(|role| role.2 == Role::Active).expect("three are").0;
+    for client in &clients {
+        let answer = cluster.ask(node, renew(client.grant));
+        assert!(matches!(answer, Answer::Granted(_) | Answer::Lost(_)), "{answer:?}");
+    }
+    let grant = cluster.open(node);
+    assert!(matches!(cluster.ask(node, renew(grant)), Answer::Granted(_)));
+}
+
+#[test]
+fn what_is_over_was_granted_no_further_and_is_granted_no_more() {
+    for seed in 0..60 {
+        survive(seed);
+    }
+}
