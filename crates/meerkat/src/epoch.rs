@@ -9,6 +9,11 @@
 //! The leader is the smallest active member of the view; a dead one is replaced by the next view.
 //! What a member has adopted is what it reports from then on, so that two changes in a row can't
 //! come to different results (spec §4.2c). Nobody acts on a result before all members keep it.
+//!
+//! A process that is expelled drops its store, but keeps what it would have reported: its records
+//! are as frozen as those of a member. If too few of an epoch's replicas are left in the view, the
+//! leader asks those that came back as learners. A process that was started anew has nothing to
+//! tell.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -43,6 +48,13 @@ pub enum Mail {
         /// The largest timestamp at which it confirmed reads.
         read_high: u64,
     },
+    /// A lane's life has ended; lane 0 keeps its records until the next one knows more.
+    Left {
+        /// Its records.
+        records: Records,
+        /// The largest timestamp at which it confirmed reads.
+        read_high: u64,
+    },
     /// Lane 0 has installed the merged record: go on.
     Resume {
         /// The epoch that was released.
@@ -68,8 +80,10 @@ pub(crate) struct Change {
     read_high: u64,
     /// What was adopted and is not released.
     adopted: Option<Merged>,
-    /// This node begins a new life: its records go before it takes part in anything.
+    /// This node begins a new life: its store goes before it takes part in anything.
     blank: bool,
+    /// What it would have reported in its last life; until this one has adopted something.
+    former: Option<Report>,
     /// This node's report, encoded.
     report: Vec<u8>,
     /// The merged record as it comes in.
@@ -90,7 +104,7 @@ struct Lead {
     merged: Option<Vec<u8>>,
     /// Parts of it that each member keeps.
     adopted: BTreeMap<NodeId, u32>,
-    /// Why it can't go on.
+    /// Why it can't go on, or could not without asking the learners.
     stuck: Option<TooFew>,
 }
 
@@ -143,10 +157,8 @@ where
         self.fast_checks.clear();
         self.parked.clear();
         self.drop_checks();
-        let mut records = core::mem::take(&mut self.records);
-        records.extend(self.footprints.drain(..));
+        let (records, read_high) = self.take_records();
         let epoch = self.epoch();
-        let read_high = core::mem::take(&mut self.read_high);
         if self.config.lane.0 == 0 {
             self.begin_change(now, effects);
             self.on_lane_frozen(now, LaneId(0), epoch, records, read_high, effects);
@@ -172,10 +184,34 @@ where
         self.phase = Phase::Out;
         self.active = false;
         self.abandon_ops(effects);
-        self.records.clear();
-        self.footprints.clear();
         self.recoveries.clear();
         self.attempts.clear();
+        let (records, read_high) = self.take_records();
+        if self.config.lane.0 == 0 {
+            self.on_lane_left(records, read_high);
+        } else {
+            effects.mail(LaneId(0), Mail::Left { records, read_high });
+        }
+    }
+
+    /// What this lane knows, to be kept by lane 0.
+    fn take_records(&mut self) -> (Records, u64) {
+        let mut records = core::mem::take(&mut self.records);
+        records.extend(self.footprints.drain(..));
+        (records, core::mem::take(&mut self.read_high))
+    }
+
+    /// Keeps what a lane knew when its epoch or its life ended. Its mail may come after lane 0 has
+    /// begun the next life.
+    fn on_lane_left(&mut self, records: Records, read_high: u64) {
+        let Some(change) = &mut self.change else { return };
+        if !change.blank {
+            change.records.extend(records);
+            change.read_high = change.read_high.max(read_high);
+        } else if let Some(former) = &mut change.former {
+            former.records.extend(records);
+            former.floor = former.floor.max(read_high);
+        }
     }
 
     fn regroup(&mut self) {
@@ -237,6 +273,7 @@ where
             Mail::Frozen { epoch, records, read_high } => {
                 self.on_lane_frozen(now, from, epoch, records, read_high, effects);
             }
+            Mail::Left { records, read_high } => self.on_lane_left(records, read_high),
             Mail::Resume { epoch, floor, records } => {
                 if epoch == self.epoch() && self.phase == Phase::Frozen {
                     self.resume(now, floor, records, effects);
@@ -256,23 +293,19 @@ where
         read_high: u64,
         effects: &mut impl Effects<Self>,
     ) {
-        let current = epoch == self.epoch();
+        if epoch != self.epoch() {
+            return self.on_lane_left(records, read_high);
+        }
         let lanes = u32::from(self.config.lanes);
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         change.records.extend(records);
         change.read_high = change.read_high.max(read_high);
-        if !current {
-            return;
-        }
         change.frozen |= 1 << from.0;
         if change.frozen.count_ones() < lanes || self.phase != Phase::Frozen {
             return;
         }
         if core::mem::take(&mut change.blank) {
-            // Every lane has stopped using the records of the last life.
-            change.records.clear();
-            change.adopted = None;
-            change.last_normal = Epoch(0);
+            // Every lane has stopped using the store of the last life.
             self.table.reset();
             self.epoch_floor = 0;
         }
@@ -284,26 +317,36 @@ where
         }
     }
 
-    /// What this node knows: what it has adopted, or what its lanes had when they froze.
+    /// Writes down what this node knows, of this life or of its last one.
     fn make_report(&mut self, now: Now) {
         let clock = self.clock(now);
-        let floor = self.epoch_floor;
-        let installed = self.table.least(FLOOR);
+        let mut report = self.report(now);
         let change = self.change.as_mut().expect("lane 0 changes epochs");
+        if report.last_normal == Epoch(0)
+            && let Some(former) = &change.former
+        {
+            report = former.clone();
+            report.clock = report.clock.max(clock);
+        }
+        change.report.clear();
+        report.encode(&mut change.report);
+    }
+
+    /// What this life has adopted, or what its lanes had when they froze.
+    fn report(&self, now: Now) -> Report {
+        let change = self.change.as_ref().expect("lane 0 changes epochs");
         let records = match &change.adopted {
             Some(adopted) => adopted.records(),
             None => change.records.clone(),
         };
-        let report = Report {
+        Report {
             last_normal: change.last_normal,
             electorate: change.electorate,
-            floor: floor.max(change.read_high),
-            installed,
-            clock,
+            floor: self.epoch_floor.max(change.read_high),
+            installed: self.table.least(FLOOR),
+            clock: self.clock(now),
             records,
-        };
-        change.report.clear();
-        report.encode(&mut change.report);
+        }
     }
 
     /// Whether all lanes of this node have frozen and the report stands.
@@ -322,12 +365,14 @@ where
         }
     }
 
-    /// Asks the active members for the parts of their reports that are missing.
+    /// Asks the active members for the parts of their reports that are missing; the learners too, if
+    /// the active ones know too little.
     fn send_freezes(&mut self, effects: &mut impl Effects<Self>) {
-        let others = self.view.active().without(self.config.node);
+        let (active, live) = (self.view.active(), self.view.live());
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         let Some(lead) = &mut change.lead else { return };
-        for node in others {
+        let asked = if lead.stuck.is_some() { live } else { active };
+        for node in asked.without(self.config.node) {
             let incoming = lead.reports.entry(node).or_default();
             if !incoming.done {
                 let kind = Kind::Freeze { part: incoming.next };
@@ -380,7 +425,8 @@ where
     }
 
     /// Merges once every active member has reported. Whoever does not is removed from the view, and
-    /// the change begins anew.
+    /// the change begins anew. If that is too little, whatever learners bring from their last lives
+    /// counts as well.
     fn try_merge(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let active = self.view.active();
         let groups = Groups {
@@ -395,8 +441,14 @@ where
             return;
         }
         let mut reports = BTreeMap::new();
-        for (node, incoming) in &lead.reports {
+        for (node, incoming) in lead.reports.iter().filter(|(_, incoming)| incoming.done) {
             match Report::decode(&incoming.bytes) {
+                // A learner that has adopted nothing can't say that anything was not adopted.
+                Ok(report) if report.last_normal == Epoch(0) && !active.contains(*node) => {
+                    if mutant!("meerkat_blank_life_reports") {
+                        reports.insert(*node, report);
+                    }
+                }
                 Ok(report) => {
                     reports.insert(*node, report);
                 }
@@ -405,10 +457,16 @@ where
         }
         match merge(&reports, groups) {
             Err(few) => {
-                lead.stuck = Some(few);
+                let first = lead.stuck.replace(few).is_none();
                 effects.ignored("meerkat: more replicas of an epoch are gone than it tolerates");
+                if first {
+                    self.send_freezes(effects);
+                }
             }
             Ok(merged) => {
+                if lead.stuck.take().is_some() {
+                    effects.probe("meerkat: merged with the report of a former life");
+                }
                 let mut bytes = Vec::new();
                 merged.encode(&mut bytes);
                 lead.merged = Some(bytes);
@@ -529,6 +587,7 @@ where
         change.last_normal = epoch;
         change.electorate = electorate;
         change.adopted = Some(merged);
+        change.former = None;
     }
 
     /// RELEASE: every member keeps the merged record.
@@ -597,6 +656,7 @@ where
     /// Goes on in the new epoch: own attempts have ended, or begin again.
     fn resume(&mut self, now: Now, floor: u64, records: Records, effects: &mut impl Effects<Self>) {
         self.phase = Phase::Normal;
+        self.gone_on = NodeSet::only(self.config.node);
         self.epoch_floor = floor;
         self.records = records;
         effects.probe("meerkat: epoch released");
@@ -752,51 +812,76 @@ where
         }
     }
 
-    /// Why the epoch change can't go on, if more replicas are gone than an epoch tolerates.
+    /// Why the epoch change can't go on, if more replicas are gone than an epoch tolerates and no
+    /// learner has said what it knew of it.
     pub fn stuck(&self) -> Option<TooFew> {
         self.change.as_ref()?.lead.as_ref()?.stuck
     }
 
-    /// Begins a new life under a fresh incarnation: everything is forgotten.
+    /// The record of the epoch that this node brought to an end as the leader, encoded.
+    pub fn merged(&self) -> Option<&[u8]> {
+        self.change.as_ref()?.lead.as_ref()?.merged.as_deref()
+    }
+
+    /// Begins a new life under a fresh incarnation: everything is forgotten but what this node
+    /// would have reported.
     pub fn reset(
         &mut self,
-        _now: Now,
+        now: Now,
         incarnation: quorate_types::Incarnation,
         effects: &mut impl Effects<Self>,
     ) {
-        self.abandon_ops(effects);
+        self.leave(effects);
+        self.end_life(now);
         self.config.incarnation = incarnation;
         self.view = View::default();
-        self.phase = Phase::Out;
-        self.active = false;
         self.member = quorate_types::MemberNumber(0);
         self.groups.clear();
-        self.records.clear();
-        self.footprints.clear();
         self.suspects.clear();
-        self.recoveries.clear();
         self.stable.clear();
+        self.gone_on = NodeSet::EMPTY;
         self.acks.clear();
         self.graves.clear();
-        self.attempts.clear();
         self.fast_checks.clear();
         self.resends.clear();
         self.commit_waits.clear();
-        self.read_high = 0;
         self.epoch_floor = 0;
         self.last_issued = 0;
         self.announced = 0;
         self.copying = crate::join::Copying::default();
         self.floor_published = 0;
         self.table.set_cell(FLOOR, 0);
-        if let Some(change) = &mut self.change {
-            **change = Change { blank: true, ..Change::default() };
+    }
+
+    /// Keeps what this life would have reported, if it has taken part in anything; otherwise what
+    /// the one before it knew.
+    fn end_life(&mut self, now: Now) {
+        if self.change.is_none() {
+            return;
         }
+        let report = self.report(now);
+        let change = self.change.as_mut().expect("it was just there");
+        let mut former = change.former.take();
+        if report.last_normal > Epoch(0) {
+            former = Some(report);
+        }
+        if mutant!("meerkat_expelled_forgets") {
+            former = None;
+        }
+        **change = Change { blank: true, former, ..Change::default() };
+    }
+
+    pub(crate) fn all_have_gone_on(&self) -> bool {
+        self.view.live().is_subset(self.gone_on) || mutant!("meerkat_floor_before_release")
     }
 
     /// The smallest watermark of all coordinators of this lane: everything up to it is final and
-    /// installed on all replicas.
+    /// installed on all replicas. What the last epoch came to belongs to it, and may be of a
+    /// coordinator that is gone; so nothing is known until everybody has gone on in this epoch.
     pub(crate) fn lane_floor(&self) -> u64 {
+        if !self.all_have_gone_on() {
+            return 0;
+        }
         let lane = self.config.lane.0 as u8;
         let members = self.view.members.iter().filter(|member| member.role != Role::Down);
         members

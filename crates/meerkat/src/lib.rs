@@ -150,6 +150,7 @@ where
         "meerkat: decided by a backup",
         "meerkat: epoch change",
         "meerkat: epoch released",
+        "meerkat: merged with the report of a former life",
         "meerkat: payload pulled",
         "meerkat: slow path",
         "meerkat: takeover waits for all replicas",
@@ -283,7 +284,7 @@ where
             Kind::Values { request, clock, items } => {
                 self.on_values(now, from, partition, request, clock, items, effects);
             }
-            Kind::Stable { stable } => self.on_stable(from, stable),
+            Kind::Stable { stable } => self.on_stable(now, from, stable),
             Kind::Freeze { part } => self.on_freeze(from, part, effects),
             Kind::Frozen { part, parts, bytes } => {
                 self.on_frozen(now, from, part, parts, bytes, effects);
@@ -352,10 +353,17 @@ where
     }
 
     /// STABLE: the sender's coordinator on this lane has nothing open up to here.
-    fn on_stable(&mut self, from: NodeId, stable: u64) {
+    fn on_stable(&mut self, now: Now, from: NodeId, stable: u64) {
         let lane = self.config.lane.0 as u8;
         let member = self.view.member(from).filter(|member| member.role != Role::Down);
         let writer = member.map(|member| WriterId::new(member.number, lane));
+        if writer.is_some() && !self.gone_on.contains(from) {
+            self.gone_on.insert(from);
+            if self.all_have_gone_on() {
+                // The floor has waited for it.
+                self.announce_due = now.monotonic;
+            }
+        }
         if let Some(writer) = writer.or_else(|| self.guest_at(from)) {
             self.advance_stable(writer, stable);
         }

@@ -23,7 +23,7 @@ pub struct Electorate {
 }
 
 /// All that a replica knows, once its lanes are frozen.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Report {
     /// The last epoch whose outcome it has adopted, or in which it has worked.
     pub last_normal: Epoch,

@@ -180,6 +180,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
     /// Per coordinator: everything up to here is final on all replicas.
     pub(crate) stable: BTreeMap<WriterId, u64>,
+    /// Members that are known to have installed what the last epoch came to.
+    pub(crate) gone_on: NodeSet,
     pub(crate) acks: BTreeMap<(NodeId, u16), Vec<u8>>,
     pub(crate) acks_due: Instant,
     /// Clients that coordinate their transactions themselves, by the id under which this node
@@ -246,6 +248,7 @@ where
             suspects: VecDeque::new(),
             recoveries: BTreeMap::new(),
             stable: BTreeMap::new(),
+            gone_on: NodeSet::EMPTY,
             acks: BTreeMap::new(),
             acks_due: Instant::NEVER,
             guests: BTreeMap::new(),

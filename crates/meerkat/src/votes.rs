@@ -163,7 +163,10 @@ where
         if ok >= quorums.fast {
             return Step::Chosen(true);
         }
-        if abort >= quorums.fast || quorums.abort_is_final(abort) {
+        // Before anybody has answered in this epoch, the last one may have committed it: a guest
+        // keeps no record of how an epoch ended.
+        let is_new = ok + abort > 0 || mutant!("meerkat_abort_unasked");
+        if is_new && (abort >= quorums.fast || quorums.abort_is_final(abort)) {
             return Step::Chosen(false);
         }
         if attempt.superseded {

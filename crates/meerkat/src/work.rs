@@ -166,10 +166,13 @@ impl Work {
     }
 }
 
-/// The version that a reader of an absent key relies on: its tombstone's, or the floor if that is
-/// later.
+/// The version that a reader of an absent key relies on: its tombstone's, or the floor, which stands
+/// for all writers, if that is later.
 pub(crate) fn absent_base(wts: Timestamp, floor: u64) -> Timestamp {
-    wts.max(Timestamp::new(floor, WriterId(0)))
+    match floor {
+        0 => wts,
+        floor => wts.max(Timestamp::new(floor, WriterId(u32::MAX))),
+    }
 }
 
 impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Run<'_, T, L> {
@@ -336,7 +339,7 @@ mod tests {
             step(Step::Read(b"old", None));
         });
         let items: Vec<Item<'_>> = work.items().collect();
-        assert_eq!(items[0].base, Some(Timestamp::new(3, WriterId(0))));
+        assert_eq!(items[0].base, Some(Timestamp::new(3, WriterId(u32::MAX))));
         assert_eq!(items[0].write, None);
         assert_eq!((items[1].base, items[1].write), (Some(at(6)), Some(None)));
     }

@@ -10,9 +10,6 @@ pub(crate) struct Engine {
     pub(crate) options: &'static str,
     /// What its transactions promise, if it has any. Single keys are linearizable in every engine.
     pub(crate) transactions: Option<Model>,
-    /// Of so many nodes, how many may be out of the view, and so lose their memory, before the first
-    /// of them is back, without bringing the keyspace to a halt.
-    pub(crate) may_forget: fn(nodes: usize) -> usize,
     /// The furthest that the wall clocks of two nodes may differ without breaking a promise, in
     /// milliseconds.
     pub(crate) clock_step_ms_max: u64,
@@ -24,8 +21,6 @@ pub(crate) const ENGINES: &[Engine] = &[
         name: "hermes",
         options: "",
         transactions: None,
-        // Whoever is left has everything that was acknowledged.
-        may_forget: |nodes| nodes - 1,
         // Wall clocks play no part but in expiry, which no client of the rig asks for.
         clock_step_ms_max: 3_600_000,
     },
@@ -33,8 +28,6 @@ pub(crate) const ENGINES: &[Engine] = &[
         name: "meerkat",
         options: "isolation = \"strict\"\nmax_clock_skew_ms = 50\n",
         transactions: Some(Model::StrictSerializable),
-        // A majority decides, so a majority has to remember.
-        may_forget: |nodes| (nodes - 1) / 2,
         clock_step_ms_max: 45,
     },
 ];

@@ -34,8 +34,6 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// For the table.
     pub(crate) what: &'static str,
-    /// How many nodes may be out of the view before the first of them is back.
-    pub(crate) out: usize,
     pub(crate) run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 }
 
@@ -44,11 +42,7 @@ const fn scenario(
     what: &'static str,
     run: fn(&mut Field<'_>) -> anyhow::Result<()>,
 ) -> Scenario {
-    Scenario { name, what, out: 1, run }
-}
-
-const fn twofold(scenario: Scenario) -> Scenario {
-    Scenario { out: 2, ..scenario }
+    Scenario { name, what, run }
 }
 
 /// Every scenario, the single faults first.
@@ -69,18 +63,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario("clock", "wall clocks step to and fro, as far apart as the engine allows", clock),
     scenario("rolling", "SIGTERM and restart of each node in turn", rolling),
     scenario("replace", "a killed node is replaced under a new id and address", replace),
-    twofold(scenario("kill+reset", "kill while the survivors' connections are reset", kill_reset)),
+    scenario("kill+reset", "kill while the survivors' connections are reset", kill_reset),
     scenario("isolate+kill", "a node is cut off and killed there", isolate_kill),
-    twofold(scenario(
-        "stop+cut",
-        "a node is stopped while another is cut off: no majority",
-        stop_cut,
-    )),
-    twofold(scenario(
-        "stop+clock+slow",
-        "stop while clocks step and a link is slow",
-        stop_clock_slow,
-    )),
+    scenario("stop+cut", "a node is stopped while another is cut off: no majority", stop_cut),
+    scenario("stop+clock+slow", "stop while clocks step and a link is slow", stop_clock_slow),
     scenario("flap", "a node is cut off for about a lease, again and again", flap),
 ];
 

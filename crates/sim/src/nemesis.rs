@@ -1,8 +1,9 @@
 //! What goes wrong, and when.
 //!
-//! The nemesis takes out at most a minority of the replicas at a time, since a cluster in memory
-//! promises nothing beyond that. A node counts as taken out while it is dead, stopped, cut off or
-//! not yet active again. Guests hold nothing, so any of them may die at any time.
+//! The nemesis kills at most a minority of the replicas at a time, since a cluster in memory promises
+//! nothing beyond that. A node counts as taken out while it is dead, stopped, cut off or not yet
+//! active again. It stops and cuts off as many as it likes, as long as one that holds everything is
+//! left. Guests hold nothing, so any of them may die at any time.
 //!
 //! It draws what it does, or does what a script says. Either way nothing is done that takes out too
 //! much at the moment: a script from which parts were left out stays fair.
@@ -201,21 +202,27 @@ impl Nemesis {
         }
     }
 
-    /// Whether it can be done and leaves a majority of the replicas untouched.
+    /// Whether it can be done and leaves enough of the replicas untouched.
     fn is_fair(&self, world: &World, fault: Fault) -> bool {
         let node_exists = |node: usize| node < world.nodes.len();
-        let may_take = |node: usize| node_exists(node) && world.may_take(node);
+        let id = |node: usize| NodeSet::only(world.nodes[node].id);
+        let may_silence = |node: usize| node_exists(node) && world.may_silence(id(node));
         let guest_exists = |guest: usize| guest < world.guests.len();
         match fault {
-            Fault::Kill(Process::Node(node)) => may_take(node) && world.nodes[node].up,
-            Fault::Pause(Process::Node(node), _) => may_take(node) && world.nodes[node].up,
+            Fault::Kill(Process::Node(node)) => {
+                node_exists(node) && world.nodes[node].up && world.may_kill(node)
+            }
+            Fault::Pause(Process::Node(node), _) => may_silence(node) && world.nodes[node].up,
             Fault::Ambush(Process::Node(node), _) | Fault::Clock(Process::Node(node), _) => {
                 node_exists(node)
             }
             Fault::Start(Process::Node(node)) => node_exists(node) && !world.nodes[node].up,
-            Fault::Isolate { node, .. } => !self.partitioned && may_take(node),
+            Fault::Isolate { node, .. } => !self.partitioned && may_silence(node),
             Fault::Cut { from, to, .. } => {
-                !self.partitioned && node_exists(to) && from != to && may_take(from)
+                !self.partitioned
+                    && from != to
+                    && [from, to].into_iter().all(node_exists)
+                    && world.may_silence(id(from).union(id(to)))
             }
             Fault::CutGuest { guest, node } => guest_exists(guest) && node_exists(node),
             Fault::Kill(Process::Guest(guest))

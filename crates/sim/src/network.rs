@@ -69,7 +69,7 @@ impl World {
             return false;
         }
         self.ambush = None;
-        self.may_take(node)
+        self.may_kill(node)
     }
 
     /// Sends messages one by one, each with a fate of its own.

@@ -186,6 +186,8 @@ pub(crate) struct Node {
     pub(crate) life: u64,
     /// Counts its incarnations: what was sent to an earlier one is lost, as connections break.
     pub(crate) link: u64,
+    /// The incarnations of the process that runs: what it knew in an earlier one is not lost.
+    lives: Vec<Incarnation>,
     /// Guests that are connected, with their lanes and the numbers of their connections.
     pub(crate) seats: BTreeMap<NodeId, (u16, u64)>,
     /// When each lane had its last turn, and how many it had had before at that moment.
@@ -344,6 +346,7 @@ impl World {
                 0
             };
             let node = Node {
+                lives: Vec::new(),
                 seats: BTreeMap::new(),
                 turns: vec![(u64::MAX, 0); usize::from(config.lanes)],
                 id: config.node,
@@ -426,6 +429,7 @@ impl World {
         this.shared = Shared::new(this.config.clone());
         this.life += 1;
         this.link += 1;
+        this.lives = vec![incarnation];
         this.up = true;
         this.paused = false;
         this.backlog.clear();
@@ -583,12 +587,34 @@ impl World {
         self.nodes[node].backlog.push(event);
     }
 
-    /// Whether taking out this node too leaves a majority of replicas that hold everything: a
-    /// cluster in memory promises nothing beyond that.
-    pub(crate) fn may_take(&self, victim: usize) -> bool {
+    /// Whether the death of this node leaves a majority of replicas that hold everything: a cluster
+    /// in memory promises nothing beyond that.
+    pub(crate) fn may_kill(&self, victim: usize) -> bool {
+        // A node that was just disturbed may be expelled any moment now.
+        if self.time < self.quiet_at {
+            return false;
+        }
+        let safe = self.holders().without(self.nodes[victim].id);
+        self.all_groups(|group| safe.intersection(group).len() * 2 > group.len())
+    }
+
+    /// Whether some replica that holds everything goes on while these are stopped or cut off. They
+    /// forget nothing, so there may be any number of them.
+    pub(crate) fn may_silence(&self, victims: NodeSet) -> bool {
+        let safe = self.holders().difference(victims);
+        self.all_groups(|group| !safe.intersection(group).is_empty())
+    }
+
+    fn all_groups(&self, holds: impl Fn(NodeSet) -> bool) -> bool {
+        let all = self.nodes.iter().map(|node| node.id).collect();
+        holds(all) && self.groups.iter().all(|group| holds(*group))
+    }
+
+    /// Nodes that hold everything and are not disturbed.
+    fn holders(&self) -> NodeSet {
         let up = self.nodes.iter().filter(|node| node.up);
         let Some(newest) = up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch) else {
-            return false;
+            return NodeSet::EMPTY;
         };
         // A view whose engines are not through with the change protects nobody yet: of the replicas
         // of one epoch, a minority may be lost before the next one is released.
@@ -605,16 +631,7 @@ impl World {
                     member.role == Role::Active && member.incarnation == node.lane(0).incarnation()
                 })
         };
-        // A node that was just disturbed may be expelled any moment now.
-        if self.time < self.quiet_at {
-            return false;
-        }
-        let others = self.nodes.iter().enumerate().filter(|(index, _)| *index != victim);
-        let safe: NodeSet =
-            others.filter(|(_, node)| holds(node)).map(|(_, node)| node.id).collect();
-        let is_majority = |group: NodeSet| safe.intersection(group).len() * 2 > group.len();
-        let all = self.nodes.iter().map(|node| node.id).collect();
-        is_majority(all) && self.groups.iter().all(|group| is_majority(*group))
+        self.nodes.iter().filter(|node| holds(node)).map(|node| node.id).collect()
     }
 
     /// Something happened that may yet cost a node its place in the view.
@@ -630,7 +647,7 @@ impl World {
             let view = node.lane(0).view();
             let lost = view.members.iter().filter(|member| {
                 let now = &self.nodes[self.index(member.node)];
-                !now.up || now.lane(0).incarnation() != member.incarnation
+                !now.up || !now.lives.contains(&member.incarnation)
             });
             let lost: NodeSet = lost.map(|member| member.node).collect();
             let of_group = |group: &NodeSet| lost.intersection(*group).len() * 2 > group.len();
@@ -748,7 +765,7 @@ impl World {
             due.pop_front();
             span
         };
-        if self.healed || !self.may_take(node) {
+        if self.healed || !self.may_silence(NodeSet::only(self.nodes[node].id)) {
             return None;
         }
         let fault = Fault::Interrupt { node, lane, turn, span };
@@ -785,7 +802,8 @@ impl World {
             .into_iter()
             .map(|peer| (peer, std::mem::take(host.out.peer(peer))))
             .collect();
-        if rejoined.is_some() {
+        if let Some(incarnation) = rejoined {
+            self.nodes[node].lives.push(incarnation);
             self.nodes[node].link += 1;
             self.nodes[node].seats.clear();
         }

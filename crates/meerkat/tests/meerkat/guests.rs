@@ -125,6 +125,26 @@ fn a_guest_learns_what_the_replicas_have_decided_for_it() {
 }
 
 #[test]
+fn a_guest_takes_nothing_for_aborted_that_an_epoch_change_may_have_committed() {
+    // 1 and 2 are left of three, and have voted OK; then 1 alone. It commits, since 2 may have been
+    // the other half of a fast quorum. The guest hears of the view only: alone, 1 can decide nothing
+    // more, which says nothing of what the change has decided.
+    let mut cluster = with_guest(3);
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    let (tag, id) = cluster.begin("append=k:v");
+    cluster.deliver(GUEST, 1, "validate");
+    cluster.deliver(GUEST, 2, "validate");
+    cluster.pool.clear();
+    cluster.expel(&[2]);
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    cluster.assert_open(tag);
+    cluster.deliver_all();
+    cluster.assert_done(tag);
+}
+
+#[test]
 fn a_guest_and_a_node_that_meet_both_get_through() {
     let mut cluster = with_guest(3);
     let (guest, _) = cluster.begin("append=k:g");

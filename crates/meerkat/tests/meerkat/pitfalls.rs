@@ -150,6 +150,36 @@ fn what_one_replica_has_adopted_is_not_acted_on() {
 }
 
 #[test]
+fn what_a_member_has_not_released_is_not_installed_there() {
+    // 3 coordinates and dies with both votes for OK. 1 and 2 adopt the COMMIT, 1 is released, and
+    // the RELEASE to 2 is lost. Both have long been past the transaction's time, so by their own
+    // transactions alone everything up to it would be installed; 1 would forget it, and the next
+    // change would bring it to nobody.
+    let mut cluster = Cluster::new(3);
+    cluster.submit(3, "append=k:v");
+    cluster.deliver(3, 1, "validate");
+    cluster.deliver(3, 2, "validate");
+    for (node, other) in [(1, 2), (2, 1)] {
+        cluster.advance(Duration::from_millis(600));
+        cluster.tick_node(node);
+        cluster.deliver(node, other, "stable");
+    }
+    cluster.expel(&[3]);
+    cluster.deliver_some(|packet| packet.kind() != "release");
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
+    assert_eq!(cluster.stored(2, "k"), None);
+    cluster.pool.clear();
+    cluster.advance(Duration::from_millis(600));
+    cluster.tick_node(1);
+    cluster.pool.clear();
+    cluster.install(&cluster.roles());
+    cluster.deliver_all();
+    for node in [1, 2] {
+        assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"), "node {node}");
+    }
+}
+
+#[test]
 fn what_nobody_else_has_adopted_is_merged_anew() {
     let (mut cluster, tag, id) = interrupted();
     cluster.pool.clear();
@@ -396,4 +426,73 @@ fn what_is_not_acknowledged_is_bounded() {
     assert_eq!(run(&mut cluster, 20), Some(Outcome::Refused(Refusal::Busy)));
     cluster.run_for(Duration::from_millis(100));
     assert!(matches!(run(&mut cluster, 20), Some(Outcome::Done(_))));
+}
+
+/// Three replicas; 3 coordinates and has told its client that a transaction committed, and nobody
+/// else. Then it is expelled, and 2 after it, before 1 and 2 are through with the change.
+fn expelled_in_turn() -> Cluster {
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(3, "append=k:v");
+    cluster.deliver(3, 1, "validate");
+    cluster.deliver(3, 2, "validate");
+    cluster.deliver(1, 3, "vote");
+    cluster.deliver(2, 3, "vote");
+    cluster.assert_done(tag);
+    cluster.pool.clear();
+    let roles = cluster.roles_with(3, Role::Down);
+    cluster.install(&roles);
+    cluster.pool.clear();
+    let roles = cluster.roles_with(2, Role::Down);
+    cluster.install(&roles);
+    cluster.deliver_all();
+    assert!(cluster.machine(1).stuck().is_some(), "one of three knows too little");
+    cluster
+}
+
+#[test]
+fn an_expelled_process_remembers() {
+    let mut cluster = expelled_in_turn();
+    cluster.begin_life(3);
+    let roles = cluster.roles_with(3, Role::Shadow);
+    cluster.install(&roles);
+    cluster.deliver_all();
+    assert_eq!(cluster.machine(1).stuck(), None);
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
+    assert_eq!(cluster.probes["meerkat: merged with the report of a former life"], 1);
+}
+
+#[test]
+fn a_second_expulsion_takes_nothing_from_the_first_life() {
+    let mut cluster = expelled_in_turn();
+    // 3 is admitted and expelled again before it has learnt anything; once before it hears of it.
+    cluster.begin_life(3);
+    let roles = cluster.roles_with(3, Role::Shadow);
+    let view = cluster.decide(&roles);
+    cluster.install_on(3, &view);
+    let roles = cluster.roles_with(3, Role::Down);
+    cluster.install(&roles);
+    cluster.begin_life(3);
+    cluster.begin_life(3);
+    let roles = cluster.roles_with(3, Role::Shadow);
+    cluster.install(&roles);
+    cluster.deliver_all();
+    assert_eq!(cluster.machine(1).stuck(), None);
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
+}
+
+#[test]
+fn a_restarted_process_reports_nothing() {
+    // 1 and 2 have adopted a change that 3 took no part in, and worked in it. 2 loses its memory
+    // while 3, started anew, is a learner: if its ignorance counted, 1 would take what it keeps for
+    // all there is.
+    let mut cluster = expelled_in_turn();
+    for node in [3, 2] {
+        cluster.crash(node);
+        cluster.start(node, 5, 0);
+        let roles = cluster.roles_with(node, Role::Shadow);
+        cluster.install(&roles);
+        cluster.deliver_all();
+        assert!(cluster.machine(1).stuck().is_some(), "two of three have lost their memory");
+        assert!(!cluster.machine(1).is_normal());
+    }
 }

@@ -1,11 +1,12 @@
 //! Seeded random runs: loss, duplication, reordering, clocks that differ, crashes, false suspicions,
-//! views that reach nodes at different times, rejoins as a learner; then healing, after which every
+//! views that reach nodes at different times, rejoins as a learner, of processes that were started
+//! anew and of such as were only expelled; then healing, after which every
 //! transaction must have ended, nothing may be left of any, and all replicas must agree.
 //!
 //! What the clients saw is judged twice: by a replay in the order of timestamps here, and by
 //! `quorate-check`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
     Bytes, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions, check_values,
@@ -68,6 +69,8 @@ struct Run {
     news: Vec<(u16, View)>,
     /// From and to of the slow link.
     slow: (u16, u16),
+    /// Nodes that have crashed and were not made active since.
+    forgetful: BTreeSet<u16>,
 }
 
 impl Run {
@@ -88,6 +91,7 @@ impl Run {
             answered: BTreeMap::new(),
             news: Vec::new(),
             slow: (0, 0),
+            forgetful: BTreeSet::new(),
         }
     }
 
@@ -201,20 +205,40 @@ impl Run {
         live.filter(|node| self.cluster.holds(*node, key)).collect()
     }
 
-    /// Whether a majority of every group is left without this one.
-    fn is_spare(&self, node: u16) -> bool {
-        let all = (1..=self.plan.nodes).collect();
-        let keys = (0..self.plan.keys).map(|key| format!("k{key}"));
-        let group = |key: String| {
+    /// Whether an active replica of every key is left without this one, and a majority of each
+    /// group remembers what it knew; without this one too, if it is to crash.
+    fn is_spare(&self, node: u16, crashes: bool) -> bool {
+        let is_active =
+            |other: u16| self.role(other) == Role::Active && self.cluster.hosts[&other].up;
+        let forgets = |other: u16| self.forgetful.contains(&other) || crashes && other == node;
+        let is_left = |group: Vec<u16>| {
+            let forgetful = group.iter().filter(|other| forgets(**other)).count();
+            let active = group.iter().any(|other| *other != node && is_active(*other));
+            active && forgetful * 2 < group.len()
+        };
+        let holders = |key: String| {
             (1..=self.plan.nodes).filter(|node| self.cluster.holds(*node, &key)).collect()
         };
-        let is_left = |group: Vec<u16>| {
-            let gone = group.iter().filter(|&&other| {
-                other == node || self.role(other) != Role::Active || !self.cluster.hosts[&other].up
-            });
-            gone.count() * 2 < group.len()
-        };
-        keys.map(group).chain([all]).all(is_left)
+        let keys = (0..self.plan.keys).map(|key| format!("k{key}"));
+        keys.map(holders).chain([(1..=self.plan.nodes).collect()]).all(is_left)
+    }
+
+    fn crash(&mut self, node: u16) {
+        if self.forgetful.contains(&node) || self.is_spare(node, true) {
+            self.forgetful.insert(node);
+            self.cluster.crash(node);
+        }
+    }
+
+    /// The next life of an expelled or crashed node, as a shadow.
+    fn come_back(&mut self, node: u16) {
+        if self.cluster.hosts[&node].up {
+            self.cluster.begin_life(node);
+        } else {
+            let (seed, ahead) = (self.rng.next_u64() >> 16, self.ahead());
+            self.cluster.start(node, seed, ahead);
+        }
+        self.decide(node, Role::Shadow);
     }
 
     /// A crash, a false suspicion, a view for its own sake, or the next step of someone's way back.
@@ -222,27 +246,27 @@ impl Run {
         let node = self.node();
         let up = self.cluster.hosts[&node].up;
         match self.role(node) {
-            Role::Active if !up => self.decide(node, Role::Down),
+            Role::Active | Role::Shadow if !up => self.decide(node, Role::Down),
             Role::Active if self.rng.chance(1, 4) => self.decide(node, Role::Active),
-            Role::Active if !self.is_spare(node) => {}
-            Role::Active if self.rng.chance(1, 3) => self.decide(node, Role::Down),
-            Role::Active => self.cluster.crash(node),
+            Role::Active if self.rng.chance(1, 3) => {
+                if self.is_spare(node, false) {
+                    self.decide(node, Role::Down);
+                }
+            }
+            Role::Active => self.crash(node),
             Role::Down => {
-                let (seed, ahead) = (self.rng.next_u64() >> 16, self.ahead());
-                if up {
-                    self.cluster.crash(node);
+                if up && self.rng.chance(1, 2) {
+                    self.crash(node);
                 }
-                self.cluster.start(node, seed, ahead);
-                self.decide(node, Role::Shadow);
+                self.come_back(node);
             }
-            Role::Shadow if !up => self.decide(node, Role::Down),
-            Role::Shadow => {
-                if self.cluster.machine(node).is_caught_up() {
-                    self.decide(node, Role::Active);
-                } else if self.rng.chance(1, 4) {
-                    self.cluster.crash(node);
-                }
+            Role::Shadow if self.cluster.machine(node).is_caught_up() => {
+                self.forgetful.remove(&node);
+                self.decide(node, Role::Active);
             }
+            Role::Shadow if self.rng.chance(1, 4) => self.crash(node),
+            Role::Shadow if self.rng.chance(1, 4) => self.decide(node, Role::Down),
+            Role::Shadow => {}
         }
     }
 
@@ -267,16 +291,24 @@ impl Run {
     }
 
     fn heal(&mut self) {
+        for node in 1..=self.plan.nodes {
+            if self.role(node) != Role::Down && !self.cluster.hosts[&node].up {
+                self.decide(node, Role::Down);
+            } else if self.role(node) == Role::Down && self.cluster.hosts[&node].up {
+                self.come_back(node);
+            }
+        }
         while !self.news.is_empty() {
             self.hear_news();
         }
+        self.cluster.run_for(Duration::from_millis(1_500));
         for node in 1..=self.plan.nodes {
-            if self.role(node) != Role::Down && !self.cluster.hosts[&node].up {
-                let roles = self.cluster.roles_with(node, Role::Down);
+            if self.role(node) == Role::Shadow && self.cluster.machine(node).is_caught_up() {
+                let roles = self.cluster.roles_with(node, Role::Active);
                 self.cluster.install(&roles);
+                self.cluster.run_for(Duration::from_millis(200));
             }
         }
-        self.cluster.run_for(Duration::from_millis(1_500));
         if self.cluster.hosts.values().any(|host| host.up && host.machine.pending() > 0) {
             self.cluster.run_for(Duration::from_millis(2_500));
         }

@@ -30,7 +30,7 @@ pub(crate) const WALL: u64 = 1_000_000_000_000;
 /// What a machine said, in order.
 enum Said {
     Sent(NodeId, Vec<u8>),
-    Completed(Tag, Outcome<Reply>),
+    Completed(Tag, Outcome<Reply>, Option<Timestamp>),
 }
 
 /// What one step did.
@@ -49,7 +49,11 @@ impl Effects<Node> for Outbox {
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply>) {
-        self.said.push(Said::Completed(tag, outcome));
+        self.said.push(Said::Completed(tag, outcome, None));
+    }
+
+    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply>, at: Timestamp) {
+        self.said.push(Said::Completed(tag, outcome, Some(at)));
     }
 
     fn mail(&mut self, to: LaneId, mail: Mail) {
@@ -222,8 +226,6 @@ pub(crate) struct Ledger {
     pub(crate) ends: BTreeMap<Timestamp, bool>,
     /// The timestamp at which an answered transaction took effect.
     pub(crate) stamps: BTreeMap<u64, Timestamp>,
-    /// The last record that each epoch's leader sent.
-    merged: BTreeMap<Epoch, Vec<u8>>,
 }
 
 impl Ledger {
@@ -390,6 +392,18 @@ impl Cluster {
         self.install(&roles);
     }
 
+    /// An expelled process begins a new life, whatever it has heard of.
+    pub(crate) fn begin_life(&mut self, node: u16) {
+        let incarnation = Incarnation(self.next_incarnation);
+        self.next_incarnation += 1;
+        let now = self.now_at(node);
+        let host = self.hosts.get_mut(&node).expect("a known node");
+        host.incarnation = incarnation;
+        let mut outbox = Outbox { node: NodeId(node), ..Outbox::default() };
+        host.machine.reset(now, incarnation, &mut outbox);
+        self.carry_out(node, outbox);
+    }
+
     /// Starts a crashed process anew, as a shadow.
     pub(crate) fn rejoin(&mut self, node: u16) {
         self.start(node, u64::from(node) * 7919 + self.next_incarnation, 0);
@@ -409,44 +423,36 @@ impl Cluster {
         if !host.up {
             return;
         }
-        let read = match &event {
-            Event::Message { body: Message { kind: Kind::Checked { at, .. }, .. }, .. } => {
-                Some(*at)
-            }
-            _ => None,
-        };
         let mut outbox = Outbox { node: NodeId(node), ..Outbox::default() };
         host.machine.step(now, event, &mut outbox);
         host.machine.check_invariants();
-        self.carry_out(node, outbox, read);
+        self.carry_out(node, outbox);
     }
 
-    /// `read` is the timestamp of the read-only transaction that the event was about.
-    fn carry_out(&mut self, node: u16, outbox: Outbox, read: Option<Timestamp>) {
+    fn carry_out(&mut self, node: u16, outbox: Outbox) {
         let epoch = self.hosts[&node].machine.epoch();
-        let mut done = None;
         for said in outbox.said {
             match said {
                 Said::Sent(to, bytes) => {
                     let packet = Packet { from: NodeId(node), to, epoch, bytes };
-                    self.note(&packet, &mut done);
+                    self.note(&packet);
                     self.fresh_packets.push(packet.clone());
                     if self.hosts.get(&to.0).is_some_and(|host| host.up) {
                         self.pool.push(packet);
                     }
                 }
-                Said::Completed(tag, outcome) => {
+                Said::Completed(tag, outcome, at) => {
                     let before = self.outcomes.insert(tag.0, outcome.clone());
                     assert_eq!(before, None, "op {} is answered once", tag.0);
-                    if matches!(outcome, Outcome::Done(_)) {
-                        done = Some(tag.0);
+                    if let Some(at) = at {
+                        self.ledger.stamps.insert(tag.0, at);
+                        if self.ledger.sets_of(at).next().is_some() {
+                            self.ledger.end(at, true);
+                        }
                     }
                     self.fresh_outcomes.push((tag.0, outcome));
                 }
             }
-        }
-        if let (Some(tag), Some(at)) = (done, read) {
-            self.ledger.stamps.insert(tag, at);
         }
         for (key, record) in self.hosts[&node].machine.records() {
             if let Some(commit) = record.decision {
@@ -459,13 +465,12 @@ impl Cluster {
         for name in outbox.probes {
             *self.probes.entry(name).or_default() += 1;
             if name == "meerkat: epoch released" {
-                self.note_released(epoch);
+                self.note_released(node);
             }
         }
     }
 
-    /// A node that commits answers its client, then tells the others.
-    fn note(&mut self, packet: &Packet, done: &mut Option<u64>) {
+    fn note(&mut self, packet: &Packet) {
         let message = packet.message();
         if let Some(id) = id_of(&message.kind) {
             if !self.names.contains(&id) {
@@ -478,23 +483,14 @@ impl Cluster {
                 assert_eq!(*known, sets, "{id:?} has two bodies");
             }
         }
-        match message.kind {
-            Kind::Decided { id, commit, .. } => {
-                self.ledger.end(id, commit);
-                if let Some(tag) = done.take_if(|_| commit) {
-                    self.ledger.stamps.insert(tag, id);
-                }
-            }
-            Kind::Adopt { part: 0, parts: 1, bytes } => {
-                self.ledger.merged.insert(packet.epoch, bytes.to_vec());
-            }
-            _ => {}
+        if let Kind::Decided { id, commit, .. } = message.kind {
+            self.ledger.end(id, commit);
         }
     }
 
     /// What an epoch change has settled is final once anybody may act on it.
-    fn note_released(&mut self, epoch: Epoch) {
-        let Some(bytes) = self.ledger.merged.get(&epoch) else { return };
+    fn note_released(&mut self, node: u16) {
+        let Some(bytes) = self.hosts[&node].machine.merged() else { return };
         let merged = Merged::decode(bytes).expect("leaders send well-formed records");
         for (key, settled) in merged.settled {
             self.ledger.end(key.id(), settled.commit);
