@@ -198,14 +198,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-night-updates",
             size: Size::Night,
-            states: None,
+            states: Some(541_909),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&combined(name, &UPDATES), limits),
         },
         Entry {
             name: "hermes-night-replayed",
             size: Size::Night,
-            states: None,
+            states: Some(579_498),
             reaches: &[
                 "hermes: replay while the coordinator lives",
                 "hermes: sweep replays an orphan",
