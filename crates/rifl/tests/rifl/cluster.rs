@@ -39,7 +39,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn now(&self, time: u64) -> Now {
+    pub(crate) fn now(&self, time: u64) -> Now {
         let elapsed = time as i64 + time as i64 / 1_000_000 * self.drift_ppm;
         let monotonic = Instant(self.origin + elapsed as u64);
         Now { monotonic, unix: UnixNanos((1_000_000 * MS as i64 + elapsed + self.skew) as u64) }

@@ -1,5 +1,6 @@
 //! Tests of the session machinery.
 mod cluster;
+mod exactly_once;
 mod leases;
 mod model;
 mod tracker;
