@@ -9,7 +9,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table};
+use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table, mutant};
 use quorate_types::{Duration, Instant, Now, limits};
 
 use crate::replica::Attempt;
@@ -31,7 +31,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         effects: &mut impl Effects<Self>,
     ) {
         let queue = self.queue(now, handle);
-        if queue.waiters.len() >= limits::WAITERS_PER_KEY_MAX {
+        if queue.waiters.len() >= limits::WAITERS_PER_KEY_MAX
+            && !mutant!("hermes_queue_without_limit")
+        {
             return self.answer(waiter.client, Outcome::Refused(Refusal::Busy), effects);
         }
         let read = is_read(&waiter);
@@ -72,6 +74,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// The jittered pause before a superseded read-modify-write runs again (H6).
     pub(crate) fn backoff(&mut self, attempts: u32) -> Duration {
+        if mutant!("hermes_no_backoff") {
+            return Duration::ZERO;
+        }
         let most = BACKOFF * (1 << attempts.min(BACKOFF_DOUBLINGS_MAX));
         Duration::from_nanos(self.rng.below(most.as_nanos() as u64))
     }
@@ -80,11 +85,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     pub(crate) fn serve(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
         let outer = self.serving.replace(handle);
         loop {
-            self.serve_reads(now, handle, effects);
+            if !mutant!("hermes_reads_after_writes") {
+                self.serve_reads(now, handle, effects);
+            }
             if !self.is_valid(handle) {
                 break;
             }
-            let Some(waiter) = self.take_update(now, handle) else { break };
+            let Some(waiter) = self.take_update(now, handle) else {
+                if mutant!("hermes_reads_after_writes") {
+                    self.serve_reads(now, handle, effects);
+                }
+                break;
+            };
             self.run(now, handle, waiter, effects);
             if !self.is_valid(handle) {
                 break;
@@ -275,7 +287,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         for waiter in late {
             // An attempt that was superseded is over only once a larger version is Valid here:
             // until then another replica may still replay it (H1).
-            let outcome = if waiter.run.attempts > 0 && !valid {
+            let may_be_replayed = waiter.run.attempts > 0 && !valid;
+            let outcome = if may_be_replayed && !mutant!("hermes_abort_reported_early") {
                 Outcome::Unknown
             } else {
                 Outcome::Refused(Refusal::TimedOut)

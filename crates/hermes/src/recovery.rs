@@ -162,8 +162,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// makes it idempotent (§8 rule 4).
     pub(crate) fn replay(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
         let mut record = self.table.lock(handle);
-        let meta = record.meta();
+        let mut meta = record.meta();
         debug_assert_eq!(meta.state, State::Invalid, "only Invalid keys are replayed");
+        if mutant!("hermes_replay_under_new_timestamp") {
+            meta.timestamp.version += 2;
+        }
         self.next_number += 1;
         let resend_at = now.monotonic + self.config.message_loss_timeout;
         let slot = self.ops.insert(Pending {

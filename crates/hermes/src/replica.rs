@@ -465,7 +465,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 effects.probe("hermes: op finished by another's replay");
             }
             let op = self.ops.remove(meta.op).expect("a record names an op that is pending");
-            if let Some((client, reply)) = op.answer {
+            if let Some((client, reply)) = op.answer
+                && !mutant!("hermes_finished_by_another_unanswered")
+            {
                 self.answer(client, Outcome::Done(reply), effects);
             }
         }

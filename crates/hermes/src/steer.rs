@@ -14,7 +14,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Slot, Table};
+use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key, limits,
 };
@@ -129,7 +129,9 @@ impl<O> Steering<O> {
         epoch: Epoch,
     ) -> Option<&'static str> {
         let older = |node| self.since.get(&node).is_some_and(|since| epoch < *since);
-        (older(from) || older(node)).then_some("hermes: STEER of an earlier life")
+        let outdated = older(from) || older(node);
+        (outdated && !mutant!("hermes_earlier_life_acts"))
+            .then_some("hermes: STEER of an earlier life")
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -301,7 +301,8 @@ where
         change.records.extend(records);
         change.read_high = change.read_high.max(read_high);
         change.frozen |= 1 << from.0;
-        if change.frozen.count_ones() < lanes || self.phase != Phase::Frozen {
+        let all = change.frozen.count_ones() >= lanes || mutant!("meerkat_lanes_not_awaited");
+        if !all || self.phase != Phase::Frozen {
             return;
         }
         if core::mem::take(&mut change.blank) {
@@ -612,6 +613,7 @@ where
         change.report.clear();
         for (key, record) in &old {
             if record.registered
+                && !mutant!("meerkat_registered_over_epochs")
                 && let Some(body) = record.body()
             {
                 occ::release(&mut self.table, key.id(), body);

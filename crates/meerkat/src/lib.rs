@@ -215,6 +215,8 @@ where
     fn ignore_message(&self, from: NodeId, epoch: Epoch, kind: &Kind<'_>) -> Option<&'static str> {
         let late = mutant!("meerkat_accept_after_freeze")
             && matches!(kind, Kind::Accept { .. } | Kind::Accepted { .. } | Kind::Decided { .. });
+        let late =
+            late || (mutant!("meerkat_votes_across_epochs") && matches!(kind, Kind::Vote { .. }));
         if epoch < self.view.epoch && !late {
             return Some("meerkat: message of an older epoch");
         }

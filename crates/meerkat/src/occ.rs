@@ -124,9 +124,11 @@ fn check(
         // writer is still registered here.
         let overwritten =
             |base: Timestamp, writer: Timestamp, reader| base < writer && writer < reader;
+        // A version whose writer is registered here still would be refused without need.
+        let pending = mutant!("meerkat_read_version_in_the_way");
         if let Some(base) = item.base
             && other.writes
-            && overwritten(base, other.id, id)
+            && (overwritten(base, other.id, id) || (pending && base == other.id))
         {
             return conflict(Reason::PendingWriter, other.id);
         }

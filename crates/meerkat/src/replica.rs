@@ -50,16 +50,16 @@ where
         body: Body<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        if self.is_stable(id) {
+        if self.is_stable(id) && !mutant!("meerkat_trimmed_voted_anew") {
             return effects.ignored("meerkat: VALIDATE of a transaction that is over");
         }
         let key = RecordKey::new(id, partition);
-        let forgets_promises = |record: &&Record| {
-            mutant!("meerkat_vote_after_promise")
-                && record.decision.is_none()
-                && record.vote.is_none()
+        let forgotten = |record: &&Record| match (record.decision, record.vote) {
+            (Some(_), _) => mutant!("meerkat_decided_voted_anew"),
+            (None, Some(_)) => mutant!("meerkat_voted_anew"),
+            (None, None) => mutant!("meerkat_vote_after_promise"),
         };
-        if let Some(record) = self.records.get(&key).filter(|record| !forgets_promises(record)) {
+        if let Some(record) = self.records.get(&key).filter(|record| !forgotten(record)) {
             let kind = match (record.decision, record.vote) {
                 (Some(commit), _) => Kind::Decided { id, commit, body: None },
                 (None, Some(vote)) => Kind::Vote { id, vote },
@@ -114,7 +114,7 @@ where
         if let Some(commit) = record.decision {
             return self.reply(from, partition, Kind::Decided { id, commit, body: None }, effects);
         }
-        if view < record.view {
+        if view < record.view && !mutant!("meerkat_accepts_lower_view") {
             let kind = Kind::Superseded { id, view: record.view };
             return self.reply(from, partition, kind, effects);
         }
@@ -174,8 +174,10 @@ where
                         record.since = now.monotonic;
                         self.suspect(now, key);
                     }
-                    effects.probe("meerkat: payload pulled");
-                    return self.reply(from, partition, Kind::Pull { id }, effects);
+                    if !mutant!("meerkat_commit_without_sets") {
+                        effects.probe("meerkat: payload pulled");
+                        return self.reply(from, partition, Kind::Pull { id }, effects);
+                    }
                 }
             }
         }
@@ -245,7 +247,7 @@ where
         let body = core::mem::take(&mut record.body);
         if !body.is_empty() {
             let items = Body::trusted(&body);
-            if commit {
+            if commit && (registered || !mutant!("meerkat_dissenter_applies_nothing")) {
                 occ::apply(&mut self.table, id, items);
                 self.bury(id, items);
             } else if registered {

@@ -101,6 +101,9 @@ where
                 attempt.seen.insert(from);
                 attempt.superseded = true;
                 effects.probe("meerkat: coordinator superseded");
+                if mutant!("meerkat_superseded_guesses") {
+                    self.decide(now, id.version, false, effects);
+                }
             }
             None => effects.ignored("meerkat: SUPERSEDED about a finished attempt"),
         }
@@ -166,7 +169,8 @@ where
         // Before anybody has answered in this epoch, the last one may have committed it: a guest
         // keeps no record of how an epoch ended.
         let is_new = ok + abort > 0 || mutant!("meerkat_abort_unasked");
-        if is_new && (abort >= quorums.fast || quorums.abort_is_final(abort)) {
+        let too_few = mutant!("meerkat_few_aborts_final") && abort >= quorums.majority;
+        if is_new && (abort >= quorums.fast || quorums.abort_is_final(abort) || too_few) {
             return Step::Chosen(false);
         }
         if attempt.superseded {

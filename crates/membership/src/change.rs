@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use quorate_machine::mutant;
 use quorate_types::{
     Epoch, Incarnation, Member, MemberNumber, NodeId, NodeSet, Role, View, limits,
 };
@@ -66,7 +67,8 @@ pub(crate) fn joined(
     let mut next = successor(view);
     next.last_number = MemberNumber(view.last_number.0 + 1);
     let slot = next.members.iter_mut().find(|member| member.node == addresses.node)?;
-    *slot = Member { incarnation, number: next.last_number, ..member(addresses, Role::Shadow) };
+    let number = if mutant!("membership_number_reused") { slot.number } else { next.last_number };
+    *slot = Member { incarnation, number, ..member(addresses, Role::Shadow) };
     (!next.active().is_empty()).then_some(next)
 }
 

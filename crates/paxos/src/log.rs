@@ -412,7 +412,7 @@ impl<E: Entry> Log<E> {
         if slot < self.next {
             return self.on_fetch(from.node, slot, out);
         }
-        if ballot < self.promised {
+        if ballot < self.promised && !mutant!("paxos_accepts_backwards") {
             let promised = self.promised;
             return self.answer(now, from, Body::Reject { ballot, promised }, gate, out);
         }
