@@ -20,6 +20,7 @@ usage: cargo xtask <command>
   mutants --list            the table of guards
   shuttle [--times N] [TEST]
                             lanes under N times as many schedules as in the gate
+  tsan                      real threads under ThreadSanitizer, where the toolchain has it
   porcupine [--seeds N]     our verdicts on single keys against another checker's (needs go)
   fuzz [--seconds N] [TARGET...]
                             every fuzz target, or only the named ones, for a minute or so long";
@@ -46,6 +47,7 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
         ["licences"] => tidy::dependencies::check_licences(&root)?,
         ["model", words @ ..] => model::run(&root, words)?,
         ["shuttle", words @ ..] => threads::run_shuttle(&root, words)?,
+        ["tsan"] => threads::tsan(&root)?,
         ["porcupine", words @ ..] => porcupine::run(&root, words)?,
         ["fuzz", words @ ..] => fuzz::run(&root, words)?,
         ["mutants"] => mutants::run(&root, |_| true)?,

@@ -53,3 +53,48 @@ pub fn run_shuttle(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     command.env("QUORATE_SCHEDULES_TIMES", times).arg("--").args(filter);
     succeed(command)
 }
+
+/// The tests that ThreadSanitizer runs: the store under its own stress, the checks of one replica
+/// from four lanes, whole nodes on threads with sockets.
+const TSAN: &[&str] = &["threads", "shared", "lanes"];
+/// The crates that have them.
+const TSAN_CRATES: &[&str] = &["storage", "meerkat", "runtime"];
+
+/// `cargo xtask tsan`: real threads under ThreadSanitizer, or why not. The standard library is built
+/// with it, too: what it does is otherwise taken for races.
+pub fn tsan(root: &Path) -> anyhow::Result<()> {
+    let (sysroot, host) = (rustc(&["--print", "sysroot"])?, rustc(&["--print", "host-tuple"])?);
+    let sysroot = Path::new(&sysroot).join("lib/rustlib");
+    if !sysroot.join("src/rust/library/Cargo.lock").exists() {
+        println!(
+            "NOT RUN: ThreadSanitizer needs the source of the standard library; \
+             `rustup component add rust-src` installs it"
+        );
+        return Ok(());
+    }
+    let libraries = std::fs::read_dir(sysroot.join(&host).join("lib"));
+    let is_runtime = |name: &str| name.contains("_rt.tsan.");
+    let found = libraries.is_ok_and(|mut files| {
+        files.any(|file| file.is_ok_and(|file| is_runtime(&file.file_name().to_string_lossy())))
+    });
+    if !found {
+        println!("NOT RUN: this toolchain has no ThreadSanitizer for {host}");
+        return Ok(());
+    }
+    let mut command = test(root, "tsan", TSAN_CRATES, &["-Zbuild-std", "--target", &host]);
+    for name in TSAN {
+        command.args(["--test", name]);
+    }
+    command
+        // A sanitizer is no stable feature, not even to look whether there are races.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", "-Zsanitizer=thread")
+        .env("TSAN_OPTIONS", "halt_on_error=1");
+    succeed(command)
+}
+
+fn rustc(arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new("rustc").args(arguments).output().context("cannot run rustc")?;
+    ensure!(output.status.success(), "rustc {arguments:?} ended with {}", output.status);
+    Ok(String::from_utf8(output.stdout).context("rustc prints text")?.trim().to_owned())
+}
