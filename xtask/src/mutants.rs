@@ -4,9 +4,10 @@
 //! A guard reads `if mutant!("name") || guard { ... }` in the code. Here each name stands beside
 //! the checks that must notice. By hand, one mutant is
 //! `RUSTFLAGS='--cfg mutant="name"' cargo test --profile mutants ...`; this runner instead
-//! passes the same flag through a compiler wrapper, so that only the workspace's own crates are
-//! built again for each mutant.
+//! passes the same flag through a compiler wrapper, so that only the guard's crate and those that
+//! depend on it are built again for each mutant.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -733,25 +734,57 @@ fn judge(root: &Path, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
     Ok(None)
 }
 
-/// A build of the workspace without one guard.
+/// A build of the workspace without one guard. The flag reaches the guard's own crate alone, and
+/// what was built of the last mutant's crate is thrown away: so these two and what depends on them
+/// are all that is built again.
 struct Build<'a> {
     root: &'a Path,
     wrapper: PathBuf,
     target: PathBuf,
+    name: &'static str,
 }
+
+/// Adds the flag where it belongs. The same file for all mutants, or cargo would start from nothing.
+const WRAPPER: &str = r#"#!/bin/sh
+case " $* " in
+*" --crate-name $QUORATE_MUTANT_HOME "*) exec "$@" --cfg "mutant=\"$QUORATE_MUTANT\"" ;;
+*) exec "$@" ;;
+esac
+"#;
 
 impl<'a> Build<'a> {
     fn new(root: &'a Path, mutant: &Mutant) -> anyhow::Result<Self> {
         let target = target_dir(root).join("mutants");
-        let directory = target.join("wrappers");
-        fs::create_dir_all(&directory).with_context(|| format!("cannot make {directory:?}"))?;
-        let wrapper = directory.join(mutant.name);
-        let script = format!("#!/bin/sh\nexec \"$@\" --cfg 'mutant=\"{}\"'\n", mutant.name);
-        if fs::read_to_string(&wrapper).ok().as_deref() != Some(script.as_str()) {
-            fs::write(&wrapper, script).with_context(|| format!("cannot write {wrapper:?}"))?;
+        fs::create_dir_all(&target).with_context(|| format!("cannot make {target:?}"))?;
+        let wrapper = target.join("wrapper");
+        if fs::read_to_string(&wrapper).ok().as_deref() != Some(WRAPPER) {
+            fs::write(&wrapper, WRAPPER).with_context(|| format!("cannot write {wrapper:?}"))?;
             fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
         }
-        Ok(Self { root, wrapper, target })
+        let build = Self { root, wrapper, target, name: mutant.name };
+        build.clean()?;
+        Ok(build)
+    }
+
+    /// Throws away what was built of the last mutant's crate and of this one's, in a run that may
+    /// have been interrupted. The crate's name is written down before anything is built.
+    fn clean(&self) -> anyhow::Result<()> {
+        let note = self.target.join("mutated");
+        let last = fs::read_to_string(&note).unwrap_or_default();
+        let packages: BTreeSet<&str> =
+            [last.trim(), self.home()].into_iter().filter(|home| !home.is_empty()).collect();
+        for directory in ["", "loom", "shuttle"].map(|kind| self.target.join(kind)) {
+            for home in packages.iter().filter(|_| directory.join("mutants").exists()) {
+                let package = format!("quorate-{home}");
+                let status = self
+                    .cargo(&["clean", "--quiet", "--profile", "mutants", "--package", &package])
+                    .env("CARGO_TARGET_DIR", &directory)
+                    .status()
+                    .context("cannot run cargo")?;
+                ensure!(status.success(), "what was built of {package} can't be thrown away");
+            }
+        }
+        fs::write(&note, self.home()).with_context(|| format!("cannot write {note:?}"))
     }
 
     fn cargo(&self, arguments: &[&str]) -> Command {
@@ -761,11 +794,17 @@ impl<'a> Build<'a> {
             .args(arguments)
             .env("CARGO_TARGET_DIR", &self.target)
             .env("RUSTC_WORKSPACE_WRAPPER", &self.wrapper)
+            .env("QUORATE_MUTANT", self.name)
+            .env("QUORATE_MUTANT_HOME", format!("quorate_{}", self.home()))
             .env("QUORATE_SEEDS", SWEEP_SEEDS)
             // Other machines have other states: only a violation counts.
             .env("QUORATE_MODEL_COUNTS", "0")
             .stdin(Stdio::null());
         command
+    }
+
+    fn home(&self) -> &'static str {
+        self.name.split_once('_').expect("names begin with their crate").0
     }
 
     fn test(&self, check: &Check) -> anyhow::Result<Option<Killer>> {
