@@ -154,13 +154,6 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "hermes_no_backoff",
-        home: "hermes",
-        guard: "a superseded RMW waits a random while before it runs again (H6)",
-        checks: &[Tests("hermes", "h6_"), Tests("hermes", ""), SWEEP],
-        in_gate: false,
-    },
-    Mutant {
         name: "hermes_queue_without_limit",
         home: "hermes",
         guard: "the queue of a key whose replicas are stuck has a limit (H9)",
@@ -235,20 +228,6 @@ pub const MUTANTS: &[Mutant] = &[
         home: "membership",
         guard: "a lease needs a majority's grants of one request",
         checks: &[MEMBERSHIP_TESTS],
-        in_gate: false,
-    },
-    Mutant {
-        name: "membership_grants_across_epochs",
-        home: "membership",
-        guard: "a grant counts in the epoch in which it was given",
-        checks: &[MEMBERSHIP_TESTS, SWEEP],
-        in_gate: false,
-    },
-    Mutant {
-        name: "membership_grants_of_another_life",
-        home: "membership",
-        guard: "a grant counts for the life of the node that asked",
-        checks: &[MEMBERSHIP_TESTS, SWEEP],
         in_gate: false,
     },
     Mutant {
@@ -546,38 +525,10 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "meerkat_lanes_not_awaited",
-        home: "meerkat",
-        guard: "a node reports once all its lanes have frozen (4.2g)",
-        checks: &[MEERKAT_RANDOM, Tests("sim", "transactions_survive")],
-        in_gate: false,
-    },
-    Mutant {
         name: "meerkat_registered_over_epochs",
         home: "meerkat",
         guard: "an epoch begins with nothing registered (4.2g)",
         checks: &[MEERKAT_RANDOM],
-        in_gate: false,
-    },
-    Mutant {
-        name: "meerkat_ambiguous_aborted",
-        home: "meerkat",
-        guard: "a takeover aborts nothing that may have been decided fast (4.4)",
-        checks: &[Tests("model", "meerkat"), MEERKAT_RANDOM],
-        in_gate: false,
-    },
-    Mutant {
-        name: "meerkat_one_view_variable",
-        home: "meerkat",
-        guard: "the view of a proposal is not the view that was joined since (4.4)",
-        checks: &[Tests("model", "meerkat"), MEERKAT_RANDOM],
-        in_gate: false,
-    },
-    Mutant {
-        name: "meerkat_any_proposal",
-        home: "meerkat",
-        guard: "a takeover repeats the proposal of the highest view (4.4)",
-        checks: &[Tests("model", "meerkat"), MEERKAT_RANDOM],
         in_gate: false,
     },
     Mutant {

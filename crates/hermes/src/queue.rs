@@ -74,9 +74,6 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// The jittered pause before a superseded read-modify-write runs again (H6).
     pub(crate) fn backoff(&mut self, attempts: u32) -> Duration {
-        if mutant!("hermes_no_backoff") {
-            return Duration::ZERO;
-        }
         let most = BACKOFF * (1 << attempts.min(BACKOFF_DOUBLINGS_MAX));
         Duration::from_nanos(self.rng.below(most.as_nanos() as u64))
     }

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, Siblings, Table, Transaction};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 
 use crate::body::Body;
@@ -182,9 +182,7 @@ where
         record.view = view;
         Ok(Known {
             vote: record.vote,
-            accepted: record.accepted.map(|(accepted, ok)| {
-                (if mutant!("meerkat_one_view_variable") { view } else { accepted }, ok)
-            }),
+            accepted: record.accepted,
             participants: record.participants,
             body: record.body.clone(),
         })
@@ -272,8 +270,7 @@ where
         if known.vote == Some(Ok(())) {
             part.ok.insert(from);
         }
-        let newest = |view| part.accepted.is_none_or(|best| view > best.0);
-        if known.accepted.is_some_and(|(view, _)| newest(view) || mutant!("meerkat_any_proposal")) {
+        if known.accepted.is_some_and(|(view, _)| part.accepted.is_none_or(|best| view > best.0)) {
             part.accepted = known.accepted;
         }
         if part.body.is_empty() {
@@ -297,9 +294,7 @@ where
                     Some(ok)
                 } else if ok >= quorums.majority {
                     Some(true)
-                } else if !quorums.fast_possible(ok, promised)
-                    || mutant!("meerkat_ambiguous_aborted")
-                {
+                } else if !quorums.fast_possible(ok, promised) {
                     // No fast quorum can have said OK, and none will: those asked gave their
                     // votes, or gave them up.
                     Some(false)

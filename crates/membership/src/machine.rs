@@ -292,10 +292,8 @@ impl Membership {
     ) {
         let is_voter =
             self.view.member(from.node).is_some_and(|voter| voter.incarnation == from.incarnation);
-        let is_mine = (to == self.me.incarnation || mutant!("membership_grants_of_another_life"))
-            && self.is_live();
-        let old_epoch = epoch != self.view.epoch && !mutant!("membership_grants_across_epochs");
-        if old_epoch || !is_mine || !is_voter {
+        let is_mine = to == self.me.incarnation && self.is_live();
+        if epoch != self.view.epoch || !is_mine || !is_voter {
             return effects.ignored("grant of another epoch or life");
         }
         if sent > self.now {

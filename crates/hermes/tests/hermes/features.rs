@@ -310,6 +310,23 @@ fn a_steered_op_whose_answer_is_lost_is_unknown() {
 }
 
 #[test]
+fn rule_11_what_an_earlier_life_asked_for_is_not_done() {
+    // 3 dies and comes back with its request still under way. Its client was told that nobody knows
+    // how the op ends, and by now may rest on what it has seen since.
+    let mut cluster = Cluster::with(3, two_of_three);
+    cluster.submit(3, incr("k"));
+    let late: Vec<_> = (1..=2).flat_map(|to| cluster.take(3, to, "steer")).collect();
+    cluster.expel(3);
+    cluster.rejoin(3);
+    cluster.run_for(MLT * 8);
+    assert_eq!(late.len(), 1);
+    cluster.inject(&late[0]);
+    cluster.run_for(MLT * 8);
+    let to = late[0].to.0;
+    assert_eq!(cluster.stored(to, "k"), None);
+}
+
+#[test]
 fn what_follows_a_steered_op_on_its_key_waits_for_it() {
     let mut cluster = Cluster::with(3, two_of_three);
     let first = cluster.submit_as(3, 7, incr("k"));

@@ -163,6 +163,35 @@ fn only_the_latest_epoch_counts() {
 }
 
 #[test]
+fn what_only_an_earlier_epoch_knows_is_over() {
+    // Spec §4.2c, i. The record of epoch 5 came about without 2 and 3, who were out: nothing of
+    // what they voted on in epoch 4 was decided, and nothing of it will be.
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    let mut later = report(3, BTreeMap::new());
+    later.last_normal = Epoch(5);
+    let old = report(3, [(key(id(5)), voted(&body, Ok(())))].into());
+    let reports = [(NodeId(1), later), (NodeId(2), old.clone()), (NodeId(3), old)].into();
+    let merged = merge(&reports, groups(true)).expect("what 1 keeps is all there is");
+    assert_eq!(committed(&merged, id(5)), None);
+}
+
+#[test]
+fn what_a_joining_replica_says_is_no_vote() {
+    // Spec §4.2d. 3 was copying in this epoch. 1 said OK and 2 was not asked.
+    let body = body_bytes(&[("k", None, Some("v"))]);
+    let electorate = Electorate { voters: nodes(3), active: nodes(2) };
+    let report = |records| Report { electorate, ..report(3, records) };
+    let ok = || BTreeMap::from([(key(id(5)), voted(&body, Ok(())))]);
+    let reports = [
+        (NodeId(1), report(ok())),
+        (NodeId(2), report(BTreeMap::new())),
+        (NodeId(3), report(ok())),
+    ];
+    let merged = merge(&reports.into(), groups(true)).expect("both active ones are there");
+    assert_eq!(committed(&merged, id(5)), Some(false));
+}
+
+#[test]
 fn floors_and_clocks_are_the_largest() {
     let mut reports = BTreeMap::new();
     for (node, floor, clock) in [(1, 5, 90), (2, 70, 10), (3, 6, 20)] {
