@@ -2,14 +2,11 @@
 //! fail. A checker that has killed no mutant proves nothing.
 //!
 //! A guard reads `if mutant!("name") || guard { ... }` in the code. Here each name stands beside
-//! the checks that must notice. By hand, one mutant is
-//! `RUSTFLAGS='--cfg mutant="name"' cargo test --profile mutants ...`; this runner instead
-//! passes the same flag through a compiler wrapper, so that only the guard's crate and those that
-//! depend on it are built again for each mutant.
+//! the checks that must notice. One build has all mutants; the environment of a run names one. By
+//! hand: `QUORATE_MUTANT=name RUSTFLAGS='--cfg mutants' cargo test --profile mutants ...`.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -34,6 +31,7 @@ pub struct Mutant {
 }
 
 /// Something that passes on the unchanged code: tests of a crate, those that a word selects.
+#[derive(Clone, Copy)]
 enum Check {
     /// Ordinary ones.
     Tests(&'static str, &'static str),
@@ -604,12 +602,15 @@ pub fn run_one(root: &Path, name: &str) -> anyhow::Result<()> {
 
 /// Runs the chosen mutants and prints what killed each; an error if one survives.
 pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> {
+    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(|mutant| chosen(mutant)).collect();
+    let builds = Builds::new(root)?;
+    builds.build(mutants.iter().flat_map(|mutant| mutant.checks))?;
     let mut rows = Vec::new();
     let mut survivors = 0;
-    for mutant in MUTANTS.iter().filter(|mutant| chosen(mutant)) {
+    for mutant in mutants {
         let begin = Instant::now();
         println!("mutant {}: without \"{}\"", mutant.name, mutant.guard);
-        let killer = judge(root, mutant).with_context(|| format!("mutant {}", mutant.name))?;
+        let killer = judge(&builds, mutant).with_context(|| format!("mutant {}", mutant.name))?;
         survivors += usize::from(killer.is_none());
         let verdict = match &killer {
             Some(killer) => format!("{}: {}", killer.check, killer.finding),
@@ -644,22 +645,23 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     };
     release(&["build", "--release", "--locked", "--package", "quorate-rig"])?;
     let rig = target_dir(root).join("release/quorate-rig");
+    let builds = Builds::new(root)?;
+    let built = builds
+        .cargo(Kind::Plain, &["build", "--quiet", "--package", "quorate"])
+        .status()
+        .context("cannot run cargo")?;
+    ensure!(built.success(), "the build failed, which proves nothing about the rig");
     for (name, engine) in RIG {
         let mutant = MUTANTS.iter().find(|mutant| mutant.name == *name);
         let mutant = mutant.with_context(|| format!("{name} is not in the table"))?;
         println!("mutant {name}: without \"{}\"", mutant.guard);
-        let build = Build::new(root, mutant)?;
-        let built = build
-            .cargo(&["build", "--quiet", "--profile", "mutants", "--package", "quorate"])
-            .status()
-            .context("cannot run cargo")?;
-        ensure!(built.success(), "the build failed, which proves nothing about the rig");
         let status = Command::new(&rig)
             .args(["faults", "--engine", engine, "--minutes", RIG_MINUTES, "--until-anomaly"])
             .arg("--binary")
-            .arg(build.target.join("mutants/quorate"))
+            .arg(builds.directory(Kind::Plain).join("mutants/quorate"))
             .arg("--work")
             .arg(target_dir(root).join("rig-mutant"))
+            .env("QUORATE_MUTANT", name)
             .status()
             .context("cannot run the rig")?;
         ensure!(status.success(), "the rig does not notice {name}");
@@ -674,10 +676,9 @@ struct Killer {
 }
 
 /// What killed the mutant, if anything did.
-fn judge(root: &Path, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
-    let build = Build::new(root, mutant)?;
+fn judge(builds: &Builds<'_>, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
     for check in mutant.checks {
-        let killer = build.test(check)?;
+        let killer = builds.run(mutant, *check)?;
         if killer.is_some() {
             return Ok(killer);
         }
@@ -685,104 +686,117 @@ fn judge(root: &Path, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
     Ok(None)
 }
 
-/// A build of the workspace without one guard. The flag reaches the guard's own crate alone, and
-/// what was built of the last mutant's crate is thrown away: so these two and what depends on them
-/// are all that is built again.
-struct Build<'a> {
-    root: &'a Path,
-    wrapper: PathBuf,
-    target: PathBuf,
-    name: &'static str,
+/// What a check is built under.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Loom,
+    Shuttle,
 }
 
-/// Adds the flag where it belongs. The same file for all mutants, or cargo would start from nothing.
-const WRAPPER: &str = r#"#!/bin/sh
-case " $* " in
-*" --crate-name $QUORATE_MUTANT_HOME "*) exec "$@" --cfg "mutant=\"$QUORATE_MUTANT\"" ;;
-*) exec "$@" ;;
-esac
-"#;
+impl Kind {
+    const ALL: [Self; 3] = [Self::Plain, Self::Loom, Self::Shuttle];
 
-impl<'a> Build<'a> {
-    fn new(root: &'a Path, mutant: &Mutant) -> anyhow::Result<Self> {
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Plain => "--cfg mutants",
+            Self::Loom => "--cfg mutants --cfg loom",
+            Self::Shuttle => "--cfg mutants --cfg shuttle",
+        }
+    }
+
+    /// Its target directory, below that of all mutants, and the name of its checks.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "tests",
+            Self::Loom => "loom",
+            Self::Shuttle => "shuttle",
+        }
+    }
+
+    /// The tests that a crate has for it.
+    fn targets(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &["--tests"],
+            Self::Loom => &["--lib"],
+            Self::Shuttle => &["--test", "schedules"],
+        }
+    }
+}
+
+impl Check {
+    fn parts(self) -> (Kind, &'static str, &'static str) {
+        match self {
+            Tests(home, filter) => (Kind::Plain, home, filter),
+            Loom(home, filter) => (Kind::Loom, home, filter),
+            Shuttle(home, filter) => (Kind::Shuttle, home, filter),
+        }
+    }
+}
+
+/// The workspace with every mutant in it, one build for each kind of check.
+struct Builds<'a> {
+    root: &'a Path,
+    target: PathBuf,
+}
+
+impl<'a> Builds<'a> {
+    fn new(root: &'a Path) -> anyhow::Result<Self> {
         let target = target_dir(root).join("mutants");
         fs::create_dir_all(&target).with_context(|| format!("cannot make {target:?}"))?;
-        let wrapper = target.join("wrapper");
-        if fs::read_to_string(&wrapper).ok().as_deref() != Some(WRAPPER) {
-            fs::write(&wrapper, WRAPPER).with_context(|| format!("cannot write {wrapper:?}"))?;
-            fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755))?;
-        }
-        let build = Self { root, wrapper, target, name: mutant.name };
-        build.clean()?;
-        Ok(build)
+        Ok(Self { root, target })
     }
 
-    /// Throws away what was built of the last mutant's crate and of this one's, in a run that may
-    /// have been interrupted. The crate's name is written down before anything is built.
-    fn clean(&self) -> anyhow::Result<()> {
-        let note = self.target.join("mutated");
-        let last = fs::read_to_string(&note).unwrap_or_default();
-        let packages: BTreeSet<&str> =
-            [last.trim(), self.home()].into_iter().filter(|home| !home.is_empty()).collect();
-        for directory in ["", "loom", "shuttle"].map(|kind| self.target.join(kind)) {
-            for home in packages.iter().filter(|_| directory.join("mutants").exists()) {
-                let package = format!("quorate-{home}");
-                let status = self
-                    .cargo(&["clean", "--quiet", "--profile", "mutants", "--package", &package])
-                    .env("CARGO_TARGET_DIR", &directory)
-                    .status()
-                    .context("cannot run cargo")?;
-                ensure!(status.success(), "what was built of {package} can't be thrown away");
-            }
-        }
-        fs::write(&note, self.home()).with_context(|| format!("cannot write {note:?}"))
+    fn directory(&self, kind: Kind) -> PathBuf {
+        self.target.join(kind.name())
     }
 
-    fn cargo(&self, arguments: &[&str]) -> Command {
+    fn cargo(&self, kind: Kind, arguments: &[&str]) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
             .current_dir(self.root)
             .args(arguments)
-            .env("CARGO_TARGET_DIR", &self.target)
-            .env("RUSTC_WORKSPACE_WRAPPER", &self.wrapper)
-            .env("QUORATE_MUTANT", self.name)
-            .env("QUORATE_MUTANT_HOME", format!("quorate_{}", self.home()))
-            .env("QUORATE_SEEDS", SWEEP_SEEDS)
-            // Other machines have other states: only a violation counts.
-            .env("QUORATE_MODEL_COUNTS", "0")
+            .args(["--locked", "--profile", "mutants"])
+            .env("CARGO_TARGET_DIR", self.directory(kind))
+            .env("RUSTFLAGS", kind.flags())
             .stdin(Stdio::null());
         command
     }
 
-    fn home(&self) -> &'static str {
-        self.name.split_once('_').expect("names begin with their crate").0
+    fn test(&self, kind: Kind, home: &str) -> Command {
+        let mut command = self.cargo(kind, &["test", "--quiet"]);
+        command.args(kind.targets()).args(["--package", &format!("quorate-{home}")]);
+        command
     }
 
-    fn test(&self, check: &Check) -> anyhow::Result<Option<Killer>> {
-        let (Tests(home, filter) | Loom(home, filter) | Shuttle(home, filter)) = check;
-        let package = format!("quorate-{home}");
-        let test = || {
-            let mut command =
-                self.cargo(&["test", "--quiet", "--profile", "mutants", "--package", &package]);
-            let (kind, part): (_, &[&str]) = match check {
-                Tests(..) => return command,
-                Loom(..) => ("loom", &["--lib"]),
-                Shuttle(..) => ("shuttle", &["--test", "schedules"]),
-            };
-            command.args(part).env("RUSTFLAGS", format!("--cfg {kind}"));
-            command.env("CARGO_TARGET_DIR", self.target.join(kind));
-            command
-        };
-        let built = test().arg("--no-run").status().context("cannot run cargo")?;
-        ensure!(built.success(), "the build failed, which proves nothing about the checks");
+    /// Builds what these checks need.
+    fn build<'b>(&self, checks: impl Iterator<Item = &'b Check>) -> anyhow::Result<()> {
+        let checks: Vec<_> = checks.map(|check| check.parts()).collect();
+        for kind in Kind::ALL {
+            let needed = checks.iter().filter(|(wanted, ..)| *wanted == kind);
+            // One by one, as they are run: a package alone may have fewer features of others on.
+            for home in needed.map(|(_, home, _)| *home).collect::<BTreeSet<_>>() {
+                println!("building the {} of {home}", kind.name());
+                let mut command = self.test(kind, home);
+                let built = command.arg("--no-run").status().context("cannot run cargo")?;
+                ensure!(built.success(), "the build failed, which proves nothing about the checks");
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, mutant: &Mutant, check: Check) -> anyhow::Result<Option<Killer>> {
+        let (kind, home, filter) = check.parts();
+        let mut command = self.test(kind, home);
+        command
+            .args(["--", filter])
+            .env("QUORATE_MUTANT", mutant.name)
+            .env("QUORATE_SEEDS", SWEEP_SEEDS)
+            // Other machines have other states: only a violation counts.
+            .env("QUORATE_MODEL_COUNTS", "0");
         let said = self.target.join("said.txt");
-        let code = finish(test().args(["--", filter]), &said)?;
-        let kind = match check {
-            Tests(..) => "tests",
-            Loom(..) => "loom",
-            Shuttle(..) => "shuttle",
-        };
-        let check = format!("{kind} of {home} {filter}").trim_end().to_owned();
+        let code = finish(&mut command, &said)?;
+        let check = format!("{} of {home} {filter}", kind.name()).trim_end().to_owned();
         let said = fs::read_to_string(&said).unwrap_or_default();
         Ok((code != Some(0)).then(|| Killer { check, finding: finding(&said) }))
     }

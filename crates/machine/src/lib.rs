@@ -149,13 +149,29 @@ pub trait Machine: Protocol {
     fn check_invariants(&self);
 }
 
-/// Whether the build has removed the guard of this name, to prove that some check notices.
+/// Whether the guard of this name is removed, to prove that some check notices.
 ///
 /// Write `if mutant!("name") || guard { ... }`: an ordinary build sees the constant `false`.
-/// `cargo xtask mutants` builds with `--cfg mutant="name"`.
+/// `cargo xtask mutants` builds once, with `--cfg mutants`, and names the mutant of each run in
+/// `QUORATE_MUTANT`.
 #[macro_export]
 macro_rules! mutant {
     ($name:literal) => {
-        cfg!(mutant = $name)
+        $crate::is_mutant($name)
     };
+}
+
+/// See [`mutant!`].
+#[cfg(not(mutants))]
+#[inline(always)]
+pub const fn is_mutant(_name: &str) -> bool {
+    false
+}
+
+/// See [`mutant!`].
+#[cfg(mutants)]
+pub fn is_mutant(name: &str) -> bool {
+    extern crate std;
+    static CHOSEN: std::sync::OnceLock<std::string::String> = std::sync::OnceLock::new();
+    CHOSEN.get_or_init(|| std::env::var("QUORATE_MUTANT").unwrap_or_default()) == name
 }
