@@ -496,3 +496,36 @@ fn a_restarted_process_reports_nothing() {
         assert!(!cluster.machine(1).is_normal());
     }
 }
+
+#[test]
+fn a_superseded_coordinator_guesses_no_end() {
+    // Spec §4.4. 1 hears one vote and proposes COMMIT, which is late. 2 takes over and gets COMMIT
+    // accepted, which it does not know yet, when 1 learns from 3 that it has been superseded. If 1
+    // took that for an ABORT, there would be two ends.
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.deliver(1, 2, "validate");
+    cluster.deliver(1, 3, "validate");
+    cluster.deliver(2, 1, "vote");
+    cluster.advance(MLT);
+    cluster.tick_node(1);
+    let late = cluster.take(1, 3, "accept");
+    while !cluster.pool.iter().any(|packet| packet.is(2, 3, "prepare")) {
+        cluster.pool.clear();
+        cluster.advance(MLT);
+        cluster.tick_node(2);
+    }
+    for (from, to, kind) in [(2, 3, "prepare"), (3, 2, "promise"), (2, 3, "accept")] {
+        cluster.deliver(from, to, kind);
+    }
+    let accepted = cluster.take(3, 2, "accepted");
+    cluster.inject(&late[0]);
+    cluster.deliver(3, 1, "superseded");
+    cluster.assert_open(tag);
+    cluster.inject(&accepted[0]);
+    cluster.deliver_all();
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    cluster.assert_done(tag);
+    cluster.assert_everywhere("k", Some("v"));
+}
