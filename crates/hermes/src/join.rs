@@ -12,7 +12,7 @@ use quorate_machine::{Effects, Operation, Record, Slot, Table};
 use quorate_types::{Instant, NodeId, NodeSet, Now, limits};
 use quorate_wire::{Reader, Writer};
 
-use crate::message::{Chunk, Entry, Message, Val};
+use crate::message::{Chunk, Entry, Inv, Message, Val};
 use crate::replica::inv_of;
 use crate::{Hermes, Meta, State};
 
@@ -208,7 +208,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             let Ok(entry) = Entry::decode(&mut reader) else {
                 return effects.ignored("hermes: damaged chunk");
             };
-            complete &= self.adopt_entry(now, &entry, effects);
+            complete &= self.adopt_entry(now, from, &entry, effects);
         }
         if !complete {
             // A value that was sent apart has not come; ask for this chunk again after a while.
@@ -234,6 +234,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     fn adopt_entry(
         &mut self,
         now: Now,
+        donor: NodeId,
         entry: &Entry<'_>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
@@ -243,7 +244,19 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if entry.apart {
             return entry.timestamp <= meta.timestamp;
         }
-        if entry.timestamp > meta.timestamp {
+        if entry.timestamp > meta.timestamp && meta.op != Slot::NONE {
+            // An update is driven from here, a replay for one: it is overtaken as by an INV.
+            drop(record);
+            let Entry { key, timestamp, rmw, content, .. } = *entry;
+            let inv = Inv { cookie: Slot::NONE, key, timestamp, rmw, content };
+            effects.probe("hermes: a chunk overtakes an update");
+            self.supersede(now, meta, &inv, effects);
+            self.adopt(now, donor, handle, &inv, effects);
+            let is_invalid = self.table.lock(handle).meta().state == State::Invalid;
+            if entry.valid && is_invalid {
+                self.validate(now, handle, effects);
+            }
+        } else if entry.timestamp > meta.timestamp {
             match entry.content {
                 Some(content) => {
                     self.expiry.note(now.monotonic, content.expire_at);

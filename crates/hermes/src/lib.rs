@@ -128,6 +128,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
 
     const PROBES: &'static [&'static str] = &[
         "hermes: INV below the floor",
+        "hermes: a chunk overtakes an update",
         "hermes: an update carries a batch of reads",
         "hermes: chunk waits for a large value",
         "hermes: counter-INV",

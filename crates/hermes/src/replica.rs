@@ -264,7 +264,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// What a newer version means for the update that was pending here.
-    fn supersede(&mut self, now: Now, meta: Meta, inv: &Inv<'_>, effects: &mut impl Effects<Self>) {
+    pub(crate) fn supersede(
+        &mut self,
+        now: Now,
+        meta: Meta,
+        inv: &Inv<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
         match meta.state {
             State::Valid | State::Invalid | State::Trans => {}
             State::Replay => {
@@ -318,7 +324,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// Takes over a newer version: its value is here from now on, unreadable until VAL.
-    fn adopt(
+    pub(crate) fn adopt(
         &mut self,
         now: Now,
         from: NodeId,

@@ -188,6 +188,36 @@ fn chunk_rule_an_entry_never_overwrites_a_newer_inv() {
 }
 
 #[test]
+fn chunk_rule_an_entry_overtakes_a_replay() {
+    // 3 joins and replays what 2 has left behind. 1 has written since, and its INV to 3 is lost: its
+    // chunk is the first that 3 hears of it.
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, set("k", "old"));
+    cluster.expel(3);
+    cluster.rejoin(3);
+    cluster.submit(2, append("k", ",left behind"));
+    cluster.deliver(2, 3, "inv");
+    cluster.pool.clear();
+    cluster.expel(2);
+    while !cluster.pool.iter().any(|packet| packet.is(3, 1, "inv")) {
+        cluster.advance(MLT);
+        cluster.tick_node(3);
+    }
+    assert_eq!(cluster.state(3, "k"), State::Replay);
+    cluster.take(3, 1, "inv");
+    let write = cluster.submit(1, set("k", "new"));
+    cluster.take(1, 3, "inv");
+    cluster.deliver(3, 1, "chunk_read");
+    cluster.deliver(1, 3, "chunk");
+    assert_eq!(cluster.stored(3, "k").as_deref(), Some("new"));
+    assert_eq!(cluster.state(3, "k"), State::Invalid);
+    assert_eq!(cluster.probed("hermes: a chunk overtakes an update"), 1);
+    cluster.run_for(MLT * 6);
+    cluster.assert_done(write, Reply::Ok);
+    assert_eq!(cluster.machine(3).pending(), 0, "the replay is forgotten");
+}
+
+#[test]
 fn chunk_rule_an_entry_is_readable_only_if_the_donors_copy_was() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, set("k", "old"));
