@@ -24,6 +24,9 @@ pub struct Layer {
 /// The words and contracts that every protocol speaks.
 const CONTRACT: &[&str] = &["types", "wire", "machine"];
 
+/// What an engine that has sessions builds on.
+const ENGINE: &[&str] = &["types", "wire", "machine", "rifl"];
+
 /// Bottom up: a crate depends only on crates above it in this list.
 pub const LAYERS: &[Layer] = &[
     Layer { name: "types", kind: Kind::Pure(&[]) },
@@ -33,8 +36,8 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },
     Layer { name: "membership", kind: Kind::Pure(&["types", "wire", "machine", "paxos"]) },
     Layer { name: "rifl", kind: Kind::Pure(CONTRACT) },
-    Layer { name: "hermes", kind: Kind::Pure(CONTRACT) },
-    Layer { name: "meerkat", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "hermes", kind: Kind::Pure(ENGINE) },
+    Layer { name: "meerkat", kind: Kind::Pure(ENGINE) },
     Layer { name: "sync", kind: Kind::Std },
     Layer { name: "storage", kind: Kind::StdUnsafe },
     Layer { name: "baselines", kind: Kind::Std },

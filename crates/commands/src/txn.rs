@@ -59,17 +59,6 @@ pub(crate) fn run_in_order(
     Reply::Array(calls.iter().map(|call| call.call().run_over(now, workspace)).collect())
 }
 
-impl Txn {
-    /// Whether it may change anything.
-    pub fn updates(&self) -> bool {
-        match self {
-            Self::Call(call) => call.call().updates(),
-            Self::Block(block) => block.updates(),
-            Self::Versions(_) => false,
-        }
-    }
-}
-
 impl Transaction for Txn {
     type Owned = Self;
     type Reply = Reply<'static>;
@@ -92,6 +81,33 @@ impl Transaction for Txn {
     fn into_owned(self) -> Self {
         self
     }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::Call(call) => call.call().keys().for_each(visit),
+            Self::Block(block) => {
+                block.watches.iter().for_each(|(key, _)| visit(key));
+                block.calls.iter().flat_map(|call| call.call().keys()).for_each(visit);
+            }
+            Self::Versions(keys) => keys.iter().for_each(|key| visit(key)),
+        }
+    }
+
+    fn updates(&self) -> bool {
+        match self {
+            Self::Call(call) => call.call().updates(),
+            Self::Block(block) => block.updates(),
+            Self::Versions(_) => false,
+        }
+    }
+
+    fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {
+        reply.encode(out);
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {
+        Reply::decode(bytes)
+    }
 }
 
 impl Transaction for Call<'_> {
@@ -105,5 +121,21 @@ impl Transaction for Call<'_> {
 
     fn into_owned(self) -> Txn {
         Txn::Call(self.to_owned_call())
+    }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.keys().for_each(visit);
+    }
+
+    fn updates(&self) -> bool {
+        Call::updates(*self)
+    }
+
+    fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {
+        reply.encode(out);
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {
+        Reply::decode(bytes)
     }
 }

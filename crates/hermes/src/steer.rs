@@ -14,7 +14,9 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant};
+use quorate_machine::{
+    Access, Effects, Improper, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
+};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key, limits,
 };
@@ -34,6 +36,24 @@ const WINDOW: u64 = 64 * 1024;
 
 /// Most bytes of a steered op or its answer, which have to fit into a message.
 const STEERED_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
+
+const DONE: u8 = 0;
+const UNKNOWN: u8 = 1;
+/// The number of the first of [`REFUSALS`].
+const REFUSED: u8 = 2;
+/// What a steered op may be refused for, by number.
+const REFUSALS: [Refusal; 10] = [
+    Refusal::NotServing,
+    Refusal::Busy,
+    Refusal::TimedOut,
+    Refusal::OutOfMemory,
+    Refusal::LeaseNeeded,
+    Refusal::SessionFull,
+    Refusal::Improper(Improper::Stale),
+    Refusal::Improper(Improper::BeyondWindow),
+    Refusal::Improper(Improper::Different),
+    Refusal::Improper(Improper::Closed),
+];
 
 /// Ops steered to others, and what others steered here.
 #[derive(Clone, Hash, Debug)]
@@ -292,21 +312,19 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let mut bytes = Vec::new();
         match outcome {
             Outcome::Done(reply) => {
-                bytes.push(0);
+                bytes.push(DONE);
                 O::encode_reply(reply, &mut bytes);
             }
-            Outcome::Refused(Refusal::NotServing) => bytes.push(1),
-            Outcome::Refused(Refusal::Busy) => bytes.push(2),
-            Outcome::Refused(Refusal::TimedOut) => bytes.push(3),
-            Outcome::Refused(Refusal::OutOfMemory) => bytes.push(4),
-            // Single keys neither conflict nor outgrow a message that carried them here.
-            Outcome::Unknown | Outcome::Refused(Refusal::Conflict | Refusal::TooLarge) => {
-                bytes.push(5)
+            Outcome::Unknown => bytes.push(UNKNOWN),
+            Outcome::Refused(refusal) => {
+                // Single keys neither conflict nor outgrow a message that carried them here.
+                let number = REFUSALS.iter().position(|known| known == refusal);
+                bytes.push(number.map_or(UNKNOWN, |number| number as u8 + REFUSED));
             }
         }
         if bytes.len() > STEERED_BYTES_MAX {
             // The op was run, and its answer can't be told.
-            bytes = Vec::from([5]);
+            bytes = Vec::from([UNKNOWN]);
         }
         effects.send(to, &Message::Steered { sequence, outcome: &bytes });
     }
@@ -324,15 +342,15 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return effects.ignored("hermes: STEERED of a finished op");
         };
         let outcome = match bytes.split_first() {
-            Some((0, reply)) => match O::decode_reply(reply) {
+            Some((&DONE, reply)) => match O::decode_reply(reply) {
                 Some(reply) => Outcome::Done(reply),
                 None => Outcome::Unknown,
             },
-            Some((1, _)) => Outcome::Refused(Refusal::NotServing),
-            Some((2, _)) => Outcome::Refused(Refusal::Busy),
-            Some((3, _)) => Outcome::Refused(Refusal::TimedOut),
-            Some((4, _)) => Outcome::Refused(Refusal::OutOfMemory),
-            _ => Outcome::Unknown,
+            Some((number, _)) => {
+                let index = usize::from(number.wrapping_sub(REFUSED));
+                REFUSALS.get(index).map_or(Outcome::Unknown, |refusal| Outcome::Refused(*refusal))
+            }
+            None => Outcome::Unknown,
         };
         let (tag, line) = (sent.tag, sent.line());
         self.steering.sent.remove(&sequence);

@@ -30,7 +30,7 @@ mod transaction;
 use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View};
 
 pub use map_table::{MapRecord, MapTable};
-pub use operation::{Access, Change, Current, Operation, Outcome, Refusal};
+pub use operation::{Access, Change, Current, Improper, Operation, Outcome, Refusal};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
 pub use table::{CELLS, Content, Meta, Record, Siblings, Table, ValueKind};

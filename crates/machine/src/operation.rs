@@ -109,4 +109,23 @@ pub enum Refusal {
     Conflict,
     /// It is larger than a message may be.
     TooLarge,
+    /// The lease of its session covers no attempt at it now: it must be renewed first.
+    LeaseNeeded,
+    /// Its session holds as many bytes of answers as it may.
+    SessionFull,
+    /// Its session's calls can't include it, now or ever.
+    Improper(Improper),
+}
+
+/// Why a session's call is refused for good. None of these leaves a record.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Improper {
+    /// The client has acknowledged it: a late duplicate.
+    Stale,
+    /// It is too far from the first incomplete call.
+    BeyondWindow,
+    /// Another command had this number.
+    Different,
+    /// The session was closed.
+    Closed,
 }

@@ -1,5 +1,6 @@
 //! Client operations over several keys, as machines see them.
 
+use alloc::vec::Vec;
 use core::fmt::Debug;
 
 use quorate_types::UnixMillis;
@@ -42,4 +43,29 @@ pub trait Transaction: Sized {
 
     /// Copies what it borrows.
     fn into_owned(self) -> Self::Owned;
+
+    // --- sessions: what is never called under one leaves these out ------------------------------
+
+    /// Visits the keys that it names, which are the same at every run. It may touch fewer.
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        let _ = visit;
+        unreachable!("a transaction that is called under a session names its keys");
+    }
+
+    /// Whether it may change anything.
+    fn updates(&self) -> bool {
+        unreachable!("a transaction that is called under a session says whether it updates");
+    }
+
+    /// Appends a form of an answer that [`Transaction::decode_reply`] reads back.
+    fn encode_reply(reply: &Self::Reply, out: &mut Vec<u8>) {
+        let _ = (reply, out);
+        unreachable!("a transaction that is called under a session has answers to be kept");
+    }
+
+    /// Reads what [`Transaction::encode_reply`] wrote; nothing if the bytes are damaged.
+    fn decode_reply(bytes: &[u8]) -> Option<Self::Reply> {
+        let _ = bytes;
+        unreachable!("a transaction that is called under a session has answers to be kept");
+    }
 }

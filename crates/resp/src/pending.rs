@@ -1,7 +1,7 @@
 //! Replies that take several ops: commands over several keys, `WATCH`, `EXEC`.
 
 use quorate_commands::{OwnedCall, Reply, Spec, Watch};
-use quorate_machine::{Outcome, Refusal};
+use quorate_machine::{Improper, Outcome, Refusal};
 use quorate_types::limits;
 
 use crate::connection::ConnectionId;
@@ -22,9 +22,12 @@ pub(crate) struct Pending {
 pub(crate) enum Failure {
     OutOfMemory,
     TooLarge,
+    Improper(Improper),
+    SessionFull,
     Busy,
     Conflict,
     TimedOut,
+    LeaseNeeded,
     NotServing,
     Unknown,
     /// Some keys of a command were changed and others not.
@@ -42,6 +45,26 @@ impl Failure {
             Self::TooLarge => {
                 "ERR a transaction reads and writes at most 16384 keys, and 4259840 bytes of keys and \
                  values; this one is larger and did not happen, split it"
+            }
+            Self::Improper(Improper::Stale) => {
+                "STALE this session has acknowledged the call's number; it is not executed again, \
+                 number a new call higher"
+            }
+            Self::Improper(Improper::BeyondWindow) => {
+                "WINDOW the call's number is 512 or more above the first incomplete one; complete \
+                 earlier calls first"
+            }
+            Self::Improper(Improper::Different) => {
+                "DIFFERENT another command was called under this number; it is not executed, \
+                 number a new call higher"
+            }
+            Self::Improper(Improper::Closed) => "EXPIRED the session was closed; open a new one",
+            Self::SessionFull => {
+                "ERR the session holds 8 MiB of answers; acknowledge earlier calls first"
+            }
+            Self::LeaseNeeded => {
+                "TRYAGAIN the session's lease has to be renewed first; the call did not happen, try \
+                 again"
             }
             Self::Conflict => {
                 "TRYAGAIN other transactions on the same keys came first each time; this one did \
@@ -79,6 +102,9 @@ pub(crate) fn settle<R>(outcome: Outcome<R>) -> Result<R, Failure> {
             Refusal::OutOfMemory => Failure::OutOfMemory,
             Refusal::Conflict => Failure::Conflict,
             Refusal::TooLarge => Failure::TooLarge,
+            Refusal::LeaseNeeded => Failure::LeaseNeeded,
+            Refusal::SessionFull => Failure::SessionFull,
+            Refusal::Improper(why) => Failure::Improper(why),
         }),
     }
 }

@@ -17,6 +17,8 @@
 //! | [`Keeper`] | each lane of each node: leases, and the clock that they are dated by | `LeaseManager`, lease server |
 //! | [`Tracker`] | beside an engine's keys: what became of each call | `ResultTracker` |
 //!
+//! An engine takes part by implementing [`Sessions`].
+//!
 //! # A call at a replica
 //! ```text
 //! (new) ─begin→ in progress ─complete→ completed ─acknowledged→ stale
@@ -42,11 +44,15 @@ mod client;
 mod keeper;
 mod message;
 mod records;
+mod sessions;
 mod terms;
 mod tracker;
+
+pub use quorate_machine::Improper;
 
 pub use call::{Call, LeaseId};
 pub use client::{Requests, Tenure};
 pub use keeper::{Answer, Config, Grant, Keeper, Lost, Request, Verdict, owner_of};
 pub use message::{Body, Message};
-pub use tracker::{Found, Improper, Tracker};
+pub use sessions::{Permit, Sessions};
+pub use tracker::{Found, Tracker};

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use quorate_machine::mutant;
+use quorate_machine::{Improper, mutant};
 use quorate_types::limits;
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -31,19 +31,6 @@ pub enum Found<'a, A> {
     Completed(&'a [u8]),
     /// This attempt at it is under way.
     InProgress(A),
-}
-
-/// Why a call is refused for good. None of these leaves a record.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Improper {
-    /// The client has acknowledged it: a late duplicate.
-    Stale,
-    /// It is too far from the first incomplete call.
-    BeyondWindow,
-    /// Another command had this number.
-    Different,
-    /// The session was closed.
-    Closed,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

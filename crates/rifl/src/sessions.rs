@@ -1,0 +1,57 @@
+//! What an engine does for sessions.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, Machine};
+use quorate_types::{Now, Tag, View};
+
+use crate::{Call, Grant, LeaseId, Verdict};
+
+/// A call with the permission to attempt it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Permit {
+    /// The call.
+    pub call: Call,
+    /// The permission.
+    pub grant: Grant,
+    /// The keeper's clock when the call came: the date of attempts in an engine that has no dates
+    /// of its own on that scale.
+    pub date: u64,
+}
+
+impl Permit {
+    /// Whether an attempt dated `at` may be made in this view.
+    pub fn covers(&self, view: &View, at: u64) -> bool {
+        self.grant.covers(view, at)
+    }
+}
+
+/// One lane of an engine that carries out calls exactly once.
+///
+/// Its part of the bargain, which `docs/design/006-sessions.md` argues for: a replica that has the
+/// effect of a call has its record, in its [`crate::Tracker`]; an attempt is made only under a
+/// grant that covers its date in the view in force, and only where [`crate::Tracker::admits`] lets
+/// it pass; a call that is refused, or whose lease does not cover it, leaves no record.
+pub trait Sessions: Machine {
+    /// Takes a call's request; answered by [`Effects::complete`] with the same tag, once: with the
+    /// answer of the attempt that took effect, whichever it was. A refusal says that this try did
+    /// nothing, not that an earlier one didn't.
+    fn call(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        permit: Permit,
+        request: Self::Request<'_>,
+        effects: &mut impl Effects<Self>,
+    );
+
+    /// The date that an attempt begun now has at least. A grant should reach well beyond it.
+    fn date(&self, now: Now) -> u64;
+
+    /// The sessions of which something is kept here, in order, after this one: `max` at most.
+    fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId>;
+
+    /// Frees what is kept of a session that is over. The next sweep finds it again if a call is in
+    /// progress.
+    fn end_session(&mut self, verdict: &Verdict);
+}
