@@ -8,7 +8,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Operation, Record, Slot, Table};
+use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
 use quorate_types::{Instant, NodeId, NodeSet, Now, limits};
 use quorate_wire::{Reader, Writer};
 
@@ -230,7 +230,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.ask_for_chunk(now, effects);
     }
 
-    /// Takes over a donor's record if it is newer; says whether the record is here now.
+    /// Takes over a donor's record as an INV's if it is newer; says whether the record is here now.
     fn adopt_entry(
         &mut self,
         now: Now,
@@ -239,42 +239,23 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         effects: &mut impl Effects<Self>,
     ) -> bool {
         let handle = self.table.find_or_insert(entry.key);
-        let mut record = self.table.lock(handle);
-        let meta = record.meta();
+        let meta = self.table.lock(handle).meta();
         if entry.apart {
             return entry.timestamp <= meta.timestamp;
         }
-        if entry.timestamp > meta.timestamp && meta.op != Slot::NONE {
-            // An update is driven from here, a replay for one: it is overtaken as by an INV.
-            drop(record);
+        if entry.timestamp > meta.timestamp {
             let Entry { key, timestamp, rmw, content, .. } = *entry;
             let inv = Inv { cookie: Slot::NONE, key, timestamp, rmw, content };
-            effects.probe("hermes: a chunk overtakes an update");
-            self.supersede(now, meta, &inv, effects);
+            if meta.op != Slot::NONE {
+                effects.probe("hermes: a chunk overtakes an update");
+            }
+            if !mutant!("hermes_chunk_supersedes_nothing") {
+                self.supersede(now, meta, &inv, effects);
+            }
             self.adopt(now, donor, handle, &inv, effects);
-            let is_invalid = self.table.lock(handle).meta().state == State::Invalid;
-            if entry.valid && is_invalid {
-                self.validate(now, handle, effects);
-            }
-        } else if entry.timestamp > meta.timestamp {
-            match entry.content {
-                Some(content) => {
-                    self.expiry.note(now.monotonic, content.expire_at);
-                    record.set_content(content);
-                }
-                None => record.clear(),
-            }
-            record.set_meta(Meta {
-                timestamp: entry.timestamp,
-                state: if entry.valid { State::Valid } else { State::Invalid },
-                rmw: entry.rmw,
-                unsettled: entry.rmw && !entry.valid,
-                op: Slot::NONE,
-            });
-            drop(record);
-            self.floors.note_tombstone(entry.content.is_none(), entry.timestamp.version);
-        } else if entry.timestamp == meta.timestamp && entry.valid && meta.state == State::Invalid {
-            drop(record);
+        }
+        let meta = self.table.lock(handle).meta();
+        if entry.valid && entry.timestamp == meta.timestamp && meta.state == State::Invalid {
             self.validate(now, handle, effects);
         }
         self.counters.copied += 1;
