@@ -6,15 +6,16 @@
 //! hand: `QUORATE_MUTANT=name RUSTFLAGS='--cfg mutants' cargo test --profile mutants ...`.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
+use self::builds::{Builds, Killer, Kind};
 use crate::target_dir;
+
+mod builds;
 
 /// A guard and the checks of which one must notice its absence.
 pub struct Mutant {
@@ -50,15 +51,6 @@ const RIG: &[(&str, &str)] =
 
 /// How many minutes the rig may take to notice.
 const RIG_MINUTES: &str = "10";
-
-/// How long a simulation may take. An unchanged one of the same size is done in a fraction.
-const CHECK_SECONDS_MAX: u64 = 300;
-
-/// How much of what a check says is shown, in characters.
-const FINDING_CHARS: usize = 120;
-
-/// How many seeds the simulator's sweep runs to find a missing guard.
-const SWEEP_SEEDS: &str = "300";
 
 const SWEEP: Check = Tests("sim", "clusters_survive_every_fault");
 const PAXOS_TESTS: Check = Tests("paxos", "");
@@ -544,6 +536,48 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_ambiguous_takeover_aborts",
+        home: "meerkat",
+        guard: "a takeover that may hide a fast commit waits for more replies (4.4)",
+        checks: &[Tests("meerkat", "takeovers::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_takeover_takes_any_proposal",
+        home: "meerkat",
+        guard: "a takeover proposes what was accepted in the highest view (4.4)",
+        checks: &[Tests("meerkat", "takeovers::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_merge_takes_any_proposal",
+        home: "meerkat",
+        guard: "a merge follows the proposal of the highest view (4.4)",
+        checks: &[Tests("meerkat", "merge::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_one_view_variable",
+        home: "meerkat",
+        guard: "a view that was joined makes no proposal newer (4.4)",
+        checks: &[Tests("meerkat", "takeovers::"), MEERKAT_RANDOM],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_lanes_freeze_apart",
+        home: "meerkat",
+        guard: "a node reports when all its lanes have frozen (4.2g)",
+        checks: &[Tests("meerkat", "lanes::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_lane_resumes_alone",
+        home: "meerkat",
+        guard: "no lane goes on before lane 0 has installed the outcome (4.2g)",
+        checks: &[Tests("meerkat", "lanes::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "storage_write_without_fence",
         home: "storage",
         guard: "who sees a record's change sees that it is being written",
@@ -631,17 +665,14 @@ pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> 
         println!("mutant {}: without \"{}\"", mutant.name, mutant.guard);
         let killer = judge(&builds, mutant).with_context(|| format!("mutant {}", mutant.name))?;
         survivors += usize::from(killer.is_none());
-        let verdict = match &killer {
-            Some(killer) => format!("{}: {}", killer.check, killer.finding),
-            None => "SURVIVED".to_owned(),
-        };
-        let seconds = begin.elapsed().as_secs_f64();
-        println!("  {seconds:.0} s, {verdict}");
-        rows.push((mutant.name, verdict, seconds));
+        let killer = killer.unwrap_or_else(Killer::none);
+        println!("  {:.0} s, {}: {}", begin.elapsed().as_secs_f64(), killer.check, killer.finding);
+        rows.push((mutant.name, killer));
     }
-    println!("\n{:<36} {:>7}  killed by", "mutant", "seconds");
-    for (name, verdict, seconds) in &rows {
-        println!("{name:<36} {seconds:>7.0}  {verdict}");
+    // As `docs/src/mutants.md` has it.
+    println!("\n| mutant | killed by | after | said |\n| --- | --- | --- | --- |");
+    for (name, Killer { check, after, finding }) in &rows {
+        println!("| `{name}` | {check} | {after} | `{}` |", finding.replace('|', "\\|"));
     }
     if survivors > 0 {
         bail!(
@@ -688,12 +719,6 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A check that failed, and what it said.
-struct Killer {
-    check: String,
-    finding: String,
-}
-
 /// What killed the mutant, if anything did.
 fn judge(builds: &Builds<'_>, mutant: &Mutant) -> anyhow::Result<Option<Killer>> {
     for check in mutant.checks {
@@ -703,159 +728,6 @@ fn judge(builds: &Builds<'_>, mutant: &Mutant) -> anyhow::Result<Option<Killer>>
         }
     }
     Ok(None)
-}
-
-/// What a check is built under.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    Loom,
-    Shuttle,
-}
-
-impl Kind {
-    const ALL: [Self; 3] = [Self::Plain, Self::Loom, Self::Shuttle];
-
-    fn flags(self) -> &'static str {
-        match self {
-            Self::Plain => "--cfg mutants",
-            Self::Loom => "--cfg mutants --cfg loom",
-            Self::Shuttle => "--cfg mutants --cfg shuttle",
-        }
-    }
-
-    /// Its target directory, below that of all mutants, and the name of its checks.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "tests",
-            Self::Loom => "loom",
-            Self::Shuttle => "shuttle",
-        }
-    }
-
-    /// The tests that a crate has for it.
-    fn targets(self) -> &'static [&'static str] {
-        match self {
-            Self::Plain => &["--tests"],
-            Self::Loom => &["--lib"],
-            Self::Shuttle => &["--test", "schedules"],
-        }
-    }
-}
-
-impl Check {
-    fn parts(self) -> (Kind, &'static str, &'static str) {
-        match self {
-            Tests(home, filter) => (Kind::Plain, home, filter),
-            Loom(home, filter) => (Kind::Loom, home, filter),
-            Shuttle(home, filter) => (Kind::Shuttle, home, filter),
-        }
-    }
-}
-
-/// The workspace with every mutant in it, one build for each kind of check.
-struct Builds<'a> {
-    root: &'a Path,
-    target: PathBuf,
-}
-
-impl<'a> Builds<'a> {
-    fn new(root: &'a Path) -> anyhow::Result<Self> {
-        let target = target_dir(root).join("mutants");
-        fs::create_dir_all(&target).with_context(|| format!("cannot make {target:?}"))?;
-        Ok(Self { root, target })
-    }
-
-    fn directory(&self, kind: Kind) -> PathBuf {
-        self.target.join(kind.name())
-    }
-
-    fn cargo(&self, kind: Kind, arguments: &[&str]) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command
-            .current_dir(self.root)
-            .args(arguments)
-            .args(["--locked", "--profile", "mutants"])
-            .env("CARGO_TARGET_DIR", self.directory(kind))
-            .env("RUSTFLAGS", kind.flags())
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn test(&self, kind: Kind, home: &str) -> Command {
-        let mut command = self.cargo(kind, &["test", "--quiet"]);
-        command.args(kind.targets()).args(["--package", &format!("quorate-{home}")]);
-        command
-    }
-
-    /// Builds what these checks need.
-    fn build(&self, checks: &BTreeSet<Check>) -> anyhow::Result<()> {
-        let checks: Vec<_> = checks.iter().map(|check| check.parts()).collect();
-        for kind in Kind::ALL {
-            let needed = checks.iter().filter(|(wanted, ..)| *wanted == kind);
-            // One by one, as they are run: a package alone may have fewer features of others on.
-            for home in needed.map(|(_, home, _)| *home).collect::<BTreeSet<_>>() {
-                println!("building the {} of {home}", kind.name());
-                let mut command = self.test(kind, home);
-                let built = command.arg("--no-run").status().context("cannot run cargo")?;
-                ensure!(built.success(), "the build failed, which proves nothing about the checks");
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs a check without the guard of this name, or with every guard if the name is empty.
-    fn run(&self, mutant: &str, check: Check) -> anyhow::Result<Option<Killer>> {
-        let (kind, home, filter) = check.parts();
-        let mut command = self.test(kind, home);
-        command
-            .args(["--", filter])
-            .env("QUORATE_MUTANT", mutant)
-            .env("QUORATE_SEEDS", SWEEP_SEEDS)
-            // Other machines have other states: only a violation counts.
-            .env("QUORATE_MODEL_COUNTS", "0");
-        let said = self.target.join("said.txt");
-        let code = finish(&mut command, &said)?;
-        let check = format!("{} of {home} {filter}", kind.name()).trim_end().to_owned();
-        let said = fs::read_to_string(&said).unwrap_or_default();
-        Ok((code != Some(0)).then(|| Killer { check, finding: finding(&said) }))
-    }
-}
-
-/// The words of the first panic that a check ended with, and of what it says about a seed.
-fn finding(said: &str) -> String {
-    let mut lines = said.lines().skip_while(|line| !line.contains("panicked at"));
-    lines.next();
-    let words: Vec<&str> = lines.take(3).flat_map(str::split_whitespace).collect();
-    words.join(" ").chars().take(FINDING_CHARS).collect()
-}
-
-/// Runs a check and writes what it says to a file. The exit code, or nothing if a signal ended it.
-fn finish(command: &mut Command, said: &Path) -> anyhow::Result<Option<i32>> {
-    let begin = Instant::now();
-    let said = fs::File::create(said).with_context(|| format!("cannot write {said:?}"))?;
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(said.try_clone().context("cannot write twice to a file")?)
-        .stderr(said)
-        .spawn()
-        .with_context(|| format!("cannot run {command:?}"))?;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.code());
-        }
-        if begin.elapsed() > Duration::from_secs(CHECK_SECONDS_MAX) {
-            end(&mut child);
-            bail!("{command:?} was not done after {CHECK_SECONDS_MAX} s");
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn end(child: &mut Child) {
-    // It may have ended by itself in the meantime; then there is nothing to end.
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 #[cfg(test)]
@@ -876,17 +748,5 @@ mod tests {
     fn what_the_rig_removes_is_in_the_table() {
         let known = |name: &str| MUTANTS.iter().any(|mutant| mutant.name == name);
         assert!(RIG.iter().all(|(name, _)| known(name)));
-    }
-
-    #[test]
-    fn exit_codes_come_back() {
-        let said = std::env::temp_dir().join(format!("quorate-said-{}", std::process::id()));
-        let code =
-            |script: &str| finish(Command::new("sh").args(["-c", script]), &said).expect("sh runs");
-        assert_eq!(code("echo thread t panicked at a.rs:1:2:; echo no; echo  more"), Some(0));
-        assert_eq!(finding(&fs::read_to_string(&said).expect("just written")), "no more");
-        assert_eq!(code("exit 11"), Some(11));
-        assert_eq!(code("kill -9 $$"), None);
-        fs::remove_file(said).expect("just written");
     }
 }

@@ -67,6 +67,7 @@ pub mod linearizability;
 mod model;
 mod recorder;
 mod report;
+mod seeds;
 mod transactions;
 mod txn;
 mod txn_format;
@@ -78,6 +79,7 @@ pub use history::{Action, Answer, Bytes, Header, History, Initial, Operation, Ou
 pub use recorder::{Invocation, OpenTxn, Recorder, Sink};
 pub use report::{EXIT_BAD_FILE, Finding, Options, Report, Undecided, Verdict};
 pub use report::{check_history, check_history_with};
+pub use seeds::Seeds;
 pub use transactions::{
     Anomaly, AnomalyKind, BankSummary, Model, TxnOptions, TxnSummary, balance, check_bank,
     check_transactions, check_txn_history, check_values, check_versions,

@@ -19,9 +19,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
-use quorate_types::{
-    Epoch, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, WriterId, limits,
-};
+use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits};
 
 use crate::attempt::Stage;
 use crate::body::Body;
@@ -164,6 +162,9 @@ where
             self.on_lane_frozen(now, LaneId(0), epoch, records, read_high, effects);
         } else {
             effects.mail(LaneId(0), Mail::Frozen { epoch, records, read_high });
+            if mutant!("meerkat_lane_resumes_alone") {
+                self.resume(now, self.epoch_floor, Records::new(), effects);
+            }
         }
     }
 
@@ -301,7 +302,8 @@ where
         change.records.extend(records);
         change.read_high = change.read_high.max(read_high);
         change.frozen |= 1 << from.0;
-        if change.frozen.count_ones() < lanes || self.phase != Phase::Frozen {
+        let all = change.frozen.count_ones() == lanes || mutant!("meerkat_lanes_freeze_apart");
+        if !all || self.phase != Phase::Frozen {
             return;
         }
         if core::mem::take(&mut change.blank) {
@@ -870,30 +872,5 @@ where
             former = None;
         }
         **change = Change { blank: true, former, ..Change::default() };
-    }
-
-    pub(crate) fn all_have_gone_on(&self) -> bool {
-        self.view.live().is_subset(self.gone_on) || mutant!("meerkat_floor_before_release")
-    }
-
-    /// The smallest watermark of all coordinators of this lane: everything up to it is final and
-    /// installed on all replicas. What the last epoch came to belongs to it, and may be of a
-    /// coordinator that is gone; so nothing is known until everybody has gone on in this epoch.
-    pub(crate) fn lane_floor(&self) -> u64 {
-        if !self.all_have_gone_on() {
-            return 0;
-        }
-        let lane = self.config.lane.0 as u8;
-        let members = self.view.members.iter().filter(|member| member.role != Role::Down);
-        members
-            .map(|member| {
-                let writer = WriterId::new(member.number, lane);
-                if writer == self.writer() {
-                    return self.own_stable().min(self.guests_low());
-                }
-                self.stable.get(&writer).copied().unwrap_or(0)
-            })
-            .min()
-            .unwrap_or(0)
     }
 }

@@ -314,7 +314,11 @@ fn gather(into: &mut Gathered, record: &Record, votes: bool) {
         );
         into.decision = Some(commit);
     }
-    if record.accepted.is_some_and(|(view, _)| into.accepted.is_none_or(|best| view > best.0)) {
+    let is_newest = record.accepted.is_some_and(|(view, _)| {
+        let any = mutant!("meerkat_merge_takes_any_proposal");
+        any || into.accepted.is_none_or(|best| view > best.0)
+    });
+    if is_newest {
         into.accepted = record.accepted;
     }
     let votes = votes || mutant!("meerkat_learner_counts");

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Siblings, Table, Transaction};
+use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 
 use crate::body::Body;
@@ -179,10 +179,15 @@ where
         if view <= record.view {
             return Err(Refused::Superseded(record.view));
         }
-        record.view = view;
+        let joined = core::mem::replace(&mut record.view, view);
+        let accepted = if mutant!("meerkat_one_view_variable") {
+            record.accepted.map(|(_, ok)| (joined, ok))
+        } else {
+            record.accepted
+        };
         Ok(Known {
             vote: record.vote,
-            accepted: record.accepted,
+            accepted,
             participants: record.participants,
             body: record.body.clone(),
         })
@@ -270,7 +275,11 @@ where
         if known.vote == Some(Ok(())) {
             part.ok.insert(from);
         }
-        if known.accepted.is_some_and(|(view, _)| part.accepted.is_none_or(|best| view > best.0)) {
+        let is_newest = known.accepted.is_some_and(|(view, _)| {
+            let any = mutant!("meerkat_takeover_takes_any_proposal");
+            any || part.accepted.is_none_or(|best| view > best.0)
+        });
+        if is_newest {
             part.accepted = known.accepted;
         }
         if part.body.is_empty() {
@@ -294,7 +303,9 @@ where
                     Some(ok)
                 } else if ok >= quorums.majority {
                     Some(true)
-                } else if !quorums.fast_possible(ok, promised) {
+                } else if !quorums.fast_possible(ok, promised)
+                    || mutant!("meerkat_ambiguous_takeover_aborts")
+                {
                     // No fast quorum can have said OK, and none will: those asked gave their
                     // votes, or gave them up.
                     Some(false)

@@ -2,8 +2,10 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Outcome, Record as _, Refusal, Siblings, Slot, Table, Transaction};
-use quorate_types::{Duration, Instant, Now};
+use quorate_machine::{
+    Effects, Outcome, Record as _, Refusal, Siblings, Slot, Table, Transaction, mutant,
+};
+use quorate_types::{Duration, Instant, Now, Role, WriterId};
 
 use crate::attempt::Stage;
 use crate::coordinator::FLOOR;
@@ -194,6 +196,31 @@ where
         self.table.set_cell(FLOOR, floor);
         self.drop_footprints(now);
         self.collect(now, effects);
+    }
+
+    pub(crate) fn all_have_gone_on(&self) -> bool {
+        self.view.live().is_subset(self.gone_on) || mutant!("meerkat_floor_before_release")
+    }
+
+    /// The smallest watermark of all coordinators of this lane: everything up to it is final and
+    /// installed on all replicas. What the last epoch came to belongs to it, and may be of a
+    /// coordinator that is gone; so nothing is known until everybody has gone on in this epoch.
+    pub(crate) fn lane_floor(&self) -> u64 {
+        if !self.all_have_gone_on() {
+            return 0;
+        }
+        let lane = self.config.lane.0 as u8;
+        let members = self.view.members.iter().filter(|member| member.role != Role::Down);
+        members
+            .map(|member| {
+                let writer = WriterId::new(member.number, lane);
+                if writer == self.writer() {
+                    return self.own_stable().min(self.guests_low());
+                }
+                self.stable.get(&writer).copied().unwrap_or(0)
+            })
+            .min()
+            .unwrap_or(0)
     }
 
     /// Sweeps a part of this lane's records: removes those of deleted keys that the floor has passed,

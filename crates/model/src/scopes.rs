@@ -42,7 +42,9 @@ impl Entry {
     /// A violation in words, or that the scope is not what it was.
     pub fn judge(&self, report: &Report, counts: bool) -> Result<(), String> {
         if let Some(trace) = &report.violation {
-            return Err(format!("{} is violated:\n  {}", self.name, trace.join("\n  ")));
+            let (name, states) = (self.name, report.states);
+            let trace = trace.join("\n  ");
+            return Err(format!("{name} is violated, after {states} states:\n  {trace}"));
         }
         if report.cut || !counts {
             return Ok(());

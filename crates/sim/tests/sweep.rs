@@ -16,7 +16,7 @@ fn assert_passes(options: &Options, seeds: u64, least_ops: u64) {
         let read: Script = short.to_string().parse().expect("scripts are written to be read");
         let again = replay(&read, false).expect_err("it is the script of a failure");
         assert_eq!(again.kind, failure.kind);
-        panic!("{failure}\n{short}");
+        panic!("{failure}\nafter {} seeds\n{short}", failure.seed);
     }
     assert_eq!(result.passed, seeds);
     assert!(result.ops[0] > least_ops * seeds, "clients got something done: {:?}", result.ops);

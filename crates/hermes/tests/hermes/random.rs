@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use quorate_check::{
-    Action, Answer, Bytes, Header, History, Initial, Operation, Outcome as Seen, Verdict,
+    Action, Answer, Bytes, Header, History, Initial, Operation, Outcome as Seen, Seeds, Verdict,
     check_history,
 };
 use quorate_hermes::{Config, Reads, State};
@@ -410,20 +410,11 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     }
 }
 
-/// Runs seeds in turn and names the one that fails. `SEED=5` runs that one only, `TIMES=50` runs 50
-/// times as many.
+/// Runs seeds in turn; see [`Seeds`].
 fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let only = number("SEED");
     let mut probes = BTreeMap::new();
-    for seed in 0..seeds * number("TIMES").unwrap_or(1) {
-        if only.is_some_and(|only| only != seed) {
-            continue;
-        }
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(seed, plan, &mut probes);
-        }));
-        assert!(outcome.is_ok(), "seed {seed}");
+    for seed in Seeds::new(0..seeds) {
+        run(seed, plan, &mut probes);
     }
     probes
 }

@@ -6,9 +6,11 @@
 mod codec;
 mod guests;
 mod interaction;
+mod lanes;
 mod merge;
 mod pitfalls;
 mod random;
 mod support;
+mod takeovers;
 mod transitions;
 mod txn;

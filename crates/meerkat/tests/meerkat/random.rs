@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
-    Bytes, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions, check_values,
+    Bytes, Seeds, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions, check_values,
 };
 use quorate_machine::{Outcome, Rng};
 use quorate_meerkat::{Config, Isolation};
@@ -567,20 +567,11 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     }
 }
 
-/// Runs seeds in turn and names the one that fails. `SEED=5` runs that one only, `TIMES=50` runs 50
-/// times as many.
+/// Runs seeds in turn; see [`Seeds`].
 fn sweep(seeds: u64, plan: Plan) -> BTreeMap<&'static str, u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let only = number("SEED");
     let mut probes = BTreeMap::new();
-    for seed in 0..seeds * number("TIMES").unwrap_or(1) {
-        if only.is_some_and(|only| only != seed) {
-            continue;
-        }
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            run(seed, plan, &mut probes);
-        }));
-        assert!(outcome.is_ok(), "seed {seed}");
+    for seed in Seeds::new(0..seeds) {
+        run(seed, plan, &mut probes);
     }
     probes
 }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use quorate_check::Seeds;
 use quorate_types::{NodeId, NodeSet};
 
 use super::world::{MS, World};
@@ -81,7 +82,7 @@ fn violates(plan: &Plan, seed: u64) -> bool {
 fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
     let (mut healed, mut lost) = (0, 0);
     let mut probes = Vec::new();
-    for seed in 0..240 {
+    for seed in Seeds::new(0..240) {
         let nodes = [3, 5, 2, 4][seed as usize % 4];
         let drift = [1_000, 100_000][seed as usize / 4 % 2];
         let plan = Plan { nodes, drift_ppm: drift, true_drift_ppm: i64::from(drift), rounds: 60 };
@@ -123,7 +124,7 @@ const GIVEN_UP: &str = "membership: a vote for a first view is given up";
 #[test]
 fn restarts_while_a_cluster_is_founded_leave_one_cluster() {
     let (mut healed, mut given_up) = (0, false);
-    for seed in 0..200 {
+    for seed in Seeds::new(0..200) {
         let nodes = [3, 2, 5][seed as usize % 3];
         let mut world = World::new(seed, nodes);
         (world.loss_percent, world.delay_max) = (10, 30 * MS);
