@@ -4,8 +4,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Slot, Transaction};
-use quorate_types::{Instant, NodeSet, Tag};
+use quorate_types::{Instant, NodeSet, Now, Tag};
 
+use crate::calls::Pending;
 use crate::occ::Conflict;
 use crate::work::Fetched;
 
@@ -15,6 +16,8 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) tag: Tag,
     pub(crate) origin: u64,
     pub(crate) txn: X,
+    /// The call that it is, if it belongs to a session.
+    pub(crate) call: Option<Pending>,
     /// Order of submission.
     pub(crate) sequence: u64,
     /// How often it was tried and lost to another node's transaction.
@@ -46,6 +49,8 @@ pub(crate) struct Op<X: Transaction> {
 pub(crate) enum Stage {
     /// Values of keys that have no replica here.
     Fetching,
+    /// What a replica of the home partition knows of its call.
+    Asking,
     /// Confirmation of what was read.
     Reading,
     /// Votes.
@@ -108,6 +113,20 @@ impl Part {
 }
 
 impl Attempt {
+    /// One that only asks.
+    pub(crate) fn question(now: Now, slot: Slot, stage: Stage, parts: Vec<Part>) -> Self {
+        Self {
+            slot,
+            stage,
+            parts,
+            seen: NodeSet::EMPTY,
+            started: now.monotonic,
+            timeouts: 0,
+            superseded: false,
+            conflict: None,
+        }
+    }
+
     /// Takes note of what is in the way; the latest counts.
     pub(crate) fn meets(&mut self, conflict: Conflict) {
         if self.conflict.is_none_or(|known| known.with < conflict.with) {
@@ -129,6 +148,11 @@ impl Attempt {
 
     pub(crate) fn part(&mut self, partition: u16) -> Option<&mut Part> {
         self.parts.iter_mut().find(|part| part.partition == partition)
+    }
+
+    /// Whether it is neither an update nor will be one.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self.stage, Stage::Fetching | Stage::Asking | Stage::Reading)
     }
 
     /// Whether it may have been decided without this node's knowledge.

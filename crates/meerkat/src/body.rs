@@ -1,14 +1,17 @@
 //! A transaction's read and write sets, as they travel and lie in the transaction record.
 //!
 //! ```text
-//! count u32 | count * ( flags u8 | key bytes | [base: version u64, writer u32]
+//! count u32 | [call: lease u64, sequence u64, first incomplete u64, digest u32 | answer bytes]
+//!           | count * ( flags u8 | key bytes | [base: version u64, writer u32]
 //!                       | [kind u8 | value bytes] | [expire at u64] )
 //! ```
-//! Integers little-endian, `bytes` with a length of four bytes before them.
+//! Integers little-endian, `bytes` with a length of four bytes before them. The highest bit of the
+//! count says whether there is a call: there is one in the home partition's part of a session's.
 
 use alloc::vec::Vec;
 
 use quorate_machine::{Content, ValueKind};
+use quorate_rifl::Call;
 use quorate_types::{Timestamp, UnixMillis, WriterId, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -17,8 +20,20 @@ const WRITE: u8 = 2;
 const VALUE: u8 = 4;
 const EXPIRY: u8 = 8;
 
+/// The bit of the count that announces a call.
+const CALL: u32 = 1 << 31;
+
 /// Bytes of an item besides its key and its value, at most.
 pub(crate) const ITEM_BYTES: usize = 32;
+
+/// A call and the answer that it gets if its transaction commits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answered<'a> {
+    /// The call.
+    pub call: Call,
+    /// Its answer, as [`quorate_machine::Transaction::encode_reply`] writes it.
+    pub answer: &'a [u8],
+}
 
 /// What a transaction does to one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +46,15 @@ pub struct Item<'a> {
     pub write: Option<Option<Content<'a>>>,
 }
 
-/// An encoded list of items, checked once.
+/// An encoded list of items, perhaps with a call, checked once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Body<'a>(&'a [u8]);
 
 impl core::fmt::Debug for Body<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        if let Some(Answered { call, .. }) = self.call() {
+            write!(f, "{call:?} ")?;
+        }
         f.debug_list().entries(self.iter()).finish()
     }
 }
@@ -44,8 +62,13 @@ impl core::fmt::Debug for Body<'_> {
 impl<'a> Body<'a> {
     /// Encodes a list of items.
     pub fn encode(items: &[Item<'_>]) -> Vec<u8> {
+        Self::encode_call(None, items)
+    }
+
+    /// Encodes a list of items and the call that they belong to.
+    pub fn encode_call(call: Option<Answered<'_>>, items: &[Item<'_>]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = BodyWriter::new(&mut bytes);
+        let mut writer = BodyWriter::new(&mut bytes, call);
         items.iter().for_each(|item| writer.item(item));
         writer.finish();
         bytes
@@ -57,7 +80,7 @@ impl<'a> Body<'a> {
     /// When they are no list of items within the limits.
     pub fn check(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
-        let count = reader.u32()?;
+        let (count, _) = read_head(&mut reader)?;
         if count as usize > limits::TXN_KEYS_MAX {
             return Err(Malformed("a transaction with too many keys"));
         }
@@ -84,12 +107,31 @@ impl<'a> Body<'a> {
         self.0
     }
 
+    /// The call that it belongs to, if this is the home partition's part.
+    pub fn call(self) -> Option<Answered<'a>> {
+        read_head(&mut Reader(self.0)).expect("a body was checked").1
+    }
+
     /// The items in order.
     pub fn iter(self) -> impl Iterator<Item = Item<'a>> {
         let mut reader = Reader(self.0);
-        let count = reader.u32().expect("a body begins with its count");
+        let (count, _) = read_head(&mut reader).expect("a body was checked");
         (0..count).map(move |_| read_item(&mut reader).expect("a body was checked"))
     }
+}
+
+/// How many items follow, and the call.
+fn read_head<'a>(reader: &mut Reader<'a>) -> Result<(u32, Option<Answered<'a>>), Malformed> {
+    let count = reader.u32()?;
+    if count & CALL == 0 {
+        return Ok((count, None));
+    }
+    let call = Call::decode(reader)?;
+    let answer = reader.bytes()?;
+    if answer.len() > limits::SESSION_ANSWER_BYTES_MAX {
+        return Err(Malformed("an answer beyond its limit"));
+    }
+    Ok((count & !CALL, Some(Answered { call, answer })))
 }
 
 fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
@@ -133,10 +175,15 @@ pub(crate) struct BodyWriter<'a> {
 }
 
 impl<'a> BodyWriter<'a> {
-    pub(crate) fn new(bytes: &'a mut Vec<u8>) -> Self {
+    pub(crate) fn new(bytes: &'a mut Vec<u8>, call: Option<Answered<'_>>) -> Self {
         let start = bytes.len();
-        Writer(bytes).u32(0);
-        Self { bytes, start, count: 0 }
+        let mut writer = Writer(bytes);
+        writer.u32(0);
+        if let Some(Answered { call, answer }) = call {
+            call.encode(&mut writer);
+            writer.bytes(answer);
+        }
+        Self { bytes, start, count: if call.is_some() { CALL } else { 0 } }
     }
 
     pub(crate) fn item(&mut self, item: &Item<'_>) {
@@ -175,11 +222,13 @@ impl<'a> BodyWriter<'a> {
 
 #[cfg(test)]
 mod tests {
+    use quorate_rifl::LeaseId;
+
     use super::*;
 
     fn sample() -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = BodyWriter::new(&mut bytes);
+        let mut writer = BodyWriter::new(&mut bytes, None);
         let content =
             Content { bytes: b"v", kind: ValueKind::String, expire_at: Some(UnixMillis(9)) };
         let base = Some(Timestamp::new(5, WriterId(6)));
@@ -204,6 +253,25 @@ mod tests {
     }
 
     #[test]
+    fn a_call_stands_before_its_items() {
+        let call = Call { lease: LeaseId(7), sequence: 9, first_incomplete: 8, digest: 5 };
+        let items = [Item { key: b"k", base: None, write: Some(None) }];
+        let plain = Body::encode(&items);
+        assert_eq!(Body::check(&plain).expect("just written").call(), None);
+        let bytes = Body::encode_call(Some(Answered { call, answer: b"+OK" }), &items);
+        let body = Body::check(&bytes).expect("just written");
+        assert_eq!(body.call(), Some(Answered { call, answer: b"+OK" }));
+        assert_eq!(body.iter().collect::<Vec<_>>(), items);
+        assert_eq!(bytes.len(), plain.len() + 28 + 4 + 3);
+        for cut in 0..bytes.len() {
+            assert!(Body::check(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        let outside = Call { first_incomplete: 10, ..call };
+        let bytes = Body::encode_call(Some(Answered { call: outside, answer: b"" }), &items);
+        assert!(Body::check(&bytes).is_err(), "a call that its client has acknowledged");
+    }
+
+    #[test]
     fn damaged_flags_are_refused() {
         let mut bytes = sample();
         for flags in [0, VALUE, 16 | READ, EXPIRY] {
@@ -215,7 +283,7 @@ mod tests {
     #[test]
     fn the_layout_is_pinned() {
         let mut bytes = Vec::new();
-        let mut writer = BodyWriter::new(&mut bytes);
+        let mut writer = BodyWriter::new(&mut bytes, None);
         let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
         let base = Some(Timestamp::new(2, WriterId(3)));
         writer.item(&Item { key: b"k", base, write: Some(Some(content)) });

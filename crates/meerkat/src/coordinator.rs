@@ -9,7 +9,8 @@ use quorate_machine::{
 use quorate_types::{NodeSet, Now, Tag, Timestamp, limits};
 
 use crate::attempt::{Attempt, Op, Part, Stage};
-use crate::body::{Body, BodyWriter, Item};
+use crate::body::{Answered, Body, BodyWriter, Item};
+use crate::calls::Pending;
 use crate::execution::backoff;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
@@ -45,6 +46,21 @@ where
     ) where
         P: Transaction<Owned = X, Reply = X::Reply>,
     {
+        self.take(now, tag, origin, None, txn, effects);
+    }
+
+    /// Takes a client's transaction, which may be a call.
+    pub(crate) fn take<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        call: Option<Pending>,
+        txn: P,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Transaction<Owned = X, Reply = X::Reply>,
+    {
         if self.phase == Phase::Out || !self.active {
             return effects.complete(tag, Outcome::Refused(Refusal::NotServing));
         }
@@ -57,6 +73,7 @@ where
             tag,
             origin,
             txn: txn.into_owned(),
+            call,
             sequence: self.next_sequence,
             attempts: 0,
             pauses: 0,
@@ -82,6 +99,9 @@ where
     /// Runs a transaction and starts an attempt at it.
     pub(crate) fn start(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
         debug_assert_eq!(self.phase, Phase::Normal, "a frozen lane starts nothing");
+        if !self.may_attempt(now, slot, effects) {
+            return;
+        }
         let floor = self.table.least(FLOOR);
         let single = self.config.partitions.len() == 1 && self.holds(0);
         let Some(op) = self.ops.get_mut(slot) else { return };
@@ -117,21 +137,40 @@ where
         if !self.work.missing.is_empty() || unaware {
             return self.fetch(now, slot, effects);
         }
+        let home = self.ops.get(slot).and_then(|op| op.call.as_ref()).map(|call| call.home);
         let reply = match verdict {
-            Verdict::Abandon(reply) => return self.finish(slot, Outcome::Done(reply), effects),
+            Verdict::Abandon(reply) if home.is_none() => {
+                return self.finish(slot, Outcome::Done(reply), effects);
+            }
+            Verdict::Abandon(reply) => {
+                // It changes nothing, but was answered: that stands, too (P3).
+                self.work.clear();
+                reply
+            }
             Verdict::Commit(reply) => reply,
         };
-        if self.work.len() == 0 {
+        if self.work.len() == 0 && home.is_none() {
             return self.finish(slot, Outcome::Done(reply), effects);
         }
-        if self.lacks_replicas() {
-            return self.finish(slot, Outcome::Refused(Refusal::NotServing), effects);
+        if self.lacks_replicas(home) {
+            return self.finish(slot, self.refused(slot, Refusal::NotServing), effects);
+        }
+        if home.is_some() {
+            self.work.keep_answer(|bytes| X::encode_reply(&reply, bytes));
+            if self.work.is_too_large() {
+                return self.finish(slot, self.refused(slot, Refusal::TooLarge), effects);
+            }
         }
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.reply = Some(reply);
         let above = op.above.max(self.work.newest_base());
         let id = self.issue(now, above);
-        let read = self.work.is_read_only();
+        if !self.is_covered(slot, id) {
+            return self.finish(slot, self.refused(slot, Refusal::LeaseNeeded), effects);
+        }
+        // A call that may change something leaves a record whatever it answers (P3).
+        let read =
+            self.work.is_read_only() && (home.is_none() || mutant!("meerkat_failures_forgotten"));
         let attempt = self.new_attempt(now, slot, read);
         if read {
             self.begin_read(now, id, attempt, effects);
@@ -142,14 +181,13 @@ where
 
     /// Whether so few replicas of a partition that the last run touched have all data that nothing
     /// can be decided there.
-    fn lacks_replicas(&self) -> bool {
+    fn lacks_replicas(&self, home: Option<u16>) -> bool {
         let partitions = self.config.partitions.len();
-        let can_decide = |key: &[u8]| {
-            let group = self.group(partition_of(key, partitions));
-            group.is_some_and(|group| group.quorums.can_decide())
-        };
+        let can_decide =
+            |partition| self.group(partition).is_some_and(|group| group.quorums.can_decide());
         let all = self.groups.iter().all(|group| group.quorums.can_decide());
-        !all && !self.work.items().all(|item| can_decide(item.key))
+        let touched = self.work.items().map(|item| partition_of(item.key, partitions));
+        !all && !touched.chain(home).all(can_decide)
     }
 
     /// An attempt with a part for each partition that the workspace touched.
@@ -172,8 +210,11 @@ where
         attempt.conflict = None;
         attempt.seen = NodeSet::only(self.config.node);
         let partitions = self.config.partitions.len();
-        let touched =
-            self.work.items().fold(0u64, |set, item| set | 1 << partition_of(item.key, partitions));
+        let call = self.ops.get(slot).and_then(|op| op.call.as_ref());
+        let home = call.map(|call| call.home);
+        let call = call.map(|call| Answered { call: call.permit.call, answer: self.work.answer() });
+        let touched = self.work.items().map(|item| partition_of(item.key, partitions)).chain(home);
+        let touched = touched.fold(0u64, |set, partition| set | 1 << partition);
         let count = touched.count_ones() as usize;
         attempt.parts.truncate(count);
         attempt.parts.resize_with(count, Part::default);
@@ -182,7 +223,8 @@ where
             part.restart();
             part.partition = partition;
             part.body.clear();
-            let mut writer = BodyWriter::new(&mut part.body);
+            let call = call.filter(|_| home == Some(partition));
+            let mut writer = BodyWriter::new(&mut part.body, call);
             for item in self.work.items() {
                 if count == 1 || partition_of(item.key, partitions) == partition {
                     writer.item(&item);
@@ -244,10 +286,10 @@ where
             if !self.votes_on(part.partition) {
                 continue;
             }
-            let verdict = self.judge(id, Body::trusted(&part.body));
+            let verdict = self.judge(id, part.partition, Body::trusted(&part.body));
             if let Err(conflict) = verdict {
                 for earlier in &attempt.parts[..index] {
-                    occ::release(&mut self.table, id, Body::trusted(&earlier.body));
+                    self.release_at(id, earlier.partition, Body::trusted(&earlier.body));
                 }
                 return Err(conflict);
             }
@@ -257,12 +299,28 @@ where
     }
 
     /// This replica's verdict on a transaction it sees for the first time.
-    pub(crate) fn judge(&mut self, id: Timestamp, body: Body<'_>) -> Result<(), Conflict> {
+    pub(crate) fn judge(
+        &mut self,
+        id: Timestamp,
+        partition: u16,
+        body: Body<'_>,
+    ) -> Result<(), Conflict> {
         if id.version <= self.epoch_floor && !mutant!("meerkat_no_epoch_floor") {
             let with = Timestamp::new(self.epoch_floor, id.writer);
             return Err(Conflict { reason: Reason::BelowFloor, with });
         }
-        occ::validate(&mut self.table, id, body)
+        if let Some(answered) = body.call() {
+            self.judge_call(id, partition, &answered)?;
+        }
+        occ::validate(&mut self.table, id, body)?;
+        self.mark_call(id, partition, body);
+        Ok(())
+    }
+
+    /// Takes back what [`Meerkat::judge`] has registered.
+    pub(crate) fn release_at(&mut self, id: Timestamp, partition: u16, body: Body<'_>) {
+        occ::release(&mut self.table, id, body);
+        self.unmark_call(id, partition, body);
     }
 
     /// Sends VALIDATE to the replicas that have not voted.
@@ -452,6 +510,7 @@ where
         conflict: Conflict,
         effects: &mut impl Effects<Self>,
     ) {
+        let refused = self.lose_call(slot, conflict.reason);
         let blocker = self.blocker(conflict);
         let writer = self.writer();
         let Some(op) = self.ops.get_mut(slot) else { return };
@@ -460,8 +519,11 @@ where
         op.above = op.above.max(conflict.with.version);
         // Waiting for one's own neighbour ends by itself; losing to others need not.
         op.attempts += u32::from(blocker.is_none_or(|id| id.writer != writer));
+        if let Some(refusal) = refused {
+            return self.finish(slot, self.refused(slot, refusal), effects);
+        }
         if op.attempts >= limits::TXN_ATTEMPTS_MAX {
-            return self.finish(slot, Outcome::Refused(Refusal::Conflict), effects);
+            return self.finish(slot, self.refused(slot, Refusal::Conflict), effects);
         }
         let lost = op.attempts + op.pauses;
         self.count(Counter::Retries);
@@ -481,7 +543,8 @@ where
     /// The transaction in the way, if this lane will learn of its end: one of its own, or one that
     /// it has a record of.
     fn blocker(&self, conflict: Conflict) -> Option<Timestamp> {
-        if !matches!(conflict.reason, Reason::PendingReader | Reason::PendingWriter) {
+        let waits = [Reason::PendingReader, Reason::PendingWriter, Reason::CallInProgress];
+        if !waits.contains(&conflict.reason) {
             return None;
         }
         let id = conflict.with;
@@ -614,10 +677,7 @@ where
 
     /// Everything that this lane started up to here is final on all replicas.
     pub(crate) fn own_stable(&self) -> u64 {
-        let open = self
-            .attempts
-            .iter()
-            .find(|(_, attempt)| !matches!(attempt.stage, Stage::Reading | Stage::Fetching));
+        let open = self.attempts.iter().find(|(_, attempt)| !attempt.is_question());
         open.map_or(self.last_issued, |(version, _)| version - 1)
     }
 }

@@ -21,11 +21,11 @@ use alloc::vec::Vec;
 use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits};
 
-use crate::attempt::Stage;
 use crate::body::Body;
+use crate::calls::Tracker;
 use crate::coordinator::FLOOR;
 use crate::merge::{Electorate, Groups, Merged, Report, TooFew, merge};
-use crate::message::{Kind, Message, Vote};
+use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ;
 use crate::record::{Record, RecordKey, Records, is_guest, lane_of};
@@ -33,6 +33,9 @@ use crate::state::{Group, Isolation, Meerkat, Phase};
 
 /// Bytes of a report or a merged record in one message.
 const PART_BYTES: usize = limits::CHUNK_BYTES;
+
+/// The transactions of calls, encoded.
+type Calls = Vec<(RecordKey, Vec<u8>)>;
 
 /// What the lanes of a node say to each other.
 #[derive(Clone, Debug)]
@@ -61,6 +64,8 @@ pub enum Mail {
         floor: u64,
         /// The lane's share of the merged record.
         records: Records,
+        /// The sets of what committed and was a call of the lane's sessions.
+        calls: Calls,
     },
 }
 
@@ -146,6 +151,9 @@ where
         // The hybrid clock follows the wall clock from view to view, forward only.
         self.observe(now, now.unix.0);
         self.regroup();
+        if !self.active && !self.copying.is_done() {
+            self.trackers.iter_mut().for_each(Tracker::begin_copy);
+        }
         self.phase = Phase::Frozen;
         self.recoveries.clear();
         self.suspects.clear();
@@ -163,7 +171,7 @@ where
         } else {
             effects.mail(LaneId(0), Mail::Frozen { epoch, records, read_high });
             if mutant!("meerkat_lane_resumes_alone") {
-                self.resume(now, self.epoch_floor, Records::new(), effects);
+                self.resume(now, self.epoch_floor, Records::new(), Calls::new(), effects);
             }
         }
     }
@@ -177,7 +185,7 @@ where
         self.fast_checks.clear();
         self.parked.clear();
         self.drop_checks();
-        self.resume(now, 0, Records::new(), effects);
+        self.resume(now, 0, Records::new(), Calls::new(), effects);
     }
 
     /// This life is over, or has not begun.
@@ -199,6 +207,9 @@ where
     fn take_records(&mut self) -> (Records, u64) {
         let mut records = core::mem::take(&mut self.records);
         records.extend(self.footprints.drain(..));
+        if !mutant!("meerkat_calls_marked_over_epochs") {
+            self.trackers.iter_mut().for_each(Tracker::abandon_all);
+        }
         (records, core::mem::take(&mut self.read_high))
     }
 
@@ -275,9 +286,9 @@ where
                 self.on_lane_frozen(now, from, epoch, records, read_high, effects);
             }
             Mail::Left { records, read_high } => self.on_lane_left(records, read_high),
-            Mail::Resume { epoch, floor, records } => {
+            Mail::Resume { epoch, floor, records, calls } => {
                 if epoch == self.epoch() && self.phase == Phase::Frozen {
-                    self.resume(now, floor, records, effects);
+                    self.resume(now, floor, records, calls, effects);
                 } else {
                     effects.ignored("meerkat: release of an epoch that is over");
                 }
@@ -622,6 +633,8 @@ where
         }
         let mut shares: Vec<Records> = Vec::new();
         shares.resize_with(usize::from(self.config.lanes), Records::new);
+        let mut calls: Vec<Calls> = Vec::new();
+        calls.resize_with(shares.len(), Calls::new);
         let live: Vec<_> = self
             .view
             .members
@@ -630,14 +643,18 @@ where
             .map(|member| member.number)
             .collect();
         for (key, settled) in &merged.settled {
+            let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
             let body = Body::trusted_opt(&settled.body);
             if let Some(body) = body.filter(|_| settled.commit && self.holds(key.partition)) {
                 occ::apply(&mut self.table, key.id(), body);
                 self.bury(key.id(), body);
+                // The lane has its sessions' records to itself.
+                if body.call().is_some() && lane < calls.len() {
+                    calls[lane].push((*key, settled.body.clone()));
+                }
             }
             let decision = Some(settled.commit);
             let record = Record { decision, since: now.monotonic, ..Record::default() };
-            let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
             // A dead coordinator asks nobody any more; a guest may live on. Who votes on nothing is
             // asked by nobody.
             let own = key.writer.member() == self.member && !is_guest(key.writer);
@@ -648,16 +665,28 @@ where
             }
         }
         let floor = merged.floor;
-        for (lane, records) in shares.drain(1..).enumerate() {
-            let mail = Mail::Resume { epoch, floor, records };
+        let others = shares.drain(1..).zip(calls.drain(1..)).enumerate();
+        for (lane, (records, calls)) in others {
+            let mail = Mail::Resume { epoch, floor, records, calls };
             effects.mail(LaneId(lane as u16 + 1), mail);
         }
         let own = shares.pop().expect("lane 0 has a share");
-        self.resume(now, floor, own, effects);
+        let calls = calls.pop().expect("lane 0 has a share");
+        self.resume(now, floor, own, calls, effects);
     }
 
     /// Goes on in the new epoch: own attempts have ended, or begin again.
-    fn resume(&mut self, now: Now, floor: u64, records: Records, effects: &mut impl Effects<Self>) {
+    fn resume(
+        &mut self,
+        now: Now,
+        floor: u64,
+        records: Records,
+        calls: Calls,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !mutant!("meerkat_settled_calls_forgotten") {
+            self.complete_settled(calls);
+        }
         self.phase = Phase::Normal;
         self.gone_on = NodeSet::only(self.config.node);
         self.epoch_floor = floor;
@@ -677,120 +706,6 @@ where
         let heads: Vec<_> = self.lines.values().filter_map(|line| line.first()).copied().collect();
         self.ready.extend(heads.into_iter().map(|(_, slot)| slot));
         self.run_ready(now, effects);
-    }
-
-    /// Own attempts of the last epoch: over, or validated anew under the same id.
-    fn restart_attempts(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let versions: Vec<u64> = self.attempts.keys().copied().collect();
-        self.resends.clear();
-        for version in versions {
-            let id = quorate_types::Timestamp::new(version, self.writer());
-            let Some(attempt) = self.attempts.get_mut(&version) else { continue };
-            attempt.seen = NodeSet::only(self.config.node);
-            attempt.superseded = false;
-            attempt.timeouts = 0;
-            if let Stage::Closing { commit } = attempt.stage {
-                self.tell_again(now, version, commit, effects);
-                continue;
-            }
-            attempt.stage = Stage::Voting;
-            attempt.parts.iter_mut().for_each(crate::attempt::Part::restart);
-            let ends: Vec<Option<bool>> = attempt
-                .parts
-                .iter()
-                .map(|part| {
-                    let record = self.records.get(&RecordKey::new(id, part.partition));
-                    record.and_then(|record| record.decision)
-                })
-                .collect();
-            if let Some(commit) = ends.into_iter().flatten().next() {
-                let active = self.view.active();
-                if let Some(attempt) = self.attempts.get_mut(&version) {
-                    attempt.seen = active;
-                }
-                self.decide(now, version, commit, effects);
-            } else {
-                self.revalidate(now, version, effects);
-            }
-            if self.attempts.contains_key(&version) {
-                self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
-            }
-        }
-        let stable = self.own_stable();
-        self.advance_stable(self.writer(), stable);
-    }
-
-    /// Tells the end of an own transaction to the members of the new epoch. All keep it already if
-    /// a replica knew it when the last epoch ended; but no replica of a partition need have known,
-    /// if this node has none.
-    fn tell_again(
-        &mut self,
-        now: Now,
-        version: u64,
-        commit: bool,
-        effects: &mut impl Effects<Self>,
-    ) {
-        let id = quorate_types::Timestamp::new(version, self.writer());
-        let Some(attempt) = self.attempts.get_mut(&version) else { return };
-        attempt.parts.iter_mut().for_each(|part| part.acked = NodeSet::EMPTY);
-        let kept = attempt.parts.iter().all(|part| {
-            let record = self.records.get(&RecordKey::new(id, part.partition));
-            record.is_some_and(|record| record.decision.is_some())
-        });
-        if kept {
-            if let Some(attempt) = self.attempts.remove(&version) {
-                self.recycle(attempt);
-            }
-            return;
-        }
-        for index in 0..self.attempts[&version].parts.len() {
-            self.tell(now, id, index, commit, effects);
-        }
-        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
-        self.try_close(version);
-    }
-
-    /// Validates an attempt in the new epoch. Nobody had decided it in the old one.
-    fn revalidate(&mut self, now: Now, version: u64, effects: &mut impl Effects<Self>) {
-        let id = quorate_types::Timestamp::new(version, self.writer());
-        let participants = self.attempts[&version].participants();
-        for index in 0..self.attempts[&version].parts.len() {
-            let partition = self.attempts[&version].parts[index].partition;
-            let key = RecordKey::new(id, partition);
-            if !self.votes_on(partition) {
-                continue;
-            }
-            let vote = self.judge_anew(now, key, index, participants);
-            let node = self.config.node;
-            let attempt = self.attempts.get_mut(&version).expect("its caller looked at it");
-            match vote {
-                Ok(()) => attempt.parts[index].ok.insert(node),
-                Err(conflict) => {
-                    attempt.parts[index].abort.insert(node);
-                    attempt.meets(conflict);
-                }
-            }
-        }
-        self.send_validates(id, effects);
-        self.inform_others(version, effects);
-        self.fast_checks.push_back((now.monotonic + self.config.message_loss_timeout / 4, version));
-        self.evaluate(now, version, false, effects);
-    }
-
-    /// This replica's verdict on an own transaction that the last epoch did not know of.
-    fn judge_anew(&mut self, now: Now, key: RecordKey, index: usize, participants: u64) -> Vote {
-        let body = self.attempts[&key.version].parts[index].body.clone();
-        let vote = self.judge(key.id(), Body::trusted(&body));
-        let record = Record {
-            participants,
-            body,
-            vote: Some(vote),
-            registered: vote.is_ok(),
-            since: now.monotonic,
-            ..Record::default()
-        };
-        self.records.insert(key, record);
-        vote
     }
 
     /// The message loss timer of a change.
@@ -842,6 +757,7 @@ where
         self.groups.clear();
         self.suspects.clear();
         self.stable.clear();
+        self.trackers.fill(Tracker::default());
         self.gone_on = NodeSet::EMPTY;
         self.acks.clear();
         self.graves.clear();

@@ -57,7 +57,7 @@ impl Execution {
 
     /// Appends its read and write sets: the bytes of a [`crate::Body`].
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut writer = BodyWriter::new(out);
+        let mut writer = BodyWriter::new(out, None);
         self.0.items().for_each(|item| writer.item(&item));
         writer.finish();
     }

@@ -6,10 +6,12 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Content, Effects, Record, Siblings, Table, Transaction, ValueKind};
+use quorate_machine::{Content, Effects, Record, Siblings, Table, Transaction, ValueKind, mutant};
+use quorate_rifl::LeaseId;
 use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::calls::Tracker;
 use crate::message::{Kind, Message, read_timestamp, write_timestamp};
 use crate::meta::Meta;
 use crate::occ::install;
@@ -28,6 +30,9 @@ pub(crate) struct Copying {
     /// Partitions that donors have given whole, as a bit set.
     given: u64,
     request: u64,
+    /// The donor's records are all here: of which partitions its calls are still missing, and after
+    /// which session.
+    calls: Option<(u64, Option<LeaseId>)>,
     cursor: u64,
     /// The last key that came, if there are more at the same cursor.
     after: Option<Vec<u8>>,
@@ -42,6 +47,7 @@ impl Default for Copying {
             donor: None,
             given: 0,
             request: 0,
+            calls: None,
             cursor: 0,
             after: None,
             done: false,
@@ -77,6 +83,7 @@ impl Copying {
             return;
         }
         self.donor = donors.nth(spin % donors.len().max(1));
+        self.calls = None;
         self.cursor = 0;
         self.after = None;
         self.request += 1;
@@ -85,6 +92,7 @@ impl Copying {
     /// The donor has given everything that it has: these partitions.
     fn finish_donor(&mut self, partitions: u64) {
         self.donor = None;
+        self.calls = None;
         self.given |= partitions;
     }
 }
@@ -103,6 +111,7 @@ where
         if missing == 0 {
             self.copying.done = true;
             self.copying.resend_at = Instant::NEVER;
+            self.trackers.iter_mut().for_each(Tracker::end_copy);
             return;
         }
         let donors = self.groups.iter().zip(0..).filter(|(_, number)| missing & 1 << number != 0);
@@ -110,11 +119,15 @@ where
         let spin = self.rng.next_u64() as usize;
         self.copying.choose(donors, spin);
         self.copying.resend_at = now.monotonic + self.config.message_loss_timeout * 5;
-        if let Some(donor) = self.copying.donor {
-            let Copying { request, cursor, ref after, .. } = self.copying;
-            let kind = Kind::ChunkRead { request, cursor, after: after.as_deref() };
-            effects.send(donor, &Message { partition: 0, kind });
+        let Some(donor) = self.copying.donor else { return };
+        let Copying { request, calls, cursor, ref after, .. } = self.copying;
+        if let Some((partitions, after)) = calls {
+            let partition = partitions.trailing_zeros() as u16;
+            let kind = Kind::CallsRead { request, after };
+            return effects.send(donor, &Message { partition, kind });
         }
+        let kind = Kind::ChunkRead { request, cursor, after: after.as_deref() };
+        effects.send(donor, &Message { partition: 0, kind });
     }
 
     /// The partitions that this node holds, as a bit set.
@@ -196,9 +209,7 @@ where
         entries: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        let copying = &mut self.copying;
-        if self.active || copying.done || copying.donor != Some(from) || copying.request != request
-        {
+        if !self.expects(from, request) || self.copying.calls.is_some() {
             return effects.ignored("meerkat: CHUNK that was not asked for");
         }
         let mut reader = Reader(entries);
@@ -225,9 +236,65 @@ where
         self.copying.after = last.filter(|_| next.is_none()).map(Vec::from);
         if let Some(next) = next {
             self.copying.cursor = next;
-            if next == 0 {
+            if next == 0 && mutant!("meerkat_calls_not_copied") {
                 self.copying.finish_donor(self.given_by(from));
+            } else if next == 0 {
+                self.copying.calls = Some((self.given_by(from) & self.held(), None));
             }
+        }
+        self.copy_on(now, effects);
+    }
+
+    /// Whether an answer is the one that this replica waits for while it catches up.
+    fn expects(&self, from: NodeId, request: u64) -> bool {
+        let copying = &self.copying;
+        !self.active && !copying.done && copying.donor == Some(from) && copying.request == request
+    }
+
+    /// CALLS_READ: the donor's side.
+    pub(crate) fn on_calls_read(
+        &mut self,
+        from: NodeId,
+        partition: u16,
+        request: u64,
+        after: Option<LeaseId>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(tracker) = self.trackers.get(usize::from(partition)).filter(|_| self.active)
+        else {
+            return effects.ignored("meerkat: CALLS_READ to a node that is catching up itself");
+        };
+        let mut sessions = Vec::new();
+        let last = tracker.encode_after(after, limits::CHUNK_BYTES, &mut sessions);
+        let kind = Kind::Calls { request, last, sessions: &sessions };
+        effects.send(from, &Message { partition, kind });
+    }
+
+    /// CALLS: takes over the records of sessions. Whatever takes effect meanwhile brings its own.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_calls(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        partition: u16,
+        request: u64,
+        last: Option<LeaseId>,
+        sessions: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some((missing, _)) = self.copying.calls.filter(|_| self.expects(from, request)) else {
+            return effects.ignored("meerkat: CALLS that were not asked for");
+        };
+        if missing & 1 << partition == 0
+            || self.trackers[usize::from(partition)].merge(sessions).is_err()
+        {
+            return effects.ignored("meerkat: damaged calls");
+        }
+        self.copying.request += 1;
+        let missing = if last.is_some() { missing } else { missing & !(1 << partition) };
+        self.copying.calls = Some((missing, last));
+        if missing == 0 {
+            self.copying.finish_donor(self.given_by(from));
         }
         self.copy_on(now, effects);
     }

@@ -29,6 +29,7 @@
 //! | ACCEPT, ACCEPTED | proposer ↔ replicas | the slow path, and recovery (§5.2.2, §5.3.2) |
 //! | DECIDED, ACKED | coordinator ↔ replicas | this is how it ended (§5.2.3) |
 //! | PULL | replica → coordinator | it committed, and I lack what it did |
+//! | FIND, FOUND | coordinator ↔ a replica | what became of a session's call (`calls.rs`) |
 //! | CHECK, CHECKED | coordinator ↔ read quorum | a read-only transaction (spec §8) |
 //! | GET, VALUES | coordinator ↔ a replica | read a partition without a replica here |
 //! | PREPARE, PROMISE | backup ↔ replicas | take over from a coordinator (§5.3.2) |
@@ -36,6 +37,7 @@
 //! | STABLE | coordinator → replicas | everything up to here is over everywhere |
 //! | FREEZE, FROZEN, ADOPT, ADOPTED, RELEASE | leader ↔ members | epoch change (§5.3.1) |
 //! | CHUNK_READ, CHUNK | joining ↔ active replica | records from before it joined |
+//! | CALLS_READ, CALLS | joining ↔ active replica | sessions from before it joined |
 //!
 //! # Where this differs from the paper, and why
 //! - **Algorithm 1 is corrected** (spec §3.4): a timestamp must be above every version read, the
@@ -84,6 +86,7 @@ extern crate alloc;
 
 mod attempt;
 mod body;
+mod calls;
 mod coordinator;
 mod epoch;
 mod execution;
@@ -99,6 +102,7 @@ mod record;
 mod recovery;
 mod remote;
 mod replica;
+mod restart;
 mod state;
 mod upkeep;
 mod votes;
@@ -109,7 +113,8 @@ use quorate_machine::{
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
-pub use body::{Body, Item};
+pub use body::{Answered, Body, Item};
+pub use calls::Tracker;
 pub use coordinator::partition_of;
 pub use epoch::Mail;
 pub use execution::{Execution, backoff};
@@ -143,7 +148,10 @@ where
     type Mail = Mail;
 
     const PROBES: &'static [&'static str] = &[
+        "meerkat: a call's attempt ends with its epoch",
         "meerkat: backup coordinator takes over",
+        "meerkat: call answered from its record",
+        "meerkat: call waits for another attempt at it",
         "meerkat: commit-wait",
         "meerkat: coordinator superseded",
         "meerkat: decided as a backup",
@@ -303,7 +311,17 @@ where
                 let next = (!more).then_some(next);
                 self.on_chunk(now, from, request, next, entries, effects);
             }
+            Kind::Found { request, clock, found } => {
+                self.on_found(now, request, clock, found, effects);
+            }
+            Kind::CallsRead { request, after } => {
+                self.on_calls_read(from, partition, request, after, effects);
+            }
+            Kind::Calls { request, last, sessions } => {
+                self.on_calls(now, from, partition, request, last, sessions, effects);
+            }
             Kind::Get { .. }
+            | Kind::Find { .. }
             | Kind::Validate { .. }
             | Kind::Accept { .. }
             | Kind::Prepare { .. }
@@ -332,6 +350,9 @@ where
         match message.kind {
             Kind::Get { request, keys } => {
                 self.on_get(now, from, partition, request, keys, effects);
+            }
+            Kind::Find { request, ref call } => {
+                self.on_find(now, from, partition, request, call, effects);
             }
             Kind::Validate { id, stable, participants, body } => {
                 self.observe(now, id.version);

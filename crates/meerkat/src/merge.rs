@@ -9,6 +9,7 @@ use quorate_types::{Epoch, NodeId, NodeSet, Quorums, Timestamp};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::Body;
+use crate::calls::are_one_call;
 use crate::message::{read_timestamp, write_timestamp};
 use crate::occ::conflicts_exactly;
 use crate::record::{Record, RecordKey, Records};
@@ -354,7 +355,9 @@ fn conflicts(key: &RecordKey, body: &[u8], other: &RecordKey, theirs: &[u8]) -> 
     if mutant!("meerkat_imprecise_revalidation") {
         return overlaps(mine.1, theirs.1);
     }
-    conflicts_exactly(mine, theirs)
+    // Two attempts at a blind write conflict at no key.
+    let one_call = are_one_call(mine.1, theirs.1) && !mutant!("meerkat_one_call_commits_twice");
+    one_call || conflicts_exactly(mine, theirs)
 }
 
 /// What a mutant takes for a conflict: a key that both touch and one of them writes, as the tests

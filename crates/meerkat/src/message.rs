@@ -7,6 +7,7 @@
 //! four bytes before them, and a body as the last field has none. The epoch stands in the header of
 //! the frame ([`quorate_wire::Header`]).
 
+use quorate_rifl::{Call, Found, Improper, LeaseId};
 use quorate_types::{Timestamp, WriterId};
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -153,6 +154,38 @@ pub enum Kind<'a> {
         /// The version.
         stable: u64,
     },
+    /// Coordinator without a replica of the home partition → replica: what became of this call?
+    Find {
+        /// Comes back in the answer.
+        request: u64,
+        /// The call.
+        call: Call,
+    },
+    /// Its answer.
+    Found {
+        /// As in the request.
+        request: u64,
+        /// The replica's hybrid clock.
+        clock: u64,
+        /// What became of it.
+        found: Result<Found<'a, Timestamp>, Improper>,
+    },
+    /// Joining replica → active one: what became of the calls of sessions after this one?
+    CallsRead {
+        /// Comes back in the answer.
+        request: u64,
+        /// All of them without it.
+        after: Option<LeaseId>,
+    },
+    /// Its answer.
+    Calls {
+        /// As in the request.
+        request: u64,
+        /// The last session of these, if there are more.
+        last: Option<LeaseId>,
+        /// The sessions ([`quorate_rifl::Tracker::encode_after`]).
+        sessions: &'a [u8],
+    },
     /// Leader → members (epoch change, §5.3.1): you are frozen; part `part` of what you know?
     Freeze {
         /// Counted from 0.
@@ -278,6 +311,61 @@ const ADOPTED: u8 = 19;
 const RELEASE: u8 = 20;
 const CHUNK_READ: u8 = 21;
 const CHUNK: u8 = 22;
+const FIND: u8 = 23;
+const FOUND: u8 = 24;
+const CALLS_READ: u8 = 25;
+const CALLS: u8 = 26;
+
+/// The answers to FIND besides a completed call and one in progress, by number.
+const FOUND_NEW: u8 = 0;
+const FOUND_COMPLETED: u8 = 1;
+const FOUND_IN_PROGRESS: u8 = 2;
+const FOUND_IMPROPER: u8 = 3;
+const IMPROPER: [Improper; 4] =
+    [Improper::Stale, Improper::BeyondWindow, Improper::Different, Improper::Closed];
+
+fn write_found(writer: &mut Writer<'_>, found: Result<Found<'_, Timestamp>, Improper>) {
+    match found {
+        Ok(Found::New) => writer.u8(FOUND_NEW),
+        Ok(Found::Completed(answer)) => {
+            writer.u8(FOUND_COMPLETED);
+            writer.rest(answer);
+        }
+        Ok(Found::InProgress(id)) => {
+            writer.u8(FOUND_IN_PROGRESS);
+            write_timestamp(writer, id);
+        }
+        Err(why) => {
+            let number = IMPROPER.iter().position(|known| *known == why).expect("all are listed");
+            writer.u8(FOUND_IMPROPER + number as u8);
+        }
+    }
+}
+
+fn read_found<'a>(
+    reader: &mut Reader<'a>,
+) -> Result<Result<Found<'a, Timestamp>, Improper>, Malformed> {
+    Ok(match reader.u8()? {
+        FOUND_NEW => Ok(Found::New),
+        FOUND_COMPLETED => Ok(Found::Completed(reader.rest())),
+        FOUND_IN_PROGRESS => Ok(Found::InProgress(read_timestamp(reader)?)),
+        number => {
+            let why = IMPROPER.get(usize::from(number) - usize::from(FOUND_IMPROPER));
+            Err(*why.ok_or(Malformed("unknown state of a call"))?)
+        }
+    })
+}
+
+fn write_lease(writer: &mut Writer<'_>, lease: Option<LeaseId>) {
+    writer.u8(u8::from(lease.is_some()));
+    if let Some(lease) = lease {
+        writer.u64(lease.0);
+    }
+}
+
+fn read_lease(reader: &mut Reader<'_>) -> Result<Option<LeaseId>, Malformed> {
+    Ok(if flag(reader)? { Some(LeaseId(reader.u64()?)) } else { None })
+}
 
 impl<'a> Message<'a> {
     /// Appends the message.
@@ -416,6 +504,28 @@ impl<'a> Message<'a> {
                 writer.u8(u8::from(more));
                 writer.rest(entries);
             }
+            Kind::Find { request, call } => {
+                writer.u8(FIND);
+                writer.u64(request);
+                call.encode(writer);
+            }
+            Kind::Found { request, clock, found } => {
+                writer.u8(FOUND);
+                writer.u64(request);
+                writer.u64(clock);
+                write_found(writer, found);
+            }
+            Kind::CallsRead { request, after } => {
+                writer.u8(CALLS_READ);
+                writer.u64(request);
+                write_lease(writer, after);
+            }
+            Kind::Calls { request, last, sessions } => {
+                writer.u8(CALLS);
+                writer.u64(request);
+                write_lease(writer, last);
+                writer.rest(sessions);
+            }
             _ => unreachable!("the others are encoded above"),
         }
     }
@@ -494,6 +604,16 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
             let more = flag(reader)?;
             Kind::Chunk { request, next, more, entries: reader.rest() }
         }
+        FIND => Kind::Find { request: reader.u64()?, call: Call::decode(reader)? },
+        FOUND => {
+            Kind::Found { request: reader.u64()?, clock: reader.u64()?, found: read_found(reader)? }
+        }
+        CALLS_READ => Kind::CallsRead { request: reader.u64()?, after: read_lease(reader)? },
+        CALLS => Kind::Calls {
+            request: reader.u64()?,
+            last: read_lease(reader)?,
+            sessions: reader.rest(),
+        },
         _ => return Err(Malformed("unknown kind of message")),
     })
 }

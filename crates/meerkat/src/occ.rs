@@ -27,17 +27,32 @@ pub enum Reason {
     TimestampTooLow = 4,
     /// Its timestamp is not above what earlier epochs may have read without a record.
     BelowFloor = 5,
+    /// Another attempt at its call is not decided yet.
+    CallInProgress = 6,
+    /// Its call has taken effect by another attempt, or is refused for good.
+    CallKnown = 7,
+    /// A record of its session may have been forgotten that was made at a timestamp like its own.
+    CallForgotten = 8,
+    /// Its session was closed.
+    SessionClosed = 9,
+    /// Its session holds as many bytes of answers as it may.
+    SessionFull = 10,
 }
 
 impl Reason {
     /// Every reason, by its wire number.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::StaleRead,
         Self::PendingWriter,
         Self::ReadLater,
         Self::PendingReader,
         Self::TimestampTooLow,
         Self::BelowFloor,
+        Self::CallInProgress,
+        Self::CallKnown,
+        Self::CallForgotten,
+        Self::SessionClosed,
+        Self::SessionFull,
     ];
 
     /// In words, as metrics name it.
@@ -49,6 +64,11 @@ impl Reason {
             Self::PendingReader => "pending_reader",
             Self::TimestampTooLow => "timestamp_too_low",
             Self::BelowFloor => "below_floor",
+            Self::CallInProgress => "call_in_progress",
+            Self::CallKnown => "call_known",
+            Self::CallForgotten => "call_forgotten",
+            Self::SessionClosed => "session_closed",
+            Self::SessionFull => "session_full",
         }
     }
 }

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Content, Effects, Record, Siblings, Slot, Table, Transaction};
-use quorate_types::{NodeId, NodeSet, Now, Timestamp, limits};
+use quorate_types::{NodeId, Now, Timestamp, limits};
 use quorate_wire::{Reader, Writer};
 
 use crate::attempt::{Attempt, Part, Stage};
@@ -43,17 +43,7 @@ where
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.fetched = fetched;
         op.attempt = Some(request);
-        let attempt = Attempt {
-            slot,
-            stage: Stage::Fetching,
-            parts,
-            seen: NodeSet::EMPTY,
-            started: now.monotonic,
-            timeouts: 0,
-            superseded: false,
-            conflict: None,
-        };
-        self.attempts.insert(request, attempt);
+        self.attempts.insert(request, Attempt::question(now, slot, Stage::Fetching, parts));
         self.send_gets(request, effects);
         self.resends.push_back((now.monotonic + self.config.message_loss_timeout, request));
     }
@@ -91,7 +81,7 @@ where
         self.observe(now, request);
         let floor = self.table.least(FLOOR);
         let mut items = Vec::new();
-        let mut writer = BodyWriter::new(&mut items);
+        let mut writer = BodyWriter::new(&mut items, None);
         let mut reader = Reader(keys);
         let (mut count, mut bytes) = (0, 0);
         while let Ok(key) = reader.bytes() {

@@ -74,7 +74,7 @@ where
             let with = Timestamp::new(self.announced, id.writer);
             Err(Conflict { reason: Reason::BelowFloor, with })
         } else {
-            self.judge(id, body)
+            self.judge(id, partition, body)
         };
         let mut bytes = self.spare_bodies.pop().unwrap_or_default();
         bytes.extend_from_slice(body.bytes());
@@ -217,8 +217,7 @@ where
     ) {
         match body {
             Some(body) if commit => {
-                occ::apply(&mut self.table, key.id(), body);
-                self.bury(key.id(), body);
+                self.install(key, body);
             }
             None if commit => {
                 return self.reply(from, key.partition, Kind::Pull { id: key.id() }, effects);
@@ -248,10 +247,9 @@ where
         if !body.is_empty() {
             let items = Body::trusted(&body);
             if commit && (registered || !mutant!("meerkat_dissenter_applies_nothing")) {
-                occ::apply(&mut self.table, id, items);
-                self.bury(id, items);
+                self.install(key, items);
             } else if registered {
-                occ::release(&mut self.table, id, items);
+                self.release_at(id, key.partition, items);
             }
         }
         // Whoever asks later is told the decision. The sets of what committed stay until every
@@ -263,6 +261,15 @@ where
         } else {
             self.spare(body);
         }
+    }
+
+    /// Installs a committed transaction, and the record of its call with it.
+    fn install(&mut self, key: RecordKey, body: Body<'_>) {
+        occ::apply(&mut self.table, key.id(), body);
+        if !mutant!("meerkat_effect_without_record") {
+            self.complete_call(key.id(), key.partition, body);
+        }
+        self.bury(key.id(), body);
     }
 
     /// Remembers the keys that a transaction has deleted: their records can go once everything up to

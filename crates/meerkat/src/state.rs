@@ -12,9 +12,11 @@ use quorate_types::{
 };
 
 use crate::attempt::{Attempt, Op};
+use crate::calls::Tracker;
 use crate::epoch::Change;
 use crate::join::Copying;
 use crate::meta::Meta;
+use crate::occ::Reason;
 use crate::record::{Records, is_guest};
 use crate::recovery::Recovery;
 use crate::work::Work;
@@ -114,7 +116,7 @@ pub(crate) enum Phase {
 }
 
 /// What was counted, by name.
-pub(crate) const COUNTERS: [&str; 14] = [
+pub(crate) const COUNTERS: [&str; 20] = [
     "commits_fast",
     "commits_slow",
     "reads_confirmed",
@@ -125,10 +127,16 @@ pub(crate) const COUNTERS: [&str; 14] = [
     "aborts_pending_reader",
     "aborts_timestamp_too_low",
     "aborts_below_floor",
+    "aborts_call_in_progress",
+    "aborts_call_known",
+    "aborts_call_forgotten",
+    "aborts_session_closed",
+    "aborts_session_full",
     "aborts_lost",
     "recoveries",
     "commit_waits",
     "records_dropped",
+    "calls_answered_again",
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,11 +147,14 @@ pub(crate) enum Counter {
     Retries = 3,
     /// The first of one for each [`crate::Reason`].
     Aborts = 4,
-    AbortsLost = 10,
-    Recoveries = 11,
-    CommitWaits = 12,
-    RecordsDropped = 13,
+    AbortsLost = Self::Aborts as isize + Reason::ALL.len() as isize,
+    Recoveries,
+    CommitWaits,
+    RecordsDropped,
+    CallsAnsweredAgain,
 }
+
+const _: () = assert!(Counter::CallsAnsweredAgain as usize == COUNTERS.len() - 1);
 
 /// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
 /// same lane elsewhere.
@@ -180,6 +191,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
     /// Per coordinator: everything up to here is final on all replicas.
     pub(crate) stable: BTreeMap<WriterId, u64>,
+    /// By partition: what became of the calls of this lane's sessions.
+    pub(crate) trackers: Vec<Tracker>,
     /// Members that are known to have installed what the last epoch came to.
     pub(crate) gone_on: NodeSet,
     pub(crate) acks: BTreeMap<(NodeId, u16), Vec<u8>>,
@@ -248,6 +261,7 @@ where
             suspects: VecDeque::new(),
             recoveries: BTreeMap::new(),
             stable: BTreeMap::new(),
+            trackers: vec![Tracker::default(); partitions],
             gone_on: NodeSet::EMPTY,
             acks: BTreeMap::new(),
             acks_due: Instant::NEVER,
@@ -376,6 +390,11 @@ where
             ("waiting", self.lines.values().map(Vec::len).sum::<usize>() as u64),
             ("recovering", self.recoveries.len() as u64),
             ("graves", self.graves.len() as u64),
+            ("sessions", self.trackers.iter().map(Tracker::len).sum::<usize>() as u64),
+            (
+                "completion_records",
+                self.trackers.iter().map(Tracker::records).sum::<usize>() as u64,
+            ),
             ("frozen", u64::from(self.phase == Phase::Frozen)),
             ("stuck", u64::from(self.phase == Phase::Frozen && self.stuck().is_some())),
         ]
@@ -408,6 +427,11 @@ where
     /// The records in force, for checks in a simulation.
     pub fn records(&self) -> &Records {
         &self.records
+    }
+
+    /// What became of calls, by partition, for checks in a simulation.
+    pub fn trackers(&self) -> &[Tracker] {
+        &self.trackers
     }
 
     /// The store, to be looked at.

@@ -119,7 +119,7 @@ where
         let attempt = op.attempt.and_then(|version| self.attempts.get(&version));
         // An update whose votes are out may yet commit, whoever waits for it.
         let open = attempt.is_some_and(|attempt| attempt.slot == slot && attempt.is_open_update());
-        let outcome = if open { Outcome::Unknown } else { Outcome::Refused(Refusal::TimedOut) };
+        let outcome = if open { Outcome::Unknown } else { self.refused(slot, Refusal::TimedOut) };
         self.finish(slot, outcome, effects);
     }
 
@@ -130,7 +130,7 @@ where
             let op = self.ops.get(slot).expect("just listed");
             let attempt = op.attempt.and_then(|version| self.attempts.get(&version));
             let open = attempt.is_some_and(|a| a.slot == slot && a.is_open_update());
-            let refused = Outcome::Refused(Refusal::NotServing);
+            let refused = self.refused(slot, Refusal::NotServing);
             self.finish(slot, if open { Outcome::Unknown } else { refused }, effects);
         }
         self.lines.clear();
@@ -145,7 +145,7 @@ where
         let reads: Vec<u64> = self
             .attempts
             .iter()
-            .filter(|(_, attempt)| matches!(attempt.stage, Stage::Reading | Stage::Fetching))
+            .filter(|(_, attempt)| attempt.is_question())
             .map(|(version, _)| *version)
             .collect();
         for version in reads {

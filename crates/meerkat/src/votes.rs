@@ -445,6 +445,7 @@ where
         let id = Timestamp::new(version, self.writer());
         match attempt.stage {
             Stage::Fetching => self.send_gets(version, effects),
+            Stage::Asking => self.send_find(version, effects),
             Stage::Reading => self.send_checks(id, effects),
             Stage::Voting => {
                 self.send_validates(id, effects);

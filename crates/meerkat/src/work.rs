@@ -44,6 +44,8 @@ pub(crate) struct Work {
     index: BTreeMap<Vec<u8>, usize>,
     /// Keys of partitions without a replica here whose values are not known yet.
     pub(crate) missing: Vec<Vec<u8>>,
+    /// The answer of a call, encoded.
+    answer: Vec<u8>,
     /// What was fetched of such keys before this run.
     pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,
 }
@@ -73,6 +75,18 @@ impl Work {
         self.touched.clear();
         self.index.clear();
         self.missing.clear();
+        self.answer.clear();
+    }
+
+    /// Keeps the answer of a call, which travels with what it does.
+    pub(crate) fn keep_answer(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.answer.clear();
+        encode(&mut self.answer);
+    }
+
+    /// The answer that was kept, encoded.
+    pub(crate) fn answer(&self) -> &[u8] {
+        &self.answer
     }
 
     fn find(&self, key: &[u8]) -> Option<usize> {
@@ -134,7 +148,7 @@ impl Work {
         let sent: usize = self.items().map(|item| item.key.len() + written(item)).sum();
         let fields = self.len().saturating_sub(1) * ITEM_BYTES;
         self.len() > limits::TXN_KEYS_MAX
-            || sent + fields > limits::TXN_BYTES_MAX
+            || sent + fields + self.answer.len() > limits::TXN_BYTES_MAX
             || self.bytes() > limits::TXN_READ_BYTES_MAX
     }
 

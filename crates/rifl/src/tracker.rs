@@ -230,6 +230,11 @@ impl<A: Copy + PartialEq> Tracker<A> {
         self.sessions.is_empty()
     }
 
+    /// Attempts under way.
+    pub fn in_progress(&self) -> usize {
+        self.in_progress.len()
+    }
+
     /// Records kept.
     pub fn records(&self) -> usize {
         self.sessions.values().map(|session| session.records.iter().count()).sum()

@@ -2,6 +2,7 @@
 
 use quorate_machine::Rng;
 use quorate_meerkat::{Body, Conflict, Kind, Message, Reason};
+use quorate_rifl::{Call, Found, Improper, LeaseId};
 use quorate_types::{Timestamp, WriterId};
 
 use crate::support::{body_bytes, encoded, kind_name};
@@ -18,6 +19,7 @@ fn body() -> Vec<u8> {
 fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
     let body = Body::check(bytes).expect("just made");
     let id = id();
+    let call = Call { lease: LeaseId(4), sequence: 3, first_incomplete: 2, digest: 1 };
     let vote =
         Err(Conflict { reason: Reason::PendingReader, with: Timestamp::new(9, WriterId(8)) });
     vec![
@@ -57,6 +59,15 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::ChunkRead { request: 1, cursor: 2, after: Some(b"") },
         Kind::Chunk { request: 1, next: 0, more: false, entries: b"entries" },
         Kind::Chunk { request: 1, next: 7, more: true, entries: b"entries" },
+        Kind::Find { request: 7, call },
+        Kind::Found { request: 7, clock: 8, found: Ok(Found::New) },
+        Kind::Found { request: 7, clock: 8, found: Ok(Found::Completed(b"answer")) },
+        Kind::Found { request: 7, clock: 8, found: Ok(Found::InProgress(id)) },
+        Kind::Found { request: 7, clock: 8, found: Err(Improper::Closed) },
+        Kind::CallsRead { request: 1, after: None },
+        Kind::CallsRead { request: 1, after: Some(LeaseId(5)) },
+        Kind::Calls { request: 1, last: None, sessions: b"sessions" },
+        Kind::Calls { request: 1, last: Some(LeaseId(5)), sessions: b"sessions" },
     ]
 }
 
@@ -70,7 +81,7 @@ fn every_kind_comes_back() {
         names.push(kind_name(&kind));
     }
     names.dedup();
-    assert!(names.len() >= 22, "{names:?}");
+    assert!(names.len() >= 26, "{names:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The machines run over an ordered map; every message is encoded when it is sent and decoded when
 //! it is delivered. Only the test decides which message arrives, when, how often, or never.
 
+mod calls;
 mod codec;
 mod guests;
 mod interaction;
@@ -10,6 +11,7 @@ mod lanes;
 mod merge;
 mod pitfalls;
 mod random;
+mod sessions;
 mod support;
 mod takeovers;
 mod transitions;

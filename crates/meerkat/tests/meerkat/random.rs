@@ -15,6 +15,7 @@ use quorate_machine::{Outcome, Rng};
 use quorate_meerkat::{Config, Isolation};
 use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, View};
 
+use crate::sessions::Sessions;
 use crate::support::{Cluster, serializable};
 use crate::txn::{Reply, Step, Txn};
 
@@ -33,6 +34,8 @@ struct Plan {
     /// How far apart wall clocks are, in microseconds.
     skew: u64,
     configure: fn(&mut Config),
+    /// Whether clients have sessions, and try each call again until they know its answer.
+    sessions: bool,
 }
 
 const PLAN: Plan = Plan {
@@ -44,6 +47,7 @@ const PLAN: Plan = Plan {
     trouble: 10,
     skew: 40_000,
     configure: |_| {},
+    sessions: false,
 };
 
 /// A transaction that a client sent.
@@ -71,6 +75,7 @@ struct Run {
     slow: (u16, u16),
     /// Nodes that have crashed and were not made active since.
     forgetful: BTreeSet<u16>,
+    sessions: Sessions,
 }
 
 impl Run {
@@ -92,6 +97,7 @@ impl Run {
             news: Vec::new(),
             slow: (0, 0),
             forgetful: BTreeSet::new(),
+            sessions: Sessions::default(),
         }
     }
 
@@ -124,6 +130,9 @@ impl Run {
 
     fn note_answers(&mut self) {
         for (tag, outcome) in std::mem::take(&mut self.cluster.fresh_outcomes) {
+            if self.sessions.note(tag, &outcome) {
+                continue;
+            }
             self.clock += 1;
             self.answered.insert(tag, (outcome, self.clock));
         }
@@ -132,6 +141,9 @@ impl Run {
 
     fn submit(&mut self) {
         let node = self.node();
+        if self.plan.sessions {
+            return self.sessions.act(&mut self.cluster, &mut self.rng, node, self.plan.keys);
+        }
         if self.cluster.hosts[&node].up {
             let txn = self.txn();
             // Few origins, so that some stand in line.
@@ -554,6 +566,16 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
         run.step();
     }
     run.heal();
+    if plan.sessions {
+        run.sessions.finish(&mut run.cluster);
+        run.note_answers();
+        run.sessions.check(&mut run.cluster);
+        run.check_end();
+        for (name, count) in &run.cluster.probes {
+            *probes.entry(name).or_default() += count;
+        }
+        return;
+    }
     run.check_effects();
     run.check_replay();
     run.check_end();
@@ -615,6 +637,23 @@ fn transactions_over_partitions_are_atomic() {
     sweep(200, plan);
     let configure = two_serializable_partitions;
     sweep(200, Plan { configure, skew: 5_000_000, trouble: 30, ..plan });
+}
+
+#[test]
+fn calls_take_effect_once() {
+    let plan = Plan { sessions: true, trouble: 20, ..PLAN };
+    let mut probes = sweep(400, plan);
+    probes.extend(sweep(100, Plan { nodes: 5, keys: 3, ..plan }));
+    let serializable = Plan { configure: serializable, skew: 5_000_000, ..plan };
+    probes.extend(sweep(200, serializable));
+    probes.extend(sweep(200, Plan { nodes: 5, keys: 3, configure: two_partitions, ..plan }));
+    for name in [
+        "meerkat: call answered from its record",
+        "meerkat: call waits for another attempt at it",
+        "meerkat: a call's attempt ends with its epoch",
+    ] {
+        assert!(probes.contains_key(name), "never: {name}");
+    }
 }
 
 #[test]

@@ -3,14 +3,15 @@
 //! Beside the stage stands a ledger: what every transaction did, and how it ended. No transaction
 //! ever ends in two ways, wherever and whenever somebody says how it did.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Record as _, Table};
 use quorate_meerkat::{
-    Body, Config, Isolation, Kind, Mail, Meerkat, Merged, Message, Meta, Pending, Record,
+    Answered, Body, Config, Isolation, Kind, Mail, Meerkat, Merged, Message, Meta, Pending, Record,
     RecordKey, Request, Vote,
 };
+use quorate_rifl::{LeaseId, Permit, Sessions as _};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
     Timestamp, UnixNanos, View, WriterId, limits,
@@ -136,6 +137,10 @@ pub(crate) fn kind_name(kind: &Kind<'_>) -> &'static str {
         Kind::Release => "release",
         Kind::ChunkRead { .. } => "chunk_read",
         Kind::Chunk { .. } => "chunk",
+        Kind::Find { .. } => "find",
+        Kind::Found { .. } => "found",
+        Kind::CallsRead { .. } => "calls_read",
+        Kind::Calls { .. } => "calls",
     }
 }
 
@@ -222,6 +227,8 @@ pub(crate) struct Host {
 pub(crate) struct Ledger {
     /// The sets of each attempt in each partition.
     sets: BTreeMap<(Timestamp, u16), Vec<Entry>>,
+    /// The attempts at each call.
+    pub(crate) calls: BTreeMap<(LeaseId, u64), BTreeSet<Timestamp>>,
     /// How it ended.
     pub(crate) ends: BTreeMap<Timestamp, bool>,
     /// The timestamp at which an answered transaction took effect.
@@ -481,6 +488,10 @@ impl Cluster {
                 let part = (id, message.partition);
                 let known = self.ledger.sets.entry(part).or_insert_with(|| sets.clone());
                 assert_eq!(*known, sets, "{id:?} has two bodies");
+                if let Some(Answered { call, .. }) = body.call() {
+                    let attempts = self.ledger.calls.entry((call.lease, call.sequence));
+                    attempts.or_default().insert(id);
+                }
             }
         }
         if let Kind::Decided { id, commit, .. } = message.kind {
@@ -507,6 +518,19 @@ impl Cluster {
         self.next_tag += 1;
         let event = Event::Request { tag: Tag(tag), request: Request { origin, txn } };
         self.step(node, event);
+        tag
+    }
+
+    /// A client's call, under a permit that the test makes up.
+    pub(crate) fn call_as(&mut self, node: u16, origin: u64, permit: Permit, txn: Txn) -> u64 {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let now = self.now_at(node);
+        let host = self.hosts.get_mut(&node).expect("a known node");
+        let mut outbox = Outbox { node: NodeId(node), ..Outbox::default() };
+        host.machine.call(now, Tag(tag), permit, Request { origin, txn }, &mut outbox);
+        host.machine.check_invariants();
+        self.carry_out(node, outbox);
         tag
     }
 
@@ -724,6 +748,9 @@ impl Cluster {
             let machine = self.machine(node);
             assert_eq!(machine.pending(), 0, "open ops of node {node}");
             assert!(machine.records().is_empty(), "node {node}: {:?}", machine.records());
+            for tracker in machine.trackers() {
+                assert_eq!(tracker.in_progress(), 0, "attempts at calls that are over, at {node}");
+            }
             let table = machine.table_mut();
             let mut keys = Vec::new();
             table.scan(0, usize::MAX, &mut |handle| keys.push(handle));

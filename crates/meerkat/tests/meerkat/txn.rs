@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use quorate_machine::{Change, Transaction, ValueKind, Verdict, Workspace};
-use quorate_types::{Timestamp, UnixMillis};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_wire::{Reader, Writer};
 
 /// What a transaction does, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,5 +122,37 @@ impl Transaction for Txn {
 
     fn into_owned(self) -> Self {
         self
+    }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.0.iter().for_each(|step| visit(step.key().as_bytes()));
+    }
+
+    fn updates(&self) -> bool {
+        self.0.iter().any(|step| !matches!(step, Step::Read(_)))
+    }
+
+    fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
+        let mut writer = Writer(out);
+        for seen in reply {
+            writer.bytes(seen.key.as_bytes());
+            writer.u64(seen.version.version);
+            writer.u32(seen.version.writer.0);
+            writer.u8(u8::from(seen.value.is_some()));
+            writer.bytes(seen.value.as_deref().unwrap_or_default().as_bytes());
+        }
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<Reply> {
+        let mut reader = Reader(bytes);
+        let mut reply = Vec::new();
+        while !reader.0.is_empty() {
+            let key = text(reader.bytes().ok()?);
+            let version = Timestamp::new(reader.u64().ok()?, WriterId(reader.u32().ok()?));
+            let exists = reader.u8().ok()? == 1;
+            let value = text(reader.bytes().ok()?);
+            reply.push(Seen { key, version, value: exists.then_some(value) });
+        }
+        Some(reply)
     }
 }
