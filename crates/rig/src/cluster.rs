@@ -115,7 +115,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// SIGKILL.
+    /// SIGKILL, without waiting for the end.
+    pub(crate) fn begin_kill(&self, index: usize) -> anyhow::Result<()> {
+        self.nodes[index].process.as_ref().context("it runs")?.kill()
+    }
+
+    /// SIGKILL, and waits for the end.
     pub(crate) fn kill(&mut self, index: usize) -> anyhow::Result<()> {
         self.nodes[index].process.take().context("it runs")?.kill()
     }

@@ -70,7 +70,7 @@ impl System for Quorate {
     fn hit(&mut self, victim: usize, fault: Fault) -> anyhow::Result<()> {
         self.logged = self.log_lengths();
         match fault {
-            Fault::Kill => self.cluster.kill(victim),
+            Fault::Kill => self.cluster.begin_kill(victim),
             Fault::Unplug => net::unplug(self.cluster.nodes[victim].slot),
             Fault::Stop => self.cluster.stop(victim),
         }
@@ -78,7 +78,10 @@ impl System for Quorate {
 
     fn mend(&mut self, net: &Net, victim: usize, fault: Fault) -> anyhow::Result<()> {
         match fault {
-            Fault::Kill => self.cluster.launch(net, victim)?,
+            Fault::Kill => {
+                self.cluster.kill(victim)?;
+                self.cluster.launch(net, victim)?;
+            }
             Fault::Unplug => net::plug(self.cluster.nodes[victim].slot)?,
             Fault::Stop => self.cluster.go_on(victim)?,
         }

@@ -30,9 +30,9 @@ const REDIS: u16 = 6379;
 const SENTINEL: u16 = 26379;
 const ETCD: u16 = 2379;
 
-fn hit(processes: &mut [Process], slot: usize, fault: Fault) -> anyhow::Result<()> {
+fn hit(processes: &[Process], slot: usize, fault: Fault) -> anyhow::Result<()> {
     match fault {
-        Fault::Kill => processes.iter_mut().try_for_each(Process::kill),
+        Fault::Kill => processes.iter().try_for_each(Process::kill),
         Fault::Unplug => net::unplug(slot),
         Fault::Stop => processes.iter().try_for_each(Process::stop),
     }
@@ -180,7 +180,7 @@ impl System for Sentinel {
     }
 
     fn hit(&mut self, victim: usize, fault: Fault) -> anyhow::Result<()> {
-        hit(&mut self.machines[victim], self.slots[victim], fault)
+        hit(&self.machines[victim], self.slots[victim], fault)
     }
 
     fn mend(&mut self, _: &Net, victim: usize, fault: Fault) -> anyhow::Result<()> {
@@ -287,12 +287,15 @@ impl System for Etcd {
     }
 
     fn hit(&mut self, victim: usize, fault: Fault) -> anyhow::Result<()> {
-        hit(&mut self.members[victim], self.slots[victim], fault)
+        hit(&self.members[victim], self.slots[victim], fault)
     }
 
     fn mend(&mut self, net: &Net, victim: usize, fault: Fault) -> anyhow::Result<()> {
         match fault {
-            Fault::Kill => self.members[victim] = vec![self.launch(net, victim)?],
+            Fault::Kill => {
+                self.members[victim].clear();
+                self.members[victim] = vec![self.launch(net, victim)?];
+            }
             Fault::Unplug => net::plug(self.slots[victim])?,
             Fault::Stop => {
                 let member = self.members[victim].first().context("it runs")?;
