@@ -33,6 +33,7 @@ impl Builder {
                 timeout: limits::TIMEOUT,
                 connect_timeout: limits::CONNECT_TIMEOUT,
                 pool_size: limits::POOL_SIZE,
+                sessions: true,
                 retries,
             },
         }
@@ -67,6 +68,14 @@ impl Builder {
     /// it ends.
     pub fn pool_size(mut self, connections: usize) -> Self {
         self.options.pool_size = connections.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// Whether updates are calls of sessions, which a node executes once however often it is asked:
+    /// then they are tried again after any failure. So it is unless you say otherwise, or the server
+    /// knows no sessions.
+    pub fn sessions(mut self, sessions: bool) -> Self {
+        self.options.sessions = sessions;
         self
     }
 

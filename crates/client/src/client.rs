@@ -12,6 +12,7 @@ use crate::pool::{Options, Pool};
 use crate::reply::Reply;
 use crate::request::{Request, check_key, check_value};
 use crate::retry::{Attempts, Failure};
+use crate::sessions::{OpenCall, Sessions};
 use crate::transport::Transport;
 use crate::txn::{Txn, run};
 
@@ -50,12 +51,14 @@ const STATEFUL: &[&str] = &[
 
 /// A client of a cluster, through any of its nodes. Clones share their connections.
 ///
-/// Calls go round the nodes. What a node has refused or not received is tried at another one; what
-/// may have happened is never done twice, see [`Error::Unknown`].
+/// Calls go round the nodes. What a node has refused or not received is tried at another one. So is
+/// an update that may have happened: it is a call of a session, which takes effect once. Where there
+/// are no sessions it is not tried again, see [`Error::Unknown`].
 #[derive(Clone)]
 pub struct Client {
     pool: Arc<Pool>,
     transport: Arc<dyn Transport>,
+    sessions: Arc<Sessions>,
 }
 
 impl Client {
@@ -86,7 +89,8 @@ impl Client {
     /// Connects over this network.
     pub(crate) async fn open(options: Options, dial: Box<dyn Dial>) -> Result<Self, Error> {
         let pool = Pool::new(options, dial);
-        let client = Self { transport: Arc::new(OverResp(pool.clone())), pool };
+        let sessions = Arc::new(Sessions::new(pool.options.sessions));
+        let client = Self { transport: Arc::new(OverResp(pool.clone())), pool, sessions };
         let mut attempts = client.attempts();
         loop {
             match client.pool.borrow().await {
@@ -103,7 +107,7 @@ impl Client {
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let key = key.as_ref();
         check_key(key)?;
-        let reply = self.call(Request::one(&[b"GET", key]), Kind::Read).await?;
+        let reply = self.call(&[b"GET", key], Kind::Read).await?;
         optional("GET", reply)
     }
 
@@ -115,7 +119,7 @@ impl Client {
         let (key, value) = (key.as_ref(), value.as_ref());
         check_key(key)?;
         check_value(value)?;
-        let reply = self.call(Request::one(&[b"SET", key, value]), Kind::Update).await?;
+        let reply = self.call(&[b"SET", key, value], Kind::Update).await?;
         ok("SET", &reply)
     }
 
@@ -126,7 +130,7 @@ impl Client {
     pub async fn del(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         let key = key.as_ref();
         check_key(key)?;
-        let reply = self.call(Request::one(&[b"DEL", key]), Kind::Update).await?;
+        let reply = self.call(&[b"DEL", key], Kind::Update).await?;
         integer("DEL", &reply).map(|deleted| deleted > 0)
     }
 
@@ -138,7 +142,7 @@ impl Client {
     pub async fn incr(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
         let key = key.as_ref();
         check_key(key)?;
-        let reply = self.call(Request::one(&[b"INCR", key]), Kind::Update).await?;
+        let reply = self.call(&[b"INCR", key], Kind::Update).await?;
         integer("INCR", &reply)
     }
 
@@ -156,7 +160,7 @@ impl Client {
             check_key(key.as_ref())?;
             words.push(key.as_ref());
         }
-        match self.call(Request::one(&words), Kind::Read).await? {
+        match self.call(&words, Kind::Read).await? {
             Reply::Array(values) if values.len() == keys.len() => {
                 values.into_iter().map(|value| optional("MGET", value)).collect()
             }
@@ -179,7 +183,7 @@ impl Client {
             check_value(value.as_ref())?;
             words.extend([key.as_ref(), value.as_ref()]);
         }
-        let reply = self.call(Request::one(&words), Kind::Update).await?;
+        let reply = self.call(&words, Kind::Update).await?;
         ok("MSET", &reply)
     }
 
@@ -196,7 +200,7 @@ impl Client {
         let words: Vec<W> = words.into_iter().collect();
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         check_stateless(&words)?;
-        self.call(Request::one(&words), Kind::Update).await
+        self.call(&words, Kind::Update).await
     }
 
     /// Runs a transaction: the closure reads and writes through a [`Txn`], and what it did happens
@@ -239,8 +243,24 @@ impl Client {
         Attempts::new(self.pool.options.retries)
     }
 
-    async fn call(&self, request: Request, kind: Kind) -> Result<Reply, Error> {
+    /// Asks again about a call whose outcome was unknown ([`Error::Unknown`]). It is not repeated
+    /// if it has happened: the answer is the one that it had then. If it has not, it happens now.
+    ///
+    /// # Errors
+    /// As for the call itself; [`Error::Unknown`] without a call once its session is over.
+    pub async fn ask_again(&self, call: OpenCall) -> Result<Reply, Error> {
+        answer(self.sessions.call_again(&self.pool, call, &mut self.attempts()).await)
+    }
+
+    async fn call(&self, words: &[&[u8]], kind: Kind) -> Result<Reply, Error> {
         let mut attempts = self.attempts();
+        if kind == Kind::Update && self.sessions.are_enabled() {
+            let end = self.sessions.call(&self.pool, words, &mut attempts).await;
+            if let Some(end) = end {
+                return answer(end);
+            }
+        }
+        let request = Request::one(words);
         loop {
             match self.call_once(&request, kind).await {
                 Ok(reply) => return Ok(reply),
@@ -265,6 +285,14 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("pool", &self.pool).finish_non_exhaustive()
+    }
+}
+
+/// An error that a command answers is one of the call.
+fn answer(end: Result<Reply, Error>) -> Result<Reply, Error> {
+    match end {
+        Ok(Reply::Error(error)) => Err(Error::Server { code: error.code, message: error.message }),
+        end => end,
     }
 }
 

@@ -59,11 +59,14 @@ pub(crate) struct Connection {
     sound: bool,
     /// Whether the node watches keys for it.
     pub(crate) watching: bool,
+    /// The session that is attached to it, by the client's own number.
+    pub(crate) session: Option<u64>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, parser: Parser::new(Bounds::default()), sound: true, watching: false }
+        let parser = Parser::new(Bounds::default());
+        Self { stream, parser, sound: true, watching: false, session: None }
     }
 
     /// Whether another call may use it.

@@ -2,6 +2,8 @@
 
 use std::error::Error as StdError;
 
+use crate::sessions::OpenCall;
+
 /// Why a call has no result.
 ///
 /// Only [`Error::Unknown`] leaves open whether something has changed. All others mean that the
@@ -17,15 +19,20 @@ pub enum Error {
         /// The node's sentence, with the remedy.
         message: String,
     },
-    /// The call may or may not have happened, or in part. It was not tried again, because then it
-    /// might happen twice.
+    /// The call may or may not have happened, or in part. Without a session it was not tried again,
+    /// because then it might happen twice.
     #[error(
-        "the outcome is unknown ({reason}): it may have happened or not; read what it was to \
-         change before you try again"
+        "the outcome is unknown ({reason}): it may have happened or not; {}", match call {
+            Some(call) => format!("ask again about {call:?}, which does not repeat it"),
+            None => "read what it was to change before you try again".to_owned(),
+        }
     )]
     Unknown {
         /// What kept the answer away.
         reason: String,
+        /// What to ask about ([`crate::Client::ask_again`]), if it was a session's call whose lease
+        /// may still live.
+        call: Option<Box<OpenCall>>,
     },
     /// In each attempt, another transaction changed what this one had read. Nothing has changed.
     #[error(
@@ -122,6 +129,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What can't be asked about any more.
+    pub(crate) fn unknown(reason: impl Into<String>) -> Self {
+        Self::Unknown { reason: reason.into(), call: None }
+    }
+
     /// An error for a closure to give up its transaction with: nothing of it happens, and
     /// [`crate::Client::txn`] returns this error.
     ///

@@ -46,12 +46,18 @@
 //! | no connection, `CLUSTERDOWN`, `LOADING`, `READONLY` | tries another node; pauses if none is left |
 //! | the connection is lost, or the time over, during a read | as above |
 //! | the same before the last byte of an update or of `EXEC` had left | as above: it can't have happened |
-//! | the same after that | [`Error::Unknown`], at once |
-//! | `UNKNOWN` | [`Error::Unknown`], at once |
+//! | the same after that, or `UNKNOWN`: an update | asks again at another node; it happens once |
+//! | the same: a transaction, or no sessions | [`Error::Unknown`], at once |
 //! | any other error | [`Error::Server`], at once |
 //!
 //! Pauses double from 1 ms to 100 ms, half of each left to chance. Attempts are bounded in number
 //! and in time ([`limits`], [`Builder`]).
+//!
+//! Updates are calls of *sessions*: numbered, so that a node which is asked again answers what the
+//! first try did. The client opens as many sessions as it has updates under way at a time, and
+//! attaches them to other connections after a failure; they end half an hour after their last use.
+//! When the attempts are used up, [`Error::Unknown`] names the call, and [`Client::ask_again`] goes
+//! on. A server without sessions, such as Redis, gets plain commands.
 //!
 //! A future that is dropped half-way takes its connection with it. What it had sent may happen.
 //!
@@ -76,6 +82,7 @@ mod pool;
 mod reply;
 mod request;
 mod retry;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -86,4 +93,5 @@ pub use client::Client;
 pub use error::Error;
 pub use guest::{Coordinator, CoordinatorBuilder};
 pub use reply::{Reply, ServerError};
+pub use sessions::OpenCall;
 pub use txn::Txn;

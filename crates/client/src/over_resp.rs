@@ -99,7 +99,7 @@ impl RespSession {
             Verdict::Committed => Ok(()),
             Verdict::Conflict => Err(Failure::Conflict),
             Verdict::Refused(error) => Err(self.loan.refused(error, update)),
-            Verdict::Unknown(reason) => Err(Failure::Final(Error::Unknown { reason })),
+            Verdict::Unknown(reason) => Err(Failure::Final(Error::unknown(reason))),
         }
     }
 

@@ -26,6 +26,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) pool_size: usize,
+    pub(crate) sessions: bool,
     pub(crate) retries: Retries,
 }
 
@@ -235,7 +236,7 @@ impl Loan {
     pub(crate) fn unknown(&self, lost: Lost) -> Failure {
         let reason = format!("{}: {}", self.pool.options.addresses[self.node], lost.reason);
         self.pool.failed(self.node, lost.reason);
-        Failure::Final(Error::Unknown { reason })
+        Failure::Final(Error::unknown(reason))
     }
 }
 

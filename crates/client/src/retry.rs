@@ -27,7 +27,7 @@ impl Failure {
     pub(crate) fn of(error: ServerError, update: bool) -> Self {
         match error.code.as_str() {
             "TRYAGAIN" => Self::TryAgain(error.to_string()),
-            "UNKNOWN" if update => Self::Final(Error::Unknown { reason: error.message }),
+            "UNKNOWN" if update => Self::Final(Error::unknown(error.message)),
             "UNKNOWN" => Self::TryAgain(error.to_string()),
             "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" => Self::Node(error.to_string()),
             _ => Self::Final(Error::Server { code: error.code, message: error.message }),

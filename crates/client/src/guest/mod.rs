@@ -259,7 +259,7 @@ impl GuestSession {
 /// changed anything.
 fn failure(end: Option<End>, update: bool) -> Failure {
     let unknown = |reason: &str| match update {
-        true => Failure::Final(Error::Unknown { reason: reason.to_owned() }),
+        true => Failure::Final(Error::unknown(reason)),
         false => Failure::TryAgain(reason.to_owned()),
     };
     match end {

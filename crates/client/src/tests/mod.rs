@@ -2,6 +2,7 @@
 
 mod failover;
 mod server;
+mod sessions;
 mod transactions;
 
 use std::time::Duration;
@@ -12,8 +13,9 @@ use crate::{Builder, Client};
 
 const NODES: &[&str] = &["a:1", "b:1", "c:1"];
 
+/// Without sessions, as against a Redis server.
 fn builder() -> Builder {
-    Client::builder(NODES)
+    Client::builder(NODES).sessions(false)
 }
 
 async fn client(net: &Net) -> Client {

@@ -50,6 +50,9 @@ struct World {
     connections: usize,
     connections_most: usize,
     decide: Option<Decide>,
+    /// The answers of calls by session and number; what is acknowledged is gone.
+    calls: BTreeMap<u64, BTreeMap<u64, String>>,
+    expired: Vec<u64>,
 }
 
 /// The network. Clones are the same network.
@@ -106,6 +109,11 @@ impl Net {
 
     pub(super) fn value(&self, key: &str) -> Option<String> {
         self.world(|world| world.values.get(key).cloned())
+    }
+
+    /// Lets the leases of all sessions end.
+    pub(super) fn expire(&self) {
+        self.world(|world| world.expired = world.calls.keys().copied().collect());
     }
 
     pub(super) fn put(&self, key: &str, value: &str) {
@@ -185,6 +193,7 @@ impl World {
 struct Client {
     watched: BTreeMap<String, u64>,
     queue: Option<Vec<Vec<String>>>,
+    session: Option<u64>,
 }
 
 impl Client {
@@ -196,6 +205,39 @@ impl Client {
                     self.watched.entry((*key).to_owned()).or_insert(version);
                 }
                 "+OK\r\n".to_owned()
+            }
+            ["SESSION", "OPEN"] => {
+                let id = world.calls.len() as u64 + 100;
+                world.calls.insert(id, BTreeMap::new());
+                self.session = Some(id);
+                lease(id)
+            }
+            ["SESSION", "RENEW", id, _] => {
+                let id: u64 = id.parse().expect("as it was told");
+                if world.expired.contains(&id) {
+                    return "-EXPIRED the lease is over\r\n".to_owned();
+                }
+                self.session = Some(id);
+                lease(id)
+            }
+            ["SESSION", "CALL", sequence, first, words @ ..] => {
+                let Some(id) = self.session else {
+                    return "-NOSESSION no session is attached\r\n".to_owned();
+                };
+                if world.expired.contains(&id) {
+                    return "-EXPIRED the lease is over\r\n".to_owned();
+                }
+                let number = |text: &str| text.parse::<u64>().expect("a number");
+                let (sequence, first) = (number(sequence), number(first));
+                assert!(first <= sequence, "a client acknowledges no call that it makes");
+                if let Some(answer) = world.calls[&id].get(&sequence) {
+                    return answer.clone();
+                }
+                let answer = world.execute(words);
+                let calls = world.calls.get_mut(&id).expect("it was opened");
+                calls.insert(sequence, answer.clone());
+                calls.retain(|known, _| *known >= first);
+                answer
             }
             ["UNWATCH"] => {
                 self.watched.clear();
@@ -229,6 +271,13 @@ impl Client {
             },
         }
     }
+}
+
+fn lease(id: u64) -> String {
+    let id = id.to_string();
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let (names, until) = (["id", "until", "term"].map(bulk), bulk("77"));
+    format!("*6\r\n{}{}{}{until}{}:1800000\r\n", names[0], bulk(&id), names[1], names[2])
 }
 
 async fn serve(net: Net, node: String, mut stream: DuplexStream) {

@@ -1,0 +1,385 @@
+//! Calls that may be tried again: each update is a call of a session, which a node executes once
+//! however often it is asked (the chapter on sessions; RIFL, §2.3 of the thesis).
+//!
+//! A client keeps as many sessions as it has updates under way at a time. Each waits for its answer
+//! before its next call, so that a call acknowledges all before it. A session belongs to no
+//! connection: after a failure it is attached to another one, and the call is made again there.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quorate_rifl::{Requests, Tenure};
+use quorate_types::{Duration, Instant};
+
+use crate::error::Error;
+use crate::pool::{Loan, Pool};
+use crate::reply::{Reply, ServerError};
+use crate::request::Request;
+use crate::retry::{Attempts, Failure};
+
+/// Errors that say nothing about the command, but that this try of it came to nothing.
+const NO_ANSWERS: &[&str] =
+    &["TRYAGAIN", "UNKNOWN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY"];
+
+/// The sessions of one client.
+pub(crate) struct Sessions {
+    enabled: AtomicBool,
+    spare: Mutex<Vec<Session>>,
+    opened: AtomicU64,
+    /// What instants count from.
+    since: tokio::time::Instant,
+}
+
+/// A session, as its client knows it.
+struct Session {
+    /// Tells the client's own sessions apart, for connections to remember.
+    number: u64,
+    id: Vec<u8>,
+    /// What a node wants to see when the session is attached to another connection.
+    until: Vec<u8>,
+    tenure: Tenure,
+    requests: Requests,
+}
+
+/// A session in use; goes back when it is dropped, unless it is over.
+struct Held<'a> {
+    sessions: &'a Sessions,
+    session: Option<Session>,
+}
+
+/// A call whose outcome is unknown: [`crate::Client::ask_again`] goes on asking.
+pub struct OpenCall {
+    pub(crate) words: Vec<Vec<u8>>,
+    session: Session,
+    sequence: u64,
+}
+
+impl OpenCall {
+    /// The id of the session, as `SESSION OPEN` told it.
+    pub fn session(&self) -> String {
+        String::from_utf8_lossy(&self.session.id).into_owned()
+    }
+
+    /// The number of the call within the session.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+}
+
+impl fmt::Debug for OpenCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {} of session {}", self.sequence, self.session())
+    }
+}
+
+/// What became of one try.
+enum Tried {
+    /// The command's own answer.
+    Answer(Reply),
+    /// Nothing has come of this try.
+    Failed(Failure),
+    /// It may have happened; asking again tells.
+    Open(Failure),
+    /// The session is over, or not known.
+    Expired(String),
+    /// The command, or the server, is none for sessions.
+    Unfit,
+}
+
+impl Sessions {
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self {
+            enabled: AtomicBool::new(enabled),
+            spare: Mutex::default(),
+            opened: AtomicU64::new(0),
+            since: tokio::time::Instant::now(),
+        }
+    }
+
+    /// Whether updates are calls. Not with a server that knows no sessions.
+    pub(crate) fn are_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + Duration::from_nanos(self.since.elapsed().as_nanos() as u64)
+    }
+
+    /// A session that is not in use, the one of this number if there is a choice. Those that may be
+    /// over are forgotten.
+    fn take(&self, attached: Option<u64>) -> Option<Session> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now();
+        spare.retain(|session| session.tenure.may_begin(now));
+        let at = spare.iter().position(|session| Some(session.number) == attached);
+        match at {
+            Some(at) => Some(spare.swap_remove(at)),
+            None => spare.pop(),
+        }
+    }
+
+    /// Makes a call and asks until its answer is known, or the attempts are used up. Nothing if the
+    /// command can't be a call: then nothing has happened.
+    pub(crate) async fn call(
+        &self,
+        pool: &Arc<Pool>,
+        words: &[&[u8]],
+        attempts: &mut Attempts,
+    ) -> Option<Result<Reply, Error>> {
+        let mut held = Held { sessions: self, session: None };
+        self.ask(pool, &mut held, None, words, attempts).await
+    }
+
+    /// Goes on asking about a call.
+    pub(crate) async fn call_again(
+        &self,
+        pool: &Arc<Pool>,
+        call: OpenCall,
+        attempts: &mut Attempts,
+    ) -> Result<Reply, Error> {
+        let OpenCall { words, session, sequence } = call;
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let mut held = Held { sessions: self, session: Some(session) };
+        let end = self.ask(pool, &mut held, Some(sequence), &words, attempts).await;
+        end.expect("what was a call once can be one")
+    }
+
+    /// Tries a call until something is certain. `sequence` is its number, if it was tried before.
+    async fn ask(
+        &self,
+        pool: &Arc<Pool>,
+        held: &mut Held<'_>,
+        mut sequence: Option<u64>,
+        words: &[&[u8]],
+        attempts: &mut Attempts,
+    ) -> Option<Result<Reply, Error>> {
+        let mut open = sequence.is_some();
+        loop {
+            let failure = match self.attempt(pool, held, &mut sequence, words).await {
+                Tried::Answer(reply) => {
+                    held.complete(sequence);
+                    return Some(Ok(reply));
+                }
+                Tried::Unfit if !open => {
+                    held.complete(sequence);
+                    return None;
+                }
+                Tried::Unfit => Failure::TryAgain("a node took it for no call".to_owned()),
+                Tried::Failed(failure) => failure,
+                Tried::Open(failure) => {
+                    open = true;
+                    failure
+                }
+                Tried::Expired(reason) => {
+                    held.session = None;
+                    if open {
+                        return Some(Err(Error::unknown(reason)));
+                    }
+                    sequence = None;
+                    Failure::TryAgain(reason)
+                }
+            };
+            let Err(error) = attempts.again(failure, pool.has_fresh_node()).await else { continue };
+            if !open {
+                held.complete(sequence);
+                return Some(Err(error));
+            }
+            // A refusal speaks for its own try; an earlier one may have happened.
+            let call = held.session.take().zip(sequence).map(|(session, sequence)| {
+                let words = words.iter().map(|word| word.to_vec()).collect();
+                Box::new(OpenCall { words, session, sequence })
+            });
+            return Some(Err(Error::Unknown { reason: error.to_string(), call }));
+        }
+    }
+
+    /// One try, at whatever node has its turn.
+    async fn attempt(
+        &self,
+        pool: &Arc<Pool>,
+        held: &mut Held<'_>,
+        sequence: &mut Option<u64>,
+        words: &[&[u8]],
+    ) -> Tried {
+        let mut loan = match pool.borrow().await {
+            Ok(loan) => loan,
+            Err(failure) => return Tried::Failed(failure),
+        };
+        if held.session.is_none() {
+            held.session = self.take(loan.connection().session);
+        }
+        if held.session.is_none() {
+            match self.open(&mut loan).await {
+                Ok(session) => held.session = Some(session),
+                Err(tried) => return tried,
+            }
+        }
+        let session = held.session.as_mut().expect("it was just opened");
+        let Some(number) = sequence.or_else(|| session.requests.begin()) else {
+            // Its window is full of calls that nobody waited for.
+            held.session = None;
+            return Tried::Failed(Failure::TryAgain("a session's window is full".to_owned()));
+        };
+        *sequence = Some(number);
+        let attached = loan.connection().session;
+        let renews = attached != Some(session.number) || self.now() >= session.tenure.renew_at();
+        if renews && attached.is_some_and(|other| other != session.number) {
+            // On its own: were it refused, the call would be one of the other session.
+            if let Err(tried) = self.exchange(&mut loan, session, true, None).await {
+                return tried;
+            }
+            return self.make(&mut loan, session, false, number, words).await;
+        }
+        self.make(&mut loan, session, renews, number, words).await
+    }
+
+    async fn make(
+        &self,
+        loan: &mut Loan,
+        session: &mut Session,
+        renews: bool,
+        number: u64,
+        words: &[&[u8]],
+    ) -> Tried {
+        let number = number.to_string();
+        let first = session.requests.first_incomplete().to_string();
+        let head: [&[u8]; 4] = [b"SESSION", b"CALL", number.as_bytes(), first.as_bytes()];
+        let call = [&head, words].concat();
+        match self.exchange(loan, session, renews, Some(&call)).await {
+            Err(tried) => tried,
+            Ok(reply) => self.judge(loan, reply.expect("a call is answered")),
+        }
+    }
+
+    /// Sends a renewal, a call, or one behind the other.
+    async fn exchange(
+        &self,
+        loan: &mut Loan,
+        session: &mut Session,
+        renews: bool,
+        call: Option<&[&[u8]]>,
+    ) -> Result<Option<Reply>, Tried> {
+        let mut request = Request::default();
+        if renews {
+            request.push(&[b"SESSION", b"RENEW", &session.id, &session.until]);
+        }
+        if let Some(words) = call {
+            request.push(words);
+        }
+        let sent_at = self.now();
+        let mut replies = match loan.exchange(&request).await {
+            Ok(replies) => replies.into_iter(),
+            Err(lost) if lost.sent && call.is_some() => return Err(Tried::Open(loan.lost(lost))),
+            Err(lost) => return Err(Tried::Failed(loan.lost(lost))),
+        };
+        if renews {
+            match replies.next().expect("each command has a reply") {
+                Reply::Error(error) if error.code == "EXPIRED" => {
+                    return Err(Tried::Expired(error.to_string()));
+                }
+                Reply::Error(error) => return Err(Tried::Failed(loan.refused(error, false))),
+                reply => {
+                    let Some((_, until, term)) = read_lease(&reply) else {
+                        return Err(Tried::Failed(unexpected("SESSION RENEW", &reply)));
+                    };
+                    session.until = until;
+                    session.tenure.renewed(sent_at, term);
+                    loan.connection().session = Some(session.number);
+                }
+            }
+        }
+        Ok(replies.next())
+    }
+
+    /// What the reply to a call says.
+    fn judge(&self, loan: &mut Loan, reply: Reply) -> Tried {
+        let Reply::Error(error) = reply else { return Tried::Answer(reply) };
+        match error.code.as_str() {
+            "UNKNOWN" => Tried::Open(Failure::TryAgain(error.to_string())),
+            code if NO_ANSWERS.contains(&code) => Tried::Failed(loan.refused(error, false)),
+            "EXPIRED" => Tried::Expired(error.to_string()),
+            "NOSESSION" => {
+                loan.connection().session = None;
+                Tried::Failed(Failure::TryAgain(error.to_string()))
+            }
+            "NOTSUPPORTED" => {
+                self.enabled.store(false, Ordering::Relaxed);
+                Tried::Unfit
+            }
+            "CROSSKEY" => Tried::Unfit,
+            "ERR" if error.message.starts_with("a session's call is") => Tried::Unfit,
+            "ERR" if error.message.starts_with("the session holds") => Tried::Failed(last(error)),
+            "STALE" | "WINDOW" | "DIFFERENT" | "OOM" | "NOAUTH" => Tried::Failed(last(error)),
+            _ => Tried::Answer(Reply::Error(error)),
+        }
+    }
+
+    /// Opens a session over a connection.
+    async fn open(&self, loan: &mut Loan) -> Result<Session, Tried> {
+        let sent_at = self.now();
+        let mut replies = match loan.exchange(&Request::one(&[b"SESSION", b"OPEN"])).await {
+            Ok(replies) => replies,
+            Err(lost) => return Err(Tried::Failed(loan.lost(lost))),
+        };
+        let reply = replies.pop().expect("each command has a reply");
+        if let Reply::Error(error) = reply {
+            let unknown = error.code == "ERR" && error.message.starts_with("unknown command");
+            return Err(match error.code.as_str() {
+                "MAXSESSIONS" => Tried::Failed(Failure::Node(error.to_string())),
+                code if unknown || code == "NOTSUPPORTED" => {
+                    self.enabled.store(false, Ordering::Relaxed);
+                    Tried::Unfit
+                }
+                _ => Tried::Failed(loan.refused(error, false)),
+            });
+        }
+        let Some((id, until, term)) = read_lease(&reply) else {
+            return Err(Tried::Failed(unexpected("SESSION OPEN", &reply)));
+        };
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        loan.connection().session = Some(number);
+        let (tenure, requests) = (Tenure::new(sent_at, term), Requests::default());
+        Ok(Session { number, id, until, tenure, requests })
+    }
+}
+
+impl Held<'_> {
+    /// A call's end is known, or it never began.
+    fn complete(&mut self, sequence: Option<u64>) {
+        if let (Some(session), Some(sequence)) = (&mut self.session, sequence) {
+            session.requests.complete(sequence);
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        self.sessions.spare.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+    }
+}
+
+/// The id, the expiry and the term of a lease.
+fn read_lease(reply: &Reply) -> Option<(Vec<u8>, Vec<u8>, Duration)> {
+    let Reply::Array(pairs) = reply else { return None };
+    let value = |name: &[u8]| {
+        let mut pairs = pairs.chunks_exact(2);
+        pairs.find(|pair| pair[0] == Reply::Bulk(name.to_vec())).map(|pair| &pair[1])
+    };
+    match (value(b"id")?, value(b"until")?, value(b"term")?) {
+        (Reply::Bulk(id), Reply::Bulk(until), Reply::Integer(term)) => {
+            let term = Duration::from_millis(u64::try_from(*term).ok()?);
+            Some((id.clone(), until.clone(), term))
+        }
+        _ => None,
+    }
+}
+
+fn unexpected(command: &'static str, reply: &Reply) -> Failure {
+    Failure::Final(Error::UnexpectedReply { command, reply: reply.kind() })
+}
+
+fn last(error: ServerError) -> Failure {
+    Failure::Final(Error::Server { code: error.code, message: error.message })
+}
