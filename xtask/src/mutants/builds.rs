@@ -44,8 +44,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Plain, Self::Loom, Self::Shuttle];
-
     fn flags(self) -> &'static str {
         match self {
             Self::Plain => "--cfg mutants",
@@ -87,13 +85,17 @@ impl Check {
 pub(super) struct Builds<'a> {
     root: &'a Path,
     target: PathBuf,
+    /// What is built, by kind and crate.
+    built: BTreeSet<(&'static str, &'static str)>,
+    /// Checks that pass with every guard in place.
+    sound: BTreeSet<Check>,
 }
 
 impl<'a> Builds<'a> {
     pub(super) fn new(root: &'a Path) -> anyhow::Result<Self> {
         let target = target_dir(root).join("mutants");
         fs::create_dir_all(&target).with_context(|| format!("cannot make {target:?}"))?;
-        Ok(Self { root, target })
+        Ok(Self { root, target, built: BTreeSet::new(), sound: BTreeSet::new() })
     }
 
     pub(super) fn directory(&self, kind: Kind) -> PathBuf {
@@ -118,18 +120,20 @@ impl<'a> Builds<'a> {
         command
     }
 
-    /// Builds what these checks need.
-    pub(super) fn build(&self, checks: &BTreeSet<Check>) -> anyhow::Result<()> {
-        let checks: Vec<_> = checks.iter().map(|check| check.parts()).collect();
-        for kind in Kind::ALL {
-            let needed = checks.iter().filter(|(wanted, ..)| *wanted == kind);
-            // One by one, as they are run: a package alone may have fewer features of others on.
-            for home in needed.map(|(_, home, _)| *home).collect::<BTreeSet<_>>() {
-                println!("building the {} of {home}", kind.name());
-                let mut command = self.test(kind, home);
-                let built = command.arg("--no-run").status().context("cannot run cargo")?;
-                ensure!(built.success(), "the build failed, which proves nothing about the checks");
-            }
+    /// Builds what a check needs, and sees that it passes with every guard in place: one that fails
+    /// then kills nobody.
+    pub(super) fn prepare(&mut self, check: Check) -> anyhow::Result<()> {
+        let (kind, home, _) = check.parts();
+        if self.built.insert((kind.name(), home)) {
+            println!("building the {} of {home}", kind.name());
+            let mut command = self.test(kind, home);
+            let built = command.arg("--no-run").status().context("cannot run cargo")?;
+            ensure!(built.success(), "the build failed, which proves nothing about the checks");
+        }
+        if self.sound.insert(check)
+            && let Some(Killer { check, finding, .. }) = self.run("", check)?
+        {
+            bail!("{check} fails with every guard in place, so it kills nobody: {finding}");
         }
         Ok(())
     }

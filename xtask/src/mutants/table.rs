@@ -30,7 +30,7 @@ pub const MUTANTS: &[Mutant] = &[
         home: "node",
         guard: "the lease is checked after the value was copied (H3)",
         checks: &[SWEEP],
-        in_gate: true,
+        in_gate: false,
     },
     Mutant {
         name: "hermes_val_without_timestamp",
