@@ -44,6 +44,9 @@ where
             reads,
             steering,
             expiry,
+            tracker,
+            tentative,
+            overtaken,
             counters: _,
             scratch: _,
         } = self;
@@ -51,5 +54,6 @@ where
         (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);
         (queue_checks, next_queue, ack_sets, hot, sweep, copying).hash(state);
         (floors, reads, steering, expiry).hash(state);
+        (tracker, tentative, overtaken).hash(state);
     }
 }

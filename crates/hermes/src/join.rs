@@ -5,14 +5,23 @@
 //! a chunk never overwrites an update that arrived first; it is readable only if the donor's copy
 //! was. Any update that was acknowledged before the shadow joined was in the donor's table before
 //! the donor entered the shadow's epoch, and the donor reads its table after that.
+//!
+//! An entry that is not Valid brings the call that it may be an attempt at. Sessions follow after all
+//! records: so a call that has taken effect is either completed at the donor when its session is
+//! copied, or was tentative when its key was, or came here by itself as an INV. One case needs care:
+//! the shadow holds a newer version than the donor's tentative one already, and never held that
+//! one, so it can't know what the newer version is built on (a third one may lie between). Then it
+//! tells the donor of its version, by which the donor learns the fate of the call, and asks again.
 
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
+use quorate_rifl::LeaseId;
 use quorate_types::{Instant, NodeId, NodeSet, Now, limits};
 use quorate_wire::{Reader, Writer};
 
-use crate::message::{Chunk, Entry, Inv, Message, Val};
+use crate::calls::Tentative;
+use crate::message::{Chunk, Cursor, Entry, Inv, Message, Val};
 use crate::replica::inv_of;
 use crate::{Hermes, Meta, State};
 
@@ -37,7 +46,7 @@ pub(crate) enum Copying {
     #[default]
     Idle,
     /// Under way.
-    From { donor: Option<NodeId>, request: u64, cursor: u64, tries: u32, retry_at: Instant },
+    From { donor: Option<NodeId>, request: u64, cursor: Cursor, tries: u32, retry_at: Instant },
     /// Everything is here.
     Done,
 }
@@ -66,6 +75,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     ) {
         if !shadow {
             self.copying = Copying::Done;
+            self.tracker.end_copy();
             self.floors.open_shadow();
             return;
         }
@@ -78,6 +88,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             Copying::Idle | Copying::From { .. } => {
                 self.floors.begin_shadow();
+                self.tracker.begin_copy();
                 self.choose_donor(now, effects);
             }
         }
@@ -89,8 +100,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let count = others.len() as u64;
         let donor = if count == 0 { None } else { others.nth(self.rng.below(count) as usize) };
         let request = self.rng.next_u64();
-        self.copying =
-            Copying::From { donor, request, cursor: 0, tries: 0, retry_at: now.monotonic };
+        let (cursor, retry_at) = (Cursor::START, now.monotonic);
+        self.copying = Copying::From { donor, request, cursor, tries: 0, retry_at };
         self.ask_for_chunk(now, effects);
     }
 
@@ -122,7 +133,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         &mut self,
         from: NodeId,
         request: u64,
-        cursor: u64,
+        cursor: Cursor,
         effects: &mut impl Effects<Self>,
     ) {
         if !self.active.contains(self.config.node) {
@@ -130,17 +141,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         let mut entries = core::mem::take(&mut self.scratch);
         entries.clear();
-        let mut next = cursor;
-        loop {
-            let mut handles = Vec::new();
-            next = self.table.scan(next, SCAN_RECORDS, &mut |handle| handles.push(handle));
-            for handle in handles {
-                self.add_entry(from, handle, &mut entries, effects);
-            }
-            if next == 0 || entries.len() >= limits::CHUNK_BYTES {
-                break;
-            }
-        }
+        let mut sessions = Vec::new();
+        let next = match cursor {
+            Cursor::Records(place) => match self.add_entries(from, place, &mut entries, effects) {
+                0 if self.tracker.leases_after(None).next().is_none() => {
+                    // Nothing but dates, which need no chunk of their own.
+                    self.add_sessions(LeaseId(0), 0, &mut sessions)
+                }
+                0 => Some(Cursor::SESSIONS),
+                next => Some(Cursor::Records(next)),
+            },
+            Cursor::Sessions(lease, sequence) => self.add_sessions(lease, sequence, &mut sessions),
+        };
         effects.send(
             from,
             &Message::Chunk(Chunk {
@@ -149,9 +161,36 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 floor: self.floors.floor,
                 next_floor: self.floors.next_floor,
                 entries: &entries,
+                sessions: &sessions,
             }),
         );
         self.scratch = entries;
+    }
+
+    /// Adds records to a chunk, and gives the place where the scan goes on.
+    fn add_entries(
+        &mut self,
+        to: NodeId,
+        place: u64,
+        entries: &mut Vec<u8>,
+        effects: &mut impl Effects<Self>,
+    ) -> u64 {
+        let mut next = place;
+        loop {
+            let mut handles = Vec::new();
+            next = self.table.scan(next, SCAN_RECORDS, &mut |handle| handles.push(handle));
+            for handle in handles {
+                self.add_entry(to, handle, entries, effects);
+            }
+            if next == 0 || entries.len() >= limits::CHUNK_BYTES {
+                return next;
+            }
+        }
+    }
+
+    fn add_sessions(&self, lease: LeaseId, sequence: u64, out: &mut Vec<u8>) -> Option<Cursor> {
+        let next = self.tracker.encode_from((lease, sequence), limits::CHUNK_BYTES, out);
+        next.map(|(lease, sequence)| Cursor::Sessions(lease, sequence))
     }
 
     fn add_entry(
@@ -168,10 +207,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         let content = record.content();
         let valid = meta.state == State::Valid;
-        let apart = content.is_some_and(|content| content.bytes.len() > VALUE_BYTES_IN_CHUNK);
+        let tentative = self.tentative.get(&handle);
+        let answer = tentative.map_or(0, |tentative| tentative.answer.len());
+        let bytes = content.map_or(0, |content| content.bytes.len());
+        let apart = bytes + answer > VALUE_BYTES_IN_CHUNK;
         if apart {
             // Goes before the chunk on the same connection, so the shadow usually has it by then.
-            effects.send(to, &Message::Inv(inv_of(&record, Slot::NONE)));
+            effects.send(to, &Message::Inv(inv_of(&record, Slot::NONE, tentative)));
             if valid {
                 let val = Val { key: record.key(), timestamp: meta.timestamp };
                 effects.send(to, &Message::Val(val));
@@ -184,6 +226,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             valid,
             apart,
             content: content.filter(|_| !apart),
+            completion: tentative
+                .filter(|_| !apart && !mutant!("hermes_chunk_without_call"))
+                .map(Tentative::completion),
         };
         entry.encode(&mut Writer(entries));
     }
@@ -211,20 +256,26 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             complete &= self.adopt_entry(now, from, &entry, effects);
         }
         if !complete {
-            // A value that was sent apart has not come; ask for this chunk again after a while.
-            effects.probe("hermes: chunk waits for a large value");
+            // Ask for this chunk again after a while.
             return;
         }
+        if !chunk.sessions.is_empty()
+            && !mutant!("hermes_sessions_not_copied")
+            && self.tracker.merge(chunk.sessions).is_err()
+        {
+            return effects.ignored("hermes: damaged chunk");
+        }
         self.floors.raise_next(chunk.next_floor);
-        if chunk.next == 0 {
+        let Some(next) = chunk.next else {
+            self.tracker.end_copy();
             self.floors.finish_shadow(chunk.floor);
             self.copying = Copying::Done;
             return;
-        }
+        };
         let fresh_request = self.rng.next_u64();
         if let Copying::From { request, cursor, tries, .. } = &mut self.copying {
             *request = fresh_request;
-            *cursor = chunk.next;
+            *cursor = next;
             *tries = 0;
         }
         self.ask_for_chunk(now, effects);
@@ -241,18 +292,36 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let handle = self.table.find_or_insert(entry.key);
         let meta = self.table.lock(handle).meta();
         if entry.apart {
-            return entry.timestamp <= meta.timestamp;
+            // A value that was sent apart may not have come yet.
+            let here = entry.timestamp <= meta.timestamp;
+            if !here {
+                effects.probe("hermes: chunk waits for a large value");
+            }
+            return here;
+        }
+        if entry.timestamp < meta.timestamp
+            && entry.completion.is_some()
+            && !mutant!("hermes_shadow_guesses_fate")
+        {
+            effects.probe("hermes: chunk waits for the fate of a call");
+            let record = self.table.lock(handle);
+            let inv = inv_of(&record, Slot::NONE, self.tentative.get(&handle));
+            effects.send(donor, &Message::Inv(inv));
+            return false;
         }
         if entry.timestamp > meta.timestamp {
-            let Entry { key, timestamp, rmw, content, .. } = *entry;
-            let inv = Inv { cookie: Slot::NONE, key, timestamp, rmw, content };
+            let Entry { key, timestamp, rmw, content, completion, .. } = *entry;
+            let inv = Inv { cookie: Slot::NONE, key, timestamp, rmw, content, completion };
             if meta.op != Slot::NONE {
                 effects.probe("hermes: a chunk overtakes an update");
             }
+            self.cover(handle, meta, inv.base_version(), effects);
             if !mutant!("hermes_chunk_supersedes_nothing") {
                 self.supersede(now, meta, &inv, effects);
             }
             self.adopt(now, donor, handle, &inv, effects);
+        } else if entry.timestamp == meta.timestamp {
+            self.learn_call(handle, meta, entry.completion.as_ref());
         }
         let meta = self.table.lock(handle).meta();
         if entry.valid && entry.timestamp == meta.timestamp && meta.state == State::Invalid {

@@ -89,6 +89,7 @@
 
 extern crate alloc;
 
+mod calls;
 mod expiry;
 mod identity;
 mod join;
@@ -107,7 +108,7 @@ use quorate_machine::{
 };
 use quorate_types::{Epoch, Instant, NodeId, Now};
 
-pub use message::{Ack, Chunk, Entry, Inv, Message, Val};
+pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Val};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
 
@@ -130,6 +131,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: INV below the floor",
         "hermes: a chunk overtakes an update",
         "hermes: an update carries a batch of reads",
+        "hermes: call completed by a newer version",
+        "hermes: call overtaken",
+        "hermes: chunk waits for the fate of a call",
         "hermes: chunk waits for a large value",
         "hermes: counter-INV",
         "hermes: floor round begins",
@@ -186,6 +190,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
         assert_eq!(self.queues.len(), self.queue_checks.len(), "every queue has one timer");
         assert!(self.floors.floor <= self.floors.next_floor, "a floor is prepared before raised");
         assert!(self.live || self.ops.is_empty(), "a node that is out has no updates");
+        self.tracker.check_invariants();
         for (_, op) in self.ops.iter() {
             assert!(op.acks.is_subset(self.peers), "only live replicas' acknowledgements count");
         }
@@ -255,8 +260,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Message::FloorCommit { round, version } => {
                 self.on_floor_commit(now, round, version, effects);
             }
-            Message::Steer { sequence, origin, op } => {
-                self.on_steer(now, from, sequence, origin, op, effects);
+            Message::Steer { sequence, origin, permit, op } => {
+                self.on_steer(now, from, sequence, origin, permit, op, effects);
             }
             Message::Steered { sequence, outcome } => {
                 self.on_steered(now, from, sequence, outcome, effects);

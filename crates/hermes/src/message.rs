@@ -1,22 +1,29 @@
 //! The messages of Hermes and their layouts.
 //!
 //! ```text
-//! INV      1 | cookie u64 | version u64 | writer u32 | flags u8 | kind u8 | expiry u64 | key | value
+//! INV      1 | cookie u64 | version u64 | writer u32 | flags u8 | kind u8 | expiry u64 | key
+//!            | [call | date u64 | answer] | value
 //! ACK      2 | cookie u64 | version u64 | writer u32 | key
 //! VAL      3 | version u64 | writer u32 | key
 //! MCHECK   4 | batch u64            MCHECK_ACK 5 | batch u64
-//! CHUNK?   6 | request u64 | cursor u64
-//! CHUNK    7 | request u64 | next u64 | floor u64 | next_floor u64 | entries
+//! CHUNK?   6 | request u64 | cursor
+//! CHUNK    7 | request u64 | cursor | floor u64 | next_floor u64 | entries | sessions
 //! FLOOR?   8 | round u64 | version u64      FLOOR_READY 9 | round u64 | next_floor u64
 //! FLOOR   10 | round u64 | version u64
 //! STEER   11 | sequence u64 | origin u64 | op
 //! STEERED 12 | sequence u64 | outcome
+//! STEER   13 | sequence u64 | origin u64 | call | date u64 | until u64 | owner u32 | op
+//!
+//! call: lease u64 | sequence u64 | first incomplete u64 | digest u32
+//! cursor: 0 u8 (the end) | 1 u8, place u64 (records) | 2 u8, lease u64, sequence u64 (sessions)
 //! ```
-//! Keys carry a length of four bytes; the last field fills the message. The epoch stands in the
-//! header of every message (`quorate_wire::Header`).
+//! Keys, answers and entries carry a length of four bytes; the last field fills the message. What
+//! stands in brackets is there only if a flag says so. The epoch stands in the header of every
+//! message (`quorate_wire::Header`).
 
 use quorate_machine::{Content, Slot, ValueKind};
-use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_rifl::{Call, Grant, LeaseId, Permit};
+use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Malformed, Reader, Writer};
 
 /// A peer message.
@@ -42,8 +49,8 @@ pub enum Message<'a> {
     ChunkRead {
         /// Comes back in the answer; later answers to earlier requests are ignored.
         request: u64,
-        /// Where the donor's scan goes on; 0 begins.
-        cursor: u64,
+        /// Where the copy goes on.
+        cursor: Cursor,
     },
     /// Some records of an active replica.
     Chunk(Chunk<'a>),
@@ -74,6 +81,8 @@ pub enum Message<'a> {
         sequence: u64,
         /// Ops of one origin on one key take effect in order.
         origin: u64,
+        /// The op is a session's call, and may be attempted.
+        permit: Option<Permit>,
         /// The op, encoded by [`quorate_machine::Operation::encode`].
         op: &'a [u8],
     },
@@ -99,6 +108,35 @@ pub struct Inv<'a> {
     pub rmw: bool,
     /// The value; nothing deletes the key.
     pub content: Option<Content<'a>>,
+    /// The call that the update is an attempt at.
+    pub completion: Option<Completion<'a>>,
+}
+
+/// What becomes the record of a call once the update that carries it is Valid (RIFL §2.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion<'a> {
+    /// The call.
+    pub call: Call,
+    /// The date of the attempt: [`Permit::date`].
+    pub date: u64,
+    /// The answer, encoded by [`quorate_machine::Operation::encode_reply`].
+    pub answer: &'a [u8],
+}
+
+/// Where a copy goes on: first all records, then all sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cursor {
+    /// At this place of the donor's scan; 0 begins.
+    Records(u64),
+    /// At this session, with the calls from this one on.
+    Sessions(LeaseId, u64),
+}
+
+impl Cursor {
+    /// Where a copy begins.
+    pub const START: Self = Self::Records(0);
+    /// Where the records are all copied.
+    pub const SESSIONS: Self = Self::Sessions(LeaseId(0), 0);
 }
 
 /// Stands in the timestamp of a tombstone that no client asked for: what a key that was forgotten
@@ -141,14 +179,16 @@ pub struct Val<'a> {
 pub struct Chunk<'a> {
     /// The request that it answers.
     pub request: u64,
-    /// The cursor of the next chunk; 0 after the last.
-    pub next: u64,
+    /// Where the next chunk begins; nothing after the last.
+    pub next: Option<Cursor>,
     /// The donor's floor.
     pub floor: u64,
     /// The donor's prepared floor.
     pub next_floor: u64,
     /// Encoded [`Entry`]s.
     pub entries: &'a [u8],
+    /// Sessions, after all records: [`quorate_rifl::Tracker::encode_from`].
+    pub sessions: &'a [u8],
 }
 
 /// One record of a chunk.
@@ -166,6 +206,8 @@ pub struct Entry<'a> {
     pub apart: bool,
     /// The value; nothing is a tombstone (or a value sent apart).
     pub content: Option<Content<'a>>,
+    /// The call that the version is an attempt at, if it is not Valid at the donor.
+    pub completion: Option<Completion<'a>>,
 }
 
 const FLAG_RMW: u8 = 1;
@@ -173,6 +215,7 @@ const FLAG_VALUE: u8 = 2;
 const FLAG_EXPIRY: u8 = 4;
 const FLAG_VALID: u8 = 8;
 const FLAG_APART: u8 = 16;
+const FLAG_CALL: u8 = 32;
 
 impl<'a> Message<'a> {
     /// Writes the message.
@@ -182,8 +225,10 @@ impl<'a> Message<'a> {
                 writer.u8(1);
                 writer.u64(inv.cookie.to_u64());
                 write_timestamp(writer, inv.timestamp);
-                write_content_head(writer, flag(inv.rmw, FLAG_RMW), inv.content);
+                let flags = flag(inv.rmw, FLAG_RMW) | flag(inv.completion.is_some(), FLAG_CALL);
+                write_content_head(writer, flags, inv.content);
                 writer.bytes(inv.key);
+                write_completion(writer, inv.completion);
                 writer.rest(inv.content.map_or(&[], |content| content.bytes));
             }
             Self::Ack(ack) => {
@@ -199,16 +244,28 @@ impl<'a> Message<'a> {
             }
             Self::MemberCheck { batch } => words(writer, 4, &[batch]),
             Self::MemberCheckAck { batch } => words(writer, 5, &[batch]),
-            Self::ChunkRead { request, cursor } => words(writer, 6, &[request, cursor]),
+            Self::ChunkRead { request, cursor } => {
+                words(writer, 6, &[request]);
+                write_cursor(writer, Some(cursor));
+            }
             Self::Chunk(chunk) => {
-                words(writer, 7, &[chunk.request, chunk.next, chunk.floor, chunk.next_floor]);
-                writer.rest(chunk.entries);
+                words(writer, 7, &[chunk.request]);
+                write_cursor(writer, chunk.next);
+                writer.u64(chunk.floor);
+                writer.u64(chunk.next_floor);
+                writer.bytes(chunk.entries);
+                writer.rest(chunk.sessions);
             }
             Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
             Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
             Self::FloorCommit { round, version } => words(writer, 10, &[round, version]),
-            Self::Steer { sequence, origin, op } => {
+            Self::Steer { sequence, origin, permit: None, op } => {
                 words(writer, 11, &[sequence, origin]);
+                writer.rest(op);
+            }
+            Self::Steer { sequence, origin, permit: Some(permit), op } => {
+                words(writer, 13, &[sequence, origin]);
+                write_permit(writer, &permit);
                 writer.rest(op);
             }
             Self::Steered { sequence, outcome } => {
@@ -230,12 +287,14 @@ impl<'a> Message<'a> {
                 let timestamp = read_timestamp(&mut reader)?;
                 let head = read_content_head(&mut reader)?;
                 let key = reader.bytes()?;
+                let completion = head.completion(&mut reader)?;
                 Self::Inv(Inv {
                     cookie,
                     key,
                     timestamp,
                     rmw: head.flags & FLAG_RMW != 0,
                     content: head.content(reader.rest())?,
+                    completion,
                 })
             }
             2 => Self::Ack(Ack {
@@ -246,18 +305,27 @@ impl<'a> Message<'a> {
             3 => Self::Val(Val { timestamp: read_timestamp(&mut reader)?, key: reader.rest() }),
             4 => Self::MemberCheck { batch: reader.u64()? },
             5 => Self::MemberCheckAck { batch: reader.u64()? },
-            6 => Self::ChunkRead { request: reader.u64()?, cursor: reader.u64()? },
+            6 => Self::ChunkRead {
+                request: reader.u64()?,
+                cursor: read_cursor(&mut reader)?.ok_or(Malformed("hermes: no cursor"))?,
+            },
             7 => Self::Chunk(Chunk {
                 request: reader.u64()?,
-                next: reader.u64()?,
+                next: read_cursor(&mut reader)?,
                 floor: reader.u64()?,
                 next_floor: reader.u64()?,
-                entries: reader.rest(),
+                entries: reader.bytes()?,
+                sessions: reader.rest(),
             }),
             8 => Self::FloorPrepare { round: reader.u64()?, version: reader.u64()? },
             9 => Self::FloorReady { round: reader.u64()?, next_floor: reader.u64()? },
             10 => Self::FloorCommit { round: reader.u64()?, version: reader.u64()? },
-            11 => Self::Steer { sequence: reader.u64()?, origin: reader.u64()?, op: reader.rest() },
+            kind @ (11 | 13) => Self::Steer {
+                sequence: reader.u64()?,
+                origin: reader.u64()?,
+                permit: if kind == 13 { Some(read_permit(&mut reader)?) } else { None },
+                op: reader.rest(),
+            },
             12 => Self::Steered { sequence: reader.u64()?, outcome: reader.rest() },
             _ => return Err(Malformed("hermes: unknown message")),
         };
@@ -270,10 +338,13 @@ impl<'a> Entry<'a> {
     /// Appends the entry to a chunk.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         write_timestamp(writer, self.timestamp);
-        let flags =
-            flag(self.rmw, FLAG_RMW) | flag(self.valid, FLAG_VALID) | flag(self.apart, FLAG_APART);
+        let flags = flag(self.rmw, FLAG_RMW)
+            | flag(self.valid, FLAG_VALID)
+            | flag(self.apart, FLAG_APART)
+            | flag(self.completion.is_some(), FLAG_CALL);
         write_content_head(writer, flags, self.content);
         writer.bytes(self.key);
+        write_completion(writer, self.completion);
         writer.bytes(self.content.map_or(&[], |content| content.bytes));
     }
 
@@ -285,8 +356,10 @@ impl<'a> Entry<'a> {
         let timestamp = read_timestamp(reader)?;
         let head = read_content_head(reader)?;
         let key = reader.bytes()?;
+        let completion = head.completion(reader)?;
         Ok(Self {
             key,
+            completion,
             timestamp,
             rmw: head.flags & FLAG_RMW != 0,
             valid: head.flags & FLAG_VALID != 0,
@@ -314,6 +387,44 @@ fn read_timestamp(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     Ok(Timestamp::new(reader.u64()?, WriterId(reader.u32()?)))
 }
 
+fn write_completion(writer: &mut Writer<'_>, completion: Option<Completion<'_>>) {
+    let Some(completion) = completion else { return };
+    completion.call.encode(writer);
+    writer.u64(completion.date);
+    writer.bytes(completion.answer);
+}
+
+fn write_permit(writer: &mut Writer<'_>, permit: &Permit) {
+    permit.call.encode(writer);
+    writer.u64(permit.date);
+    writer.u64(permit.grant.until);
+    writer.u32(permit.grant.owner.0);
+}
+
+fn read_permit(reader: &mut Reader<'_>) -> Result<Permit, Malformed> {
+    let call = Call::decode(reader)?;
+    let date = reader.u64()?;
+    let (until, owner) = (reader.u64()?, MemberNumber(reader.u32()?));
+    Ok(Permit { call, grant: Grant { lease: call.lease, until, owner }, date })
+}
+
+fn write_cursor(writer: &mut Writer<'_>, cursor: Option<Cursor>) {
+    match cursor {
+        None => writer.u8(0),
+        Some(Cursor::Records(place)) => words(writer, 1, &[place]),
+        Some(Cursor::Sessions(lease, sequence)) => words(writer, 2, &[lease.0, sequence]),
+    }
+}
+
+fn read_cursor(reader: &mut Reader<'_>) -> Result<Option<Cursor>, Malformed> {
+    Ok(match reader.u8()? {
+        0 => None,
+        1 => Some(Cursor::Records(reader.u64()?)),
+        2 => Some(Cursor::Sessions(LeaseId(reader.u64()?), reader.u64()?)),
+        _ => return Err(Malformed("hermes: unknown cursor")),
+    })
+}
+
 fn write_content_head(writer: &mut Writer<'_>, flags: u8, content: Option<Content<'_>>) {
     let expiry = content.and_then(|content| content.expire_at);
     let flags = flags | flag(content.is_some(), FLAG_VALUE) | flag(expiry.is_some(), FLAG_EXPIRY);
@@ -335,6 +446,14 @@ fn read_content_head(reader: &mut Reader<'_>) -> Result<ContentHead, Malformed> 
 }
 
 impl ContentHead {
+    fn completion<'a>(&self, reader: &mut Reader<'a>) -> Result<Option<Completion<'a>>, Malformed> {
+        if self.flags & FLAG_CALL == 0 {
+            return Ok(None);
+        }
+        let (call, date) = (Call::decode(reader)?, reader.u64()?);
+        Ok(Some(Completion { call, date, answer: reader.bytes()? }))
+    }
+
     fn content<'a>(&self, bytes: &'a [u8]) -> Result<Option<Content<'a>>, Malformed> {
         if self.flags & FLAG_VALUE == 0 {
             return if bytes.is_empty() { Ok(None) } else { Err(Malformed("hermes: stray value")) };
@@ -355,14 +474,33 @@ mod tests {
         bytes
     }
 
+    fn call() -> Call {
+        Call { lease: LeaseId(5), sequence: 7, first_incomplete: 6, digest: 8 }
+    }
+
+    fn completion() -> Completion<'static> {
+        Completion { call: call(), date: 9, answer: b"done" }
+    }
+
+    fn permit() -> Permit {
+        let grant = Grant { lease: LeaseId(5), until: 11, owner: MemberNumber(1) };
+        Permit { call: call(), grant, date: 9 }
+    }
+
     #[test]
     fn golden_bytes_of_the_three_messages_of_an_update() {
         let cookie = Slot { index: 1, generation: 2 };
         let timestamp = Timestamp::new(4, WriterId(0x0500_0003));
         let content =
             Content { bytes: b"v", kind: ValueKind::String, expire_at: Some(UnixMillis(9)) };
-        let inv =
-            Message::Inv(Inv { cookie, key: b"k", timestamp, rmw: true, content: Some(content) });
+        let inv = Message::Inv(Inv {
+            cookie,
+            key: b"k",
+            timestamp,
+            rmw: true,
+            content: Some(content),
+            completion: None,
+        });
         assert_eq!(
             encoded(&inv),
             *b"\x01\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05\x07\0\x09\0\0\0\0\0\0\0\x01\0\0\0kv"
@@ -382,7 +520,8 @@ mod tests {
         let fixed = [
             Message::MemberCheck { batch: 1 },
             Message::MemberCheckAck { batch: 1 },
-            Message::ChunkRead { request: 1, cursor: 2 },
+            Message::ChunkRead { request: 1, cursor: Cursor::Records(2) },
+            Message::ChunkRead { request: 1, cursor: Cursor::Sessions(LeaseId(2), 3) },
             Message::FloorPrepare { round: 1, version: 2 },
             Message::FloorReady { round: 1, next_floor: 2 },
             Message::FloorCommit { round: 1, version: 2 },
@@ -402,9 +541,26 @@ mod tests {
                 timestamp,
                 rmw: false,
                 content: None,
+                completion: None,
             }),
-            Message::Chunk(Chunk { request: 1, next: 2, floor: 3, next_floor: 4, entries: b"e" }),
-            Message::Steer { sequence: 1, origin: 2, op: b"op" },
+            Message::Inv(Inv {
+                cookie: Slot::NONE,
+                key: b"k",
+                timestamp,
+                rmw: true,
+                content: None,
+                completion: Some(completion()),
+            }),
+            Message::Chunk(Chunk {
+                request: 1,
+                next: Some(Cursor::START),
+                floor: 3,
+                next_floor: 4,
+                entries: b"e",
+                sessions: b"s",
+            }),
+            Message::Steer { sequence: 1, origin: 2, permit: None, op: b"op" },
+            Message::Steer { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" },
             Message::Steered { sequence: 1, outcome: b"out" },
         ];
         for message in open {
@@ -421,14 +577,17 @@ mod tests {
             valid: true,
             apart: false,
             content: Some(Content { bytes: b"", kind: ValueKind::String, expire_at: None }),
+            completion: None,
         };
-        let mut bytes = Vec::new();
-        entry.encode(&mut Writer(&mut bytes));
-        let mut reader = Reader(&bytes);
-        assert_eq!(Entry::decode(&mut reader), Ok(entry));
-        assert_eq!(reader.end(), Ok(()));
-        for cut in 0..bytes.len() {
-            assert!(Entry::decode(&mut Reader(&bytes[..cut])).is_err());
+        for entry in [entry, Entry { valid: false, completion: Some(completion()), ..entry }] {
+            let mut bytes = Vec::new();
+            entry.encode(&mut Writer(&mut bytes));
+            let mut reader = Reader(&bytes);
+            assert_eq!(Entry::decode(&mut reader), Ok(entry));
+            assert_eq!(reader.end(), Ok(()));
+            for cut in 0..bytes.len() {
+                assert!(Entry::decode(&mut Reader(&bytes[..cut])).is_err());
+            }
         }
     }
 
@@ -440,6 +599,7 @@ mod tests {
             timestamp: Timestamp::new(version, WriterId(0)),
             rmw,
             content: None,
+            completion: None,
         };
         assert_eq!(inv(7, true).base_version(), 6);
         assert_eq!(inv(7, false).base_version(), 5);

@@ -173,6 +173,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             origin: waiter.run.origin,
             number: waiter.run.attempts,
             give_up_at: waiter.run.give_up_at,
+            permit: waiter.run.permit,
         };
         self.execute(now, handle, waiter.client, &waiter.run.op, attempt, effects);
     }

@@ -125,6 +125,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.copying = Default::default();
         self.floors.abandon_round();
         self.expiry = Default::default();
+        self.abandon_calls();
         self.abandon_reads(effects);
         self.abandon_steering(effects);
     }
@@ -145,6 +146,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     pub fn reset(&mut self, _now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
         self.abandon(effects);
         self.table.reset();
+        self.forget_calls();
         self.config.incarnation = incarnation;
         self.steering = Steering::new(incarnation);
         self.view = View::default();
@@ -183,7 +185,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             again: None,
         });
         record.set_meta(Meta { state: State::Replay, op: slot, ..meta });
-        effects.broadcast(self.peers, &Message::Inv(inv_of(&record, slot)));
+        let tentative =
+            if mutant!("hermes_replay_without_call") { None } else { self.tentative.get(&handle) };
+        effects.broadcast(self.peers, &Message::Inv(inv_of(&record, slot, tentative)));
         drop(record);
         self.resends.push_back((resend_at, slot));
         self.counters.replays += 1;

@@ -1,12 +1,16 @@
 //! The normal case: ops, INV, ACK, VAL (thesis §4.3.2, §4.3.5; transition table in §3.4 of the
 //! notes).
 
+use alloc::boxed::Box;
+
 use quorate_machine::{
     Access, Change, Content, Current, Effects, Operation, Outcome, Record, Refusal, Slot, Table,
     mutant,
 };
+use quorate_rifl::Permit;
 use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
+use crate::calls::Tentative;
 use crate::message::{Ack, Inv, Message, NOBODY, Val};
 use crate::state::{Again, Client, Kind, Pending, Waiter};
 use crate::{Hermes, Meta, State};
@@ -24,6 +28,21 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     ) where
         P: Operation<Owned = O, Reply = O::Reply>,
     {
+        self.take(now, tag, origin, op, None, effects);
+    }
+
+    /// Takes an op, which may be a call, of a client of this node.
+    pub(crate) fn take<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        op: &P,
+        permit: Option<Permit>,
+        effects: &mut impl Effects<Self>,
+    ) where
+        P: Operation<Owned = O, Reply = O::Reply>,
+    {
         let client = Client::Local(tag);
         let copying = self.is_replica && !self.active.contains(self.config.node);
         if !self.live || copying {
@@ -32,13 +51,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.pending() >= limits::OPS_PENDING_MAX {
             return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
         }
-        if self.hold_behind_steered(now, tag, origin, op) {
+        if self.hold_behind_steered(now, tag, origin, op, permit) {
             return;
         }
         if !self.is_replica || self.is_better_steered(now, op) {
-            return self.steer(now, tag, origin, op, effects);
+            return self.steer(now, tag, origin, op, permit, effects);
         }
-        self.admit(now, client, origin, op, effects);
+        self.admit(now, client, origin, op, permit, effects);
     }
 
     /// Runs an op on this replica, now or when its key is Valid.
@@ -48,6 +67,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         client: Client,
         origin: u64,
         op: &P,
+        permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
         P: Operation<Owned = O, Reply = O::Reply>,
@@ -56,11 +76,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let give_up_at = now.monotonic + self.config.op_timeout;
         let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
         if queued || !self.can_run(handle, op.access()) {
-            let run = Again { op: op.to_owned(), origin, attempts: 0, give_up_at };
+            let run = Again { op: op.to_owned(), origin, attempts: 0, give_up_at, permit };
             let waiter = Waiter { client, run, not_before: now.monotonic };
             return self.enqueue(now, handle, waiter, effects);
         }
-        self.execute(now, handle, client, op, Attempt { origin, number: 0, give_up_at }, effects);
+        let attempt = Attempt { origin, number: 0, give_up_at, permit };
+        self.execute(now, handle, client, op, attempt, effects);
     }
 
     /// Whether an op with this access may run on the key now.
@@ -85,6 +106,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         P: Operation<Owned = O, Reply = O::Reply>,
     {
         let access = op.access();
+        if let Some(outcome) = self.fate_of_call(access, &attempt) {
+            return self.answer_unstarted(handle, client, outcome, effects);
+        }
         let mut scratch = core::mem::take(&mut self.scratch);
         let record = self.table.lock(handle);
         let meta = record.meta();
@@ -108,25 +132,54 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let (reply, change) = op.apply(now.wall(), current);
         // Whoever answers "absent" because of an expiry first makes everyone agree on it.
         let change = if expired && change == Change::Keep { Change::Delete } else { change };
+        // A call leaves a record whatever it answers (P3). What only reads leaves none.
+        let permit = attempt.permit.filter(|_| access != Access::Read);
         // A delete of nothing is a read, whichever way it was asked for.
-        if change == Change::Keep || (change == Change::Delete && absent) {
+        let changes = change != Change::Keep && !(change == Change::Delete && absent);
+        if !changes && (permit.is_none() || mutant!("hermes_failed_call_unrecorded")) {
             if meta.is_blank() && !self.queues.contains_key(&handle) {
                 self.forget(handle);
             }
             self.answer_read(client, reply, effects);
         } else {
+            let completion = match permit {
+                None => None,
+                Some(permit) => {
+                    let bytes = op.key().len() + self.content_bytes(handle, &change);
+                    match self.completion_of(&permit, &reply, bytes) {
+                        Ok(answer) => Some((permit, answer)),
+                        Err(refusal) => {
+                            self.scratch = scratch;
+                            let refused = Outcome::Refused(refusal);
+                            return self.answer_unstarted(handle, client, refused, effects);
+                        }
+                    }
+                }
+            };
             self.counters.expired += u64::from(expired);
-            let rmw = access != Access::Write;
+            let rmw = access != Access::Write || completion.is_some();
             let again = rmw.then(|| Again {
                 op: op.to_owned(),
                 origin: attempt.origin,
                 attempts: attempt.number,
                 give_up_at: attempt.give_up_at,
+                permit: attempt.permit,
             });
-            let run = Run { rmw, answer: Some((client, reply)), again };
+            let run = Run { rmw, answer: Some((client, reply)), again, completion };
             self.update(now, handle, &change, run, effects);
         }
         self.scratch = scratch;
+    }
+
+    /// How many bytes of value an INV carries after this change.
+    fn content_bytes(&mut self, handle: T::Handle, change: &Change<'_>) -> usize {
+        match change {
+            Change::Delete => 0,
+            Change::Set { bytes, .. } => bytes.len(),
+            Change::Keep | Change::Expire(_) => {
+                self.table.lock(handle).content().map_or(0, |content| content.bytes.len())
+            }
+        }
     }
 
     /// Starts an update: new value, new timestamp and state Write in one critical section (H0),
@@ -136,7 +189,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         handle: T::Handle,
         change: &Change<'_>,
-        Run { rmw, answer, again }: Run<O>,
+        Run { rmw, answer, again, completion }: Run<O>,
         effects: &mut impl Effects<Self>,
     ) {
         let salt = self.rng.next_u64() as u8;
@@ -154,7 +207,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         // A write outranks every read-modify-write that it races with (§4.3.5).
         let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);
         match change {
-            Change::Keep => unreachable!("an update changes something"),
+            Change::Keep => debug_assert!(completion.is_some(), "only a call may change nothing"),
             Change::Delete => record.clear(),
             Change::Expire(at) => {
                 record.set_expiry(*at);
@@ -165,7 +218,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.expiry.note(now.monotonic, *expire_at);
             }
         }
-        let deleted = *change == Change::Delete;
+        let deleted = record.content().is_none();
         self.next_number += 1;
         let resend_at = now.monotonic + self.config.message_loss_timeout;
         let slot = self.ops.insert(Pending {
@@ -182,7 +235,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             again,
         });
         record.set_meta(Meta { timestamp, state: State::Write, rmw, unsettled: rmw, op: slot });
-        let inv = inv_of(&record, slot);
+        if let Some((Permit { call, date, .. }, answer)) = completion {
+            self.tracker.begin(&call, (handle, timestamp));
+            self.tentative.insert(handle, Tentative { timestamp, call, date, answer });
+        }
+        let inv = inv_of(&record, slot, self.tentative.get(&handle));
         effects.broadcast(self.peers, &Message::Inv(inv));
         drop(record);
         self.resends.push_back((resend_at, slot));
@@ -218,11 +275,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             || (mutant!("hermes_equal_inv_invalidates") && inv.timestamp == meta.timestamp);
         if newer {
             drop(record);
+            self.cover(handle, meta, inv.base_version(), effects);
             self.supersede(now, meta, inv, effects);
             self.adopt(now, from, handle, inv, effects);
             self.send_ack(from, inv, effects);
         } else if inv.timestamp == meta.timestamp {
             drop(record);
+            self.learn_call(handle, meta, inv.completion.as_ref());
             self.send_ack(from, inv, effects);
             if self.config.ack_broadcast {
                 // Its sender holds this version, too.
@@ -241,7 +300,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             });
             let drives = matches!(meta.state, State::Write | State::Replay);
             let cookie = if drives { meta.op } else { Slot::NONE };
-            effects.send(from, &Message::Inv(inv_of(&record, cookie)));
+            let inv = inv_of(&record, cookie, self.tentative.get(&handle));
+            effects.send(from, &Message::Inv(inv));
         }
     }
 
@@ -259,7 +319,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return self.send_ack(from, inv, effects);
         }
         let timestamp = Timestamp::new(self.floors.floor, NOBODY);
-        let gone = Inv { cookie: Slot::NONE, timestamp, rmw: false, content: None, ..*inv };
+        let gone = Inv {
+            cookie: Slot::NONE,
+            timestamp,
+            rmw: false,
+            content: None,
+            completion: None,
+            ..*inv
+        };
         effects.send(from, &Message::Inv(gone));
     }
 
@@ -354,6 +421,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             op: if superseded_write { meta.op } else { Slot::NONE },
         });
         drop(record);
+        self.keep_completion(handle, inv.timestamp, inv.completion.as_ref());
         self.floors.note_tombstone(inv.content.is_none(), inv.timestamp.version);
         if self.config.ack_broadcast {
             self.count_ack(now, handle, inv.timestamp, from, effects);
@@ -435,6 +503,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             effects.broadcast(self.peers, &Message::Val(val));
         }
         drop(record);
+        self.settle(op.handle);
         self.became_valid(now, op.handle, effects);
     }
 
@@ -464,6 +533,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let meta = record.meta();
         record.set_meta(Meta { state: State::Valid, unsettled: false, op: Slot::NONE, ..meta });
         drop(record);
+        self.settle(handle);
         if meta.op != Slot::NONE {
             // Someone else finished this op before its own acknowledgements did: by a replay, or,
             // in Trans, by a newer version, which every live replica now holds.
@@ -576,7 +646,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         let missing = self.peers.difference(op.acks);
         self.counters.retransmissions += missing.len() as u64;
-        let inv = inv_of(&record, slot);
+        let inv = inv_of(&record, slot, self.tentative.get(&op.handle));
         debug_assert_eq!(inv.timestamp, op.timestamp, "a retransmission is the same update");
         effects.broadcast(missing, &Message::Inv(inv));
     }
@@ -590,6 +660,8 @@ pub(crate) struct Run<O: Operation> {
     pub(crate) answer: Option<(Client, O::Reply)>,
     /// What to run again if it is superseded.
     pub(crate) again: Option<Again<O>>,
+    /// The call that it is an attempt at, and the answer, encoded.
+    pub(crate) completion: Option<(Permit, Box<[u8]>)>,
 }
 
 /// Where an op comes from, and how often it has run already.
@@ -598,16 +670,23 @@ pub(crate) struct Attempt {
     pub(crate) origin: u64,
     pub(crate) number: u32,
     pub(crate) give_up_at: Instant,
+    pub(crate) permit: Option<Permit>,
 }
 
 /// The INV of a record's newest version.
-pub(crate) fn inv_of<R: Record<Meta = Meta>>(record: &R, cookie: Slot) -> Inv<'_> {
+pub(crate) fn inv_of<'a, R: Record<Meta = Meta>>(
+    record: &'a R,
+    cookie: Slot,
+    tentative: Option<&'a Tentative>,
+) -> Inv<'a> {
     let meta = record.meta();
+    debug_assert!(tentative.is_none_or(|tentative| tentative.timestamp == meta.timestamp));
     Inv {
         cookie,
         key: record.key(),
         timestamp: meta.timestamp,
         rmw: meta.rmw,
         content: record.content(),
+        completion: tentative.map(Tentative::completion),
     }
 }

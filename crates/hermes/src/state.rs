@@ -4,11 +4,13 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{Operation, Rng, Slab, Slot, Table};
+use quorate_rifl::{Permit, Tracker};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp, View,
 };
 
 use crate::Meta;
+use crate::calls::{Attempt, Tentative};
 use crate::join::Copying;
 use crate::reads::QuorumReads;
 use crate::recovery::Sweep;
@@ -114,6 +116,8 @@ pub(crate) struct Again<O> {
     pub(crate) origin: u64,
     pub(crate) attempts: u32,
     pub(crate) give_up_at: Instant,
+    /// The op is a session's call, and may be attempted.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// An op that waits for its key to become Valid.
@@ -202,6 +206,13 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) reads: QuorumReads<O>,
     pub(crate) steering: Steering<O>,
     pub(crate) expiry: crate::expiry::Expiry,
+    /// What became of each call.
+    pub(crate) tracker: Tracker<Attempt<T::Handle>>,
+    /// The calls whose versions are the newest of their keys, and not Valid.
+    pub(crate) tentative: BTreeMap<T::Handle, Tentative>,
+    /// Keys of which an update with a call was driven from here, under this number, and overtaken,
+    /// and which have not been Valid since.
+    pub(crate) overtaken: BTreeMap<T::Handle, u64>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Vec<u8>,
 }
@@ -236,6 +247,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             floors: Floors::default(),
             reads: QuorumReads::default(),
             expiry: crate::expiry::Expiry::default(),
+            tracker: Tracker::default(),
+            tentative: BTreeMap::new(),
+            overtaken: BTreeMap::new(),
             counters: Counters::default(),
             scratch: Vec::new(),
         }

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Access, Effects, Improper, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
 };
+use quorate_rifl::Permit;
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key, limits,
 };
@@ -42,11 +43,12 @@ const UNKNOWN: u8 = 1;
 /// The number of the first of [`REFUSALS`].
 const REFUSED: u8 = 2;
 /// What a steered op may be refused for, by number.
-const REFUSALS: [Refusal; 10] = [
+const REFUSALS: [Refusal; 11] = [
     Refusal::NotServing,
     Refusal::Busy,
     Refusal::TimedOut,
     Refusal::OutOfMemory,
+    Refusal::TooLarge,
     Refusal::LeaseNeeded,
     Refusal::SessionFull,
     Refusal::Improper(Improper::Stale),
@@ -73,6 +75,7 @@ pub(crate) struct Steering<O> {
 struct Held<O> {
     tag: Tag,
     op: O,
+    permit: Option<Permit>,
     give_up_at: Instant,
 }
 
@@ -81,6 +84,7 @@ struct Sent<O> {
     tag: Tag,
     origin: u64,
     op: O,
+    permit: Option<Permit>,
     to: NodeId,
     resend_at: Instant,
     give_up_at: Instant,
@@ -201,7 +205,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// Keeps an op back while an earlier one of its origin on its key is on its way to another
     /// replica, so that they take effect in order. Says whether it did.
-    pub(crate) fn hold_behind_steered<P>(&mut self, now: Now, tag: Tag, origin: u64, op: &P) -> bool
+    pub(crate) fn hold_behind_steered<P>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        op: &P,
+        permit: Option<Permit>,
+    ) -> bool
     where
         P: Operation<Owned = O, Reply = O::Reply>,
     {
@@ -212,7 +223,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return false;
         };
         let give_up_at = now.monotonic + self.config.op_timeout;
-        line.push_back(Held { tag, op: op.to_owned(), give_up_at });
+        line.push_back(Held { tag, op: op.to_owned(), permit, give_up_at });
         self.steering.held += 1;
         true
     }
@@ -228,7 +239,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.answer(Client::Local(held.tag), refused, effects);
                 continue;
             }
-            self.submit(now, held.tag, line.0, &held.op, effects);
+            self.take(now, held.tag, line.0, &held.op, held.permit, effects);
             if let Some(behind) = self.steering.lines.get_mut(&line) {
                 behind.append(&mut rest);
             }
@@ -242,6 +253,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         tag: Tag,
         origin: u64,
         op: &P,
+        permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
         P: Operation<Owned = O, Reply = O::Reply>,
@@ -251,14 +263,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return self.answer(Client::Local(tag), refused, effects);
         };
         if to == self.config.node {
-            return self.admit(now, Client::Local(tag), origin, op, effects);
+            return self.admit(now, Client::Local(tag), origin, op, permit, effects);
         }
         let mut bytes = Vec::new();
         op.encode(&mut bytes);
         if bytes.len() > STEERED_BYTES_MAX {
             // A transaction of many large values doesn't fit into a message.
             if self.is_replica {
-                return self.admit(now, Client::Local(tag), origin, op, effects);
+                return self.admit(now, Client::Local(tag), origin, op, permit, effects);
             }
             let refused = Outcome::Refused(Refusal::Busy);
             return self.answer(Client::Local(tag), refused, effects);
@@ -267,12 +279,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.counters.steered += 1;
         self.steering.last += 1;
         let sequence = self.steering.last;
-        effects.send(to, &Message::Steer { sequence, origin, op: &bytes });
+        effects.send(to, &Message::Steer { sequence, origin, permit, op: &bytes });
         let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
         let give_up_at = now.monotonic + self.config.op_timeout;
         let op = op.to_owned();
         self.steering.lines.entry((origin, hash_key(op.key()))).or_default();
-        self.steering.sent.insert(sequence, Sent { tag, origin, op, to, resend_at, give_up_at });
+        let sent = Sent { tag, origin, op, permit, to, resend_at, give_up_at };
+        self.steering.sent.insert(sequence, sent);
         self.steering.check_at = self.steering.check_at.min(resend_at);
     }
 
@@ -283,6 +296,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         from: NodeId,
         sequence: u64,
         origin: u64,
+        permit: Option<Permit>,
         bytes: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
@@ -298,7 +312,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         };
         // Origins of different nodes are different origins.
         let origin = origin ^ (u64::from(from.0) + 1).rotate_right(16);
-        self.admit(now, client, origin, &op, effects);
+        self.admit(now, client, origin, &op, permit, effects);
     }
 
     /// Sends the answer of a steered op back.
@@ -317,7 +331,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             Outcome::Unknown => bytes.push(UNKNOWN),
             Outcome::Refused(refusal) => {
-                // Single keys neither conflict nor outgrow a message that carried them here.
+                // Single keys don't conflict.
                 let number = REFUSALS.iter().position(|known| known == refusal);
                 bytes.push(number.map_or(UNKNOWN, |number| number as u8 + REFUSED));
             }
@@ -369,7 +383,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 sent.resend_at = resend_at;
                 bytes.clear();
                 sent.op.encode(&mut bytes);
-                let message = Message::Steer { sequence, origin: sent.origin, op: &bytes };
+                let (origin, permit) = (sent.origin, sent.permit);
+                let message = Message::Steer { sequence, origin, permit, op: &bytes };
                 effects.send(sent.to, &message);
             }
         }
@@ -416,7 +431,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 // A read changes nothing and can be asked for again.
                 let sent = self.steering.sent.remove(&sequence).expect("listed a moment ago");
                 let line = sent.line();
-                let again = Held { tag: sent.tag, op: sent.op, give_up_at: sent.give_up_at };
+                let Sent { tag, op, permit, give_up_at, .. } = sent;
+                let again = Held { tag, op, permit, give_up_at };
                 self.steering.lines.entry(line).or_default().push_front(again);
                 self.steering.held += 1;
                 line

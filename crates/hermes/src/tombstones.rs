@@ -189,6 +189,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             let message = Message::FloorPrepare { round: lead.round, version: lead.version };
             effects.broadcast(missing, &message);
         }
+        if self.floors.follow.is_some() {
+            self.clear_doubts(now, effects);
+        }
         self.try_ready(effects);
         let wanted = self.floors.first
             || self.floors.is_open()
@@ -261,9 +264,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return;
         }
         let drained = self.ops.iter().all(|(_, op)| op.number > follow.drain);
-        if !drained {
+        let drain = follow.drain;
+        if !drained || self.doubts_before(drain) {
             return;
         }
+        let Some(follow) = &self.floors.follow else { return };
         let (leader, round) = (follow.leader, follow.round);
         if leader == self.config.node {
             self.on_floor_ready(leader, round, self.floors.next_floor, effects);
@@ -363,6 +368,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Removes a record and whatever else is known by its handle.
     pub(crate) fn forget(&mut self, handle: T::Handle) {
         debug_assert!(!self.queues.contains_key(&handle), "a key that is waited for stays");
+        debug_assert!(!self.tentative.contains_key(&handle), "a call that is tentative stays");
         self.ack_sets.remove(&handle);
         self.table.remove(handle);
     }

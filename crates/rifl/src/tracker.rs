@@ -277,20 +277,70 @@ impl<A: Copy + PartialEq> Tracker<A> {
         None
     }
 
+    /// The same in parts that may also end within a session, for messages that may not be longer
+    /// than `bytes_max` and one answer: from a session's record on, or what comes after. Each part of
+    /// a session has its watermark (P1). Gives where the next part begins.
+    pub fn encode_from(
+        &self,
+        (lease, sequence): (LeaseId, u64),
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<(LeaseId, u64)> {
+        let end = out.len() + bytes_max;
+        Writer(out).u64(self.discarded);
+        let mut first = sequence;
+        for next in self.leases_after(lease.0.checked_sub(1).map(LeaseId)) {
+            if next != lease {
+                first = 0;
+            }
+            if out.len() >= end {
+                return Some((next, first));
+            }
+            if let Some(sequence) = self.encode_records(next, first, end, out) {
+                return Some((next, sequence));
+            }
+        }
+        None
+    }
+
     fn encode_session(&self, lease: LeaseId, out: &mut Vec<u8>) {
+        self.encode_records(lease, 0, usize::MAX, out);
+    }
+
+    /// Appends a session with its records from `first` on, at least one, as far as `out` does not
+    /// get longer than `end`. Gives the first that is left.
+    fn encode_records(
+        &self,
+        lease: LeaseId,
+        first: u64,
+        end: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<u64> {
         let mut writer = Writer(out);
         writer.u64(lease.0);
         let session = self.sessions.get(&lease);
         writer.u8(u8::from(session.is_some()));
         writer.u64(self.marks.get(&lease).copied().unwrap_or_default());
-        let Some(session) = session else { return };
+        let session = session?;
         writer.u64(session.acknowledged);
-        writer.u32(session.records.iter().count() as u32);
-        for record in session.records.iter() {
+        let mut records: Vec<&Record> =
+            session.records.iter().filter(|record| record.sequence >= first).collect();
+        records.sort_unstable_by_key(|record| record.sequence);
+        let start = writer.0.len() + size_of::<u32>();
+        let mut length = start;
+        let fits = |record: &&Record| {
+            let alone = length == start;
+            length += RECORD_BYTES + record.answer.bytes().len();
+            alone || length <= end
+        };
+        let count = records.iter().copied().take_while(fits).count();
+        writer.u32(count as u32);
+        for record in &records[..count] {
             writer.u64(record.sequence);
             writer.u32(record.digest);
             writer.bytes(record.answer.bytes());
         }
+        records.get(count).map(|record| record.sequence)
     }
 
     /// From now on this replica copies what others know: it takes part in no vote, and what it

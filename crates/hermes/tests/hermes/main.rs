@@ -3,6 +3,7 @@
 //! The machines run over an ordered map; every message is encoded when it is sent and decoded when
 //! it is delivered. Only the test decides which message arrives, when, how often, or never.
 
+mod calls;
 mod features;
 mod interaction;
 mod op;

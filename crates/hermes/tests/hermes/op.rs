@@ -16,6 +16,8 @@ pub(crate) enum Verb {
     Append(Vec<u8>),
     Del,
     SetNx(Vec<u8>),
+    /// Sets, and answers what was there.
+    Swap(Vec<u8>),
     /// Sets the expiry of a value that is there.
     Expire(u64),
 }
@@ -70,6 +72,10 @@ pub(crate) fn del(key: &str) -> Op {
 
 pub(crate) fn set_nx(key: &str, value: &str) -> Op {
     op(key, Verb::SetNx(value.as_bytes().to_vec()))
+}
+
+pub(crate) fn swap(key: &str, value: &str) -> Op {
+    op(key, Verb::Swap(value.as_bytes().to_vec()))
 }
 
 pub(crate) fn expire(key: &str, at: u64) -> Op {
@@ -134,6 +140,10 @@ impl Operation for Op {
                 Some(_) => (Reply::Int(0), Change::Keep),
                 None => (Reply::Int(1), string(value.clone(), None)),
             },
+            Verb::Swap(value) => {
+                let held = old.map(|content| content.bytes.to_vec());
+                (Reply::Value(held), string(value.clone(), None))
+            }
             Verb::Expire(at) => match old {
                 Some(_) => (Reply::Int(1), Change::Expire(Some(UnixMillis(*at)))),
                 None => (Reply::Int(0), Change::Keep),
@@ -155,6 +165,7 @@ impl Operation for Op {
             Verb::Del => (5, &[], 0),
             Verb::SetNx(value) => (6, value, 0),
             Verb::Expire(at) => (7, &[], *at),
+            Verb::Swap(value) => (8, value, 0),
         };
         let mut writer = Writer(out);
         writer.u8(number);
@@ -178,6 +189,7 @@ impl Operation for Op {
             5 => Verb::Del,
             6 => Verb::SetNx(rest),
             7 => Verb::Expire(at),
+            8 => Verb::Swap(rest),
             _ => return None,
         };
         Some(Self { key, verb })
@@ -225,6 +237,7 @@ fn ops_and_replies_come_back() {
         del("k"),
         set_nx("k", ""),
         expire("k", 9),
+        swap("k", "v"),
     ];
     for op in ops {
         let mut bytes = Vec::new();

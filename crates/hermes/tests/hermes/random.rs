@@ -9,8 +9,9 @@ use quorate_check::{
     check_history,
 };
 use quorate_hermes::{Config, Reads, State};
-use quorate_machine::{Outcome, Record, Rng, Table};
-use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, View};
+use quorate_machine::{Access, Operation as _, Outcome, Record, Refusal, Rng, Table};
+use quorate_rifl::{Call, Found, LeaseId, Lost, Permit, Sessions};
+use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, Role, Timestamp, View};
 
 use crate::op::{Op, Reply, Verb, append, del, get, incr, set, set_nx, set_until, wipe};
 use crate::support::{Cluster, WALL};
@@ -40,6 +41,42 @@ enum Mix {
     Deletes,
     /// Writes that race with read-modify-writes of one node, and reads.
     Races,
+    /// Sessions' calls, tried again and again at any node, among plain ops.
+    Calls,
+    /// The same, all of them increments.
+    CountedCalls,
+}
+
+impl Mix {
+    fn has_calls(self) -> bool {
+        matches!(self, Self::Calls | Self::CountedCalls)
+    }
+}
+
+/// A client of a session.
+struct Client {
+    lease: LeaseId,
+    calls: Vec<Tried>,
+    /// No attempt was granted above.
+    until: u64,
+    /// It makes no more calls and tries none again, but late duplicates may arrive.
+    over: bool,
+}
+
+/// A call, with every try at it.
+struct Tried {
+    op: Op,
+    invoke: u64,
+    permits: Vec<Permit>,
+    tags: Vec<u64>,
+    done: Option<(Reply, u64)>,
+}
+
+impl Client {
+    fn first_incomplete(&self) -> u64 {
+        let open = self.calls.iter().position(|tried| tried.done.is_none());
+        open.unwrap_or(self.calls.len()) as u64
+    }
 }
 
 const PLAN: Plan = Plan {
@@ -74,6 +111,9 @@ struct Run {
     news: Vec<(u16, View)>,
     /// From and to of the slow link.
     slow: (u16, u16),
+    clients: Vec<Client>,
+    /// The client and the call of each try.
+    tries: BTreeMap<u64, (usize, usize)>,
     /// The content that each timestamp stands for, by key.
     minted: BTreeMap<(Vec<u8>, Timestamp), Option<Vec<u8>>>,
 }
@@ -92,6 +132,8 @@ impl Run {
             answered: BTreeMap::new(),
             news: Vec::new(),
             slow: (0, 0),
+            clients: Vec::new(),
+            tries: BTreeMap::new(),
             minted: BTreeMap::new(),
         }
     }
@@ -105,8 +147,14 @@ impl Run {
         let text = format!("v{}", self.clock);
         let soon = WALL + self.cluster.now.wall().0.saturating_sub(WALL) + self.rng.below(60);
         match (self.plan.mix, self.rng.below(10)) {
-            (Mix::Counters, 0..=5) => incr(&key),
-            (Mix::Counters, _) => get(&key),
+            (Mix::Counters | Mix::CountedCalls, 0..=5) => incr(&key),
+            (Mix::Counters | Mix::CountedCalls, _) => get(&key),
+            (Mix::Calls, 0) => wipe(&key),
+            (Mix::Calls, 1..=2) => del(&key),
+            (Mix::Calls, 3) => set(&key, &self.clock.to_string()),
+            (Mix::Calls, 4) => set_nx(&key, &self.clock.to_string()),
+            (Mix::Calls, 5..=7) => incr(&key),
+            (Mix::Calls, _) => get(&key),
             (Mix::Races, 0..=2) => set(&key, &(self.clock * 100).to_string()),
             (Mix::Races, 3..=4) => incr(&key),
             (Mix::Races, _) => get(&key),
@@ -128,13 +176,103 @@ impl Run {
     fn note_answers(&mut self) {
         for (tag, outcome) in std::mem::take(&mut self.cluster.fresh_outcomes) {
             self.clock += 1;
+            self.note_try(tag, &outcome);
             self.answered.insert(tag, (outcome, self.clock));
         }
         self.cluster.fresh_packets.clear();
     }
 
+    /// One call has one answer, and is refused for good only once it has it.
+    fn note_try(&mut self, tag: u64, outcome: &Outcome<Reply>) {
+        let Some(&(client, call)) = self.tries.get(&tag) else { return };
+        let client = &mut self.clients[client];
+        let tried = &mut client.calls[call];
+        match (outcome, &tried.done) {
+            (Outcome::Done(reply), None) => tried.done = Some((reply.clone(), self.clock)),
+            // What only reads leaves no record, and reads again.
+            (Outcome::Done(_), Some(_)) if tried.op.access() == Access::Read => {}
+            (Outcome::Done(reply), Some((first, _))) => {
+                assert_eq!(reply, first, "{:?} has two answers", tried.permits[0].call);
+            }
+            (Outcome::Refused(Refusal::Improper(why)), done) => {
+                assert!(done.is_some() || client.over, "{why:?}: {:?}", tried.permits[0].call);
+            }
+            _ => {}
+        }
+    }
+
+    /// A new call, another try at an open one, or a late duplicate of an earlier try.
+    fn make_try(&mut self, node: u16) {
+        if self.clients.len() < 3 || self.rng.chance(1, 60) {
+            let lease = LeaseId::new(MemberNumber(1), LaneId(0), self.clients.len() as u64);
+            self.clients.push(Client { lease, calls: Vec::new(), until: 0, over: false });
+        }
+        let at = self.rng.below(self.clients.len() as u64) as usize;
+        let first_incomplete = self.clients[at].first_incomplete();
+        let made = self.clients[at].calls.len();
+        let open = made as u64 - first_incomplete;
+        let duplicate = self.clients[at].over || self.rng.chance(1, 5);
+        if duplicate && made == 0 {
+            return;
+        }
+        let (call, permit) = if duplicate {
+            let call = self.rng.below(made as u64) as usize;
+            let permits = &self.clients[at].calls[call].permits;
+            (call, permits[self.rng.below(permits.len() as u64) as usize])
+        } else {
+            let call = if open > 0 && self.rng.chance(2, 3) {
+                (first_incomplete + self.rng.below(open)) as usize
+            } else {
+                made
+            };
+            let (lease, sequence) = (self.clients[at].lease, call as u64);
+            let first_incomplete = first_incomplete.min(sequence);
+            let call_id = Call { lease, sequence, first_incomplete, digest: sequence as u32 };
+            (call, self.cluster.permit(call_id))
+        };
+        if call == made {
+            let op = self.op();
+            self.clock += 1;
+            let (invoke, permits, tags) = (self.clock, Vec::new(), Vec::new());
+            self.clients[at].calls.push(Tried { op, invoke, permits, tags, done: None });
+        }
+        let op = self.clients[at].calls[call].op.clone();
+        let tag = self.cluster.call_with(node, permit, op);
+        self.tries.insert(tag, (at, call));
+        let client = &mut self.clients[at];
+        client.until = client.until.max(permit.grant.until);
+        client.calls[call].permits.push(permit);
+        client.calls[call].tags.push(tag);
+    }
+
+    /// A client goes, or a replica hears that one is gone for good.
+    fn end_session(&mut self) {
+        if self.clients.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.clients.len() as u64) as usize;
+        let node = self.node();
+        let client = &mut self.clients[at];
+        if !client.over {
+            client.over = self.rng.chance(1, 6);
+            return;
+        }
+        let (lease, granted) = (client.lease, client.until);
+        let verdict = quorate_rifl::Verdict { lease, lost: Lost::Expired, granted };
+        self.cluster.machine(node).end_session(&verdict);
+    }
+
     fn submit(&mut self) {
         let node = self.node();
+        if self.plan.mix.has_calls() && self.rng.chance(1, 12) {
+            self.end_session();
+        }
+        if self.plan.mix.has_calls() && self.rng.chance(3, 4) {
+            if self.cluster.hosts[&node].up {
+                self.make_try(node);
+            }
+            return;
+        }
         if self.cluster.hosts[&node].up {
             let op = self.op();
             self.ask(node, op);
@@ -317,6 +455,35 @@ impl Run {
             seen.dedup();
             assert_eq!(seen.len(), 1, "{key} differs");
         }
+        self.check_records();
+    }
+
+    /// Every replica that serves has a call's record, or has heard that it is acknowledged, or none
+    /// has.
+    fn check_records(&mut self) {
+        let active = self.cluster.view.active();
+        for client in self.clients.iter().filter(|client| !client.over) {
+            for tried in &client.calls {
+                let mut fates = Vec::new();
+                for node in active {
+                    let tracker = self.cluster.hosts[&node.0].machine.tracker();
+                    fates.push(match tracker.find(&tried.permits[0].call) {
+                        Ok(Found::Completed(answer)) => Some(Op::decode_reply(answer)),
+                        Ok(Found::New) => None,
+                        Ok(Found::InProgress(_)) => panic!("all is at rest"),
+                        // Acknowledged.
+                        Err(_) => continue,
+                    });
+                }
+                let (op, done) = (&tried.op, &tried.done);
+                if let (Some((reply, _)), true) = (done, op.access() != Access::Read) {
+                    let same = |fate: &Option<Option<Reply>>| *fate == Some(Some(reply.clone()));
+                    assert!(fates.iter().all(same), "{op:?} heard {reply:?}: {fates:?}");
+                }
+                fates.dedup();
+                assert!(fates.len() <= 1, "{op:?} heard {done:?}: {fates:?}");
+            }
+        }
     }
 
     fn history(&self) -> History {
@@ -343,6 +510,36 @@ impl Run {
                 operations.push(operation(action, outcome));
             }
         }
+        for tried in self.clients.iter().flat_map(|client| &client.calls) {
+            let Some(action) = action(&tried.op.verb) else {
+                // The delete of a wipe, which answers nothing.
+                operations.push(Operation {
+                    process: 0,
+                    key: Bytes(tried.op.key.clone()),
+                    action: Action::Del,
+                    invoke: tried.invoke,
+                    outcome: Seen::Unknown,
+                });
+                continue;
+            };
+            let refused = |tag: &u64| match self.answered.get(tag) {
+                Some((Outcome::Refused(_), at)) => Some(*at),
+                _ => None,
+            };
+            let outcome = match &tried.done {
+                Some((reply, at)) => Seen::Done { at: *at, answer: answer(reply) },
+                // Each try says that it did nothing: nothing was done.
+                None => tried
+                    .tags
+                    .iter()
+                    .map(refused)
+                    .collect::<Option<Vec<u64>>>()
+                    .and_then(|ends| ends.into_iter().max())
+                    .map_or(Seen::Unknown, |at| Seen::Refused { at }),
+            };
+            let (key, invoke) = (Bytes(tried.op.key.clone()), tried.invoke);
+            operations.push(Operation { process: 0, key, action, invoke, outcome });
+        }
         History { header: Header { initial: Initial::Absent, note: String::new() }, operations }
     }
 
@@ -357,6 +554,18 @@ impl Run {
                         Some((Outcome::Refused(_), _)) => {}
                         Some((Outcome::Unknown, _)) | None => unknown += 1,
                     }
+                }
+            }
+            for tried in self.clients.iter().flat_map(|client| &client.calls) {
+                if tried.op.verb != Verb::Incr || tried.op.key != key.as_bytes() {
+                    continue;
+                }
+                let refused =
+                    |tag: &u64| matches!(self.answered.get(tag), Some((Outcome::Refused(_), _)));
+                if tried.done.is_some() {
+                    done += 1;
+                } else if !tried.tags.iter().all(refused) {
+                    unknown += 1;
                 }
             }
             let node = self.cluster.view.active().first().expect("a majority lives").0;
@@ -376,7 +585,7 @@ fn action(verb: &Verb) -> Option<Action> {
         Verb::Append(tail) => Action::Append(Bytes(tail.clone())),
         Verb::Del => Action::Del,
         Verb::SetNx(value) => Action::SetNx(Bytes(value.clone())),
-        Verb::Expire(_) => unreachable!("not in the mix"),
+        Verb::Swap(_) | Verb::Expire(_) => unreachable!("not in the mix"),
     })
 }
 
@@ -399,7 +608,7 @@ fn run(seed: u64, plan: Plan, probes: &mut BTreeMap<&'static str, u64>) {
     run.heal();
     run.check_agreement();
     run.check_end();
-    if plan.mix == Mix::Counters {
+    if matches!(plan.mix, Mix::Counters | Mix::CountedCalls) {
         run.check_counters();
     }
     let history = run.history();
@@ -472,4 +681,33 @@ fn deleted_keys_stay_deleted() {
 fn deleted_keys_of_five_replicas_stay_deleted() {
     let plan = Plan { mix: Mix::Deletes, nodes: 5, steps: 400, configure: collect_often, ..PLAN };
     sweep(200, plan);
+}
+
+#[test]
+fn calls_take_effect_once_and_have_one_answer() {
+    let probes = sweep(500, Plan { mix: Mix::Calls, steps: 300, ..PLAN });
+    assert!(probes["hermes: call overtaken"] > 0);
+    assert!(probes["hermes: call completed by a newer version"] > 0);
+}
+
+#[test]
+fn calls_of_five_replicas_take_effect_once() {
+    sweep(150, Plan { mix: Mix::Calls, nodes: 5, steps: 400, ..PLAN });
+}
+
+#[test]
+fn calls_on_keys_that_are_deleted_and_forgotten_take_effect_once() {
+    let plan = Plan { mix: Mix::Calls, keys: 3, configure: collect_often, ..PLAN };
+    let probes = sweep(300, plan);
+    assert!(probes["hermes: tombstones collected"] > 0);
+}
+
+#[test]
+fn counted_calls_lose_and_repeat_no_increment() {
+    sweep(300, Plan { mix: Mix::CountedCalls, keys: 1, ..PLAN });
+}
+
+#[test]
+fn calls_survive_bad_networks() {
+    sweep(150, Plan { mix: Mix::Calls, keys: 1, lost: 300, repeated: 300, steps: 400, ..PLAN });
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use quorate_hermes::{Config, Hermes, Message, Meta, Request, State};
-use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Record, Rng, Table};
+use quorate_machine::{Effects, Event, Machine, MapTable, Operation, Outcome, Record, Rng, Table};
+use quorate_rifl::{Call, Found, Grant, Permit, Sessions, owner_of};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, Timestamp,
     UnixMillis, View, limits,
@@ -17,6 +18,9 @@ pub(crate) type Node = Hermes<MapTable<Meta>, Op>;
 
 /// The message loss timeout of every test.
 pub(crate) const MLT: Duration = Duration::from_millis(20);
+
+/// How far from its date a permit of a test reaches, in nanoseconds.
+pub(crate) const TERM: u64 = 1_000_000_000_000;
 
 /// Wall time at the start of every test.
 pub(crate) const WALL: u64 = 1_000_000;
@@ -143,6 +147,10 @@ pub(crate) fn describe(message: &Message<'_>) -> String {
                         .expect("to a string");
                 }
             }
+            if let Some(completion) = inv.completion {
+                let call = completion.call;
+                write!(text, " call {:?}#{}", call.lease, call.sequence).expect("to a string");
+            }
         }
         Message::Ack(ack) => {
             write!(text, " {}", short(ack.timestamp)).expect("to a string");
@@ -158,7 +166,7 @@ pub(crate) fn describe(message: &Message<'_>) -> String {
             write!(text, " {batch}").expect("to a string");
         }
         Message::Chunk(chunk) => {
-            let end = if chunk.next == 0 { " last" } else { "" };
+            let end = if chunk.next.is_none() { " last" } else { "" };
             write!(text, "{end} floor {}", chunk.floor).expect("to a string");
         }
         Message::FloorPrepare { version, .. } | Message::FloorCommit { version, .. } => {
@@ -340,12 +348,16 @@ impl Cluster {
     }
 
     pub(crate) fn step(&mut self, node: u16, event: Event<'_, Node>) {
+        self.act(node, |machine, now, outbox| machine.step(now, event, outbox));
+    }
+
+    fn act(&mut self, node: u16, act: impl FnOnce(&mut Node, Now, &mut Outbox)) {
         let host = self.hosts.get_mut(&node).expect("a known node");
         if !host.up {
             return;
         }
         let mut outbox = Outbox { node: NodeId(node), ..Outbox::default() };
-        host.machine.step(self.now, event, &mut outbox);
+        act(&mut host.machine, self.now, &mut outbox);
         if self.flushes {
             host.machine.flush(self.now, &mut outbox);
         }
@@ -397,6 +409,38 @@ impl Cluster {
         let event = Event::Request { tag: Tag(tag), request: Request { origin, op } };
         self.step(node, event);
         tag
+    }
+
+    /// A session's client asks, under a grant of the lease's present owner; the tag names the try.
+    pub(crate) fn call(&mut self, node: u16, call: Call, op: Op) -> u64 {
+        let permit = self.permit(call);
+        self.call_with(node, permit, op)
+    }
+
+    pub(crate) fn call_with(&mut self, node: u16, permit: Permit, op: Op) -> u64 {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        let request = Request { origin: 1_000_000 + tag, op };
+        self.act(node, |machine, now, outbox| {
+            machine.call(now, Tag(tag), permit, request, outbox);
+        });
+        tag
+    }
+
+    /// A permit for a call, dated now.
+    pub(crate) fn permit(&self, call: Call) -> Permit {
+        let owner = owner_of(&self.view, call.lease).expect("somebody is active").number;
+        let date = self.now.monotonic.0;
+        let grant = Grant { lease: call.lease, until: date + TERM, owner };
+        Permit { call, grant, date }
+    }
+
+    /// The answer that a replica has a record of.
+    pub(crate) fn record(&mut self, node: u16, call: &Call) -> Option<Reply> {
+        match self.machine(node).tracker().find(call) {
+            Ok(Found::Completed(answer)) => Op::decode_reply(answer),
+            _ => None,
+        }
     }
 
     pub(crate) fn outcome(&self, tag: u64) -> Option<&Outcome<Reply>> {

@@ -44,7 +44,8 @@ fn inv(version: u64, member: u32, rmw: bool, value: &str) -> Message<'_> {
     let content =
         Some(Content { bytes: value.as_bytes(), kind: ValueKind::String, expire_at: None });
     let cookie = Slot { index: 70, generation: 7 };
-    Message::Inv(Inv { cookie, key: b"k", timestamp: ts(version, member), rmw, content })
+    let timestamp = ts(version, member);
+    Message::Inv(Inv { cookie, key: b"k", timestamp, rmw, content, completion: None })
 }
 
 fn val(version: u64, member: u32) -> Message<'static> {

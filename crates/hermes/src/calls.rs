@@ -1,0 +1,276 @@
+//! Calls of sessions: exactly once, however often and wherever they are tried.
+//!
+//! A call that may change something runs as a read-modify-write, even if it changes nothing. Its
+//! INV carries the call and the answer, its *completion*. A replica keeps that beside the key as
+//! *tentative* as long as the version is the newest one and not Valid, passes it on whenever it
+//! passes the version on, and makes it a record of its tracker in the step in which the version
+//! becomes Valid. Ops run on Valid keys only: a retry waits until its key is Valid, and then finds
+//! the record if the call has taken effect.
+//!
+//! When a newer version covers a tentative one, the version that the newer one was built on tells
+//! whether the call has taken effect: see [`Hermes::cover`], and `docs/design/006-sessions.md` for
+//! why that is so. A floor may be raised only when no call is in doubt that an update of an absent
+//! key might later cover: see [`Hermes::doubts_before`].
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{
+    Access, Effects, Improper, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
+};
+use quorate_rifl::{Call, Found, LeaseId, Lost, Permit, Sessions, Tracker, Verdict};
+use quorate_types::{Now, Tag, Timestamp, limits};
+
+use crate::message::Completion;
+use crate::state::Client;
+use crate::{Hermes, Meta, Request, State, replica};
+
+/// Most bytes of key, value and answer in one INV, which has to fit into a message.
+const INV_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
+
+/// An attempt at a call: the key, and the version that the attempt gives it.
+pub(crate) type Attempt<H> = (H, Timestamp);
+
+/// The completion of a call whose version is not Valid here.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Tentative {
+    /// The version that the call gave the key.
+    pub(crate) timestamp: Timestamp,
+    pub(crate) call: Call,
+    /// The date of the attempt.
+    pub(crate) date: u64,
+    pub(crate) answer: Box<[u8]>,
+}
+
+impl Tentative {
+    pub(crate) fn of(timestamp: Timestamp, completion: &Completion<'_>) -> Self {
+        let Completion { call, date, answer } = *completion;
+        Self { timestamp, call, date, answer: answer.into() }
+    }
+
+    /// As it travels.
+    pub(crate) fn completion(&self) -> Completion<'_> {
+        Completion { call: self.call, date: self.date, answer: &self.answer }
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Sessions for Hermes<T, O> {
+    fn call(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        permit: Permit,
+        request: Request<O>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.take(now, tag, request.origin, &request.op, Some(permit), effects);
+    }
+
+    /// Attempts have no dates of their own here.
+    fn date(&self, _now: Now) -> u64 {
+        0
+    }
+
+    fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId> {
+        self.tracker.leases_after(after).take(max).collect()
+    }
+
+    fn end_session(&mut self, verdict: &Verdict) {
+        // A session that is busy is asked about again.
+        let _ = match verdict.lost {
+            Lost::Expired => self.tracker.discard(verdict.lease, verdict.granted),
+            Lost::Closed => self.tracker.close(verdict.lease),
+        };
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// What became of each call, as far as this replica knows.
+    pub fn tracker(&self) -> &Tracker<(T::Handle, Timestamp)> {
+        &self.tracker
+    }
+
+    /// What an op on a Valid key is to hear without being run, if it is a call that has taken
+    /// effect, or may not be attempted.
+    pub(crate) fn fate_of_call(
+        &self,
+        access: Access,
+        attempt: &replica::Attempt,
+    ) -> Option<Outcome<O::Reply>> {
+        let permit = attempt.permit.as_ref()?;
+        if attempt.number > 0 && mutant!("hermes_call_not_looked_up_again") {
+            return None;
+        }
+        match self.tracker.find(&permit.call) {
+            Ok(Found::New) => {}
+            // Its version was Valid here: there is nothing to prove about the answer.
+            Ok(Found::Completed(answer)) => {
+                return Some(O::decode_reply(answer).map_or(Outcome::Unknown, Outcome::Done));
+            }
+            // An attempt at this command would have its key, which is Valid.
+            Ok(Found::InProgress(_)) => {
+                return Some(Outcome::Refused(Refusal::Improper(Improper::Different)));
+            }
+            Err(improper) => return Some(Outcome::Refused(Refusal::Improper(improper))),
+        }
+        if access == Access::Read {
+            return None;
+        }
+        let admitted = self.tracker.admits(permit.call.lease, permit.date).is_ok()
+            || mutant!("hermes_forgotten_session_admitted");
+        let covered =
+            permit.covers(&self.view, permit.date) || mutant!("hermes_call_without_grant");
+        (!admitted || !covered).then_some(Outcome::Refused(Refusal::LeaseNeeded))
+    }
+
+    /// The completion of a call that is to be attempted: its answer, if that can be kept and sent;
+    /// `bytes` is how much key and value take.
+    pub(crate) fn completion_of(
+        &self,
+        permit: &Permit,
+        reply: &O::Reply,
+        bytes: usize,
+    ) -> Result<Box<[u8]>, Refusal> {
+        let mut answer = Vec::new();
+        O::encode_reply(reply, &mut answer);
+        if answer.len() + bytes > INV_BYTES_MAX {
+            Err(Refusal::TooLarge)
+        } else if !self.tracker.has_room(permit.call.lease, answer.len()) {
+            Err(Refusal::SessionFull)
+        } else {
+            Ok(answer.into())
+        }
+    }
+
+    /// A newer version, built on version `base`, takes the place of one that may be a call's.
+    ///
+    /// If the base is below the call's version, the newer update's coordinator did not hold that,
+    /// and refuses it from then on, as this replica does from now on: the call has not taken effect
+    /// and never will. Otherwise it has: the base was Valid, and were it another version, this
+    /// replica would not hold the call's.
+    pub(crate) fn cover(
+        &mut self,
+        handle: T::Handle,
+        meta: Meta,
+        base: u64,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.tentative.is_empty() {
+            return;
+        }
+        let Some(tentative) = self.tentative.remove(&handle) else { return };
+        let took_effect = base >= tentative.timestamp.version;
+        if (took_effect && !mutant!("hermes_covered_call_dropped"))
+            || mutant!("hermes_overtaken_call_completed")
+        {
+            effects.probe("hermes: call completed by a newer version");
+            self.complete(handle, &tentative);
+            return;
+        }
+        effects.probe("hermes: call overtaken");
+        self.tracker.abandon(&tentative.call, (handle, tentative.timestamp));
+        if meta.op != Slot::NONE
+            && let Some(op) = self.ops.get(meta.op)
+        {
+            self.overtaken.entry(handle).or_insert(op.number);
+        }
+    }
+
+    /// The newest version of a key is Valid: if it is a call's, the call has taken effect. In the
+    /// same step, before any op runs on the key.
+    pub(crate) fn settle(&mut self, handle: T::Handle) {
+        if !self.overtaken.is_empty() {
+            self.overtaken.remove(&handle);
+        }
+        if !self.tentative.is_empty()
+            && let Some(tentative) = self.tentative.remove(&handle)
+        {
+            self.complete(handle, &tentative);
+        }
+    }
+
+    fn complete(&mut self, handle: T::Handle, tentative: &Tentative) {
+        let Tentative { timestamp, call, date, answer } = tentative;
+        self.tracker.complete(call, (handle, *timestamp), *date, answer);
+    }
+
+    /// The completion that came with a version which this replica now takes over.
+    pub(crate) fn keep_completion(
+        &mut self,
+        handle: T::Handle,
+        timestamp: Timestamp,
+        completion: Option<&Completion<'_>>,
+    ) {
+        let Some(completion) = completion else { return };
+        let tentative = Tentative::of(timestamp, completion);
+        if mutant!("hermes_call_completed_at_inv") {
+            return self.complete(handle, &tentative);
+        }
+        self.tentative.insert(handle, tentative);
+    }
+
+    /// The call of a version that is here already, and may be so without its call: a shadow has it
+    /// from a chunk in which it was Valid, and may have passed it on to another shadow, whose donor
+    /// does not know yet that it is.
+    pub(crate) fn learn_call(
+        &mut self,
+        handle: T::Handle,
+        meta: Meta,
+        completion: Option<&Completion<'_>>,
+    ) {
+        if completion.is_none() || self.tentative.contains_key(&handle) {
+            return;
+        }
+        self.keep_completion(handle, meta.timestamp, completion);
+        if meta.state == State::Valid {
+            self.settle(handle);
+        }
+    }
+
+    /// Whether an update up to this number that was driven from here and carried a call was
+    /// overtaken by a version that is not Valid here yet.
+    ///
+    /// Some replica may hold the call's version still. Once the newer one is Valid, none does. Until
+    /// then no floor may pass: an update of an absent key is built on the floor, which says nothing
+    /// about what was overtaken.
+    pub(crate) fn doubts_before(&self, number: u64) -> bool {
+        self.overtaken.values().any(|overtaken| *overtaken <= number)
+            && !mutant!("hermes_floor_passes_overtaken_calls")
+    }
+
+    /// Drives what keeps the floor from rising, since nobody else may.
+    pub(crate) fn clear_doubts(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let handles: Vec<T::Handle> = self.overtaken.keys().copied().collect();
+        for handle in handles {
+            if self.table.lock(handle).meta().state == State::Invalid {
+                self.replay(now, handle, effects);
+            }
+        }
+    }
+
+    /// Answers an op that leaves its key as it was, whatever that is.
+    pub(crate) fn answer_unstarted(
+        &mut self,
+        handle: T::Handle,
+        client: Client,
+        outcome: Outcome<O::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.table.lock(handle).meta().is_blank() && !self.queues.contains_key(&handle) {
+            self.forget(handle);
+        }
+        self.answer(client, outcome, effects);
+    }
+
+    /// This node is out: its attempts may be finished by others.
+    pub(crate) fn abandon_calls(&mut self) {
+        self.tracker.abandon_all();
+    }
+
+    /// A new life knows of no call.
+    pub(crate) fn forget_calls(&mut self) {
+        self.tracker = Tracker::default();
+        self.tentative.clear();
+        self.overtaken.clear();
+    }
+}
