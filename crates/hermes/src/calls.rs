@@ -218,7 +218,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         meta: Meta,
         completion: Option<&Completion<'_>>,
     ) {
-        if completion.is_none() || self.tentative.contains_key(&handle) {
+        let known = completion.is_none() || self.tentative.contains_key(&handle);
+        if known || mutant!("hermes_call_not_learnt") {
             return;
         }
         self.keep_completion(handle, meta.timestamp, completion);

@@ -10,16 +10,17 @@
 //! reads, clocks drift less than the configured bound. Reads of a Valid key cost no message; an
 //! update costs one round trip to all live replicas, from any of them. Writes never abort; a
 //! read-modify-write that loses a race runs again inside. An op whose fate can't be known is
-//! answered *unknown*.
+//! answered *unknown*, and, if it is a session's call, can be tried again: it takes effect at most
+//! once, and every try that is answered hears the same ([`quorate_rifl`]).
 //!
 //! # Messages
 //! | message | sender → receiver | meaning |
 //! | --- | --- | --- |
-//! | INV{key, ts, rmw, value} | coordinator → live replicas | a newer value; unreadable until VAL |
+//! | INV{key, ts, rmw, value, call} | coordinator → live replicas | a newer value; unreadable until VAL |
 //! | ACK{ts} | replica → coordinator | my copy is at least as new |
 //! | VAL{key, ts} | coordinator → live replicas | everybody has it: read it |
 //! | MCHECK, MCHECK_ACK | replica ↔ replicas | still a member? (leaseless reads) |
-//! | CHUNK_READ, CHUNK | shadow ↔ active replica | records for a joining replica |
+//! | CHUNK_READ, CHUNK | shadow ↔ active replica | records and sessions for a joining replica |
 //! | FLOOR_PREPARE, _READY, _COMMIT | smallest active ↔ replicas | collecting tombstones |
 //! | STEER, STEERED | node ↔ owner | please coordinate this op |
 //!
@@ -80,6 +81,9 @@
 //!   before anybody is told that it is gone, so no replica can return it afterwards.
 //! - **Acknowledgements carry a cookie** that names the pending op, so that two ops of one replica
 //!   on one key (one superseded, one current) never share a counter (P2).
+//! - **Calls of sessions** travel in the INV with their answers, and are recorded where and when the
+//!   version becomes Valid: `calls.rs`. This is RIFL (S. J. Park, Stanford 2019, chapter 2), which the
+//!   thesis on Hermes does not have.
 //!
 //! The pitfalls H0 to H12 and the rules of §8 of the protocol notes each have a test of that name
 //! in `tests/`, except those that are other crates': H3 and rule 6 `quorate-node`'s, rule 12
@@ -108,7 +112,7 @@ use quorate_machine::{
 };
 use quorate_types::{Epoch, Instant, NodeId, Now};
 
-pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Val};
+pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Steer, Val};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
 
@@ -209,7 +213,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             // An answer stays true, and its number was never used by another life of this node.
             Message::Steered { .. } if self.live => return None,
             // A request may be older than the view, but not than its sender's life or this one's.
-            Message::Steer { .. } if self.live && epoch <= self.view.epoch => {
+            Message::Steer(_) if self.live && epoch <= self.view.epoch => {
                 return self.steering.is_outdated(from, self.config.node, epoch);
             }
             _ => {}
@@ -260,9 +264,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Message::FloorCommit { round, version } => {
                 self.on_floor_commit(now, round, version, effects);
             }
-            Message::Steer { sequence, origin, permit, op } => {
-                self.on_steer(now, from, sequence, origin, permit, op, effects);
-            }
+            Message::Steer(ref steer) => self.on_steer(now, from, steer, effects),
             Message::Steered { sequence, outcome } => {
                 self.on_steered(now, from, sequence, outcome, effects);
             }

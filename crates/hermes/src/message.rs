@@ -76,16 +76,7 @@ pub enum Message<'a> {
         version: u64,
     },
     /// Please coordinate this op (opportunistic leader, §4.3.5; or this node is no replica).
-    Steer {
-        /// Counts the ops that this sender steered to anybody.
-        sequence: u64,
-        /// Ops of one origin on one key take effect in order.
-        origin: u64,
-        /// The op is a session's call, and may be attempted.
-        permit: Option<Permit>,
-        /// The op, encoded by [`quorate_machine::Operation::encode`].
-        op: &'a [u8],
-    },
+    Steer(Steer<'a>),
     /// The answer to a steered op.
     Steered {
         /// Which op.
@@ -93,6 +84,19 @@ pub enum Message<'a> {
         /// Its outcome, encoded.
         outcome: &'a [u8],
     },
+}
+
+/// `STEER{op}`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Steer<'a> {
+    /// Counts the ops that this sender steered to anybody.
+    pub sequence: u64,
+    /// Ops of one origin on one key take effect in order.
+    pub origin: u64,
+    /// The op is a session's call, and may be attempted.
+    pub permit: Option<Permit>,
+    /// The op, encoded by [`quorate_machine::Operation::encode`].
+    pub op: &'a [u8],
 }
 
 /// `INV{key, ts, rmw, value}`.
@@ -259,14 +263,13 @@ impl<'a> Message<'a> {
             Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
             Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
             Self::FloorCommit { round, version } => words(writer, 10, &[round, version]),
-            Self::Steer { sequence, origin, permit: None, op } => {
-                words(writer, 11, &[sequence, origin]);
-                writer.rest(op);
-            }
-            Self::Steer { sequence, origin, permit: Some(permit), op } => {
-                words(writer, 13, &[sequence, origin]);
-                write_permit(writer, &permit);
-                writer.rest(op);
+            Self::Steer(steer) => {
+                let kind = if steer.permit.is_some() { 13 } else { 11 };
+                words(writer, kind, &[steer.sequence, steer.origin]);
+                if let Some(permit) = &steer.permit {
+                    write_permit(writer, permit);
+                }
+                writer.rest(steer.op);
             }
             Self::Steered { sequence, outcome } => {
                 words(writer, 12, &[sequence]);
@@ -320,12 +323,12 @@ impl<'a> Message<'a> {
             8 => Self::FloorPrepare { round: reader.u64()?, version: reader.u64()? },
             9 => Self::FloorReady { round: reader.u64()?, next_floor: reader.u64()? },
             10 => Self::FloorCommit { round: reader.u64()?, version: reader.u64()? },
-            kind @ (11 | 13) => Self::Steer {
+            kind @ (11 | 13) => Self::Steer(Steer {
                 sequence: reader.u64()?,
                 origin: reader.u64()?,
                 permit: if kind == 13 { Some(read_permit(&mut reader)?) } else { None },
                 op: reader.rest(),
-            },
+            }),
             12 => Self::Steered { sequence: reader.u64()?, outcome: reader.rest() },
             _ => return Err(Malformed("hermes: unknown message")),
         };
@@ -559,8 +562,8 @@ mod tests {
                 entries: b"e",
                 sessions: b"s",
             }),
-            Message::Steer { sequence: 1, origin: 2, permit: None, op: b"op" },
-            Message::Steer { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" },
+            Message::Steer(Steer { sequence: 1, origin: 2, permit: None, op: b"op" }),
+            Message::Steer(Steer { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" }),
             Message::Steered { sequence: 1, outcome: b"out" },
         ];
         for message in open {

@@ -157,7 +157,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 }
             };
             self.counters.expired += u64::from(expired);
-            let rmw = access != Access::Write || completion.is_some();
+            let rmw = access != Access::Write
+                || (completion.is_some() && !mutant!("hermes_call_as_write"));
             let again = rmw.then(|| Again {
                 op: op.to_owned(),
                 origin: attempt.origin,

@@ -22,7 +22,7 @@ use quorate_types::{
     Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key, limits,
 };
 
-use crate::message::Message;
+use crate::message::{Message, Steer};
 use crate::state::Client;
 use crate::{Hermes, Meta};
 
@@ -275,11 +275,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             let refused = Outcome::Refused(Refusal::Busy);
             return self.answer(Client::Local(tag), refused, effects);
         }
+        let permit = permit.filter(|_| !mutant!("hermes_steered_without_session"));
         effects.probe("hermes: op steered");
         self.counters.steered += 1;
         self.steering.last += 1;
         let sequence = self.steering.last;
-        effects.send(to, &Message::Steer { sequence, origin, permit, op: &bytes });
+        effects.send(to, &Message::Steer(Steer { sequence, origin, permit, op: &bytes }));
         let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
         let give_up_at = now.monotonic + self.config.op_timeout;
         let op = op.to_owned();
@@ -294,12 +295,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         &mut self,
         now: Now,
         from: NodeId,
-        sequence: u64,
-        origin: u64,
-        permit: Option<Permit>,
-        bytes: &[u8],
+        steer: &Steer<'_>,
         effects: &mut impl Effects<Self>,
     ) {
+        let Steer { sequence, origin, permit, op } = *steer;
         if !self.steering.seen.entry(from).or_default().admit(sequence) {
             return effects.ignored("hermes: STEER seen before");
         }
@@ -307,7 +306,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if !self.active.contains(self.config.node) {
             return self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
         }
-        let Some(op) = O::decode(bytes) else {
+        let Some(op) = O::decode(op) else {
             return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
         };
         // Origins of different nodes are different origins.
@@ -384,7 +383,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 bytes.clear();
                 sent.op.encode(&mut bytes);
                 let (origin, permit) = (sent.origin, sent.permit);
-                let message = Message::Steer { sequence, origin, permit, op: &bytes };
+                let message = Message::Steer(Steer { sequence, origin, permit, op: &bytes });
                 effects.send(sent.to, &message);
             }
         }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use quorate_hermes::{Config, Hermes, Message, Meta, Request};
+use quorate_hermes::{Config, Hermes, Message, Meta};
 use quorate_machine::{Content, Machine as _, MapTable, Outcome};
+use quorate_rifl::Found;
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Role, Timestamp};
 use quorate_wire::Writer;
 
@@ -12,19 +13,20 @@ use crate::engine::Engine;
 use crate::history::{Answer, Call, Store, answered, is_explained};
 use crate::register::Op;
 use crate::scope::{Scope, active};
+use crate::served::{Asked, Served};
 use crate::world::World;
 
-type Machine = Hermes<MapTable<Meta>, Op>;
+type Machine = Served;
 
 /// The clients' ops.
 #[derive(Clone, Debug)]
 pub(crate) struct Register {
-    pub(crate) calls: Vec<Op>,
+    pub(crate) calls: Vec<Asked>,
 }
 
 /// What a record holds.
 fn held(machine: &Machine) -> Option<(Meta, Option<Content<'_>>)> {
-    let mut entries = machine.table().entries();
+    let mut entries = machine.0.table().entries();
     entries.next().map(|(_, meta, (), content)| (meta, content))
 }
 
@@ -56,8 +58,8 @@ impl Register {
             let mut calls = world.calls.clone();
             calls.push(Call { started: true, before, answer });
             let run = |call: usize, store: &mut Store| {
-                let op = self.calls.get(call).copied().unwrap_or(Op::Get);
-                op.run_alone(store)
+                let read = Asked::Plain(Op::Get);
+                self.calls.get(call).unwrap_or(&read).run_alone(store)
             };
             if !is_explained(&calls, &Store::new(), true, &run) {
                 let heard: Vec<String> = world
@@ -72,6 +74,54 @@ impl Register {
                     "a read at {node} would see {read:?}, which no order explains: {}",
                     heard.join("; ")
                 ));
+            }
+        }
+        Ok(())
+    }
+
+    /// One call, one answer: the same in every record, and what clients hear.
+    fn check_records(&self, world: &World<Self>) -> Result<(), String> {
+        for (at, asked) in self.calls.iter().enumerate() {
+            let Asked::Try(call, ..) = asked else { continue };
+            let heard = match &world.calls[at].answer {
+                Some(Answer::Done(answer)) => Some(answer.clone()),
+                _ => None,
+            };
+            let recorded =
+                world.up().filter_map(|(_, machine)| match machine.0.tracker().find(call) {
+                    Ok(Found::Completed(answer)) => {
+                        Some(String::from_utf8_lossy(answer).into_owned())
+                    }
+                    _ => None,
+                });
+            let mut answers: Vec<String> = recorded.chain(heard).collect();
+            answers.dedup();
+            if answers.len() > 1 {
+                return Err(format!("{asked} has two answers: {answers:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever serves and has the effect of a call has its record, as far as it is not acknowledged
+    /// and no session is ended.
+    fn check_records_at_rest(&self, world: &World<Self>) -> Result<(), String> {
+        let ends = |asked: &Asked| matches!(asked, Asked::End(_));
+        if self.calls.iter().any(ends) {
+            return Ok(());
+        }
+        for asked in &self.calls {
+            let Asked::Try(call, ..) = asked else { continue };
+            // A key that nobody has asked for may wait for its VAL.
+            let readable =
+                |machine: &Machine| held(machine).is_some_and(|(meta, _)| meta.is_readable());
+            let fates = active(world)
+                .filter(|(_, machine)| readable(machine))
+                .map(|(_, machine)| machine.0.tracker().find(call));
+            let known: Vec<bool> =
+                fates.flatten().map(|fate| matches!(fate, Found::Completed(_))).collect();
+            if known.contains(&true) && known.contains(&false) {
+                return Err(format!("some replica has no record of {asked}"));
             }
         }
         Ok(())
@@ -104,7 +154,7 @@ impl Engine for Register {
         let mut config = Config::new(node, incarnation, incarnation.0);
         config.op_timeout = Duration::from_secs(3600);
         config.collect_every = Duration::from_secs(3600);
-        Hermes::new(config, MapTable::default())
+        Served(Hermes::new(config, MapTable::default()))
     }
 
     fn hash(machine: &Machine, state: &mut impl Hasher) {
@@ -112,11 +162,11 @@ impl Engine for Register {
     }
 
     fn epoch(machine: &Machine) -> Epoch {
-        machine.epoch()
+        machine.0.epoch()
     }
 
     fn is_caught_up(machine: &Machine) -> bool {
-        machine.is_caught_up()
+        machine.0.is_caught_up()
     }
 
     fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
@@ -132,8 +182,8 @@ impl Engine for Register {
         full.chars().take(160).collect()
     }
 
-    fn request(&self, call: usize) -> Request<Op> {
-        Request { origin: call as u64, op: self.calls[call] }
+    fn request(&self, call: usize) -> Asked {
+        self.calls[call]
     }
 
     fn describe_call(&self, call: usize) -> String {
@@ -172,12 +222,13 @@ impl Engine for Register {
         _step: Option<(NodeId, &Machine)>,
     ) -> Result<(), String> {
         self.check_timestamps(world)?;
+        self.check_records(world)?;
         self.check_reads(world)
     }
 
     fn is_at_rest(&self, machine: &Machine, now: Instant) -> bool {
         // Sweeps and floors have no other sign of their end than that no timer is near.
-        machine.pending() == 0 && machine.next_deadline().since(now) > Duration::from_secs(60)
+        machine.0.pending() == 0 && machine.next_deadline().since(now) > Duration::from_secs(60)
     }
 
     fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
@@ -191,6 +242,7 @@ impl Engine for Register {
                 return Err(format!("{first} holds {copy:?} and {node} holds {other:?}"));
             }
         }
+        self.check_records_at_rest(world)?;
         self.check_reads(world)
     }
 }

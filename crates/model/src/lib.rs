@@ -33,6 +33,7 @@ mod paxos;
 mod register;
 pub mod scope;
 pub mod scopes;
+mod served;
 mod txn;
 mod votes;
 pub mod world;

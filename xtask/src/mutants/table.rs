@@ -7,6 +7,7 @@ const SWEEP: Check = Tests("sim", "clusters_survive_every_fault");
 const PAXOS_TESTS: Check = Tests("paxos", "");
 const MEMBERSHIP_TESTS: Check = Tests("membership", "");
 const MEERKAT_RANDOM: Check = Tests("meerkat", "random::");
+const HERMES_CALLS: Check = Tests("hermes", "random::calls");
 const CALLS_RANDOM: Check = Tests("meerkat", "random::calls");
 
 /// Every guard that can be removed.
@@ -191,6 +192,111 @@ pub const MUTANTS: &[Mutant] = &[
         home: "paxos",
         guard: "a proposer adopts what a promise says was accepted before",
         checks: &[Tests("model", "paxos"), PAXOS_TESTS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_call_completed_at_inv",
+        home: "hermes",
+        guard: "a call is recorded when its version is Valid, not before",
+        checks: &[Tests("hermes", "calls::a_call_that_lost_a_race"), HERMES_CALLS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_replay_without_call",
+        home: "hermes",
+        guard: "a replay carries the call that its update is an attempt at",
+        checks: &[Tests("hermes", "calls::a_call_that_a_replay_finishes"), HERMES_CALLS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_overtaken_call_completed",
+        home: "hermes",
+        guard: "a call is not recorded if the newer version is built below it",
+        checks: &[Tests("hermes", "calls::a_call_that_lost_a_race"), HERMES_CALLS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_covered_call_dropped",
+        home: "hermes",
+        guard: "a call is recorded if the newer version is built on it",
+        checks: &[Tests("hermes", "calls::a_call_that_a_newer_version_is_built_on"), HERMES_CALLS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_call_not_looked_up_again",
+        home: "hermes",
+        guard: "a call that lost a race is looked up before it is attempted again",
+        checks: &[Tests("hermes", "calls::of_two_attempts_at_once"), HERMES_CALLS],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_failed_call_unrecorded",
+        home: "hermes",
+        guard: "a call that changes nothing leaves a record (P3)",
+        checks: &[Tests("hermes", "calls::p3_"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_call_as_write",
+        home: "hermes",
+        guard: "a call that only writes is a read-modify-write",
+        checks: &[Tests("hermes", "calls::a_call_that_writes"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_forgotten_session_admitted",
+        home: "hermes",
+        guard: "an attempt from before its session was forgotten does not run",
+        checks: &[Tests("hermes", "calls::a_late_duplicate_of_a_forgotten"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_call_without_grant",
+        home: "hermes",
+        guard: "an attempt needs a grant that covers its date in this view",
+        checks: &[Tests("hermes", "calls::an_attempt_needs_a_grant"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_sessions_not_copied",
+        home: "hermes",
+        guard: "a shadow copies the sessions, watermarks and all (P1)",
+        checks: &[Tests("hermes", "calls::p1_a_shadow_copies_records"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_chunk_without_call",
+        home: "hermes",
+        guard: "a shadow copies a tentative call with its key (P1)",
+        checks: &[Tests("hermes", "calls::p1_a_shadow_copies_calls"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_shadow_guesses_fate",
+        home: "hermes",
+        guard: "a shadow that is ahead of its donor waits for the fate of a call (P1)",
+        checks: &[Tests("hermes", "calls::p1_a_shadow_that_is_ahead"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_call_not_learnt",
+        home: "hermes",
+        guard: "a version that came without its call learns it from whoever has it (P1)",
+        checks: &[Tests("hermes", "calls::p1_a_version_that_came_without"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_floor_passes_overtaken_calls",
+        home: "hermes",
+        guard: "no floor passes a call that was overtaken (H8)",
+        checks: &[Tests("hermes", "calls::h8_no_floor_passes"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_steered_without_session",
+        home: "hermes",
+        guard: "a call that is steered is one where it arrives",
+        checks: &[Tests("hermes", "calls::a_node_outside_the_group_serves_calls"), HERMES_CALLS],
         in_gate: false,
     },
     Mutant {

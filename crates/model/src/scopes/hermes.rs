@@ -1,6 +1,7 @@
 //! Hermes's scopes: ops that race for one key.
 
-use quorate_types::{Duration, NodeId, NodeSet, hash_key};
+use quorate_rifl::{Call, LeaseId, Lost, Verdict};
+use quorate_types::{Duration, LaneId, MemberNumber, NodeId, NodeSet, hash_key};
 
 use super::{Entry, Size};
 use crate::explore::explore;
@@ -8,14 +9,23 @@ use crate::hermes::Register;
 use crate::register::KEY;
 use crate::register::Op::{self, Append, Get, Set};
 use crate::scope::{Change, Made, Scope};
+use crate::served::{Asked, GRANTED};
 
 /// Replicas and these ops, each at a node, in any order; an op with a second number waits for the
 /// answer to that one.
 fn cluster(name: &'static str, nodes: u16, calls: &[(u16, Op, Option<usize>)]) -> Scope<Register> {
-    let engine = Register { calls: calls.iter().map(|(_, op, _)| *op).collect() };
+    let plain = |(node, op, after): &(u16, Op, Option<usize>)| (*node, Asked::Plain(*op), *after);
+    asked(name, nodes, &calls.iter().map(plain).collect::<Vec<_>>())
+}
+
+/// The same for whatever clients ask.
+fn asked(name: &'static str, nodes: u16, calls: &[(u16, Asked, Option<usize>)]) -> Scope<Register> {
+    let engine = Register { calls: calls.iter().map(|(_, asked, _)| *asked).collect() };
     let mut scope = Scope::new(name, engine, nodes);
-    let made =
-        |(node, _, after): &(u16, Op, Option<usize>)| Made { node: NodeId(*node), after: *after };
+    let made = |(node, _, after): &(u16, Asked, Option<usize>)| Made {
+        node: NodeId(*node),
+        after: *after,
+    };
     scope.calls = calls.iter().map(made).collect();
     scope.settle = Duration::from_millis(200);
     scope
@@ -112,6 +122,84 @@ fn returns(name: &'static str, timers: [u8; 3]) -> Scope<Register> {
     scope.budget.timers = timers.to_vec();
     scope.changes.extend([Change::Rejoin(NodeId(2)), Change::Promote(NodeId(2))]);
     scope
+}
+
+/// A try at a call of one of two sessions; the client has the answers of all calls below `first`.
+fn attempt(session: u64, sequence: u64, first: u64, op: Op) -> Asked {
+    let lease = LeaseId::new(MemberNumber(1), LaneId(0), session);
+    let call = Call { lease, sequence, first_incomplete: first, digest: sequence as u32 };
+    Asked::Try(call, GRANTED - 1, op)
+}
+
+/// Two sessions; one tries its call at two replicas.
+fn calls(name: &'static str) -> Scope<Register> {
+    let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
+    let calls = [(1, mine, None), (2, mine, None), (3, theirs, None)];
+    Scope { rests: true, ..asked(name, 3, &calls) }
+}
+
+/// The coordinator of the first try crashes, and others finish what it began, or don't. The other
+/// client waits for that one's answer, if it says so.
+fn calls_crash(name: &'static str, after: Option<usize>) -> Scope<Register> {
+    let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
+    let calls = [(2, mine, None), (1, mine, None), (3, theirs, after)];
+    let mut scope = asked(name, 3, &calls);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(2));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.budget.timers = vec![0, 0, 1];
+    scope.rests = true;
+    scope
+}
+
+/// A call that another node replays while its coordinator lives, and then tries again (H11).
+fn calls_replayed(name: &'static str) -> Scope<Register> {
+    let owner = owner(3);
+    let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
+    let calls = [(owner % 3 + 1, mine, None), (owner, theirs, None)];
+    let mut scope = asked(name, 3, &calls);
+    scope.budget.timers[usize::from(owner) - 1] = 2;
+    scope
+}
+
+/// The coordinator crashes and comes back, and the call is tried again there (P1).
+fn calls_return(name: &'static str) -> Scope<Register> {
+    let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
+    let mut scope = asked(name, 3, &[(1, mine, None), (2, theirs, None), (1, mine, Some(1))]);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(1));
+    scope.changes =
+        vec![Change::WithoutCrashed, Change::Rejoin(NodeId(1)), Change::Promote(NodeId(1))];
+    scope.rests = true;
+    scope
+}
+
+/// A call is acknowledged by the next one, while a late duplicate of it arrives elsewhere.
+fn calls_acknowledged(name: &'static str) -> Scope<Register> {
+    let first = attempt(0, 0, 0, Append(b'a'));
+    let calls = [
+        (1, first, None),
+        (1, attempt(0, 1, 1, Append(b'b')), Some(0)),
+        (2, first, None),
+        (3, first, Some(1)),
+    ];
+    Scope { rests: true, ..asked(name, 3, &calls) }
+}
+
+/// A session is forgotten by two replicas in their own time, and late duplicates arrive at both.
+fn calls_expired(name: &'static str) -> Scope<Register> {
+    let first = attempt(0, 0, 0, Append(b'a'));
+    let Asked::Try(Call { lease, .. }, ..) = first else { unreachable!("it is a try") };
+    let end = Asked::End(Verdict { lease, lost: Lost::Expired, granted: GRANTED });
+    let calls = [
+        (1, first, None),
+        (2, end, Some(0)),
+        (3, end, Some(0)),
+        (2, first, Some(0)),
+        (3, first, Some(2)),
+        (2, attempt(1, 0, 0, Append(b'b')), None),
+    ];
+    Scope { rests: true, ..asked(name, 3, &calls) }
 }
 
 /// A replay while the coordinator lives, and then it crashes.
@@ -218,6 +306,55 @@ pub(super) fn entries() -> Vec<Entry> {
             states: None,
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&returns(name, [1, 0, 1]), limits),
+        },
+        Entry {
+            name: "hermes-calls",
+            size: Size::Gate,
+            states: Some(38_758),
+            reaches: &["hermes: call overtaken", "hermes: call completed by a newer version"],
+            run: |name, limits| explore(&calls(name), limits),
+        },
+        Entry {
+            name: "hermes-calls-crash",
+            size: Size::Gate,
+            states: Some(8642),
+            reaches: &["hermes: sweep replays an orphan", "hermes: call overtaken"],
+            run: |name, limits| explore(&calls_crash(name, Some(1)), limits),
+        },
+        Entry {
+            name: "hermes-calls-return",
+            size: Size::Gate,
+            states: Some(31_080),
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&calls_return(name), limits),
+        },
+        Entry {
+            name: "hermes-night-calls",
+            size: Size::Night,
+            states: None,
+            reaches: &["hermes: sweep replays an orphan", "hermes: call overtaken"],
+            run: |name, limits| explore(&calls_crash(name, None), limits),
+        },
+        Entry {
+            name: "hermes-night-calls-replayed",
+            size: Size::Night,
+            states: Some(540_269),
+            reaches: &["hermes: replay while the coordinator lives"],
+            run: |name, limits| explore(&calls_replayed(name), limits),
+        },
+        Entry {
+            name: "hermes-calls-acknowledged",
+            size: Size::Gate,
+            states: Some(876),
+            reaches: &[],
+            run: |name, limits| explore(&calls_acknowledged(name), limits),
+        },
+        Entry {
+            name: "hermes-calls-expired",
+            size: Size::Gate,
+            states: Some(27_413),
+            reaches: &[],
+            run: |name, limits| explore(&calls_expired(name), limits),
         },
         Entry {
             name: "hermes-rejoin",

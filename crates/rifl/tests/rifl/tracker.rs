@@ -179,6 +179,41 @@ fn copies_come_in_parts_of_whole_sessions() {
 }
 
 #[test]
+fn copies_come_in_parts_of_sessions_that_each_have_the_watermark() {
+    let mut calls = Calls::default();
+    for counter in 0..5 {
+        // In an order of their own, so that no place in the ring tells a number.
+        for sequence in [7, 3, 5, 4, 6, 8] {
+            let call = Call { lease: lease(counter), ..call(sequence, 3) };
+            calls.complete(&call, 1, 10, &[b'v'; 100]);
+        }
+    }
+    calls.close(lease(3));
+    let mut copy = Calls::default();
+    copy.begin_copy();
+    let (mut from, mut parts) = ((LeaseId(0), 0), 0);
+    loop {
+        let mut bytes = Vec::new();
+        let next = calls.encode_from(from, 250, &mut bytes);
+        assert!(bytes.len() < 450, "{} bytes in a part", bytes.len());
+        copy.merge(&bytes).expect("just written");
+        for counter in 0..5 {
+            let early = Call { lease: lease(counter), ..call(2, 2) };
+            let known = copy.leases_after(None).any(|lease| lease == early.lease);
+            assert!(!known || copy.find(&early).is_err(), "records without their watermark");
+        }
+        parts += 1;
+        match next {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    copy.end_copy();
+    assert!(parts > 10, "{parts} parts");
+    assert_eq!(copy, calls);
+}
+
+#[test]
 fn a_damaged_copy_is_noticed_wherever_it_is_cut() {
     let calls = completed(0);
     let mut bytes = Vec::new();
