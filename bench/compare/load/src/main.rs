@@ -34,6 +34,13 @@ enum Op {
     MultiWait,
     /// `SET` of every key once, in order; ends when all are written.
     Fill,
+    /// `SET key value` as the next call of the connection's session.
+    Call,
+    /// `SESSION OPEN`, and `SET` of each key once, in order, as the call of a session of its own;
+    /// ends when all are written.
+    Open,
+    /// The same, with `SESSION CLOSE` after it.
+    OpenClose,
     /// etcd's `Put` over gRPC.
     EtcdPut,
     /// etcd's `Range` of one key over gRPC: a linearizable read.
@@ -82,15 +89,16 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let etcd = matches!(arguments.op, Op::EtcdPut | Op::EtcdGet | Op::EtcdTxn);
     anyhow::ensure!(!etcd || arguments.pipeline == 1, "etcd ops know no --pipeline but 1");
+    let in_order = matches!(arguments.op, Op::Fill | Op::Open | Op::OpenClose);
     let plan = Plan {
         clients: arguments.connections.max(1),
         pipeline: arguments.pipeline.max(1),
         warmup: Duration::from_secs_f64(arguments.warmup),
         measured: Duration::from_secs_f64(arguments.seconds),
-        requests_max: (arguments.op == Op::Fill).then_some(arguments.keys),
+        requests_max: in_order.then_some(arguments.keys),
     };
     let mut keys = match arguments.op {
-        Op::Fill => keys::Keys::in_order(),
+        _ if in_order => keys::Keys::in_order(),
         _ => keys::Keys::uniform(arguments.keys, arguments.seed),
     };
     let value = vec![b'x'; arguments.value_bytes];
@@ -98,6 +106,9 @@ fn main() -> anyhow::Result<()> {
     let mut sockets = Sockets::connect(&arguments.targets, plan.clients, || match arguments.op {
         Op::Get => resp::Redis::get(),
         Op::Set | Op::Fill => resp::Redis::set(&value),
+        Op::Call => resp::Redis::call(&value),
+        Op::Open => resp::Redis::open(&value, false),
+        Op::OpenClose => resp::Redis::open(&value, true),
         Op::SetWait => resp::Redis::set_wait(&value, wait),
         Op::Multi => resp::Redis::multi(&value, None),
         Op::MultiWait => resp::Redis::multi(&value, Some(wait)),

@@ -18,6 +18,10 @@ pub(crate) struct Redis {
     replicas: Option<u8>,
     /// The op's answer so far: that of its worst reply.
     answer: Answer,
+    /// The number of the session's next call, if ops are calls.
+    call: Option<u64>,
+    /// Whether the reply to the greeting is still to come.
+    greets: bool,
 }
 
 impl Redis {
@@ -51,12 +55,39 @@ impl Redis {
         Self::boxed(&parts, &end, 4 + usize::from(replicas.is_some()), replicas)
     }
 
+    /// `SESSION CALL n n SET key value`, where n is the next number.
+    pub(crate) fn call(value: &[u8]) -> Box<KeyDialect> {
+        let parts = ["\r\n$3\r\nSET\r\n$16\r\n", ""];
+        let mut redis = Self::new(&parts, &with_value(value), 1, None);
+        (redis.call, redis.greets) = (Some(0), true);
+        Box::new(redis)
+    }
+
+    /// `SESSION OPEN`, `SESSION CALL 0 0 SET key value`, and perhaps `SESSION CLOSE`.
+    pub(crate) fn open(value: &[u8], close: bool) -> Box<KeyDialect> {
+        let mut end = with_value(value);
+        if close {
+            end.extend_from_slice(b"*2\r\n$7\r\nSESSION\r\n$5\r\nCLOSE\r\n");
+        }
+        let parts = [
+            "*2\r\n$7\r\nSESSION\r\n$4\r\nOPEN\r\n*7\r\n$7\r\nSESSION\r\n$4\r\nCALL\r\n\
+             $1\r\n0\r\n$1\r\n0\r\n$3\r\nSET\r\n$16\r\n",
+            "",
+        ];
+        Self::boxed(&parts, &end, 2 + usize::from(close), None)
+    }
+
     fn boxed(parts: &[&str], end: &[u8], replies: usize, replicas: Option<u8>) -> Box<KeyDialect> {
+        Box::new(Self::new(parts, end, replies, replicas))
+    }
+
+    fn new(parts: &[&str], end: &[u8], replies: usize, replicas: Option<u8>) -> Self {
         let mut parts: Vec<Vec<u8>> = parts.iter().map(|part| part.as_bytes().to_vec()).collect();
         if let Some(last) = parts.last_mut() {
             last.extend_from_slice(end);
         }
-        Box::new(Self { parts, replies, come: 0, replicas, answer: Answer::Good })
+        let answer = Answer::Good;
+        Self { parts, replies, come: 0, replicas, answer, call: None, greets: false }
     }
 
     /// The op's answer, once its last reply has come.
@@ -95,9 +126,21 @@ fn with_value(value: &[u8]) -> Vec<u8> {
 impl Dialect for Redis {
     type Request = Key;
 
-    fn greet(&mut self, _out: &mut Vec<u8>) {}
+    fn greet(&mut self, out: &mut Vec<u8>) {
+        if self.greets {
+            out.extend_from_slice(b"*2\r\n$7\r\nSESSION\r\n$4\r\nOPEN\r\n");
+        }
+    }
 
     fn request(&mut self, key: &Key, out: &mut Vec<u8>) {
+        if let Some(number) = &mut self.call {
+            let digits = number.to_string();
+            *number += 1;
+            let length = digits.len();
+            let head = "*7\r\n$7\r\nSESSION\r\n$4\r\nCALL";
+            let numbers = format!("{head}\r\n${length}\r\n{digits}\r\n${length}\r\n{digits}");
+            out.extend_from_slice(numbers.as_bytes());
+        }
         for (index, part) in self.parts.iter().enumerate() {
             if index > 0 {
                 out.extend_from_slice(key);
@@ -108,6 +151,15 @@ impl Dialect for Redis {
 
     fn answer(&mut self, input: &[u8], _out: &mut Vec<u8>) -> Result<Option<Step>, Misunderstood> {
         let Some(reply) = scan(input)? else { return Ok(None) };
+        if std::mem::take(&mut self.greets) {
+            return match reply.error {
+                None => Ok(Some(Step { used: reply.bytes, answer: None })),
+                Some(error) => {
+                    let error = String::from_utf8_lossy(error);
+                    Err(Misunderstood(format!("opens no session: -{error}")))
+                }
+            };
+        }
         let answer = self.judge(&reply);
         Ok(Some(Step { used: reply.bytes, answer }))
     }
@@ -152,6 +204,27 @@ mod tests {
         assert_eq!(answers(Redis::multi(b"v", None), &input), expected);
         let input = [&good[..], b":1\r\n"].concat();
         assert_eq!(answers(Redis::multi(b"v", Some(2)), &input)[4], Some(Answer::Weak));
+    }
+
+    #[test]
+    fn calls_are_numbered_and_follow_the_opening() {
+        let mut call = Redis::call(b"v");
+        let mut out = Vec::new();
+        call.greet(&mut out);
+        call.request(b"key:000000000001", &mut out);
+        call.request(b"key:000000000001", &mut out);
+        let request = |number: u8| {
+            format!(
+                "*7\r\n$7\r\nSESSION\r\n$4\r\nCALL\r\n$1\r\n{number}\r\n$1\r\n{number}\r\n\
+                 $3\r\nSET\r\n$16\r\nkey:000000000001\r\n$1\r\nv\r\n"
+            )
+        };
+        let expected = format!("*2\r\n$7\r\nSESSION\r\n$4\r\nOPEN\r\n{}{}", request(0), request(1));
+        assert_eq!(String::from_utf8(out).expect("ASCII"), expected);
+        assert_eq!(answers(call, b"*0\r\n+OK\r\n"), [None, Some(Answer::Good)]);
+        let mut call = Redis::call(b"v");
+        call.greet(&mut Vec::new());
+        assert!(call.answer(b"-ERR no\r\n", &mut Vec::new()).is_err());
     }
 
     #[test]

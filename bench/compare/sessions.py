@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Measures what sessions cost: the same writes with and without one, and a million sessions.
+
+One run, interleaved: `SET` and the same `SET` as a session's call, round after round, medians over
+the rounds, CPU time summed over all nodes. Then sessions with one record each are opened, and the
+same is measured again beside them. Needs only the standard library and Rust. All traffic stays on
+127.0.0.1.
+"""
+
+import argparse
+import json
+import pathlib
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import types
+
+import systems
+from compare import build
+from workloads import Runner
+
+HERE = pathlib.Path(__file__).resolve().parent
+# The goals of sessions, and what the thesis measured (section 2.6): 530 ns on 13.5 us, 116 bytes.
+THROUGHPUT_LOSS_MAX, LATENCY_MORE_MAX = 0.02, 0.04
+SESSION_BYTES_MAX, CROWDED_LATENCY_MORE_MAX = 120, 0.05
+
+
+def main():
+    options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    binaries = build(options)
+    result = {"command": "bench/compare/sessions.py " + " ".join(sys.argv[1:]), "engines": {}}
+    with tempfile.TemporaryDirectory(prefix="quorate-sessions-") as work:
+        places = systems.Places(pathlib.Path(work), options.port_base, binaries)
+        for name in ("quorate", "quorate-meerkat"):
+            system = systems.BY_NAME[name](places)
+            try:
+                result["engines"][system.engine] = measure(options, system)
+            finally:
+                system.stop()
+    text = table(result)
+    print(text)
+    if options.out:
+        (HERE / "results").mkdir(exist_ok=True)
+        path = HERE / "results" / f"{options.out}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        path.with_suffix(".md").write_text(text + "\n")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds (default 9)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measured seconds of each cell")
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--sessions", type=int, default=1_000_000, help="sessions that are opened")
+    parser.add_argument("--quorate", help="a built binary instead of a release build")
+    parser.add_argument("--port-base", type=int, default=17400,
+                        help="first of 40 ports on 127.0.0.1 (default 17400)")
+    parser.add_argument("--out", metavar="NAME", help="write results/NAME.json and results/NAME.md")
+    options = parser.parse_args()
+    options.systems = "quorate"
+    return options
+
+
+def measure(options, system):
+    runner = Runner(types.SimpleNamespace(**vars(options)), [system])
+    system.start()
+    runner.generate(system, "fill", connections=8, pipeline=64, seconds=0)
+    alone = {c: compare(options, runner, system, c) for c in (50, 1)}
+    memory = open_sessions(options, runner, system)
+    crowded = {c: compare(options, runner, system, c) for c in (50, 1)}
+    return {"alone": alone, "memory": memory, "crowded": crowded}
+
+
+def compare(options, runner, system, connections):
+    cells = {"set": [], "call": []}
+    for number in range(options.rounds):
+        # A B, then B A: neither always comes after the other.
+        order = ["set", "call"] if number % 2 == 0 else ["call", "set"]
+        for op in order:
+            before = system.cpu_seconds()
+            report = runner.generate(system, op, connections=connections)
+            cpu = system.cpu_seconds() - before
+            report["cpu_us_per_op"] = cpu / report["ops_total"] * 1e6
+            if report["failed"]:
+                raise SystemExit(f"{op}: {report['first_failure']}")
+            cells[op].append(report)
+    names = ("throughput", "p50_us", "p99_us", "cpu_us_per_op")
+    return {op: {name: statistics.median(cell[name] for cell in reports) for name in names}
+            for op, reports in cells.items()}
+
+
+def open_sessions(options, runner, system):
+    """Bytes of each node for each session with one record, and what remains of closed ones."""
+    keys = options.sessions
+    # The keys are there, and what is allocated for good.
+    runner.generate(system, "fill", connections=8, pipeline=64, seconds=0, keys=keys)
+    runner.generate(system, "open-close", connections=50, seconds=0, keys=10_000)
+    time.sleep(1)
+    begin = system.resident_bytes()
+    runner.generate(system, "open-close", connections=50, seconds=0, keys=keys)
+    time.sleep(1)
+    closed = system.resident_bytes()
+    runner.generate(system, "open", connections=50, seconds=0, keys=keys)
+    time.sleep(1)
+    opened = system.resident_bytes()
+    per = lambda before, after: [round((b - a) / keys, 1) for a, b in zip(before, after)]
+    return {"sessions": keys, "bytes_per_session": per(closed, opened),
+            "bytes_per_closed_session": per(begin, closed)}
+
+
+def table(result):
+    lines = ["| engine | connections | sessions beside | op | ops/s | p50 us | p99 us | CPU us/op |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    verdicts = []
+    for engine, figures in result["engines"].items():
+        sessions = figures["memory"]["sessions"]
+        for beside, cells in ((0, figures["alone"]), (sessions, figures["crowded"])):
+            for connections, ops in cells.items():
+                for op, cell in ops.items():
+                    lines.append(f"| {engine} | {connections} | {beside} | {op} | "
+                                 f"{cell['throughput']:.0f} | {cell['p50_us']:.0f} | "
+                                 f"{cell['p99_us']:.0f} | {cell['cpu_us_per_op']:.2f} |")
+        alone, crowded = figures["alone"], figures["crowded"]
+        loss = 1 - alone[50]["call"]["throughput"] / alone[50]["set"]["throughput"]
+        more = alone[1]["call"]["p50_us"] / alone[1]["set"]["p50_us"] - 1
+        crowd = crowded[1]["call"]["p50_us"] / alone[1]["call"]["p50_us"] - 1
+        most = max(figures["memory"]["bytes_per_session"])
+        verdicts += [
+            goal(engine, "throughput lost by sessions, 50 connections", loss, THROUGHPUT_LOSS_MAX),
+            goal(engine, "median latency added, 1 connection", more, LATENCY_MORE_MAX),
+            goal(engine, f"the same beside {sessions} sessions", crowd, CROWDED_LATENCY_MORE_MAX),
+            f"- {engine}: {most} bytes per session and node (goal: {SESSION_BYTES_MAX}), "
+            f"{'met' if most <= SESSION_BYTES_MAX else 'MISSED'}; of a closed one "
+            f"{max(figures['memory']['bytes_per_closed_session'])}",
+        ]
+    return "\n".join([*lines, "", *verdicts])
+
+
+def goal(engine, what, value, most):
+    return f"- {engine}: {what}: {value:+.1%} (goal: {most:.0%}), {'met' if value <= most else 'MISSED'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
