@@ -6,10 +6,10 @@
 //! coordinators are clients: what they hear they hear at once, since a vote that nobody has heard
 //! of decides nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use quorate_machine::{Content, MapTable, Record as _, Table, ValueKind};
 use quorate_meerkat::{
@@ -141,7 +141,7 @@ pub(crate) enum Action {
 pub(crate) fn explore(name: &'static str, replicas: u16, slow: usize, limits: Limits) -> Found {
     let mut sum: Option<Found> = None;
     for case in 0..CASES.len() {
-        let votes = Votes { replicas, case, slow };
+        let votes = Votes { replicas, case, slow, merged: Arc::default() };
         let words = |_: &str, path: Steps<Votes>| votes.in_words(path);
         let report = search(name, &votes, None, limits, words);
         sum = Some(match sum {
@@ -167,6 +167,8 @@ pub(crate) struct Votes {
     pub(crate) case: usize,
     /// Transactions that may take the slow path.
     pub(crate) slow: usize,
+    /// What merges of replicas that hold and know this decided: most states have the same in them.
+    merged: Arc<Mutex<HashMap<u64, [bool; 2]>>>,
 }
 
 impl Votes {
@@ -252,53 +254,56 @@ impl Votes {
     /// What was announced is what the merge decides, whoever is left; and nothing that conflicts
     /// with what commits commits.
     fn check(&self, state: &State) -> Result<(), String> {
-        let mut known: Vec<Vec<u64>> = Vec::new();
         for left in 0u64..1 << self.replicas {
             let count = left.count_ones() as usize;
             if !self.quorums().is_recoverable(count) {
                 continue;
             }
-            let chosen: Vec<usize> =
-                (0..usize::from(self.replicas)).filter(|at| left & 1 << at != 0).collect();
-            let prints: Vec<u64> = chosen.iter().map(|at| state.replicas[*at].0).collect();
-            if known.contains(&prints) {
-                continue;
+            let all = state.replicas.iter().enumerate();
+            let chosen: Vec<_> = { all }.filter(|(at, _)| left & 1 << at != 0).collect();
+            let prints: Vec<u64> = chosen.iter().map(|(_, (print, _))| *print).collect();
+            let print = print_of(&prints);
+            let known = self.merged.lock().expect("nobody panics with it").get(&print).copied();
+            let commits = match known {
+                Some(commits) => commits,
+                None => self.merge(chosen.iter().map(|(_, (_, replica))| &**replica))?,
+            };
+            if known.is_none() {
+                self.merged.lock().expect("nobody panics with it").insert(print, commits);
             }
-            known.push(prints);
-            self.check_left(state, &chosen)?;
+            for txn in [0, 1] {
+                if let Some(end) = state.ends[txn].filter(|end| *end != commits[txn]) {
+                    return Err(format!(
+                        "transaction {txn} was announced as {end} and the merge of {count} \
+                         replicas says {}",
+                        commits[txn]
+                    ));
+                }
+            }
         }
         Ok(())
     }
 
-    fn check_left(&self, state: &State, chosen: &[usize]) -> Result<(), String> {
+    /// Which transactions commit if these replicas are left. Never two that conflict.
+    fn merge<'a>(&self, left: impl Iterator<Item = &'a Replica>) -> Result<[bool; 2], String> {
         let all: NodeSet = (1..=self.replicas).map(NodeId).collect();
-        let report = |at: &usize| {
-            let records = state.replicas[*at].1.records.clone();
+        let report = |(at, replica): (u16, &Replica)| {
+            let records = replica.records.clone();
             let electorate = Electorate { voters: all, active: all };
             let last_normal = Epoch(1);
-            let report = Report { last_normal, electorate, records, ..Report::default() };
-            (NodeId(*at as u16 + 1), report)
+            (NodeId(at), Report { last_normal, electorate, records, ..Report::default() })
         };
-        let reports: BTreeMap<NodeId, Report> = chosen.iter().map(report).collect();
+        let reports: BTreeMap<NodeId, Report> = (1..).zip(left).map(report).collect();
         let merged = merge(&reports, Groups { replicas: &[None], unanimous: false })
             .map_err(|few| format!("{few:?} is not enough, and so many are"))?;
         let commits = [0, 1]
             .map(|txn| merged.settled.get(&self.key(txn)).is_some_and(|settled| settled.commit));
-        for txn in [0, 1] {
-            if let Some(end) = state.ends[txn].filter(|end| *end != commits[txn]) {
-                return Err(format!(
-                    "transaction {txn} was announced as {end} and the merge of {} replicas says {}",
-                    chosen.len(),
-                    commits[txn]
-                ));
-            }
-        }
         let (first, second) = (self.txn(0), self.txn(1));
         let pair = [(first.0, Body::trusted(&first.1)), (second.0, Body::trusted(&second.1))];
         if commits == [true, true] && occ::conflicts_exactly(pair[0], pair[1]) {
             return Err("both commit and conflict".to_owned());
         }
-        Ok(())
+        Ok(commits)
     }
 }
 

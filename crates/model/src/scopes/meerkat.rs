@@ -197,16 +197,9 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-votes-5",
             size: Size::Night,
-            states: None,
+            states: Some(2_157_162),
             reaches: &[],
             run: |name, limits| votes::explore(name, 5, 2, limits),
-        },
-        Entry {
-            name: "meerkat-night-votes-7",
-            size: Size::Night,
-            states: None,
-            reaches: &[],
-            run: |name, limits| votes::explore(name, 7, 1, limits),
         },
         Entry {
             name: "meerkat-plain",
