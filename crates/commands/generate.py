@@ -5,8 +5,9 @@
     crates/commands/generate.py /tmp/redis.sock
     cargo fmt -p quorate-commands
 
-What this program adds itself is how each command runs here (RUN) and the two CLIENT subcommands
-that Redis has only since 7.2 (LATER), which common client libraries send when they connect.
+What this program adds itself is how each command runs here (RUN), the two CLIENT subcommands
+that Redis has only since 7.2 (LATER), which common client libraries send when they connect, and
+SESSION, which no Redis has (OWN).
 """
 
 import pathlib
@@ -71,12 +72,13 @@ SEVERAL = ["bitmap::bitop", "lcs::lcs"]
 SPLIT = {"mget": "Array", "del": "Sum", "unlink": "Sum", "exists": "Sum", "touch": "Sum"}
 CONNECTION = """ping echo hello auth select quit reset multi exec discard watch unwatch
     client|id client|getname client|setname client|setinfo client|info client|list
-    client|no-evict client|no-touch client|reply client|kill""".split()
+    client|no-evict client|no-touch client|reply client|kill
+    session|open session|renew session|close session|call session|info""".split()
 SERVER = """command command|count command|docs command|info command|getkeys command|getkeysandflags
     command|list info config|get
     config|set config|resetstat dbsize time lolwut memory|usage scan keys randomkey flushdb
     flushall wait shutdown""".split()
-CONTAINERS = "client config memory object command".split()
+CONTAINERS = "client config memory object command session".split()
 HELP = [c + "|help" for c in CONTAINERS]
 
 LATER = {
@@ -94,6 +96,39 @@ LATER = {
          "arguments": [{"name": "attr", "type": "oneof", "arguments": [
              {"name": "libname", "type": "string", "token": "LIB-NAME"},
              {"name": "libver", "type": "string", "token": "LIB-VER"}]}]}),
+}
+
+LEASE = [
+    {"name": "id", "type": "string", "summary": "As SESSION OPEN has answered it."},
+    {"name": "until", "type": "string", "summary": "As the last SESSION OPEN or RENEW has answered it."}]
+OPTIONAL_LEASE = [{"name": "lease", "type": "block", "flags": ["optional"], "arguments": LEASE}]
+
+
+def own(arity, flags, summary, arguments=None):
+    doc = {"summary": summary, "since": "0.1.0", "group": "connection", "complexity": "O(1)"}
+    if arguments:
+        doc["arguments"] = arguments
+    return [arity, flags, 0, 0, 0, ["@slow", "@connection"], [], [], []], doc
+
+
+OWN = {
+    "session": own(-2, [], "A container for commands of sessions, whose calls run exactly once"),
+    "session|open": own(2, ["noscript", "no_multi"], "Begins a session and attaches it to the connection"),
+    "session|renew": own(
+        -2, ["noscript", "no_multi"],
+        "Attaches a session to the connection and lets it live for a full term from now on", OPTIONAL_LEASE),
+    "session|close": own(
+        -2, ["noscript", "no_multi"], "Ends a session and frees what is kept of its calls", OPTIONAL_LEASE),
+    "session|call": own(
+        -5, ["noscript", "no_multi"],
+        "Runs a command, or the block of an EXEC, exactly once however often it is called", [
+            {"name": "seq", "type": "integer", "summary": "The call's number, the same at every try."},
+            {"name": "first-incomplete", "type": "integer",
+             "summary": "The client has the answers of all calls below this one."},
+            {"name": "command", "type": "string"},
+            {"name": "arg", "type": "string", "flags": ["optional", "multiple"]}]),
+    "session|info": own(2, ["noscript", "no_multi"], "Returns the session that is attached to the connection"),
+    "session|help": own(2, [], "Show helpful text about the different subcommands"),
 }
 
 
@@ -223,18 +258,23 @@ def main():
     everything = list(KEYED) + CONNECTION + SERVER + HELP
     files, rows = {}, []
     for index, name in enumerate(names):
-        info = redis.call("COMMAND", "INFO", name)[0][1:]
-        doc = redis.call("COMMAND", "DOCS", name)[name]
+        if name in OWN:
+            info, doc = OWN[name]
+        else:
+            info = redis.call("COMMAND", "INFO", name)[0][1:]
+            doc = redis.call("COMMAND", "DOCS", name)[name]
         subinfo = {sub[0]: sub[1:] for sub in info[8]}
         subcommands = []
         for number, sub in enumerate(sorted(n for n in everything if n.startswith(name + "|"))):
-            facts, words = LATER.get(sub) or (subinfo[sub], doc["subcommands"][sub])
+            facts, words = LATER.get(sub) or OWN.get(sub) or (subinfo[sub], doc["subcommands"][sub])
             subcommands.append(spec(sub, facts, words, (index + 1) * 256 + number, []))
         group = doc["group"]
         if group == "string":
             group = "string_write" if "write" in info[1] else "string_read"
         elif KEYED.get(name, [""])[0].startswith("expiry::"):
             group = "lifetime"
+        elif name in OWN:
+            group = "session"
         constant = name.upper()
         files.setdefault(group, []).append(
             f"pub(super) const {constant}: Spec = "
@@ -245,6 +285,8 @@ def main():
         title = "Commands of Redis's group: " + group.replace("_", " ")
         if group == "lifetime":
             title = "Commands on how long keys live"
+        if group == "session":
+            title = "Sessions, which no Redis has"
         (folder / f"{group}.rs").write_text(
             f"//! {title}. Generated by `generate.py`.\n\n"
             "use super::vocabulary::*;\n\n" + "\n".join(constants))

@@ -127,6 +127,18 @@ impl Writer<'_, '_> {
             })
         });
         self.counter("messages_ignored", "Peer messages dropped, by reason", ignored.collect())?;
+        self.gauge("sessions", "Sessions with a lease of the lane", of(|lane| lane.sessions.open))?;
+        self.counter("session_calls", "Calls of sessions", of(|lane| lane.sessions.calls))?;
+        let refused = lanes().flat_map(|(number, lane)| {
+            lane.sessions.refused.iter().map(move |&(reason, count)| {
+                (vec![("lane", number.to_string()), ("reason", reason.to_owned())], count)
+            })
+        });
+        self.counter(
+            "session_refusals",
+            "Calls of sessions and requests for leases refused, by reason",
+            refused.collect(),
+        )?;
         let engine = |list: fn(&quorate_node::EngineFacts) -> &Vec<(&'static str, u64)>| {
             let mut samples = Samples::new();
             for (number, lane) in lanes() {

@@ -1,4 +1,4 @@
-//! The `HELP` subcommands, in Redis's words, for the subcommands that exist here.
+//! The `HELP` subcommands, in Redis's words where it has them, for the subcommands that exist here.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -15,6 +15,7 @@ pub fn help(spec: &Spec) -> Reply<'static> {
         "config" => CONFIG,
         "memory" => MEMORY,
         "object" => OBJECT,
+        "session" => SESSION,
         _ => &[],
     };
     let title = format!(
@@ -102,6 +103,25 @@ const MEMORY: &[&str] = &[
     "USAGE <key> [SAMPLES <count>]",
     "    Return memory in bytes used by <key> and its value. Nested values are",
     "    sampled up to <count> times (default: 5, 0 means sample all).",
+];
+
+const SESSION: &[&str] = &[
+    "CALL <seq> <first-incomplete> <command> [<arg> ...]",
+    "    Run a command on keys exactly once, however often it is called with this",
+    "    number: every call gets the answer of the one that took effect. All calls",
+    "    below <first-incomplete> are acknowledged: their answers are freed.",
+    "CALL <seq> <first-incomplete> EXEC",
+    "    The same for the commands since MULTI.",
+    "CLOSE [<id> <until>]",
+    "    End the session of this connection, or another one.",
+    "INFO",
+    "    Return the session of this connection.",
+    "OPEN",
+    "    Begin a session and attach it to this connection. Returns its id, until",
+    "    when its lease is granted, and the lease's term in milliseconds.",
+    "RENEW [<id> <until>]",
+    "    Let the session live for a full term, and attach it to this connection.",
+    "    <until> is what the client was told last, by whatever node.",
 ];
 
 const OBJECT: &[&str] = &[

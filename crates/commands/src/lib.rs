@@ -81,6 +81,7 @@ mod spec;
 mod string;
 mod table;
 mod txn;
+mod work;
 
 pub use args::{Args, OwnedArgs, Span};
 pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
@@ -101,6 +102,7 @@ pub use spec::{
 };
 pub use table::{by_id, lookup, lookup_name, table};
 pub use txn::{Block, Txn};
+pub use work::Work;
 
 /// The answer to an update of several keys, which engines like Hermes can't give.
 pub const CROSSKEY: &str = "CROSSKEY this keyspace (engine 'hermes') updates one key at a time; \

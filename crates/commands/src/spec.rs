@@ -118,6 +118,11 @@ pub enum ConnectionCommand {
     ClientNoTouch,
     ClientReply,
     ClientKill,
+    SessionOpen,
+    SessionRenew,
+    SessionClose,
+    SessionCall,
+    SessionInfo,
 }
 
 /// A command on the state of the node or of a whole keyspace.
@@ -204,7 +209,7 @@ pub struct KeySpec {
 pub struct Docs {
     /// One sentence.
     pub summary: &'static str,
-    /// The version of Redis that introduced it.
+    /// The version of Redis that introduced it; of Quorate, for a command that no Redis has.
     pub since: &'static str,
     /// The group of commands it belongs to.
     pub group: &'static str,

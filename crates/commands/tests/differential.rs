@@ -363,7 +363,8 @@ fn only_ours(spec: &Spec, theirs: Vec<Answer>, width: usize) -> Vec<Answer> {
 fn the_table_is_that_of_redis() {
     let mut redis = Redis::start();
     let mut store = Store::default();
-    for spec in table() {
+    // No Redis has sessions.
+    for spec in table().iter().filter(|spec| spec.name != "session") {
         let words: Words = ["COMMAND", "INFO", spec.name].map(|word| word.into()).into();
         let theirs = redis.pipeline([&words]).remove(0);
         assert_eq!(

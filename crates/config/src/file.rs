@@ -36,6 +36,7 @@ pub(super) struct Cluster {
 pub(super) struct Limits {
     pub(super) maxmemory: Option<Spanned<String>>,
     pub(super) maxclients: Option<Spanned<i64>>,
+    pub(super) sessions_max: Option<Spanned<i64>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

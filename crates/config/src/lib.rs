@@ -42,6 +42,7 @@ pub struct Config {
     clock_drift_ppm: u32,
     max_memory: u64,
     max_clients: u64,
+    sessions_max: usize,
     /// Whether clients may coordinate their transactions themselves, over the peer port.
     pub guests: bool,
     /// What clients must give before anything else.
@@ -134,6 +135,8 @@ impl Config {
             clock_drift_ppm: self.clock_drift_ppm,
             message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
             op_timeout: NodeConfig::OP_TIMEOUT,
+            sessions_max: self.sessions_max,
+            session_term: NodeConfig::SESSION_TERM,
             keyspaces: self.keyspaces.clone(),
             seed: quorate_runtime::random_seed(),
         })
@@ -198,6 +201,13 @@ impl Source<'_> {
         let max_clients = file.limits.maxclients.as_ref().map_or(Ok(10_000), |clients| {
             self.in_range(clients, "[limits] maxclients", 1..=u64::from(u32::MAX))
         })?;
+        let sessions_max = file.limits.sessions_max.as_ref().map_or(
+            Ok(NodeConfig::SESSIONS_MAX as u64),
+            |sessions| {
+                let most = lanes * limits::LEASES_PER_LANE_MAX as u64;
+                self.in_range(sessions, "[limits] sessions_max", 0..=most)
+            },
+        )?;
         let password = file.security.requirepass.as_ref();
         let password = password.map(|password| self.password(password)).transpose()?;
         let busy_poll_us = file.runtime.busy_poll_us.as_ref().map_or(Ok(0), |busy| {
@@ -213,6 +223,7 @@ impl Source<'_> {
             clock_drift_ppm: drift as u32,
             max_memory,
             max_clients,
+            sessions_max: sessions_max as usize,
             guests: cluster.guests,
             password,
             pin: file.runtime.pin,

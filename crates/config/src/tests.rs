@@ -90,6 +90,7 @@ fn each_mistake_names_line_key_and_remedy() {
         ("\"hermes\"", "\"hermes\"\nreads = \"dirty\"", 27, &["reads", "leased", "quorum"]),
         ("[[node]]", "[limits]\nmaxmemory = \"lots\"\n[[node]]", 6, &["maxmemory", "'lots'"]),
         ("[[node]]", "[limits]\nmaxclients = 0\n[[node]]", 6, &["maxclients"]),
+        ("[[node]]", "[limits]\nsessions_max = -1\n[[node]]", 6, &["sessions_max", "0 to"]),
         ("[[node]]", "[runtime]\nbusy_poll_us = -1\n[[node]]", 6, &["busy_poll_us"]),
         ("[cluster]", "[cluster", 1, &["correct the TOML"]),
     ];

@@ -2,7 +2,7 @@
 
 pub use quorate_baselines::System;
 pub use quorate_meerkat::Isolation;
-use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, limits};
 
 /// Where one configured node is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +37,11 @@ pub struct NodeConfig {
     pub message_loss_timeout: Duration,
     /// How long an op may take before its client is told `UNKNOWN` or `TRYAGAIN`; default 2 s.
     pub op_timeout: Duration,
+    /// Most sessions that this node gives leases to, shared evenly among its lanes; default 1 Mi.
+    pub sessions_max: usize,
+    /// How long a session's lease lasts without being renewed, the same on every node; default
+    /// 30 minutes (RIFL §2.3).
+    pub session_term: Duration,
     /// The keyspaces, the same on every node.
     pub keyspaces: Vec<KeyspaceConfig>,
     /// Seeds incarnations, jitter and virtual ids. The runtime draws it from the system, a
@@ -51,6 +56,10 @@ impl NodeConfig {
     pub const CLOCK_DRIFT_PPM: u32 = 1_000;
     /// Default for [`NodeConfig::message_loss_timeout`].
     pub const MESSAGE_LOSS_TIMEOUT: Duration = Duration::from_millis(20);
+    /// Default for [`NodeConfig::sessions_max`].
+    pub const SESSIONS_MAX: usize = limits::LEASES_PER_LANE_MAX;
+    /// Default for [`NodeConfig::session_term`].
+    pub const SESSION_TERM: Duration = limits::LEASE_TERM;
     /// Default for [`NodeConfig::op_timeout`].
     pub const OP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -116,6 +125,13 @@ impl EngineConfig {
     /// Whether a transaction may span keys.
     pub const fn is_transactional(&self) -> bool {
         matches!(self, Self::Meerkat { .. } | Self::Baseline(_))
+    }
+
+    /// Whether it carries out the calls of sessions.
+    pub const fn has_sessions(&self) -> bool {
+        match self {
+            Self::Hermes { .. } | Self::Meerkat { .. } | Self::Baseline(_) => false,
+        }
     }
 
     /// The name that configurations use.

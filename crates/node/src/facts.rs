@@ -55,8 +55,21 @@ pub struct LaneFacts {
     pub messages: u64,
     /// Peer messages dropped, with the reason.
     pub ignored: Vec<(&'static str, u64)>,
+    /// Its sessions.
+    pub sessions: SessionFacts,
     /// Each engine on this lane.
     pub engines: Vec<EngineFacts>,
+}
+
+/// What one lane did for sessions.
+#[derive(Clone, Debug, Default)]
+pub struct SessionFacts {
+    /// Sessions to which this lane has given leases that are not over.
+    pub open: u64,
+    /// Calls submitted on this lane.
+    pub calls: u64,
+    /// Calls and requests for a lease that were refused, by reason.
+    pub refused: Vec<(&'static str, u64)>,
 }
 
 /// What one engine of one lane counted.

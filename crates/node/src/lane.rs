@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, OwnedCall, Reply, Txn};
-use quorate_machine::{Operation, Outcome, Refusal, Rng, Slab, Slot, Transaction, mutant};
+use quorate_machine::{Event, Operation, Outcome, Refusal, Rng, Slab, Slot, Transaction, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View,
     WriterId, hash_key, lane_of_hash,
@@ -14,10 +14,11 @@ use crate::control::{Change, Control, Moves};
 use crate::engine::{Engine, Sink};
 use crate::flush::Flushes;
 use crate::guests::Guests;
+use crate::sessions::Sessions;
 use crate::{Done, EngineConfig, Isolation, LaneFacts, Mail, Outbox, Shared};
 
 /// Tags with this bit are the lane's own; drivers use the ones below it.
-const INTERNAL: u64 = 1 << 63;
+pub(crate) const INTERNAL: u64 = 1 << 63;
 
 /// Why the lane itself submitted an op.
 #[derive(Debug)]
@@ -26,29 +27,32 @@ pub(crate) enum Internal {
     Mail { from: LaneId, tag: Tag },
     /// A key of the flush with this number.
     Flush { job: u64 },
+    /// A session's call, which this lane or another knows by this tag.
+    Call { from: LaneId, tag: Tag },
 }
 
 /// One lane of one node.
 pub struct Lane {
-    id: LaneId,
-    shared: Arc<Shared>,
+    pub(crate) id: LaneId,
+    pub(crate) shared: Arc<Shared>,
     incarnation: Incarnation,
-    view: Arc<View>,
+    pub(crate) view: Arc<View>,
     /// By keyspace number.
-    engines: Vec<Option<Engine>>,
+    pub(crate) engines: Vec<Option<Engine>>,
     /// On lane 0.
     control: Option<Control>,
     internal: Slab<Internal>,
     internal_done: Vec<Done>,
     flushes: Flushes,
     guests: Guests,
+    pub(crate) sessions: Sessions,
     rng: Rng,
     /// What a seal at the *start* of the turn would have said; used only by a mutant.
     lease_at_start: bool,
     scratch: Vec<u8>,
     /// Whether a local record was read since the last seal.
     has_read: bool,
-    counts: LaneFacts,
+    pub(crate) counts: LaneFacts,
 }
 
 impl Lane {
@@ -65,6 +69,7 @@ impl Lane {
         }
         let control = (id.0 == 0)
             .then(|| Control::new(Arc::clone(&shared), incarnation, rng.next_u64(), now));
+        let sessions = Sessions::new(config, id, incarnation, now);
         Self {
             id,
             incarnation,
@@ -75,6 +80,7 @@ impl Lane {
             internal_done: Vec::new(),
             flushes: Flushes::default(),
             guests: Guests::default(),
+            sessions,
             rng,
             lease_at_start: false,
             scratch: Vec::new(),
@@ -124,7 +130,7 @@ impl Lane {
     }
 
     /// Whether ops on this keyspace may start now.
-    fn takes(&self, now: Now, keyspace: KeyspaceId) -> bool {
+    pub(crate) fn takes(&self, now: Now, keyspace: KeyspaceId) -> bool {
         let needs_lease = self.engine(keyspace).is_some_and(Engine::is_leased);
         self.shared.is_active() && self.has_contact(now, needs_lease)
     }
@@ -260,6 +266,7 @@ impl Lane {
                     control.receive(now, from, body, out)?;
                     self.follow_control(now, out);
                 }
+                Kind::Session => self.hear_keeper(now, from, incarnation, &header, body, out)?,
                 Kind::Hermes | Kind::Meerkat => {
                     if !self.view.is_live(from, incarnation) {
                         count(&mut self.counts.ignored, "node: sender is not live in this view");
@@ -448,6 +455,11 @@ impl Lane {
                 self.advance_flushes(now, out);
             }
             Mail::Flushed { tag, outcome } => self.flushes.lane_done(tag, outcome, out),
+            Mail::Lease { from, tag, request } => self.ask_keeper(now, from, tag, request, out),
+            Mail::Leased { tag, answer } => self.leased(now, tag, answer, out),
+            Mail::Call { from, tag, call } => self.begin_call(now, from, tag, *call, out),
+            Mail::Sweep(leases) => self.sweep_own(now, &leases, out),
+            Mail::Verdicts(verdicts) => self.hear_verdicts(&verdicts),
         }
     }
 
@@ -455,7 +467,8 @@ impl Lane {
     pub fn next_deadline(&self) -> Instant {
         let engines = self.engines.iter().flatten().map(Engine::next_deadline);
         let control = self.control.as_ref().map(Control::next_deadline);
-        engines.chain(control).min().unwrap_or(Instant::NEVER)
+        let first = engines.chain(control).min().unwrap_or(Instant::NEVER);
+        first.min(self.sessions.next_deadline())
     }
 
     /// Does what is due. Harmless when nothing is.
@@ -473,6 +486,9 @@ impl Lane {
                 engine.tick(now, &mut sink);
                 self.settle(now, out);
             }
+        }
+        if self.sessions.next_deadline() <= now.monotonic {
+            self.tick_sessions(now, out);
         }
     }
 
@@ -566,6 +582,7 @@ impl Lane {
     /// Publishes what this lane counted, for the administration endpoint.
     pub fn publish(&mut self, now: Now) {
         self.counts.engines = self.engines.iter().flatten().map(Engine::facts).collect();
+        self.counts.sessions.open = self.sessions.open();
         self.shared.publish_lane(usize::from(self.id.0), self.counts.clone());
         if let Some(control) = &mut self.control {
             control.publish(now);
@@ -599,6 +616,7 @@ impl Lane {
     /// When it does not.
     pub fn check_invariants(&self) {
         self.engines.iter().flatten().for_each(Engine::check_invariants);
+        self.sessions.check_invariants();
         if let Some(control) = &self.control {
             control.check_invariants();
         }
@@ -650,6 +668,7 @@ impl Lane {
         }
         self.tell_guests_view(out);
         self.settle(now, out);
+        self.step_keeper(now, Event::View(&view), out);
     }
 
     /// Begins a new life: ops in flight are answered, records forgotten (a crashed identity never
@@ -668,6 +687,7 @@ impl Lane {
                 engine.reset(now, incarnation, &mut sink);
             }
         }
+        self.begin_keeper(now, out);
         self.flushes.abandon();
         self.settle(now, out);
         self.advance_flushes(now, out);
@@ -679,7 +699,8 @@ impl Lane {
         let is_shadow = self.view.member(node).is_some_and(|member| {
             member.role == Role::Shadow && member.incarnation == self.incarnation
         });
-        if !is_shadow || !self.engines.iter().flatten().all(Engine::is_caught_up) {
+        let has_all = self.engines.iter().flatten().all(Engine::is_caught_up);
+        if !is_shadow || !has_all || !self.sessions.is_synced() {
             return;
         }
         let epoch = self.view.epoch;
@@ -694,12 +715,12 @@ impl Lane {
 
     // --- internal ops --------------------------------------------------------------------------
 
-    fn internal_tag(&mut self, internal: Internal) -> Tag {
+    pub(crate) fn internal_tag(&mut self, internal: Internal) -> Tag {
         Tag(INTERNAL | self.internal.insert(internal).to_u64())
     }
 
     /// Answers what engines completed for the lane itself; repeats while that completes more.
-    fn settle(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn settle(&mut self, now: Now, out: &mut Outbox) {
         let mut flushing = false;
         while let Some(done) = self.internal_done.pop() {
             let slot = Slot::from_u64(done.tag.0 & !INTERNAL);
@@ -708,6 +729,7 @@ impl Lane {
                 Internal::Mail { from, tag } => {
                     out.mail.push((from, Mail::Done(Done { tag, ..done })));
                 }
+                Internal::Call { from, tag } => self.call_done(from, Done { tag, ..done }, out),
                 Internal::Flush { job } => {
                     flushing = true;
                     self.flushes.key_done(job, &done.outcome);
@@ -743,7 +765,7 @@ impl Lane {
         }
     }
 
-    fn engine_and_sink<'a>(
+    pub(crate) fn engine_and_sink<'a>(
         &'a mut self,
         keyspace: KeyspaceId,
         out: &'a mut Outbox,

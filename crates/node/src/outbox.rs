@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
 use quorate_machine::Outcome;
+use quorate_rifl::{Answer, LeaseId, Request, Verdict};
 use quorate_types::{
     Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, Timestamp, View, limits,
 };
+
+use crate::SessionCall;
 
 /// The answer to a submitted op.
 #[derive(Debug)]
@@ -76,6 +79,36 @@ pub enum Mail {
         /// The flush as the asking lane knows it.
         tag: Tag,
     },
+    /// A request for a lease that the receiving lane keeps.
+    Lease {
+        /// Where the answer goes.
+        from: LaneId,
+        /// The tag the answer carries.
+        tag: Tag,
+        /// What is asked for.
+        request: Request,
+    },
+    /// The answer to [`Mail::Lease`], or what became of the lease of a call.
+    Leased {
+        /// The tag of the request or of the call.
+        tag: Tag,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A session's call that runs on the receiving lane. Answered by [`Mail::Done`], or by
+    /// [`Mail::Leased`] if its lease is no more.
+    Call {
+        /// Where the answer goes.
+        from: LaneId,
+        /// The tag the answer carries.
+        tag: Tag,
+        /// The call.
+        call: Box<SessionCall>,
+    },
+    /// Leases of the receiving lane of which the sending one has records: which are over?
+    Sweep(Vec<LeaseId>),
+    /// Sessions whose records can go.
+    Verdicts(Arc<[Verdict]>),
     /// The answer to [`Mail::Flush`].
     Flushed {
         /// The flush as the asking lane knows it.
@@ -97,6 +130,10 @@ pub struct Outbox {
     sealed: Vec<(NodeSet, Vec<u8>)>,
     /// Answers to ops that were submitted on this lane.
     pub done: Vec<Done>,
+    /// Answers to requests for leases that were submitted on this lane, and what became of the lease
+    /// of a call, under the call's tag: it was renewed, and the call goes on, or it can't be, and
+    /// that is the end of the call. To be looked at before [`Outbox::done`].
+    pub leased: Vec<(Tag, Answer)>,
     /// Messages to other lanes of this node, in order for each lane.
     pub mail: Vec<(LaneId, Mail)>,
     /// Answers to membership changes that were asked for on this lane (lane 0).

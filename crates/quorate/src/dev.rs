@@ -107,6 +107,8 @@ fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> No
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: NodeConfig::OP_TIMEOUT,
+        sessions_max: NodeConfig::SESSIONS_MAX,
+        session_term: NodeConfig::SESSION_TERM,
         keyspaces,
         seed: seed ^ u64::from(node.0).wrapping_mul(0x9e37_79b9_7f4a_7c15),
     }

@@ -1,8 +1,9 @@
 //! What the front end needs from the store behind it.
 
-use quorate_commands::{Call, Op, Reply, Txn};
+use quorate_commands::{Call, Op, Reply, Txn, Work};
 use quorate_machine::{Operation, Transaction};
-use quorate_types::{Now, Tag};
+use quorate_rifl::{Grant, Request};
+use quorate_types::{Duration, Now, Tag};
 
 /// A keyspace as clients see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,11 +62,23 @@ pub struct ServerFacts {
     pub cpu_micros: (u64, u64),
 }
 
+/// A session's call, as the front end submits it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attempt {
+    /// Which call it is.
+    pub call: quorate_rifl::Call,
+    /// The permission that the connection was given last.
+    pub grant: Grant,
+    /// What it asks for. It updates something.
+    pub work: Work,
+}
+
 /// The store and the node behind a front end, as one lane reaches them.
 ///
-/// Everything but [`Backend::submit`], [`Backend::transact`] and [`Backend::flush`] answers at once.
-/// Those three are answered through [`crate::Frontend::complete`] with the same tag, exactly once,
-/// and not before the call into the front end that submitted them has returned.
+/// Everything but [`Backend::submit`], [`Backend::transact`], [`Backend::flush`], [`Backend::call`]
+/// and [`Backend::lease`] answers at once. The first four are answered through
+/// [`crate::Frontend::complete`] with the same tag, exactly once, and not before the call into the
+/// front end that submitted them has returned.
 pub trait Backend {
     /// The keyspace that `SELECT number` picks, if there is one.
     fn keyspace(&self, number: u8) -> Option<KeyspaceFacts>;
@@ -106,6 +119,21 @@ pub trait Backend {
     fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: T)
     where
         T: Transaction<Owned = Txn, Reply = Reply<'static>>;
+
+    /// Whether the keyspace's engine carries out the calls of sessions.
+    fn has_sessions(&self, keyspace: u8) -> bool;
+
+    /// How long a session's lease lasts without being renewed.
+    fn session_term(&self) -> Duration;
+
+    /// Asks for a session's lease. Answered through [`crate::Frontend::leased`] with the same tag.
+    fn lease(&mut self, now: Now, tag: Tag, request: Request);
+
+    /// Submits a session's call to a keyspace that has sessions: an op, or a transaction if it is
+    /// [`Backend::transactional`]. If the session's lease is no more, it is answered through
+    /// [`crate::Frontend::leased`] instead, which also says so if the lease was renewed for the
+    /// call.
+    fn call(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, attempt: Attempt);
 
     /// Deletes every key of a keyspace; completes with [`Reply::Ok`].
     fn flush(&mut self, keyspace: u8, now: Now, tag: Tag);

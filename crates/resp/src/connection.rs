@@ -8,6 +8,7 @@ use quorate_commands::Spec;
 use quorate_machine::Slot;
 use quorate_types::Instant;
 
+use crate::calls::Attached;
 use crate::encode::Protocol;
 use crate::limits;
 use crate::parser::Parser;
@@ -111,6 +112,10 @@ pub(crate) enum Reply {
     Ready(Vec<u8>),
     /// One op or transaction.
     Op { spec: &'static Spec, protocol: Protocol, update: bool },
+    /// A call of the attached session.
+    Call { spec: &'static Spec, protocol: Protocol },
+    /// `SESSION OPEN`, `RENEW` or `CLOSE`, asked for at this time.
+    Lease { spec: &'static Spec, protocol: Protocol, since: Instant },
     /// A command over several keys.
     Gather(Box<Gather>),
     /// `WATCH`.
@@ -142,6 +147,8 @@ pub(crate) struct Connection {
     pub(crate) updates: u32,
     pub(crate) session: Session,
     pub(crate) transaction: Transaction,
+    /// The session whose calls this connection makes.
+    pub(crate) attached: Option<Box<Attached>>,
     pub(crate) life: Life,
     /// Whether the client doesn't want the reply of the command that is being executed.
     pub(crate) mute: bool,
@@ -173,6 +180,7 @@ impl Connection {
             updates: 0,
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
+            attached: None,
             life: Life::Open,
             mute: false,
             unwanted: BTreeSet::new(),

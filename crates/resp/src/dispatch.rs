@@ -69,7 +69,7 @@ impl<B: Backend> Context<'_, B> {
             self.abort(spec, &reply);
             return Flow::Next;
         }
-        if self.connection.transaction.is_open() && !is_transactional(spec) {
+        if self.connection.transaction.is_open() && !is_transactional(&call) {
             self.queue(&call);
             return Flow::Next;
         }
@@ -82,7 +82,13 @@ impl<B: Backend> Context<'_, B> {
         match spec.run {
             Run::Key(_) => self.keyed(&call),
             Run::Connection(ConnectionCommand::Watch) => self.watch(&call),
-            Run::Connection(ConnectionCommand::Exec) => self.exec(spec),
+            Run::Connection(ConnectionCommand::Exec) => self.exec(spec, None),
+            Run::Connection(ConnectionCommand::SessionCall) => self.session_call(args),
+            Run::Connection(
+                ConnectionCommand::SessionOpen
+                | ConnectionCommand::SessionRenew
+                | ConnectionCommand::SessionClose,
+            ) => self.lease(&call),
             Run::Server(ServerCommand::Wait) => self.wait(&call),
             Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall) => self.flush(&call),
             Run::Server(ServerCommand::Shutdown) => self.shutdown(&call),
@@ -119,7 +125,7 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    fn unresolved(&mut self, args: Args<'_>, reply: &Answer<'_>) -> Flow {
+    pub(crate) fn unresolved(&mut self, args: Args<'_>, reply: &Answer<'_>) -> Flow {
         // What a browser sends when a page makes it talk to a Redis port.
         if args.get(0).eq_ignore_ascii_case(b"post") || args.get(0).eq_ignore_ascii_case(b"host:") {
             self.connection.kill();
@@ -140,7 +146,7 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// Why a command can't be executed, before it is looked at in any detail.
-    fn reject(&mut self, call: &Call<'_>) -> Option<Answer<'static>> {
+    pub(crate) fn reject(&mut self, call: &Call<'_>) -> Option<Answer<'static>> {
         let spec = call.spec;
         if !self.connection.session.authenticated
             && self.core.must_authenticate(self.connection)
@@ -148,7 +154,7 @@ impl<B: Backend> Context<'_, B> {
         {
             return Some(Answer::error("NOAUTH Authentication required."));
         }
-        let queued = self.connection.transaction.is_open() && !is_transactional(spec);
+        let queued = self.connection.transaction.is_open() && !is_transactional(call);
         let adds = match spec.run {
             Run::Connection(ConnectionCommand::Exec) => self.connection.transaction.may_add(),
             _ => queued || spec.flags.has(flag::DENYOOM),
@@ -177,7 +183,7 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// Answers a rejected command. It spoils the transaction that it was to be part of.
-    fn abort(&mut self, spec: &'static Spec, reply: &Answer<'_>) {
+    pub(crate) fn abort(&mut self, spec: &'static Spec, reply: &Answer<'_>) {
         if let (Run::Connection(ConnectionCommand::Exec), Answer::Error(text)) = (spec.run, reply) {
             self.connection.transaction.discard();
             self.connection.facts.queued.store(0, Relaxed);
@@ -209,7 +215,14 @@ impl<B: Backend> Context<'_, B> {
                 | Server::MemoryUsage
                 | Server::Shutdown,
             ) => true,
-            Run::Connection(ConnectionCommand::Exec) => self.connection.transaction.has_local(),
+            Run::Connection(ConnectionCommand::Exec | ConnectionCommand::SessionCall) => {
+                self.connection.transaction.has_local()
+            }
+            Run::Connection(
+                ConnectionCommand::SessionOpen
+                | ConnectionCommand::SessionRenew
+                | ConnectionCommand::SessionClose,
+            ) => true,
             _ => false,
         }
     }
@@ -217,7 +230,7 @@ impl<B: Backend> Context<'_, B> {
     /// A command on keys: answered from this node's replica if that is allowed and possible,
     /// submitted to the engine otherwise. Over several keys it is one transaction if the engine
     /// has them; what this node's replica holds of one key and then of another is none.
-    fn keyed(&mut self, call: &Call<'_>) {
+    pub(crate) fn keyed(&mut self, call: &Call<'_>) {
         let database = self.connection.session.database;
         let transactional = self.backend.transactional(database);
         let comes_apart = call.spec.split != Split::None;
@@ -499,6 +512,12 @@ impl<B: Backend> Context<'_, B> {
                     Err(failure) => error(failure.text(), out),
                 });
             }
+            Some(Reply::Call { spec, protocol }) => {
+                let (spec, protocol) = (*spec, *protocol);
+                connection.updates -= 1;
+                self.finish_call(number, spec, protocol, &answer);
+            }
+            Some(Reply::Lease { .. }) => unreachable!("leases are answered as such"),
             Some(Reply::Gather(gather)) => {
                 gather.in_flight -= 1;
                 gather.fold(part, answer.as_ref().map_err(|failure| *failure));
@@ -562,10 +581,13 @@ pub(crate) fn flush_options_are_valid(args: Args<'_>) -> bool {
 }
 
 /// Whether a command is executed rather than queued inside `MULTI`.
-fn is_transactional(spec: &'static Spec) -> bool {
+fn is_transactional(call: &Call<'_>) -> bool {
     use ConnectionCommand as Connection;
+    if matches!(call.spec.run, Run::Connection(Connection::SessionCall)) {
+        return call.args.get(4).eq_ignore_ascii_case(b"exec");
+    }
     matches!(
-        spec.run,
+        call.spec.run,
         Run::Connection(
             Connection::Exec
                 | Connection::Discard
@@ -577,11 +599,16 @@ fn is_transactional(spec: &'static Spec) -> bool {
     )
 }
 
-/// Whether a command reads or changes what a keyspace holds.
+/// Whether a command reads or changes what a keyspace holds, or a session's lease.
 fn touches_keys(spec: &'static Spec) -> bool {
     use ServerCommand as Server;
     match spec.run {
         Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => true,
+        Run::Connection(
+            ConnectionCommand::SessionOpen
+            | ConnectionCommand::SessionRenew
+            | ConnectionCommand::SessionClose,
+        ) => true,
         Run::Server(command) => matches!(
             command,
             Server::Dbsize

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::Reply as Answer;
 use quorate_machine::{Outcome, Slab, Slot};
+use quorate_rifl::Answer as Lease;
 use quorate_types::{Duration, Instant, Now, Tag};
 
 use crate::backend::Backend;
@@ -194,6 +195,27 @@ impl Frontend {
         context.settled(pending, settle(outcome));
         run(&mut self.core, connection, id, now, backend);
         self.close_killed();
+    }
+
+    /// What a session's lease has come to. Under the tag of a request it is the answer; under that of
+    /// a call it says that the lease was renewed, and the call goes on, or is the end of the call.
+    pub fn leased<B: Backend>(&mut self, tag: Tag, answer: Lease, now: Now, backend: &mut B) {
+        let slot = Slot::from_u64(tag.0);
+        let Some(&pending) = self.core.pending.get(slot) else { return };
+        let id = pending.connection;
+        let Some(connection) = self.connections.get_mut(id.0) else {
+            // The end of a call that was renewed and goes on frees its place.
+            if !matches!(answer, Lease::Granted(_)) {
+                self.core.pending.remove(slot);
+            }
+            return;
+        };
+        let mut context = Context { core: &mut self.core, connection, id, backend, now };
+        if context.leased(pending, answer) {
+            self.core.pending.remove(slot);
+            run(&mut self.core, connection, id, now, backend);
+            self.close_killed();
+        }
     }
 
     /// The answer that [`Frontend::complete`] is about to be called with rests on the node's lease,

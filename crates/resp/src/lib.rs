@@ -42,6 +42,7 @@
 pub mod limits;
 
 mod backend;
+mod calls;
 mod connection;
 mod dispatch;
 mod encode;
@@ -57,7 +58,7 @@ mod shared;
 pub mod testing;
 mod transaction;
 
-pub use backend::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+pub use backend::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};
 pub use frontend::Frontend;

@@ -28,7 +28,9 @@ pub(crate) enum Failure {
     Conflict,
     TimedOut,
     LeaseNeeded,
+    TooManySessions,
     NotServing,
+    Expired,
     Unknown,
     /// Some keys of a command were changed and others not.
     Partial,
@@ -63,8 +65,16 @@ impl Failure {
                 "ERR the session holds 8 MiB of answers; acknowledge earlier calls first"
             }
             Self::LeaseNeeded => {
-                "TRYAGAIN the session's lease has to be renewed first; the call did not happen, try \
-                 again"
+                "TRYAGAIN the session's lease can't be confirmed at this moment; this try did nothing, an \
+                 earlier one may have: try again"
+            }
+            Self::TooManySessions => {
+                "MAXSESSIONS this node keeps as many sessions as its limit sessions_max allows; close \
+                 sessions that are not needed, use another node, or raise it"
+            }
+            Self::Expired => {
+                "EXPIRED the session's lease is over, or it is none of this cluster; calls without an \
+                 answer may or may not have happened, open a new session for others"
             }
             Self::Conflict => {
                 "TRYAGAIN other transactions on the same keys came first each time; this one did \
@@ -84,6 +94,28 @@ impl Failure {
                 "UNKNOWN the operation happened for some of its keys and not, or perhaps not, for \
                  others; read the keys before retrying"
             }
+        }
+    }
+}
+
+impl Failure {
+    /// The error reply to a session's call. What is refused leaves no record, but an earlier try
+    /// may have left one.
+    pub(crate) const fn text_of_call(self) -> &'static str {
+        match self {
+            Self::Busy | Self::Conflict | Self::TimedOut => {
+                "TRYAGAIN this try did nothing, an earlier one may have: too many operations are in \
+                 flight, or others came first each time; make the same call again"
+            }
+            Self::NotServing => {
+                "CLUSTERDOWN this node is not serving; this try did nothing, an earlier one may have: \
+                 make the same call again at another node"
+            }
+            Self::Unknown => {
+                "UNKNOWN the call may or may not have happened; make the same call again, here or at \
+                 another node, to get its answer"
+            }
+            _ => self.text(),
         }
     }
 }
@@ -263,6 +295,8 @@ pub(crate) struct Exec {
     pub(crate) failure: Option<Failure>,
     /// Whether local reads must wait for it.
     pub(crate) update: bool,
+    /// Whether it is a call of the attached session.
+    pub(crate) call: bool,
 }
 
 /// One queued command of an `EXEC`.

@@ -101,7 +101,16 @@ impl<B: Backend> Context<'_, B> {
             }
             Command::ClientReply => self.client_reply(args.get(2)),
             Command::ClientKill => self.client_kill(args),
-            Command::Ping | Command::Echo | Command::Exec | Command::Watch | Command::Quit => {
+            Command::SessionInfo => self.session_info(),
+            Command::Ping
+            | Command::Echo
+            | Command::Exec
+            | Command::Watch
+            | Command::Quit
+            | Command::SessionOpen
+            | Command::SessionRenew
+            | Command::SessionClose
+            | Command::SessionCall => {
                 unreachable!("answered alone, or executed before this is reached")
             }
         }
@@ -194,6 +203,7 @@ impl<B: Backend> Context<'_, B> {
     fn reset(&mut self) -> Reply<'static> {
         let authenticated = !self.core.shared.has_password();
         self.connection.transaction.discard();
+        self.connection.attached = None;
         self.connection.session =
             crate::connection::Session { authenticated, ..crate::connection::Session::default() };
         let facts = &self.connection.facts;

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, Reply, Txn};
+use quorate_commands::{Call, Op, Reply, Txn, Work as Wanted};
 use quorate_machine::{
     Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Transaction, ValueKind,
     Verdict, Workspace,
 };
-use quorate_types::{Duration, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits};
+use quorate_rifl::{Answer as Lease, Found, Grant, LeaseId, Lost, Request, Tracker};
+use quorate_types::{
+    Duration, LaneId, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits,
+};
 
-use crate::backend::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+use crate::backend::{Attempt as Called, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 use crate::connection::ConnectionId;
 use crate::frontend::Frontend;
 use crate::shared::Shared;
@@ -77,6 +80,7 @@ impl Workspace for Attempt<'_> {
 enum Work {
     Op(Op),
     Txn(Txn),
+    Call(Called),
     Flush,
 }
 
@@ -91,7 +95,8 @@ impl Work {
                 watched.chain(block.calls.iter().flat_map(|call| call.call().keys())).collect()
             }
             Self::Txn(Txn::Versions(keys)) => keys.iter().map(|key| &**key).collect(),
-            Self::Flush => BTreeSet::new(),
+            // One session's calls may overtake each other.
+            Self::Call(_) | Self::Flush => BTreeSet::new(),
         }
     }
 
@@ -113,6 +118,14 @@ pub struct MemoryBackend {
     version: u64,
     /// Keyspaces whose engine runs transactions over several keys; 1 unless this is changed.
     pub transactional: BTreeSet<u8>,
+    /// Keyspaces whose engine has no sessions; none unless this is changed.
+    pub without_sessions: BTreeSet<u8>,
+    /// Until when each session's lease is granted, and whether it was closed.
+    pub leases: BTreeMap<LeaseId, (u64, bool)>,
+    /// Most leases that are given out.
+    pub leases_max: usize,
+    tracker: Tracker<Tag>,
+    leased: VecDeque<(Tag, Lease)>,
     /// Draws the order of completions, if it is to be random.
     pub shuffle: Option<Rng>,
     /// Whether reads may be answered at once.
@@ -141,6 +154,11 @@ impl Default for MemoryBackend {
             queue: VecDeque::new(),
             version: 0,
             transactional: BTreeSet::from([1]),
+            without_sessions: BTreeSet::new(),
+            leases: BTreeMap::new(),
+            leases_max: 4,
+            tracker: Tracker::default(),
+            leased: VecDeque::new(),
             shuffle: None,
             local_reads: true,
             reads: 0,
@@ -179,8 +197,51 @@ impl MemoryBackend {
                 Ok(reply) => reply,
                 Err(refusal) => return Some((tag, Outcome::Refused(refusal))),
             },
+            Work::Call(called) => match self.carry_out(keyspace, now, tag, &called) {
+                Ok(reply) => reply,
+                Err(refusal) => return Some((tag, Outcome::Refused(refusal))),
+            },
         };
         Some((tag, Outcome::Done(reply)))
+    }
+
+    /// The answer of a call's record, or the call with a record made of its answer.
+    fn carry_out(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        tag: Tag,
+        called: &Called,
+    ) -> Result<Reply<'static>, Refusal> {
+        match self.tracker.find(&called.call).map_err(Refusal::Improper)? {
+            Found::Completed(answer) => return Ok(Reply::decode(answer).expect("as encoded")),
+            Found::InProgress(_) => unreachable!("one call is carried out at a time"),
+            Found::New => {}
+        }
+        let reply = match &called.work {
+            Wanted::Op(op) => self.apply(keyspace, now.wall(), op),
+            Wanted::Txn(txn) => self.run(keyspace, now.wall(), txn)?,
+        };
+        let mut answer = Vec::new();
+        reply.encode(&mut answer);
+        self.tracker.complete(&called.call, tag, 1, &answer);
+        Ok(reply)
+    }
+
+    /// The session's lease if it lives.
+    fn grant(&self, now: Now, lease: LeaseId) -> Lease {
+        match self.leases.get(&lease) {
+            Some(&(_, true)) => Lease::Lost(Lost::Closed),
+            Some(&(until, false)) if now.unix.0 <= until => {
+                Lease::Granted(Grant { lease, until, owner: lease.member() })
+            }
+            _ => Lease::Lost(Lost::Expired),
+        }
+    }
+
+    /// What a keeper of leases has said.
+    pub fn take_lease(&mut self) -> Option<(Tag, Lease)> {
+        self.leased.pop_front()
     }
 
     /// The first work, or a random one that no earlier work on its keys holds up.
@@ -300,6 +361,51 @@ impl Backend for MemoryBackend {
         self.queue.push_back((keyspace, tag, Work::Txn(txn.into_owned())));
     }
 
+    fn has_sessions(&self, keyspace: u8) -> bool {
+        !self.without_sessions.contains(&keyspace)
+    }
+
+    fn session_term(&self) -> Duration {
+        limits::LEASE_TERM
+    }
+
+    fn lease(&mut self, now: Now, tag: Tag, request: Request) {
+        let until = now.unix.0 + limits::LEASE_TERM.as_nanos() as u64;
+        let answer = match request {
+            Request::Open if self.leases.len() >= self.leases_max => Lease::Full,
+            Request::Open => {
+                let lease = LeaseId::new(MemberNumber(1), LaneId(0), self.leases.len() as u64);
+                self.leases.insert(lease, (until, false));
+                self.grant(now, lease)
+            }
+            Request::Renew { lease, .. } | Request::Close { lease } => {
+                let closes = matches!(request, Request::Close { .. });
+                if let Lease::Granted(_) = self.grant(now, lease) {
+                    self.leases.insert(lease, (until, closes));
+                }
+                if closes {
+                    self.tracker.close(lease);
+                }
+                self.grant(now, lease)
+            }
+        };
+        self.leased.push_back((tag, answer));
+    }
+
+    fn call(&mut self, keyspace: u8, now: Now, tag: Tag, _: u64, called: Called) {
+        let transaction = matches!(called.work, Wanted::Txn(_));
+        assert_eq!(transaction, self.transactional(keyspace), "each keyspace is given its own");
+        if now.unix.0 > called.grant.until {
+            let lease = called.call.lease;
+            self.lease(now, tag, Request::Renew { lease, told: called.grant.until, above: 0 });
+            if !matches!(self.leased.back(), Some((_, Lease::Granted(_)))) {
+                return;
+            }
+        }
+        self.submitted += 1;
+        self.queue.push_back((keyspace, tag, Work::Call(called)));
+    }
+
     fn flush(&mut self, keyspace: u8, _: Now, tag: Tag) {
         self.queue.push_back((keyspace, tag, Work::Flush));
     }
@@ -402,6 +508,10 @@ impl Harness {
 
     /// Executes one waiting op; whether there was one.
     pub fn complete_one(&mut self) -> bool {
+        if let Some((tag, answer)) = self.backend.take_lease() {
+            self.frontend.leased(tag, answer, self.now, &mut self.backend);
+            return true;
+        }
         let Some((tag, outcome)) = self.backend.execute(self.now) else { return false };
         self.frontend.complete(tag, outcome, self.now, &mut self.backend);
         true

@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
     Block, CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run, Script,
-    ServerCommand, Spec, Txn, Watch, flag, parse_integer,
+    ServerCommand, Spec, Txn, Watch, Work, flag, parse_integer,
 };
 use quorate_machine::{Access, Operation};
 use quorate_types::limits as bounds;
 
 use crate::backend::Backend;
+use crate::calls::Numbered;
 use crate::connection::Reply;
 use crate::dispatch::{Context, flush_options_are_valid};
 use crate::encode::{array_header, encode, error};
@@ -184,8 +185,8 @@ impl<B: Backend> Context<'_, B> {
         self.connection.write(|out| out.extend_from_slice(QUEUED));
     }
 
-    /// `EXEC`.
-    pub(crate) fn exec(&mut self, spec: &'static Spec) {
+    /// `EXEC`, if it is so numbered as a call of the attached session.
+    pub(crate) fn exec(&mut self, spec: &'static Spec, numbered: Option<Numbered>) {
         let transaction = std::mem::take(&mut self.connection.transaction);
         self.connection.facts.queued.store(0, Relaxed);
         let Some(queue) = transaction.queue else {
@@ -209,7 +210,14 @@ impl<B: Backend> Context<'_, B> {
             return self.reply(spec, &Answer::Error(text.into()));
         }
         let is_next = self.connection.replies.is_empty();
-        self.start(spec, plan, transaction.watches);
+        // What is only read needs no record.
+        let numbered = numbered.filter(|_| plan.update || !plan.flush.is_empty());
+        if numbered.is_some()
+            && let Err(text) = self.can_call(plan.target.as_ref().map(|(database, _)| *database))
+        {
+            return self.reply(spec, &Answer::Error(text));
+        }
+        self.start(spec, plan, transaction.watches, numbered);
         self.connection.held |= is_next
             && !self.connection.replies.is_empty()
             && self.connection.output.len() <= announced;
@@ -266,13 +274,20 @@ impl<B: Backend> Context<'_, B> {
         plan
     }
 
-    fn start(&mut self, spec: &'static Spec, plan: Plan, mut watches: BTreeMap<u8, Watches>) {
+    fn start(
+        &mut self,
+        spec: &'static Spec,
+        plan: Plan,
+        mut watches: BTreeMap<u8, Watches>,
+        numbered: Option<Numbered>,
+    ) {
         let protocol = self.connection.session.protocol;
         let has_local = plan.steps.iter().any(|step| matches!(step, Step::Local(_)));
         let update = plan.update || plan.transactional || !plan.flush.is_empty();
         let missing = plan.flush.len().max(1);
+        let (call, steps) = (numbered.is_some(), plan.steps);
         let exec =
-            Exec { spec, protocol, plan: plan.steps, missing, done: 0, failure: None, update };
+            Exec { spec, protocol, plan: steps, missing, done: 0, failure: None, update, call };
         if plan.target.is_none() && plan.flush.is_empty() {
             let bytes = self.results(exec, Vec::new());
             return self.connection.write(|out| out.extend_from_slice(&bytes));
@@ -289,11 +304,21 @@ impl<B: Backend> Context<'_, B> {
         let watches = watches.remove(&database).unwrap_or_default();
         if plan.transactional {
             let block = Block { watches: watches.into_iter().collect(), calls: plan.calls };
-            self.transact(database, number, Txn::Block(block));
+            match numbered {
+                Some(numbered) => {
+                    self.call(database, number, numbered, Work::Txn(Txn::Block(block)));
+                }
+                None => self.transact(database, number, Txn::Block(block)),
+            }
         } else {
             let watches = watches.into_values().collect();
             let script = Script { key, watches, calls: plan.calls };
-            self.submit(database, number, 0, &Op::Script(script));
+            match numbered {
+                Some(numbered) => {
+                    self.call(database, number, numbered, Work::Op(Op::Script(script)));
+                }
+                None => self.submit(database, number, 0, &Op::Script(script)),
+            }
         }
     }
 
@@ -314,11 +339,15 @@ impl<B: Backend> Context<'_, B> {
         };
         let Some(Reply::Exec(exec)) = self.take(number) else { return };
         self.connection.updates -= u32::from(exec.update);
+        if exec.call {
+            self.call_settled();
+        }
         let mut bytes = Vec::new();
         match answer {
             Err(failure) => {
-                self.core.stats.failed(exec.spec, failure.text());
-                error(failure.text(), &mut bytes);
+                let text = if exec.call { failure.text_of_call() } else { failure.text() };
+                self.core.stats.failed(exec.spec, text);
+                error(text, &mut bytes);
             }
             Ok(Answer::Array(results)) => bytes = self.results(*exec, results),
             Ok(Answer::Ok) => bytes = self.results(*exec, Vec::new()),

@@ -78,9 +78,14 @@ impl Tenure {
         now < self.from + (self.term - danger)
     }
 
+    /// From when on the lease may be over.
+    pub fn over_at(&self) -> Instant {
+        self.from + self.term
+    }
+
     /// Whether the lease may be over: the fate of what is open can't be learned any more.
     pub fn is_over(&self, now: Instant) -> bool {
-        now >= self.from + self.term
+        now >= self.over_at()
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Call, Op, Reply, Txn};
 use quorate_machine::{Operation, Transaction};
-use quorate_node::{KeyspaceStore, Lane, Outbox, Shared};
-use quorate_resp::{Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
-use quorate_types::{Instant, KeyspaceId, Now, Role, Tag, View};
+use quorate_node::{KeyspaceStore, Lane, Outbox, SessionCall, Shared};
+use quorate_resp::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+use quorate_rifl::Request;
+use quorate_types::{Duration, Instant, KeyspaceId, Now, Role, Tag, View};
 
 use crate::clock;
 use crate::handle::{Stop, stop};
@@ -96,6 +97,25 @@ impl Backend for LaneBackend<'_> {
         T: Transaction<Owned = Txn, Reply = Reply<'static>>,
     {
         self.lane.transact(now, KeyspaceId(keyspace), tag, origin, txn, self.out);
+    }
+
+    fn has_sessions(&self, keyspace: u8) -> bool {
+        let keyspace = self.shared().config.keyspace(KeyspaceId(keyspace));
+        keyspace.is_some_and(|keyspace| keyspace.engine.has_sessions())
+    }
+
+    fn session_term(&self) -> Duration {
+        self.shared().config.session_term
+    }
+
+    fn lease(&mut self, now: Now, tag: Tag, request: Request) {
+        self.lane.lease(now, tag, request, self.out);
+    }
+
+    fn call(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, attempt: Attempt) {
+        let Attempt { call, grant, work } = attempt;
+        let keyspace = KeyspaceId(keyspace);
+        self.lane.call(now, tag, SessionCall { keyspace, origin, call, grant, work }, self.out);
     }
 
     fn flush(&mut self, keyspace: u8, now: Now, tag: Tag) {

@@ -464,12 +464,16 @@ impl Host {
 
     /// Hands completed ops to the front end. Returns whether there were any.
     pub(crate) fn complete(&mut self, now: Now) -> bool {
-        if self.out.done.is_empty() {
+        if !self.has_answers() {
             return false;
         }
+        let leased = std::mem::take(&mut self.out.leased);
         let mut done = std::mem::take(&mut self.out.done);
         let mut backend =
             LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        for (tag, answer) in leased {
+            self.frontend.leased(tag, answer, now, &mut backend);
+        }
         for done in done.drain(..) {
             if done.lease_bound {
                 self.frontend.rests_on_lease(done.tag);
@@ -561,9 +565,14 @@ impl Host {
         self.frontend.pending() == 0 && !self.frontend.is_dirty() && !self.clients.is_blocked()
     }
 
+    /// Whether the lane has answered something that the front end has not been told.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.out.done.is_empty() || !self.out.leased.is_empty()
+    }
+
     /// Whether another turn has work without any new event.
     pub(crate) fn has_work(&mut self) -> bool {
-        !self.out.done.is_empty()
+        self.has_answers()
             || !self.links_to_read.is_empty()
             || self.clients.has_work(&self.frontend)
     }

@@ -280,7 +280,7 @@ impl LaneThread {
                 host.follow_lane(now);
             }
             quiet &= !self.hand_over(now);
-            if quiet && self.hosts.iter().all(|host| host.out.done.is_empty()) {
+            if quiet && self.hosts.iter().all(|host| !host.has_answers()) {
                 return true;
             }
         }

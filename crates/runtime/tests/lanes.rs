@@ -92,6 +92,8 @@ fn config(node: NodeId, addresses: &[NodeAddress]) -> NodeConfig {
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: Duration::from_secs(20),
+        sessions_max: NodeConfig::SESSIONS_MAX,
+        session_term: NodeConfig::SESSION_TERM,
         keyspaces: vec![keyspace(0, EngineConfig::meerkat()), keyspace(1, EngineConfig::HERMES)],
         seed: quorate_runtime::random_seed(),
     }

@@ -173,6 +173,8 @@ pub(crate) fn configs(
             clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
             message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
             op_timeout: NodeConfig::OP_TIMEOUT,
+            sessions_max: NodeConfig::SESSIONS_MAX,
+            session_term: NodeConfig::SESSION_TERM,
             keyspaces: vec![KeyspaceConfig {
                 id: KeyspaceId(0),
                 name: "default".into(),

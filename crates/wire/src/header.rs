@@ -18,6 +18,8 @@ pub enum Kind {
     /// Between a node and a client that coordinates its transactions itself
     /// ([`crate::GuestMessage`]).
     Guest = 4,
+    /// The lease keeper of sessions.
+    Session = 5,
 }
 
 impl Kind {
@@ -27,6 +29,7 @@ impl Kind {
             2 => Some(Self::Hermes),
             3 => Some(Self::Meerkat),
             4 => Some(Self::Guest),
+            5 => Some(Self::Session),
             _ => None,
         }
     }
@@ -45,7 +48,7 @@ pub struct Header {
     pub length: u32,
     /// The machine it is for.
     pub kind: Kind,
-    /// The keyspace; 0 for membership.
+    /// The keyspace; 0 for what belongs to none.
     pub keyspace: KeyspaceId,
     /// The shard of the keyspace; 0 so far.
     pub partition: u16,

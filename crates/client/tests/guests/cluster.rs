@@ -77,6 +77,8 @@ impl Cluster {
             clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
             message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
             op_timeout: Duration::from_secs(5),
+            sessions_max: NodeConfig::SESSIONS_MAX,
+            session_term: NodeConfig::SESSION_TERM,
             keyspaces: vec![
                 keyspace(0, EngineConfig::meerkat()),
                 keyspace(1, EngineConfig::HERMES),

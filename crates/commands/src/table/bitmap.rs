@@ -385,7 +385,7 @@ pub(super) const GETBIT: Spec = Spec {
 };
 
 pub(super) const SETBIT: Spec = Spec {
-    id: 61,
+    id: 62,
     name: "setbit",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),

@@ -471,7 +471,7 @@ pub(super) const SCAN: Spec = Spec {
 };
 
 pub(super) const TOUCH: Spec = Spec {
-    id: 69,
+    id: 70,
     name: "touch",
     arity: -2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -500,7 +500,7 @@ pub(super) const TOUCH: Spec = Spec {
 };
 
 pub(super) const TYPE: Spec = Spec {
-    id: 71,
+    id: 72,
     name: "type",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -523,7 +523,7 @@ pub(super) const TYPE: Spec = Spec {
 };
 
 pub(super) const UNLINK: Spec = Spec {
-    id: 72,
+    id: 73,
     name: "unlink",
     arity: -2,
     flags: Flags(flag::WRITE | flag::FAST),
@@ -561,7 +561,7 @@ pub(super) const UNLINK: Spec = Spec {
 };
 
 pub(super) const WAIT: Spec = Spec {
-    id: 74,
+    id: 75,
     name: "wait",
     arity: 3,
     flags: Flags(flag::NOSCRIPT),

@@ -312,7 +312,7 @@ pub(super) const PTTL: Spec = Spec {
 };
 
 pub(super) const TTL: Spec = Spec {
-    id: 70,
+    id: 71,
     name: "ttl",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),

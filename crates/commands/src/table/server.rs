@@ -606,7 +606,7 @@ pub(super) const MEMORY: Spec = Spec {
 };
 
 pub(super) const SHUTDOWN: Spec = Spec {
-    id: 65,
+    id: 66,
     name: "shutdown",
     arity: -1,
     flags: Flags(
@@ -679,7 +679,7 @@ pub(super) const SHUTDOWN: Spec = Spec {
 };
 
 pub(super) const TIME: Spec = Spec {
-    id: 68,
+    id: 69,
     name: "time",
     arity: 1,
     flags: Flags(flag::LOADING | flag::STALE | flag::FAST),

@@ -166,7 +166,7 @@ pub(super) const MGET: Spec = Spec {
 };
 
 pub(super) const STRLEN: Spec = Spec {
-    id: 66,
+    id: 67,
     name: "strlen",
     arity: 2,
     flags: Flags(flag::READONLY | flag::FAST),
@@ -189,7 +189,7 @@ pub(super) const STRLEN: Spec = Spec {
 };
 
 pub(super) const SUBSTR: Spec = Spec {
-    id: 67,
+    id: 68,
     name: "substr",
     arity: 4,
     flags: Flags(flag::READONLY),

@@ -440,7 +440,7 @@ pub(super) const PSETEX: Spec = Spec {
 };
 
 pub(super) const SET: Spec = Spec {
-    id: 60,
+    id: 61,
     name: "set",
     arity: -3,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -541,7 +541,7 @@ pub(super) const SET: Spec = Spec {
 };
 
 pub(super) const SETEX: Spec = Spec {
-    id: 62,
+    id: 63,
     name: "setex",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),
@@ -575,7 +575,7 @@ pub(super) const SETEX: Spec = Spec {
 };
 
 pub(super) const SETNX: Spec = Spec {
-    id: 63,
+    id: 64,
     name: "setnx",
     arity: 3,
     flags: Flags(flag::WRITE | flag::DENYOOM | flag::FAST),
@@ -608,7 +608,7 @@ pub(super) const SETNX: Spec = Spec {
 };
 
 pub(super) const SETRANGE: Spec = Spec {
-    id: 64,
+    id: 65,
     name: "setrange",
     arity: 4,
     flags: Flags(flag::WRITE | flag::DENYOOM),

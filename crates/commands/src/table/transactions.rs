@@ -69,7 +69,7 @@ pub(super) const MULTI: Spec = Spec {
 };
 
 pub(super) const UNWATCH: Spec = Spec {
-    id: 73,
+    id: 74,
     name: "unwatch",
     arity: 1,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),
@@ -91,7 +91,7 @@ pub(super) const UNWATCH: Spec = Spec {
 };
 
 pub(super) const WATCH: Spec = Spec {
-    id: 75,
+    id: 76,
     name: "watch",
     arity: -2,
     flags: Flags(flag::NOSCRIPT | flag::LOADING | flag::STALE | flag::FAST | flag::ALLOW_BUSY),

@@ -135,6 +135,8 @@ fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeCo
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: STALL_MAX,
+        sessions_max: NodeConfig::SESSIONS_MAX,
+        session_term: NodeConfig::SESSION_TERM,
         keyspaces: vec![KeyspaceConfig {
             id: KEYSPACE,
             name: "default".to_owned(),

@@ -1,0 +1,104 @@
+//! What a session's call asks for.
+
+use quorate_machine::{Access, Operation, Transaction};
+use quorate_types::hash_key;
+
+use crate::{Call, Op, OwnedCall, Txn};
+
+/// What one call of a session asks for: all of it, once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// An op on one key, for an engine that changes one key at a time.
+    Op(Op),
+    /// A transaction, for an engine that has them.
+    Txn(Txn),
+}
+
+impl Work {
+    /// Whether it may change anything. What is only read needs no session.
+    pub fn updates(&self) -> bool {
+        match self {
+            Self::Op(op) => op.access() != Access::Read,
+            Self::Txn(txn) => txn.updates(),
+        }
+    }
+
+    /// A digest of the commands and their arguments, the same at every try and on every node: it
+    /// tells another command under the same number. A block has that of its commands in order;
+    /// what is watched doesn't count, since a try elsewhere watches anew.
+    pub fn digest(&self) -> u32 {
+        let one = |call: &OwnedCall| digest([call.call()]);
+        let all = |calls: &[OwnedCall]| digest(calls.iter().map(OwnedCall::call)).rotate_left(1);
+        match self {
+            Self::Op(Op::Call(call)) | Self::Txn(Txn::Call(call)) => one(call),
+            Self::Op(Op::Script(script)) => all(&script.calls),
+            Self::Txn(Txn::Block(block)) => all(&block.calls),
+            Self::Op(Op::Version(_)) | Self::Txn(Txn::Versions(_)) => {
+                unreachable!("WATCH is no call of a session")
+            }
+        }
+    }
+}
+
+fn digest<'a>(calls: impl IntoIterator<Item = Call<'a>>) -> u32 {
+    let mut state = 0_u64;
+    let mut mix = |word: u64| {
+        state = (state.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    };
+    for call in calls {
+        // The name as the table has it: how a client spells it makes no difference.
+        let words = 1 + usize::from(call.spec.name.contains('|'));
+        mix(hash_key(call.spec.name.as_bytes()));
+        mix(call.args.len() as u64);
+        call.args.iter().skip(words).for_each(|argument| mix(hash_key(argument)));
+    }
+    (state >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::Block;
+
+    fn call(words: &[&str]) -> OwnedCall {
+        OwnedCall::new(words.iter().map(|word| word.as_bytes())).expect("a command")
+    }
+
+    fn single(words: &[&str]) -> u32 {
+        Work::Op(Op::Call(call(words))).digest()
+    }
+
+    #[test]
+    fn a_digest_tells_commands_and_arguments_apart_but_not_spellings() {
+        assert_eq!(single(&["INCR", "key"]), single(&["incr", "key"]));
+        let others = [
+            single(&["DECR", "key"]),
+            single(&["INCR", "kez"]),
+            single(&["INCRBY", "key", "1"]),
+            single(&["INCRBY", "key", "2"]),
+            single(&["SET", "ab", "c"]),
+            single(&["SET", "a", "bc"]),
+        ];
+        for (at, digest) in others.iter().enumerate() {
+            assert!(!others[..at].contains(digest), "number {at}");
+        }
+        assert_eq!(single(&["INCR", "key"]), PINNED, "other nodes have other digests now");
+    }
+
+    #[test]
+    fn a_block_has_the_digest_of_its_commands_in_order() {
+        let block = |calls: &[&[&str]]| {
+            let calls = calls.iter().map(|words| call(words)).collect();
+            Work::Txn(Txn::Block(Block { watches: vec![], calls })).digest()
+        };
+        let (one, other): (&[&str], &[&str]) = (&["INCR", "a"], &["INCR", "b"]);
+        assert_ne!(block(&[one, other]), block(&[other, one]));
+        assert_ne!(block(&[one]), block(&[one, one]));
+        assert_ne!(block(&[one]), single(one), "a block answers an array");
+        assert_eq!(block(&[one, other]), block(&[one, other]));
+    }
+
+    const PINNED: u32 = 2_429_278_993;
+}

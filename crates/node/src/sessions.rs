@@ -1,0 +1,484 @@
+//! What a lane does for sessions: it keeps leases, sees to it that a call is attempted only under a
+//! grant that covers it, and asks now and then which of the sessions that have records here are
+//! over. See `docs/design/006-sessions.md`.
+//!
+//! A lease belongs to one lane, whose keeper alone answers for it; the lanes of a node pass requests
+//! on to each other. A transactional engine runs a session's calls on the lane of its lease, so
+//! that their records are there. Hermes runs them on the lanes of their keys: there a lease has
+//! records on every lane.
+
+use std::sync::Arc;
+
+use quorate_commands::Work;
+use quorate_machine::{Effects, Event, Improper, Machine, Operation, Outcome, Refusal, Slab, Slot};
+use quorate_rifl::{
+    Answer, Call, Config, Grant, Keeper, LeaseId, Lost, Message, Permit, Request, Verdict,
+};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, hash_key,
+    lane_of_hash,
+};
+use quorate_wire::{Header, Kind, Malformed};
+
+use crate::lane::{INTERNAL, Internal, Lane, count};
+use crate::{Done, Mail, NodeConfig, Outbox};
+
+/// Leases that one step of a sweep asks about.
+const SWEPT_AT_ONCE: usize = 256;
+/// Passes of the sweep in one term (the thesis's implementation does as many).
+const PASSES_PER_TERM: u32 = 10;
+
+/// A session's call on its way to an engine.
+#[derive(Debug)]
+pub struct SessionCall {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// Ops of one origin on one key take effect in order.
+    pub origin: u64,
+    /// Which call it is.
+    pub call: Call,
+    /// The permission that the connection has last been given.
+    pub grant: Grant,
+    /// What it asks for. It updates something: reads need no session.
+    pub work: Work,
+}
+
+/// A call that waits for its grant.
+struct Waiting {
+    from: LaneId,
+    tag: Tag,
+    call: SessionCall,
+}
+
+/// Where the sweep stands.
+struct Sweep {
+    /// When its next step is due.
+    at: Instant,
+    /// When this pass began.
+    began: Instant,
+    /// The keyspace that it is at.
+    keyspace: usize,
+    /// The last lease that was asked about.
+    after: Option<LeaseId>,
+}
+
+pub(crate) struct Sessions {
+    keeper: Keeper,
+    /// Requests that the keeper has not answered: who wants the answer, and under which tag.
+    asked: Slab<(LaneId, Tag)>,
+    answers: Vec<(Tag, Answer)>,
+    waiting: Slab<Waiting>,
+    sweep: Sweep,
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        config: &NodeConfig,
+        lane: LaneId,
+        incarnation: Incarnation,
+        now: Now,
+    ) -> Self {
+        let sweep = Sweep { at: now.monotonic, began: now.monotonic, keyspace: 0, after: None };
+        Self {
+            keeper: Keeper::new(keeper_config(config, lane, incarnation), now),
+            asked: Slab::default(),
+            answers: Vec::new(),
+            waiting: Slab::default(),
+            sweep,
+        }
+    }
+
+    pub(crate) fn is_synced(&self) -> bool {
+        self.keeper.is_synced()
+    }
+
+    pub(crate) fn open(&self) -> u64 {
+        self.keeper.len() as u64
+    }
+
+    pub(crate) fn next_deadline(&self) -> Instant {
+        self.keeper.next_deadline().min(self.sweep.at)
+    }
+
+    pub(crate) fn check_invariants(&self) {
+        self.keeper.check_invariants();
+    }
+}
+
+fn keeper_config(config: &NodeConfig, lane: LaneId, incarnation: Incarnation) -> Config {
+    Config {
+        term: config.session_term,
+        leases_max: config.sessions_max.div_ceil(usize::from(config.lanes)),
+        message_loss_timeout: config.message_loss_timeout,
+        op_timeout: config.op_timeout,
+        ..Config::new(config.node, incarnation, lane)
+    }
+}
+
+/// What the answer to a request, or the end of a call's lease, counts as.
+fn lease_refusal(answer: &Answer) -> Option<&'static str> {
+    match answer {
+        Answer::Granted(_) => None,
+        Answer::Lost(Lost::Expired) => Some("expired"),
+        Answer::Lost(Lost::Closed) => Some("closed"),
+        Answer::Full => Some("too many sessions"),
+        Answer::Unready => Some("no owner"),
+    }
+}
+
+/// What a refused call counts as.
+const fn refusal_name(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NotServing => "not serving",
+        Refusal::Busy => "busy",
+        Refusal::TimedOut => "timed out",
+        Refusal::OutOfMemory => "out of memory",
+        Refusal::Conflict => "conflict",
+        Refusal::TooLarge => "too large",
+        Refusal::LeaseNeeded => "lease needed",
+        Refusal::SessionFull => "session full",
+        Refusal::Improper(Improper::Stale) => "stale",
+        Refusal::Improper(Improper::BeyondWindow) => "beyond window",
+        Refusal::Improper(Improper::Different) => "different command",
+        Refusal::Improper(Improper::Closed) => "closed",
+    }
+}
+
+impl Lane {
+    // --- leases --------------------------------------------------------------------------------
+
+    /// Asks for a lease for a client: a new one belongs to this lane, any other to the lane that its
+    /// id names. The answer comes through [`Outbox::leased`] of this lane.
+    pub fn lease(&mut self, now: Now, tag: Tag, request: Request, out: &mut Outbox) {
+        assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
+        self.ask(now, tag, request, out);
+    }
+
+    /// Passes a request on to the lane that keeps the lease.
+    fn ask(&mut self, now: Now, tag: Tag, request: Request, out: &mut Outbox) {
+        let lane = match request {
+            Request::Open => self.id,
+            Request::Renew { lease, .. } | Request::Close { lease } => lease.lane(),
+        };
+        if lane.0 >= self.shared.config.lanes {
+            // No lane of this cluster has given it out.
+            self.leased(now, tag, Answer::Lost(Lost::Expired), out);
+        } else if lane == self.id {
+            self.ask_keeper(now, self.id, tag, request, out);
+        } else {
+            out.mail.push((lane, Mail::Lease { from: self.id, tag, request }));
+        }
+    }
+
+    /// Puts a request before this lane's keeper, for a lane of this node.
+    pub(crate) fn ask_keeper(
+        &mut self,
+        now: Now,
+        from: LaneId,
+        tag: Tag,
+        request: Request,
+        out: &mut Outbox,
+    ) {
+        let slot = self.sessions.asked.insert((from, tag));
+        self.step_keeper(now, Event::Request { tag: Tag(slot.to_u64()), request }, out);
+    }
+
+    pub(crate) fn hear_keeper(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        incarnation: Incarnation,
+        header: &Header,
+        body: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Malformed> {
+        let body = Message::decode(body)?;
+        if self.view.is_live(from, incarnation) {
+            self.step_keeper(now, Event::Message { from, epoch: header.epoch, body }, out);
+        } else {
+            count(&mut self.counts.ignored, "node: sender is not live in this view");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn step_keeper(&mut self, now: Now, event: Event<'_, Keeper>, out: &mut Outbox) {
+        let (keeper, mut sink) = self.keeper_and_sink(out);
+        keeper.step(now, event, &mut sink);
+        self.settle_leases(now, out);
+    }
+
+    fn keeper_and_sink<'a>(&'a mut self, out: &'a mut Outbox) -> (&'a mut Keeper, KeeperSink<'a>) {
+        let Sessions { keeper, answers, .. } = &mut self.sessions;
+        let ignored = &mut self.counts.ignored;
+        (keeper, KeeperSink { out, answers, ignored, epoch: self.view.epoch })
+    }
+
+    /// Passes on what the keeper has answered and what it knows to be over.
+    fn settle_leases(&mut self, now: Now, out: &mut Outbox) {
+        while let Some((tag, answer)) = self.sessions.answers.pop() {
+            let asked = self.sessions.asked.remove(Slot::from_u64(tag.0));
+            let (from, tag) = asked.expect("a request is answered once");
+            self.tell(now, from, tag, answer, out);
+        }
+        let verdicts = self.sessions.keeper.take_verdicts();
+        if verdicts.is_empty() {
+            return;
+        }
+        let engines = self.engines.iter_mut().flatten();
+        let by_key = engines.fold(false, |by_key, engine| {
+            verdicts.iter().for_each(|verdict| engine.end_session(verdict));
+            by_key || !engine.is_transactional()
+        });
+        if by_key {
+            let verdicts: Arc<[Verdict]> = verdicts.into();
+            for lane in (0..self.shared.config.lanes).map(LaneId).filter(|lane| *lane != self.id) {
+                out.mail.push((lane, Mail::Verdicts(Arc::clone(&verdicts))));
+            }
+        }
+    }
+
+    /// Another lane's leases are over: engines whose records lie on the lanes of their keys may have
+    /// some here.
+    pub(crate) fn hear_verdicts(&mut self, verdicts: &[Verdict]) {
+        for engine in self.engines.iter_mut().flatten().filter(|engine| !engine.is_transactional())
+        {
+            verdicts.iter().for_each(|verdict| engine.end_session(verdict));
+        }
+    }
+
+    fn tell(&mut self, now: Now, to: LaneId, tag: Tag, answer: Answer, out: &mut Outbox) {
+        if to == self.id {
+            self.leased(now, tag, answer, out);
+        } else {
+            out.mail.push((to, Mail::Leased { tag, answer }));
+        }
+    }
+
+    /// What a keeper says to this lane: for a client, or for a call that waits here.
+    pub(crate) fn leased(&mut self, now: Now, tag: Tag, answer: Answer, out: &mut Outbox) {
+        if tag.0 & INTERNAL == 0 {
+            if let Some(reason) = lease_refusal(&answer) {
+                count(&mut self.counts.sessions.refused, reason);
+            }
+            out.leased.push((tag, answer));
+            return;
+        }
+        let waiting = self.sessions.waiting.remove(Slot::from_u64(tag.0 & !INTERNAL));
+        let Waiting { from, tag, mut call } = waiting.expect("a grant is asked for once");
+        // The connection keeps a new grant; anything else is the end of the call.
+        self.tell(now, from, tag, answer, out);
+        if let Answer::Granted(grant) = answer {
+            call.grant = grant;
+            self.attempt_if_covered(now, from, tag, call, out);
+        }
+    }
+
+    // --- calls ---------------------------------------------------------------------------------
+
+    /// Submits a session's call to a keyspace whose engine has sessions. Its answer comes through
+    /// [`Outbox::done`], or, if its lease is no more, through [`Outbox::leased`].
+    ///
+    /// It runs on the lane of the lease or of its key. If what the connection was granted last does
+    /// not reach far enough, the lease is renewed first, and the new grant comes through
+    /// [`Outbox::leased`] ahead of the answer.
+    pub fn call(&mut self, now: Now, tag: Tag, call: SessionCall, out: &mut Outbox) {
+        assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
+        assert!(call.work.updates(), "a session's call that only reads is none");
+        self.counts.sessions.calls += 1;
+        let lane = match &call.work {
+            Work::Op(op) => lane_of_hash(hash_key(op.key()), self.shared.config.lanes),
+            Work::Txn(_) => call.call.lease.lane(),
+        };
+        if lane.0 >= self.shared.config.lanes {
+            self.leased(now, tag, Answer::Lost(Lost::Expired), out);
+        } else if lane == self.id {
+            self.begin_call(now, self.id, tag, call, out);
+        } else {
+            out.mail.push((lane, Mail::Call { from: self.id, tag, call: Box::new(call) }));
+        }
+    }
+
+    /// The date up to which a grant should reach for an attempt that begins now: other attempts may
+    /// follow it, each with a later date, until its time is over.
+    fn wanted_date(&self, now: Now, keyspace: KeyspaceId) -> u64 {
+        let date = self.engine(keyspace).map_or(0, |engine| engine.date(now));
+        let date = date.max(self.sessions.keeper.clock(now));
+        date.saturating_add((self.shared.config.op_timeout * 2).as_nanos() as u64)
+    }
+
+    /// A call that runs on this lane.
+    pub(crate) fn begin_call(
+        &mut self,
+        now: Now,
+        from: LaneId,
+        tag: Tag,
+        call: SessionCall,
+        out: &mut Outbox,
+    ) {
+        if !self.takes(now, call.keyspace) {
+            return self.refuse_call(from, tag, Refusal::NotServing, out);
+        }
+        let above = self.wanted_date(now, call.keyspace);
+        if call.grant.covers(&self.view, above) {
+            return self.attempt(now, from, tag, call, out);
+        }
+        let (lease, told) = (call.call.lease, call.grant.until);
+        let slot = self.sessions.waiting.insert(Waiting { from, tag, call });
+        let tag = Tag(INTERNAL | slot.to_u64());
+        self.ask(now, tag, Request::Renew { lease, told, above }, out);
+    }
+
+    /// The lease was renewed. If even that does not reach far enough, the view has changed again.
+    fn attempt_if_covered(
+        &mut self,
+        now: Now,
+        from: LaneId,
+        tag: Tag,
+        call: SessionCall,
+        out: &mut Outbox,
+    ) {
+        if !self.takes(now, call.keyspace) {
+            self.refuse_call(from, tag, Refusal::NotServing, out);
+        } else if call.grant.covers(&self.view, self.wanted_date(now, call.keyspace)) {
+            self.attempt(now, from, tag, call, out);
+        } else {
+            self.refuse_call(from, tag, Refusal::LeaseNeeded, out);
+        }
+    }
+
+    fn attempt(&mut self, now: Now, from: LaneId, tag: Tag, call: SessionCall, out: &mut Outbox) {
+        let SessionCall { keyspace, origin, call, grant, work } = call;
+        let permit = Permit { call, grant, date: self.sessions.keeper.clock(now) };
+        let tag = self.internal_tag(Internal::Call { from, tag });
+        self.counts.submitted += 1;
+        let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+        engine.call(now, tag, permit, origin, work, &mut sink);
+        self.settle(now, out);
+    }
+
+    fn refuse_call(&mut self, from: LaneId, tag: Tag, refusal: Refusal, out: &mut Outbox) {
+        self.call_done(from, Done::new(tag, Outcome::Refused(refusal)), out);
+    }
+
+    /// A call that ran here has its answer.
+    pub(crate) fn call_done(&mut self, from: LaneId, done: Done, out: &mut Outbox) {
+        if let Outcome::Refused(refusal) = done.outcome {
+            count(&mut self.counts.sessions.refused, refusal_name(refusal));
+        }
+        if from == self.id {
+            out.done.push(done);
+        } else {
+            out.mail.push((from, Mail::Done(done)));
+        }
+    }
+
+    // --- time ----------------------------------------------------------------------------------
+
+    pub(crate) fn tick_sessions(&mut self, now: Now, out: &mut Outbox) {
+        if self.sessions.keeper.next_deadline() <= now.monotonic {
+            self.step_keeper(now, Event::Tick, out);
+        }
+        if self.sessions.sweep.at <= now.monotonic {
+            self.sweep(now, out);
+        }
+    }
+
+    /// One step of a sweep: asks the owners of some leases of which there are records here whether
+    /// they are over.
+    fn sweep(&mut self, now: Now, out: &mut Outbox) {
+        let leases = self.leases_to_sweep(now);
+        let mut by_lane: Vec<Vec<LeaseId>> =
+            vec![Vec::new(); usize::from(self.shared.config.lanes)];
+        for lease in leases {
+            if let Some(of_lane) = by_lane.get_mut(usize::from(lease.lane().0)) {
+                of_lane.push(lease);
+            }
+        }
+        for (lane, leases) in (0..).map(LaneId).zip(by_lane) {
+            if leases.is_empty() {
+                continue;
+            }
+            if lane == self.id {
+                self.sweep_own(now, &leases, out);
+            } else {
+                out.mail.push((lane, Mail::Sweep(leases)));
+            }
+        }
+    }
+
+    /// The next leases of which engines on this lane have records; plans the next step.
+    fn leases_to_sweep(&mut self, now: Now) -> Vec<LeaseId> {
+        let pass = self.shared.config.session_term / PASSES_PER_TERM;
+        let sweep = &mut self.sessions.sweep;
+        let mut leases = Vec::new();
+        while let Some(engine) = self.engines.get(sweep.keyspace) {
+            let room = SWEPT_AT_ONCE - leases.len();
+            let found =
+                engine.as_ref().map_or(Vec::new(), |engine| engine.leases_after(sweep.after, room));
+            leases.extend_from_slice(&found);
+            if found.len() == room {
+                sweep.after = found.last().copied();
+                sweep.at = now.monotonic + (pass / 1024).min(Duration::from_millis(10));
+                return leases;
+            }
+            sweep.keyspace += 1;
+            sweep.after = None;
+        }
+        let next = (sweep.began + pass).max(now.monotonic + Duration::from_millis(1));
+        *sweep = Sweep { at: next, began: next, keyspace: 0, after: None };
+        leases
+    }
+
+    /// Asks the owners of leases of this lane which of them are over.
+    pub(crate) fn sweep_own(&mut self, now: Now, leases: &[LeaseId], out: &mut Outbox) {
+        let (keeper, mut sink) = self.keeper_and_sink(out);
+        keeper.sweep(now, leases, &mut sink);
+        self.settle_leases(now, out);
+    }
+
+    // --- a new life ----------------------------------------------------------------------------
+
+    /// Begins anew with the node: leases of the former life are others' to keep.
+    pub(crate) fn begin_keeper(&mut self, now: Now, out: &mut Outbox) {
+        let config = keeper_config(&self.shared.config, self.id, self.incarnation());
+        self.sessions.keeper = Keeper::new(config, now);
+        let asked: Vec<Slot> = self.sessions.asked.iter().map(|(slot, _)| slot).collect();
+        let unready = asked.into_iter().map(|slot| (Tag(slot.to_u64()), Answer::Unready));
+        self.sessions.answers.extend(unready);
+        self.settle_leases(now, out);
+    }
+}
+
+/// Where the effects of a lane's keeper go.
+struct KeeperSink<'a> {
+    out: &'a mut Outbox,
+    answers: &'a mut Vec<(Tag, Answer)>,
+    ignored: &'a mut Vec<(&'static str, u64)>,
+    epoch: Epoch,
+}
+
+impl Effects<Keeper> for KeeperSink<'_> {
+    fn send(&mut self, to: NodeId, message: &Message) {
+        self.broadcast(NodeSet::only(to), message);
+    }
+
+    fn broadcast(&mut self, to: NodeSet, message: &Message) {
+        self.out.frame(to, |buffer| {
+            Header::frame(buffer, Kind::Session, KeyspaceId(0), self.epoch, |writer| {
+                message.encode(writer);
+            });
+        });
+    }
+
+    fn complete(&mut self, tag: Tag, answer: Answer) {
+        self.answers.push((tag, answer));
+    }
+
+    fn ignored(&mut self, reason: &'static str) {
+        count(self.ignored, reason);
+    }
+
+    fn probe(&mut self, name: &'static str) {
+        count(&mut self.out.probes, name);
+    }
+}

@@ -1,0 +1,185 @@
+//! Leases of sessions on whole lanes: three nodes with two lanes each, in one process.
+
+use std::sync::Arc;
+
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, Shared, Strand};
+use quorate_rifl::{Answer, Grant, LeaseId, Lost, Request};
+use quorate_types::{Duration, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, UnixNanos};
+
+const NODES: u16 = 3;
+const LANES: u16 = 2;
+const TERM: Duration = Duration::from_secs(20);
+const SESSIONS_MAX: usize = 6;
+
+fn shared(node: NodeId) -> Arc<Shared> {
+    let addresses = (1..=NODES).map(|number| NodeAddress {
+        node: NodeId(number),
+        peer: String::new(),
+        client: String::new(),
+        admin: String::new(),
+    });
+    let keyspace = |number, engine| KeyspaceConfig {
+        id: KeyspaceId(number),
+        name: format!("number {number}"),
+        replicas: None,
+        engine,
+    };
+    Shared::new(NodeConfig {
+        node,
+        cluster: "sessions".to_owned(),
+        lanes: LANES,
+        nodes: addresses.collect(),
+        lease: NodeConfig::LEASE,
+        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
+        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
+        op_timeout: NodeConfig::OP_TIMEOUT,
+        sessions_max: SESSIONS_MAX,
+        session_term: TERM,
+        keyspaces: vec![keyspace(0, EngineConfig::HERMES), keyspace(1, EngineConfig::meerkat())],
+        seed: u64::from(node.0),
+    })
+}
+
+/// A client's place: which of the nodes, and which of its lanes.
+type Place = (usize, usize);
+
+struct Cluster {
+    time: Duration,
+    nodes: Vec<Arc<Shared>>,
+    strands: Vec<Strand>,
+    tag: u64,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let nodes: Vec<_> = (1..=NODES).map(|node| shared(NodeId(node))).collect();
+        let time = Duration::from_secs(1);
+        let strands = Strand::cluster(&nodes, at(time));
+        let mut this = Self { time, nodes, strands, tag: 0 };
+        while !this.nodes.iter().all(|node| node.is_active()) {
+            this.turn(Duration::from_millis(1));
+            assert!(this.time < Duration::from_secs(20), "the nodes find no view");
+        }
+        this
+    }
+
+    fn turn(&mut self, time: Duration) {
+        self.time += time;
+        let now = at(self.time);
+        self.strands.iter_mut().for_each(|strand| strand.begin_turn(now));
+        self.strands.iter_mut().for_each(|strand| strand.end_turn(now));
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let until = self.time + time;
+        while self.time < until {
+            self.turn(Duration::from_millis(2));
+        }
+    }
+
+    fn ask(&mut self, (node, lane): Place, request: Request) -> Answer {
+        self.tag += 1;
+        let (tag, now) = (Tag(self.tag), at(self.time));
+        let host = &mut self.strands[lane].hosts[node];
+        host.lane.lease(now, tag, request, &mut host.out);
+        for _ in 0..2_000 {
+            if let Some((answered, answer)) = self.strands[lane].hosts[node].out.leased.pop() {
+                assert_eq!(answered, tag);
+                return answer;
+            }
+            self.turn(Duration::from_millis(2));
+        }
+        panic!("{request:?} has no answer");
+    }
+
+    fn granted(&mut self, place: Place, request: Request) -> Grant {
+        match self.ask(place, request) {
+            Answer::Granted(grant) => grant,
+            other => panic!("{request:?}: {other:?}"),
+        }
+    }
+
+    fn renew(&mut self, place: Place, grant: Grant) -> Answer {
+        self.ask(place, Request::Renew { lease: grant.lease, told: grant.until, above: 0 })
+    }
+
+    fn refused(&mut self, (node, lane): Place) -> Vec<(&'static str, u64)> {
+        let now = at(self.time);
+        self.strands[lane].hosts[node].lane.publish(now);
+        self.nodes[node].lane_facts()[lane].sessions.refused.clone()
+    }
+}
+
+fn at(time: Duration) -> Now {
+    let nanos = time.as_nanos() as u64;
+    Now { monotonic: Instant(nanos), unix: UnixNanos((1 << 60) + nanos) }
+}
+
+#[test]
+fn a_lease_lives_on_its_lane_and_is_renewed_from_everywhere() {
+    let mut cluster = Cluster::new();
+    let grant = cluster.granted((0, 1), Request::Open);
+    assert_eq!(grant.lease.lane(), LaneId(1));
+    let other = cluster.granted((0, 0), Request::Open);
+    assert_eq!(other.lease.lane(), LaneId(0));
+    for place in [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
+        cluster.pass(TERM / 2);
+        let Answer::Granted(renewed) = cluster.renew(place, grant) else {
+            panic!("not renewed at {place:?}")
+        };
+        assert!(renewed.until > grant.until, "{place:?}");
+        assert_eq!((renewed.lease, renewed.owner), (grant.lease, grant.owner));
+    }
+    // Nobody has renewed the other one.
+    assert_eq!(cluster.renew((1, 0), other), Answer::Lost(Lost::Expired));
+}
+
+#[test]
+fn a_closed_lease_is_closed_everywhere_and_an_expired_one_is_over() {
+    let mut cluster = Cluster::new();
+    let grant = cluster.granted((1, 0), Request::Open);
+    let close = Request::Close { lease: grant.lease };
+    assert_eq!(cluster.ask((2, 1), close), Answer::Lost(Lost::Closed));
+    for place in [(0, 1), (1, 0), (2, 0)] {
+        assert_eq!(cluster.renew(place, grant), Answer::Lost(Lost::Closed), "{place:?}");
+    }
+    let grant = cluster.granted((1, 1), Request::Open);
+    cluster.pass(TERM + Duration::from_secs(2));
+    for place in [(0, 1), (1, 0), (1, 1)] {
+        assert_eq!(cluster.renew(place, grant), Answer::Lost(Lost::Expired), "{place:?}");
+    }
+    assert_eq!(cluster.refused((1, 0)), [("closed", 1), ("expired", 1)]);
+}
+
+#[test]
+fn a_lease_of_nobody_is_over() {
+    let mut cluster = Cluster::new();
+    let grant = cluster.granted((0, 0), Request::Open);
+    let member = grant.lease.member();
+    for lease in [
+        LeaseId::new(member, LaneId(0), 77),
+        LeaseId::new(member, LaneId(LANES), 0),
+        LeaseId::new(member, LaneId(63), 0),
+    ] {
+        let request = Request::Renew { lease, told: grant.until, above: 0 };
+        assert_eq!(cluster.ask((1, 1), request), Answer::Lost(Lost::Expired), "{lease:?}");
+    }
+}
+
+#[test]
+fn each_lane_has_its_share_of_the_sessions() {
+    let mut cluster = Cluster::new();
+    for lane in 0..usize::from(LANES) {
+        for _ in 0..SESSIONS_MAX / usize::from(LANES) {
+            cluster.granted((0, lane), Request::Open);
+        }
+        assert_eq!(cluster.ask((0, lane), Request::Open), Answer::Full);
+    }
+    let closed = cluster.granted((1, 0), Request::Open);
+    assert_eq!(cluster.refused((0, 1)), [("too many sessions", 1)]);
+    cluster.ask((0, 0), Request::Close { lease: closed.lease });
+    assert_eq!(cluster.ask((0, 0), Request::Open), Answer::Full, "that was another node's");
+    let now = at(cluster.time);
+    cluster.strands[0].hosts[1].lane.publish(now);
+    assert_eq!(cluster.nodes[1].lane_facts()[0].sessions.open, 0);
+}

@@ -1,0 +1,337 @@
+//! `SESSION`: calls that run exactly once. A connection makes the calls of the session that is
+//! attached to it; the session outlives the connection, and goes on with another one.
+
+use std::borrow::Cow;
+
+use quorate_commands::{
+    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, Txn, Work, arity_error, resolve,
+};
+use quorate_machine::Improper;
+use quorate_rifl::{Answer as Lease, Grant, LeaseId, Lost, Request, Tenure};
+use quorate_types::{Instant, Tag};
+
+use crate::backend::{Attempt, Backend};
+use crate::connection::Reply;
+use crate::dispatch::Context;
+use crate::encode::{Protocol, encode, error};
+use crate::pending::{Failure, Pending};
+use crate::session::NOT_AN_INTEGER;
+
+const NO_SESSION: Answer<'static> = Answer::error(
+    "NOSESSION no session is attached to this connection; begin one with SESSION OPEN, or attach one \
+     with SESSION RENEW id until",
+);
+const FLUSHES: &str =
+    "ERR a flush is no part of a session's call; send the block without SESSION CALL";
+
+/// The session of a connection.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    grant: Grant,
+    tenure: Tenure,
+    /// Calls that are not answered.
+    open: u64,
+}
+
+/// The number that a client has given a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbered {
+    sequence: u64,
+    first_incomplete: u64,
+}
+
+impl<B: Backend> Context<'_, B> {
+    // --- leases --------------------------------------------------------------------------------
+
+    /// `SESSION OPEN`, `SESSION RENEW [id until]`, `SESSION CLOSE [id until]`. Everything before is
+    /// answered; what follows waits.
+    pub(crate) fn lease(&mut self, call: &Call<'_>) {
+        let request = match self.lease_request(call) {
+            Ok(request) => request,
+            Err(reply) => return self.reply(call.spec, &reply),
+        };
+        let (spec, protocol) = (call.spec, self.connection.session.protocol);
+        let since = self.now.monotonic;
+        let number = self.connection.push(Reply::Lease { spec, protocol, since });
+        self.connection.barrier = true;
+        let pending = Pending { connection: self.id, number, part: 0 };
+        let tag = Tag(self.core.pending.insert(pending).to_u64());
+        self.backend.lease(self.now, tag, request);
+    }
+
+    fn lease_request(&self, call: &Call<'_>) -> Result<Request, Answer<'static>> {
+        if matches!(call.spec.run, Run::Connection(ConnectionCommand::SessionOpen)) {
+            return Ok(Request::Open);
+        }
+        let (lease, told) = match call.args.len() {
+            2 => {
+                let attached = self.connection.attached.as_ref().ok_or(NO_SESSION)?;
+                (attached.grant.lease, attached.grant.until)
+            }
+            4 => (LeaseId(parse_number(call.args.get(2))?), parse_number(call.args.get(3))?),
+            _ => return Err(arity_error(call.spec)),
+        };
+        Ok(match call.spec.run {
+            Run::Connection(ConnectionCommand::SessionClose) => Request::Close { lease },
+            _ => Request::Renew { lease, told, above: 0 },
+        })
+    }
+
+    /// A keeper has said something. Whether that settles the request or the call.
+    pub(crate) fn leased(&mut self, pending: Pending, answer: Lease) -> bool {
+        let number = pending.number;
+        match self.connection.reply(number) {
+            Some(&mut Reply::Lease { spec, protocol, since }) => {
+                self.finish_lease(number, spec, protocol, since, answer);
+                true
+            }
+            Some(Reply::Call { .. } | Reply::Exec(_)) => match answer {
+                Lease::Granted(grant) => {
+                    self.renewed(grant);
+                    false
+                }
+                lost => {
+                    self.settled(pending, Err(failure_of(&lost)));
+                    true
+                }
+            },
+            // The reply is nobody's any more; a call that was renewed is still to be answered.
+            _ => !matches!(answer, Lease::Granted(_)),
+        }
+    }
+
+    fn finish_lease(
+        &mut self,
+        number: u64,
+        spec: &'static Spec,
+        protocol: Protocol,
+        since: Instant,
+        answer: Lease,
+    ) {
+        let closes = matches!(spec.run, Run::Connection(ConnectionCommand::SessionClose));
+        let reply = match answer {
+            Lease::Granted(grant) => {
+                self.attach(grant, since);
+                Answer::Map(self.lease_facts(&grant))
+            }
+            Lease::Lost(Lost::Closed) if closes => {
+                self.connection.attached = None;
+                Answer::Ok
+            }
+            other => Answer::error(failure_of(&other).text()),
+        };
+        if let Answer::Error(text) = &reply {
+            self.core.stats.failed(spec, text);
+        }
+        self.connection.finish(number, |out| encode(&reply, protocol, out));
+    }
+
+    /// The connection makes the calls of this session from now on. Its calls are all answered if
+    /// another one was attached.
+    fn attach(&mut self, grant: Grant, since: Instant) {
+        let term = self.backend.session_term();
+        match &mut self.connection.attached {
+            Some(attached) if attached.grant.lease == grant.lease => {
+                attached.grant = grant;
+                attached.tenure.renewed(since, term);
+            }
+            attached => {
+                let tenure = Tenure::new(since, term);
+                *attached = Some(Box::new(Attached { grant, tenure, open: 0 }));
+            }
+        }
+    }
+
+    /// The lease was renewed for one of its calls, just now or a moment ago.
+    fn renewed(&mut self, grant: Grant) {
+        if let Some(attached) = &mut self.connection.attached
+            && attached.grant.lease == grant.lease
+        {
+            attached.grant = grant;
+        }
+    }
+
+    fn lease_facts(&self, grant: &Grant) -> Vec<(Answer<'static>, Answer<'static>)> {
+        let term = self.backend.session_term().as_millis() as i64;
+        vec![
+            (Answer::text("id"), opaque(grant.lease.0)),
+            (Answer::text("until"), opaque(grant.until)),
+            (Answer::text("term"), Answer::Int(term)),
+        ]
+    }
+
+    /// `SESSION INFO`.
+    pub(crate) fn session_info(&self) -> Answer<'static> {
+        let facts = self.connection.attached.as_ref().map(|attached| {
+            let over = attached.tenure.over_at();
+            let remaining = over.since(self.now.monotonic).as_millis() as i64;
+            (opaque(attached.grant.lease.0), opaque(attached.grant.until), remaining, attached.open)
+        });
+        let is_attached = i64::from(facts.is_some());
+        let (id, until, remaining, open) = facts.unwrap_or((Answer::Null, Answer::Null, 0, 0));
+        Answer::Map(vec![
+            (Answer::text("id"), id),
+            (Answer::text("until"), until),
+            (Answer::text("remaining"), Answer::Int(remaining)),
+            (Answer::text("attached"), Answer::Int(is_attached)),
+            (Answer::text("calls"), Answer::Int(open as i64)),
+        ])
+    }
+
+    // --- calls ---------------------------------------------------------------------------------
+
+    /// `SESSION CALL seq first-incomplete command [arg ...]`.
+    pub(crate) fn session_call(&mut self, args: Args<'_>) {
+        let inner = Args { spans: &args.spans[4..], ..args };
+        let spec = match resolve(inner) {
+            Ok(spec) => spec,
+            Err(reply) => {
+                self.unresolved(inner, &reply);
+                return;
+            }
+        };
+        let is_exec = matches!(spec.run, Run::Connection(ConnectionCommand::Exec));
+        let numbered = match self.numbered(args, spec) {
+            Ok(numbered) => numbered,
+            Err(reply) => {
+                if is_exec {
+                    self.forget_block();
+                }
+                return self.reply(spec, &reply);
+            }
+        };
+        let call = Call { spec, args: inner };
+        if let Some(reply) = self.reject(&call) {
+            return self.abort(spec, &reply);
+        }
+        self.core.stats.called(spec);
+        if is_exec {
+            self.exec(spec, Some(numbered));
+        } else if call.updates() {
+            self.call_keyed(&call, numbered);
+        } else {
+            // To read twice does no harm, and the second answer is as good as the first.
+            self.keyed(&call);
+        }
+    }
+
+    /// The number of a call that the attached session may make.
+    fn numbered(&self, args: Args<'_>, spec: &Spec) -> Result<Numbered, Answer<'static>> {
+        let (sequence, first_incomplete) = (parse_number(args.get(2))?, parse_number(args.get(3))?);
+        if !matches!(spec.run, Run::Key(_) | Run::Connection(ConnectionCommand::Exec)) {
+            let name = spec.name.replace('|', " ").to_ascii_uppercase();
+            let text = format!(
+                "ERR a session's call is a command on keys, or EXEC; send {name} without SESSION CALL"
+            );
+            return Err(Answer::Error(text.into()));
+        }
+        let attached = self.connection.attached.as_ref().ok_or(NO_SESSION)?;
+        let lease = attached.grant.lease;
+        let call = quorate_rifl::Call { lease, sequence, first_incomplete, digest: 0 };
+        if !call.is_proper() {
+            let backwards = sequence < first_incomplete;
+            let why = if backwards { Improper::Stale } else { Improper::BeyondWindow };
+            return Err(Answer::error(Failure::Improper(why).text()));
+        }
+        Ok(Numbered { sequence, first_incomplete })
+    }
+
+    /// The block of an `EXEC` that can't be called is gone, as that of any `EXEC`.
+    fn forget_block(&mut self) {
+        self.connection.transaction.discard();
+        self.connection.facts.queued.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Whether calls can be made on this keyspace. No keyspace: the block flushes some.
+    pub(crate) fn can_call(&self, database: Option<u8>) -> Result<(), Cow<'static, str>> {
+        let database = database.ok_or(FLUSHES)?;
+        if self.backend.has_sessions(database) {
+            return Ok(());
+        }
+        let engine = self.backend.keyspace(database).map_or("?", |facts| facts.engine);
+        Err(format!(
+            "NOTSUPPORTED the engine of this keyspace ('{engine}') has no sessions; SELECT a keyspace \
+             whose engine has"
+        )
+        .into())
+    }
+
+    fn call_keyed(&mut self, call: &Call<'_>, numbered: Numbered) {
+        let database = self.connection.session.database;
+        if let Err(text) = self.can_call(Some(database)) {
+            return self.reply(call.spec, &Answer::Error(text));
+        }
+        let transactional = self.backend.transactional(database);
+        if !transactional && let Err(crosskey) = call.single_key() {
+            return self.reply(call.spec, &crosskey);
+        }
+        let owned = call.to_owned_call();
+        let work =
+            if transactional { Work::Txn(Txn::Call(owned)) } else { Work::Op(Op::Call(owned)) };
+        let protocol = self.connection.session.protocol;
+        let number = self.connection.push(Reply::Call { spec: call.spec, protocol });
+        self.connection.updates += 1;
+        self.call(database, number, numbered, work);
+    }
+
+    /// Submits a call of the attached session.
+    pub(crate) fn call(&mut self, database: u8, number: u64, numbered: Numbered, work: Work) {
+        let tag = self.tag(number, 0);
+        let attached =
+            self.connection.attached.as_mut().expect("only a session's calls are numbered");
+        attached.open += 1;
+        let grant = attached.grant;
+        let Numbered { sequence, first_incomplete } = numbered;
+        let digest = work.digest();
+        let call = quorate_rifl::Call { lease: grant.lease, sequence, first_incomplete, digest };
+        let attempt = Attempt { call, grant, work };
+        self.backend.call(database, self.now, tag, self.connection.facts.id, attempt);
+    }
+
+    /// A call has its answer.
+    pub(crate) fn call_settled(&mut self) {
+        if let Some(attached) = &mut self.connection.attached {
+            attached.open -= 1;
+        }
+    }
+
+    pub(crate) fn finish_call(
+        &mut self,
+        number: u64,
+        spec: &'static Spec,
+        protocol: Protocol,
+        answer: &Result<Answer<'static>, Failure>,
+    ) {
+        self.call_settled();
+        match answer {
+            Ok(Answer::Error(text)) => self.core.stats.failed(spec, text),
+            Ok(_) => {}
+            Err(failure) => self.core.stats.failed(spec, failure.text_of_call()),
+        }
+        self.connection.finish(number, |out| match answer {
+            Ok(reply) => encode(reply, protocol, out),
+            Err(failure) => error(failure.text_of_call(), out),
+        });
+    }
+}
+
+fn failure_of(answer: &Lease) -> Failure {
+    match answer {
+        Lease::Lost(Lost::Expired) => Failure::Expired,
+        Lease::Lost(Lost::Closed) => Failure::Improper(Improper::Closed),
+        Lease::Full => Failure::TooManySessions,
+        Lease::Granted(_) | Lease::Unready => Failure::LeaseNeeded,
+    }
+}
+
+/// A number that clients repeat as they were given it. In text, since not all of them fit into an
+/// integer of RESP.
+fn opaque(number: u64) -> Answer<'static> {
+    Answer::Bulk(Cow::Owned(number.to_string().into_bytes()))
+}
+
+fn parse_number(text: &[u8]) -> Result<u64, Answer<'static>> {
+    let digits = text.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(text).ok().filter(|_| digits);
+    text.and_then(|text| text.parse().ok()).ok_or(NOT_AN_INTEGER)
+}
