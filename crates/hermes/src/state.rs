@@ -306,12 +306,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// What is in flight now, by name, in a stable order.
-    pub fn gauges(&self) -> [(&'static str, u64); 4] {
+    pub fn gauges(&self) -> [(&'static str, u64); 5] {
         [
             ("updates_pending", self.ops.len() as u64),
             ("ops_waiting", self.waiting as u64),
             ("keys_waited_for", self.queues.len() as u64),
             ("ops_steered", self.steering.len() as u64),
+            ("sessions", self.tracker.len() as u64),
         ]
     }
 

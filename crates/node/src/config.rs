@@ -129,9 +129,7 @@ impl EngineConfig {
 
     /// Whether it carries out the calls of sessions.
     pub const fn has_sessions(&self) -> bool {
-        match self {
-            Self::Hermes { .. } | Self::Meerkat { .. } | Self::Baseline(_) => false,
-        }
+        matches!(self, Self::Hermes { .. } | Self::Meerkat { .. })
     }
 
     /// The name that configurations use.

@@ -7,7 +7,7 @@ use quorate_commands::{Op, Reply, Txn, Work};
 use quorate_hermes::Hermes;
 use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Transaction};
 use quorate_meerkat::{Isolation, Meerkat, partition_of};
-use quorate_rifl::{LeaseId, Permit, Verdict};
+use quorate_rifl::{LeaseId, Permit, Sessions as _, Verdict};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View,
@@ -252,25 +252,44 @@ impl Engine {
         work: Work,
         sink: &mut Sink<'_>,
     ) {
-        let _ = (now, tag, permit, origin, work, sink);
-        unreachable!("a call is for an engine that has sessions and for its kind of work")
+        match (&mut self.machine, work) {
+            (Machines::Hermes(machine), Work::Op(op)) => {
+                let request = quorate_hermes::Request { origin, op };
+                machine.call(now, tag, permit, request, sink);
+            }
+            (Machines::Meerkat(machine), Work::Txn(txn)) => {
+                let request = quorate_meerkat::Request { origin, txn };
+                machine.call(now, tag, permit, request, sink);
+            }
+            _ => unreachable!("a call is for an engine that has sessions and for its kind of work"),
+        }
     }
 
     /// The date that an attempt at a call has at least if it begins now.
     pub(crate) fn date(&self, now: Now) -> u64 {
-        let _ = now;
-        0
+        match &self.machine {
+            Machines::Hermes(machine) => machine.date(now),
+            Machines::Meerkat(machine) => machine.date(now),
+            Machines::Baseline(_) => 0,
+        }
     }
 
     /// Sessions with records here, in order, after this one.
     pub(crate) fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId> {
-        let _ = (after, max);
-        Vec::new()
+        match &self.machine {
+            Machines::Hermes(machine) => machine.leases_after(after, max),
+            Machines::Meerkat(machine) => machine.leases_after(after, max),
+            Machines::Baseline(_) => Vec::new(),
+        }
     }
 
     /// Frees what is kept of a session that is over.
     pub(crate) fn end_session(&mut self, verdict: &Verdict) {
-        let _ = verdict;
+        match &mut self.machine {
+            Machines::Hermes(machine) => machine.end_session(verdict),
+            Machines::Meerkat(machine) => machine.end_session(verdict),
+            Machines::Baseline(_) => {}
+        }
     }
 
     pub(crate) fn install(&mut self, now: Now, view: &View, sink: &mut Sink<'_>) {

@@ -348,7 +348,9 @@ impl Lane {
 
     fn attempt(&mut self, now: Now, from: LaneId, tag: Tag, call: SessionCall, out: &mut Outbox) {
         let SessionCall { keyspace, origin, call, grant, work } = call;
-        let permit = Permit { call, grant, date: self.sessions.keeper.clock(now) };
+        // The latest date that is allowed: an earlier one could only be below what replicas have
+        // forgotten of other sessions.
+        let permit = Permit { call, grant, date: grant.until };
         let tag = self.internal_tag(Internal::Call { from, tag });
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);

@@ -1,9 +1,13 @@
-//! Leases of sessions on whole lanes: three nodes with two lanes each, in one process.
+//! Leases and calls of sessions on whole lanes: three nodes with two lanes each, in one process.
 
 use std::sync::Arc;
 
-use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, Shared, Strand};
-use quorate_rifl::{Answer, Grant, LeaseId, Lost, Request};
+use quorate_commands::{Op, OwnedCall, Reply, Txn, Work};
+use quorate_machine::{Improper, Outcome, Refusal};
+use quorate_node::{
+    EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, SessionCall, Shared, Strand,
+};
+use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request};
 use quorate_types::{Duration, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, UnixNanos};
 
 const NODES: u16 = 3;
@@ -103,6 +107,70 @@ impl Cluster {
         self.ask(place, Request::Renew { lease: grant.lease, told: grant.until, above: 0 })
     }
 
+    /// Tries a call once. The grant that came with the answer, if one did.
+    fn call(
+        &mut self,
+        (node, lane): Place,
+        keyspace: u8,
+        grant: Grant,
+        [sequence, first_incomplete]: [u64; 2],
+        words: &[&str],
+    ) -> (Option<Answer>, Option<Outcome<Reply<'static>>>) {
+        self.tag += 1;
+        let (tag, now) = (Tag(self.tag), at(self.time));
+        let owned = OwnedCall::new(words.iter().map(|word| word.as_bytes())).expect("a command");
+        let work =
+            if keyspace == 0 { Work::Op(Op::Call(owned)) } else { Work::Txn(Txn::Call(owned)) };
+        let digest = work.digest();
+        let call = Call { lease: grant.lease, sequence, first_incomplete, digest };
+        let (keyspace, origin) = (KeyspaceId(keyspace), 1);
+        let host = &mut self.strands[lane].hosts[node];
+        let call = SessionCall { keyspace, origin, call, grant, work };
+        host.lane.call(now, tag, call, &mut host.out);
+        let mut leased = None;
+        for _ in 0..2_000 {
+            let out = &mut self.strands[lane].hosts[node].out;
+            if let Some((answered, answer)) = out.leased.pop() {
+                assert_eq!(answered, tag);
+                leased = Some(answer);
+                if !matches!(answer, Answer::Granted(_)) {
+                    return (leased, None);
+                }
+            }
+            if let Some(done) = out.done.pop() {
+                assert_eq!(done.tag, tag);
+                return (leased, Some(done.outcome));
+            }
+            self.turn(Duration::from_millis(2));
+        }
+        panic!("{words:?} has no answer");
+    }
+
+    /// The answer of a call that has one.
+    fn answer(
+        &mut self,
+        place: Place,
+        keyspace: u8,
+        grant: Grant,
+        numbers: [u64; 2],
+        words: &[&str],
+    ) -> Reply<'static> {
+        match self.call(place, keyspace, grant, numbers, words) {
+            (_, Some(Outcome::Done(reply))) => reply,
+            other => panic!("{words:?} at {place:?}: {other:?}"),
+        }
+    }
+
+    /// Sessions of which engines of a keyspace have records, on all lanes of all nodes.
+    fn sessions(&mut self, keyspace: u8) -> u64 {
+        let hosts = self.strands.iter().flat_map(|strand| &strand.hosts);
+        let engines = hosts.filter_map(|host| host.lane.engine(KeyspaceId(keyspace)));
+        let gauge = |gauges: Vec<(&str, u64)>| {
+            gauges.into_iter().find(|(name, _)| *name == "sessions").expect("a gauge").1
+        };
+        engines.map(|engine| gauge(engine.facts().gauges)).sum()
+    }
+
     fn refused(&mut self, (node, lane): Place) -> Vec<(&'static str, u64)> {
         let now = at(self.time);
         self.strands[lane].hosts[node].lane.publish(now);
@@ -182,4 +250,98 @@ fn each_lane_has_its_share_of_the_sessions() {
     let now = at(cluster.time);
     cluster.strands[0].hosts[1].lane.publish(now);
     assert_eq!(cluster.nodes[1].lane_facts()[0].sessions.open, 0);
+}
+
+const PLACES: [Place; 6] = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)];
+
+#[test]
+fn a_call_takes_effect_once_wherever_it_is_tried() {
+    for keyspace in [0, 1] {
+        let mut cluster = Cluster::new();
+        let grant = cluster.granted((0, 1), Request::Open);
+        // Keys of both lanes.
+        for (sequence, key) in (0..).zip(["a", "b", "c", "d"]) {
+            for place in PLACES {
+                let numbers = [sequence, 0];
+                let reply = cluster.answer(place, keyspace, grant, numbers, &["INCR", key]);
+                assert_eq!(reply, Reply::Int(1), "{key} at {place:?}");
+            }
+            let again = cluster.answer((1, 0), keyspace, grant, [sequence + 10, 0], &["INCR", key]);
+            assert_eq!(again, Reply::Int(2));
+        }
+        for (numbers, words, why) in [
+            ([0, 0], ["DECR", "a"], Improper::Different),
+            ([2, 3], ["INCR", "a"], Improper::Stale),
+            ([512, 0], ["INCR", "a"], Improper::BeyondWindow),
+        ] {
+            let refused = Outcome::Refused(Refusal::Improper(why));
+            let tried = cluster.call((2, 0), keyspace, grant, numbers, &words);
+            assert_eq!(tried, (None, Some(refused)));
+        }
+        // An acknowledged call is over for good, also where it was not tried.
+        cluster.answer((0, 0), keyspace, grant, [20, 20], &["INCR", "a"]);
+        cluster.pass(Duration::from_millis(50));
+        let late = cluster.call((2, 1), keyspace, grant, [0, 0], &["INCR", "a"]);
+        assert_eq!(late, (None, Some(Outcome::Refused(Refusal::Improper(Improper::Stale)))));
+    }
+}
+
+#[test]
+fn a_call_renews_its_lease_when_it_must_and_ends_with_it() {
+    for keyspace in [0, 1] {
+        let mut cluster = Cluster::new();
+        let grant = cluster.granted((0, 1), Request::Open);
+        cluster.pass(TERM - Duration::from_secs(3));
+        let (leased, outcome) = cluster.call((1, 0), keyspace, grant, [0, 0], &["INCR", "a"]);
+        assert_eq!(outcome, Some(Outcome::Done(Reply::Int(1))));
+        let Some(Answer::Granted(renewed)) = leased else { panic!("{leased:?}") };
+        assert!(renewed.until > grant.until);
+        cluster.pass(TERM - Duration::from_secs(10));
+        // Granted anew, it is covered: nothing is asked.
+        let (leased, outcome) = cluster.call((1, 0), keyspace, renewed, [0, 0], &["INCR", "a"]);
+        assert_eq!((leased, outcome), (None, Some(Outcome::Done(Reply::Int(1)))));
+        cluster.pass(TERM);
+        let (leased, outcome) = cluster.call((2, 1), keyspace, renewed, [1, 1], &["INCR", "a"]);
+        assert_eq!((leased, outcome), (Some(Answer::Lost(Lost::Expired)), None));
+        let other = cluster.granted((0, 0), Request::Open);
+        let close = Request::Close { lease: other.lease };
+        cluster.answer((0, 0), keyspace, other, [0, 0], &["INCR", "b"]);
+        assert_eq!(cluster.ask((1, 1), close), Answer::Lost(Lost::Closed));
+        cluster.pass(Duration::from_millis(50));
+        let refused = cluster.call((2, 0), keyspace, other, [0, 0], &["INCR", "b"]);
+        let closed = Outcome::Refused(Refusal::Improper(Improper::Closed));
+        assert_eq!(refused, (None, Some(closed)));
+    }
+}
+
+#[test]
+fn records_are_freed_on_every_lane_of_every_node() {
+    for keyspace in [0, 1] {
+        let mut cluster = Cluster::new();
+        let (open, closed) =
+            (cluster.granted((0, 1), Request::Open), cluster.granted((1, 0), Request::Open));
+        let expiring = cluster.granted((2, 0), Request::Open);
+        for (sequence, key) in (0..).zip(["a", "b", "c", "d"]) {
+            for grant in [open, closed, expiring] {
+                cluster.answer((1, 1), keyspace, grant, [sequence, 0], &["INCR", key]);
+            }
+        }
+        cluster.pass(Duration::from_millis(50));
+        let each = cluster.sessions(keyspace) / 3;
+        assert!(each >= u64::from(NODES), "{each} of each session");
+        assert_eq!(cluster.sessions(keyspace), 3 * each);
+        cluster.ask((0, 0), Request::Close { lease: closed.lease });
+        cluster.pass(Duration::from_millis(50));
+        assert_eq!(cluster.sessions(keyspace), 2 * each);
+        // Two terms and a sweep later, one session was renewed and the other not.
+        let mut open = open;
+        for _ in 0..5 {
+            cluster.pass(TERM / 2);
+            let Answer::Granted(renewed) = cluster.renew((0, 1), open) else { panic!("it lives") };
+            open = renewed;
+        }
+        assert_eq!(cluster.sessions(keyspace), each);
+        let kept = cluster.answer((2, 0), keyspace, open, [0, 0], &["INCR", "a"]);
+        assert!(matches!(kept, Reply::Int(1..=3)), "{kept:?}");
+    }
 }

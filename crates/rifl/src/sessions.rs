@@ -14,8 +14,8 @@ pub struct Permit {
     pub call: Call,
     /// The permission.
     pub grant: Grant,
-    /// The keeper's clock when the call came: the date of attempts in an engine that has no dates
-    /// of its own on that scale.
+    /// The date of attempts in an engine that has no dates of its own on that scale: at most
+    /// [`Grant::until`], and best that itself, as replicas refuse dates below what they have forgotten.
     pub date: u64,
 }
 
