@@ -534,6 +534,12 @@ impl Keeper {
         }
     }
 
+    /// Whether a lease can have been given out at all: numbers of members are given in order.
+    fn is_of_a_member(&self, lease: LeaseId) -> bool {
+        let last = self.view.members.iter().map(|member| member.number).max();
+        lease.member() > MemberNumber(0) && Some(lease.member()) <= last
+    }
+
     /// Grants a full term, if the lease lives. Nothing if that can't be said now.
     fn renew(
         &mut self,
@@ -542,6 +548,9 @@ impl Keeper {
         told: u64,
         effects: &mut impl Effects<Self>,
     ) -> Option<Result<u64, Lost>> {
+        if !self.is_of_a_member(lease) {
+            return Some(Err(Lost::Expired));
+        }
         match self.judge(now, lease, told) {
             Judged::Later => return None,
             Judged::Lost(lost) => return Some(Err(lost)),
