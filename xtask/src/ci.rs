@@ -77,6 +77,7 @@ const STEPS: &[Step] = &[
     },
     Step { name: "rig", run: Run::Own("real processes under real faults, each once", rig) },
     Step { name: "redis-suite", run: Run::Own("Redis's own tests, on each engine", redis_suite) },
+    Step { name: "python", run: Run::Own("the Python package: its wheel, and its tests", python) },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
     Step { name: "fuzz", run: Run::Own("cargo xtask fuzz", fuzz::gate) },
     Step { name: "model", run: Run::Own("cargo xtask model", model::gate) },
@@ -216,6 +217,28 @@ fn redis_suite(root: &Path) -> anyhow::Result<()> {
         .current_dir(root)
         .stdin(Stdio::null());
     succeed(&mut command)
+}
+
+/// Builds the wheel of the Python package, and runs its tests on what is in the wheel, some of them
+/// with real nodes. With Debian's Python, whose packages have redis-py and hatchling.
+fn python(root: &Path) -> anyhow::Result<()> {
+    build_release(root)?;
+    let package = root.join("bindings/python");
+    let wheels = target_dir(root).join("python");
+    let python = || {
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg("-B").stdin(Stdio::null());
+        command
+    };
+    let mut build = python();
+    build.args(["-m", "hatchling", "build", "-c", "-t", "wheel", "-d"]).arg(&wheels);
+    succeed(build.current_dir(&package))?;
+    let mut found = std::fs::read_dir(&wheels).context("hatchling has built no wheel")?;
+    let wheel = found.next().context("hatchling has built no wheel")??.path();
+    let mut test = python();
+    test.args(["-m", "unittest", "discover", "-s"]).arg(package.join("tests"));
+    let program = target_dir(root).join("release/quorate");
+    succeed(test.env("PYTHONPATH", wheel).env("QUORATE", program).current_dir(&wheels))
 }
 
 fn same_trace(root: &Path) -> anyhow::Result<()> {

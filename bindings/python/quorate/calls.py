@@ -1,0 +1,576 @@
+"""How commands are tried until their outcome is known: all that `quorate.Client` and
+`quorate.asyncio.Client` have in common.
+
+It is written as coroutines over a `Port`, which does input and output. The port of the client
+without asyncio never suspends, so `run` ends each of its coroutines in one step.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import redis
+from redis.client import EMPTY_RESPONSE, NEVER_DECODE
+from redis.exceptions import (
+    AuthenticationError,
+    ConnectionError,
+    ExecAbortError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+    WatchError,
+)
+
+from .commands import Kind, kind_of
+from .errors import Failed, Unknown
+from .session import Session
+
+T = TypeVar("T")
+#: A command with redis-py's options for it.
+Part = tuple[Sequence[Any], Mapping[str, Any]]
+Wire = list[tuple[bytes, ...]]
+
+#: Pauses between tries in seconds: the first, and the longest. They double, and up to a half of
+#: each is left to chance.
+PAUSE_MIN = 0.001
+PAUSE_MAX = 0.1
+#: What pools want to know: older ones ask for the name of a command.
+ACQUIRE = ("_",) if tuple(map(int, redis.__version__.split(".")[:2])) < (5, 3) else ()
+#: Without these two, nobody would notice a node that hangs. In seconds.
+TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 1.0}
+
+
+class Port(Protocol):
+    """Input and output of a client. `lock` is an asynchronous context manager."""
+
+    nodes: int
+    lock: Any
+
+    async def acquire(self, node: int) -> Any:
+        """A connection to this node; raises what redis-py raises if there is none."""
+
+    async def release(self, node: int, connection: Any) -> None:
+        """Gives a connection back."""
+
+    async def exchange(
+        self, connection: Any, wire: Wire, raw: Sequence[bool]
+    ) -> tuple[list[Any], Exception | None]:
+        """Sends commands and reads their replies, errors as values; if it breaks on the way, the
+        replies that came and what broke it. `raw`, for each: as bytes, whatever the settings."""
+
+    async def pause(self, seconds: float) -> None:
+        """Lets time pass."""
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine whose port never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("the port without asyncio suspended")
+
+
+class Hint(enum.IntEnum):
+    """What to do before the next try; of several, the largest."""
+
+    GO_ON = 0
+    OTHER_NODE = 1
+    PAUSE = 2
+
+
+class Call:
+    """A command, or the block of a transaction, on its way: what `Unknown.call` gives."""
+
+    def __init__(
+        self, parts: Sequence[Part], encode: Callable[[Any], Any], is_block: bool, sessions: bool
+    ) -> None:
+        self.parts = parts
+        # Encoded once: every try sends the same bytes.
+        self.commands: Wire = [
+            tuple(bytes(encode(word)) for word in _words(args))
+            for args, options in parts
+            if EMPTY_RESPONSE not in options
+        ]
+        self.is_block = is_block
+        self.kind = _kind([kind_of(command) for command in self.commands], sessions)
+        self.session: Session | None = None
+        self.sequence = 0
+        #: Keys whose change undoes the block.
+        self.watched: list[bytes] = []
+        #: Whether a try may have had an effect.
+        self.in_doubt = False
+        self.is_settled = False
+        #: Whether it only finds out whether its number was used.
+        self.is_probe = False
+        self.answer: Any = None
+        if not self.commands and not is_block:
+            self.settle(parts[0][1][EMPTY_RESPONSE])
+
+    def __repr__(self) -> str:
+        words = b" ".join(self.commands[0][:2]).decode(errors="replace") if self.commands else ""
+        text = f"{words} and {len(self.commands) - 1} more" if len(self.commands) > 1 else words
+        number = f"{self.sequence} of session {self.session.id}" if self.session else "without a session"
+        return f"<call {number}: {text}>"
+
+    @property
+    def raw(self) -> bool:
+        """Whether the reply must not be decoded."""
+        return not self.is_block and NEVER_DECODE in self.parts[0][1]
+
+    def wire(self) -> Wire:
+        """What a try sends."""
+        last = (b"EXEC",) if self.is_block else self.commands[0]
+        if self.session is not None:
+            last = (b"SESSION", b"CALL", *self.session.numbers(self.sequence), *last)
+        if not self.is_block:
+            return [last]
+        return [(b"MULTI",), *self.commands, last]
+
+    def settle(self, answer: Any) -> None:
+        """This is the answer, be it an error, and nobody will ask for it again."""
+        self.answer = answer
+        self.is_settled = True
+        if self.session is not None and not self.is_probe:
+            self.session.complete(self.sequence)
+
+    def lose(self, why: object) -> None:
+        """Nobody can say any more whether it happened."""
+        self.settle(Unknown(f"{self!r} may or may not have happened: {why}"))
+
+    def give_up(self, why: object) -> None:
+        """No further try is made."""
+        if not self.in_doubt:
+            self.settle(Failed(f"{self!r} did not happen: {why}"))
+        elif self.session is None:
+            self.lose(why)
+        else:
+            # Its number stays open: it can be asked for.
+            self.answer = Unknown(f"{self!r} may or may not have happened: {why}", self)
+
+    def restart(self) -> None:
+        """It needs a new number, as its session is over and no try had an effect."""
+        self.session = None
+
+
+def _words(args: Sequence[Any]) -> list[Any]:
+    """redis-py writes "CONFIG GET" as one argument."""
+    first = args[0]
+    return [*(first.split() if isinstance(first, (str, bytes)) else [first]), *args[1:]]
+
+
+def _kind(kinds: Iterable[Kind], sessions: bool) -> Kind:
+    found = set(kinds)
+    if Kind.PLAIN in found or (Kind.CALL in found and not sessions):
+        return Kind.PLAIN
+    return Kind.CALL if Kind.CALL in found else Kind.READ
+
+
+# --- what an error says -----------------------------------------------------------------------
+
+# redis-py has classes for some, and takes the word out of their text.
+_CLASSES = {
+    "TryAgainError": "TRYAGAIN",
+    "ClusterDownError": "CLUSTERDOWN",
+    "OutOfMemoryError": "OOM",
+    "ExecAbortError": "EXECABORT",
+}
+_HINTS = {
+    "TRYAGAIN": Hint.PAUSE,
+    "CLUSTERDOWN": Hint.OTHER_NODE,
+    "MAXSESSIONS": Hint.OTHER_NODE,
+    "NOSESSION": Hint.PAUSE,
+    "UNKNOWN": Hint.OTHER_NODE,
+    "EXPIRED": Hint.PAUSE,
+}
+_MISTAKES = {"STALE", "WINDOW", "DIFFERENT"}
+# These say nothing of earlier tries either, but are answers to a first one.
+_REFUSALS = ("the session holds ", "a transaction reads and writes at most ")
+
+
+def code_word(error: Exception) -> str:
+    """The first word of an error reply."""
+    return _CLASSES.get(type(error).__name__) or str(error).partition(" ")[0]
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an error says that the cluster could not do it now, rather than what came of it."""
+    return code_word(error) in _HINTS
+
+
+def hint_of(error: Exception) -> Hint:
+    """What to do about an error that is a refusal."""
+    return _HINTS.get(code_word(error), Hint.GO_ON)
+
+
+class Refused(Exception):
+    """A try ended before the commands were sent."""
+
+    def __init__(self, hint: Hint, why: Exception) -> None:
+        super().__init__(str(why))
+        self.hint = hint
+        self.why = why
+
+
+class Patience:
+    """The time that an operation has: until its deadline, with pauses that double."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._end = time.monotonic() + caller.deadline
+        self._moves = 0
+        self._pauses = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further try may begin."""
+        return time.monotonic() >= self._end
+
+    async def wait(self, hint: Hint, node: int) -> bool:
+        """Prepares the next try after one at this node; False if the time is over."""
+        if hint is Hint.GO_ON:
+            return True
+        if self.is_over:
+            return False
+        if hint is Hint.OTHER_NODE:
+            self._caller.leave(node)
+            self._moves += 1
+            if self._moves % self._caller.port.nodes:
+                return True
+        pause = min(PAUSE_MAX, PAUSE_MIN * 2 ** min(self._pauses, 20))
+        self._pauses += 1
+        await self._caller.port.pause(pause * random.uniform(0.5, 1.0))
+        return True
+
+
+class Caller:
+    """Tries calls at the nodes until their outcome is known or the deadline is over."""
+
+    def __init__(
+        self,
+        port: Port,
+        encode: Callable[[Any], Any],
+        callbacks: Mapping[Any, Callable[..., Any]],
+        sessions: bool,
+        deadline: float,
+    ) -> None:
+        self.port = port
+        self.encode = encode
+        self.callbacks = callbacks
+        self.sessions = sessions
+        self.deadline = deadline
+        #: The node that is tried first: the last one that served.
+        self.node = 0
+        self._session: Session | None = None
+        # Which session each connection makes the calls of.
+        self._attached: dict[Any, Session] = {}
+
+    def new(self, parts: Sequence[Part], is_block: bool = False) -> Call:
+        """A call that nobody has tried."""
+        return Call(parts, self.encode, is_block, self.sessions)
+
+    def leave(self, node: int) -> None:
+        """Others may have left it as well."""
+        if self.node == node:
+            self.node = (node + 1) % self.port.nodes
+
+    async def command(self, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """The answer of one command."""
+        call = self.new([(args, options)])
+        await self.perform([call])
+        return await self.result(call)
+
+    async def ask_again(self, call: Call) -> Any:
+        """The answer of a call whose outcome was unknown."""
+        if call.session is None or call.is_settled:
+            raise ValueError(f"{call!r} can't be asked for: its outcome is settled, or it has no number")
+        if call.watched:
+            await self.resolve(call)
+        else:
+            await self.perform([call])
+        return await self.result(call)
+
+    async def perform(self, calls: Sequence[Call]) -> None:
+        """Tries these calls, in a row, until all are settled or the time is over. Those that had
+        to be tried again come after those that follow them."""
+        patience = Patience(self)
+        pending = [call for call in calls if not call.is_settled]
+        why: object = "the deadline is over"
+        try:
+            while pending:
+                node = self.node
+                try:
+                    hint, error = await self._round(node, pending)
+                except RedisError as refused:
+                    # A password or a database that is wrong, say, is an error at once.
+                    if not any(call.in_doubt for call in pending):
+                        raise
+                    hint, error = Hint.OTHER_NODE, refused
+                why = error or why
+                pending = [call for call in pending if not call.is_settled]
+                if pending and not await patience.wait(hint, node):
+                    break
+        except BaseException:
+            # Nobody gets a handle to ask for them.
+            for call in pending:
+                if call.session is not None and not call.is_settled:
+                    call.session.complete(call.sequence)
+            raise
+        for call in pending:
+            call.give_up(why)
+
+    async def _round(self, node: int, pending: Sequence[Call]) -> tuple[Hint, Exception | None]:
+        try:
+            connection = await self.port.acquire(node)
+        except AuthenticationError:
+            raise
+        except (ConnectionError, TimeoutError, OSError) as error:
+            return Hint.OTHER_NODE, error
+        try:
+            return await self.attempt(connection, pending)
+        finally:
+            await self.port.release(node, connection)
+
+    async def attempt(
+        self, connection: Any, pending: Sequence[Call], is_pinned: bool = False
+    ) -> tuple[Hint, Exception | None]:
+        """One try at as many of these calls as one session has numbers for."""
+        try:
+            batch = await self._prepare(connection, pending)
+            if not is_pinned:
+                await self._watch_again(connection, batch)
+        except Refused as refused:
+            return refused.hint, refused.why
+        wires = [call.wire() for call in batch]
+        wire = [command for commands in wires for command in commands]
+        raw = [call.raw for call, commands in zip(batch, wires) for _ in commands]
+        replies, lost = await self.port.exchange(connection, wire, raw)
+        hint, why = Hint.GO_ON, lost
+        for call, commands in zip(batch, wires):
+            own, replies = replies[: len(commands)], replies[len(commands) :]
+            if len(own) == len(commands):
+                heard, error = self._hear(connection, call, own)
+                hint, why = max(hint, heard), error or why
+            elif call.kind is not Kind.READ:
+                call.in_doubt = True
+                if call.session is None:
+                    call.lose(lost)
+        if lost is not None:
+            self._attached.pop(connection, None)
+            hint = max(hint, Hint.OTHER_NODE)
+        return hint, why
+
+    def _hear(
+        self, connection: Any, call: Call, replies: Sequence[Any]
+    ) -> tuple[Hint, Exception | None]:
+        """What a node says to one try at a call."""
+        last = replies[-1]
+        if isinstance(last, ExecAbortError):
+            # A block that was not executed: the command that was refused says why.
+            last = next((r for r in replies[:-1] if isinstance(r, Exception)), last)
+        if not isinstance(last, Exception):
+            call.settle(last)
+            return Hint.GO_ON, None
+        word = code_word(last)
+        if word == "EXECABORT" and "CLUSTERDOWN" in str(last):
+            word = "CLUSTERDOWN"
+        if call.session is None and word in ("NOSESSION", "EXPIRED", "MAXSESSIONS"):
+            # The answer to somebody's own SESSION.
+            call.settle(last)
+            return Hint.GO_ON, None
+        if word == "NOSESSION":
+            self._attached.pop(connection, None)
+        elif word == "UNKNOWN" and call.kind is not Kind.READ:
+            call.in_doubt = True
+            if call.session is None:
+                call.lose(last)
+        elif word == "EXPIRED":
+            assert call.session is not None, "looked at above"
+            self._expired(call.session, [call], last)
+        elif word in _MISTAKES and call.session is not None and not call.is_probe:
+            if call.in_doubt:
+                call.lose(last)
+            else:
+                call.give_up(last)
+        elif word not in _HINTS:
+            if not (call.in_doubt and (word == "OOM" or str(last).startswith(_REFUSALS))):
+                call.settle(last)
+                return Hint.GO_ON, None
+            return Hint.PAUSE, last
+        return _HINTS.get(word, Hint.GO_ON), last
+
+    def _expired(self, session: Session, calls: Sequence[Call], why: Exception) -> None:
+        session.is_over = True
+        for call in calls:
+            if call.session is session:
+                if call.in_doubt:
+                    call.lose(why)
+                else:
+                    call.restart()
+
+    # --- sessions ------------------------------------------------------------------------------
+
+    async def _prepare(self, connection: Any, pending: Sequence[Call]) -> Sequence[Call]:
+        """Those of these calls that this connection can make now, with their numbers."""
+        numbered = [call for call in pending if call.kind is Kind.CALL]
+        if not numbered:
+            return pending
+        session = next((call.session for call in numbered if call.session is not None), None)
+        if session is None:
+            session = await self._current(connection)
+        await self._attach(connection, session, numbered)
+        batch: list[Call] = []
+        for call in pending:
+            if call.kind is Kind.CALL:
+                if call.session is None:
+                    sequence = session.begin()
+                    if sequence is None:
+                        break
+                    call.session, call.sequence = session, sequence
+                elif call.session is not session:
+                    break
+            batch.append(call)
+        if not batch and self._session is session:
+            # Its oldest call holds up the window. It can still be asked for; others go on in
+            # another session.
+            self._session = None
+        return batch
+
+    async def _current(self, connection: Any) -> Session:
+        """The session of new calls: opened when the first needs it."""
+        session = self._session
+        if session is not None and session.may_begin(time.monotonic()):
+            return session
+        async with self.port.lock:
+            # Another thread or task may have been here.
+            session = self._session
+            if session is None or not session.may_begin(time.monotonic()):
+                sent = time.monotonic()
+                reply = await self._ask(connection, b"SESSION", b"OPEN")
+                self._session = session = Session(reply, sent)
+                self._attached[connection] = session
+        return session
+
+    async def _attach(self, connection: Any, session: Session, calls: Sequence[Call]) -> None:
+        """Lets the connection make the session's calls, and renews the lease when it is due."""
+        sent = time.monotonic()
+        if self._attached.get(connection) is session and not session.is_due(sent):
+            return
+        # Calls wait for the answer: without it, they might run in the session before.
+        self._attached.pop(connection, None)
+        try:
+            reply = await self._ask(connection, b"SESSION", b"RENEW", *session.lease)
+        except Refused as refused:
+            if code_word(refused.why) == "EXPIRED":
+                self._expired(session, calls, refused.why)
+            raise
+        session.renewed(reply, sent)
+        self._attached[connection] = session
+
+    async def _watch_again(self, connection: Any, batch: Sequence[Call]) -> None:
+        """A block that watched keys is asked for with them: they are among the keys that say where
+        its record lies."""
+        keys = [key for call in batch for key in call.watched]
+        if keys:
+            await self._ask(connection, b"WATCH", *keys)
+
+    async def _ask(self, connection: Any, *words: bytes) -> Any:
+        replies, lost = await self.port.exchange(connection, [words], [False])
+        if lost is not None:
+            self._attached.pop(connection, None)
+            raise Refused(Hint.OTHER_NODE, lost)
+        reply = replies[0]
+        if not isinstance(reply, Exception):
+            return reply
+        if is_refusal(reply):
+            raise Refused(hint_of(reply), reply)
+        if str(reply).lower().startswith("unknown command"):
+            raise Failed("this server has no sessions; if it is meant, pass sessions=False") from reply
+        raise reply
+
+    async def close(self) -> None:
+        """Ends the session if nobody can ask for anything in it. Its lease ends by itself if no
+        node can be asked now."""
+        session, self._session = self._session, None
+        if session is None or not session.may_close():
+            return
+        try:
+            connection = await self.port.acquire(self.node)
+            try:
+                words = (b"SESSION", b"CLOSE", *session.lease)
+                await self.port.exchange(connection, [words], [False])
+                self._attached.pop(connection, None)
+            finally:
+                await self.port.release(self.node, connection)
+        except (RedisError, OSError):
+            pass
+
+    # --- answers -------------------------------------------------------------------------------
+
+    async def result(self, call: Call, raise_on_error: bool = True) -> Any:
+        """The answer of a call as redis-py gives it."""
+        answer = call.answer
+        if isinstance(answer, Exception):
+            raise answer
+        if not call.is_block:
+            args, options = call.parts[0]
+            return answer if EMPTY_RESPONSE in options else await self.translate(answer, args, options)
+        if answer is None:
+            raise WatchError("Watched variable changed.")
+        answers, results = iter(answer), []
+        for args, options in call.parts:
+            if EMPTY_RESPONSE in options:
+                results.append(options[EMPTY_RESPONSE])
+                continue
+            one = next(answers)
+            if isinstance(one, Exception) and raise_on_error:
+                raise one
+            results.append(one if isinstance(one, Exception) else await self.translate(one, args, options))
+        return results
+
+    async def translate(self, answer: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """What redis-py makes of an answer."""
+        callback = self.callbacks.get(args[0])
+        if callback is None:
+            return answer
+        own = {NEVER_DECODE, EMPTY_RESPONSE, "keys"}
+        result = callback(answer, **{name: options[name] for name in options if name not in own})
+        return await result if inspect.isawaitable(result) else result
+
+    # --- transactions --------------------------------------------------------------------------
+
+    async def resolve(self, call: Call) -> None:
+        """Finds out about a block that watched keys. It must not simply be tried again: if no try
+        arrived, it would run without its watches. So something harmless is called under its number.
+        If that finds the number used, the block has an answer, which can be asked for. If not, the
+        block has not happened and never will."""
+        assert call.session is not None, "a block in doubt has its number"
+        probe = self.new([((b"SETRANGE", key, 0, b""), {}) for key in await self._keys(call)], True)
+        probe.session, probe.sequence, probe.watched = call.session, call.sequence, call.watched
+        probe.in_doubt = probe.is_probe = True
+        await self.perform([probe])
+        if not probe.is_settled:
+            call.give_up(probe.answer)
+        elif isinstance(probe.answer, Unknown):
+            call.lose(probe.answer)
+        elif isinstance(probe.answer, Exception) and code_word(probe.answer) == "DIFFERENT":
+            await self.perform([call])
+        else:
+            call.settle(None)
+
+    async def _keys(self, call: Call) -> list[bytes]:
+        """The keys that a block's commands name."""
+        asked = [self.new([((b"COMMAND", b"GETKEYS", *command), {})]) for command in call.commands]
+        await self.perform(asked)
+        found: dict[bytes, None] = {}
+        for one in asked:
+            if isinstance(one.answer, Failed):
+                raise Unknown(f"{call!r} may or may not have happened: {one.answer}", call)
+            if not isinstance(one.answer, Exception):
+                found.update(dict.fromkeys(bytes(self.encode(key)) for key in one.answer))
+        return list(found)

@@ -1,0 +1,240 @@
+"""The clients against real nodes, of which one is killed. QUORATE names the program; without it, that
+of the target directory is taken."""
+
+import asyncio
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import quorate
+import quorate.asyncio
+import redis
+from quorate.commands import Kind, keys_read, kind_of
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+# Database 0 and 1.
+ENGINES = ["hermes", "meerkat"]
+# They write, and are no calls of a session.
+NOT_CALLED = {"FLUSHALL", "FLUSHDB"}
+
+
+def program() -> pathlib.Path:
+    if "QUORATE" in os.environ:
+        return pathlib.Path(os.environ["QUORATE"])
+    built = [path for path in (TARGET / "release/quorate", TARGET / "debug/quorate") if path.exists()]
+    if not built:
+        raise unittest.SkipTest(f"no quorate in {TARGET}: build it, or name it in QUORATE")
+    return built[0]
+
+
+class Nodes:
+    """Three processes."""
+
+    def __init__(self) -> None:
+        self.program = program()
+        self.directory = tempfile.TemporaryDirectory()
+        ports = free_ports(9)
+        self.addresses = [f"127.0.0.1:{port}" for port in ports[:3]]
+        text = '[cluster]\nname = "python"\n'
+        for node in range(3):
+            text += f'[[node]]\nid = {node + 1}\nclient = "{self.addresses[node]}"\n'
+            text += f'peer = "127.0.0.1:{ports[3 + node]}"\nadmin = "127.0.0.1:{ports[6 + node]}"\n'
+        for database, engine in enumerate(ENGINES):
+            text += f'[[keyspace]]\ndb = {database}\nname = "{engine}"\nengine = "{engine}"\n'
+        self.file = pathlib.Path(self.directory.name, "quorate.toml")
+        self.file.write_text(text)
+        self.processes = [self.start(node) for node in range(3)]
+        for process in self.processes:
+            self.await_ready(process)
+
+    def start(self, node: int) -> subprocess.Popen:
+        command = [self.program, "serve", "--config", self.file, "--node", str(node + 1)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    def await_ready(self, process: subprocess.Popen) -> None:
+        for line in process.stdout:
+            if line.startswith(b"ready"):
+                return
+        raise AssertionError("a node ended before it was ready")
+
+    def restart(self, node: int) -> None:
+        """Kills a node and waits until its successor serves."""
+        self.processes[node].send_signal(signal.SIGKILL)
+        self.processes[node].wait()
+        self.processes[node].stdout.close()
+        self.processes[node] = self.start(node)
+        self.await_ready(self.processes[node])
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        self.directory.cleanup()
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class ClusterTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.nodes = Nodes()
+        cls.addClassCleanup(cls.nodes.close)
+
+    def client(self, database, **options):
+        client = quorate.Client(nodes=self.nodes.addresses, db=database, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def under_kills(self, step):
+        """Repeats a step in threads while each node in turn is killed. How many of them were
+        acknowledged, and how many are unknown."""
+        acknowledged, unknown, broken = [], [], []
+        is_over = threading.Event()
+
+        def work():
+            while not is_over.is_set():
+                try:
+                    step()
+                    acknowledged.append(1)
+                except quorate.Unknown:
+                    unknown.append(1)
+                except quorate.Failed:
+                    pass
+                except BaseException as error:
+                    broken.append(error)
+                    raise
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for node in range(3):
+                before = len(acknowledged)
+                self.nodes.restart(node)
+                while len(acknowledged) < before + 50 and not broken:
+                    is_over.wait(0.01)
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(broken, [])
+        return len(acknowledged), len(unknown)
+
+    def test_increments_count_once_while_nodes_are_killed(self):
+        for database, engine in enumerate(ENGINES):
+            with self.subTest(engine=engine):
+                client = self.client(database)
+                acknowledged, unknown = self.under_kills(lambda: client.incr("count"))
+                count = int(client.get("count"))
+                self.assertGreaterEqual(count, acknowledged)
+                self.assertLessEqual(count, acknowledged + unknown)
+                print(f"{engine}: {acknowledged} increments acknowledged, {unknown} unknown, counted {count}")
+
+    def test_transfers_keep_the_sum_and_happen_once_while_nodes_are_killed(self):
+        client = self.client(1)
+        client.mset({"alice": 1000, "bob": 0, "transfers": 0})
+
+        @client.transaction
+        def transfer(transaction, amount):
+            rest = int(transaction.get("alice")) - amount
+            transaction.set("alice", rest).incrby("bob", amount).incr("transfers")
+            return rest
+
+        acknowledged, unknown = self.under_kills(lambda: transfer(3))
+        alice, bob, transfers = map(int, client.mget("alice", "bob", "transfers"))
+        self.assertEqual((alice + bob, bob), (1000, 3 * transfers))
+        self.assertGreaterEqual(transfers, acknowledged)
+        self.assertLessEqual(transfers, acknowledged + unknown)
+
+    def test_watched_blocks_whose_answers_are_lost(self):
+        for database, engine in enumerate(ENGINES):
+            others = ["b", "c", "d"] if engine == "meerkat" else []
+            client = self.client(database)
+            port = client._caller.port
+            exchange = port.exchange
+            for arrives in (True, False):
+                with self.subTest(engine=engine, arrives=arrives):
+                    losses = [True]
+
+                    async def lossy(connection, wire, raw):
+                        if wire[-1][:2] + wire[-1][4:] != (b"SESSION", b"CALL", b"EXEC") or not losses:
+                            return await exchange(connection, wire, raw)
+                        losses.pop()
+                        if arrives:
+                            await exchange(connection, wire, raw)
+                        connection.disconnect()
+                        return [], redis.ConnectionError("lost")
+
+                    port.exchange = lossy
+                    runs = []
+
+                    @client.transaction
+                    def add(transaction):
+                        values = [int(transaction.get(key) or 0) for key in ["a", *others]]
+                        runs.append(values)
+                        for key in others[1:] or ["a"]:
+                            transaction.incr(key)
+                        return transaction
+
+                    before = int(client.get(others[1] if others else "a") or 0)
+                    self.assertEqual(add(), [before + 1] * len(others[1:] or ["a"]))
+                    self.assertEqual((losses, len(runs)), ([], 1 if arrives else 2))
+            port.exchange = exchange
+
+    def test_every_command_is_of_the_kind_that_the_nodes_say(self):
+        client = self.client(0)
+        known = client.command()
+        self.assertGreater(len(known), 60)
+        for name, facts in known.items():
+            name = name.upper()
+            flags = set(map(str, facts["flags"]))
+            if name in NOT_CALLED:
+                expected = {Kind.PLAIN}
+            elif "write" in flags:
+                expected = {Kind.CALL}
+            else:
+                expected = {Kind.READ} if "readonly" in flags else {Kind.READ, Kind.PLAIN}
+            self.assertIn(kind_of([name]), expected, name)
+            if "readonly" in flags and facts["first_key_pos"]:
+                self.assertTrue(keys_read([name, "a", "b"]), name)
+
+    def test_with_asyncio(self):
+        async def main():
+            client = quorate.asyncio.Client(nodes=self.nodes.addresses, db=1, decode_responses=True)
+            async with client:
+                answers = await asyncio.gather(*[client.incr("tasks") for _ in range(100)])
+                self.assertEqual(sorted(answers), list(range(1, 101)))
+
+                @client.transaction
+                async def double(transaction):
+                    value = int(await transaction.get("tasks"))
+                    transaction.set("tasks", 2 * value)
+                    return value
+
+                self.assertEqual((await double(), await client.get("tasks")), (100, "200"))
+
+        asyncio.run(main())
+
+    def test_sessions_are_closed(self):
+        with quorate.Client(nodes=self.nodes.addresses) as client:
+            client.incr("closed")
+            lease = client._caller._session.lease
+        with self.assertRaisesRegex(redis.ResponseError, "EXPIRED"):
+            self.client(0).execute_command("SESSION", "RENEW", *lease)
+
+
+if __name__ == "__main__":
+    unittest.main()
