@@ -391,10 +391,6 @@ where
             ("recovering", self.recoveries.len() as u64),
             ("graves", self.graves.len() as u64),
             ("sessions", self.trackers.iter().map(Tracker::len).sum::<usize>() as u64),
-            (
-                "completion_records",
-                self.trackers.iter().map(Tracker::records).sum::<usize>() as u64,
-            ),
             ("frozen", u64::from(self.phase == Phase::Frozen)),
             ("stuck", u64::from(self.phase == Phase::Frozen && self.stuck().is_some())),
         ]
