@@ -122,7 +122,7 @@ class Client(redis.asyncio.Redis):
         await self.aclose(close_connection_pool)
 
 
-class Pipeline(Steps, RedisPipeline):
+class Pipeline(Steps, RedisPipeline):  # type: ignore[misc]
     """redis-py's pipeline; see `quorate.client.Pipeline`."""
 
     def __init__(
@@ -142,7 +142,7 @@ class Pipeline(Steps, RedisPipeline):
         finally:
             await self.reset()
 
-    async def reset(self) -> None:
+    async def reset(self) -> None:  # type: ignore[override]
         """Forgets what is queued and watched."""
         self.command_stack = []
         self.scripts = set()

@@ -26,7 +26,7 @@ from redis.exceptions import (
     WatchError,
 )
 
-from .commands import Kind, kind_of
+from .commands import KEY_BY_KEY, Kind, kind_of, name_of
 from .errors import Failed, Unknown
 from .session import Session
 
@@ -283,7 +283,23 @@ class Caller:
         """The answer of one command."""
         call = self.new([(args, options)])
         await self.perform([call])
+        is_crosskey = isinstance(call.answer, ResponseError) and code_word(call.answer) == "CROSSKEY"
+        if is_crosskey and name_of(args) in KEY_BY_KEY:
+            return await self._key_by_key(args, options)
         return await self.result(call)
+
+    async def _key_by_key(self, args: Sequence[Any], options: Mapping[str, Any]) -> int:
+        """The sum of a command's answers for each of its keys: where the engine changes one key at a
+        time, nodes do it so without a session."""
+        calls = [self.new([((args[0], key), options)]) for key in args[1:]]
+        await self.perform(calls)
+        failures = [call.answer for call in calls if isinstance(call.answer, Exception)]
+        if len(failures) == len(calls) and all(isinstance(failure, Failed) for failure in failures):
+            raise failures[0]
+        if failures:
+            text = f"{name_of(args)} happened for some of its keys, and not or perhaps not for others"
+            raise Unknown(f"{text}: {failures[0]}") from failures[0]
+        return sum(call.answer for call in calls)
 
     async def ask_again(self, call: Call) -> Any:
         """The answer of a call whose outcome was unknown."""

@@ -165,11 +165,13 @@ class Pipeline(Steps, RedisPipeline):
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         """The answers of all that is queued; `WatchError` if a watched key has changed."""
         try:
-            return run(self.execute_all(self.transaction or self.explicit_transaction, raise_on_error))
+            # redis-py has a flag where its clients have the method.
+            is_block = bool(self.transaction) or self.explicit_transaction  # type: ignore[truthy-function]
+            return run(self.execute_all(is_block, raise_on_error))
         finally:
             self.reset()
 
-    def reset(self) -> None:
+    def reset(self) -> None:  # type: ignore[override]
         """Forgets what is queued and watched."""
         self.command_stack: list[Any] = []
         self.scripts: set[Any] = set()

@@ -33,6 +33,10 @@ _PLAIN = set(
 )
 
 
+#: Commands over several keys that may be done one by one.
+KEY_BY_KEY = {"DEL", "UNLINK"}
+
+
 def name_of(command: Sequence[object]) -> str:
     """The first word of a command, in capitals; redis-py writes "CONFIG GET" as one argument."""
     first = command[0]

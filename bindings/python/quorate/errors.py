@@ -27,7 +27,7 @@ class Unknown(Error):
 
     `call` is what `Client.ask_again` takes: the same call under the same number, so that asking
     never makes it happen twice. It is None if nobody can know any more: the session's lease is
-    over, or the command was sent without a session.
+    over, or the command was sent without a session; and if it was several calls.
     """
 
     def __init__(self, message: str, call: Call | None = None) -> None:

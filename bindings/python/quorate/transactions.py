@@ -149,10 +149,11 @@ class Steps:
     async def execute_all(self, is_block: bool, raise_on_error: bool) -> list[Any]:
         """The answers of all that is queued."""
         parts, watching = list(self.command_stack), self._watching
-        is_watching = watching is not None and bool(watching.keys)
-        if self.watching and not is_watching:
+        if watching is not None and not watching.keys:
+            watching = None
+        if self.watching and watching is None:
             raise WatchError("the watches are lost")
-        if not parts and not is_watching:
+        if not parts and watching is None:
             return []
         caller = self._caller
         if not is_block:
@@ -160,7 +161,7 @@ class Steps:
             await caller.perform(calls)
             results = [await _outcome(caller, call) for call in calls]
         else:
-            if is_watching:
+            if watching is not None:
                 call = await watching.commit(parts)
             else:
                 call = caller.new(parts, is_block=True)

@@ -231,6 +231,8 @@ class _Connection(socketserver.StreamRequestHandler):
             keys.clear()
             return "OK"
         self.cluster.versions[words[1]] = self.cluster.versions.get(words[1], 0) + 1
+        if name == b"DEL":
+            return int(keys.pop(words[1], None) is not None)
         if name == b"SET":
             keys[words[1]] = words[2]
             return "OK"

@@ -143,6 +143,22 @@ class Scenarios:
             self.wait(client.pipeline().incr("a").execute())
         self.assertEqual(self.count(), 2)
 
+    def test_keys_that_can_not_be_deleted_at_once_are_deleted_one_by_one(self):
+        client = self.client(deadline=0)
+        for key in "abc":
+            self.wait(client.set(key, 1))
+        crosskey = "CROSSKEY one key at a time"
+        self.cluster.fail("SESSION CALL 3", crosskey)
+        self.cluster.fail("SESSION CALL 5", "drop")
+        with self.assertRaisesRegex(quorate.Unknown, "some of its keys") as raised:
+            self.wait(client.delete("a", "b", "c"))
+        self.assertIsNone(raised.exception.call)
+        self.cluster.fail("SESSION CALL", crosskey)
+        self.assertEqual(self.wait(client.delete("a", "b", "c")), 1)
+        self.cluster.fail("SESSION CALL", crosskey, REFUSED, REFUSED)
+        with self.assertRaises(quorate.Failed):
+            self.wait(client.delete("a", "b"))
+
     # --- sessions
 
     def test_a_session_that_is_over_is_replaced_unless_something_is_in_doubt(self):
