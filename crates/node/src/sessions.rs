@@ -303,7 +303,9 @@ impl Lane {
     fn wanted_date(&self, now: Now, keyspace: KeyspaceId) -> u64 {
         let date = self.engine(keyspace).map_or(0, |engine| engine.date(now));
         let date = date.max(self.sessions.keeper.clock(now));
-        date.saturating_add((self.shared.config.op_timeout * 2).as_nanos() as u64)
+        let config = &self.shared.config;
+        let margin = (config.op_timeout * 2).min(config.session_term / 4);
+        date.saturating_add(margin.as_nanos() as u64)
     }
 
     /// A call that runs on this lane.

@@ -536,8 +536,7 @@ impl Keeper {
 
     /// Whether a lease can have been given out at all: numbers of members are given in order.
     fn is_of_a_member(&self, lease: LeaseId) -> bool {
-        let last = self.view.members.iter().map(|member| member.number).max();
-        lease.member() > MemberNumber(0) && Some(lease.member()) <= last
+        (MemberNumber(1)..=self.view.last_number).contains(&lease.member())
     }
 
     /// Grants a full term, if the lease lives. Nothing if that can't be said now.

@@ -182,6 +182,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if self.is_busy(lease) {
             return false;
         }
+        self.marks.remove(&lease);
         if self.sessions.remove(&lease).is_some() {
             self.closed.insert(lease);
         }

@@ -290,6 +290,17 @@ fn a_closed_session_refuses_late_calls_until_its_term_is_over() {
 }
 
 #[test]
+fn a_mark_goes_when_its_session_is_closed() {
+    let mut calls = Calls::default();
+    calls.discard(lease(9), 100);
+    calls.complete(&call(0, 0), 1, 10, b":1");
+    assert_eq!(calls.admits(lease(1), 100), Err(100));
+    assert!(calls.close(lease(1)));
+    calls.check_invariants();
+    assert_eq!(calls.find(&call(0, 0)), Err(Improper::Closed));
+}
+
+#[test]
 fn sweeps_walk_all_sessions_in_order() {
     let mut calls = Calls::default();
     for counter in [5, 1, 9, 3, 7] {
