@@ -62,7 +62,7 @@ fn taken_over_by_2(cluster: &mut Cluster, id: Timestamp) {
     for other in [1, 4] {
         cluster.deliver(other, 2, "promise");
     }
-    assert!(!proposals(cluster, 2).is_empty());
+    assert_eq!(proposals(cluster, 2), [false; 4], "what 3 has told its clients");
     cluster.deliver_all();
     assert_eq!(cluster.ledger.ends.get(&id), Some(&false));
 }
