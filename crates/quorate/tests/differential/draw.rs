@@ -197,8 +197,9 @@ pub(crate) const SESSION: &[&str] = &[
 /// More of these, where watches and blocks may have any keys.
 const WIDE_SESSION: &[&str] = &["MULTI", "EXEC", "WATCH {k} {k}", "WATCH {k} {k} {k}", "UNWATCH"];
 
-/// Not drawn: its answers are those of this moment, or of this server, or it ends things.
-pub(crate) const ELSEWHERE: &[&str] = &["quit", "shutdown"];
+/// Not drawn: its answers are those of this moment, or of this server, or it ends things, or Redis has
+/// no such command.
+pub(crate) const ELSEWHERE: &[&str] = &["quit", "shutdown", "session"];
 
 const INTEGERS: &[&str] = &[
     "0",
