@@ -320,11 +320,12 @@ impl Lane {
         if !self.takes(now, call.keyspace) {
             return self.refuse_call(from, tag, Refusal::NotServing, out);
         }
-        let above = self.wanted_date(now, call.keyspace);
-        if call.grant.covers(&self.view, above) {
+        if call.grant.covers(&self.view, self.wanted_date(now, call.keyspace)) {
             return self.attempt(now, from, tag, call, out);
         }
         let (lease, told) = (call.call.lease, call.grant.until);
+        // No later than that: the keepers' clocks go on from there.
+        let above = self.engine(call.keyspace).map_or(0, |engine| engine.date(now));
         let slot = self.sessions.waiting.insert(Waiting { from, tag, call });
         let tag = Tag(INTERNAL | slot.to_u64());
         self.ask(now, tag, Request::Renew { lease, told, above }, out);

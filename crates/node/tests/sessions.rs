@@ -296,6 +296,9 @@ fn a_call_renews_its_lease_when_it_must_and_ends_with_it() {
         assert_eq!(outcome, Some(Outcome::Done(Reply::Int(1))));
         let Some(Answer::Granted(renewed)) = leased else { panic!("{leased:?}") };
         assert!(renewed.until > grant.until);
+        // The clock that leases stand on has not run ahead of the nodes'.
+        let latest = at(cluster.time).unix.0 + TERM.as_nanos() as u64;
+        assert!(renewed.until <= latest, "{} ns too far", renewed.until - latest);
         cluster.pass(TERM - Duration::from_secs(10));
         // Granted anew, it is covered: nothing is asked.
         let (leased, outcome) = cluster.call((1, 0), keyspace, renewed, [0, 0], &["INCR", "a"]);

@@ -37,7 +37,7 @@ pub(crate) struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run what a script has, as it is written for a seed that fails.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "faults", "nodes", "lanes", "guests"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "faults", "nodes", "lanes", "guests", "sessions"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
     /// reordering, partition, pause, crash, drift, clock.
@@ -52,6 +52,10 @@ pub(crate) struct Options {
     /// How many clients coordinate transactions themselves (meerkat); otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4))]
     guests: Option<u16>,
+    /// How many clients make calls of sessions, which must count exactly once (hermes, meerkat);
+    /// otherwise the seed decides.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=64))]
+    sessions: Option<u16>,
     /// Print a line for every event (with --seed or --replay).
     #[arg(long)]
     trace: bool,
@@ -104,6 +108,7 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
         nodes: args.nodes,
         lanes: args.lanes,
         guests: args.guests,
+        sessions: args.sessions,
         faults,
         trace: args.trace,
         ..quorate_sim::Options::new()
@@ -198,6 +203,7 @@ fn report_run(run: &Run) {
         run.seed, run.epoch, run.messages, run.digest
     );
     println!("  {}", run.setup);
+    report_calls(run.calls);
 }
 
 fn write_history(path: &PathBuf, history: &quorate_check::TxnHistory) -> anyhow::Result<()> {
@@ -252,6 +258,9 @@ fn replay_command(args: &Options, failure: &Failure) -> String {
     if let Some(guests) = args.guests {
         command.push_str(&format!(" --guests {guests}"));
     }
+    if let Some(sessions) = args.sessions {
+        command.push_str(&format!(" --sessions {sessions}"));
+    }
     if let Some(nodes) = args.nodes {
         command.push_str(&format!(" --nodes {nodes}"));
     }
@@ -262,6 +271,12 @@ fn replay_command(args: &Options, failure: &Failure) -> String {
     command
 }
 
+fn report_calls([acknowledged, unknown]: [u64; 2]) {
+    if acknowledged + unknown > 0 {
+        println!("  calls of sessions: {acknowledged} effects acknowledged, {unknown} unknown");
+    }
+}
+
 fn report_sweep(args: &Options, result: &Sweep) {
     let [done, refused, unknown] = result.ops;
     println!(
@@ -269,6 +284,7 @@ fn report_sweep(args: &Options, result: &Sweep) {
          unknown; {} views; {} peer messages",
         result.passed, args.seeds, args.engine, result.views, result.messages
     );
+    report_calls(result.calls);
     if result.beyond > 0 {
         println!(
             "  {} of them lost a majority of the members or of a partition: only safety judged",

@@ -5,7 +5,7 @@
 //! that crash and lose their memory, stop in the middle of a loop turn and go on, and come back
 //! under a fresh incarnation. Clients issue commands and transactions through any node, or
 //! coordinate transactions themselves as guests, and record a history, which `quorate-check` judges
-//! afterwards.
+//! afterwards. Clients with sessions make calls that count, and try them again wherever they like.
 //!
 //! # A run
 //! 1. *Start*: the nodes form their first view.
@@ -29,6 +29,7 @@ mod operations;
 mod options;
 pub mod perf;
 mod script;
+mod sessions;
 mod setup;
 mod shrink;
 mod steps;

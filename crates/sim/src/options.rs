@@ -190,6 +190,9 @@ impl Engine {
         if self != Self::Meerkat && options.guests.is_some_and(|guests| guests > 0) {
             return Err(format!("{self} has no guests: only meerkat's clients coordinate"));
         }
+        if self.rival().is_some() && options.sessions.is_some_and(|sessions| sessions > 0) {
+            return Err(format!("{self} has no sessions; choose hermes or meerkat"));
+        }
         if self != Self::Meerkat && options.isolation.is_some() {
             return Err(format!("only meerkat has a choice of isolation, {self} has not"));
         }
@@ -199,7 +202,7 @@ impl Engine {
     /// Whether a rare branch of this name can be reached in a run of the engine.
     pub fn has_probe(self, name: &str) -> bool {
         let part = name.split(':').next().unwrap_or_default();
-        part == "membership" || part == self.name()
+        part == "membership" || part == self.name() || (part == "rifl" && self.rival().is_none())
     }
 }
 
@@ -298,6 +301,8 @@ pub struct Options {
     /// How many clients coordinate transactions themselves; drawn per seed (0 to 2) if nothing is
     /// said.
     pub guests: Option<u16>,
+    /// How many clients make calls of sessions; drawn per seed (0 to 3) if nothing is said.
+    pub sessions: Option<u16>,
     /// Which faults may happen; each run uses a random part of them.
     pub faults: Faults,
     /// How many clients.
@@ -322,6 +327,7 @@ impl Options {
             nodes: None,
             lanes: None,
             guests: None,
+            sessions: None,
             faults: Faults::ALL,
             clients: 8,
             keys: 5,

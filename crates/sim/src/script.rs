@@ -214,6 +214,7 @@ impl fmt::Display for Script {
         number(f, "nodes", options.nodes)?;
         number(f, "lanes", options.lanes)?;
         number(f, "guests", options.guests)?;
+        number(f, "sessions", options.sessions)?;
         writeln!(f, "faults {}", options.faults)?;
         writeln!(f, "clients {}", options.clients)?;
         writeln!(f, "keys {}", options.keys)?;
@@ -397,6 +398,7 @@ impl Script {
             "nodes" => options.nodes = Some(number(value)?),
             "lanes" => options.lanes = Some(number(value)?),
             "guests" => options.guests = Some(number(value)?),
+            "sessions" => options.sessions = Some(number(value)?),
             "faults" => options.faults = value.parse()?,
             "clients" => options.clients = number(value)?,
             "keys" => options.keys = number(value)?,

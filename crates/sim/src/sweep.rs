@@ -16,6 +16,7 @@ use crate::clients::{Clients, Plan};
 use crate::judge::{contradiction, lost_appends};
 use crate::nemesis::Nemesis;
 use crate::script::Script;
+use crate::sessions::{SessionClients, SessionPlan};
 use crate::setup::Setup;
 use crate::world::{Entry, Event, MS, World};
 
@@ -30,6 +31,8 @@ pub struct Run {
     pub digest: u64,
     /// Ops that were done, refused, and of unknown fate.
     pub ops: [u64; 3],
+    /// Effects of sessions' calls that were acknowledged, and those of unknown fate.
+    pub calls: [u64; 2],
     /// The epoch at the end.
     pub epoch: u64,
     /// Peer messages sent.
@@ -181,6 +184,8 @@ pub struct Sweep {
     pub beyond: u64,
     /// Ops done, refused, unknown, over all runs.
     pub ops: [u64; 3],
+    /// Effects of sessions' calls, acknowledged and unknown, over all runs.
+    pub calls: [u64; 2],
     /// Peer messages over all runs.
     pub messages: u64,
     /// Views over all runs.
@@ -237,6 +242,9 @@ impl Sweep {
                 for (sum, count) in self.ops.iter_mut().zip(run.ops) {
                     *sum += count;
                 }
+                for (sum, count) in self.calls.iter_mut().zip(run.calls) {
+                    *sum += count;
+                }
                 self.messages += run.messages;
                 self.views += run.epoch;
                 for (name, count) in run.probes {
@@ -258,6 +266,7 @@ struct Simulation<'a> {
     isolation: Option<Isolation>,
     world: World,
     clients: Clients,
+    sessions: SessionClients,
     nemesis: Nemesis,
     beyond: bool,
 }
@@ -267,7 +276,10 @@ impl<'a> Simulation<'a> {
         let mut rng = Rng::new(seed);
         let setup = Setup::draw(options, &mut rng);
         let isolation = setup.isolation();
-        let Setup { text, faults, engine, nodes, network, guests } = setup;
+        let Setup { mut text, faults, engine, mut nodes, network, guests } = setup;
+        let with_sessions = SessionPlan::draw(seed, options, &engine);
+        text.push_str(&with_sessions.to_string());
+        nodes.iter_mut().for_each(|node| node.session_term = with_sessions.term);
         let drift_ppm = if faults.drift { u64::from(nodes[0].clock_drift_ppm) } else { 0 };
         let mut world = World::new(nodes, network, faults, rng, options.trace);
         for _ in 0..guests {
@@ -288,9 +300,11 @@ impl<'a> Simulation<'a> {
             record,
         };
         let clients = Clients::new(&plan, &mut world);
+        let sessions = SessionClients::new(with_sessions, &mut world);
         let faults_done = script.map(|script| &script.faults[..]);
         let nemesis = Nemesis::new(faults, &engine, faults_done, &mut world);
-        Self { seed, options, setup: text, isolation, world, clients, nemesis, beyond: false }
+        let setup = text;
+        Self { seed, options, setup, isolation, world, clients, sessions, nemesis, beyond: false }
     }
 
     /// What happened, for a run that was recorded.
@@ -323,7 +337,9 @@ impl<'a> Simulation<'a> {
             return if self.beyond { Ok(()) } else { Err((FailureKind::Liveness, message)) };
         }
         self.clients.stop();
-        if !self.advance(deadline, |this| !this.clients.any_waiting()) {
+        self.sessions.stop();
+        let any_waiting = |this: &Self| this.clients.any_waiting() || this.sessions.any_waiting();
+        if !self.advance(deadline, |this| !any_waiting(this)) {
             return Err((FailureKind::Liveness, "ops in flight never ended".into()));
         }
         self.final_reads(deadline).map_err(|message| (FailureKind::Liveness, message))?;
@@ -360,8 +376,14 @@ impl<'a> Simulation<'a> {
             Some(Event::Nemesis) => self.nemesis.act(&mut self.world),
             Some(Event::Fault(fault)) => self.nemesis.apply(&mut self.world, fault),
             Some(Event::Undo(undo)) => self.nemesis.undo(&mut self.world, undo),
+            Some(
+                event @ (Event::Session(_)
+                | Event::SessionTry { .. }
+                | Event::SessionTimeout { .. }),
+            ) => self.sessions.handle(&mut self.world, &event),
             Some(event) => self.clients.handle(&mut self.world, event),
         }
+        self.sessions.collect(&mut self.world);
         self.clients.collect(&mut self.world);
         while let Some(node) = self.world.died.pop() {
             self.clients.node_died(&mut self.world, node);
@@ -492,8 +514,10 @@ impl<'a> Simulation<'a> {
         let seen = self.clients.finish();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
         let mut wrong = contradiction(&seen, self.isolation);
+        wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
         if !beyond {
             wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
+            wrong = wrong.or_else(|| self.sessions.contradiction(&contents));
         }
         let history = seen.history;
         if let Some(wrong) = wrong {
@@ -501,7 +525,8 @@ impl<'a> Simulation<'a> {
             let kind = FailureKind::Safety;
             return Err(Box::new(Failure { seed, kind, message, trace, history: Some(history) }));
         }
-        Ok(Run { seed, setup, digest, ops, epoch, messages, beyond, probes, history, trace })
+        let calls = self.sessions.totals();
+        Ok(Run { seed, setup, digest, ops, calls, epoch, messages, beyond, probes, history, trace })
     }
 
     fn fail(self, kind: FailureKind, message: String) -> Box<Failure> {

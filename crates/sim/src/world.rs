@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use quorate_commands::{Call, OwnedCall, Reply, Txn};
 use quorate_machine::{Access, Operation, Outcome, Refusal, Rng};
-use quorate_node::{EngineConfig, Lane, Mail, NodeConfig, Outbox, Shared};
+use quorate_node::{EngineConfig, Lane, Mail, NodeConfig, Outbox, SessionCall, Shared};
 use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, Timestamp,
     UnixNanos,
@@ -50,6 +50,12 @@ pub(crate) enum Event {
     ClientTimeout { client: usize, op: u64 },
     /// A client's request reaches its node.
     Request { client: usize, op: u64 },
+    /// A client with a session looks at what it has to do.
+    Session(usize),
+    /// A request of such a client reaches its node.
+    SessionTry { number: u64 },
+    /// Such a client gives up waiting for the answer.
+    SessionTimeout { number: u64 },
     /// A guest looks after its connections.
     GuestTend { guest: usize, life: u64 },
     /// A guest's deadline.
@@ -282,6 +288,8 @@ pub(crate) struct World {
     pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
     pub(crate) answers: Vec<Answer>,
+    /// What keepers of leases have said, for clients with sessions.
+    pub(crate) leased: Vec<(Tag, quorate_rifl::Answer)>,
     /// A node that dies after so many more engine messages, if that leaves a majority.
     pub(crate) ambush: Option<(usize, u64)>,
     /// Nodes that have just died, for the clients.
@@ -329,6 +337,7 @@ impl World {
             quiet_at: 0,
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
+            leased: Vec::new(),
             ambush: None,
             died: Vec::new(),
             died_guests: Vec::new(),
@@ -499,7 +508,7 @@ impl World {
         // What its clients sent meanwhile comes first: that is the harder case.
         let (requests, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.nodes[node].backlog)
             .into_iter()
-            .partition(|event| matches!(event, Event::Request { .. }));
+            .partition(|event| matches!(event, Event::Request { .. } | Event::SessionTry { .. }));
         for event in requests.into_iter().chain(rest) {
             self.schedule(time, event);
         }
@@ -698,6 +707,30 @@ impl World {
         });
     }
 
+    /// A client's request for a lease reaches a node.
+    pub(crate) fn lease(
+        &mut self,
+        node: usize,
+        lane: usize,
+        tag: Tag,
+        request: quorate_rifl::Request,
+    ) {
+        let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
+        self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
+            lane.lease(now, tag, request, out);
+            None
+        });
+    }
+
+    /// A session's call reaches a node.
+    pub(crate) fn call(&mut self, node: usize, lane: usize, tag: Tag, call: SessionCall) {
+        let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
+        self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
+            lane.call(now, tag, call, out);
+            None
+        });
+    }
+
     /// One loop turn of a lane.
     pub(crate) fn turn(
         &mut self,
@@ -783,6 +816,7 @@ impl World {
             let outcome = if sealed { answer.outcome } else { refused };
             self.answers.push(Answer { tag: answer.tag, outcome, at: None });
         }
+        self.leased.append(&mut host.out.leased);
         for done in host.out.done.drain(..) {
             // An answer that rests on a lapsed lease must not leave. Whether the op changed
             // anything is then not the client's to know.

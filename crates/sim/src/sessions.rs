@@ -1,0 +1,526 @@
+//! Clients with sessions: calls that count, tried again at other nodes until they are answered, while
+//! late copies of their requests go around.
+//!
+//! What must hold: every answer to a call is the same, whoever is asked; no two calls see the same
+//! count; in the end each counter holds at least what was acknowledged and at most that and what is
+//! unknown; no number that its client has not acknowledged is stale; no lease is lost that was
+//! renewed in time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use quorate_commands::{Block, Op, OwnedCall, Reply, Txn, Work};
+use quorate_machine::{Improper, Outcome, Refusal, Rng};
+use quorate_node::{EngineConfig, SessionCall};
+use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request, Requests, Tenure};
+use quorate_types::{Duration, Instant, KeyspaceId, Tag};
+
+use crate::Options;
+use crate::trace::At;
+use crate::world::{self, Entry, Event, MS, World};
+
+/// Tags with this bit are of calls and leases; those of other clients have it clear.
+pub(crate) const SESSION_TAG: u64 = 1 << 62;
+/// How long a client waits for the answer to one try.
+const PATIENCE: u64 = 900 * MS;
+/// Longest pause between two calls.
+const THINK: u64 = 60 * MS;
+/// Longest way of a copy of a request.
+const LATE: u64 = 6_000 * MS;
+/// Calls that a client has open at most.
+const OPEN_MAX: u64 = 3;
+const COUNTERS: u64 = 3;
+
+/// One request on its way: to a node, or to two of them.
+#[derive(Clone, Debug)]
+struct Try {
+    client: usize,
+    node: usize,
+    lane: usize,
+    what: What,
+    /// A late copy: nobody waits for its answer.
+    copy: bool,
+    sent: u64,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Lease(Request),
+    Call { call: Call, grant: Grant, keys: Vec<String> },
+}
+
+/// A call whose answer is awaited.
+struct Open {
+    keys: Vec<String>,
+    /// The try that it waits for.
+    awaited: Option<u64>,
+}
+
+struct Session {
+    grant: Grant,
+    tenure: Tenure,
+    requests: Requests,
+    open: BTreeMap<u64, Open>,
+}
+
+struct Client {
+    rng: Rng,
+    session: Option<Session>,
+    /// The try that asks for a lease, if one does.
+    asking: Option<u64>,
+    closing: bool,
+}
+
+/// What became of the calls on one counter.
+#[derive(Default)]
+struct Count {
+    acknowledged: u64,
+    unknown: u64,
+    seen: BTreeSet<i64>,
+}
+
+/// All clients with sessions of a run.
+pub(crate) struct SessionClients {
+    clients: Vec<Client>,
+    term: Duration,
+    transactional: bool,
+    tries: BTreeMap<u64, Try>,
+    next: u64,
+    /// The first answer to each call.
+    answers: BTreeMap<(LeaseId, u64), Reply<'static>>,
+    counts: BTreeMap<String, Count>,
+    working: bool,
+    /// What no correct cluster says.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// What a seed chooses of them. Drawn apart, so that the same seed has the same other clients with
+/// and without them.
+pub(crate) struct SessionPlan {
+    count: u16,
+    pub(crate) term: Duration,
+    rng: Rng,
+}
+
+impl SessionPlan {
+    pub(crate) fn draw(seed: u64, options: &Options, engine: &EngineConfig) -> Self {
+        let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"sessions"));
+        let drawn = rng.below(4) as u16;
+        let term = Duration::from_secs([4, 8, 30, 1800][rng.below(4) as usize]);
+        let count = if engine.has_sessions() { options.sessions.unwrap_or(drawn) } else { 0 };
+        Self { count, term, rng }
+    }
+}
+
+impl fmt::Display for SessionPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            0 => Ok(()),
+            count => write!(f, ", {count} sessions of {} s", self.term.as_secs()),
+        }
+    }
+}
+
+impl SessionClients {
+    pub(crate) fn new(plan: SessionPlan, world: &mut World) -> Self {
+        let SessionPlan { count, term, mut rng } = plan;
+        let clients: Vec<Client> = (0..count)
+            .map(|index| {
+                let at = world.time + rng.below(THINK);
+                world.schedule(at, Event::Session(usize::from(index)));
+                Client { rng: rng.fork(), session: None, asking: None, closing: false }
+            })
+            .collect();
+        Self {
+            clients,
+            term,
+            transactional: world.is_transactional(),
+            tries: BTreeMap::new(),
+            next: 0,
+            answers: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            working: true,
+            complaints: Vec::new(),
+        }
+    }
+
+    /// No client begins a call any more; those that are open go on.
+    pub(crate) fn stop(&mut self) {
+        self.working = false;
+    }
+
+    /// Whether some call has no answer.
+    pub(crate) fn any_waiting(&self) -> bool {
+        let waits = |client: &Client| {
+            client.session.as_ref().is_some_and(|session| !session.open.is_empty())
+        };
+        self.clients.iter().any(waits)
+    }
+
+    /// Calls that were answered, and those of unknown fate.
+    pub(crate) fn totals(&self) -> [u64; 2] {
+        let sum = |of: fn(&Count) -> u64| self.counts.values().map(of).sum();
+        [sum(|count| count.acknowledged), sum(|count| count.unknown)]
+    }
+
+    pub(crate) fn handle(&mut self, world: &mut World, event: &Event) {
+        match *event {
+            Event::Session(index) => self.act(world, index),
+            Event::SessionTry { number } => self.arrive(world, number),
+            Event::SessionTimeout { number } => {
+                if let Some(one) = self.tries.remove(&number).filter(|one| !one.copy) {
+                    self.try_again(world, number, &one);
+                }
+            }
+            _ => unreachable!("not an event of a client with a session: {event:?}"),
+        }
+    }
+
+    /// Passes on what nodes have answered.
+    pub(crate) fn collect(&mut self, world: &mut World) {
+        for (tag, answer) in std::mem::take(&mut world.leased) {
+            self.leased(world, tag, answer);
+        }
+        let mine = |answer: &mut world::Answer| answer.tag.0 & SESSION_TAG != 0;
+        for answer in world.answers.extract_if(.., mine).collect::<Vec<_>>() {
+            self.answered(world, answer.tag, answer.outcome);
+        }
+    }
+
+    fn now(world: &World) -> Instant {
+        Instant(world.time)
+    }
+
+    // --- what clients do -------------------------------------------------------------------------
+
+    fn act(&mut self, world: &mut World, index: usize) {
+        let now = Self::now(world);
+        let think = self.clients[index].rng.below(THINK);
+        world.schedule(world.time + think, Event::Session(index));
+        let client = &mut self.clients[index];
+        if client.asking.is_some() {
+            return;
+        }
+        let Some(session) = &mut client.session else {
+            if self.working {
+                self.ask(world, index, Request::Open);
+            }
+            return;
+        };
+        let lease = session.grant.lease;
+        if session.tenure.is_over(now) {
+            return self.lose(world, index, "its term is over");
+        }
+        if now >= session.tenure.renew_at() {
+            let told = session.grant.until;
+            return self.ask(world, index, Request::Renew { lease, told, above: 0 });
+        }
+        if client.closing || (session.open.is_empty() && client.rng.chance(1, 60)) {
+            client.closing = true;
+            if session.open.is_empty() {
+                self.ask(world, index, Request::Close { lease });
+            }
+            return;
+        }
+        if self.working
+            && session.requests.open() < OPEN_MAX
+            && session.tenure.may_begin(now)
+            && let Some(sequence) = session.requests.begin()
+        {
+            let mut keys = vec![format!("call:{}", client.rng.below(COUNTERS))];
+            if self.transactional && client.rng.chance(1, 2) {
+                keys.push(format!("call:{}", COUNTERS + client.rng.below(COUNTERS)));
+            }
+            session.open.insert(sequence, Open { keys, awaited: None });
+            self.call(world, index, sequence, 0);
+        }
+    }
+
+    fn ask(&mut self, world: &mut World, index: usize, request: Request) {
+        let number = self.send(world, index, What::Lease(request), 0);
+        self.clients[index].asking = Some(number);
+    }
+
+    /// Tries a call, anywhere.
+    fn call(&mut self, world: &mut World, index: usize, sequence: u64, pause: u64) {
+        let session = self.clients[index].session.as_ref().expect("calls are of a session");
+        let keys = session.open[&sequence].keys.clone();
+        let call = Call {
+            lease: session.grant.lease,
+            sequence,
+            first_incomplete: session.requests.first_incomplete(),
+            digest: work(&keys, self.transactional).digest(),
+        };
+        let what = What::Call { call, grant: session.grant, keys };
+        let number = self.send(world, index, what, pause);
+        let session = self.clients[index].session.as_mut().expect("as above");
+        session.open.get_mut(&sequence).expect("as above").awaited = Some(number);
+    }
+
+    /// Sends a request, and now and then a copy of it that comes late, to wherever.
+    fn send(&mut self, world: &mut World, index: usize, what: What, pause: u64) -> u64 {
+        let (nodes, lanes) = (world.nodes.len() as u64, u64::from(world.lanes()));
+        let rng = &mut self.clients[index].rng;
+        let mut draw = |copy| Try {
+            client: index,
+            node: rng.below(nodes) as usize,
+            lane: rng.below(lanes) as usize,
+            what: what.clone(),
+            copy,
+            sent: world.time,
+        };
+        let (first, second) = (draw(false), draw(true));
+        let late = rng.chance(1, 6).then(|| rng.below(LATE));
+        // A new lease that nobody hears of helps nobody.
+        let late = late.filter(|_| !matches!(what, What::Lease(Request::Open)));
+        self.next += 2;
+        let number = self.next;
+        self.tries.insert(number, first);
+        world.schedule(world.time + pause, Event::SessionTry { number });
+        world.schedule(world.time + pause + PATIENCE, Event::SessionTimeout { number });
+        if let Some(late) = late {
+            self.tries.insert(number + 1, second);
+            world.schedule(world.time + late, Event::SessionTry { number: number + 1 });
+            let end = world.time + late + PATIENCE;
+            world.schedule(end, Event::SessionTimeout { number: number + 1 });
+        }
+        number
+    }
+
+    fn arrive(&mut self, world: &mut World, number: u64) {
+        let Some(one) = self.tries.get(&number) else { return };
+        let (node, lane) = (one.node, one.lane);
+        if !world.nodes[node].up {
+            return;
+        }
+        if world.nodes[node].paused {
+            return world.hold(node, Event::SessionTry { number });
+        }
+        let (tag, origin) = (Tag(SESSION_TAG | number), one.client as u64);
+        match &one.what {
+            What::Lease(request) => world.lease(node, lane, tag, *request),
+            What::Call { call, grant, keys } => {
+                let work = work(keys, self.transactional);
+                let (keyspace, call, grant) = (KeyspaceId(0), *call, *grant);
+                let call = SessionCall { keyspace, origin, call, grant, work };
+                world.call(node, lane, tag, call);
+            }
+        }
+    }
+
+    // --- answers ---------------------------------------------------------------------------------
+
+    fn leased(&mut self, world: &mut World, tag: Tag, answer: Answer) {
+        let number = tag.0 & !SESSION_TAG;
+        let Some(one) = self.tries.get(&number).cloned() else { return };
+        Self::note(world, number, &one, &format!("{answer:?}"));
+        let index = one.client;
+        match (&one.what, answer) {
+            // The call goes on, and its client learns of the renewal.
+            (What::Call { .. }, Answer::Granted(grant)) => self.renewed(index, one.sent, grant),
+            (What::Call { call, .. }, Answer::Lost(lost)) => {
+                self.tries.remove(&number);
+                // What a copy shows of its grant may be too old to be believed.
+                if !one.copy {
+                    self.lost(world, index, call.lease, lost);
+                }
+            }
+            (What::Lease(request), answer) => {
+                self.tries.remove(&number);
+                let asked = self.clients[index].asking == Some(number);
+                if asked {
+                    self.clients[index].asking = None;
+                }
+                match (request, answer) {
+                    (Request::Open, Answer::Granted(grant)) if asked => {
+                        let tenure = Tenure::new(Instant(one.sent), self.term);
+                        let (requests, open) = (Requests::default(), BTreeMap::new());
+                        let session = Session { grant, tenure, requests, open };
+                        self.clients[index].session = Some(session);
+                        self.clients[index].closing = false;
+                    }
+                    (Request::Renew { .. }, Answer::Granted(grant)) => {
+                        self.renewed(index, one.sent, grant);
+                    }
+                    (Request::Close { .. }, Answer::Lost(_)) if asked => {
+                        self.clients[index].session = None;
+                    }
+                    (Request::Renew { lease, .. }, Answer::Lost(lost)) if asked => {
+                        self.lost(world, index, *lease, lost);
+                    }
+                    _ => {}
+                }
+            }
+            (What::Call { .. }, Answer::Full | Answer::Unready) => {
+                self.tries.remove(&number);
+                self.try_again(world, number, &one);
+            }
+        }
+    }
+
+    fn renewed(&mut self, index: usize, sent: u64, grant: Grant) {
+        if let Some(session) = &mut self.clients[index].session
+            && session.grant.lease == grant.lease
+            && session.grant.until < grant.until
+        {
+            session.grant = grant;
+            session.tenure.renewed(Instant(sent), self.term);
+        }
+    }
+
+    /// A node says that a lease is over. It may say so of one that its client was going to close.
+    fn lost(&mut self, world: &mut World, index: usize, lease: LeaseId, lost: Lost) {
+        let client = &self.clients[index];
+        let Some(session) = client.session.as_ref().filter(|one| one.grant.lease == lease) else {
+            return;
+        };
+        // An owner grants a little less than a term, and clocks differ.
+        let safe = Self::now(world) < session.tenure.renew_at() + self.term / 4;
+        if safe && !client.closing {
+            self.complaints.push(format!("{lease:?} is {lost:?} although it was renewed in time"));
+        }
+        self.lose(world, index, "a node says that it is over");
+    }
+
+    /// The client has no session any more: what is open stays unknown.
+    fn lose(&mut self, world: &mut World, index: usize, why: &str) {
+        let Some(session) = self.clients[index].session.take() else { return };
+        self.clients[index].asking = None;
+        let time = world.time;
+        let lease = session.grant.lease;
+        world.trace.event(&[time, 31, lease.0, session.open.len() as u64], || {
+            format!("{} session {lease:?} of client {index} is lost: {why}", At(time))
+        });
+        for key in session.open.into_values().flat_map(|open| open.keys) {
+            self.counts.entry(key).or_default().unknown += 1;
+        }
+    }
+
+    fn answered(&mut self, world: &mut World, tag: Tag, outcome: Outcome<Reply<'static>>) {
+        let number = tag.0 & !SESSION_TAG;
+        let Some(one) = self.tries.remove(&number) else { return };
+        Self::note(world, number, &one, &format!("{outcome:?}"));
+        let What::Call { call, keys, .. } = &one.what else {
+            unreachable!("a request for a lease is answered as such")
+        };
+        match outcome {
+            Outcome::Done(reply) => self.done(one.client, call, keys, reply),
+            Outcome::Refused(Refusal::Improper(why)) => {
+                let session = self.clients[one.client].session.as_ref();
+                let session = session.filter(|session| session.grant.lease == call.lease);
+                let is_open = session.is_some_and(|one| one.open.contains_key(&call.sequence));
+                if why == Improper::Different || why == Improper::BeyondWindow || is_open {
+                    self.complaints.push(format!("{call:?} is refused as {why:?}"));
+                }
+            }
+            Outcome::Refused(_) | Outcome::Unknown => self.try_again(world, number, &one),
+        }
+    }
+
+    /// A call has an answer: of the first try that is heard of, or of another, which must say the
+    /// same.
+    fn done(&mut self, index: usize, call: &Call, keys: &[String], reply: Reply<'static>) {
+        let id = (call.lease, call.sequence);
+        if let Some(first) = self.answers.get(&id) {
+            if *first != reply {
+                self.complaints.push(format!("{call:?} is answered {first:?} and {reply:?}"));
+            }
+            return;
+        }
+        let counted: Vec<i64> = match &reply {
+            Reply::Int(count) if keys.len() == 1 => vec![*count],
+            Reply::Array(counts) if counts.len() == keys.len() => counts
+                .iter()
+                .filter_map(|count| if let Reply::Int(count) = count { Some(*count) } else { None })
+                .collect(),
+            _ => Vec::new(),
+        };
+        if counted.len() != keys.len() {
+            return self.complaints.push(format!("{call:?} is answered {reply:?}"));
+        }
+        // Its client may have given it up: then it is unknown, and counts as that.
+        for (key, count) in keys.iter().zip(counted) {
+            if !self.counts.entry(key.clone()).or_default().seen.insert(count) {
+                self.complaints.push(format!("{call:?} and another call both saw {key} = {count}"));
+            }
+        }
+        self.answers.insert(id, reply);
+        let session = self.clients[index].session.as_mut();
+        let Some(session) = session.filter(|session| session.grant.lease == call.lease) else {
+            return;
+        };
+        if session.open.remove(&call.sequence).is_some() {
+            session.requests.complete(call.sequence);
+            for key in keys {
+                self.counts.entry(key.clone()).or_default().acknowledged += 1;
+            }
+        }
+    }
+
+    /// A try came to nothing that is known.
+    fn try_again(&mut self, world: &mut World, number: u64, one: &Try) {
+        let index = one.client;
+        match &one.what {
+            What::Lease(_) => {
+                if self.clients[index].asking == Some(number) {
+                    self.clients[index].asking = None;
+                }
+            }
+            What::Call { call, .. } => {
+                let session = self.clients[index].session.as_ref();
+                let awaited = session
+                    .filter(|session| session.grant.lease == call.lease)
+                    .and_then(|session| session.open.get(&call.sequence))
+                    .is_some_and(|open| open.awaited == Some(number));
+                if awaited {
+                    let pause = MS + self.clients[index].rng.below(THINK);
+                    self.call(world, index, call.sequence, pause);
+                }
+            }
+        }
+    }
+
+    fn note(world: &mut World, number: u64, one: &Try, text: &str) {
+        let time = world.time;
+        let hash = crate::network::hash(text.as_bytes());
+        world.trace.event(&[time, 30, number, hash], || {
+            format!("{} client {} with a session: {:?}: {text}", At(time), one.client, one.what)
+        });
+    }
+
+    // --- the end ---------------------------------------------------------------------------------
+
+    /// What the counters say that they must not, given what they hold in the end.
+    pub(crate) fn contradiction(&self, contents: &[Entry]) -> Option<String> {
+        let value = |key: &str| {
+            let found = contents.iter().find(|(name, ..)| name == key);
+            found.map_or(Ok(0), |(_, _, value)| value.parse::<u64>())
+        };
+        self.counts.iter().find_map(|(key, count)| {
+            let Count { acknowledged, unknown, .. } = count;
+            let held = value(key).ok();
+            let fits =
+                held.is_some_and(|held| *acknowledged <= held && held <= acknowledged + unknown);
+            (!fits).then(|| {
+                format!(
+                    "{key} is {held:?}: {acknowledged} calls are acknowledged, {unknown} unknown"
+                )
+            })
+        })
+    }
+}
+
+/// Adds one to each key.
+fn work(keys: &[String], transactional: bool) -> Work {
+    let call = |key: &String| {
+        OwnedCall::new([&b"INCR"[..], key.as_bytes()]).expect("clients know the commands")
+    };
+    match keys {
+        [key] if transactional => Work::Txn(Txn::Call(call(key))),
+        [key] => Work::Op(Op::Call(call(key))),
+        _ => {
+            let calls = keys.iter().map(call).collect();
+            Work::Txn(Txn::Block(Block { watches: Vec::new(), calls }))
+        }
+    }
+}
