@@ -323,7 +323,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-rejoin",
             size: Size::Small,
-            states: Some(4087),
+            states: Some(4379),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&rejoin(name), limits),
         },
