@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quorate_rifl::{Call, Tracker};
+use quorate_rifl::{Call, LeaseId, Tracker};
 use quorate_wire::{Reader, Writer};
 
 fuzz_target!(|input: &[u8]| {
@@ -24,14 +24,11 @@ fuzz_target!(|input: &[u8]| {
     tracker.end_copy();
     tracker.check_invariants();
     let mut copy = Tracker::<u64>::default();
-    let mut after = None;
-    loop {
+    let mut from = Some((LeaseId(0), 0));
+    while let Some(part) = from {
         let mut bytes = Vec::new();
-        after = tracker.encode_after(after, usize::from(parts), &mut bytes);
+        from = tracker.encode_from(part, usize::from(parts), &mut bytes);
         copy.merge(&bytes).expect("what was written can be read");
-        if after.is_none() {
-            break;
-        }
     }
     assert_eq!(copy, tracker);
 });

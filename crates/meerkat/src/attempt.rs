@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Slot, Transaction};
 use quorate_types::{Instant, NodeSet, Now, Tag};
 
-use crate::calls::Pending;
+use crate::calls::Called;
 use crate::occ::Conflict;
 use crate::work::Fetched;
 
@@ -17,7 +17,7 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) origin: u64,
     pub(crate) txn: X,
     /// The call that it is, if it belongs to a session.
-    pub(crate) call: Option<Pending>,
+    pub(crate) call: Option<Called>,
     /// Order of submission.
     pub(crate) sequence: u64,
     /// How often it was tried and lost to another node's transaction.

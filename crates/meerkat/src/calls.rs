@@ -28,7 +28,7 @@ pub type Tracker = quorate_rifl::Tracker<Timestamp>;
 
 /// An op that is a session's call, until it is answered.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct Called {
     pub(crate) permit: Permit,
     /// The partition in which its record is kept.
     pub(crate) home: u16,
@@ -85,9 +85,7 @@ where
             // To run it twice changes nothing, and the second answer is as good as the first.
             return self.submit(now, tag, origin, txn, effects);
         }
-        if !permit.call.is_proper() {
-            let backwards = permit.call.sequence < permit.call.first_incomplete;
-            let why = if backwards { Improper::Stale } else { Improper::BeyondWindow };
+        if let Err(why) = permit.call.check() {
             return effects.complete(tag, Outcome::Refused(Refusal::Improper(why)));
         }
         let mut home = None;
@@ -96,7 +94,7 @@ where
             home = Some(home.map_or(found, |known| found.min(known)));
         });
         let (_, home) = home.expect("what updates names a key");
-        let call = Pending { permit, home, asked: false, elsewhere: false };
+        let call = Called { permit, home, asked: false, elsewhere: false };
         self.take(now, tag, origin, Some(call), txn, effects);
     }
 

@@ -10,7 +10,7 @@ use quorate_types::{NodeSet, Now, Tag, Timestamp, limits};
 
 use crate::attempt::{Attempt, Op, Part, Stage};
 use crate::body::{Answered, Body, BodyWriter, Item};
-use crate::calls::Pending;
+use crate::calls::Called;
 use crate::execution::backoff;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
@@ -55,7 +55,7 @@ where
         now: Now,
         tag: Tag,
         origin: u64,
-        call: Option<Pending>,
+        call: Option<Called>,
         txn: P,
         effects: &mut impl Effects<Self>,
     ) where

@@ -20,6 +20,11 @@ use crate::state::Meerkat;
 /// Records that a donor looks up at a time.
 const SCAN_RECORDS: usize = 64;
 
+/// Where a part of the calls begins: at this session's call, or what comes after it.
+pub(crate) type CallsCursor = (LeaseId, u64);
+
+const CALLS_BEGIN: CallsCursor = (LeaseId(0), 0);
+
 const VALUE: u8 = 1;
 const EXPIRY: u8 = 2;
 
@@ -30,9 +35,9 @@ pub(crate) struct Copying {
     /// Partitions that donors have given whole, as a bit set.
     given: u64,
     request: u64,
-    /// The donor's records are all here: of which partitions its calls are still missing, and after
-    /// which session.
-    calls: Option<(u64, Option<LeaseId>)>,
+    /// The donor's records are all here: of which partitions its calls are still missing, and from
+    /// where on in the first of them.
+    calls: Option<(u64, CallsCursor)>,
     cursor: u64,
     /// The last key that came, if there are more at the same cursor.
     after: Option<Vec<u8>>,
@@ -121,9 +126,9 @@ where
         self.copying.resend_at = now.monotonic + self.config.message_loss_timeout * 5;
         let Some(donor) = self.copying.donor else { return };
         let Copying { request, calls, cursor, ref after, .. } = self.copying;
-        if let Some((partitions, after)) = calls {
+        if let Some((partitions, cursor)) = calls {
             let partition = partitions.trailing_zeros() as u16;
-            let kind = Kind::CallsRead { request, after };
+            let kind = Kind::CallsRead { request, cursor };
             return effects.send(donor, &Message { partition, kind });
         }
         let kind = Kind::ChunkRead { request, cursor, after: after.as_deref() };
@@ -239,7 +244,7 @@ where
             if next == 0 && mutant!("meerkat_calls_not_copied") {
                 self.copying.finish_donor(self.given_by(from));
             } else if next == 0 {
-                self.copying.calls = Some((self.given_by(from) & self.held(), None));
+                self.copying.calls = Some((self.given_by(from) & self.held(), CALLS_BEGIN));
             }
         }
         self.copy_on(now, effects);
@@ -257,7 +262,7 @@ where
         from: NodeId,
         partition: u16,
         request: u64,
-        after: Option<LeaseId>,
+        cursor: CallsCursor,
         effects: &mut impl Effects<Self>,
     ) {
         let Some(tracker) = self.trackers.get(usize::from(partition)).filter(|_| self.active)
@@ -265,8 +270,8 @@ where
             return effects.ignored("meerkat: CALLS_READ to a node that is catching up itself");
         };
         let mut sessions = Vec::new();
-        let last = tracker.encode_after(after, limits::CHUNK_BYTES, &mut sessions);
-        let kind = Kind::Calls { request, last, sessions: &sessions };
+        let next = tracker.encode_from(cursor, limits::CHUNK_BYTES, &mut sessions);
+        let kind = Kind::Calls { request, next, sessions: &sessions };
         effects.send(from, &Message { partition, kind });
     }
 
@@ -278,7 +283,7 @@ where
         from: NodeId,
         partition: u16,
         request: u64,
-        last: Option<LeaseId>,
+        next: Option<CallsCursor>,
         sessions: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
@@ -291,8 +296,8 @@ where
             return effects.ignored("meerkat: damaged calls");
         }
         self.copying.request += 1;
-        let missing = if last.is_some() { missing } else { missing & !(1 << partition) };
-        self.copying.calls = Some((missing, last));
+        let missing = if next.is_some() { missing } else { missing & !(1 << partition) };
+        self.copying.calls = Some((missing, next.unwrap_or(CALLS_BEGIN)));
         if missing == 0 {
             self.copying.finish_donor(self.given_by(from));
         }

@@ -314,11 +314,11 @@ where
             Kind::Found { request, clock, found } => {
                 self.on_found(now, request, clock, found, effects);
             }
-            Kind::CallsRead { request, after } => {
-                self.on_calls_read(from, partition, request, after, effects);
+            Kind::CallsRead { request, cursor } => {
+                self.on_calls_read(from, partition, request, cursor, effects);
             }
-            Kind::Calls { request, last, sessions } => {
-                self.on_calls(now, from, partition, request, last, sessions, effects);
+            Kind::Calls { request, next, sessions } => {
+                self.on_calls(now, from, partition, request, next, sessions, effects);
             }
             Kind::Get { .. }
             | Kind::Find { .. }

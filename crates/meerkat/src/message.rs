@@ -12,6 +12,7 @@ use quorate_types::{Timestamp, WriterId};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::Body;
+use crate::join::CallsCursor;
 use crate::occ::{Conflict, Reason};
 
 /// A replica's verdict on a transaction.
@@ -170,20 +171,20 @@ pub enum Kind<'a> {
         /// What became of it.
         found: Result<Found<'a, Timestamp>, Improper>,
     },
-    /// Joining replica → active one: what became of the calls of sessions after this one?
+    /// Joining replica → active one: what became of the calls of sessions from here on?
     CallsRead {
         /// Comes back in the answer.
         request: u64,
-        /// All of them without it.
-        after: Option<LeaseId>,
+        /// A session and a call of it; zeros begin.
+        cursor: CallsCursor,
     },
     /// Its answer.
     Calls {
         /// As in the request.
         request: u64,
-        /// The last session of these, if there are more.
-        last: Option<LeaseId>,
-        /// The sessions ([`quorate_rifl::Tracker::encode_after`]).
+        /// Where to go on, if there are more.
+        next: Option<CallsCursor>,
+        /// The sessions ([`quorate_rifl::Tracker::encode_from`]).
         sessions: &'a [u8],
     },
     /// Leader → members (epoch change, §5.3.1): you are frozen; part `part` of what you know?
@@ -356,15 +357,13 @@ fn read_found<'a>(
     })
 }
 
-fn write_lease(writer: &mut Writer<'_>, lease: Option<LeaseId>) {
-    writer.u8(u8::from(lease.is_some()));
-    if let Some(lease) = lease {
-        writer.u64(lease.0);
-    }
+fn write_cursor(writer: &mut Writer<'_>, (lease, sequence): CallsCursor) {
+    writer.u64(lease.0);
+    writer.u64(sequence);
 }
 
-fn read_lease(reader: &mut Reader<'_>) -> Result<Option<LeaseId>, Malformed> {
-    Ok(if flag(reader)? { Some(LeaseId(reader.u64()?)) } else { None })
+fn read_cursor(reader: &mut Reader<'_>) -> Result<CallsCursor, Malformed> {
+    Ok((LeaseId(reader.u64()?), reader.u64()?))
 }
 
 impl<'a> Message<'a> {
@@ -515,15 +514,18 @@ impl<'a> Message<'a> {
                 writer.u64(clock);
                 write_found(writer, found);
             }
-            Kind::CallsRead { request, after } => {
+            Kind::CallsRead { request, cursor } => {
                 writer.u8(CALLS_READ);
                 writer.u64(request);
-                write_lease(writer, after);
+                write_cursor(writer, cursor);
             }
-            Kind::Calls { request, last, sessions } => {
+            Kind::Calls { request, next, sessions } => {
                 writer.u8(CALLS);
                 writer.u64(request);
-                write_lease(writer, last);
+                writer.u8(u8::from(next.is_some()));
+                if let Some(next) = next {
+                    write_cursor(writer, next);
+                }
                 writer.rest(sessions);
             }
             _ => unreachable!("the others are encoded above"),
@@ -608,10 +610,10 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
         FOUND => {
             Kind::Found { request: reader.u64()?, clock: reader.u64()?, found: read_found(reader)? }
         }
-        CALLS_READ => Kind::CallsRead { request: reader.u64()?, after: read_lease(reader)? },
+        CALLS_READ => Kind::CallsRead { request: reader.u64()?, cursor: read_cursor(reader)? },
         CALLS => Kind::Calls {
             request: reader.u64()?,
-            last: read_lease(reader)?,
+            next: if flag(reader)? { Some(read_cursor(reader)?) } else { None },
             sessions: reader.rest(),
         },
         _ => return Err(Malformed("unknown kind of message")),

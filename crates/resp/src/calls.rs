@@ -228,11 +228,7 @@ impl<B: Backend> Context<'_, B> {
         let attached = self.connection.attached.as_ref().ok_or(NO_SESSION)?;
         let lease = attached.grant.lease;
         let call = quorate_rifl::Call { lease, sequence, first_incomplete, digest: 0 };
-        if !call.is_proper() {
-            let backwards = sequence < first_incomplete;
-            let why = if backwards { Improper::Stale } else { Improper::BeyondWindow };
-            return Err(Answer::error(Failure::Improper(why).text()));
-        }
+        call.check().map_err(|why| Answer::error(Failure::Improper(why).text()))?;
         Ok(Numbered { sequence, first_incomplete })
     }
 

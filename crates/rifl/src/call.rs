@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use quorate_machine::Improper;
 use quorate_types::{LaneId, MemberNumber, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -79,7 +80,7 @@ impl Call {
     /// Reads what [`Call::encode`] wrote.
     ///
     /// # Errors
-    /// When the bytes are no call of a proper client: see [`Call::is_proper`].
+    /// When the bytes are no call of a proper client: see [`Call::check`].
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let call = Self {
             lease: LeaseId(reader.u64()?),
@@ -87,13 +88,22 @@ impl Call {
             first_incomplete: reader.u64()?,
             digest: reader.u32()?,
         };
-        if call.is_proper() { Ok(call) } else { Err(Malformed("a call outside its window")) }
+        call.check().map_err(|_| Malformed("a call outside its window"))?;
+        Ok(call)
     }
 
-    /// Whether the call is one that its client has not acknowledged itself, and no further from the
-    /// first incomplete one than the window allows.
-    pub const fn is_proper(&self) -> bool {
-        self.sequence >= self.first_incomplete
-            && self.sequence - self.first_incomplete < limits::SESSION_WINDOW
+    /// Whether its client has not acknowledged it itself, and it is no further from the first
+    /// incomplete one than the window allows.
+    ///
+    /// # Errors
+    /// What is wrong with it, whatever is known of its session.
+    pub const fn check(&self) -> Result<(), Improper> {
+        if self.sequence < self.first_incomplete {
+            Err(Improper::Stale)
+        } else if self.sequence - self.first_incomplete >= limits::SESSION_WINDOW {
+            Err(Improper::BeyondWindow)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -77,10 +77,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     /// # Errors
     /// Why it is refused for good.
     pub fn find(&self, call: &Call) -> Result<Found<'_, A>, Improper> {
-        if !call.is_proper() {
-            let backwards = call.sequence < call.first_incomplete;
-            return Err(if backwards { Improper::Stale } else { Improper::BeyondWindow });
-        }
+        call.check()?;
         if self.closed.contains(&call.lease) {
             return Err(Improper::Closed);
         }
@@ -256,45 +253,21 @@ impl<A: Copy + PartialEq> Tracker<A> {
     // ```
     // The bracket is missing in a closed session.
 
-    /// Appends sessions in order of lease after this one, as many as fit into `bytes_max` but at
-    /// least one, and gives the last if there are more. A session's records are never apart from its
-    /// watermark (P1).
-    pub fn encode_after(
-        &self,
-        after: Option<LeaseId>,
-        bytes_max: usize,
-        out: &mut Vec<u8>,
-    ) -> Option<LeaseId> {
-        let start = out.len();
-        Writer(out).u64(self.discarded);
-        let mut last = None;
-        for lease in self.leases_after(after) {
-            if last.is_some() && out.len() - start >= bytes_max {
-                return last;
-            }
-            self.encode_session(lease, out);
-            last = Some(lease);
-        }
-        None
-    }
-
-    /// The same in parts that may also end within a session, for messages that may not be longer
-    /// than `bytes_max` and one answer: from a session's record on, or what comes after. Each part of
-    /// a session has its watermark (P1). Gives where the next part begins.
+    /// Appends sessions in order of lease, from this session's record on and zeros for all, as far as
+    /// they fit into `bytes_max`, but at least one record or session. A part may end within a session,
+    /// and each part of one has its watermark (P1). Gives where the next part begins.
     pub fn encode_from(
         &self,
         (lease, sequence): (LeaseId, u64),
         bytes_max: usize,
         out: &mut Vec<u8>,
     ) -> Option<(LeaseId, u64)> {
-        let end = out.len() + bytes_max;
+        let end = out.len().saturating_add(bytes_max);
         Writer(out).u64(self.discarded);
-        let mut first = sequence;
+        let start = out.len();
         for next in self.leases_after(lease.0.checked_sub(1).map(LeaseId)) {
-            if next != lease {
-                first = 0;
-            }
-            if out.len() >= end {
+            let first = if next == lease { sequence } else { 0 };
+            if out.len() > start && out.len() >= end {
                 return Some((next, first));
             }
             if let Some(sequence) = self.encode_records(next, first, end, out) {
@@ -302,10 +275,6 @@ impl<A: Copy + PartialEq> Tracker<A> {
             }
         }
         None
-    }
-
-    fn encode_session(&self, lease: LeaseId, out: &mut Vec<u8>) {
-        self.encode_records(lease, 0, usize::MAX, out);
     }
 
     /// Appends a session with its records from `first` on, at least one, as far as `out` does not
@@ -350,7 +319,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         self.copying = true;
     }
 
-    /// Takes over what another replica wrote with [`Tracker::encode_after`].
+    /// Takes over what another replica wrote with [`Tracker::encode_from`].
     ///
     /// # Errors
     /// When the bytes are damaged; what came before the damage is taken.

@@ -329,6 +329,30 @@ fn p1_a_joining_replica_gets_records_and_watermarks() {
 }
 
 #[test]
+fn a_session_that_no_message_could_carry_is_copied_in_parts() {
+    let mut cluster = Cluster::new(3);
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    // Six answers of more than a mebibyte each; messages are checked when they are sent.
+    let value = "x".repeat(1024 * 1024 + 9);
+    cluster.run(1, &format!("write=k:{value}"));
+    for sequence in 0..6 {
+        run(&mut cluster, 1, permit(2, sequence, 0), "append=k:y");
+    }
+    cluster.run_for(Duration::from_millis(1_300));
+    cluster.rejoin(3);
+    cluster.run_for(Duration::from_millis(500));
+    assert!(cluster.machine(3).is_caught_up());
+    for sequence in 0..6 {
+        assert_eq!(
+            found(&cluster, 3, call(sequence, 0)),
+            found(&cluster, 1, call(sequence, 0)),
+            "call {sequence}"
+        );
+    }
+}
+
+#[test]
 fn a_refusal_after_another_attempt_tells_nothing() {
     let mut cluster = Cluster::new(3);
     // An attempt that was begun at node 2 is known at node 1, and its end never comes.

@@ -64,10 +64,9 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::Found { request: 7, clock: 8, found: Ok(Found::Completed(b"answer")) },
         Kind::Found { request: 7, clock: 8, found: Ok(Found::InProgress(id)) },
         Kind::Found { request: 7, clock: 8, found: Err(Improper::Closed) },
-        Kind::CallsRead { request: 1, after: None },
-        Kind::CallsRead { request: 1, after: Some(LeaseId(5)) },
-        Kind::Calls { request: 1, last: None, sessions: b"sessions" },
-        Kind::Calls { request: 1, last: Some(LeaseId(5)), sessions: b"sessions" },
+        Kind::CallsRead { request: 1, cursor: (LeaseId(5), 6) },
+        Kind::Calls { request: 1, next: None, sessions: b"sessions" },
+        Kind::Calls { request: 1, next: Some((LeaseId(5), 6)), sessions: b"sessions" },
     ]
 }
 

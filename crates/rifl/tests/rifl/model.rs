@@ -97,14 +97,11 @@ fn lease_id(lease: u64) -> LeaseId {
 fn copied(calls: &Tracker<u32>, bytes_max: usize) -> Tracker<u32> {
     let mut copy = Tracker::default();
     copy.begin_copy();
-    let mut after = None;
-    loop {
+    let mut from = Some((LeaseId(0), 0));
+    while let Some(part) = from {
         let mut bytes = Vec::new();
-        after = calls.encode_after(after, bytes_max, &mut bytes);
+        from = calls.encode_from(part, bytes_max, &mut bytes);
         copy.merge(&bytes).expect("just written");
-        if after.is_none() {
-            break;
-        }
     }
     copy.end_copy();
     copy
