@@ -235,10 +235,12 @@ class Patience:
         """Prepares the next try after one at this node; False if the time is over."""
         if hint is Hint.GO_ON:
             return True
+        if hint is Hint.OTHER_NODE:
+            # Also for operations to come.
+            self._caller.leave(node)
         if self.is_over:
             return False
         if hint is Hint.OTHER_NODE:
-            self._caller.leave(node)
             self._moves += 1
             if self._moves % self._caller.port.nodes:
                 return True

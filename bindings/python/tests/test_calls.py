@@ -69,6 +69,15 @@ class Scenarios:
         self.assertEqual(self.wait(client.incr("a")), 1)
         self.assertEqual(self.cluster.calls(), [(2, 0, b"INCRBY")])
 
+    def test_a_node_that_is_gone_is_left_though_the_deadline_is_over(self):
+        client = self.client(deadline=0)
+        self.wait(client.incr("a"))
+        self.cluster.stop(0)
+        with self.assertRaises(quorate.Error):
+            self.wait(client.incr("a"))
+        self.assertEqual(self.wait(client.incr("b")), 1)
+        self.assertEqual(self.cluster.calls()[-1][0], 1)
+
     def test_what_is_refused_until_the_deadline_has_failed(self):
         client = self.client(deadline=1)
         self.cluster.always[(b"SESSION", b"CALL")] = REFUSED
