@@ -237,7 +237,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         });
         record.set_meta(Meta { timestamp, state: State::Write, rmw, unsettled: rmw, op: slot });
         if let Some((Permit { call, date, .. }, answer)) = completion {
-            self.tracker.begin(&call, (handle, timestamp));
+            self.tracker.begin(&call, (handle, timestamp), answer.len());
             self.tentative.insert(handle, Tentative { timestamp, call, date, answer });
         }
         let inv = inv_of(&record, slot, self.tentative.get(&handle));

@@ -311,10 +311,10 @@ where
 
     /// Takes note of an attempt that was let pass.
     pub(crate) fn mark_call(&mut self, id: Timestamp, partition: u16, body: Body<'_>) {
-        if let Some(Answered { call, .. }) = body.call()
+        if let Some(Answered { call, answer }) = body.call()
             && !mutant!("meerkat_call_voted_unseen")
         {
-            self.trackers[usize::from(partition)].begin(&call, id);
+            self.trackers[usize::from(partition)].begin(&call, id, answer.len());
         }
     }
 

@@ -10,7 +10,9 @@
 use std::sync::Arc;
 
 use quorate_commands::Work;
-use quorate_machine::{Effects, Event, Improper, Machine, Operation, Outcome, Refusal, Slab, Slot};
+use quorate_machine::{
+    Effects, Event, Improper, Machine, Operation, Outcome, Refusal, Slab, Slot, mutant,
+};
 use quorate_rifl::{
     Answer, Call, Config, Grant, Keeper, LeaseId, Lost, Message, Permit, Request, Verdict,
 };
@@ -229,7 +231,7 @@ impl Lane {
             verdicts.iter().for_each(|verdict| engine.end_session(verdict));
             by_key || !engine.is_transactional()
         });
-        if by_key {
+        if by_key && !mutant!("node_verdict_stays_on_its_lane") {
             let verdicts: Arc<[Verdict]> = verdicts.into();
             for lane in (0..self.shared.config.lanes).map(LaneId).filter(|lane| *lane != self.id) {
                 out.mail.push((lane, Mail::Verdicts(Arc::clone(&verdicts))));
@@ -287,6 +289,7 @@ impl Lane {
         self.counts.sessions.calls += 1;
         let lane = match &call.work {
             Work::Op(op) => lane_of_hash(hash_key(op.key()), self.shared.config.lanes),
+            Work::Txn(_) if mutant!("node_call_off_its_lane") => self.id,
             Work::Txn(_) => call.call.lease.lane(),
         };
         if lane.0 >= self.shared.config.lanes {
@@ -308,6 +311,12 @@ impl Lane {
         date.saturating_add(margin.as_nanos() as u64)
     }
 
+    /// Whether an attempt may begin under the grant that the connection has.
+    fn is_covered(&self, now: Now, call: &SessionCall) -> bool {
+        call.grant.covers(&self.view, self.wanted_date(now, call.keyspace))
+            || mutant!("node_call_not_covered")
+    }
+
     /// A call that runs on this lane.
     pub(crate) fn begin_call(
         &mut self,
@@ -320,7 +329,7 @@ impl Lane {
         if !self.takes(now, call.keyspace) {
             return self.refuse_call(from, tag, Refusal::NotServing, out);
         }
-        if call.grant.covers(&self.view, self.wanted_date(now, call.keyspace)) {
+        if self.is_covered(now, &call) {
             return self.attempt(now, from, tag, call, out);
         }
         let (lease, told) = (call.call.lease, call.grant.until);
@@ -342,7 +351,7 @@ impl Lane {
     ) {
         if !self.takes(now, call.keyspace) {
             self.refuse_call(from, tag, Refusal::NotServing, out);
-        } else if call.grant.covers(&self.view, self.wanted_date(now, call.keyspace)) {
+        } else if self.is_covered(now, &call) {
             self.attempt(now, from, tag, call, out);
         } else {
             self.refuse_call(from, tag, Refusal::LeaseNeeded, out);

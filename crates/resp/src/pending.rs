@@ -115,6 +115,8 @@ impl Failure {
                 "UNKNOWN the call may or may not have happened; make the same call again, here or at \
                  another node, to get its answer"
             }
+            // Its session is open already: only its renewal finds no place, for now.
+            Self::TooManySessions => Self::LeaseNeeded.text(),
             _ => self.text(),
         }
     }

@@ -31,10 +31,12 @@ impl Answer {
 
     /// Bytes of memory besides its own place.
     pub(crate) fn heap(&self) -> usize {
-        match self {
-            Self::Short { .. } => 0,
-            Self::Long(bytes) => bytes.len(),
-        }
+        Self::heap_of(self.bytes().len())
+    }
+
+    /// Bytes of memory besides its own place that an answer of this length takes.
+    pub(crate) const fn heap_of(length: usize) -> usize {
+        if length > INLINE { length } else { 0 }
     }
 }
 

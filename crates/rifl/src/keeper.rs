@@ -14,7 +14,7 @@ use quorate_types::{
 };
 
 use crate::LeaseId;
-use crate::message::{Body, Message};
+use crate::message::{Body, Denial, Message};
 use crate::terms::Terms;
 
 /// Chunks of leases that are looked through in one round of clocks.
@@ -93,8 +93,10 @@ pub struct Grant {
 impl Grant {
     /// Whether an attempt dated `at` may be made in this view. If not, a renewal is needed first.
     pub fn covers(&self, view: &View, at: u64) -> bool {
+        let is_owner = |owner: &Member| owner.number == self.owner;
         at <= self.until
-            && owner_of(view, self.lease).is_some_and(|owner| owner.number == self.owner)
+            && (owner_of(view, self.lease).is_some_and(is_owner)
+                || mutant!("rifl_grant_outlives_its_owner"))
     }
 }
 
@@ -114,10 +116,20 @@ pub enum Answer {
     Granted(Grant),
     /// It lives no more.
     Lost(Lost),
-    /// This lane has given out as many leases as it may.
+    /// The lane that would keep the lease keeps as many as it may: of its own, or of members that
+    /// are gone.
     Full,
     /// Nobody can tell now: no view, the owner is silent, or a live member is.
     Unready,
+}
+
+impl From<Denial> for Answer {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::Lost(lost) => Self::Lost(lost),
+            Denial::Full => Self::Full,
+        }
+    }
 }
 
 /// A session whose records can go: for [`crate::Tracker::discard`] or [`crate::Tracker::close`].
@@ -277,6 +289,11 @@ impl Keeper {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.terms.len() == 0
+    }
+
+    /// Leases of members that are gone which this lane keeps.
+    pub fn adopted(&self) -> usize {
+        self.adopted.len()
     }
 
     /// Whether every live member's clock has been heard in this epoch. A member that is catching up
@@ -486,7 +503,7 @@ impl Keeper {
         }
         Some(match self.renew(now, lease, told, effects)? {
             Ok(until) => Answer::Granted(Grant { lease, until, owner: number }),
-            Err(lost) => Answer::Lost(lost),
+            Err(denial) => denial.into(),
         })
     }
 
@@ -502,7 +519,7 @@ impl Keeper {
             self.send(now, owner, Body::Close { cookie: slot.to_u64(), lease }, effects);
             return None;
         }
-        self.close(now, lease, effects).map(Answer::Lost)
+        self.close(now, lease, effects).map(Answer::from)
     }
 
     // --- the owner -------------------------------------------------------------------------------
@@ -534,6 +551,19 @@ impl Keeper {
         }
     }
 
+    /// Most leases of members that are gone which this lane keeps: as many as all members may have
+    /// given out. Which of them were, nobody knows any more.
+    fn adopted_max(&self) -> usize {
+        self.config.leases_max.saturating_mul(self.view.members.len())
+    }
+
+    /// Whether this lane may keep a lease of a member that is gone.
+    fn may_adopt(&self, lease: LeaseId) -> bool {
+        self.adopted.contains_key(&lease)
+            || self.adopted.len() < self.adopted_max()
+            || mutant!("rifl_adopts_without_limit")
+    }
+
     /// Whether a lease can have been given out at all: numbers of members are given in order.
     fn is_of_a_member(&self, lease: LeaseId) -> bool {
         (MemberNumber(1)..=self.view.last_number).contains(&lease.member())
@@ -546,21 +576,25 @@ impl Keeper {
         lease: LeaseId,
         told: u64,
         effects: &mut impl Effects<Self>,
-    ) -> Option<Result<u64, Lost>> {
+    ) -> Option<Result<u64, Denial>> {
         if !self.is_of_a_member(lease) {
-            return Some(Err(Lost::Expired));
+            return Some(Err(Denial::Lost(Lost::Expired)));
         }
         match self.judge(now, lease, told) {
             Judged::Later => return None,
-            Judged::Lost(lost) => return Some(Err(lost)),
+            Judged::Lost(lost) => return Some(Err(Denial::Lost(lost))),
             Judged::Alive => {}
+        }
+        let own = Some(lease.member()) == self.me;
+        if !own && !self.may_adopt(lease) {
+            return Some(Err(Denial::Full));
         }
         self.raise_bound(now);
         if !self.is_fresh(now) {
             return None;
         }
         let until = now.monotonic + self.config.term;
-        if Some(lease.member()) == self.me {
+        if own {
             self.terms.renew(lease.counter(), until);
         } else {
             effects.probe("rifl: a lease is taken over from a member that is gone");
@@ -575,14 +609,16 @@ impl Keeper {
         now: Now,
         lease: LeaseId,
         effects: &mut impl Effects<Self>,
-    ) -> Option<Lost> {
+    ) -> Option<Denial> {
         match self.judge(now, lease, u64::MAX) {
             Judged::Later => return None,
-            Judged::Lost(lost) => return Some(lost),
+            Judged::Lost(lost) => return Some(Denial::Lost(lost)),
             Judged::Alive => {}
         }
         if Some(lease.member()) == self.me {
             self.terms.close(lease.counter());
+        } else if !self.may_adopt(lease) {
+            return Some(Denial::Full);
         } else {
             let until = now.monotonic + self.config.term;
             self.adopted.insert(lease, Adopted { until, closed: true });
@@ -591,7 +627,7 @@ impl Keeper {
         self.note(self.clock(now), &leases);
         let body = Body::Gone { leases: leases.into() };
         effects.broadcast(self.others(), &Message { clock: self.clock(now), body });
-        Some(Lost::Closed)
+        Some(Denial::Lost(Lost::Closed))
     }
 
     /// Which of these leases, that this node keeps, are over.
@@ -687,7 +723,7 @@ impl Keeper {
                 self.on_answer(cookie, lease, granted, effects);
             }
             Body::Refuse { cookie, lease, reason } => {
-                self.on_answer(cookie, lease, Answer::Lost(reason), effects);
+                self.on_answer(cookie, lease, reason.into(), effects);
             }
             Body::Sweep { leases } => {
                 let leases = self.over(now, &leases);
@@ -709,7 +745,9 @@ impl Keeper {
         let slot = Slot::from_u64(cookie);
         let asked = |waiting: &Waiting| match waiting.request {
             Request::Open => false,
-            Request::Close { lease: asked } => asked == lease && matches!(answer, Answer::Lost(_)),
+            Request::Close { lease: asked } => {
+                asked == lease && matches!(answer, Answer::Lost(_) | Answer::Full)
+            }
             Request::Renew { lease: asked, .. } => asked == lease,
         };
         if self.waiting.get(slot).is_some_and(asked) {

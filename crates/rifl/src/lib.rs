@@ -53,6 +53,6 @@ pub use quorate_machine::Improper;
 pub use call::{Call, LeaseId};
 pub use client::{Requests, Tenure};
 pub use keeper::{Answer, Config, Grant, Keeper, Lost, Request, Verdict, owner_of};
-pub use message::{Body, Message};
+pub use message::{Body, Denial, Message};
 pub use sessions::{Permit, Sessions};
 pub use tracker::{Found, Tracker};

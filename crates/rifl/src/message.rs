@@ -61,14 +61,14 @@ pub enum Body {
         /// Attempts dated up to here may be made.
         until: u64,
     },
-    /// Owner → a client's node: the lease lives no more.
+    /// Owner → a client's node: the lease lives no more, or can't be kept.
     Refuse {
         /// As in the question.
         cookie: u64,
         /// As in the question.
         lease: LeaseId,
         /// Why.
-        reason: Lost,
+        reason: Denial,
     },
     /// A node with records → owner: which of these leases are over?
     Sweep {
@@ -82,11 +82,36 @@ pub enum Body {
     },
 }
 
+/// Why an owner grants no lease.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Denial {
+    /// It lives no more.
+    Lost(Lost),
+    /// It is of a member that is gone, and the owner keeps as many of those as it may.
+    Full,
+}
+
 fn write_lost(writer: &mut Writer<'_>, lost: Lost) {
     writer.u8(match lost {
         Lost::Expired => 0,
         Lost::Closed => 1,
     });
+}
+
+fn write_denial(writer: &mut Writer<'_>, denial: Denial) {
+    match denial {
+        Denial::Lost(lost) => write_lost(writer, lost),
+        Denial::Full => writer.u8(2),
+    }
+}
+
+fn read_denial(reader: &mut Reader<'_>) -> Result<Denial, Malformed> {
+    match reader.u8()? {
+        0 => Ok(Denial::Lost(Lost::Expired)),
+        1 => Ok(Denial::Lost(Lost::Closed)),
+        2 => Ok(Denial::Full),
+        _ => Err(Malformed("unknown reason to grant no lease")),
+    }
 }
 
 fn read_lost(reader: &mut Reader<'_>) -> Result<Lost, Malformed> {
@@ -115,7 +140,7 @@ impl Message {
             Body::Grant { cookie, lease, until } => words(4, &[*cookie, lease.0, *until]),
             Body::Refuse { cookie, lease, reason } => {
                 words(5, &[*cookie, lease.0]);
-                write_lost(writer, *reason);
+                write_denial(writer, *reason);
             }
             Body::Sweep { leases } => {
                 writer.u8(6);
@@ -157,7 +182,7 @@ impl Message {
             5 => Body::Refuse {
                 cookie: reader.u64()?,
                 lease: LeaseId(reader.u64()?),
-                reason: read_lost(&mut reader)?,
+                reason: read_denial(&mut reader)?,
             },
             6 => {
                 let mut leases = Vec::with_capacity(reader.0.len() / 8);
@@ -193,7 +218,8 @@ mod tests {
             Body::Ask { cookie: 3, lease, told: 4 },
             Body::Close { cookie: 3, lease },
             Body::Grant { cookie: 3, lease, until: 5 },
-            Body::Refuse { cookie: 3, lease, reason: Lost::Expired },
+            Body::Refuse { cookie: 3, lease, reason: Denial::Lost(Lost::Expired) },
+            Body::Refuse { cookie: 3, lease, reason: Denial::Full },
             Body::Sweep { leases: vec![lease, LeaseId(7)] },
             Body::Gone { leases: vec![(lease, Lost::Closed), (LeaseId(7), Lost::Expired)] },
         ];
@@ -229,5 +255,5 @@ mod tests {
         assert_eq!((bytes.len(), hash), PINNED);
     }
 
-    const PINNED: (usize, u64) = (179, 17_624_633_212_957_373_717);
+    const PINNED: (usize, u64) = (205, 6_565_883_415_529_131_721);
 }

@@ -40,6 +40,15 @@ struct Session {
     records: Records,
 }
 
+/// An attempt under way here.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Open<A> {
+    attempt: A,
+    digest: u32,
+    /// Bytes of memory that its answer will take.
+    heap: usize,
+}
+
 /// The calls that one lane of a keyspace's partition knows of. `A` names an attempt.
 ///
 /// A replica that has the effect of a call has its record, until the client has acknowledged it or
@@ -47,8 +56,8 @@ struct Session {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tracker<A> {
     sessions: BTreeMap<LeaseId, Box<Session>>,
-    /// Calls that are being attempted here, with their digests.
-    in_progress: BTreeMap<(LeaseId, u64), (A, u32)>,
+    /// Calls that are being attempted here.
+    in_progress: BTreeMap<(LeaseId, u64), Open<A>>,
     closed: BTreeSet<LeaseId>,
     /// Sessions of which records may be missing here: attempts dated at or below the mark begin
     /// again.
@@ -91,9 +100,9 @@ impl<A: Copy + PartialEq> Tracker<A> {
                 return Ok(Found::Completed(record.answer.bytes()));
             }
         }
-        if let Some((attempt, digest)) = self.in_progress.get(&(call.lease, call.sequence)) {
-            same(*digest)?;
-            return Ok(Found::InProgress(*attempt));
+        if let Some(open) = self.in_progress.get(&(call.lease, call.sequence)) {
+            same(open.digest)?;
+            return Ok(Found::InProgress(open.attempt));
         }
         Ok(Found::New)
     }
@@ -112,19 +121,20 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if at <= above && !mutant!("rifl_undated") { Err(above) } else { Ok(()) }
     }
 
-    /// Takes note of an attempt at a call that is [`Found::New`].
-    pub fn begin(&mut self, call: &Call, attempt: A) {
+    /// Takes note of an attempt at a call that is [`Found::New`], whose answer has this length.
+    pub fn begin(&mut self, call: &Call, attempt: A, answer: usize) {
         if mutant!("rifl_acknowledged_by_an_attempt") {
             self.acknowledge(call.lease, call.first_incomplete);
         }
-        let before = self.in_progress.insert((call.lease, call.sequence), (attempt, call.digest));
+        let open = Open { attempt, digest: call.digest, heap: Answer::heap_of(answer) };
+        let before = self.in_progress.insert((call.lease, call.sequence), open);
         assert!(before.is_none(), "{call:?} is attempted twice at once");
     }
 
     /// An attempt has ended without effect; nothing if another one is under way.
     pub fn abandon(&mut self, call: &Call, attempt: A) {
         let key = (call.lease, call.sequence);
-        if self.in_progress.get(&key).is_some_and(|(known, _)| *known == attempt) {
+        if self.in_progress.get(&key).is_some_and(|open| open.attempt == attempt) {
             self.in_progress.remove(&key);
         }
     }
@@ -165,12 +175,21 @@ impl<A: Copy + PartialEq> Tracker<A> {
         }
     }
 
-    /// Whether a session's answers leave room for one of this length.
+    /// Whether a session's answers, those of calls in progress too, leave room for one of this length.
     pub fn has_room(&self, lease: LeaseId, answer: usize) -> bool {
         let share = limits::SESSION_ANSWER_BYTES_MAX / limits::SESSION_WINDOW as usize;
+        answer <= share || self.held(lease) + answer <= limits::SESSION_ANSWER_BYTES_MAX
+    }
+
+    /// Bytes of memory that a session's answers take, or will when its calls in progress complete.
+    fn held(&self, lease: LeaseId) -> usize {
         let answers = |records: &Records| records.iter().map(|record| record.answer.heap()).sum();
-        let held: usize = self.sessions.get(&lease).map_or(0, |session| answers(&session.records));
-        answer <= share || held + answer <= limits::SESSION_ANSWER_BYTES_MAX
+        let kept: usize = self.sessions.get(&lease).map_or(0, |session| answers(&session.records));
+        if mutant!("rifl_open_answers_uncounted") {
+            return kept;
+        }
+        let open = self.in_progress.range((lease, 0)..=(lease, u64::MAX));
+        kept + open.map(|(_, open)| open.heap).sum::<usize>()
     }
 
     /// The client will make no more calls. Frees its records; late ones are refused until

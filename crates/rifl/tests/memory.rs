@@ -25,7 +25,7 @@ fn open(calls: &mut Tracker<u64>, at_random: bool) {
         let number = if at_random { number.wrapping_mul(0x9e37_79b1) % (1 << 30) } else { number };
         let lease = LeaseId::new(MemberNumber(1 + (number % 3) as u32), LaneId(0), number / 3);
         let first = Call { lease, sequence: 0, first_incomplete: 0, digest: 1 };
-        calls.begin(&first, number);
+        calls.begin(&first, number, 0);
         calls.complete(&first, number, 1, b":1000000\r\n");
         let second = Call { sequence: 1, first_incomplete: 1, ..first };
         calls.complete(&second, number, 2, b":1000001\r\n");

@@ -12,6 +12,8 @@ use quorate_types::{
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const TERM: u64 = 2_000 * MS;
+/// Most leases that a keeper gives out.
+pub(crate) const LEASES_MAX: usize = 1_000;
 
 #[derive(Default)]
 struct Out {
@@ -124,6 +126,7 @@ impl Cluster {
         let incarnation = Incarnation(u64::from(number));
         let config = Config {
             term: Duration::from_nanos(TERM),
+            leases_max: LEASES_MAX,
             round: Duration::from_millis(100),
             op_timeout: Duration::from_millis(800),
             ..Config::new(NodeId(node), incarnation, LaneId(0))

@@ -113,7 +113,7 @@ impl Run {
                 // A late one finds its own end: it has been told already.
                 let vote = is_new && admitted && attempt.end.is_none();
                 if vote {
-                    calls.begin(&attempt.call, id);
+                    calls.begin(&attempt.call, id, 0);
                 }
                 attempt.votes.insert(node, vote);
             }

@@ -2,9 +2,9 @@
 
 use quorate_check::Seeds;
 use quorate_rifl::{Answer, Grant, LeaseId, Lost, Request};
-use quorate_types::{Epoch, MemberNumber, Role, Tag, limits};
+use quorate_types::{Epoch, LaneId, MemberNumber, Role, Tag};
 
-use crate::cluster::{Cluster, MS, TERM, Weather, member};
+use crate::cluster::{Cluster, LEASES_MAX, MS, TERM, Weather, member};
 
 fn renew(grant: Grant) -> Request {
     Request::Renew { lease: grant.lease, told: grant.until, above: 0 }
@@ -91,7 +91,7 @@ fn a_lease_that_was_never_given_out_is_refused() {
 #[test]
 fn a_lane_gives_out_as_many_leases_as_it_may() {
     let mut cluster = Cluster::new(1, 6);
-    for _ in 0..limits::LEASES_PER_LANE_MAX {
+    for _ in 0..LEASES_MAX {
         cluster.request(1, Request::Open);
     }
     assert_eq!(cluster.ask(1, Request::Open), Answer::Full);
@@ -129,6 +129,34 @@ fn the_eldest_takes_over_what_its_owner_has_left() {
     let Answer::Granted(next) = cluster.ask(2, renew(next)) else { panic!("lost") };
     cluster.run(TERM * 3 / 2);
     assert_eq!(cluster.ask(2, renew(next)), Answer::Lost(Lost::Expired));
+}
+
+#[test]
+fn a_successor_keeps_no_more_leases_than_members_may_have_given_out() {
+    let mut cluster = Cluster::new(3, 14);
+    let grant = cluster.open(1);
+    without_the_first(&mut cluster);
+    assert!(matches!(cluster.ask(2, renew(grant)), Answer::Granted(_)));
+    // Nobody can tell a made-up counter from one that was given out.
+    let lease = |counter| LeaseId::new(MemberNumber(1), LaneId(0), counter);
+    let made_up = |counter| Request::Renew { lease: lease(counter), told: u64::MAX, above: 0 };
+    for counter in 1..3 * LEASES_MAX as u64 {
+        let tag = cluster.request(2, made_up(counter));
+        assert!(matches!(cluster.answers.get(&tag), Some(Answer::Granted(_))), "{counter}");
+    }
+    let one_more = made_up(3 * LEASES_MAX as u64);
+    let Request::Renew { lease, .. } = one_more else { unreachable!("it is a renewal") };
+    for node in [2, 3] {
+        assert_eq!(cluster.ask(node, one_more), Answer::Full, "asked at {node}");
+        assert_eq!(cluster.ask(node, Request::Close { lease }), Answer::Full, "asked at {node}");
+    }
+    assert!(matches!(cluster.ask(3, renew(grant)), Answer::Granted(_)), "it is kept already");
+    // Room comes with the end of their term.
+    cluster.run(TERM / 2);
+    assert!(matches!(cluster.ask(3, renew(grant)), Answer::Granted(_)));
+    cluster.run(TERM * 3 / 4);
+    assert!(cluster.nodes[&quorate_types::NodeId(2)].keeper.adopted() <= 1);
+    assert_eq!(cluster.ask(2, one_more), Answer::Lost(Lost::Expired));
 }
 
 #[test]

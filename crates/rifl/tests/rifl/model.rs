@@ -123,7 +123,7 @@ fn run(steps: Vec<Step>) {
                 let call = make(lease, ahead, back, digest);
                 assert_eq!(calls.find(&call), plain.find(lease, &call), "{call:?}");
                 if calls.find(&call) == Ok(Found::New) {
-                    calls.begin(&call, attempt);
+                    calls.begin(&call, attempt, 0);
                     plain.running.insert((lease, call.sequence), (attempt, digest));
                 }
             }

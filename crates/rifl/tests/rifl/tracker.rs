@@ -34,7 +34,7 @@ fn a_lease_says_who_keeps_it() {
 fn a_call_is_new_then_in_progress_then_completed() {
     let mut calls = Calls::default();
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::New));
-    calls.begin(&call(0, 0), 1);
+    calls.begin(&call(0, 0), 1, 0);
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::InProgress(1)));
     calls.complete(&call(0, 0), 1, 10, b":1");
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::Completed(b":1")));
@@ -46,12 +46,12 @@ fn a_call_is_new_then_in_progress_then_completed() {
 #[test]
 fn an_attempt_that_ends_without_effect_makes_room_for_the_next() {
     let mut calls = Calls::default();
-    calls.begin(&call(0, 0), 1);
+    calls.begin(&call(0, 0), 1, 0);
     calls.abandon(&call(0, 0), 2);
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::InProgress(1)), "another one ended");
     calls.abandon(&call(0, 0), 1);
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::New));
-    calls.begin(&call(0, 0), 3);
+    calls.begin(&call(0, 0), 3, 0);
     calls.abandon_all();
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::New));
 }
@@ -82,7 +82,7 @@ fn another_command_under_a_used_number_is_refused() {
     let mut calls = completed(0);
     let other = |sequence| Call { digest: 8, ..call(sequence, 0) };
     assert_eq!(calls.find(&other(0)), Err(Improper::Different));
-    calls.begin(&call(1, 0), 2);
+    calls.begin(&call(1, 0), 2, 0);
     assert_eq!(calls.find(&other(1)), Err(Improper::Different));
     assert_eq!(
         calls.find(&Call { lease: lease(2), ..other(0) }),
@@ -94,7 +94,7 @@ fn another_command_under_a_used_number_is_refused() {
 #[test]
 fn p2_an_attempt_that_fails_acknowledges_nothing() {
     let mut calls = completed(0);
-    calls.begin(&call(1, 1), 2);
+    calls.begin(&call(1, 1), 2, 0);
     calls.abandon(&call(1, 1), 2);
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::Completed(b":1")));
 }
@@ -102,7 +102,7 @@ fn p2_an_attempt_that_fails_acknowledges_nothing() {
 #[test]
 fn p4_a_call_that_was_acknowledged_while_it_ran_is_not_resurrected() {
     let mut calls = completed(0);
-    calls.begin(&call(1, 0), 2);
+    calls.begin(&call(1, 0), 2, 0);
     calls.acknowledge(lease(1), 2);
     calls.complete(&call(1, 0), 2, 11, b":2");
     assert_eq!(calls.records(), 0);
@@ -113,7 +113,7 @@ fn p4_a_call_that_was_acknowledged_while_it_ran_is_not_resurrected() {
 #[test]
 fn p4_a_session_is_not_discarded_while_a_call_is_in_progress() {
     let mut calls = completed(0);
-    calls.begin(&call(1, 0), 2);
+    calls.begin(&call(1, 0), 2, 0);
     assert!(!calls.discard(lease(1), 100));
     assert!(!calls.close(lease(1)));
     assert_eq!(calls.find(&call(0, 0)), Ok(Found::Completed(b":1")));
@@ -305,4 +305,19 @@ fn long_answers_are_bounded_for_each_session() {
     assert!(calls.has_room(lease(2), answer.len()));
     calls.acknowledge(lease(1), 1);
     assert!(calls.has_room(lease(1), answer.len()));
+}
+
+#[test]
+fn long_answers_of_calls_in_progress_count_too() {
+    let mut calls = Calls::default();
+    let answer = vec![0; 1 << 20];
+    calls.complete(&call(0, 0), 1, 10, &answer);
+    for attempt in 1..8 {
+        assert!(calls.has_room(lease(1), answer.len()), "{attempt} of eight");
+        calls.begin(&call(u64::from(attempt), 0), attempt, answer.len());
+    }
+    assert!(!calls.has_room(lease(1), answer.len()));
+    assert!(calls.has_room(lease(2), answer.len()));
+    calls.abandon(&call(7, 0), 7);
+    assert!(calls.has_room(lease(1), answer.len()), "that one came to nothing");
 }
