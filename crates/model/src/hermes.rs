@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use quorate_hermes::{Config, Hermes, Message, Meta};
+use quorate_hermes::{Config, Hermes, Message, Meta, Request};
 use quorate_machine::{Content, Machine as _, MapTable, Outcome};
-use quorate_rifl::Found;
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Role, Timestamp};
 use quorate_wire::Writer;
 
@@ -13,20 +12,37 @@ use crate::engine::Engine;
 use crate::history::{Answer, Call, Store, answered, is_explained};
 use crate::register::Op;
 use crate::scope::{Scope, active};
-use crate::served::{Asked, Served};
+use crate::served::{self, Asked, Fate, Served, Serves};
 use crate::world::World;
 
-type Machine = Served;
+type Inner = Hermes<MapTable<Meta>, Op>;
+type Machine = Served<Inner>;
+
+impl Serves for Inner {
+    type Ask = Op;
+
+    fn request<'a>(op: Op, origin: u64) -> Self::Request<'a> {
+        Request { origin, op }
+    }
+
+    fn run_alone(op: &Op, store: &mut Store) -> String {
+        op.run_alone(store)
+    }
+
+    fn fate(&self, call: &quorate_rifl::Call) -> Fate {
+        self.tracker().find(call).into()
+    }
+}
 
 /// The clients' ops.
 #[derive(Clone, Debug)]
 pub(crate) struct Register {
-    pub(crate) calls: Vec<Asked>,
+    pub(crate) calls: Vec<Asked<Op>>,
 }
 
 /// What a record holds.
-fn held(machine: &Machine) -> Option<(Meta, Option<Content<'_>>)> {
-    let mut entries = machine.0.table().entries();
+fn held(machine: &Inner) -> Option<(Meta, Option<Content<'_>>)> {
+    let mut entries = machine.table().entries();
     entries.next().map(|(_, meta, (), content)| (meta, content))
 }
 
@@ -44,7 +60,7 @@ impl Register {
             if role != Some(Role::Active) || !world.holds_lease(node) {
                 continue;
             }
-            let read = match held(machine) {
+            let read = match held(&machine.0) {
                 None => Some(String::new()),
                 Some((meta, content)) => meta.is_readable().then(|| value(content)),
             };
@@ -59,7 +75,7 @@ impl Register {
             calls.push(Call { started: true, before, answer });
             let run = |call: usize, store: &mut Store| {
                 let read = Asked::Plain(Op::Get);
-                self.calls.get(call).unwrap_or(&read).run_alone(store)
+                self.calls.get(call).unwrap_or(&read).run_alone::<Inner>(store)
             };
             if !is_explained(&calls, &Store::new(), true, &run) {
                 let heard: Vec<String> = world
@@ -79,59 +95,11 @@ impl Register {
         Ok(())
     }
 
-    /// One call, one answer: the same in every record, and what clients hear.
-    fn check_records(&self, world: &World<Self>) -> Result<(), String> {
-        for (at, asked) in self.calls.iter().enumerate() {
-            let Asked::Try(call, ..) = asked else { continue };
-            let heard = match &world.calls[at].answer {
-                Some(Answer::Done(answer)) => Some(answer.clone()),
-                _ => None,
-            };
-            let recorded =
-                world.up().filter_map(|(_, machine)| match machine.0.tracker().find(call) {
-                    Ok(Found::Completed(answer)) => {
-                        Some(String::from_utf8_lossy(answer).into_owned())
-                    }
-                    _ => None,
-                });
-            let mut answers: Vec<String> = recorded.chain(heard).collect();
-            answers.dedup();
-            if answers.len() > 1 {
-                return Err(format!("{asked} has two answers: {answers:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whoever serves and has the effect of a call has its record, as far as it is not acknowledged
-    /// and no session is ended.
-    fn check_records_at_rest(&self, world: &World<Self>) -> Result<(), String> {
-        let ends = |asked: &Asked| matches!(asked, Asked::End(_));
-        if self.calls.iter().any(ends) {
-            return Ok(());
-        }
-        for asked in &self.calls {
-            let Asked::Try(call, ..) = asked else { continue };
-            // A key that nobody has asked for may wait for its VAL.
-            let readable =
-                |machine: &Machine| held(machine).is_some_and(|(meta, _)| meta.is_readable());
-            let fates = active(world)
-                .filter(|(_, machine)| readable(machine))
-                .map(|(_, machine)| machine.0.tracker().find(call));
-            let known: Vec<bool> =
-                fates.flatten().map(|fate| matches!(fate, Found::Completed(_))).collect();
-            if known.contains(&true) && known.contains(&false) {
-                return Err(format!("some replica has no record of {asked}"));
-            }
-        }
-        Ok(())
-    }
-
     /// One timestamp, one value (H2).
     fn check_timestamps(&self, world: &World<Self>) -> Result<(), String> {
         let mut known: BTreeMap<Timestamp, (NodeId, String)> = BTreeMap::new();
         for (node, machine) in world.up().filter(|(node, _)| world.holds_lease(*node)) {
-            let Some((meta, content)) = held(machine) else { continue };
+            let Some((meta, content)) = held(&machine.0) else { continue };
             let (other, theirs) =
                 known.entry(meta.timestamp).or_insert_with(|| (node, value(content)));
             if *theirs != value(content) {
@@ -182,8 +150,8 @@ impl Engine for Register {
         full.chars().take(160).collect()
     }
 
-    fn request(&self, call: usize) -> Asked {
-        self.calls[call]
+    fn request(&self, call: usize) -> Asked<Op> {
+        self.calls[call].clone()
     }
 
     fn describe_call(&self, call: usize) -> String {
@@ -191,7 +159,7 @@ impl Engine for Register {
     }
 
     fn run(&self, call: usize, store: &mut Store) -> String {
-        self.calls[call].run_alone(store)
+        self.calls[call].run_alone::<Inner>(store)
     }
 
     fn answer(outcome: &Outcome<String>) -> Answer {
@@ -207,7 +175,7 @@ impl Engine for Register {
     }
 
     fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
-        match (held(before), held(after)) {
+        match (held(&before.0), held(&after.0)) {
             (Some((old, _)), Some((new, _))) if new.timestamp < old.timestamp => {
                 Err(format!("a record went back from {:?} to {:?}", old.timestamp, new.timestamp))
             }
@@ -222,7 +190,7 @@ impl Engine for Register {
         _step: Option<(NodeId, &Machine)>,
     ) -> Result<(), String> {
         self.check_timestamps(world)?;
-        self.check_records(world)?;
+        served::check_records(&self.calls, world)?;
         self.check_reads(world)
     }
 
@@ -232,7 +200,7 @@ impl Engine for Register {
     }
 
     fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
-        let mut copies = active(world).map(|(node, machine)| (node, held(machine)));
+        let mut copies = active(world).map(|(node, machine)| (node, held(&machine.0)));
         let Some((first, copy)) = copies.next() else { return Ok(()) };
         for (node, other) in copies {
             let show = |copy: Option<(Meta, Option<Content<'_>>)>| {
@@ -242,7 +210,9 @@ impl Engine for Register {
                 return Err(format!("{first} holds {copy:?} and {node} holds {other:?}"));
             }
         }
-        self.check_records_at_rest(world)?;
+        // A key that nobody has asked for may wait for its VAL.
+        let readable = |machine: &Inner| held(machine).is_some_and(|(meta, _)| meta.is_readable());
+        served::check_records_at_rest(&self.calls, world, readable)?;
         self.check_reads(world)
     }
 }

@@ -5,17 +5,37 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use quorate_machine::{MapTable, Outcome};
-use quorate_meerkat::{Body, Config, Isolation, Kind, Meerkat, Message, Meta, Request};
+use quorate_meerkat::{Answered, Body, Config, Isolation, Kind, Meerkat, Message, Meta, Request};
+use quorate_rifl::LeaseId;
 use quorate_types::{Duration, Epoch, Incarnation, Instant, LaneId, NodeId, Now, Timestamp};
 use quorate_wire::Writer;
 
 use crate::engine::Engine;
 use crate::history::{Answer, Store};
 use crate::scope::{Scope, active};
+use crate::served::{self, Asked, Fate, Served, Serves};
 use crate::txn::Txn;
 use crate::world::World;
 
-type Machine = Meerkat<MapTable<Meta>, Txn>;
+type Inner = Meerkat<MapTable<Meta>, Txn>;
+type Machine = Served<Inner>;
+
+impl Serves for Inner {
+    type Ask = Txn;
+
+    fn request<'a>(txn: Txn, origin: u64) -> Self::Request<'a> {
+        // Every call is another client's: only their own order is kept by machines.
+        Request { origin, txn }
+    }
+
+    fn run_alone(txn: &Txn, store: &mut Store) -> String {
+        txn.run_alone(store)
+    }
+
+    fn fate(&self, call: &quorate_rifl::Call) -> Fate {
+        self.trackers()[0].find(call).into()
+    }
+}
 
 /// How the machines are set up, and their clients' transactions.
 #[derive(Clone, Debug)]
@@ -23,7 +43,7 @@ pub(crate) struct Transactions {
     pub(crate) isolation: Isolation,
     pub(crate) message_loss_timeout: Duration,
     pub(crate) recovery_timeout: Duration,
-    pub(crate) calls: Vec<Txn>,
+    pub(crate) calls: Vec<Asked<Txn>>,
 }
 
 /// What a transaction did to one key.
@@ -34,10 +54,15 @@ struct Entry {
     write: Option<Option<Vec<u8>>>,
 }
 
+/// A session's call.
+type Name = (LeaseId, u64);
+
 /// Every transaction that was ever asked about, and how it ended.
 #[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Ledger {
     sets: BTreeMap<Timestamp, Vec<Entry>>,
+    /// Those that are attempts at calls.
+    attempts: BTreeMap<Timestamp, Name>,
     ends: BTreeMap<Timestamp, bool>,
     /// Committed in the step that is being looked at.
     fresh: Vec<Timestamp>,
@@ -45,6 +70,9 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     fn note_sets(&mut self, id: Timestamp, body: Body<'_>) -> Result<(), String> {
+        if let Some(Answered { call, .. }) = body.call() {
+            self.attempts.insert(id, (call.lease, call.sequence));
+        }
         let entries: Vec<Entry> = body
             .iter()
             .map(|item| Entry {
@@ -78,7 +106,8 @@ impl Ledger {
         ends.filter_map(|(id, _)| Some((*id, &self.sets.get(id)?[..])))
     }
 
-    /// I3 and I4, for a transaction that has just committed.
+    /// I3 and I4, for a transaction that has just committed, and that it is the only attempt at its
+    /// call.
     fn check_committed(&self, id: Timestamp) -> Result<(), String> {
         let Some(own) = self.sets.get(&id) else {
             return Err(format!("{id:?} committed and nobody was told what it does"));
@@ -95,6 +124,10 @@ impl Ledger {
         for (other, theirs) in self.committed().filter(|(other, _)| *other != id) {
             if hits(id, own, other, theirs) || hits(other, theirs, id, own) {
                 return Err(format!("{id:?} and {other:?} conflict and both committed (I3)"));
+            }
+            let call = self.attempts.get(&id);
+            if call.is_some() && call == self.attempts.get(&other) {
+                return Err(format!("{id:?} and {other:?} are one call and both committed"));
             }
         }
         Ok(())
@@ -120,19 +153,19 @@ impl Ledger {
 /// has gone on to a later epoch or restarted: they count as OK. The quorums are the paper's, worked
 /// out here once more.
 fn check_votes(world: &World<Transactions>, node: NodeId, id: Timestamp) -> Result<(), String> {
-    let epoch = world.host(node).machine.epoch();
+    let epoch = world.host(node).machine.0.epoch();
     let (mut ok, mut accepted) = (1, 1);
     for (at, host) in world.hosts.iter().enumerate() {
         let voter = NodeId(at as u16 + 1);
-        let record = host.machine.records().iter().find(|(key, _)| key.id() == id);
+        let record = host.machine.0.records().iter().find(|(key, _)| key.id() == id);
         let began_again = host.incarnation.0 != u64::from(voter.0);
         match record {
             _ if voter == node => {}
-            _ if host.machine.epoch() > epoch || began_again => {
+            _ if host.machine.0.epoch() > epoch || began_again => {
                 ok += 1;
                 accepted += 1;
             }
-            Some((_, record)) if host.machine.epoch() == epoch => {
+            Some((_, record)) if host.machine.0.epoch() == epoch => {
                 ok += usize::from(record.vote == Some(Ok(())));
                 accepted += usize::from(record.accepted.is_some_and(|(_, ok)| ok));
             }
@@ -159,7 +192,7 @@ impl Engine for Transactions {
         config.message_loss_timeout = self.message_loss_timeout;
         config.recovery_timeout = self.recovery_timeout;
         config.op_timeout = Duration::from_secs(3600);
-        Meerkat::new(config, MapTable::default())
+        Served(Meerkat::new(config, MapTable::default()))
     }
 
     fn hash(machine: &Machine, state: &mut impl Hasher) {
@@ -167,11 +200,11 @@ impl Engine for Transactions {
     }
 
     fn epoch(machine: &Machine) -> Epoch {
-        machine.epoch()
+        machine.0.epoch()
     }
 
     fn is_caught_up(machine: &Machine) -> bool {
-        machine.is_caught_up()
+        machine.0.is_caught_up()
     }
 
     fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
@@ -187,9 +220,8 @@ impl Engine for Transactions {
         full.chars().take(160).collect()
     }
 
-    fn request(&self, call: usize) -> Request<Txn> {
-        // Every call is another client's: only their own order is kept by machines.
-        Request { origin: call as u64, txn: self.calls[call].clone() }
+    fn request(&self, call: usize) -> Asked<Txn> {
+        self.calls[call].clone()
     }
 
     fn describe_call(&self, call: usize) -> String {
@@ -197,7 +229,7 @@ impl Engine for Transactions {
     }
 
     fn run(&self, call: usize, store: &mut Store) -> String {
-        self.calls[call].run_alone(store)
+        self.calls[call].run_alone::<Inner>(store)
     }
 
     fn answer(outcome: &Outcome<String>) -> Answer {
@@ -219,7 +251,7 @@ impl Engine for Transactions {
     /// I6: versions and read timestamps never fall.
     fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
         for ((key, old, ..), (other, new, ..)) in
-            before.table().entries().zip(after.table().entries())
+            before.0.table().entries().zip(after.0.table().entries())
         {
             if key == other && (new.wts < old.wts || new.rts < old.rts) {
                 return Err(format!("{} went back: {old:?}, {new:?} (I6)", show(key)));
@@ -234,8 +266,10 @@ impl Engine for Transactions {
         world: &mut World<Self>,
         step: Option<(NodeId, &Machine)>,
     ) -> Result<(), String> {
-        let Some((node, before)) = step else { return Ok(()) };
-        let machine = world.host(node).machine.clone();
+        let Some((node, Served(before))) = step else { return Ok(()) };
+        served::check_records(&self.calls, world)?;
+        let host = Arc::clone(&world.host(node).machine);
+        let machine = &host.0;
         let decided = machine.records().iter();
         let decided = decided.filter_map(|(key, record)| Some((key.id(), record.decision?)));
         // Whatever is installed has committed; an epoch change need not have told anybody else.
@@ -269,6 +303,7 @@ impl Engine for Transactions {
     }
 
     fn is_at_rest(&self, machine: &Machine, _now: Instant) -> bool {
+        let Served(machine) = machine;
         // Who is in the midst of an epoch change, or copies, has a message to repeat.
         machine.is_caught_up()
             && machine.pending() == 0
@@ -280,7 +315,7 @@ impl Engine for Transactions {
     /// is left of the others.
     fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
         let expected = world.ledger.replay();
-        for (node, machine) in active(world) {
+        for (node, Served(machine)) in active(world) {
             if !machine.is_normal() {
                 return Err(format!("{node} takes no transactions"));
             }
@@ -297,7 +332,7 @@ impl Engine for Transactions {
                 return Err(format!("{node} holds {held:?} and not {expected:?} (I5, I9)"));
             }
         }
-        Ok(())
+        served::check_records_at_rest(&self.calls, world, |_| true)
     }
 }
 

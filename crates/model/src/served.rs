@@ -1,56 +1,93 @@
-//! A Hermes machine of which clients ask for ops, for calls of sessions, and for the end of sessions.
+//! A machine of which clients ask for what its protocol does, for the same as calls of sessions, and
+//! for the end of sessions; and what is demanded of the records of calls, whatever the protocol.
 
-use std::fmt;
-use std::hash::Hash;
+use std::fmt::{self, Display};
 
-use quorate_hermes::{Hermes, Message, Meta, Request};
-use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Protocol};
-use quorate_rifl::{Grant, Permit, Sessions, Verdict};
-use quorate_types::{Instant, MemberNumber, NodeId, Now, Tag};
+use quorate_machine::{Effects, Event, Improper, Machine, Outcome, Protocol};
+use quorate_rifl::{Call, Found, Grant, LeaseId, Lost, Permit, Sessions, Verdict};
+use quorate_types::{Instant, LaneId, MemberNumber, NodeId, Now, Tag, Timestamp};
 
-use crate::history::Store;
-use crate::register::Op;
+use crate::engine::Engine;
+use crate::history::{Answer, Store};
+use crate::scope::active;
+use crate::world::World;
 
-/// The machine that is explored.
-pub(crate) type Inner = Hermes<MapTable<Meta>, Op>;
+/// A machine that carries out calls of sessions.
+pub(crate) trait Serves: Sessions + Protocol<Outcome = Outcome<String>> + Clone {
+    /// What clients ask of it.
+    type Ask: Clone + Display;
 
-/// What a client asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asked {
-    /// An op.
-    Plain(Op),
-    /// A try at a session's call, dated like this.
-    Try(quorate_rifl::Call, u64, Op),
-    /// That a replica forgets a session.
-    End(Verdict),
+    /// As a request. Those of one origin have an order of their own.
+    fn request<'a>(ask: Self::Ask, origin: u64) -> Self::Request<'a>;
+
+    /// What it does to a store that nobody else uses, and its answer.
+    fn run_alone(ask: &Self::Ask, store: &mut Store) -> String;
+
+    /// What it knows of a call.
+    fn fate(&self, call: &Call) -> Fate;
 }
 
-/// Every lease is granted up to here, by member 1.
-pub(crate) const GRANTED: u64 = 9;
+/// What a replica knows of a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// It is completed, with this answer.
+    Completed(String),
+    /// It is not.
+    Open,
+    /// It is refused for good.
+    Refused,
+}
 
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Plain(op) => write!(f, "{op}"),
-            Self::Try(call, date, op) => {
-                write!(f, "{:?}#{} at {date}: {op}", call.lease, call.sequence)
+impl<A> From<Result<Found<'_, A>, Improper>> for Fate {
+    fn from(found: Result<Found<'_, A>, Improper>) -> Self {
+        match found {
+            Ok(Found::Completed(answer)) => {
+                Self::Completed(String::from_utf8_lossy(answer).into_owned())
             }
-            Self::End(verdict) => write!(f, "end of {:?}", verdict.lease),
+            Ok(Found::New | Found::InProgress(_)) => Self::Open,
+            Err(_) => Self::Refused,
         }
     }
 }
 
-impl Asked {
+/// What a client asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Asked<R> {
+    /// Something without a session.
+    Plain(R),
+    /// A try at a session's call, under a grant of member 1 up to this date.
+    Try(Call, u64, R),
+    /// That a replica forgets a session.
+    End(Verdict),
+}
+
+/// A lease of member 1.
+fn lease(session: u64) -> LeaseId {
+    LeaseId::new(MemberNumber(1), LaneId(0), session)
+}
+
+impl<R> Asked<R> {
+    /// A try at a call; the client has the answers of all calls of its session below `first`.
+    pub(crate) fn attempt([session, sequence, first]: [u64; 3], granted: u64, ask: R) -> Self {
+        let (lease, digest) = (lease(session), sequence as u32);
+        Self::Try(Call { lease, sequence, first_incomplete: first, digest }, granted, ask)
+    }
+
+    /// The end of a session that was granted up to this date.
+    pub(crate) fn end(session: u64, granted: u64) -> Self {
+        Self::End(Verdict { lease: lease(session), lost: Lost::Expired, granted })
+    }
+
     /// What it does to a store that nobody else uses, which keeps the answer to each call.
-    pub(crate) fn run_alone(&self, store: &mut Store) -> String {
+    pub(crate) fn run_alone<M: Serves<Ask = R>>(&self, store: &mut Store) -> String {
         match self {
-            Self::Plain(op) => op.run_alone(store),
-            Self::Try(call, _, op) => {
+            Self::Plain(ask) => M::run_alone(ask, store),
+            Self::Try(call, _, ask) => {
                 let name = format!("{:?}#{}", call.lease, call.sequence);
                 if let Some(answer) = store.get(&name) {
                     return answer.clone();
                 }
-                let answer = op.run_alone(store);
+                let answer = M::run_alone(ask, store);
                 store.insert(name, answer.clone());
                 answer
             }
@@ -59,38 +96,102 @@ impl Asked {
     }
 }
 
-/// See the module's documentation.
-#[derive(Clone, Hash)]
-pub(crate) struct Served(pub(crate) Inner);
-
-impl Protocol for Served {
-    type Message<'a> = Message<'a>;
-    type Request<'a> = Asked;
-    type Outcome = Outcome<String>;
-    type Mail = std::convert::Infallible;
-
-    const PROBES: &'static [&'static str] = Inner::PROBES;
+impl<R: Display> Display for Asked<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(ask) => write!(f, "{ask}"),
+            Self::Try(call, granted, ask) => {
+                write!(f, "{:?}#{} until {granted}: {ask}", call.lease, call.sequence)
+            }
+            Self::End(verdict) => write!(f, "end of {:?}", verdict.lease),
+        }
+    }
 }
 
-impl Machine for Served {
+/// One call, one answer: the same in every record, and what clients hear.
+pub(crate) fn check_records<E, M>(asked: &[Asked<M::Ask>], world: &World<E>) -> Result<(), String>
+where
+    E: Engine<Machine = Served<M>>,
+    M: Serves + Send + Sync,
+{
+    for (at, asked) in asked.iter().enumerate() {
+        let Asked::Try(call, ..) = asked else { continue };
+        let heard = match &world.calls[at].answer {
+            Some(Answer::Done(answer)) => Some(answer.clone()),
+            _ => None,
+        };
+        let recorded = world.up().filter_map(|(_, machine)| match machine.0.fate(call) {
+            Fate::Completed(answer) => Some(answer),
+            Fate::Open | Fate::Refused => None,
+        });
+        let mut answers: Vec<String> = recorded.chain(heard).collect();
+        answers.dedup();
+        if answers.len() > 1 {
+            return Err(format!("{asked} has two answers: {answers:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whoever serves and has the effects of calls (which is for the engine to say) has the record of
+/// each that anybody has, or that was answered, as far as it is not acknowledged and no session is
+/// ended.
+pub(crate) fn check_records_at_rest<E, M>(
+    asked: &[Asked<M::Ask>],
+    world: &World<E>,
+    has_effects: impl Fn(&M) -> bool,
+) -> Result<(), String>
+where
+    E: Engine<Machine = Served<M>>,
+    M: Serves + Send + Sync,
+{
+    if asked.iter().any(|asked| matches!(asked, Asked::End(_))) {
+        return Ok(());
+    }
+    for (at, asked) in asked.iter().enumerate() {
+        let Asked::Try(call, ..) = asked else { continue };
+        let machines = active(world).map(|(_, machine)| &machine.0);
+        let fates: Vec<Fate> = machines.filter(|m| has_effects(m)).map(|m| m.fate(call)).collect();
+        let answered = matches!(world.calls[at].answer, Some(Answer::Done(_)));
+        let known = answered || fates.iter().any(|fate| matches!(fate, Fate::Completed(_)));
+        if known && fates.contains(&Fate::Open) {
+            return Err(format!("some replica has no record of {asked}"));
+        }
+    }
+    Ok(())
+}
+
+/// See the module's documentation.
+#[derive(Clone, Hash)]
+pub(crate) struct Served<M>(pub(crate) M);
+
+impl<M: Serves> Protocol for Served<M> {
+    type Message<'a> = M::Message<'a>;
+    type Request<'a> = Asked<M::Ask>;
+    type Outcome = M::Outcome;
+    type Mail = M::Mail;
+
+    const PROBES: &'static [&'static str] = M::PROBES;
+}
+
+impl<M: Serves> Machine for Served<M> {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
         let mut through = Through(effects);
         let event = match event {
             Event::Message { from, epoch, body } => Event::Message { from, epoch, body },
-            Event::Request { tag, request: Asked::Plain(op) } => {
-                Event::Request { tag, request: Request { origin: tag.0, op } }
+            Event::Request { tag, request: Asked::Plain(ask) } => {
+                Event::Request { tag, request: M::request(ask, tag.0) }
             }
-            Event::Request { tag, request: Asked::Try(call, date, op) } => {
-                let (until, owner) = (GRANTED, MemberNumber(1));
-                let grant = Grant { lease: call.lease, until, owner };
-                let request = Request { origin: tag.0, op };
-                return self.0.call(now, tag, Permit { call, grant, date }, request, &mut through);
+            Event::Request { tag, request: Asked::Try(call, date, ask) } => {
+                let grant = Grant { lease: call.lease, until: date, owner: MemberNumber(1) };
+                let (permit, request) = (Permit { call, grant, date }, M::request(ask, tag.0));
+                return self.0.call(now, tag, permit, request, &mut through);
             }
             Event::Request { tag, request: Asked::End(verdict) } => {
                 self.0.end_session(&verdict);
                 return effects.complete(tag, Outcome::Done(String::new()));
             }
-            Event::Mail { mail, .. } => match mail {},
+            Event::Mail { from, mail } => Event::Mail { from, mail },
             Event::View(view) => Event::View(view),
             Event::Tick => Event::Tick,
         };
@@ -108,17 +209,25 @@ impl Machine for Served {
 
 struct Through<'a, E>(&'a mut E);
 
-impl<E: Effects<Served>> Effects<Inner> for Through<'_, E> {
-    fn send(&mut self, to: NodeId, message: &Message<'_>) {
+impl<M: Serves, E: Effects<Served<M>>> Effects<M> for Through<'_, E> {
+    fn send(&mut self, to: NodeId, message: &M::Message<'_>) {
         self.0.send(to, message);
     }
 
-    fn complete(&mut self, tag: Tag, outcome: Outcome<String>) {
+    fn complete(&mut self, tag: Tag, outcome: M::Outcome) {
         self.0.complete(tag, outcome);
     }
 
-    fn complete_read(&mut self, tag: Tag, outcome: Outcome<String>) {
+    fn complete_at(&mut self, tag: Tag, outcome: M::Outcome, at: Timestamp) {
+        self.0.complete_at(tag, outcome, at);
+    }
+
+    fn complete_read(&mut self, tag: Tag, outcome: M::Outcome) {
         self.0.complete_read(tag, outcome);
+    }
+
+    fn mail(&mut self, to: LaneId, mail: M::Mail) {
+        self.0.mail(to, mail);
     }
 
     fn ignored(&mut self, reason: &'static str) {

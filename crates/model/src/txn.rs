@@ -17,9 +17,11 @@ pub(crate) enum Step {
     Write(&'static str, &'static str),
     /// Reads it and writes it with a tail.
     Append(&'static str, &'static str),
+    /// Reads it and writes it if it is absent.
+    Claim(&'static str, &'static str),
 }
 
-use Step::{Append, Read, Write};
+use Step::{Append, Claim, Read, Write};
 
 /// A transaction. Its answer is what it read, in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -33,6 +35,7 @@ impl fmt::Display for Txn {
                 Read(key) => write!(f, "read {key}")?,
                 Write(key, value) => write!(f, "write {key}={value}")?,
                 Append(key, tail) => write!(f, "append {key}+{tail}")?,
+                Claim(key, value) => write!(f, "claim {key}={value}")?,
             }
         }
         Ok(())
@@ -53,6 +56,10 @@ impl Txn {
                     let value = store.entry(key.to_owned()).or_default();
                     heard.push(value.clone());
                     value.push_str(tail);
+                }
+                Claim(key, new) => {
+                    heard.push(store.get(key).cloned().unwrap_or_default());
+                    store.entry(key.to_owned()).or_insert_with(|| new.to_owned());
                 }
             }
         }
@@ -90,6 +97,13 @@ impl Transaction for Txn {
                     set(workspace, key, value.clone() + tail);
                     heard.push(value);
                 }
+                Claim(key, new) => {
+                    let value = look(workspace, key);
+                    if value.is_empty() {
+                        set(workspace, key, new.to_owned());
+                    }
+                    heard.push(value);
+                }
             }
         }
         Verdict::Commit(heard.join(","))
@@ -97,5 +111,23 @@ impl Transaction for Txn {
 
     fn into_owned(self) -> Self {
         self
+    }
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        for Read(key) | Write(key, _) | Append(key, _) | Claim(key, _) in &self.0 {
+            visit(key.as_bytes());
+        }
+    }
+
+    fn updates(&self) -> bool {
+        !self.0.iter().all(|step| matches!(step, Read(_)))
+    }
+
+    fn encode_reply(reply: &String, out: &mut Vec<u8>) {
+        out.extend(reply.as_bytes());
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<String> {
+        Some(text(bytes))
     }
 }

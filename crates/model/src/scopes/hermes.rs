@@ -1,7 +1,6 @@
 //! Hermes's scopes: ops that race for one key.
 
-use quorate_rifl::{Call, LeaseId, Lost, Verdict};
-use quorate_types::{Duration, LaneId, MemberNumber, NodeId, NodeSet, hash_key};
+use quorate_types::{Duration, NodeId, NodeSet, hash_key};
 
 use super::{Entry, Size};
 use crate::explore::explore;
@@ -9,7 +8,7 @@ use crate::hermes::Register;
 use crate::register::KEY;
 use crate::register::Op::{self, Append, Get, Set};
 use crate::scope::{Change, Made, Scope};
-use crate::served::{Asked, GRANTED};
+use crate::served::Asked;
 
 /// Replicas and these ops, each at a node, in any order; an op with a second number waits for the
 /// answer to that one.
@@ -19,10 +18,14 @@ fn cluster(name: &'static str, nodes: u16, calls: &[(u16, Op, Option<usize>)]) -
 }
 
 /// The same for whatever clients ask.
-fn asked(name: &'static str, nodes: u16, calls: &[(u16, Asked, Option<usize>)]) -> Scope<Register> {
-    let engine = Register { calls: calls.iter().map(|(_, asked, _)| *asked).collect() };
+fn asked(
+    name: &'static str,
+    nodes: u16,
+    calls: &[(u16, Asked<Op>, Option<usize>)],
+) -> Scope<Register> {
+    let engine = Register { calls: calls.iter().map(|(_, asked, _)| asked.clone()).collect() };
     let mut scope = Scope::new(name, engine, nodes);
-    let made = |(node, _, after): &(u16, Asked, Option<usize>)| Made {
+    let made = |(node, _, after): &(u16, Asked<Op>, Option<usize>)| Made {
         node: NodeId(*node),
         after: *after,
     };
@@ -124,17 +127,18 @@ fn returns(name: &'static str, timers: [u8; 3]) -> Scope<Register> {
     scope
 }
 
+/// Every lease is granted up to here.
+const GRANTED: u64 = 9;
+
 /// A try at a call of one of two sessions; the client has the answers of all calls below `first`.
-fn attempt(session: u64, sequence: u64, first: u64, op: Op) -> Asked {
-    let lease = LeaseId::new(MemberNumber(1), LaneId(0), session);
-    let call = Call { lease, sequence, first_incomplete: first, digest: sequence as u32 };
-    Asked::Try(call, GRANTED - 1, op)
+fn attempt(session: u64, sequence: u64, first: u64, op: Op) -> Asked<Op> {
+    Asked::attempt([session, sequence, first], GRANTED, op)
 }
 
 /// Two sessions; one tries its call at two replicas.
 fn calls(name: &'static str) -> Scope<Register> {
     let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
-    let calls = [(1, mine, None), (2, mine, None), (3, theirs, None)];
+    let calls = [(1, mine.clone(), None), (2, mine, None), (3, theirs, None)];
     Scope { rests: true, ..asked(name, 3, &calls) }
 }
 
@@ -142,7 +146,7 @@ fn calls(name: &'static str) -> Scope<Register> {
 /// session's call follows once the second try was answered.
 fn calls_crash(name: &'static str) -> Scope<Register> {
     let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
-    let calls = [(2, mine, None), (1, mine, None), (3, theirs, Some(1))];
+    let calls = [(2, mine.clone(), None), (1, mine, None), (3, theirs, Some(1))];
     let mut scope = asked(name, 3, &calls);
     scope.budget.crashes = 1;
     scope.may_crash = NodeSet::only(NodeId(2));
@@ -165,7 +169,8 @@ fn calls_replayed(name: &'static str) -> Scope<Register> {
 /// The coordinator crashes and comes back, and the call is tried again there (P1).
 fn calls_return(name: &'static str) -> Scope<Register> {
     let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
-    let mut scope = asked(name, 3, &[(1, mine, None), (2, theirs, None), (1, mine, Some(1))]);
+    let mut scope =
+        asked(name, 3, &[(1, mine.clone(), None), (2, theirs, None), (1, mine, Some(1))]);
     scope.budget.crashes = 1;
     scope.may_crash = NodeSet::only(NodeId(1));
     scope.changes =
@@ -178,9 +183,9 @@ fn calls_return(name: &'static str) -> Scope<Register> {
 fn calls_acknowledged(name: &'static str) -> Scope<Register> {
     let first = attempt(0, 0, 0, Append(b'a'));
     let calls = [
-        (1, first, None),
+        (1, first.clone(), None),
         (1, attempt(0, 1, 1, Append(b'b')), Some(0)),
-        (2, first, None),
+        (2, first.clone(), None),
         (3, first, Some(1)),
     ];
     Scope { rests: true, ..asked(name, 3, &calls) }
@@ -189,13 +194,12 @@ fn calls_acknowledged(name: &'static str) -> Scope<Register> {
 /// A session is forgotten by two replicas in their own time, and late duplicates arrive at both.
 fn calls_expired(name: &'static str) -> Scope<Register> {
     let first = attempt(0, 0, 0, Append(b'a'));
-    let Asked::Try(Call { lease, .. }, ..) = first else { unreachable!("it is a try") };
-    let end = Asked::End(Verdict { lease, lost: Lost::Expired, granted: GRANTED });
+    let end = Asked::end(0, GRANTED);
     let calls = [
-        (1, first, None),
-        (2, end, Some(0)),
+        (1, first.clone(), None),
+        (2, end.clone(), Some(0)),
         (3, end, Some(0)),
-        (2, first, Some(0)),
+        (2, first.clone(), Some(0)),
         (3, first, Some(2)),
         (2, attempt(1, 0, 0, Append(b'b')), None),
     ];

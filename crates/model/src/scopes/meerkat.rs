@@ -7,6 +7,7 @@ use super::{Entry, Size};
 use crate::explore::explore;
 use crate::meerkat::Transactions;
 use crate::scope::{Change, Made, Prior, Scope};
+use crate::served::Asked;
 use crate::txn::{Step, Txn};
 use crate::votes;
 
@@ -16,14 +17,28 @@ fn cluster(
     isolation: Isolation,
     txns: &[(u16, &[Step])],
 ) -> Scope<Transactions> {
+    let plain = |(node, steps): &(u16, &[Step])| (*node, Asked::Plain(Txn(steps.to_vec())), None);
+    asked(name, isolation, &txns.iter().map(plain).collect::<Vec<_>>())
+}
+
+/// The same for whatever clients ask; what has a second number waits for the answer to that one.
+fn asked(
+    name: &'static str,
+    isolation: Isolation,
+    calls: &[(u16, Asked<Txn>, Option<usize>)],
+) -> Scope<Transactions> {
     let engine = Transactions {
         isolation,
         message_loss_timeout: Duration::from_millis(20),
         recovery_timeout: Duration::from_secs(10),
-        calls: txns.iter().map(|(_, steps)| Txn(steps.to_vec())).collect(),
+        calls: calls.iter().map(|(_, asked, _)| asked.clone()).collect(),
     };
     let mut scope = Scope::new(name, engine, 3);
-    scope.calls = txns.iter().map(|(node, _)| Made { node: NodeId(*node), after: None }).collect();
+    let made = |(node, _, after): &(u16, Asked<Txn>, Option<usize>)| Made {
+        node: NodeId(*node),
+        after: *after,
+    };
+    scope.calls = calls.iter().map(made).collect();
     scope.real_time = isolation == Strict;
     scope
 }
@@ -169,6 +184,92 @@ fn rejoin(name: &'static str) -> Scope<Transactions> {
         vec![Change::WithoutCrashed, Change::Rejoin(NodeId(2)), Change::Promote(NodeId(2))];
     scope.rests = true;
     scope
+}
+
+/// Leases are granted up to here: far beyond the clocks of a scope.
+const GRANTED: u64 = 1_000_000_000;
+
+/// A try at a call of one of two sessions; the client has the answers of all calls below `first`.
+fn attempt(session: u64, sequence: u64, first: u64, steps: &[Step]) -> Asked<Txn> {
+    Asked::attempt([session, sequence, first], GRANTED, Txn(steps.to_vec()))
+}
+
+/// Two sessions; one tries its call at two replicas, and once the second try was answered, the other
+/// session's call follows, which mostly changes nothing (P3).
+fn calls(name: &'static str) -> Scope<Transactions> {
+    let mine = attempt(0, 0, 0, &[Step::Append("k", "a")]);
+    let theirs = attempt(1, 0, 0, &[Step::Claim("k", "b")]);
+    let calls = [(1, mine.clone(), None), (2, mine, None), (3, theirs, Some(1))];
+    Scope { rests: true, ..asked(name, Strict, &calls) }
+}
+
+/// The coordinator of the first try crashes, and others finish what it began, or don't.
+fn calls_crash(name: &'static str) -> Scope<Transactions> {
+    let mine = attempt(0, 0, 0, &[Step::Append("k", "a")]);
+    let mut scope = asked(name, Strict, &[(3, mine.clone(), None), (2, mine, None)]);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes = vec![Change::WithoutCrashed];
+    scope.rests = true;
+    scope
+}
+
+/// Both other replicas have voted when the coordinator crashes, or hears their votes; and while one
+/// takes over from it, the call is tried at the other.
+fn calls_takeover(name: &'static str) -> Scope<Transactions> {
+    // Two attempts at it conflict at no key.
+    let mine = attempt(0, 0, 0, &[Step::Write("k", "a")]);
+    let mut scope = asked(name, Strict, &[(3, mine.clone(), None), (2, mine, None)]);
+    scope.engine.recovery_timeout = Duration::from_millis(1);
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    scope.prelude = vec![Prior::Call(0), Prior::Arrives(three, one), Prior::Arrives(three, two)];
+    scope.in_order = true;
+    scope.budget.timers = vec![1, 0, 0];
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope
+}
+
+/// The coordinator crashes and comes back, and the call is tried again there, once an earlier try
+/// was answered (P1).
+fn calls_return(name: &'static str, tries: &[(u16, Option<usize>)]) -> Scope<Transactions> {
+    let mine = attempt(0, 0, 0, &[Step::Append("k", "a")]);
+    let calls: Vec<_> = tries.iter().map(|(node, after)| (*node, mine.clone(), *after)).collect();
+    let mut scope = asked(name, Strict, &calls);
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(NodeId(3));
+    scope.changes =
+        vec![Change::WithoutCrashed, Change::Rejoin(NodeId(3)), Change::Promote(NodeId(3))];
+    scope.rests = true;
+    scope
+}
+
+/// A call is acknowledged by the next one, while a late duplicate of it arrives elsewhere.
+fn calls_acknowledged(name: &'static str) -> Scope<Transactions> {
+    let first = attempt(0, 0, 0, &[Step::Append("k", "a")]);
+    let calls = [
+        (1, first.clone(), None),
+        (1, attempt(0, 1, 1, &[Step::Append("k", "b")]), Some(0)),
+        (2, first.clone(), Some(0)),
+        (3, first, Some(1)),
+    ];
+    Scope { rests: true, ..asked(name, Strict, &calls) }
+}
+
+/// A session is forgotten by two replicas in their own time, and late duplicates arrive at both.
+fn calls_expired(name: &'static str) -> Scope<Transactions> {
+    let first = attempt(0, 0, 0, &[Step::Append("k", "a")]);
+    let end = Asked::end(0, GRANTED);
+    let calls = [
+        (1, first.clone(), None),
+        (2, end.clone(), Some(0)),
+        (3, end, Some(0)),
+        (2, first.clone(), Some(0)),
+        (3, first, Some(2)),
+        // Its lease lasts longer.
+        (2, Asked::attempt([1, 0, 0], 2 * GRANTED, Txn(vec![Step::Append("k", "b")])), Some(1)),
+    ];
+    Scope { rests: true, ..asked(name, Strict, &calls) }
 }
 
 pub(super) fn entries() -> Vec<Entry> {
@@ -319,6 +420,60 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(47_609),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&five(name), limits),
+        },
+        Entry {
+            name: "meerkat-calls",
+            size: Size::Gate,
+            states: Some(40_794),
+            reaches: &[
+                "meerkat: call answered from its record",
+                "meerkat: call waits for another attempt at it",
+            ],
+            run: |name, limits| explore(&calls(name), limits),
+        },
+        Entry {
+            name: "meerkat-calls-crash",
+            size: Size::Small,
+            states: Some(9221),
+            reaches: &["meerkat: call answered from its record", "meerkat: epoch released"],
+            run: |name, limits| explore(&calls_crash(name), limits),
+        },
+        Entry {
+            name: "meerkat-calls-takeover",
+            size: Size::Small,
+            states: Some(3198),
+            reaches: &["meerkat: call answered from its record", "meerkat: decided as a backup"],
+            run: |name, limits| explore(&calls_takeover(name), limits),
+        },
+        Entry {
+            name: "meerkat-calls-return",
+            size: Size::Small,
+            states: Some(5646),
+            reaches: &["meerkat: call answered from its record", "meerkat: epoch released"],
+            run: |name, limits| explore(&calls_return(name, &[(3, None), (3, Some(0))]), limits),
+        },
+        Entry {
+            name: "meerkat-night-calls-return",
+            size: Size::Night,
+            states: Some(518_193),
+            reaches: &["meerkat: epoch released"],
+            run: |name, limits| {
+                explore(&calls_return(name, &[(3, None), (2, None), (3, Some(1))]), limits)
+            },
+        },
+        Entry {
+            name: "meerkat-calls-acknowledged",
+            size: Size::Small,
+            states: Some(519),
+            reaches: &[],
+            run: |name, limits| explore(&calls_acknowledged(name), limits),
+        },
+        Entry {
+            name: "meerkat-calls-expired",
+            size: Size::Small,
+            states: Some(14_715),
+            reaches: &[],
+            run: |name, limits| explore(&calls_expired(name), limits),
         },
         Entry {
             name: "meerkat-rejoin",
