@@ -44,7 +44,6 @@ struct Session {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Open<A> {
     attempt: A,
-    digest: u32,
     /// Bytes of memory that its answer will take.
     heap: usize,
 }
@@ -81,7 +80,9 @@ impl<A> Default for Tracker<A> {
 }
 
 impl<A: Copy + PartialEq> Tracker<A> {
-    /// What is known of a call.
+    /// What is known of a call. Only a record says that a number was used for another command: an
+    /// attempt under way may come to nothing, and a client that asks what became of a block under
+    /// its number, with another block, must not take it for decided.
     ///
     /// # Errors
     /// Why it is refused for good.
@@ -90,21 +91,21 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if self.closed.contains(&call.lease) {
             return Err(Improper::Closed);
         }
-        let same = |digest| if digest == call.digest { Ok(()) } else { Err(Improper::Different) };
         if let Some(session) = self.sessions.get(&call.lease) {
             if call.sequence < session.acknowledged && !mutant!("rifl_stale_executes") {
                 return Err(Improper::Stale);
             }
             if let Some(record) = session.records.get(call.sequence) {
-                same(record.digest)?;
+                if record.digest != call.digest {
+                    return Err(Improper::Different);
+                }
                 return Ok(Found::Completed(record.answer.bytes()));
             }
         }
-        if let Some(open) = self.in_progress.get(&(call.lease, call.sequence)) {
-            same(open.digest)?;
-            return Ok(Found::InProgress(open.attempt));
+        match self.in_progress.get(&(call.lease, call.sequence)) {
+            Some(open) => Ok(Found::InProgress(open.attempt)),
+            None => Ok(Found::New),
         }
-        Ok(Found::New)
     }
 
     /// Whether an attempt dated `at` may be let pass, as far as what was forgotten here goes.
@@ -126,7 +127,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if mutant!("rifl_acknowledged_by_an_attempt") {
             self.acknowledge(call.lease, call.first_incomplete);
         }
-        let open = Open { attempt, digest: call.digest, heap: Answer::heap_of(answer) };
+        let open = Open { attempt, heap: Answer::heap_of(answer) };
         let before = self.in_progress.insert((call.lease, call.sequence), open);
         assert!(before.is_none(), "{call:?} is attempted twice at once");
     }

@@ -42,7 +42,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Plain {
     watermarks: BTreeMap<u64, u64>,
     records: BTreeMap<(u64, u64), (u32, Vec<u8>)>,
-    running: BTreeMap<(u64, u64), (u32, u32)>,
+    running: BTreeMap<(u64, u64), u32>,
     closed: BTreeSet<u64>,
 }
 
@@ -63,11 +63,9 @@ impl Plain {
             return Err(Improper::Stale);
         }
         match (self.records.get(&key), self.running.get(&key)) {
-            (Some((digest, _)), _) | (None, Some((_, digest))) if *digest != call.digest => {
-                Err(Improper::Different)
-            }
+            (Some((digest, _)), _) if *digest != call.digest => Err(Improper::Different),
             (Some((_, answer)), _) => Ok(Found::Completed(answer)),
-            (None, Some((attempt, _))) => Ok(Found::InProgress(*attempt)),
+            (None, Some(attempt)) => Ok(Found::InProgress(*attempt)),
             (None, None) => Ok(Found::New),
         }
     }
@@ -124,12 +122,12 @@ fn run(steps: Vec<Step>) {
                 assert_eq!(calls.find(&call), plain.find(lease, &call), "{call:?}");
                 if calls.find(&call) == Ok(Found::New) {
                     calls.begin(&call, attempt, 0);
-                    plain.running.insert((lease, call.sequence), (attempt, digest));
+                    plain.running.insert((lease, call.sequence), attempt);
                 }
             }
             Step::Abandon { lease, ahead } => {
                 let call = make(lease, ahead, 0, 0);
-                if let Some((attempt, _)) = plain.running.remove(&(lease, call.sequence)) {
+                if let Some(attempt) = plain.running.remove(&(lease, call.sequence)) {
                     calls.abandon(&call, attempt);
                 }
             }

@@ -83,7 +83,9 @@ fn another_command_under_a_used_number_is_refused() {
     let other = |sequence| Call { digest: 8, ..call(sequence, 0) };
     assert_eq!(calls.find(&other(0)), Err(Improper::Different));
     calls.begin(&call(1, 0), 2, 0);
-    assert_eq!(calls.find(&other(1)), Err(Improper::Different));
+    assert_eq!(calls.find(&other(1)), Ok(Found::InProgress(2)), "that may come to nothing");
+    calls.abandon(&call(1, 0), 2);
+    assert_eq!(calls.find(&other(1)), Ok(Found::New));
     assert_eq!(
         calls.find(&Call { lease: lease(2), ..other(0) }),
         Ok(Found::New),
