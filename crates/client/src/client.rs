@@ -90,7 +90,8 @@ impl Client {
     pub(crate) async fn open(options: Options, dial: Box<dyn Dial>) -> Result<Self, Error> {
         let pool = Pool::new(options, dial);
         let sessions = Arc::new(Sessions::new(pool.options.sessions));
-        let client = Self { transport: Arc::new(OverResp(pool.clone())), pool, sessions };
+        let over_resp = OverResp { pool: pool.clone(), sessions: sessions.clone() };
+        let client = Self { transport: Arc::new(over_resp), pool, sessions };
         let mut attempts = client.attempts();
         loop {
             match client.pool.borrow().await {
@@ -217,9 +218,10 @@ impl Client {
     /// and clones: the compiler can't yet see that a closure that borrows may change threads.
     ///
     /// # Errors
-    /// [`Error::Unknown`] if the connection was lost, or the time was over, while the commit of
-    /// writes was under way. [`Error::Conflict`], [`Error::TryAgain`] and [`Error::NoNode`] if the
-    /// attempts were used up. What the closure returned otherwise.
+    /// [`Error::Unknown`] if the answer to the commit of writes was lost and no node could say what
+    /// became of it before the attempts were used up; without sessions, as soon as it is lost.
+    /// [`Error::Conflict`], [`Error::TryAgain`] and [`Error::NoNode`] if the attempts were used up.
+    /// What the closure returned otherwise.
     pub async fn txn<T, F>(&self, body: F) -> Result<T, Error>
     where
         F: AsyncFnMut(&mut Txn) -> Result<T, Error>,
@@ -245,6 +247,10 @@ impl Client {
 
     /// Asks again about a call whose outcome was unknown ([`Error::Unknown`]). It is not repeated
     /// if it has happened: the answer is the one that it had then. If it has not, it happens now.
+    ///
+    /// Except for the commit of a transaction, which does not happen now, because what it has read
+    /// may have changed: the answer is [`Reply::Array`] if it has happened, and
+    /// [`Reply::NullArray`] if it has not and never will.
     ///
     /// # Errors
     /// As for the call itself; [`Error::Unknown`] without a call once its session is over.

@@ -20,7 +20,7 @@ pub enum Error {
         message: String,
     },
     /// The call may or may not have happened, or in part. Without a session it was not tried again,
-    /// because then it might happen twice.
+    /// because then it might happen twice; in one, the attempts were used up before its end was known.
     #[error(
         "the outcome is unknown ({reason}): it may have happened or not; {}", match call {
             Some(call) => format!("ask again about {call:?}, which does not repeat it"),

@@ -47,13 +47,14 @@
 //! | the connection is lost, or the time over, during a read | as above |
 //! | the same before the last byte of an update or of `EXEC` had left | as above: it can't have happened |
 //! | the same after that, or `UNKNOWN`: an update | asks again at another node; it happens once |
-//! | the same: a transaction, or no sessions | [`Error::Unknown`], at once |
+//! | the same: the commit of a transaction | finds out elsewhere; if not, runs the closure again |
+//! | the same, without sessions | [`Error::Unknown`], at once |
 //! | any other error | [`Error::Server`], at once |
 //!
 //! Pauses double from 1 ms to 100 ms, half of each left to chance. Attempts are bounded in number
 //! and in time ([`limits`], [`Builder`]).
 //!
-//! Updates are calls of *sessions*: numbered, so that a node which is asked again answers what the
+//! Updates and commits are calls of *sessions*: numbered, so that a node which is asked again answers what the
 //! first try did. The client opens as many sessions as it has updates under way at a time, and
 //! attaches them to other connections after a failure; they end half an hour after their last use.
 //! When the attempts are used up, [`Error::Unknown`] names the call, and [`Client::ask_again`] goes
@@ -71,8 +72,10 @@
 
 pub mod limits;
 
+mod block;
 mod builder;
 mod client;
+mod commit;
 mod connection;
 mod error;
 mod guest;

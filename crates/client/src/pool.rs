@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
+use crate::block::{self, Verdict};
 use crate::connection::{Connection, Dial, Lost};
 use crate::error::Error;
 use crate::limits::NODE_REST;
@@ -220,6 +221,12 @@ impl Loan {
 
     pub(crate) fn connection(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("it is there until the drop")
+    }
+
+    /// What the replies to a block say, and whether the connection is free of it.
+    pub(crate) fn ended(&mut self, replies: Vec<Reply>) -> Verdict {
+        self.connection().watching = !block::has_ended(&replies);
+        block::judge(replies)
     }
 
     /// What an error reply means for the next attempt.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use quorate_rifl::{Requests, Tenure};
 use quorate_types::{Duration, Instant};
 
+use crate::block::Block;
 use crate::error::Error;
 use crate::pool::{Loan, Pool};
 use crate::reply::{Reply, ServerError};
@@ -32,7 +33,7 @@ pub(crate) struct Sessions {
 }
 
 /// A session, as its client knows it.
-struct Session {
+pub(crate) struct Session {
     /// Tells the client's own sessions apart, for connections to remember.
     number: u64,
     id: Vec<u8>,
@@ -43,14 +44,23 @@ struct Session {
 }
 
 /// A session in use; goes back when it is dropped, unless it is over.
-struct Held<'a> {
+pub(crate) struct Held<'a> {
     sessions: &'a Sessions,
     session: Option<Session>,
 }
 
+/// What a call is to do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// A command.
+    Command(Vec<Vec<u8>>),
+    /// What a transaction commits.
+    Block(Block),
+}
+
 /// A call whose outcome is unknown: [`crate::Client::ask_again`] goes on asking.
 pub struct OpenCall {
-    pub(crate) words: Vec<Vec<u8>>,
+    work: Work,
     session: Session,
     sequence: u64,
 }
@@ -74,7 +84,7 @@ impl fmt::Debug for OpenCall {
 }
 
 /// What became of one try.
-enum Tried {
+pub(crate) enum Tried {
     /// The command's own answer.
     Answer(Reply),
     /// Nothing has come of this try.
@@ -85,6 +95,19 @@ enum Tried {
     Expired(String),
     /// The command, or the server, is none for sessions.
     Unfit,
+}
+
+impl Tried {
+    /// Why the call has no answer yet.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            Self::Failed(failure) | Self::Open(failure) => failure,
+            Self::Expired(reason) => Failure::TryAgain(reason),
+            Self::Unfit => Failure::TryAgain("a node took it for no call".to_owned()),
+            Self::Answer(Reply::Error(error)) => last(error),
+            Self::Answer(other) => unexpected("SESSION CALL", &other),
+        }
+    }
 }
 
 impl Sessions {
@@ -119,6 +142,11 @@ impl Sessions {
         }
     }
 
+    /// For calls of this session, or of the one that the first call takes.
+    pub(crate) fn hold(&self, session: Option<Session>) -> Held<'_> {
+        Held { sessions: self, session }
+    }
+
     /// Makes a call and asks until its answer is known, or the attempts are used up. Nothing if the
     /// command can't be a call: then nothing has happened.
     pub(crate) async fn call(
@@ -127,8 +155,7 @@ impl Sessions {
         words: &[&[u8]],
         attempts: &mut Attempts,
     ) -> Option<Result<Reply, Error>> {
-        let mut held = Held { sessions: self, session: None };
-        self.ask(pool, &mut held, None, words, attempts).await
+        self.ask(pool, &mut self.hold(None), None, words, attempts).await
     }
 
     /// Goes on asking about a call.
@@ -138,11 +165,18 @@ impl Sessions {
         call: OpenCall,
         attempts: &mut Attempts,
     ) -> Result<Reply, Error> {
-        let OpenCall { words, session, sequence } = call;
-        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let mut held = Held { sessions: self, session: Some(session) };
-        let end = self.ask(pool, &mut held, Some(sequence), &words, attempts).await;
-        end.expect("what was a call once can be one")
+        let OpenCall { work, session, sequence } = call;
+        let mut held = self.hold(Some(session));
+        match work {
+            Work::Command(words) => {
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                let end = self.ask(pool, &mut held, Some(sequence), &words, attempts).await;
+                end.expect("what was a call once can be one")
+            }
+            Work::Block(block) => {
+                self.find_out(pool, held, sequence, block, None, attempts).await
+            }
+        }
     }
 
     /// Tries a call until something is certain. `sequence` is its number, if it was tried before.
@@ -156,7 +190,7 @@ impl Sessions {
     ) -> Option<Result<Reply, Error>> {
         let mut open = sequence.is_some();
         loop {
-            let failure = match self.attempt(pool, held, &mut sequence, words).await {
+            let tried = match self.attempt(pool, held, &mut sequence, words).await {
                 Tried::Answer(reply) => {
                     held.complete(sequence);
                     return Some(Ok(reply));
@@ -165,31 +199,26 @@ impl Sessions {
                     held.complete(sequence);
                     return None;
                 }
-                Tried::Unfit => Failure::TryAgain("a node took it for no call".to_owned()),
-                Tried::Failed(failure) => failure,
-                Tried::Open(failure) => {
-                    open = true;
-                    failure
+                Tried::Expired(reason) if open => {
+                    held.forget();
+                    return Some(Err(Error::unknown(reason)));
                 }
-                Tried::Expired(reason) => {
-                    held.session = None;
-                    if open {
-                        return Some(Err(Error::unknown(reason)));
-                    }
-                    sequence = None;
-                    Failure::TryAgain(reason)
-                }
+                tried => tried,
             };
-            let Err(error) = attempts.again(failure, pool.has_fresh_node()).await else { continue };
-            if !open {
+            if matches!(tried, Tried::Expired(_)) {
+                held.forget();
+                sequence = None;
+            }
+            open |= matches!(tried, Tried::Open(_));
+            let again = attempts.again(tried.failure(), pool.has_fresh_node()).await;
+            let Err(error) = again else { continue };
+            let Some(sequence) = sequence.filter(|_| open) else {
                 held.complete(sequence);
                 return Some(Err(error));
-            }
+            };
             // A refusal speaks for its own try; an earlier one may have happened.
-            let call = held.session.take().zip(sequence).map(|(session, sequence)| {
-                let words = words.iter().map(|word| word.to_vec()).collect();
-                Box::new(OpenCall { words, session, sequence })
-            });
+            let work = Work::Command(words.iter().map(|word| word.to_vec()).collect());
+            let call = held.open_call(sequence, work);
             return Some(Err(Error::Unknown { reason: error.to_string(), call }));
         }
     }
@@ -200,100 +229,70 @@ impl Sessions {
         pool: &Arc<Pool>,
         held: &mut Held<'_>,
         sequence: &mut Option<u64>,
-        words: &[&[u8]],
+        command: &[&[u8]],
     ) -> Tried {
         let mut loan = match pool.borrow().await {
             Ok(loan) => loan,
             Err(failure) => return Tried::Failed(failure),
         };
-        if held.session.is_none() {
-            held.session = self.take(loan.connection().session);
+        if let Err(tried) = self.attach(&mut loan, held).await {
+            return tried;
         }
-        if held.session.is_none() {
-            match self.open(&mut loan).await {
-                Ok(session) => held.session = Some(session),
-                Err(tried) => return tried,
-            }
-        }
-        let session = held.session.as_mut().expect("it was just opened");
-        let Some(number) = sequence.or_else(|| session.requests.begin()) else {
-            // Its window is full of calls that nobody waited for.
-            held.session = None;
-            return Tried::Failed(Failure::TryAgain("a session's window is full".to_owned()));
+        let number = match sequence.map_or_else(|| held.begin(), Ok) {
+            Ok(number) => *sequence.insert(number),
+            Err(tried) => return tried,
         };
-        *sequence = Some(number);
-        let attached = loan.connection().session;
-        let renews = attached != Some(session.number) || self.now() >= session.tenure.renew_at();
-        if renews && attached.is_some_and(|other| other != session.number) {
-            // On its own: were it refused, the call would be one of the other session.
-            if let Err(tried) = self.exchange(&mut loan, session, true, None).await {
-                return tried;
+        let call = Request::one(&words(&held.head(number), command));
+        match loan.exchange(&call).await {
+            Ok(mut replies) => {
+                let reply = replies.pop().expect("a call is answered");
+                self.judge(&mut loan, reply)
             }
-            return self.make(&mut loan, session, false, number, words).await;
-        }
-        self.make(&mut loan, session, renews, number, words).await
-    }
-
-    async fn make(
-        &self,
-        loan: &mut Loan,
-        session: &mut Session,
-        renews: bool,
-        number: u64,
-        words: &[&[u8]],
-    ) -> Tried {
-        let number = number.to_string();
-        let first = session.requests.first_incomplete().to_string();
-        let head: [&[u8]; 4] = [b"SESSION", b"CALL", number.as_bytes(), first.as_bytes()];
-        let call = [&head, words].concat();
-        match self.exchange(loan, session, renews, Some(&call)).await {
-            Err(tried) => tried,
-            Ok(reply) => self.judge(loan, reply.expect("a call is answered")),
+            Err(lost) if lost.sent => Tried::Open(loan.lost(lost)),
+            Err(lost) => Tried::Failed(loan.lost(lost)),
         }
     }
 
-    /// Sends a renewal, a call, or one behind the other.
-    async fn exchange(
-        &self,
-        loan: &mut Loan,
-        session: &mut Session,
-        renews: bool,
-        call: Option<&[&[u8]]>,
-    ) -> Result<Option<Reply>, Tried> {
-        let mut request = Request::default();
-        if renews {
-            request.push(&[b"SESSION", b"RENEW", &session.id, &session.until]);
+    /// Lets a connection make the calls of the session in use; if none is, takes a spare one or opens
+    /// one. Renews its lease when that is due. Calls wait for the answer: without it, they might be
+    /// those of the session before.
+    pub(crate) async fn attach(&self, loan: &mut Loan, held: &mut Held<'_>) -> Result<(), Tried> {
+        let attached = loan.connection().session;
+        if held.session.is_none() {
+            held.session = self.take(attached);
         }
-        if let Some(words) = call {
-            request.push(words);
+        let Some(session) = &mut held.session else {
+            held.session = Some(self.open(loan).await?);
+            return Ok(());
+        };
+        if attached == Some(session.number) && self.now() < session.tenure.renew_at() {
+            return Ok(());
         }
         let sent_at = self.now();
-        let mut replies = match loan.exchange(&request).await {
-            Ok(replies) => replies.into_iter(),
-            Err(lost) if lost.sent && call.is_some() => return Err(Tried::Open(loan.lost(lost))),
+        let renewal = Request::one(&[b"SESSION", b"RENEW", &session.id, &session.until]);
+        let mut replies = match loan.exchange(&renewal).await {
+            Ok(replies) => replies,
             Err(lost) => return Err(Tried::Failed(loan.lost(lost))),
         };
-        if renews {
-            match replies.next().expect("each command has a reply") {
-                Reply::Error(error) if error.code == "EXPIRED" => {
-                    return Err(Tried::Expired(error.to_string()));
-                }
-                Reply::Error(error) => return Err(Tried::Failed(loan.refused(error, false))),
-                reply => {
-                    let Some((_, until, term)) = read_lease(&reply) else {
-                        return Err(Tried::Failed(unexpected("SESSION RENEW", &reply)));
-                    };
-                    session.until = until;
-                    session.tenure.renewed(sent_at, term);
-                    loan.connection().session = Some(session.number);
-                }
+        match replies.pop().expect("each command has a reply") {
+            Reply::Error(error) if error.code == "EXPIRED" => {
+                Err(Tried::Expired(error.to_string()))
+            }
+            Reply::Error(error) => Err(Tried::Failed(loan.refused(error, false))),
+            reply => {
+                let Some((_, until, term)) = read_lease(&reply) else {
+                    return Err(Tried::Failed(unexpected("SESSION RENEW", &reply)));
+                };
+                session.until = until;
+                session.tenure.renewed(sent_at, term);
+                loan.connection().session = Some(session.number);
+                Ok(())
             }
         }
-        Ok(replies.next())
     }
 
     /// What the reply to a call says.
-    fn judge(&self, loan: &mut Loan, reply: Reply) -> Tried {
+    pub(crate) fn judge(&self, loan: &mut Loan, reply: Reply) -> Tried {
         let Reply::Error(error) = reply else { return Tried::Answer(reply) };
         match error.code.as_str() {
             "UNKNOWN" => Tried::Open(Failure::TryAgain(error.to_string())),
@@ -345,11 +344,49 @@ impl Sessions {
 }
 
 impl Held<'_> {
+    /// The number of a new call.
+    pub(crate) fn begin(&mut self) -> Result<u64, Tried> {
+        let session = self.session.as_mut().expect("it is attached");
+        session.requests.begin().ok_or_else(|| {
+            // Its window is full of calls that nobody waited for.
+            self.session = None;
+            Tried::Failed(Failure::TryAgain("a session's window is full".to_owned()))
+        })
+    }
+
+    /// What stands before the command of a call.
+    pub(crate) fn head(&self, number: u64) -> [Vec<u8>; 4] {
+        let session = self.session.as_ref().expect("it is attached");
+        let numbers = [number, session.requests.first_incomplete()];
+        let [number, first] = numbers.map(|number| number.to_string().into_bytes());
+        [b"SESSION".to_vec(), b"CALL".to_vec(), number, first]
+    }
+
     /// A call's end is known, or it never began.
-    fn complete(&mut self, sequence: Option<u64>) {
+    pub(crate) fn complete(&mut self, sequence: Option<u64>) {
         if let (Some(session), Some(sequence)) = (&mut self.session, sequence) {
             session.requests.complete(sequence);
         }
+    }
+
+    /// Why a call did not happen, and never will.
+    pub(crate) fn fail(&mut self, sequence: Option<u64>, tried: Tried) -> Failure {
+        match &tried {
+            Tried::Expired(_) => self.forget(),
+            _ => self.complete(sequence),
+        }
+        tried.failure()
+    }
+
+    /// The session is over.
+    pub(crate) fn forget(&mut self) {
+        self.session = None;
+    }
+
+    /// The call is left open, and the session to those who ask again about it.
+    pub(crate) fn open_call(&mut self, sequence: u64, work: Work) -> Option<Box<OpenCall>> {
+        let session = self.session.take()?;
+        Some(Box::new(OpenCall { work, session, sequence }))
     }
 }
 
@@ -358,6 +395,11 @@ impl Drop for Held<'_> {
         let Some(session) = self.session.take() else { return };
         self.sessions.spare.lock().unwrap_or_else(PoisonError::into_inner).push(session);
     }
+}
+
+/// The words of a call.
+pub(crate) fn words<'a>(head: &'a [Vec<u8>; 4], command: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    head.iter().map(Vec::as_slice).chain(command.iter().copied()).collect()
 }
 
 /// The id, the expiry and the term of a lease.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::connection::Pending;
-use crate::retry::Failure;
+use crate::retry::{Attempts, Failure};
 
 /// The values of keys, in the order in which they were asked for.
 pub(crate) type Values = Vec<Option<Vec<u8>>>;
@@ -57,8 +57,13 @@ pub(crate) trait Session: Send {
 
     /// Makes the changes at one moment, if all that was read is still current. It ends in one of
     /// four ways: committed; [`Failure::Conflict`]; unknown, which is a [`Failure::Final`] with
-    /// [`crate::Error::Unknown`]; or another failure, and nothing has changed.
-    fn commit<'a>(self: Box<Self>, writes: &'a Writes) -> Pending<'a, Result<(), Failure>>;
+    /// [`crate::Error::Unknown`]; or another failure, and nothing has changed. To ask again what
+    /// became of it takes attempts of the transaction.
+    fn commit(
+        self: Box<Self>,
+        writes: Writes,
+        attempts: &mut Attempts,
+    ) -> Pending<'_, Result<(), Failure>>;
 
     /// Gives up.
     fn abort(self: Box<Self>) -> Pending<'static, ()>;

@@ -37,6 +37,7 @@ impl Txn {
     pub(crate) async fn end<T, E: From<Error>>(
         self,
         result: Result<T, E>,
+        attempts: &mut Attempts,
     ) -> Result<Result<T, E>, Failure> {
         match self.over {
             // Whatever the closure made of it, it may run again.
@@ -60,7 +61,7 @@ impl Txn {
                 return Err(Failure::Final(error));
             }
         }
-        self.session.commit(&self.writes).await?;
+        self.session.commit(self.writes, attempts).await?;
         Ok(result)
     }
 
@@ -197,7 +198,7 @@ where
             Ok(session) => {
                 let mut txn = Txn::new(session);
                 let result = body(&mut txn).await;
-                match txn.end(result).await {
+                match txn.end(result, &mut attempts).await {
                     Ok(result) => return result,
                     Err(failure) => failure,
                 }

@@ -90,7 +90,7 @@ fn apply<W: Workspace>(now: UnixMillis, key: &[u8], write: &Write, workspace: &m
                 Expiry::Never => None,
                 Expiry::Keep => workspace.read(key).content.and_then(|content| content.expire_at),
                 Expiry::After(after) => {
-                    let millis = crate::over_resp::millis(*after);
+                    let millis = crate::block::millis(*after);
                     let millis = u64::try_from(millis).unwrap_or(u64::MAX);
                     Some(UnixMillis(now.0.saturating_add(millis)))
                 }

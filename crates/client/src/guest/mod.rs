@@ -223,17 +223,22 @@ impl Session for GuestSession {
         })
     }
 
-    fn commit<'a>(self: Box<Self>, writes: &'a Writes) -> Pending<'a, Result<(), Failure>> {
+    fn commit(
+        self: Box<Self>,
+        writes: Writes,
+        _attempts: &mut Attempts,
+    ) -> Pending<'_, Result<(), Failure>> {
+        let update = !writes.is_empty();
         Box::pin(async move {
-            if writes.is_empty() && self.seen.is_empty() {
+            if !update && self.seen.is_empty() {
                 return Ok(());
             }
             let seen = self.seen.iter().map(|(key, seen)| (key.clone(), *seen)).collect();
-            let ask = Ask::Commit { seen, writes: Arc::new(writes.clone()) };
+            let ask = Ask::Commit { seen, writes: Arc::new(writes) };
             match self.ask(ask).await {
                 Some(Outcome::Done(Answer::Committed)) => Ok(()),
                 Some(Outcome::Done(Answer::Conflict)) => Err(Failure::Conflict),
-                end => Err(failure(end, !writes.is_empty())),
+                end => Err(failure(end, update)),
             }
         })
     }

@@ -1,5 +1,6 @@
 //! The client against nodes in memory, in virtual time.
 
+mod commits;
 mod failover;
 mod server;
 mod sessions;

@@ -18,6 +18,8 @@ pub(super) enum Act {
     ExecuteAndClose,
     /// Closes the connection.
     Close,
+    /// Closes the connection, and executes it after this time: it was still on its way.
+    CloseAndExecuteAfter(Duration),
     /// Executes it, and never answers.
     ExecuteAndHang,
     /// Executes it and answers, reads so many bytes more, and closes the connection.
@@ -50,9 +52,16 @@ struct World {
     connections: usize,
     connections_most: usize,
     decide: Option<Decide>,
-    /// The answers of calls by session and number; what is acknowledged is gone.
-    calls: BTreeMap<u64, BTreeMap<u64, String>>,
+    sessions: BTreeMap<u64, Session>,
     expired: Vec<u64>,
+}
+
+/// What is kept of a session.
+#[derive(Default)]
+struct Session {
+    acknowledged: u64,
+    /// What was called and its answer, by number and home key: the smallest of those named.
+    records: BTreeMap<(u64, String), (String, String)>,
 }
 
 /// The network. Clones are the same network.
@@ -113,7 +122,7 @@ impl Net {
 
     /// Lets the leases of all sessions end.
     pub(super) fn expire(&self) {
-        self.world(|world| world.expired = world.calls.keys().copied().collect());
+        self.world(|world| world.expired = world.sessions.keys().copied().collect());
     }
 
     pub(super) fn put(&self, key: &str, value: &str) {
@@ -183,6 +192,9 @@ impl World {
                 self.put(key, Some(&(number + 1).to_string()));
                 format!(":{}\r\n", number + 1)
             }
+            ["SETRANGE", key, "0", ""] => {
+                format!(":{}\r\n", self.values.get(*key).map_or(0, String::len))
+            }
             other => format!("-ERR unknown command '{}'\r\n", other[0]),
         }
     }
@@ -207,8 +219,8 @@ impl Client {
                 "+OK\r\n".to_owned()
             }
             ["SESSION", "OPEN"] => {
-                let id = world.calls.len() as u64 + 100;
-                world.calls.insert(id, BTreeMap::new());
+                let id = world.sessions.len() as u64 + 100;
+                world.sessions.insert(id, Session::default());
                 self.session = Some(id);
                 lease(id)
             }
@@ -230,14 +242,7 @@ impl Client {
                 let number = |text: &str| text.parse::<u64>().expect("a number");
                 let (sequence, first) = (number(sequence), number(first));
                 assert!(first <= sequence, "a client acknowledges no call that it makes");
-                if let Some(answer) = world.calls[&id].get(&sequence) {
-                    return answer.clone();
-                }
-                let answer = world.execute(words);
-                let calls = world.calls.get_mut(&id).expect("it was opened");
-                calls.insert(sequence, answer.clone());
-                calls.retain(|known, _| *known >= first);
-                answer
+                self.call(world, id, sequence, first, words)
             }
             ["UNWATCH"] => {
                 self.watched.clear();
@@ -247,21 +252,7 @@ impl Client {
                 self.queue = Some(Vec::new());
                 "+OK\r\n".to_owned()
             }
-            ["EXEC"] => {
-                let Some(queue) = self.queue.take() else {
-                    return "-ERR EXEC without MULTI\r\n".to_owned();
-                };
-                let watched = std::mem::take(&mut self.watched);
-                if watched.iter().any(|(key, version)| world.version(key) != *version) {
-                    return "*-1\r\n".to_owned();
-                }
-                let mut replies = format!("*{}\r\n", queue.len());
-                for command in queue {
-                    let words: Vec<&str> = command.iter().map(|word| &**word).collect();
-                    replies += &world.execute(&words);
-                }
-                replies
-            }
+            ["EXEC"] => self.exec(world),
             words => match &mut self.queue {
                 Some(queue) => {
                     queue.push(words.iter().map(|word| (*word).to_owned()).collect());
@@ -270,6 +261,63 @@ impl Client {
                 None => world.execute(words),
             },
         }
+    }
+}
+
+impl Client {
+    fn call(
+        &mut self,
+        world: &mut World,
+        id: u64,
+        sequence: u64,
+        first: u64,
+        words: &[&str],
+    ) -> String {
+        let is_exec = words == ["EXEC"];
+        let body = match (is_exec, &self.queue) {
+            (true, None) => return "-ERR EXEC without MULTI\r\n".to_owned(),
+            (true, Some(queue)) => queue.clone(),
+            (false, _) => vec![words.iter().map(|word| (*word).to_owned()).collect()],
+        };
+        let keys = body.iter().filter_map(|command| command.get(1)).cloned();
+        let watched = self.watched.keys().filter(|_| is_exec).cloned();
+        let home = keys.chain(watched).min().unwrap_or_default();
+        let (body, place) = (format!("{body:?}"), (sequence, home));
+        let session = world.sessions.get_mut(&id).expect("it was opened");
+        let known = match session.records.get(&place) {
+            _ if sequence < session.acknowledged => Some("-STALE acknowledged\r\n".to_owned()),
+            Some((other, _)) if *other != body => Some("-DIFFERENT number\r\n".to_owned()),
+            Some((_, answer)) => Some(answer.clone()),
+            None => None,
+        };
+        if let Some(answer) = known {
+            if is_exec {
+                (self.queue, self.watched) = (None, BTreeMap::new());
+            }
+            return answer;
+        }
+        let answer = if is_exec { self.exec(world) } else { world.execute(words) };
+        let session = world.sessions.get_mut(&id).expect("it was opened");
+        session.records.insert(place, (body, answer.clone()));
+        session.acknowledged = session.acknowledged.max(first);
+        session.records.retain(|(number, _), _| *number >= session.acknowledged);
+        answer
+    }
+
+    fn exec(&mut self, world: &mut World) -> String {
+        let Some(queue) = self.queue.take() else {
+            return "-ERR EXEC without MULTI\r\n".to_owned();
+        };
+        let watched = std::mem::take(&mut self.watched);
+        if watched.iter().any(|(key, version)| world.version(key) != *version) {
+            return "*-1\r\n".to_owned();
+        }
+        let mut replies = format!("*{}\r\n", queue.len());
+        for command in queue {
+            let words: Vec<&str> = command.iter().map(|word| &**word).collect();
+            replies += &world.execute(&words);
+        }
+        replies
     }
 }
 
@@ -296,15 +344,24 @@ async fn serve(net: Net, node: String, mut stream: DuplexStream) {
             if let Some(Act::After(other)) = &act {
                 world.execute(other);
             }
-            if let (Some(Act::Answer(_)), "EXEC") = (&act, words[0]) {
-                client = Client::default();
+            if let (Some(Act::Answer(_)), Some(&"EXEC")) = (&act, words.last()) {
+                client = Client { session: client.session, ..Client::default() };
             }
-            let executes = !matches!(act, Some(Act::Answer(_) | Act::Close));
+            let executes = !matches!(
+                act,
+                Some(Act::Answer(_) | Act::Close | Act::CloseAndExecuteAfter(_))
+            );
             (executes.then(|| client.execute(world, &words)), act)
         });
         let answer = match act {
             Some(Act::Answer(answer)) => answer,
             Some(Act::Close | Act::ExecuteAndClose) => break,
+            Some(Act::CloseAndExecuteAfter(pause)) => {
+                drop(stream);
+                tokio::time::sleep(pause).await;
+                net.world(|world| client.execute(world, &words));
+                break;
+            }
             Some(Act::ExecuteAndHang) => std::future::pending().await,
             Some(Act::AnswerAndReadOnly(bytes)) => {
                 let answer = answer.expect("it was executed");

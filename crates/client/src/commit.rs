@@ -1,0 +1,185 @@
+//! Commits that happen at most once, and whose end is found out: the `EXEC` of a transaction's block
+//! is a call of a session ([`crate::sessions`]).
+//!
+//! A block without watches is called again like any other call. One that watches keys must not be,
+//! since `WATCH` belongs to the connection: if the first try never arrived, the block would run at
+//! another node without what protects its reads, or with watches that began too late. So the client
+//! first calls another block, the *probe*, under the same number. It is on the same keys, written and
+//! watched, hence its record lies where the block's would; it changes nothing; and its digest is
+//! another one, because no transaction sends its commands.
+//!
+//! Of all tries under one number, whatever their commands, at most one has a record, and a record is
+//! never taken away before the client acknowledges the number, which it does not before it knows the
+//! end. Therefore:
+//!
+//! - The probe has an answer (an array, or a null array because somebody wrote meanwhile): the record
+//!   is the probe's. The block has not happened, and late tries at it find the number used. The
+//!   transaction runs again, under another number.
+//! - `DIFFERENT`: there is a record and it is the block's. An attempt that is under way makes a probe
+//!   wait; it is not taken for a record. So the block can be called again, with watches on the same
+//!   keys (they say where the record lies), and can't run: it is answered from the record.
+//! - Anything else, also that an answer was lost, says nothing of the block: the probe is called again.
+//!
+//! A try that is refused has not happened, but nothing it says is about the tries before it. So from
+//! the first lost answer on, an end of the attempts is [`Error::Unknown`], with the call to ask about
+//! again. It can't be asked about any more once the session's lease is over.
+
+use std::sync::Arc;
+
+use crate::block::{Block, EXEC, Verdict, outcome};
+use crate::error::Error;
+use crate::over_resp::exec_plain;
+use crate::pool::{Loan, Pool};
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::retry::{Attempts, Failure};
+use crate::sessions::{Held, Sessions, Tried, Work, words};
+
+impl Sessions {
+    /// Commits a block over the connection that watches its keys, and asks other nodes what became of
+    /// it if the answer is lost.
+    pub(crate) async fn commit(
+        &self,
+        pool: &Arc<Pool>,
+        mut loan: Loan,
+        block: Block,
+        attempts: &mut Attempts,
+    ) -> Result<(), Failure> {
+        let mut held = self.hold(None);
+        let begun = match self.attach(&mut loan, &mut held).await {
+            Ok(()) => held.begin(),
+            Err(Tried::Unfit) => return exec_plain(&mut loan, &block).await,
+            Err(tried) => Err(tried),
+        };
+        let number = begun.map_err(|tried| held.fail(None, tried))?;
+        let writes = block.writes.len();
+        let request = block.request(&words(&held.head(number), EXEC));
+        let failure = match loan.exchange(&request).await {
+            Ok(replies) => match loan.ended(replies) {
+                Verdict::Answer(reply) => {
+                    held.complete(Some(number));
+                    return outcome(reply, writes);
+                }
+                Verdict::Unknown(reason) => {
+                    held.complete(Some(number));
+                    return Err(Failure::Final(Error::unknown(reason)));
+                }
+                Verdict::Refused(error) if error.code == "CROSSKEY" => {
+                    held.complete(Some(number));
+                    return Err(loan.refused(error, true));
+                }
+                Verdict::Refused(error) => match self.judge(&mut loan, Reply::Error(error)) {
+                    Tried::Open(failure) => failure,
+                    tried => return Err(held.fail(Some(number), tried)),
+                },
+            },
+            Err(lost) if lost.sent => loan.lost(lost),
+            Err(lost) => {
+                held.complete(Some(number));
+                return Err(loan.lost(lost));
+            }
+        };
+        // Others may need the connection, this call itself if there is only one.
+        drop(loan);
+        match self.find_out(pool, held, number, block, Some(failure), attempts).await {
+            Ok(exec) => outcome(exec, writes),
+            Err(error) => Err(Failure::Final(error)),
+        }
+    }
+
+    /// Asks until the end of a block is certain: what its `EXEC` answers, which is a null array if it
+    /// has not happened and never will.
+    pub(crate) async fn find_out(
+        &self,
+        pool: &Arc<Pool>,
+        mut held: Held<'_>,
+        number: u64,
+        block: Block,
+        mut failure: Option<Failure>,
+        attempts: &mut Attempts,
+    ) -> Result<Reply, Error> {
+        let mut probes = !block.watched.is_empty();
+        loop {
+            if let Some(failure) = failure.take()
+                && let Err(error) = attempts.again(failure, pool.has_fresh_node()).await
+            {
+                let call = held.open_call(number, Work::Block(block));
+                return Err(Error::Unknown { reason: error.to_string(), call });
+            }
+            let tried = match self.ask_block(pool, &mut held, number, &block, probes).await {
+                Ok(Answered::Probe(true)) => {
+                    probes = false;
+                    continue;
+                }
+                Ok(Answered::Probe(false)) => {
+                    held.complete(Some(number));
+                    return Ok(Reply::NullArray);
+                }
+                Ok(Answered::Block(reply)) => {
+                    held.complete(Some(number));
+                    return Ok(reply);
+                }
+                Err(tried) => tried,
+            };
+            if let Tried::Expired(reason) = tried {
+                held.forget();
+                return Err(Error::unknown(reason));
+            }
+            failure = Some(tried.failure());
+        }
+    }
+
+    /// Calls a block again or its probe, at whatever node has its turn.
+    async fn ask_block(
+        &self,
+        pool: &Arc<Pool>,
+        held: &mut Held<'_>,
+        number: u64,
+        block: &Block,
+        probes: bool,
+    ) -> Result<Answered, Tried> {
+        let mut loan = pool.borrow().await.map_err(Tried::Failed)?;
+        self.attach(&mut loan, held).await?;
+        if !block.watched.is_empty() {
+            watch(&mut loan, &block.watched).await?;
+        }
+        let head = held.head(number);
+        let exec = words(&head, EXEC);
+        let request = if probes { block.probe(&exec) } else { block.request(&exec) };
+        let replies = loan.exchange(&request).await;
+        let replies = replies.map_err(|lost| Tried::Open(loan.lost(lost)))?;
+        match loan.ended(replies) {
+            Verdict::Answer(Reply::Array(_) | Reply::NullArray | Reply::Null) if probes => {
+                Ok(Answered::Probe(false))
+            }
+            Verdict::Refused(error) if probes && error.code == "DIFFERENT" => {
+                Ok(Answered::Probe(true))
+            }
+            Verdict::Answer(reply) => Ok(Answered::Block(reply)),
+            Verdict::Unknown(reason) => Err(Tried::Open(Failure::TryAgain(reason))),
+            Verdict::Refused(error) => Err(self.judge(&mut loan, Reply::Error(error))),
+        }
+    }
+}
+
+/// What a try at a block or its probe has answered.
+enum Answered {
+    /// The probe: whether the block has a record. If not, it never will.
+    Probe(bool),
+    /// The block: what its `EXEC` answers.
+    Block(Reply),
+}
+
+/// Lets the node watch the keys of a block.
+async fn watch(loan: &mut Loan, keys: &[Vec<u8>]) -> Result<(), Tried> {
+    let mut words: Vec<&[u8]> = vec![b"WATCH"];
+    words.extend(keys.iter().map(Vec::as_slice));
+    loan.connection().watching = true;
+    match loan.exchange(&Request::one(&words)).await {
+        Err(lost) => Err(Tried::Failed(loan.lost(lost))),
+        Ok(mut replies) => match replies.pop() {
+            Some(Reply::Error(error)) => Err(Tried::Failed(loan.refused(error, false))),
+            _ => Ok(()),
+        },
+    }
+}
