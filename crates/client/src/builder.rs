@@ -1,10 +1,14 @@
 //! Settings of a client.
 
-use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
+
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::client::Client;
-use crate::connection::{Dial, Tcp};
+use crate::connection::{By, Dial, Tcp};
 use crate::error::Error;
 use crate::limits;
 use crate::pool::Options;
@@ -15,6 +19,7 @@ use crate::retry::Retries;
 #[must_use = "a builder does nothing before `connect`"]
 pub struct Builder {
     options: Options,
+    dial: Arc<dyn Dial>,
 }
 
 impl Builder {
@@ -36,6 +41,7 @@ impl Builder {
                 sessions: true,
                 retries,
             },
+            dial: Arc::new(Tcp),
         }
     }
 
@@ -98,24 +104,48 @@ impl Builder {
         self
     }
 
+    /// What connects to an address of a node, instead of plain TCP: for TLS, a proxy, or a simulated
+    /// network. The time to connect counts for all that it does, a TLS handshake included. The
+    /// stream must not hold back what was written when it is flushed.
+    ///
+    /// ```no_run
+    /// use tokio::net::TcpStream;
+    ///
+    /// # async fn example() -> Result<(), quorate_client::Error> {
+    /// let client = quorate_client::Client::builder(&["10.0.0.1:6379"])
+    ///     .connector(|address| async move {
+    ///         let stream = TcpStream::connect(address).await?;
+    ///         stream.set_nodelay(true)?;
+    ///         Ok(stream) // Or what a TLS library makes of it.
+    ///     })
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connector<F, C, S>(mut self, connect: F) -> Self
+    where
+        F: Fn(String) -> C + Send + Sync + 'static,
+        C: Future<Output = io::Result<S>> + Send,
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        self.dial = Arc::new(By(connect));
+        self
+    }
+
     /// Connects to one of the nodes.
     ///
     /// # Errors
     /// [`Error::Address`]; [`Error::NoNode`] if none can be reached; [`Error::Server`] if a node
     /// refuses the password or the database.
     pub async fn connect(self) -> Result<Client, Error> {
-        self.connect_over(Box::new(Tcp)).await
-    }
-
-    /// The same over another network.
-    pub(crate) async fn connect_over(self, dial: Box<dyn Dial>) -> Result<Client, Error> {
         if self.options.addresses.is_empty() {
             return Err(Error::Address { address: String::new() });
         }
         if let Some(address) = self.options.addresses.iter().find(|address| !is_address(address)) {
             return Err(Error::Address { address: address.clone() });
         }
-        Client::open(self.options, dial).await
+        Client::open(self.options, self.dial).await
     }
 }
 

@@ -87,7 +87,7 @@ impl Client {
     }
 
     /// Connects over this network.
-    pub(crate) async fn open(options: Options, dial: Box<dyn Dial>) -> Result<Self, Error> {
+    pub(crate) async fn open(options: Options, dial: Arc<dyn Dial>) -> Result<Self, Error> {
         let pool = Pool::new(options, dial);
         let sessions = Arc::new(Sessions::new(pool.options.sessions));
         let over_resp = OverResp { pool: pool.clone(), sessions: sessions.clone() };

@@ -27,6 +27,20 @@ pub(crate) trait Dial: Send + Sync {
     fn dial<'a>(&'a self, address: &'a str) -> Pending<'a, io::Result<Box<dyn Stream>>>;
 }
 
+/// Over what a function connects ([`crate::Builder::connector`]).
+pub(crate) struct By<F>(pub(crate) F);
+
+impl<F, C, S> Dial for By<F>
+where
+    F: Fn(String) -> C + Send + Sync,
+    C: Future<Output = io::Result<S>> + Send,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    fn dial<'a>(&'a self, address: &'a str) -> Pending<'a, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move { Ok(Box::new(self.0(address.to_owned()).await?) as Box<dyn Stream>) })
+    }
+}
+
 /// Over TCP.
 #[derive(Debug)]
 pub(crate) struct Tcp;

@@ -33,7 +33,7 @@ pub(crate) struct Options {
 
 /// The connections of one client.
 pub(crate) struct Pool {
-    dial: Box<dyn Dial>,
+    dial: Arc<dyn Dial>,
     pub(crate) options: Options,
     permits: Arc<Semaphore>,
     nodes: Mutex<Nodes>,
@@ -97,7 +97,7 @@ impl Nodes {
 }
 
 impl Pool {
-    pub(crate) fn new(options: Options, dial: Box<dyn Dial>) -> Arc<Self> {
+    pub(crate) fn new(options: Options, dial: Arc<dyn Dial>) -> Arc<Self> {
         let count = options.addresses.len();
         // Many clients with the same list shall not all begin with its first node.
         let turn = usize::try_from(chance() % count as u64).expect("less than the nodes");

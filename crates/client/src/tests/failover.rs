@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Act, Net, answer, builder, client, first, millis, open};
+use super::{Act, Net, answer, builder, client, first, millis, open, over};
 use crate::{Client, Error, Reply, limits};
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +37,7 @@ async fn a_connection_introduces_itself() {
 async fn a_refused_password_is_no_reason_to_go_on() {
     let net = Net::new();
     net.decide(first("AUTH", [Act::Answer("-WRONGPASS invalid password\r\n".into())]));
-    let client = builder().password("x").connect_over(Box::new(net.clone())).await;
+    let client = over(builder().password("x"), &net).connect().await;
     assert!(matches!(client.unwrap_err(), Error::Server { code, .. } if code == "WRONGPASS"));
     assert_eq!(net.dials().len(), 1);
 }
@@ -247,7 +247,7 @@ async fn what_came_in_the_meantime_spoils_an_idle_connection() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_takes_the_idle_ones_of_its_node_with_it() {
     let net = Net::new();
-    let client = Client::builder(&["a:1"]).connect_over(Box::new(net.clone())).await.unwrap();
+    let client = over(Client::builder(&["a:1"]), &net).connect().await.unwrap();
     let (one, two) = tokio::join!(client.get("k"), client.get("k"));
     assert_eq!((one.unwrap(), two.unwrap(), net.dials().len()), (None, None, 2));
     net.decide(first("GET", [Act::ExecuteAndHang]));
@@ -261,7 +261,7 @@ async fn a_lost_connection_takes_the_idle_ones_of_its_node_with_it() {
 async fn what_is_not_redis_is_no_node() {
     let net = Net::new();
     net.decide(|_, _| Some(Act::Answer("HTTP/1.1 400 Bad Request\r\n".into())));
-    let client = builder().attempts(3).connect_over(Box::new(net.clone())).await;
+    let client = over(builder().attempts(3), &net).connect().await;
     let error = client.unwrap_err();
     assert!(error.to_string().contains("not RESP2"), "{error}");
 }

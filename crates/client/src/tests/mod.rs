@@ -24,7 +24,12 @@ async fn client(net: &Net) -> Client {
 }
 
 async fn open(builder: Builder, net: &Net) -> Client {
-    builder.connect_over(Box::new(net.clone())).await.expect("a node is there")
+    over(builder, net).connect().await.expect("a node is there")
+}
+
+fn over(builder: Builder, net: &Net) -> Builder {
+    let net = net.clone();
+    builder.connector(move |address| net.clone().connect(address))
 }
 
 fn answer(text: &str) -> Option<Act> {

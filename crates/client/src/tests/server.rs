@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use crate::connection::{Dial, Pending, Stream};
-
 /// What a node does with a command instead of executing it.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
@@ -129,26 +127,23 @@ impl Net {
         self.world(|world| world.put(key, Some(value)));
     }
 
+    /// Connects to a node.
+    pub(super) async fn connect(self, address: String) -> io::Result<DuplexStream> {
+        let refused = self.world(|world| {
+            world.dials.push(address.clone());
+            world.down.contains(&address)
+        });
+        if refused {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        // Smaller than some requests, so that they are sent in pieces.
+        let (client, node) = tokio::io::duplex(256);
+        tokio::spawn(serve(self, address, node));
+        Ok(client)
+    }
+
     fn world<T>(&self, f: impl FnOnce(&mut World) -> T) -> T {
         f(&mut self.0.lock().expect("no test panics inside"))
-    }
-}
-
-impl Dial for Net {
-    fn dial<'a>(&'a self, address: &'a str) -> Pending<'a, io::Result<Box<dyn Stream>>> {
-        Box::pin(async move {
-            let refused = self.world(|world| {
-                world.dials.push(address.to_owned());
-                world.down.iter().any(|down| down == address)
-            });
-            if refused {
-                return Err(io::ErrorKind::ConnectionRefused.into());
-            }
-            // Smaller than some requests, so that they are sent in pieces.
-            let (client, node) = tokio::io::duplex(256);
-            tokio::spawn(serve(self.clone(), address.to_owned(), node));
-            Ok(Box::new(client) as Box<dyn Stream>)
-        })
     }
 }
 
