@@ -4,24 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::builder::Builder;
+use crate::calls::{Command, Kind, ask_again, perform};
 use crate::connection::Dial;
 use crate::error::Error;
 use crate::guest::CoordinatorBuilder;
 use crate::over_resp::OverResp;
+use crate::pipeline::Pipeline;
 use crate::pool::{Options, Pool};
 use crate::reply::Reply;
-use crate::request::{Request, check_key, check_value};
-use crate::retry::{Attempts, Failure};
+use crate::request::{check_key, check_value};
+use crate::retry::Attempts;
 use crate::sessions::{OpenCall, Sessions};
 use crate::transport::Transport;
 use crate::txn::{Txn, run};
-
-/// What a call changes, which decides whether it can be repeated without an answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Update,
-}
 
 /// Commands that change what a connection is, or what comes back on it.
 const STATEFUL: &[&str] = &[
@@ -255,36 +250,29 @@ impl Client {
     /// # Errors
     /// As for the call itself; [`Error::Unknown`] without a call once its session is over.
     pub async fn ask_again(&self, call: OpenCall) -> Result<Reply, Error> {
-        answer(self.sessions.call_again(&self.pool, call, &mut self.attempts()).await)
+        match ask_again(&self.pool, &self.sessions, call, &mut self.attempts()).await {
+            Ok(Reply::Error(error)) => Err(error.into()),
+            end => end,
+        }
+    }
+
+    /// Begins a pipeline: commands that are sent together.
+    #[must_use]
+    pub fn pipeline(&self) -> Pipeline {
+        Pipeline::new(self.clone())
     }
 
     async fn call(&self, words: &[&[u8]], kind: Kind) -> Result<Reply, Error> {
-        let mut attempts = self.attempts();
-        if kind == Kind::Update && self.sessions.are_enabled() {
-            let end = self.sessions.call(&self.pool, words, &mut attempts).await;
-            if let Some(end) = end {
-                return answer(end);
-            }
-        }
-        let request = Request::one(words);
-        loop {
-            match self.call_once(&request, kind).await {
-                Ok(reply) => return Ok(reply),
-                Err(failure) => attempts.again(failure, self.pool.has_fresh_node()).await?,
-            }
-        }
+        let mut commands = [Command::new(words, kind)];
+        self.perform(&mut commands).await;
+        let [command] = commands;
+        command.end()
     }
 
-    async fn call_once(&self, request: &Request, kind: Kind) -> Result<Reply, Failure> {
-        let mut loan = self.pool.borrow().await?;
-        match loan.exchange(request).await {
-            Ok(mut replies) => match replies.pop().expect("each command has a reply") {
-                Reply::Error(error) => Err(loan.refused(error, kind == Kind::Update)),
-                reply => Ok(reply),
-            },
-            Err(lost) if lost.sent && kind == Kind::Update => Err(loan.unknown(lost)),
-            Err(lost) => Err(loan.lost(lost)),
-        }
+    /// Sends commands until each has its end.
+    pub(crate) async fn perform(&self, commands: &mut [Command]) {
+        let held = self.sessions.hold(None);
+        perform(&self.pool, held, commands, &mut self.attempts()).await;
     }
 }
 
@@ -294,15 +282,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// An error that a command answers is one of the call.
-fn answer(end: Result<Reply, Error>) -> Result<Reply, Error> {
-    match end {
-        Ok(Reply::Error(error)) => Err(Error::Server { code: error.code, message: error.message }),
-        end => end,
-    }
-}
-
-fn check_stateless(words: &[&[u8]]) -> Result<(), Error> {
+/// Refuses commands that a shared connection can't take.
+pub(crate) fn check_stateless(words: &[&[u8]]) -> Result<(), Error> {
     let name = words.first().map(|name| String::from_utf8_lossy(name).to_uppercase());
     let name = name.unwrap_or_default();
     let second = words.get(1).copied().unwrap_or_default();

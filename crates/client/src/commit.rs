@@ -46,12 +46,16 @@ impl Sessions {
         attempts: &mut Attempts,
     ) -> Result<(), Failure> {
         let mut held = self.hold(None);
-        let begun = match self.attach(&mut loan, &mut held).await {
-            Ok(()) => held.begin(),
+        match self.attach(&mut loan, &mut held).await {
+            Ok(()) => {}
             Err(Tried::Unfit) => return exec_plain(&mut loan, &block).await,
-            Err(tried) => Err(tried),
+            Err(tried) => return Err(held.fail(None, tried)),
+        }
+        let Some(number) = held.begin() else {
+            // It is full of calls that nobody waited for.
+            held.forget();
+            return Err(Failure::TryAgain("a session's window is full".to_owned()));
         };
-        let number = begun.map_err(|tried| held.fail(None, tried))?;
         let writes = block.writes.len();
         let request = block.request(&words(&held.head(number), EXEC));
         let failure = match loan.exchange(&request).await {

@@ -62,6 +62,8 @@ pub(crate) struct Lost {
     pub(crate) sent: bool,
     /// What happened.
     pub(crate) reason: String,
+    /// The replies that came before it.
+    pub(crate) replies: Vec<Reply>,
 }
 
 /// A connection.
@@ -126,7 +128,7 @@ impl Connection {
                 if let Some(Reply::Error(error)) = replies.last() {
                     reason = format!("{reason} after '{error}'");
                 }
-                Err(Lost { sent: unsent.is_empty(), reason })
+                Err(Lost { sent: unsent.is_empty(), reason, replies })
             }
         }
     }

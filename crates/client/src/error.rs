@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 
+use crate::reply::ServerError;
 use crate::sessions::OpenCall;
 
 /// Why a call has no result.
@@ -128,7 +129,33 @@ pub enum Error {
     Aborted(#[source] Box<dyn StdError + Send + Sync>),
 }
 
+impl From<ServerError> for Error {
+    fn from(error: ServerError) -> Self {
+        Self::Server { code: error.code, message: error.message }
+    }
+}
+
 impl Error {
+    /// The same for another command of the exchange in which nothing came of this one.
+    pub(crate) fn repeated(&self) -> Self {
+        match self {
+            Self::TryAgain { attempts, message } => {
+                Self::TryAgain { attempts: *attempts, message: message.clone() }
+            }
+            Self::NoNode { attempts, reason } => {
+                Self::NoNode { attempts: *attempts, reason: reason.clone() }
+            }
+            Self::PoolExhausted { connections } => {
+                Self::PoolExhausted { connections: *connections }
+            }
+            Self::Server { code, message } => {
+                Self::Server { code: code.clone(), message: message.clone() }
+            }
+            Self::UnexpectedReply { command, reply } => Self::UnexpectedReply { command, reply },
+            other => Self::NoNode { attempts: 1, reason: other.to_string() },
+        }
+    }
+
     /// What can't be asked about any more.
     pub(crate) fn unknown(reason: impl Into<String>) -> Self {
         Self::Unknown { reason: reason.into(), call: None }

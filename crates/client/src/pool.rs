@@ -239,9 +239,14 @@ impl Loan {
         self.pool.failed(self.node, lost.reason)
     }
 
+    /// What happened to a lost request, and where.
+    pub(crate) fn explain(&self, lost: &Lost) -> String {
+        format!("{}: {}", self.pool.options.addresses[self.node], lost.reason)
+    }
+
     /// What a lost request means if it may have happened.
     pub(crate) fn unknown(&self, lost: Lost) -> Failure {
-        let reason = format!("{}: {}", self.pool.options.addresses[self.node], lost.reason);
+        let reason = self.explain(&lost);
         self.pool.failed(self.node, lost.reason);
         Failure::Final(Error::unknown(reason))
     }

@@ -1,23 +1,23 @@
 //! Calls that may be tried again: each update is a call of a session, which a node executes once
 //! however often it is asked (the chapter on sessions; RIFL, §2.3 of the thesis).
 //!
-//! A client keeps as many sessions as it has updates under way at a time. Each waits for its answer
-//! before its next call, so that a call acknowledges all before it. A session belongs to no
+//! A client keeps as many sessions as it has exchanges with updates under way at a time. Each waits
+//! for its answers before its next call, so that a call acknowledges all before it. A session belongs to no
 //! connection: after a failure it is attached to another one, and the call is made again there.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorate_rifl::{Requests, Tenure};
 use quorate_types::{Duration, Instant};
 
 use crate::block::Block;
 use crate::error::Error;
-use crate::pool::{Loan, Pool};
+use crate::pool::Loan;
 use crate::reply::{Reply, ServerError};
 use crate::request::Request;
-use crate::retry::{Attempts, Failure};
+use crate::retry::Failure;
 
 /// Errors that say nothing about the command, but that this try of it came to nothing.
 const NO_ANSWERS: &[&str] =
@@ -46,8 +46,11 @@ pub(crate) struct Session {
 /// A session in use; goes back when it is dropped, unless it is over.
 pub(crate) struct Held<'a> {
     sessions: &'a Sessions,
-    session: Option<Session>,
+    session: Option<Shared>,
 }
+
+/// A session, and those who hold it: whoever makes calls in it, and the calls that were left open.
+pub(crate) type Shared = Arc<Mutex<Session>>;
 
 /// What a call is to do.
 #[derive(Debug)]
@@ -60,26 +63,26 @@ pub(crate) enum Work {
 
 /// A call whose outcome is unknown: [`crate::Client::ask_again`] goes on asking.
 pub struct OpenCall {
-    work: Work,
-    session: Session,
-    sequence: u64,
+    pub(crate) work: Work,
+    pub(crate) session: Shared,
+    pub(crate) number: u64,
 }
 
 impl OpenCall {
     /// The id of the session, as `SESSION OPEN` told it.
     pub fn session(&self) -> String {
-        String::from_utf8_lossy(&self.session.id).into_owned()
+        String::from_utf8_lossy(&lock(&self.session).id).into_owned()
     }
 
     /// The number of the call within the session.
     pub fn sequence(&self) -> u64 {
-        self.sequence
+        self.number
     }
 }
 
 impl fmt::Debug for OpenCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} of session {}", self.sequence, self.session())
+        write!(f, "call {} of session {}", self.number, self.session())
     }
 }
 
@@ -143,114 +146,8 @@ impl Sessions {
     }
 
     /// For calls of this session, or of the one that the first call takes.
-    pub(crate) fn hold(&self, session: Option<Session>) -> Held<'_> {
+    pub(crate) fn hold(&self, session: Option<Shared>) -> Held<'_> {
         Held { sessions: self, session }
-    }
-
-    /// Makes a call and asks until its answer is known, or the attempts are used up. Nothing if the
-    /// command can't be a call: then nothing has happened.
-    pub(crate) async fn call(
-        &self,
-        pool: &Arc<Pool>,
-        words: &[&[u8]],
-        attempts: &mut Attempts,
-    ) -> Option<Result<Reply, Error>> {
-        self.ask(pool, &mut self.hold(None), None, words, attempts).await
-    }
-
-    /// Goes on asking about a call.
-    pub(crate) async fn call_again(
-        &self,
-        pool: &Arc<Pool>,
-        call: OpenCall,
-        attempts: &mut Attempts,
-    ) -> Result<Reply, Error> {
-        let OpenCall { work, session, sequence } = call;
-        let mut held = self.hold(Some(session));
-        match work {
-            Work::Command(words) => {
-                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                let end = self.ask(pool, &mut held, Some(sequence), &words, attempts).await;
-                end.expect("what was a call once can be one")
-            }
-            Work::Block(block) => {
-                self.find_out(pool, held, sequence, block, None, attempts).await
-            }
-        }
-    }
-
-    /// Tries a call until something is certain. `sequence` is its number, if it was tried before.
-    async fn ask(
-        &self,
-        pool: &Arc<Pool>,
-        held: &mut Held<'_>,
-        mut sequence: Option<u64>,
-        words: &[&[u8]],
-        attempts: &mut Attempts,
-    ) -> Option<Result<Reply, Error>> {
-        let mut open = sequence.is_some();
-        loop {
-            let tried = match self.attempt(pool, held, &mut sequence, words).await {
-                Tried::Answer(reply) => {
-                    held.complete(sequence);
-                    return Some(Ok(reply));
-                }
-                Tried::Unfit if !open => {
-                    held.complete(sequence);
-                    return None;
-                }
-                Tried::Expired(reason) if open => {
-                    held.forget();
-                    return Some(Err(Error::unknown(reason)));
-                }
-                tried => tried,
-            };
-            if matches!(tried, Tried::Expired(_)) {
-                held.forget();
-                sequence = None;
-            }
-            open |= matches!(tried, Tried::Open(_));
-            let again = attempts.again(tried.failure(), pool.has_fresh_node()).await;
-            let Err(error) = again else { continue };
-            let Some(sequence) = sequence.filter(|_| open) else {
-                held.complete(sequence);
-                return Some(Err(error));
-            };
-            // A refusal speaks for its own try; an earlier one may have happened.
-            let work = Work::Command(words.iter().map(|word| word.to_vec()).collect());
-            let call = held.open_call(sequence, work);
-            return Some(Err(Error::Unknown { reason: error.to_string(), call }));
-        }
-    }
-
-    /// One try, at whatever node has its turn.
-    async fn attempt(
-        &self,
-        pool: &Arc<Pool>,
-        held: &mut Held<'_>,
-        sequence: &mut Option<u64>,
-        command: &[&[u8]],
-    ) -> Tried {
-        let mut loan = match pool.borrow().await {
-            Ok(loan) => loan,
-            Err(failure) => return Tried::Failed(failure),
-        };
-        if let Err(tried) = self.attach(&mut loan, held).await {
-            return tried;
-        }
-        let number = match sequence.map_or_else(|| held.begin(), Ok) {
-            Ok(number) => *sequence.insert(number),
-            Err(tried) => return tried,
-        };
-        let call = Request::one(&words(&held.head(number), command));
-        match loan.exchange(&call).await {
-            Ok(mut replies) => {
-                let reply = replies.pop().expect("a call is answered");
-                self.judge(&mut loan, reply)
-            }
-            Err(lost) if lost.sent => Tried::Open(loan.lost(lost)),
-            Err(lost) => Tried::Failed(loan.lost(lost)),
-        }
     }
 
     /// Lets a connection make the calls of the session in use; if none is, takes a spare one or opens
@@ -259,17 +156,21 @@ impl Sessions {
     pub(crate) async fn attach(&self, loan: &mut Loan, held: &mut Held<'_>) -> Result<(), Tried> {
         let attached = loan.connection().session;
         if held.session.is_none() {
-            held.session = self.take(attached);
+            held.session = self.take(attached).map(share);
         }
-        let Some(session) = &mut held.session else {
-            held.session = Some(self.open(loan).await?);
+        let Some(session) = &held.session else {
+            held.session = Some(share(self.open(loan).await?));
             return Ok(());
         };
-        if attached == Some(session.number) && self.now() < session.tenure.renew_at() {
-            return Ok(());
-        }
+        let (number, renewal) = {
+            let session = lock(session);
+            if attached == Some(session.number) && self.now() < session.tenure.renew_at() {
+                return Ok(());
+            }
+            let words: [&[u8]; 4] = [b"SESSION", b"RENEW", &session.id, &session.until];
+            (session.number, Request::one(&words))
+        };
         let sent_at = self.now();
-        let renewal = Request::one(&[b"SESSION", b"RENEW", &session.id, &session.until]);
         let mut replies = match loan.exchange(&renewal).await {
             Ok(replies) => replies,
             Err(lost) => return Err(Tried::Failed(loan.lost(lost))),
@@ -283,9 +184,10 @@ impl Sessions {
                 let Some((_, until, term)) = read_lease(&reply) else {
                     return Err(Tried::Failed(unexpected("SESSION RENEW", &reply)));
                 };
+                let mut session = lock(session);
                 session.until = until;
                 session.tenure.renewed(sent_at, term);
-                loan.connection().session = Some(session.number);
+                loan.connection().session = Some(number);
                 Ok(())
             }
         }
@@ -343,58 +245,71 @@ impl Sessions {
     }
 }
 
-impl Held<'_> {
-    /// The number of a new call.
-    pub(crate) fn begin(&mut self) -> Result<u64, Tried> {
-        let session = self.session.as_mut().expect("it is attached");
-        session.requests.begin().ok_or_else(|| {
-            // Its window is full of calls that nobody waited for.
-            self.session = None;
-            Tried::Failed(Failure::TryAgain("a session's window is full".to_owned()))
-        })
+impl<'a> Held<'a> {
+    pub(crate) fn sessions(&self) -> &'a Sessions {
+        self.sessions
+    }
+
+    /// The number of a new call; nothing while the window is full.
+    pub(crate) fn begin(&mut self) -> Option<u64> {
+        lock(self.attached()).requests.begin()
     }
 
     /// What stands before the command of a call.
     pub(crate) fn head(&self, number: u64) -> [Vec<u8>; 4] {
-        let session = self.session.as_ref().expect("it is attached");
-        let numbers = [number, session.requests.first_incomplete()];
+        let numbers = [number, lock(self.attached()).requests.first_incomplete()];
         let [number, first] = numbers.map(|number| number.to_string().into_bytes());
         [b"SESSION".to_vec(), b"CALL".to_vec(), number, first]
     }
 
+    fn attached(&self) -> &Shared {
+        self.session.as_ref().expect("it is attached")
+    }
+
     /// A call's end is known, or it never began.
-    pub(crate) fn complete(&mut self, sequence: Option<u64>) {
-        if let (Some(session), Some(sequence)) = (&mut self.session, sequence) {
-            session.requests.complete(sequence);
+    pub(crate) fn complete(&mut self, number: Option<u64>) {
+        if let (Some(session), Some(number)) = (&self.session, number) {
+            lock(session).requests.complete(number);
         }
     }
 
     /// Why a call did not happen, and never will.
-    pub(crate) fn fail(&mut self, sequence: Option<u64>, tried: Tried) -> Failure {
+    pub(crate) fn fail(&mut self, number: Option<u64>, tried: Tried) -> Failure {
         match &tried {
             Tried::Expired(_) => self.forget(),
-            _ => self.complete(sequence),
+            _ => self.complete(number),
         }
         tried.failure()
     }
 
-    /// The session is over.
+    /// The session is over, or of no use.
     pub(crate) fn forget(&mut self) {
         self.session = None;
     }
 
-    /// The call is left open, and the session to those who ask again about it.
-    pub(crate) fn open_call(&mut self, sequence: u64, work: Work) -> Option<Box<OpenCall>> {
-        let session = self.session.take()?;
-        Some(Box::new(OpenCall { work, session, sequence }))
+    /// A call that is left open.
+    pub(crate) fn open_call(&self, number: u64, work: Work) -> Option<Box<OpenCall>> {
+        let session = self.session.clone()?;
+        Some(Box::new(OpenCall { work, session, number }))
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let Some(session) = self.session.take() else { return };
+        // Not before the last of its open calls is over.
+        let Some(session) = self.session.take().and_then(Arc::into_inner) else { return };
+        let session = session.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.sessions.spare.lock().unwrap_or_else(PoisonError::into_inner).push(session);
     }
+}
+
+fn share(session: Session) -> Shared {
+    Arc::new(Mutex::new(session))
+}
+
+fn lock(session: &Shared) -> MutexGuard<'_, Session> {
+    // Nothing that holds the lock leaves the session half changed.
+    session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The words of a call.
@@ -423,5 +338,5 @@ fn unexpected(command: &'static str, reply: &Reply) -> Failure {
 }
 
 fn last(error: ServerError) -> Failure {
-    Failure::Final(Error::Server { code: error.code, message: error.message })
+    Failure::Final(error.into())
 }

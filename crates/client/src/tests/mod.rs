@@ -2,6 +2,7 @@
 
 mod commits;
 mod failover;
+mod pipelines;
 mod server;
 mod sessions;
 mod transactions;

@@ -1,0 +1,257 @@
+//! Commands on their way to an answer: one, or several in one exchange.
+//!
+//! Each command is settled by itself. A read is repeated until it has an answer. An update is a call
+//! of the session that the exchange has ([`crate::sessions`]), under a number of its own, and is
+//! asked for again under that number. Without sessions an update is not repeated once it may have
+//! happened. What is settled is not sent again, so a command that was refused for the moment runs
+//! after those that came behind it.
+
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::pool::{Loan, Pool};
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::retry::{Attempts, Failure};
+use crate::sessions::{Held, OpenCall, Sessions, Tried, Work, words};
+
+/// What a command changes, which decides whether it can be repeated without an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Read,
+    Update,
+}
+
+/// A command and what became of it.
+#[derive(Debug)]
+pub(crate) struct Command {
+    words: Vec<Vec<u8>>,
+    kind: Kind,
+    /// Whether a node would take it for a call.
+    fits: bool,
+    /// Its number, if it was tried as a call.
+    number: Option<u64>,
+    /// Whether a try may have taken effect.
+    open: bool,
+    end: Option<Result<Reply, Error>>,
+}
+
+impl Command {
+    pub(crate) fn new(words: &[&[u8]], kind: Kind) -> Self {
+        let words = words.iter().map(|word| word.to_vec()).collect();
+        Self { words, kind, fits: true, number: None, open: false, end: None }
+    }
+
+    /// One whose call may have happened.
+    pub(crate) fn again(words: Vec<Vec<u8>>, number: u64) -> Self {
+        let (kind, number) = (Kind::Update, Some(number));
+        Self { words, kind, fits: true, number, open: true, end: None }
+    }
+
+    /// One that can't be sent.
+    pub(crate) fn refused(error: Error) -> Self {
+        Self { end: Some(Err(error)), ..Self::new(&[], Kind::Read) }
+    }
+
+    /// What it was answered.
+    pub(crate) fn end(self) -> Result<Reply, Error> {
+        self.end.expect("every command is settled")
+    }
+
+    fn is_call(&self, sessions: &Sessions) -> bool {
+        self.open || (self.kind == Kind::Update && self.fits && sessions.are_enabled())
+    }
+
+    fn settle(&mut self, held: &mut Held<'_>, end: Result<Reply, Error>) {
+        held.complete(self.number.take());
+        self.end = Some(end);
+    }
+
+    /// It has no answer, and will not be tried again.
+    fn give_up(&mut self, held: &mut Held<'_>, error: Error) {
+        let Some(number) = self.number.filter(|_| self.open) else {
+            return self.settle(held, Err(error));
+        };
+        // A refusal speaks for its own try; an earlier one may have happened.
+        let work = Work::Command(std::mem::take(&mut self.words));
+        let call = held.open_call(number, work);
+        self.end = Some(Err(Error::Unknown { reason: error.to_string(), call }));
+    }
+
+    /// Its session is over.
+    fn lose_session(&mut self, reason: &str) {
+        self.number = None;
+        if std::mem::take(&mut self.open) {
+            self.end = Some(Err(Error::unknown(reason)));
+        }
+    }
+}
+
+/// Sends commands until each is settled, or the attempts are used up.
+pub(crate) async fn perform(
+    pool: &Arc<Pool>,
+    mut held: Held<'_>,
+    commands: &mut [Command],
+    attempts: &mut Attempts,
+) {
+    while commands.iter().any(|command| command.end.is_none()) {
+        let Some(failure) = round(pool, &mut held, commands).await else { continue };
+        let Err(error) = attempts.again(failure, pool.has_fresh_node()).await else { continue };
+        for command in commands.iter_mut().filter(|command| command.end.is_none()) {
+            command.give_up(&mut held, error.repeated());
+        }
+    }
+}
+
+/// One exchange with whatever node has its turn; what kept some commands from being settled.
+async fn round(
+    pool: &Arc<Pool>,
+    held: &mut Held<'_>,
+    commands: &mut [Command],
+) -> Option<Failure> {
+    let sessions = held.sessions();
+    let mut loan = match pool.borrow().await {
+        Ok(loan) => loan,
+        Err(failure) => return Some(failure),
+    };
+    let unsettled = || commands.iter().filter(|command| command.end.is_none());
+    if unsettled().any(|command| command.is_call(sessions)) {
+        match sessions.attach(&mut loan, held).await {
+            Ok(()) => {}
+            Err(Tried::Expired(reason)) => return Some(expire(held, commands, reason)),
+            // No session is known to this server: they are sent without, unless they were calls.
+            Err(Tried::Unfit) if !unsettled().any(|command| command.open) => return None,
+            Err(tried) => return Some(tried.failure()),
+        }
+    }
+    let mut request = Request::default();
+    let mut sent = Vec::new();
+    for (at, command) in commands.iter_mut().enumerate() {
+        if command.end.is_some() {
+            continue;
+        }
+        let mut line: Vec<&[u8]> = command.words.iter().map(Vec::as_slice).collect();
+        if !command.is_call(sessions) {
+            request.push(&line);
+            sent.push(at);
+            continue;
+        }
+        // The window is full: the rest waits for its answers.
+        let Some(number) = command.number.or_else(|| held.begin()) else { break };
+        command.number = Some(number);
+        let head = held.head(number);
+        line = words(&head, &line);
+        request.push(&line);
+        sent.push(at);
+    }
+    if sent.is_empty() {
+        // It is full of calls that nobody waited for.
+        held.forget();
+        return Some(Failure::TryAgain("a session's window is full".to_owned()));
+    }
+    let (replies, lost) = match loan.exchange(&request).await {
+        Ok(replies) => (replies, None),
+        Err(mut lost) => (std::mem::take(&mut lost.replies), Some(lost)),
+    };
+    let (mut failure, mut expired) = (None, None);
+    let answered = replies.len();
+    for (at, reply) in sent.iter().zip(replies) {
+        let command = &mut commands[*at];
+        let later = match command.number {
+            Some(_) => heed_call(&mut loan, held, command, reply),
+            None => heed_plain(&loan, held, command, reply),
+        };
+        match later {
+            Some(Tried::Expired(reason)) => expired = Some(reason),
+            Some(tried) => failure = Some(tried.failure()),
+            None => {}
+        }
+    }
+    if let Some(lost) = lost {
+        let reason = loan.explain(&lost);
+        for (place, at) in sent.iter().enumerate().skip(answered) {
+            let command = &mut commands[*at];
+            // If bytes are missing, the last command was not executed.
+            let executed = lost.sent || place + 1 < sent.len();
+            if command.number.is_some() {
+                command.open |= executed;
+            } else if command.kind == Kind::Update && executed {
+                command.settle(held, Err(Error::unknown(reason.clone())));
+            }
+        }
+        failure = Some(loan.lost(lost));
+    }
+    match expired {
+        Some(reason) => Some(expire(held, commands, reason)),
+        None => failure,
+    }
+}
+
+/// Takes the reply to a call; why it is to be tried again, if it is.
+fn heed_call(
+    loan: &mut Loan,
+    held: &mut Held<'_>,
+    command: &mut Command,
+    reply: Reply,
+) -> Option<Tried> {
+    match held.sessions().judge(loan, reply) {
+        Tried::Answer(Reply::Error(error)) => command.settle(held, Err(error.into())),
+        Tried::Answer(reply) => command.settle(held, Ok(reply)),
+        // Nothing has happened: it is sent as it is.
+        Tried::Unfit if !command.open => {
+            command.fits = false;
+            held.complete(command.number.take());
+        }
+        Tried::Failed(Failure::Final(error)) => command.give_up(held, error),
+        tried => {
+            command.open |= matches!(tried, Tried::Open(_));
+            return Some(tried);
+        }
+    }
+    None
+}
+
+/// The same for a command that is no call.
+fn heed_plain(
+    loan: &Loan,
+    held: &mut Held<'_>,
+    command: &mut Command,
+    reply: Reply,
+) -> Option<Tried> {
+    let end = match reply {
+        Reply::Error(error) => match loan.refused(error, command.kind == Kind::Update) {
+            Failure::Final(error) => Err(error),
+            later => return Some(Tried::Failed(later)),
+        },
+        reply => Ok(reply),
+    };
+    command.settle(held, end);
+    None
+}
+
+/// The session is over: what may have happened in it stays unknown, the rest goes on in another.
+fn expire(held: &mut Held<'_>, commands: &mut [Command], reason: String) -> Failure {
+    held.forget();
+    commands.iter_mut().for_each(|command| command.lose_session(&reason));
+    Failure::TryAgain(reason)
+}
+
+/// Goes on asking about a call.
+pub(crate) async fn ask_again(
+    pool: &Arc<Pool>,
+    sessions: &Sessions,
+    call: OpenCall,
+    attempts: &mut Attempts,
+) -> Result<Reply, Error> {
+    let OpenCall { work, session, number } = call;
+    let held = sessions.hold(Some(session));
+    match work {
+        Work::Command(words) => {
+            let mut commands = [Command::again(words, number)];
+            perform(pool, held, &mut commands, attempts).await;
+            let [command] = commands;
+            command.end()
+        }
+        Work::Block(block) => sessions.find_out(pool, held, number, block, None, attempts).await,
+    }
+}
