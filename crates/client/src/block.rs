@@ -22,7 +22,7 @@ pub(crate) struct Block {
 }
 
 /// What the replies to `MULTI`, the commands behind it and `EXEC` say.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(PartialEq, Debug)]
 pub(crate) enum Verdict {
     /// `EXEC` was answered, with an array or a null array unless the server is a strange one.
     Answer(Reply),

@@ -104,11 +104,7 @@ pub(crate) async fn perform(
 }
 
 /// One exchange with whatever node has its turn; what kept some commands from being settled.
-async fn round(
-    pool: &Arc<Pool>,
-    held: &mut Held<'_>,
-    commands: &mut [Command],
-) -> Option<Failure> {
+async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) -> Option<Failure> {
     let sessions = held.sessions();
     let mut loan = match pool.borrow().await {
         Ok(loan) => loan,

@@ -257,7 +257,6 @@ impl Client {
     }
 
     /// Begins a pipeline: commands that are sent together.
-    #[must_use]
     pub fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.clone())
     }

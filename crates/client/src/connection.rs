@@ -140,9 +140,18 @@ impl Connection {
         commands: usize,
         replies: &mut Vec<Reply>,
     ) -> Poll<Result<(), String>> {
-        let blocked = self.poll_send(cx, unsent)?.is_pending();
+        let sending = self.poll_send(cx, unsent);
+        let (blocked, mut broken) = match sending {
+            Poll::Ready(Ok(())) => (false, None),
+            Poll::Ready(Err(reason)) => (true, Some(reason)),
+            Poll::Pending => (true, None),
+        };
+        // What the node has answered counts, also if it takes nothing more.
         loop {
             while let Some(reply) = self.parser.next().map_err(|error| error.to_string())? {
+                if matches!(reply, Reply::Push(_)) {
+                    continue;
+                }
                 replies.push(reply);
                 if replies.len() == commands {
                     return Poll::Ready(match blocked {
@@ -153,13 +162,17 @@ impl Connection {
             }
             let mut bytes = [0; 8 * 1024];
             let mut space = ReadBuf::new(&mut bytes);
-            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut space)) {
-                Err(error) => return Poll::Ready(Err(error.to_string())),
-                Ok(()) if space.filled().is_empty() => {
-                    return Poll::Ready(Err("the node closed the connection".to_owned()));
+            let end = match Pin::new(&mut self.stream).poll_read(cx, &mut space) {
+                Poll::Pending if broken.is_none() => return Poll::Pending,
+                Poll::Ready(Ok(())) if !space.filled().is_empty() => {
+                    self.parser.feed(space.filled());
+                    continue;
                 }
-                Ok(()) => self.parser.feed(space.filled()),
-            }
+                Poll::Pending => String::new(),
+                Poll::Ready(Ok(())) => "the node closed the connection".to_owned(),
+                Poll::Ready(Err(error)) => error.to_string(),
+            };
+            return Poll::Ready(Err(broken.take().unwrap_or(end)));
         }
     }
 

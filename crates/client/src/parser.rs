@@ -1,4 +1,5 @@
-//! The reply parser: incremental and bounded.
+//! The reply parser: RESP2 and RESP3, incremental and bounded. Lengths that are not announced
+//! (`$?`, `*?`), which no server sends, are refused.
 //!
 //! How the bytes were cut into reads changes nothing: the same stream gives the same replies and
 //! the same error. Nothing is allocated by announced lengths, only by bytes that came.
@@ -36,15 +37,18 @@ impl Default for Bounds {
 /// Why a stream can't be trusted any more: its connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ParseError {
-    /// A reply that begins with none of RESP2's bytes.
-    #[error("a reply begins with byte {0:#04x}, which is not RESP2")]
+    /// A reply that begins with none of RESP's bytes.
+    #[error("a reply begins with byte {0:#04x}, which is not RESP")]
     Kind(u8),
     /// A line feed without the carriage return before it.
     #[error("a line of a reply does not end with CR LF")]
     LineEnd,
     /// Not a number where one belongs.
-    #[error("a length or integer of a reply is no number")]
+    #[error("a length or number of a reply is no number")]
     Number,
+    /// A null, boolean or verbatim string that is not as it must be.
+    #[error("a null, boolean or verbatim string of a reply is malformed")]
+    Form,
     /// A string that goes on where it should end.
     #[error("a string of a reply is not followed by CR LF")]
     BulkEnd,
@@ -65,11 +69,32 @@ pub(crate) enum ParseError {
     TooDeep(usize),
 }
 
-/// An array whose elements are still coming.
+/// What begins replies.
+const KINDS: &[u8] = b"+-:$*_,#!=(%~|>";
+
+/// An array or the like whose elements are still coming.
 #[derive(Debug)]
 struct Open {
+    kind: u8,
     missing: usize,
     items: Vec<Reply>,
+}
+
+impl Open {
+    /// All of it; nothing if it is an attribute of the reply behind it.
+    fn close(self) -> Option<Reply> {
+        match self.kind {
+            b'*' => Some(Reply::Array(self.items)),
+            b'~' => Some(Reply::Set(self.items)),
+            b'>' => Some(Reply::Push(self.items)),
+            b'%' => {
+                let mut items = self.items.into_iter();
+                let pairs = std::iter::from_fn(|| Some((items.next()?, items.next()?)));
+                Some(Reply::Map(pairs.collect()))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Turns bytes into replies.
@@ -81,8 +106,8 @@ pub(crate) struct Parser {
     at: usize,
     /// Bytes from `at` that were searched for a line feed in vain.
     searched: usize,
-    /// Announced length of the string that begins at `at`.
-    bulk: Option<usize>,
+    /// Kind and announced length of the string that begins at `at`.
+    bulk: Option<(u8, usize)>,
     open: Vec<Open>,
     /// Elements and bytes of the reply at hand.
     elements: usize,
@@ -122,21 +147,23 @@ impl Parser {
     /// The next whole reply, or `None` until more bytes come. After an error the stream is lost.
     pub(crate) fn next(&mut self) -> Result<Option<Reply>, ParseError> {
         loop {
-            let Some(mut reply) = self.element()? else { return Ok(None) };
+            let Some(element) = self.element()? else { return Ok(None) };
+            let mut finished = Some(element);
             // A finished element may finish the arrays around it.
-            loop {
-                let Some(open) = self.open.last_mut() else {
+            while let Some(reply) = finished {
+                let Some(mut open) = self.open.pop() else {
                     self.elements = 0;
                     self.bytes = 0;
                     return Ok(Some(reply));
                 };
                 open.items.push(reply);
                 open.missing -= 1;
-                if open.missing > 0 {
-                    break;
-                }
-                let items = self.open.pop().expect("it was looked at just now").items;
-                reply = Reply::Array(items);
+                finished = if open.missing == 0 {
+                    open.close()
+                } else {
+                    self.open.push(open);
+                    None
+                };
             }
         }
     }
@@ -144,8 +171,8 @@ impl Parser {
     /// The next element that is whole in itself; begins arrays on the way.
     fn element(&mut self) -> Result<Option<Reply>, ParseError> {
         loop {
-            if let Some(length) = self.bulk {
-                return self.string(length);
+            if let Some((kind, length)) = self.bulk {
+                return self.string(kind, length);
             }
             let Some(end) = self.line()? else { return Ok(None) };
             let line = &self.buffer[self.at..end];
@@ -154,25 +181,27 @@ impl Parser {
                 b'+' => Some(Reply::Status(String::from_utf8_lossy(rest).into_owned())),
                 b'-' => Some(Reply::Error(ServerError::parse(rest))),
                 b':' => Some(Reply::Integer(number(rest)?)),
-                b'$' => match self.length(number(rest)?)? {
-                    None => Some(Reply::Null),
-                    Some(length) if length > self.bounds.bulk_bytes => {
+                b'_' if rest.is_empty() => Some(Reply::Null),
+                b'#' if rest == b"t" => Some(Reply::Boolean(true)),
+                b'#' if rest == b"f" => Some(Reply::Boolean(false)),
+                b'_' | b'#' => return Err(ParseError::Form),
+                b',' => Some(Reply::Double(double(rest)?)),
+                b'(' => Some(Reply::BigNumber(big_number(rest)?)),
+                b'$' if rest == b"-1" => Some(Reply::Null),
+                b'*' if rest == b"-1" => Some(Reply::NullArray),
+                b'$' | b'!' | b'=' => {
+                    let length = length(rest)?;
+                    if length > self.bounds.bulk_bytes {
                         return Err(ParseError::BulkTooLong(self.bounds.bulk_bytes));
                     }
-                    Some(length) => {
-                        self.count_bytes(length)?;
-                        self.bulk = Some(length);
-                        None
-                    }
-                },
-                b'*' => match self.length(number(rest)?)? {
-                    None => Some(Reply::NullArray),
-                    Some(0) => Some(Reply::Array(Vec::new())),
-                    Some(length) => {
-                        self.begin_array(length)?;
-                        None
-                    }
-                },
+                    self.count_bytes(length)?;
+                    self.bulk = Some((kind, length));
+                    None
+                }
+                b'*' | b'~' | b'>' | b'%' | b'|' => {
+                    let length = length(rest)?;
+                    self.begin(kind, length)?
+                }
                 other => return Err(ParseError::Kind(other)),
             };
             self.count_bytes(end - self.at)?;
@@ -187,7 +216,7 @@ impl Parser {
     fn line(&mut self) -> Result<Option<usize>, ParseError> {
         let bytes = &self.buffer[self.at..];
         let Some(first) = bytes.first() else { return Ok(None) };
-        if !b"+-:$*".contains(first) {
+        if !KINDS.contains(first) {
             return Err(ParseError::Kind(*first));
         }
         let longest = self.bounds.line_bytes;
@@ -210,27 +239,34 @@ impl Parser {
         Ok(Some(self.at + found - 1))
     }
 
-    fn string(&mut self, length: usize) -> Result<Option<Reply>, ParseError> {
+    fn string(&mut self, kind: u8, length: usize) -> Result<Option<Reply>, ParseError> {
         let Some(bytes) = self.buffer.get(self.at..self.at + length + 2) else { return Ok(None) };
         let (string, end) = bytes.split_at(length);
         if end != b"\r\n" {
             return Err(ParseError::BulkEnd);
         }
-        let string = string.to_vec();
+        let reply = match kind {
+            b'!' => Reply::Error(ServerError::parse(string)),
+            b'=' => match string {
+                [a, b, c, b':', text @ ..] => {
+                    Reply::Verbatim { format: [*a, *b, *c], text: text.to_vec() }
+                }
+                _ => return Err(ParseError::Form),
+            },
+            _ => Reply::Bulk(string.to_vec()),
+        };
         self.at += length + 2;
         self.bulk = None;
-        Ok(Some(Reply::Bulk(string)))
+        Ok(Some(reply))
     }
 
-    /// An announced length; -1 stands for nothing.
-    fn length(&self, number: i64) -> Result<Option<usize>, ParseError> {
-        match number {
-            -1 => Ok(None),
-            _ => usize::try_from(number).map(Some).map_err(|_| ParseError::Number),
+    /// Begins what has elements; it is whole if it has none.
+    fn begin(&mut self, kind: u8, length: usize) -> Result<Option<Reply>, ParseError> {
+        let length = if b"%|".contains(&kind) { length.saturating_mul(2) } else { length };
+        let open = Open { kind, missing: length, items: Vec::new() };
+        if length == 0 {
+            return Ok(open.close());
         }
-    }
-
-    fn begin_array(&mut self, length: usize) -> Result<(), ParseError> {
         self.elements = self.elements.saturating_add(length);
         if self.elements > self.bounds.elements {
             return Err(ParseError::TooManyElements(self.bounds.elements));
@@ -238,8 +274,8 @@ impl Parser {
         if self.open.len() == self.bounds.depth {
             return Err(ParseError::TooDeep(self.bounds.depth));
         }
-        self.open.push(Open { missing: length, items: Vec::new() });
-        Ok(())
+        self.open.push(open);
+        Ok(None)
     }
 
     fn count_bytes(&mut self, bytes: usize) -> Result<(), ParseError> {
@@ -258,6 +294,32 @@ fn number(digits: &[u8]) -> Result<i64, ParseError> {
     }
     let text = std::str::from_utf8(digits).map_err(|_| ParseError::Number)?;
     text.parse().map_err(|_| ParseError::Number)
+}
+
+/// An announced length.
+fn length(digits: &[u8]) -> Result<usize, ParseError> {
+    usize::try_from(number(digits)?).map_err(|_| ParseError::Number)
+}
+
+fn double(text: &[u8]) -> Result<f64, ParseError> {
+    match text {
+        b"inf" => return Ok(f64::INFINITY),
+        b"-inf" => return Ok(f64::NEG_INFINITY),
+        b"nan" | b"-nan" => return Ok(f64::NAN),
+        _ => {}
+    }
+    // Only digits, so that other names of these are none.
+    let is_plain = text.iter().all(|byte| b"0123456789+-.eE".contains(byte));
+    let text = std::str::from_utf8(text).ok().filter(|_| is_plain);
+    text.and_then(|text| text.parse().ok()).ok_or(ParseError::Number)
+}
+
+fn big_number(text: &[u8]) -> Result<String, ParseError> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(ParseError::Number);
+    }
+    Ok(String::from_utf8_lossy(text).into_owned())
 }
 
 #[cfg(test)]
@@ -328,9 +390,62 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_resp2_is_refused() {
+    fn each_kind_of_resp3() {
+        let text = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+        assert_eq!(one(b"_\r\n"), Reply::Null);
+        assert_eq!(one(b"#t\r\n"), Reply::Boolean(true));
+        assert_eq!(one(b"#f\r\n"), Reply::Boolean(false));
+        assert_eq!(one(b",-1.25e3\r\n"), Reply::Double(-1250.0));
+        assert_eq!(one(b",10\r\n"), Reply::Double(10.0));
+        assert_eq!(one(b",inf\r\n"), Reply::Double(f64::INFINITY));
+        assert_eq!(one(b",-inf\r\n"), Reply::Double(f64::NEG_INFINITY));
+        assert!(matches!(one(b",nan\r\n"), Reply::Double(number) if number.is_nan()));
+        let big = "-3492890328409238509324850943850943825024385";
+        assert_eq!(one(format!("({big}\r\n").as_bytes()), Reply::BigNumber(big.into()));
+        let verbatim = Reply::Verbatim { format: *b"mkd", text: b"# a\r\n".to_vec() };
+        assert_eq!(one(b"=9\r\nmkd:# a\r\n\r\n"), verbatim);
+        let error = ServerError { code: "WRONGTYPE".into(), message: "two\r\nlines".into() };
+        assert_eq!(one(b"!20\r\nWRONGTYPE two\r\nlines\r\n"), Reply::Error(error));
+        assert_eq!(one(b"~2\r\n:1\r\n#t\r\n"), {
+            Reply::Set(vec![Reply::Integer(1), Reply::Boolean(true)])
+        });
+        assert_eq!(one(b">2\r\n$1\r\na\r\n_\r\n"), Reply::Push(vec![text("a"), Reply::Null]));
+        assert_eq!(
+            one(b"%2\r\n$1\r\na\r\n%1\r\n:1\r\n~0\r\n$1\r\nb\r\n%0\r\n"),
+            Reply::Map(vec![
+                (text("a"), Reply::Map(vec![(Reply::Integer(1), Reply::Set(Vec::new()))])),
+                (text("b"), Reply::Map(Vec::new())),
+            ])
+        );
+    }
+
+    #[test]
+    fn attributes_are_left_out_wherever_they_are() {
+        assert_eq!(one(b"|1\r\n+ttl\r\n:3\r\n$1\r\nx\r\n"), Reply::Bulk(b"x".to_vec()));
+        assert_eq!(one(b"|0\r\n:1\r\n"), Reply::Integer(1));
+        // One of an element, with an array in it, and one of the array around.
+        assert_eq!(
+            one(b"|1\r\n+a\r\n*1\r\n:9\r\n*2\r\n:1\r\n|1\r\n+b\r\n_\r\n:2\r\n"),
+            Reply::Array(vec![Reply::Integer(1), Reply::Integer(2)])
+        );
+    }
+
+    #[test]
+    fn what_is_not_resp_is_refused() {
         fails(b"HTTP/1.1 400\r\n", ParseError::Kind(b'H'));
-        fails(b"_\r\n", ParseError::Kind(b'_'));
+        fails(b"_x\r\n", ParseError::Form);
+        fails(b"#\r\n", ParseError::Form);
+        fails(b"#true\r\n", ParseError::Form);
+        fails(b"=3\r\ntxt\r\n", ParseError::Form);
+        fails(b",\r\n", ParseError::Number);
+        fails(b",infinity\r\n", ParseError::Number);
+        fails(b",0x10\r\n", ParseError::Number);
+        fails(b"(1.5\r\n", ParseError::Number);
+        fails(b"(-\r\n", ParseError::Number);
+        for kind in ["!", "=", "%", "~", ">", "|"] {
+            fails(format!("{kind}-1\r\n").as_bytes(), ParseError::Number);
+            fails(format!("{kind}?\r\n").as_bytes(), ParseError::Number);
+        }
         fails(b"\r\n", ParseError::Kind(b'\r'));
         fails(b"+OK\n", ParseError::LineEnd);
         fails(b":\r\n", ParseError::Number);
@@ -352,7 +467,13 @@ mod tests {
         fails(b"$17\r\n", ParseError::BulkTooLong(16));
         fails(b"$9223372036854775807\r\n", ParseError::BulkTooLong(16));
         fails(b"*13\r\n", ParseError::TooManyElements(12));
-        fails(b"*9223372036854775807\r\n", ParseError::TooManyElements(12));
+        for kind in ["*", "~", ">", "%", "|"] {
+            let most = format!("{kind}9223372036854775807\r\n");
+            fails(most.as_bytes(), ParseError::TooManyElements(12));
+        }
+        fails(b"%7\r\n", ParseError::TooManyElements(12));
+        fails(b"!17\r\n", ParseError::BulkTooLong(16));
+        fails(b"%1\r\n~1\r\n>1\r\n|1\r\n", ParseError::TooDeep(3));
         // Those of nested arrays count.
         fails(b"*2\r\n*8\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n*3\r\n", {
             ParseError::TooManyElements(12)
@@ -376,10 +497,25 @@ mod tests {
             }),
             Just(b"$-1\r\n".to_vec()),
             Just(b"*-1\r\n".to_vec()),
+            Just(b"_\r\n".to_vec()),
+            any::<bool>().prop_map(|it| if it { b"#t\r\n".to_vec() } else { b"#f\r\n".to_vec() }),
+            any::<f64>()
+                .prop_filter("it equals itself", |number| !number.is_nan())
+                .prop_map(|number| format!(",{number:e}\r\n").into_bytes()),
+            "-?[0-9]{1,20}".prop_map(|digits| format!("({digits}\r\n").into_bytes()),
+            "[A-Z]{1,8} [ -~]{0,7}"
+                .prop_map(|text| { format!("!{}\r\n{text}\r\n", text.len()).into_bytes() }),
+            "[ -~]{0,12}"
+                .prop_map(|text| { format!("={}\r\ntxt:{text}\r\n", text.len() + 4).into_bytes() }),
         ];
-        leaf.prop_recursive(4, 16, 4, |inner| {
-            proptest::collection::vec(inner, 0..4).prop_map(|items| {
-                [format!("*{}\r\n", items.len()).as_bytes(), &items.concat()].concat()
+        let kinds = prop_oneof![Just('*'), Just('~'), Just('>'), Just('%')];
+        leaf.prop_recursive(4, 16, 4, move |inner| {
+            (kinds.clone(), proptest::collection::vec(inner, 0..4)).prop_map(|(kind, items)| {
+                let (count, items) = match kind {
+                    '%' => (items.len() / 2, &items[..items.len() / 2 * 2]),
+                    _ => (items.len(), &items[..]),
+                };
+                [format!("{kind}{count}\r\n").as_bytes(), &items.concat()].concat()
             })
         })
     }

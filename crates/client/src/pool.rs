@@ -147,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// Connects to a node and introduces itself.
+    /// Connects to a node and introduces itself, in RESP3 unless the server knows RESP2 only.
     async fn connect(&self, node: usize) -> Result<Connection, Failure> {
         let limit = self.options.connect_timeout;
         let dialled = timeout(limit, self.dial.dial(&self.options.addresses[node])).await;
@@ -157,15 +157,20 @@ impl Pool {
             Err(_) => return Err(self.failed(node, format!("no connection within {limit:?}"))),
         };
         let mut connection = Connection::new(stream);
-        let mut request = Request::default();
-        if let Some(password) = &self.options.password {
-            request.push(&[b"AUTH", password.as_bytes()]);
+        let mut greeting: Vec<&[u8]> = vec![b"HELLO", b"3"];
+        let password = self.options.password.as_ref().map(String::as_bytes);
+        if let Some(password) = password {
+            greeting.extend([b"AUTH".as_slice(), b"default", password]);
         }
-        request.push(&[b"SELECT", self.options.database.to_string().as_bytes()]);
-        let replies = match connection.exchange(&request, limit).await {
-            Ok(replies) => replies,
-            Err(lost) => return Err(self.failed(node, lost.reason)),
-        };
+        let database = self.options.database.to_string();
+        let select: &[&[u8]] = &[b"SELECT", database.as_bytes()];
+        let mut replies = self.introduce(node, &mut connection, &[&greeting, select]).await?;
+        if matches!(&replies[0], Reply::Error(error) if knows_only_resp2(error)) {
+            let auth = password.map(|password| [b"AUTH".as_slice(), password]);
+            let auth = auth.as_ref().map(<[_; 2]>::as_slice);
+            let words: Vec<&[&[u8]]> = auth.into_iter().chain([select]).collect();
+            replies = self.introduce(node, &mut connection, &words).await?;
+        }
         for reply in replies {
             match reply {
                 Reply::Error(error) if error.message.contains("max number of clients") => {
@@ -177,6 +182,18 @@ impl Pool {
         }
         self.nodes().nodes[node].rests_until = None;
         Ok(connection)
+    }
+
+    async fn introduce(
+        &self,
+        node: usize,
+        connection: &mut Connection,
+        commands: &[&[&[u8]]],
+    ) -> Result<Vec<Reply>, Failure> {
+        let mut request = Request::default();
+        commands.iter().for_each(|words| request.push(words));
+        let replies = connection.exchange(&request, self.options.connect_timeout).await;
+        replies.map_err(|lost| self.failed(node, lost.reason))
     }
 
     /// Notes that a node can't be reached: its idle connections are of no use either.
@@ -196,6 +213,11 @@ impl Pool {
             other => other,
         }
     }
+}
+
+/// Whether this is how a server refuses RESP3 that speaks RESP2.
+fn knows_only_resp2(error: &ServerError) -> bool {
+    error.code == "NOPROTO" || (error.code == "ERR" && error.message.starts_with("unknown command"))
 }
 
 impl fmt::Debug for Pool {

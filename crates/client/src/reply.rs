@@ -26,8 +26,9 @@ impl fmt::Display for ServerError {
     }
 }
 
-/// One reply, as RESP2 knows them.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// One reply, of RESP2 or RESP3. Attributes, which a server may send in front of a reply, are left
+/// out.
+#[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
     /// `+OK` and its like.
     Status(String),
@@ -38,12 +39,31 @@ pub enum Reply {
     Integer(i64),
     /// A string of bytes.
     Bulk(Vec<u8>),
-    /// No value (`$-1`).
+    /// No value (`$-1`, or RESP3's null).
     Null,
     /// Several replies.
     Array(Vec<Reply>),
-    /// No array (`*-1`): a watched key has changed.
+    /// No array (`*-1`): a watched key has changed. In RESP3 it is [`Reply::Null`].
     NullArray,
+    /// Pairs, in the order in which they came (RESP3; an array with twice as many elements in RESP2).
+    Map(Vec<(Reply, Reply)>),
+    /// Several replies whose order means nothing (RESP3).
+    Set(Vec<Reply>),
+    /// A number with a fraction; infinite or none at all, too (RESP3).
+    Double(f64),
+    /// True or false (RESP3).
+    Boolean(bool),
+    /// A whole number of any length, in decimal digits (RESP3).
+    BigNumber(String),
+    /// A text for people (RESP3).
+    Verbatim {
+        /// Three bytes, such as `txt` or `mkd`.
+        format: [u8; 3],
+        /// The text.
+        text: Vec<u8>,
+    },
+    /// What a server says unasked (RESP3). The client asks for none and skips them.
+    Push(Vec<Reply>),
 }
 
 impl Reply {
@@ -57,6 +77,13 @@ impl Reply {
             Self::Null => "a null",
             Self::Array(_) => "an array",
             Self::NullArray => "a null array",
+            Self::Map(_) => "a map",
+            Self::Set(_) => "a set",
+            Self::Double(_) => "a double",
+            Self::Boolean(_) => "a boolean",
+            Self::BigNumber(_) => "a big number",
+            Self::Verbatim { .. } => "a verbatim string",
+            Self::Push(_) => "a push",
         }
     }
 

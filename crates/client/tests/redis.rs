@@ -211,8 +211,9 @@ async fn nothing_stays_behind_on_a_connection() {
         .await
         .unwrap();
     assert_eq!(attempts.load(Relaxed), 1);
-    let Reply::Bulk(list) = client.command(["CLIENT", "LIST"]).await.unwrap() else { panic!() };
-    let list = String::from_utf8(list).unwrap();
+    let list = client.command(["CLIENT", "LIST"]).await.unwrap();
+    let Reply::Verbatim { format: [b't', b'x', b't'], text } = list else { panic!("{list:?}") };
+    let list = String::from_utf8(text).unwrap();
     assert_eq!(list.lines().count(), 1, "the same connection all the time: {list}");
     assert!(list.contains("multi=-1"), "{list}");
 }

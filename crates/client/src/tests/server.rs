@@ -90,7 +90,9 @@ impl Net {
         let seen = self.world(|world| world.seen.clone());
         seen.into_iter()
             .map(|seen| seen.command)
-            .filter(|command| !command.starts_with("SELECT") && !command.starts_with("AUTH"))
+            .filter(|command| {
+                !["SELECT", "AUTH", "HELLO"].iter().any(|name| command.starts_with(name))
+            })
             .collect()
     }
 
@@ -168,6 +170,7 @@ impl World {
         };
         match words {
             ["SELECT" | "AUTH", ..] => "+OK\r\n".to_owned(),
+            ["HELLO", ..] => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
             ["GET", key] => bulk(self.values.get(*key)),
             ["MGET", keys @ ..] => {
                 let values: String = keys.iter().map(|key| bulk(self.values.get(*key))).collect();
@@ -342,10 +345,8 @@ async fn serve(net: Net, node: String, mut stream: DuplexStream) {
             if let (Some(Act::Answer(_)), Some(&"EXEC")) = (&act, words.last()) {
                 client = Client { session: client.session, ..Client::default() };
             }
-            let executes = !matches!(
-                act,
-                Some(Act::Answer(_) | Act::Close | Act::CloseAndExecuteAfter(_))
-            );
+            let executes =
+                !matches!(act, Some(Act::Answer(_) | Act::Close | Act::CloseAndExecuteAfter(_)));
             (executes.then(|| client.execute(world, &words)), act)
         });
         let answer = match act {
