@@ -1,10 +1,12 @@
-"""Threads with redis-py on a cluster under faults: registers, counters, lists, unique elements, and
-a bank if there are transactions. Works until its input ends, then writes what it saw as a history.
+"""Threads on a cluster under faults, half of them with redis-py and half with Quorate's client:
+registers, counters, lists, unique elements, and a bank if there are transactions. Works until its
+input ends, then writes what it saw as a history, and says how many calls it has asked about again.
 
 Arguments: the file for the history, what keys begin with, `transactions` or `keys`, a seed, the
 number of the first thread, how many there are, how many keys and accounts, then host:port of nodes.
 """
 
+import functools
 import json
 import pathlib
 import random
@@ -14,13 +16,22 @@ import time
 
 import redis
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "quorate/tests/python"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.extend([str(ROOT / "crates/quorate/tests/python"), str(ROOT / "bindings/python")])
+import quorate  # noqa: E402
 from nodes import connect, fate, text  # noqa: E402
 
 HISTORY, PREFIX, MODE, SEED = sys.argv[1:5]
 FIRST, THREADS, KEYS, ACCOUNTS = (int(word) for word in sys.argv[5:9])
 NODES = sys.argv[9:]
 PAUSE_SECONDS = 0.006
+# A client with a session makes one try, so that every second one is seen here.
+ONE_TRY = {"deadline": 0.001, "socket_timeout": 1, "socket_connect_timeout": 0.3}
+ASKING_SECONDS_MAX = 5
+
+
+def ok(answer):
+    return "OK" if answer else None
 
 
 def balance(value):
@@ -60,30 +71,35 @@ class Worker(threading.Thread):
         listed, unique = f"{PREFIX}list:{number}", f"{PREFIX}unique:{name}"
         choice = self.random.randrange(16)
         if choice < 3:
-            self.do(lambda: text(node.get(register)), op="get", key=register)
+            self.do(lambda: node.get(register), text, op="get", key=register)
         elif choice < 6:
-            self.do(lambda: "OK" if node.set(register, name) else None,
-                    op="set", key=register, value=name)
+            self.do(lambda: node.set(register, name), ok, op="set", key=register, value=name)
         elif choice < 8:
             self.do(lambda: node.incr(counter), op="incr", key=counter, by=1)
         elif choice < 10:
-            self.do(lambda: text(node.get(counter)), op="get", key=counter)
+            self.do(lambda: node.get(counter), text, op="get", key=counter)
         elif choice < 12:
             element = f",{name}"
             self.do(lambda: node.append(listed, element), op="append", key=listed, value=element)
         elif choice < 13:
-            self.do(lambda: text(node.get(listed)), op="get", key=listed)
+            self.do(lambda: node.get(listed), text, op="get", key=listed)
         else:
-            self.do(lambda: "OK" if node.set(unique, name) else None,
-                    op="set", key=unique, value=name)
+            self.do(lambda: node.set(unique, name), ok, op="set", key=unique, value=name)
 
-    def do(self, call, **line):
+    def fate(self, error):
+        return fate(error)
+
+    def ask(self, call):
+        """The answer of a call."""
+        return call()
+
+    def do(self, call, shape=lambda answer: answer, **line):
         line["process"] = self.number
         line["invoke"] = time.monotonic_ns()
         try:
-            result = call()
+            result = shape(self.ask(call))
         except redis.RedisError as error:
-            line["outcome"] = found = fate(error)
+            line["outcome"] = found = self.fate(error)
             if found == "unsent":
                 return
             if found == "refused":
@@ -103,7 +119,7 @@ class Worker(threading.Thread):
             else:
                 self.transfer(node, line["ops"])
         except redis.RedisError as error:
-            found = fate(error)
+            found = self.fate(error)
             if found == "unsent":
                 return
             line["outcome"] = "unknown"
@@ -134,13 +150,43 @@ class Worker(threading.Thread):
                 after = f"{balance(value) + by}:{name}.{number}"
                 pipeline.set(key, after)
                 ops.append({"op": "write", "key": key, "value": after})
-            pipeline.execute()
+            self.ask(pipeline.execute)
+
+
+class ExactlyOnce(Worker):
+    """Its calls are a session's: it asks again while an outcome is unknown."""
+
+    again = 0
+
+    def fate(self, error):
+        if isinstance(error, quorate.Unknown):
+            return "unknown"
+        if isinstance(error, (quorate.Failed, redis.WatchError)):
+            return "refused"
+        return fate(error)
+
+    def ask(self, call):
+        end = time.monotonic() + ASKING_SECONDS_MAX
+        asked = False
+        while True:
+            try:
+                return call()
+            except quorate.Unknown as unknown:
+                if unknown.call is None or time.monotonic() > end:
+                    raise
+                self.again += not asked
+                asked = True
+                call = functools.partial(self.nodes[0].ask_again, unknown.call)
+                time.sleep(PAUSE_SECONDS)
 
 
 def main():
     nodes = [connect(int(node.split(":")[1]), node.split(":")[0]) for node in NODES]
+    client = quorate.Client(nodes=NODES, **ONE_TRY)
     stop = threading.Event()
-    workers = [Worker(FIRST + number, nodes, stop) for number in range(THREADS)]
+    plain = [Worker(FIRST + number, nodes, stop) for number in range(THREADS // 2)]
+    exact = [ExactlyOnce(FIRST + number, [client], stop) for number in range(THREADS // 2, THREADS)]
+    workers = plain + exact
     for worker in workers:
         worker.start()
     sys.stdin.read()
@@ -152,6 +198,7 @@ def main():
         header = {"format": "quorate-history", "version": 1, "initial": "absent"}
         for line in [header, *lines, {"end": len(lines)}]:
             file.write(json.dumps(line) + "\n")
+    print(sum(worker.again for worker in exact))
     failures = [repr(worker.failure) for worker in workers if worker.failure]
     for failure in failures[:3]:
         print(failure, file=sys.stderr)

@@ -1,5 +1,6 @@
-//! Clients at work: tasks with the Rust client, threads with redis-py. Both do registers, counters,
-//! lists and unique elements, and a bank where the engine has transactions.
+//! Clients at work: tasks with the Rust client, threads with redis-py and with Quorate's Python
+//! client. All do registers, counters, lists and unique elements, and a bank where the engine has
+//! transactions. Who has a session asks again while the outcome of a call is unknown.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,6 +33,8 @@ const CALM: Duration = Duration::from_millis(700);
 const CALM_OPERATIONS: u64 = 200;
 /// Longest that this may take.
 const WORK_MAX: Duration = Duration::from_secs(60);
+/// How long a task asks again about a call before it leaves its outcome open.
+const ASKING_MAX: Duration = Duration::from_secs(5);
 /// Keys of each kind.
 const KEYS: u64 = 6;
 const ACCOUNTS: u64 = 8;
@@ -48,8 +51,17 @@ pub(crate) struct Clients {
     prefix: String,
     /// What the tasks of the Rust client have done.
     done: Arc<AtomicU64>,
+    /// Calls that they have asked about again.
+    again: Arc<AtomicU64>,
     /// Keys that they have set once.
     unique: Arc<Mutex<Vec<String>>>,
+}
+
+/// What all clients of a round have seen.
+pub(crate) struct Seen {
+    pub(crate) history: TxnHistory,
+    /// Calls of sessions whose outcome was unknown after the first try.
+    pub(crate) asked_again: u64,
 }
 
 /// The keys of the bank.
@@ -74,11 +86,13 @@ impl Clients {
         let python = python(addresses, engine, prefix, &python_history, seed)?;
         let recorder = Arc::new(Recorder::with_clock(TxnHistory::default(), monotonic_nanos));
         let stop = Arc::new(AtomicBool::new(false));
-        let (done, unique) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (done, again) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let unique = Arc::new(Mutex::new(Vec::new()));
         let all = World {
             recorder: Arc::clone(&recorder),
             stop: Arc::clone(&stop),
             done: Arc::clone(&done),
+            again: Arc::clone(&again),
             unique: Arc::clone(&unique),
             prefix: prefix.to_owned(),
             transactions: engine.transactions.is_some(),
@@ -86,7 +100,7 @@ impl Clients {
         let places = addresses.to_vec();
         let rust = std::thread::spawn(move || work_all(all, &places, seed));
         let prefix = prefix.to_owned();
-        Ok(Self { recorder, stop, rust, python, python_history, prefix, done, unique })
+        Ok(Self { recorder, stop, rust, python, python_history, prefix, done, again, unique })
     }
 
     /// Lets them work for a while, on a crowded machine for longer.
@@ -102,13 +116,17 @@ impl Clients {
 
     /// Stops them, reads every key through every node, and gives what all have seen. `addresses`
     /// are those of the nodes that there are now.
-    pub(crate) fn finish(self, addresses: &[String]) -> anyhow::Result<TxnHistory> {
-        let Self { recorder, stop, rust, mut python, python_history, prefix, unique, .. } = self;
+    pub(crate) fn finish(self, addresses: &[String]) -> anyhow::Result<Seen> {
+        let Self {
+            recorder, stop, rust, mut python, python_history, prefix, again, unique, ..
+        } = self;
         stop.store(true, Ordering::Relaxed);
         drop(python.stdin.take());
         let output = python.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the redis-py clients failed: {said}");
+        ensure!(output.status.success(), "the Python clients failed: {said}");
+        let theirs_again = String::from_utf8_lossy(&output.stdout).trim().parse::<u64>();
+        let theirs_again = theirs_again.context("the Python clients say how often they asked")?;
         rust.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
         let theirs = read_txn_history_file(&python_history)?;
         std::fs::remove_file(&python_history)?;
@@ -123,7 +141,7 @@ impl Clients {
         let mut history = Arc::into_inner(recorder).context("every client has ended")?.finish()?;
         history.operations.extend(theirs.operations);
         history.transactions.extend(theirs.transactions);
-        Ok(history)
+        Ok(Seen { history, asked_again: again.load(Ordering::Relaxed) + theirs_again })
     }
 }
 
@@ -156,10 +174,10 @@ fn python(
         .args([PYTHON_FIRST, PYTHON_THREADS, KEYS, ACCOUNTS].map(|number| number.to_string()))
         .args(addresses)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .context("cannot start the redis-py clients")
+        .context("cannot start the Python clients")
 }
 
 /// Every key of the history through every node, so that a write that went missing shows.
@@ -187,6 +205,7 @@ struct World {
     recorder: Arc<Memory>,
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
+    again: Arc<AtomicU64>,
     unique: Arc<Mutex<Vec<String>>>,
     prefix: String,
     transactions: bool,
@@ -222,12 +241,14 @@ struct Task {
 
 impl Task {
     async fn work(mut self, addresses: Vec<String>) -> anyhow::Result<()> {
-        // Few attempts: what the client gives up is a line of the history, too.
+        // Few attempts: what the client gives up is a line of the history, too. With one, every
+        // second try is seen here.
+        let attempts = if self.process.is_multiple_of(2) { 1 } else { 6 };
         let client = Client::builder(&addresses)
             .timeout(Duration::from_secs(1))
             .connect_timeout(Duration::from_millis(300))
             .patience(Duration::from_secs(1))
-            .attempts(6)
+            .attempts(attempts)
             .pool_size(2);
         let client = client.connect().await?;
         while !self.world.stop.load(Ordering::Relaxed) {
@@ -268,13 +289,14 @@ impl Task {
         }
         let recorder = &self.world.recorder;
         let invocation = recorder.invoke(self.process, key.as_str(), action.clone());
+        let key_bytes = key.as_bytes();
         let answer = match &action {
             Action::Get => client.get(&key).await.map(|value| Answer::Value(value.map(Bytes))),
-            Action::Set(value) => client.set(&key, &value.0).await.map(|()| Answer::Ok),
-            Action::Incr(_) => client.incr(&key).await.map(Answer::Integer),
-            Action::GetSet(value) => command(client, &[b"GETSET", key.as_bytes(), &value.0]).await,
-            Action::SetNx(value) => command(client, &[b"SETNX", key.as_bytes(), &value.0]).await,
-            Action::Append(value) => command(client, &[b"APPEND", key.as_bytes(), &value.0]).await,
+            Action::Set(value) => self.call(client, &[b"SET", key_bytes, &value.0]).await,
+            Action::Incr(_) => self.call(client, &[b"INCR", key_bytes]).await,
+            Action::GetSet(value) => self.call(client, &[b"GETSET", key_bytes, &value.0]).await,
+            Action::SetNx(value) => self.call(client, &[b"SETNX", key_bytes, &value.0]).await,
+            Action::Append(value) => self.call(client, &[b"APPEND", key_bytes, &value.0]).await,
             Action::Del | Action::Cas { .. } => unreachable!("nobody draws it"),
         };
         match answer {
@@ -287,6 +309,29 @@ impl Task {
             Err(error) => bail!("{action} of {key}: {error}"),
         }
         Ok(())
+    }
+
+    /// A session's call, asked about again as long as its outcome is unknown.
+    async fn call(&self, client: &Client, words: &[&[u8]]) -> Result<Answer, Error> {
+        let mut reply = client.command(words).await;
+        let (begin, mut asked) = (Instant::now(), false);
+        while let Err(Error::Unknown { call: Some(call), reason }) = reply {
+            if begin.elapsed() > ASKING_MAX {
+                return Err(Error::Unknown { call: Some(call), reason });
+            }
+            if !std::mem::replace(&mut asked, true) {
+                self.world.again.fetch_add(1, Ordering::Relaxed);
+            }
+            tokio::time::sleep(PACE).await;
+            reply = client.ask_again(*call).await;
+        }
+        Ok(match reply? {
+            Reply::Status(text) if text == "OK" => Answer::Ok,
+            Reply::Integer(number) => Answer::Integer(number),
+            Reply::Bulk(value) => Answer::Value(Some(Bytes(value))),
+            Reply::Null => Answer::Value(None),
+            other => Answer::Error(format!("{other:?}")),
+        })
     }
 
     async fn transact(&mut self, client: &Client) -> anyhow::Result<()> {
@@ -345,15 +390,6 @@ impl Task {
         }
         Ok(())
     }
-}
-
-async fn command(client: &Client, words: &[&[u8]]) -> Result<Answer, Error> {
-    Ok(match client.command(words).await? {
-        Reply::Integer(number) => Answer::Integer(number),
-        Reply::Bulk(value) => Answer::Value(Some(Bytes(value))),
-        Reply::Null => Answer::Value(None),
-        other => Answer::Error(format!("{other:?}")),
-    })
 }
 
 /// Errors by which the client says that nothing has happened, for reasons that pass.

@@ -15,6 +15,8 @@ pub(crate) struct Judgement {
     pub(crate) done: u64,
     pub(crate) refused: u64,
     pub(crate) unknown: u64,
+    /// Calls of sessions whose outcome was unknown after the first try.
+    pub(crate) asked_again: u64,
     pub(crate) transactions: u64,
     /// Keys that exceeded the bounds of the search.
     pub(crate) undecided: u64,

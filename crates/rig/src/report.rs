@@ -44,6 +44,7 @@ impl Report {
         row.sum.done += judgement.done;
         row.sum.refused += judgement.refused;
         row.sum.unknown += judgement.unknown;
+        row.sum.asked_again += judgement.asked_again;
         row.sum.transactions += judgement.transactions;
         row.sum.undecided += judgement.undecided;
         row.sum.anomalies.extend(judgement.anomalies.iter().cloned());
@@ -61,17 +62,18 @@ impl Report {
 
     pub(crate) fn markdown(&self) -> String {
         let mut text =
-            "| engine | fault | rounds | done | of these transactions | unknown | refused \
-                        | anomalies | no write acknowledged: median, worst (ms) |\n\
-                        | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+            "| engine | fault | rounds | done | of these transactions | asked again | unknown \
+                        | refused | anomalies | no write acknowledged: median, worst (ms) |\n\
+                        | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
                 .to_owned();
         for ((engine, place), row) in &self.rows {
             text += &format!(
-                "| {engine} | {} | {} | {} | {} | {} | {} | {} | {}, {} |\n",
+                "| {engine} | {} | {} | {} | {} | {} | {} | {} | {} | {}, {} |\n",
                 SCENARIOS[*place].what,
                 row.rounds,
                 row.sum.done,
                 row.sum.transactions,
+                row.sum.asked_again,
                 row.sum.unknown,
                 row.sum.refused,
                 row.sum.anomalies.len(),
@@ -101,6 +103,7 @@ impl Report {
                     "rounds": row.rounds,
                     "done": row.sum.done,
                     "transactions": row.sum.transactions,
+                    "asked_again": row.sum.asked_again,
                     "unknown": row.sum.unknown,
                     "refused": row.sum.refused,
                     "undecided": row.sum.undecided,
@@ -128,15 +131,15 @@ mod tests {
     #[test]
     fn rounds_of_a_scenario_add_up() {
         let mut report = Report::new(3, None);
-        let judgement = Judgement { done: 5, unknown: 1, ..Judgement::default() };
+        let judgement = Judgement { done: 5, unknown: 1, asked_again: 4, ..Judgement::default() };
         let bad = Judgement { anomalies: vec!["stale".to_owned()], ..judgement.clone() };
         for (judgement, millis) in [(&judgement, 10), (&bad, 30), (&judgement, 20)] {
             let gap = Duration::from_millis(millis);
             report.add("hermes", &SCENARIOS[0], judgement, gap, gap);
         }
         assert_eq!(report.anomalies(), 1);
-        let row = "| hermes | SIGKILL of a node, restarted under a fresh incarnation | 3 | 15 | 0 | 3 \
-                   | 0 | 1 | 20, 30 |";
+        let row = "| hermes | SIGKILL of a node, restarted under a fresh incarnation | 3 | 15 | 0 | 12 \
+                   | 3 | 0 | 1 | 20, 30 |";
         assert!(report.markdown().contains(row), "{}", report.markdown());
     }
 }

@@ -9,11 +9,11 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use quorate_machine::Rng;
 
-use crate::clients::{Clients, accounts};
+use crate::clients::{Clients, Seen, accounts};
 use crate::cluster::Cluster;
 use crate::engines::{self, ENGINES, Engine};
 use crate::faults::{Field, LEASE_MS, SCENARIOS, Scenario};
-use crate::judge::{judge, save};
+use crate::judge::{Judgement, judge, save};
 use crate::net::Net;
 use crate::probe::Probes;
 use crate::report::Report;
@@ -158,14 +158,15 @@ impl Stage<'_> {
         let recovered = begin.elapsed();
         let gap = probes.finish();
         clients.work()?;
-        let history = clients.finish(&cluster.clients())?;
-        let judgement = judge(&history, &accounts(&prefix), engine);
+        let Seen { history, asked_again } = clients.finish(&cluster.clients())?;
+        let judgement = Judgement { asked_again, ..judge(&history, &accounts(&prefix), engine) };
         println!(
-            "{:<8} {rounds:>4} {:<16} {:>6} done {:>5} unknown {:>5} refused  no write for {:>5} ms  \
-             {} anomalies",
+            "{:<8} {rounds:>4} {:<16} {:>6} done {:>4} asked again {:>4} unknown {:>5} refused  \
+             no write for {:>5} ms  {} anomalies",
             engine.name,
             scenario.name,
             judgement.done,
+            judgement.asked_again,
             judgement.unknown,
             judgement.refused,
             gap.as_millis(),
