@@ -167,6 +167,13 @@ pub(super) fn entries() -> Vec<Entry> {
             reaches: &[],
             run: |name, limits| explore(&removal(name, [2, 2, 0]), limits),
         },
+        Entry {
+            name: "membership-night-removal",
+            size: Size::Night,
+            states: None,
+            reaches: &[],
+            run: |name, limits| explore(&removal(name, [3, 2, 0]), limits),
+        },
     ]
 }
 

@@ -312,6 +312,13 @@ pub(super) fn entries() -> Vec<Entry> {
             run: |name, limits| explore(&returns(name, [0, 0, 1]), limits),
         },
         Entry {
+            name: "hermes-night-return-timed",
+            size: Size::Night,
+            states: None,
+            reaches: &["hermes: sweep replays an orphan"],
+            run: |name, limits| explore(&returns(name, [1, 0, 0]), limits),
+        },
+        Entry {
             name: "hermes-calls",
             size: Size::Gate,
             states: Some(38_758),

@@ -141,7 +141,15 @@ fn combined(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// The same with a second transaction in the way, and without timers.
+/// And the coordinator comes back; of the timers, that of the leader runs out.
+fn returns(name: &'static str) -> Scope<Transactions> {
+    let mut scope = combined(name);
+    scope.budget.timers = vec![1, 0, 0];
+    scope.changes.extend([Change::Rejoin(NodeId(3)), Change::Promote(NodeId(3))]);
+    scope
+}
+
+/// As the first with a second transaction in the way, and without timers.
 fn combined_pair(name: &'static str, duplicates: u8) -> Scope<Transactions> {
     let mut scope = epoch(name, Serializable);
     scope.budget.loss = 1;
@@ -413,6 +421,13 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(1_309_387),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&combined_pair(name, 1), limits),
+        },
+        Entry {
+            name: "meerkat-night-return",
+            size: Size::Night,
+            states: None,
+            reaches: &["meerkat: epoch released"],
+            run: |name, limits| explore(&returns(name), limits),
         },
         Entry {
             name: "meerkat-five",
