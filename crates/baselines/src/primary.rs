@@ -63,7 +63,7 @@ where
             true => Timestamp::new(self.common.next(), self.group().writer),
             false => ticket,
         };
-        let vote = occ::validate(&mut self.table, id, body);
+        let vote = occ::validate(&mut self.table, id, body, |_| 0);
         if vote.is_err() {
             if from == self.config.node {
                 self.on_vote(now, from, ticket, vote, effects);

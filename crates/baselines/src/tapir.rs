@@ -22,7 +22,7 @@ where
         body: Vec<u8>,
         effects: &mut impl Effects<Self>,
     ) {
-        let vote = occ::validate(&mut self.table, id, Body::trusted(&body));
+        let vote = occ::validate(&mut self.table, id, Body::trusted(&body), |_| 0);
         if let Err(conflict) = vote {
             self.count_abort(conflict.reason);
             self.recycle(body);
@@ -48,7 +48,7 @@ where
         body: Body<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let vote = occ::validate(&mut self.table, id, body);
+        let vote = occ::validate(&mut self.table, id, body, |_| 0);
         let mut bytes = self.buffer();
         bytes.extend_from_slice(body.bytes());
         let tentative = Tentative { body: bytes, registered: vote.is_ok(), accepted: None };

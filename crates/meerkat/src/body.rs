@@ -19,6 +19,7 @@ const READ: u8 = 1;
 const WRITE: u8 = 2;
 const VALUE: u8 = 4;
 const EXPIRY: u8 = 8;
+const ABSENT: u8 = 16;
 
 /// The bit of the count that announces a call.
 const CALL: u32 = 1 << 31;
@@ -42,6 +43,8 @@ pub struct Item<'a> {
     pub key: &'a [u8],
     /// The version that was read, if the key was.
     pub base: Option<Timestamp>,
+    /// Whether what was read is that the key is absent.
+    pub absent: bool,
     /// What the key holds afterwards, if it is written: a value or nothing.
     pub write: Option<Option<Content<'a>>>,
 }
@@ -161,10 +164,12 @@ fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
             Some(Some(Content { bytes, kind, expire_at }))
         }
     };
-    if flags & !(READ | WRITE | VALUE | EXPIRY) != 0 || flags & (READ | WRITE) == 0 {
+    let absent = flags & ABSENT != 0;
+    let unknown = flags & !(READ | WRITE | VALUE | EXPIRY | ABSENT) != 0;
+    if unknown || flags & (READ | WRITE) == 0 || (absent && base.is_none()) {
         return Err(Malformed("unknown flags of an item"));
     }
-    Ok(Item { key, base, write })
+    Ok(Item { key, base, absent, write })
 }
 
 /// Builds a body in a buffer that is reused.
@@ -189,7 +194,7 @@ impl<'a> BodyWriter<'a> {
     pub(crate) fn item(&mut self, item: &Item<'_>) {
         let mut flags = 0;
         if item.base.is_some() {
-            flags |= READ;
+            flags |= READ | if item.absent { ABSENT } else { 0 };
         }
         if let Some(content) = item.write {
             flags |= WRITE;
@@ -232,9 +237,9 @@ mod tests {
         let content =
             Content { bytes: b"v", kind: ValueKind::String, expire_at: Some(UnixMillis(9)) };
         let base = Some(Timestamp::new(5, WriterId(6)));
-        writer.item(&Item { key: b"read", base, write: None });
-        writer.item(&Item { key: b"set", base: None, write: Some(Some(content)) });
-        writer.item(&Item { key: b"deleted", base, write: Some(None) });
+        writer.item(&Item { key: b"read", base, absent: true, write: None });
+        writer.item(&Item { key: b"set", base: None, absent: false, write: Some(Some(content)) });
+        writer.item(&Item { key: b"deleted", base, absent: false, write: Some(None) });
         writer.finish();
         bytes
     }
@@ -245,6 +250,7 @@ mod tests {
         let items: Vec<Item<'_>> = Body::check(&bytes).expect("just written").iter().collect();
         assert_eq!(items.len(), 3);
         assert_eq!(items[0].base, Some(Timestamp::new(5, WriterId(6))));
+        assert!(items[0].absent && !items[2].absent);
         assert_eq!(items[1].write.flatten().map(|content| content.bytes), Some(&b"v"[..]));
         assert_eq!(items[2].write, Some(None));
         for cut in 0..bytes.len() {
@@ -255,7 +261,7 @@ mod tests {
     #[test]
     fn a_call_stands_before_its_items() {
         let call = Call { lease: LeaseId(7), sequence: 9, first_incomplete: 8, digest: 5 };
-        let items = [Item { key: b"k", base: None, write: Some(None) }];
+        let items = [Item { key: b"k", base: None, absent: false, write: Some(None) }];
         let plain = Body::encode(&items);
         assert_eq!(Body::check(&plain).expect("just written").call(), None);
         let bytes = Body::encode_call(Some(Answered { call, answer: b"+OK" }), &items);
@@ -274,7 +280,7 @@ mod tests {
     #[test]
     fn damaged_flags_are_refused() {
         let mut bytes = sample();
-        for flags in [0, VALUE, 16 | READ, EXPIRY] {
+        for flags in [0, VALUE, 32 | READ, EXPIRY, ABSENT | WRITE] {
             bytes[4] = flags;
             assert!(Body::check(&bytes).is_err(), "flags {flags}");
         }
@@ -286,7 +292,7 @@ mod tests {
         let mut writer = BodyWriter::new(&mut bytes, None);
         let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
         let base = Some(Timestamp::new(2, WriterId(3)));
-        writer.item(&Item { key: b"k", base, write: Some(Some(content)) });
+        writer.item(&Item { key: b"k", base, absent: false, write: Some(Some(content)) });
         writer.finish();
         let pinned = b"\x01\0\0\0\x07\x01\0\0\0k\x02\0\0\0\0\0\0\0\x03\0\0\0\0\x01\0\0\0v";
         assert_eq!(bytes, pinned);

@@ -9,7 +9,7 @@ use quorate_machine::{
 use quorate_types::{NodeSet, Now, Tag, Timestamp, limits};
 
 use crate::attempt::{Attempt, Op, Part, Stage};
-use crate::body::{Answered, Body, BodyWriter, Item};
+use crate::body::{Answered, Body, BodyWriter};
 use crate::calls::Called;
 use crate::execution::backoff;
 use crate::message::{Kind, Message};
@@ -312,7 +312,8 @@ where
         if let Some(answered) = body.call() {
             self.judge_call(id, partition, &answered)?;
         }
-        occ::validate(&mut self.table, id, body)?;
+        let whole = self.whole_up_to;
+        occ::validate(&mut self.table, id, body, |table| table.least(FLOOR).max(whole))?;
         self.mark_call(id, partition, body);
         Ok(())
     }
@@ -355,7 +356,7 @@ where
         let slot = attempt.slot;
         for part in &mut attempt.parts {
             if self.groups[usize::from(part.partition)].live.contains(self.config.node) {
-                match confirm(&mut self.table, at, Body::trusted(&part.body)) {
+                match self.confirm(at, Body::trusted(&part.body)) {
                     Ok(()) => part.ok.insert(self.config.node),
                     Err(conflict) => {
                         self.recycle(attempt);
@@ -680,18 +681,16 @@ where
         let open = self.attempts.iter().find(|(_, attempt)| !attempt.is_question());
         open.map_or(self.last_issued, |(version, _)| version - 1)
     }
-}
 
-/// Confirms every read of a read-only transaction at this replica.
-pub(crate) fn confirm<T: Table<Meta = Meta>>(
-    table: &mut T,
-    at: Timestamp,
-    body: Body<'_>,
-) -> Result<(), Conflict> {
-    body.iter().try_for_each(|Item { key, base, .. }| {
-        let base = base.expect("a read-only transaction read all its keys");
-        occ::confirm_read(table, at, key, base)
-    })
+    /// Confirms every read of a read-only transaction at this replica.
+    pub(crate) fn confirm(&mut self, at: Timestamp, body: Body<'_>) -> Result<(), Conflict> {
+        let whole = self.whole_up_to;
+        let floor = |table: &T| table.least(FLOOR).max(whole);
+        body.iter().try_for_each(|item| {
+            debug_assert!(item.base.is_some(), "a read-only transaction read all its keys");
+            occ::confirm_read(&mut self.table, at, &item, floor)
+        })
+    }
 }
 
 /// The partition of a key, of so many.

@@ -690,6 +690,10 @@ where
         self.phase = Phase::Normal;
         self.gone_on = NodeSet::only(self.config.node);
         self.epoch_floor = floor;
+        let copied = self.copying.is_done() && !mutant!("meerkat_copy_trusts_absence");
+        if copied && self.whole_up_to == 0 {
+            self.whole_up_to = self.clock(now);
+        }
         self.records = records;
         effects.probe("meerkat: epoch released");
         let numbers: Vec<_> = self.view.members.iter().map(|member| member.number).collect();
@@ -769,6 +773,7 @@ where
         self.announced = 0;
         self.copying = crate::join::Copying::default();
         self.floor_published = 0;
+        self.whole_up_to = 0;
         self.table.set_cell(FLOOR, 0);
     }
 

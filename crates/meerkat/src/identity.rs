@@ -46,6 +46,7 @@ where
             graves,
             sweep_cursor,
             floor_published,
+            whole_up_to,
             ops,
             attempts,
             spare_attempts: _,
@@ -69,7 +70,8 @@ where
         (config.incarnation, table, rng, view, phase, active, member, groups).hash(state);
         (epoch_floor, read_high, change, copying).hash(state);
         (records, footprints, suspects, recoveries, stable, gone_on, acks).hash(state);
-        (trackers, acks_due, guests, graves, sweep_cursor, floor_published).hash(state);
+        (trackers, acks_due, guests, graves, sweep_cursor, floor_published, whole_up_to)
+            .hash(state);
         (ops, attempts, next_sequence, last_issued, announced, announce_due).hash(state);
         (was_busy, lines, under_way, parked, backoffs, ready).hash(state);
         (fast_checks, resends, commit_waits, op_deadlines).hash(state);

@@ -68,7 +68,8 @@
 //!   argument in full give each reader the largest timestamp that was decided when it began, or that
 //!   it read, whichever is larger: all edges of reads, writes and real time then go upwards.)
 //! - **Absent keys have a version**: the floor up to which every transaction is known to be over on
-//!   all replicas. So records of deleted keys can go, and readers of absent keys validate.
+//!   all replicas. So records of deleted keys can go, and readers of absent keys validate. Whoever
+//!   read a value up to the floor where now nothing is has missed a deletion.
 //! - **Expiry is a write**: a transaction that finds a value past its time deletes it.
 //!
 //! # Records of a transaction

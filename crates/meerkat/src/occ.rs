@@ -5,7 +5,7 @@
 //! functions serve the rivals in `baselines`.
 
 use quorate_machine::{Content, Record, Table, mutant};
-use quorate_types::Timestamp;
+use quorate_types::{Timestamp, WriterId};
 
 use crate::body::{Body, Item};
 use crate::meta::{Meta, Registration};
@@ -73,6 +73,9 @@ impl Reason {
     }
 }
 
+/// Who writes the version that an absent key has: the floor stands for all writers.
+pub(crate) const EVERY_WRITER: WriterId = WriterId(u32::MAX);
+
 /// A failed check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conflict {
@@ -84,7 +87,8 @@ pub struct Conflict {
 }
 
 /// Validates a transaction at this replica and registers it at all its keys, or at none
-/// (Algorithm 1). Whoever calls it does so once for an id.
+/// (Algorithm 1). Whoever calls it does so once for an id. `floor` says up to where nothing may be
+/// left here of keys that were deleted.
 ///
 /// # Errors
 /// What it conflicts with.
@@ -92,10 +96,16 @@ pub fn validate<T: Table<Meta = Meta>>(
     table: &mut T,
     id: Timestamp,
     body: Body<'_>,
+    floor: impl Fn(&T) -> u64,
 ) -> Result<(), Conflict> {
     for (done, item) in body.iter().enumerate() {
-        if let Err(conflict) = register(table, id, &item) {
-            for item in body.iter().take(done) {
+        let mut registered = done;
+        let result = register(table, id, &item).and_then(|has_version| {
+            registered += 1;
+            if has_version { Ok(()) } else { check_deletion(&item, floor(table)) }
+        });
+        if let Err(conflict) = result {
+            for item in body.iter().take(registered) {
                 unregister(table, id, item.key);
             }
             return Err(conflict);
@@ -105,18 +115,34 @@ pub fn validate<T: Table<Meta = Meta>>(
 }
 
 /// Checks one key and registers the transaction there, in one critical section: two transactions
-/// that conflict can't miss each other.
+/// that conflict can't miss each other. Tells whether there is a version of the key.
 fn register<T: Table<Meta = Meta>>(
     table: &mut T,
     id: Timestamp,
     item: &Item<'_>,
-) -> Result<(), Conflict> {
+) -> Result<bool, Conflict> {
     let value_len = item.write.flatten().map_or(0, |content| content.bytes.len());
     let mut record = table.lock_key(item.key, value_len);
     check(&record, id, item)?;
     let writes = item.write.is_some();
     record.annex_mut().add(Registration { id, base: item.base, writes });
-    Ok(())
+    Ok(record.meta().wts != Timestamp::ZERO)
+}
+
+/// Whoever read a value up to the floor of a key of which there is no version here read what has been
+/// deleted since: everything up to the floor is installed, and only deletions that it has passed are
+/// forgotten. To be asked after the key was looked at: a floor from before may be below a deletion
+/// that another lane has forgotten in between.
+fn check_deletion(item: &Item<'_>, floor: u64) -> Result<(), Conflict> {
+    let replaced = |base: Timestamp| base != Timestamp::ZERO && base.version <= floor;
+    if item.absent
+        || !item.base.is_some_and(replaced)
+        || mutant!("meerkat_forgotten_deletion_unnoticed")
+    {
+        return Ok(());
+    }
+    let with = Timestamp::new(floor, EVERY_WRITER);
+    Err(Conflict { reason: Reason::StaleRead, with })
 }
 
 fn check(
@@ -218,24 +244,26 @@ pub(crate) fn install(
 }
 
 /// Confirms that a key still holds the version that a read-only transaction read, and that nobody
-/// will write below its timestamp from now on (spec §8, read-only transactions).
+/// will write below its timestamp from now on (spec §8, read-only transactions). `floor` as in
+/// [`validate`].
 ///
 /// # Errors
 /// What has replaced it or may replace it.
 pub fn confirm_read<T: Table<Meta = Meta>>(
     table: &mut T,
     at: Timestamp,
-    key: &[u8],
-    base: Timestamp,
+    item: &Item<'_>,
+    floor: impl Fn(&T) -> u64,
 ) -> Result<(), Conflict> {
-    let mut record = table.lock_key(key, 0);
-    check(&record, at, &Item { key, base: Some(base), write: None })?;
+    let mut record = table.lock_key(item.key, 0);
+    check(&record, at, item)?;
     let mut meta = record.meta();
     if meta.rts < at {
         meta.rts = at;
         record.set_meta(meta);
     }
-    Ok(())
+    drop(record);
+    if meta.wts == Timestamp::ZERO { check_deletion(item, floor(table)) } else { Ok(()) }
 }
 
 /// Whether one transaction reads a version that the other replaces between that version and the

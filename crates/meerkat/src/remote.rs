@@ -93,14 +93,16 @@ where
                     if is_full(key, &mut count, &mut bytes) {
                         break;
                     }
-                    writer.item(&Item { key, base: Some(wts), write: Some(Some(content)) });
+                    let (base, write) = (Some(wts), Some(Some(content)));
+                    writer.item(&Item { key, base, absent: false, write });
                     continue;
                 }
             }
             if is_full(key, &mut count, &mut bytes) {
                 break;
             }
-            writer.item(&Item { key, base: Some(absent_base(wts, floor)), write: Some(None) });
+            let base = Some(absent_base(wts, floor));
+            writer.item(&Item { key, base, absent: true, write: Some(None) });
         }
         writer.finish();
         let clock = self.clock(now);
@@ -148,7 +150,7 @@ where
             return;
         };
         op.aware |= all;
-        for Item { key, base, write } in body.iter() {
+        for Item { key, base, write, .. } in body.iter() {
             let value = write.flatten().map(|content: Content<'_>| {
                 (content.bytes.to_vec(), content.kind, content.expire_at)
             });

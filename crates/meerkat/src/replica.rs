@@ -8,7 +8,7 @@ use quorate_types::{NodeId, Now, Timestamp, WriterId};
 use quorate_wire::Writer;
 
 use crate::body::Body;
-use crate::coordinator::{OLDEST, confirm};
+use crate::coordinator::OLDEST;
 use crate::message::{Kind, Message, write_timestamp};
 use crate::meta::Meta;
 use crate::occ::{self, Conflict, Reason};
@@ -338,7 +338,7 @@ where
         if body.iter().any(|item| item.base.is_none()) {
             return effects.ignored("meerkat: CHECK of something that was not read");
         }
-        let result = confirm(&mut self.table, at, body);
+        let result = self.confirm(at, body);
         if result.is_ok() {
             self.read_high = self.read_high.max(at.version);
         }

@@ -204,6 +204,9 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) graves: VecDeque<(u64, Box<[u8]>)>,
     pub(crate) sweep_cursor: u64,
     pub(crate) floor_published: u64,
+    /// What this life has copied came without deletions that the donors had forgotten. They were not
+    /// above this, the clock of everybody when an epoch began after the copy.
+    pub(crate) whole_up_to: u64,
     // --- coordinator ---
     pub(crate) ops: Slab<Op<X>>,
     pub(crate) attempts: BTreeMap<u64, Attempt>,
@@ -269,6 +272,7 @@ where
             graves: VecDeque::new(),
             sweep_cursor: 0,
             floor_published: 0,
+            whole_up_to: 0,
             ops: Slab::default(),
             attempts: BTreeMap::new(),
             spare_attempts: Vec::new(),

@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use quorate_machine::{Change, Content, Current, Record, Table, ValueKind, Workspace};
-use quorate_types::{Timestamp, UnixMillis, WriterId, limits};
+use quorate_types::{Timestamp, UnixMillis, limits};
 
 use crate::body::{ITEM_BYTES, Item};
 use crate::meta::Meta;
+use crate::occ::EVERY_WRITER;
 
 /// Beyond this many keys they are found through an index instead of one by one.
 const LINEAR_MAX: usize = 12;
@@ -28,6 +29,8 @@ struct Touched {
     key: Range<usize>,
     /// The version that was read, if the key was.
     base: Option<Timestamp>,
+    /// Whether there was none.
+    absent: bool,
     /// The version that a client sees: an absent key that has none shows none.
     shown: Timestamp,
     /// What was read.
@@ -111,6 +114,7 @@ impl Work {
         self.touched.push(Touched {
             key,
             base: None,
+            absent: false,
             shown: Timestamp::ZERO,
             seen: None,
             written: None,
@@ -172,6 +176,7 @@ impl Work {
         self.touched.iter().map(|touched| Item {
             key: &self.arena[touched.key.clone()],
             base: touched.base,
+            absent: touched.absent,
             write: touched
                 .written
                 .as_ref()
@@ -185,7 +190,7 @@ impl Work {
 pub(crate) fn absent_base(wts: Timestamp, floor: u64) -> Timestamp {
     match floor {
         0 => wts,
-        floor => wts.max(Timestamp::new(floor, WriterId(u32::MAX))),
+        floor => wts.max(Timestamp::new(floor, EVERY_WRITER)),
     }
 }
 
@@ -233,6 +238,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Run<'_, T, L> {
         let expired = |stored: &Stored| stored.expire_at.is_some_and(|at| at <= self.now);
         let touched = &mut self.work.touched[position];
         touched.base = Some(base);
+        touched.absent = seen.is_none();
         touched.shown = shown;
         if seen.as_ref().is_some_and(expired) {
             // Whoever is told that a value has expired deletes it, so that no other node, whose
@@ -287,6 +293,7 @@ mod tests {
     use super::*;
     use crate::occ::install;
     use quorate_machine::MapTable;
+    use quorate_types::WriterId;
 
     fn at(version: u64) -> Timestamp {
         Timestamp::new(version, WriterId(1))
@@ -353,7 +360,7 @@ mod tests {
             step(Step::Read(b"old", None));
         });
         let items: Vec<Item<'_>> = work.items().collect();
-        assert_eq!(items[0].base, Some(Timestamp::new(3, WriterId(u32::MAX))));
+        assert_eq!(items[0].base, Some(Timestamp::new(3, EVERY_WRITER)));
         assert_eq!(items[0].write, None);
         assert_eq!((items[1].base, items[1].write), (Some(at(6)), Some(None)));
     }

@@ -68,12 +68,13 @@ impl Lane {
             .map(|(&(key, base, _), bytes)| Item {
                 key: KEYS[key],
                 base: Some(base),
+                absent: false,
                 write: Some(Some(Content { bytes, kind: ValueKind::String, expire_at: None })),
             })
             .collect();
         let bytes = Body::encode(&items);
         let body = Body::check(&bytes).expect("just encoded");
-        occ::validate(&mut self.table, id, body).ok()?;
+        occ::validate(&mut self.table, id, body, |_| 0).ok()?;
         if coin() && coin() {
             occ::release(&mut self.table, id, body);
             return None;
@@ -87,7 +88,8 @@ impl Lane {
         let keys: Vec<_> = (0..KEYS.len()).map(|key| self.read(key)).collect();
         let id = self.timestamp(&keys);
         for &(key, base, _) in &keys {
-            occ::confirm_read(&mut self.table, id, KEYS[key], base).ok()?;
+            let item = Item { key: KEYS[key], base: Some(base), absent: false, write: None };
+            occ::confirm_read(&mut self.table, id, &item, |_| 0).ok()?;
         }
         Some(Committed { id, keys, wrote: Vec::new() })
     }
@@ -98,7 +100,7 @@ fn filled() -> Arc<Store<Meta>> {
     let mut table = store.shared_table(0);
     let value = EACH.to_le_bytes();
     let content = Content { bytes: &value, kind: ValueKind::String, expire_at: None };
-    let items = KEYS.map(|key| Item { key, base: None, write: Some(Some(content)) });
+    let items = KEYS.map(|key| Item { key, base: None, absent: false, write: Some(Some(content)) });
     let bytes = Body::encode(&items);
     let first = Timestamp::new(1, WriterId::new(MemberNumber(1), 0));
     occ::apply(&mut table, first, Body::check(&bytes).expect("just encoded"));

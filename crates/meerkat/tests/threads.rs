@@ -36,6 +36,7 @@ fn lane(store: &std::sync::Arc<Store<Meta>>, lane: u16, clock: &AtomicU64) -> u6
             .map(|(key, (base, value))| Item {
                 key,
                 base: Some(*base),
+                absent: false,
                 write: Some(Some(Content {
                     bytes: value,
                     kind: ValueKind::String,
@@ -46,7 +47,7 @@ fn lane(store: &std::sync::Arc<Store<Meta>>, lane: u16, clock: &AtomicU64) -> u6
         let bytes = Body::encode(&items);
         let body = Body::check(&bytes).expect("just encoded");
         let id = Timestamp::new(clock.fetch_add(1, Ordering::Relaxed), writer);
-        if occ::validate(&mut table, id, body).is_ok() {
+        if occ::validate(&mut table, id, body, |_| 0).is_ok() {
             occ::apply(&mut table, id, body);
             commits += 1;
         }

@@ -76,6 +76,7 @@ fn body(touches: &[Touch]) -> Vec<u8> {
         .map(|(key, base, writes)| Item {
             key: key.as_bytes(),
             base: base.map(id),
+            absent: false,
             write: writes.then_some(Some(content)),
         })
         .collect();
@@ -225,7 +226,7 @@ impl Votes {
         match action {
             Action::Vote { .. } => {
                 // Why not is nobody's business here.
-                let vote = occ::validate(&mut replica.table, id, items);
+                let vote = occ::validate(&mut replica.table, id, items, |_| 0);
                 let lost = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
                 record.vote = Some(vote.map_err(|_| lost));
                 record.registered = vote.is_ok();

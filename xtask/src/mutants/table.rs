@@ -468,6 +468,20 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_forgotten_deletion_unnoticed",
+        home: "meerkat",
+        guard: "where nothing is left of a key, who read a value of it up to the floor is refused",
+        checks: &[Tests("meerkat", "transitions::a_deletion_that_is_forgotten")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_copy_trusts_absence",
+        home: "meerkat",
+        guard: "a copy came without the deletions that its donors had forgotten, and knows up to where",
+        checks: &[Tests("meerkat", "transitions::a_copy_without_the_deletion")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_floor_before_release",
         home: "meerkat",
         guard: "nothing counts as installed everywhere until every member has gone on in the epoch",

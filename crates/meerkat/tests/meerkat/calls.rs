@@ -66,7 +66,7 @@ fn of_2(nanos: u64) -> Timestamp {
 /// The sets of a call that writes a key blindly.
 fn writes(call: Call, answer: &[u8]) -> Vec<u8> {
     let content = Content { bytes: b"v", kind: ValueKind::String, expire_at: None };
-    let item = Item { key: b"k", base: None, write: Some(Some(content)) };
+    let item = Item { key: b"k", base: None, absent: false, write: Some(Some(content)) };
     Body::encode_call(Some(Answered { call, answer }), &[item])
 }
 

@@ -192,13 +192,15 @@ pub(crate) fn entries(body: Body<'_>) -> Vec<Entry> {
 }
 
 /// The encoded sets of a transaction that a test makes up: keys with the version that was read and
-/// the value that is written, if any.
+/// the value that is written, if any. The key was absent if all writers together wrote the version.
 pub(crate) fn body_bytes(items: &[(&str, Option<Timestamp>, Option<&str>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer(&mut bytes);
     writer.u32(items.len() as u32);
     for (key, base, value) in items {
+        let absent = base.is_some_and(|base| base.writer == WriterId(u32::MAX));
         let flags = u8::from(base.is_some()) | if value.is_some() { 2 | 4 } else { 0 };
+        let flags = flags | if absent { 16 } else { 0 };
         writer.u8(flags);
         writer.bytes(key.as_bytes());
         if let Some(base) = base {

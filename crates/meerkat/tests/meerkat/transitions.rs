@@ -773,3 +773,55 @@ fn a_joining_replica_copies_and_hears_of_everything() {
     cluster.run_for(Duration::from_millis(1_500));
     cluster.assert_quiet();
 }
+
+/// A read at a coordinator that was then silent for long.
+fn stale_read_is_refused(cluster: &mut Cluster, read: Timestamp) {
+    cluster.pool.clear();
+    let later = of_2(cluster.now.unix.0 - WALL + 1_000_000_000);
+    validate(cluster, 1, later, &body_bytes(&[("k", Some(read), Some("late"))]));
+    let refused = vote(cluster).expect_err("k was deleted after that version");
+    assert_eq!(refused.reason, Reason::StaleRead);
+    assert!(cluster.pending(1, "k").is_empty());
+    let only_reads = body_bytes(&[("m", Some(Timestamp::ZERO), None), ("k", Some(read), None)]);
+    let body = Body::check(&only_reads).expect("just made");
+    cluster.tell(2, 1, Kind::Check { at: later, body });
+    match answer(cluster).message().kind {
+        Kind::Checked { result: Err(Conflict { reason: Reason::StaleRead, .. }), .. } => {}
+        other => panic!("{other:?}"),
+    }
+    // Who found nothing there finds nothing there still.
+    let absent = Timestamp::new(refused.with.version, WriterId(u32::MAX));
+    let id = of_2(later.version - WALL + 1);
+    validate(cluster, 1, id, &body_bytes(&[("k", Some(absent), Some("late"))]));
+    assert_eq!(vote(cluster), Ok(()));
+}
+
+#[test]
+fn a_deletion_that_is_forgotten_is_noticed_by_who_read_before_it() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=k:v");
+    let read = cluster.meta(1, "k").wts;
+    cluster.run(2, "del=k");
+    cluster.run_for(Duration::from_millis(3_000));
+    assert!(!cluster.has_record(1, "k"), "the deletion is forgotten");
+    stale_read_is_refused(&mut cluster, read);
+}
+
+#[test]
+fn a_copy_without_the_deletion_notices_it_too() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=k:v");
+    let read = cluster.meta(1, "k").wts;
+    cluster.run(2, "del=k");
+    cluster.run_for(Duration::from_millis(3_000));
+    assert!(!cluster.has_record(1, "k"), "the deletion is forgotten");
+    cluster.crash(1);
+    cluster.expel(&[1]);
+    cluster.run_for(Duration::from_millis(300));
+    cluster.rejoin(1);
+    cluster.run_for(Duration::from_millis(300));
+    cluster.install(&cluster.roles_with(1, Role::Active));
+    cluster.deliver_all();
+    assert!(cluster.machine(1).is_normal());
+    stale_read_is_refused(&mut cluster, read);
+}
