@@ -425,7 +425,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-return",
             size: Size::Night,
-            states: None,
+            states: Some(4_371_460),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&returns(name), limits),
         },
