@@ -314,7 +314,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-night-return-timed",
             size: Size::Night,
-            states: None,
+            states: Some(7_249_749),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&returns(name, [1, 0, 0]), limits),
         },
