@@ -5,7 +5,7 @@
 //! the checks that must notice. One build has all mutants; the environment of a run names one. By
 //! hand: `QUORATE_MUTANT=name RUSTFLAGS='--cfg mutants' cargo test --profile mutants ...`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -104,6 +104,15 @@ pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Builds a program with every mutant in it; the environment of a run may name one.
+pub fn build_program(root: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let builds = Builds::new(root)?;
+    let mut build = builds.cargo(Kind::Plain, &["build", "--quiet", "--package", name]);
+    let status = build.status().context("cannot run cargo")?;
+    ensure!(status.success(), "{build:?} ended with {status}");
+    Ok(builds.directory(Kind::Plain).join("mutants").join(name))
+}
+
 /// Runs clusters of real processes without one guard each; an error if the rig sees nothing wrong.
 pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     let release = |words: &[&str]| -> anyhow::Result<()> {
@@ -114,12 +123,7 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     };
     release(&["build", "--release", "--locked", "--package", "quorate-rig"])?;
     let rig = target_dir(root).join("release/quorate-rig");
-    let builds = Builds::new(root)?;
-    let built = builds
-        .cargo(Kind::Plain, &["build", "--quiet", "--package", "quorate"])
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(built.success(), "the build failed, which proves nothing about the rig");
+    let quorate = build_program(root, "quorate")?;
     for (name, engine) in RIG {
         let mutant = MUTANTS.iter().find(|mutant| mutant.name == *name);
         let mutant = mutant.with_context(|| format!("{name} is not in the table"))?;
@@ -127,7 +131,7 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
         let status = Command::new(&rig)
             .args(["faults", "--engine", engine, "--minutes", RIG_MINUTES, "--until-anomaly"])
             .arg("--binary")
-            .arg(builds.directory(Kind::Plain).join("mutants/quorate"))
+            .arg(&quorate)
             .arg("--work")
             .arg(target_dir(root).join("rig-mutant"))
             .env("QUORATE_MUTANT", name)
