@@ -409,6 +409,8 @@ impl<A: Copy + PartialEq> Tracker<A> {
         for mark in self.marks.values_mut().filter(|mark| **mark == COPYING) {
             *mark = self.discarded;
         }
+        // A mark of nothing says nothing.
+        self.marks.retain(|_, mark| *mark > 0);
     }
 
     /// Asserts what must hold between steps.

@@ -335,7 +335,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-calls-return",
             size: Size::Gate,
-            states: Some(31_080),
+            states: Some(30_528),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&calls_return(name), limits),
         },

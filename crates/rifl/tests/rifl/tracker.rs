@@ -157,6 +157,19 @@ fn a_copy_adds_to_what_was_learnt_meanwhile() {
 }
 
 #[test]
+fn a_copy_of_which_nothing_was_discarded_has_no_mark_left() {
+    let mut copied = Calls::default();
+    copied.begin_copy();
+    copied.complete(&call(1, 0), 1, 9, b":1");
+    copied.end_copy();
+    let mut bytes = Vec::new();
+    copied.encode_from(ALL, usize::MAX, &mut bytes);
+    let mut again = Calls::default();
+    again.merge(&bytes).expect("just written");
+    assert_eq!(again, copied);
+}
+
+#[test]
 fn copies_come_in_parts_of_sessions_that_each_have_the_watermark() {
     let mut calls = Calls::default();
     for counter in 0..5 {
