@@ -774,6 +774,17 @@ fn a_joining_replica_copies_and_hears_of_everything() {
     cluster.assert_quiet();
 }
 
+/// A cluster that had a value of k, the value's version, and nothing left of k.
+fn with_forgotten_deletion() -> (Cluster, Timestamp) {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=k:v");
+    let read = cluster.meta(1, "k").wts;
+    cluster.run(2, "del=k");
+    cluster.run_for(Duration::from_millis(3_000));
+    assert!(!cluster.has_record(1, "k"), "the deletion is forgotten");
+    (cluster, read)
+}
+
 /// A read at a coordinator that was then silent for long.
 fn stale_read_is_refused(cluster: &mut Cluster, read: Timestamp) {
     cluster.pool.clear();
@@ -798,23 +809,13 @@ fn stale_read_is_refused(cluster: &mut Cluster, read: Timestamp) {
 
 #[test]
 fn a_deletion_that_is_forgotten_is_noticed_by_who_read_before_it() {
-    let mut cluster = Cluster::new(3);
-    cluster.run(1, "write=k:v");
-    let read = cluster.meta(1, "k").wts;
-    cluster.run(2, "del=k");
-    cluster.run_for(Duration::from_millis(3_000));
-    assert!(!cluster.has_record(1, "k"), "the deletion is forgotten");
+    let (mut cluster, read) = with_forgotten_deletion();
     stale_read_is_refused(&mut cluster, read);
 }
 
 #[test]
 fn a_copy_without_the_deletion_notices_it_too() {
-    let mut cluster = Cluster::new(3);
-    cluster.run(1, "write=k:v");
-    let read = cluster.meta(1, "k").wts;
-    cluster.run(2, "del=k");
-    cluster.run_for(Duration::from_millis(3_000));
-    assert!(!cluster.has_record(1, "k"), "the deletion is forgotten");
+    let (mut cluster, read) = with_forgotten_deletion();
     cluster.crash(1);
     cluster.expel(&[1]);
     cluster.run_for(Duration::from_millis(300));
