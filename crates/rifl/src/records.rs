@@ -1,6 +1,8 @@
 //! The completion records of one session.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 use core::mem;
 
 use quorate_types::limits;
@@ -16,8 +18,9 @@ pub(crate) struct Record {
 }
 
 /// Most sessions hold one record. More stand in a ring, at their number modulo its length, which
-/// doubles when two meet, up to the window.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+/// doubles when two meet, up to the window. How long a ring has become makes no difference to what it
+/// holds.
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Records {
     #[default]
     None,
@@ -99,6 +102,23 @@ impl Records {
     }
 }
 
+impl PartialEq for Records {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().count() == other.iter().count()
+            && self.iter().all(|record| other.get(record.sequence) == Some(record))
+    }
+}
+
+impl Eq for Records {}
+
+impl Hash for Records {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut records: Vec<&Record> = self.iter().collect();
+        records.sort_unstable_by_key(|record| record.sequence);
+        records.hash(state);
+    }
+}
+
 /// A ring of at least this length in which all of these have a place of their own.
 fn ring(mut length: usize, records: impl Iterator<Item = Record>) -> Box<[Option<Record>]> {
     let mut places: Box<[Option<Record>]> = core::iter::repeat_n(None, length).collect();
@@ -127,5 +147,19 @@ mod tests {
     #[test]
     fn a_session_with_one_short_answer_stands_in_forty_bytes() {
         assert_eq!(size_of::<Records>(), 40);
+    }
+
+    #[test]
+    fn records_are_the_same_in_rings_of_any_length() {
+        let record = |sequence| Record { sequence, digest: 1, answer: Answer::new(b"+OK") };
+        let (mut grown, mut short) = (Records::default(), Records::default());
+        // 0 and 256 meet in every ring that is shorter than the window.
+        [0, 256, 7].into_iter().for_each(|sequence| grown.insert(record(sequence)));
+        grown.drop_below(1);
+        [7, 256].into_iter().for_each(|sequence| short.insert(record(sequence)));
+        assert!(grown.heap() > short.heap());
+        assert_eq!(grown, short);
+        short.drop_below(8);
+        assert_ne!(grown, short);
     }
 }
