@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::ahead::Ahead;
 use crate::{docs, fuzz, model, mutants, target_dir, threads, tidy};
 
 /// One step of the gate.
@@ -32,7 +33,8 @@ const TRACE: &[&str] = &["sim", "--engine", "hermes", "--seed", "7", "--trace"];
 /// minutes; and debug assertions hold in the programs, too.
 const BUILD: &[&str] = &["build", "--workspace", "--bins", "--tests", "--locked"];
 
-/// Cheap ones first.
+/// Cheap ones first, and those that build something of their own last: while others wait for real
+/// processes, that is built ahead.
 const STEPS: &[Step] = &[
     Step { name: "fmt", run: Run::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", run: Run::Own("layering, banned calls, leftovers", tidy::run) },
@@ -73,17 +75,17 @@ const STEPS: &[Step] = &[
             &[],
         ),
     },
-    Step { name: "loom", run: Run::Own("models of primitives under --cfg loom", threads::loom) },
-    Step { name: "shuttle", run: Run::Own("lanes under --cfg shuttle", threads::shuttle) },
+    Step { name: "rig", run: Run::Own("real processes under real faults, each once", rig) },
+    Step { name: "redis-suite", run: Run::Own("Redis's own tests, on each engine", redis_suite) },
+    Step { name: "python", run: Run::Own("the Python package: its wheel, and its tests", python) },
     Step { name: "sim", run: Run::Quorate(&["sim", "--engine", "hermes", "--seeds", "200"]) },
     Step {
         name: "sim-meerkat",
         run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
     },
-    Step { name: "rig", run: Run::Own("real processes under real faults, each once", rig) },
-    Step { name: "redis-suite", run: Run::Own("Redis's own tests, on each engine", redis_suite) },
-    Step { name: "python", run: Run::Own("the Python package: its wheel, and its tests", python) },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
+    Step { name: "loom", run: Run::Own("models of primitives under --cfg loom", threads::loom) },
+    Step { name: "shuttle", run: Run::Own("lanes under --cfg shuttle", threads::shuttle) },
     Step { name: "fuzz", run: Run::Own("cargo xtask fuzz", fuzz::gate) },
     Step { name: "model", run: Run::Own("cargo xtask model", model::gate) },
     Step { name: "mutants", run: Run::Own("cargo xtask mutants --gate", gate_mutants) },
@@ -104,9 +106,24 @@ pub fn run(root: &Path, names: &[&str]) -> anyhow::Result<()> {
     }
     let chosen: Vec<&Step> =
         STEPS.iter().filter(|step| names.is_empty() || names.contains(&step.name)).collect();
+    let ahead = Ahead::default();
+    std::thread::scope(|scope| {
+        let whole = names.is_empty();
+        let passed = run_steps(root, &chosen, |done| {
+            if whole && done == "build" {
+                ahead.start(scope, root);
+            }
+        });
+        ahead.stop();
+        passed
+    })
+}
+
+/// Runs these steps up to the first that fails, and says which have passed.
+fn run_steps(root: &Path, chosen: &[&Step], passed: impl Fn(&str)) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut times = Vec::new();
-    for step in &chosen {
+    for step in chosen {
         println!("=== {}: {}", step.name, step.describe());
         let step_begin = Instant::now();
         let result = step.run(root);
@@ -119,6 +136,7 @@ pub fn run(root: &Path, names: &[&str]) -> anyhow::Result<()> {
         }
         println!("=== {} ok, {seconds:.1} s", step.name);
         times.push(format!("{} {seconds:.0}", step.name));
+        passed(step.name);
     }
     println!("seconds: {}", times.join(", "));
     println!("gate: passed, {} steps in {:.0} s", times.len(), begin.elapsed().as_secs_f64());

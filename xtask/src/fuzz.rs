@@ -74,6 +74,14 @@ pub fn gate(root: &Path) -> anyhow::Result<()> {
 }
 
 fn build(root: &Path) -> anyhow::Result<PathBuf> {
+    let mut build = build_command(root)?;
+    let built = build.status().with_context(|| format!("cannot run {build:?}"))?;
+    ensure!(built.success(), "{build:?} ended with {built}");
+    Ok(target_dir(root).join("fuzz").join(host()?).join("release"))
+}
+
+/// What builds the targets.
+pub fn build_command(root: &Path) -> anyhow::Result<Command> {
     let host = host()?;
     let target = target_dir(root).join("fuzz");
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -81,9 +89,7 @@ fn build(root: &Path) -> anyhow::Result<PathBuf> {
     // With a target named, build scripts and macros are left uninstrumented.
     build.args(["build", "--quiet", "--locked", "--release", "--target", &host, "--target-dir"]);
     build.arg(&target).env("RUSTFLAGS", FLAGS);
-    let built = build.status().with_context(|| format!("cannot run {build:?}"))?;
-    ensure!(built.success(), "{build:?} ended with {built}");
-    Ok(target.join(host).join("release"))
+    Ok(build)
 }
 
 fn host() -> anyhow::Result<String> {

@@ -1,5 +1,6 @@
 //! The project's chores as a library, so that `tidy` also runs as a test and is itself tested.
 
+pub mod ahead;
 pub mod ci;
 pub mod docs;
 pub mod fuzz;

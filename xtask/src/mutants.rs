@@ -5,6 +5,7 @@
 //! the checks that must notice. One build has all mutants; the environment of a run names one. By
 //! hand: `QUORATE_MUTANT=name RUSTFLAGS='--cfg mutants' cargo test --profile mutants ...`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -104,10 +105,19 @@ pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// What builds the program of the models, and the checks that should kill the mutants of the gate.
+pub fn gate_builds(root: &Path) -> anyhow::Result<Vec<Command>> {
+    let builds = Builds::new(root)?;
+    let checks = MUTANTS.iter().filter(|mutant| mutant.in_gate).map(|mutant| mutant.checks[0]);
+    let homes: BTreeSet<_> = checks.map(Check::home).collect();
+    let checks = homes.into_iter().map(|(kind, home)| builds.build_checks(kind, home));
+    Ok([builds.build_program("quorate-model")].into_iter().chain(checks).collect())
+}
+
 /// Builds a program with every mutant in it; the environment of a run may name one.
 pub fn build_program(root: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let builds = Builds::new(root)?;
-    let mut build = builds.cargo(Kind::Plain, &["build", "--quiet", "--package", name]);
+    let mut build = builds.build_program(name);
     let status = build.status().context("cannot run cargo")?;
     ensure!(status.success(), "{build:?} ended with {status}");
     Ok(builds.directory(Kind::Plain).join("mutants").join(name))

@@ -32,14 +32,31 @@ fn succeed(mut command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn loom_test(root: &Path) -> Command {
+    test(root, "loom", LOOM, &["--release", "--lib"])
+}
+
+fn shuttle_test(root: &Path) -> Command {
+    test(root, "shuttle", SHUTTLE, &["--test", "schedules"])
+}
+
+/// What builds the tests of the gate without running them.
+pub fn builds(root: &Path) -> Vec<Command> {
+    let mut commands = vec![loom_test(root), shuttle_test(root)];
+    for command in &mut commands {
+        command.arg("--no-run");
+    }
+    commands
+}
+
 /// Primitives under every interleaving that loom finds.
 pub fn loom(root: &Path) -> anyhow::Result<()> {
-    succeed(test(root, "loom", LOOM, &["--release", "--lib"]))
+    succeed(loom_test(root))
 }
 
 /// Whole lanes under many schedules, as many as the gate has time for.
 pub fn shuttle(root: &Path) -> anyhow::Result<()> {
-    succeed(test(root, "shuttle", SHUTTLE, &["--test", "schedules"]))
+    succeed(shuttle_test(root))
 }
 
 /// `cargo xtask shuttle [--times N] [FILTER]`: more schedules, of other seeds.
@@ -49,7 +66,7 @@ pub fn run_shuttle(root: &Path, words: &[&str]) -> anyhow::Result<()> {
         filter => ("1", filter),
     };
     ensure!(times.parse::<u32>().is_ok_and(|times| times > 0), "--times takes a number above 0");
-    let mut command = test(root, "shuttle", SHUTTLE, &["--test", "schedules"]);
+    let mut command = shuttle_test(root);
     command.env("QUORATE_SCHEDULES_TIMES", times).arg("--").args(filter);
     succeed(command)
 }

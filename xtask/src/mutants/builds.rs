@@ -36,7 +36,7 @@ impl Killer {
 }
 
 /// What a check is built under.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Plain,
     Loom,
@@ -72,6 +72,12 @@ impl Kind {
 }
 
 impl Check {
+    /// How it is built, and the crate that it is in.
+    pub(super) fn home(self) -> (Kind, &'static str) {
+        let (kind, home, _) = self.parts();
+        (kind, home)
+    }
+
     fn parts(self) -> (Kind, &'static str, &'static str) {
         match self {
             Tests(home, filter) => (Kind::Plain, home, filter),
@@ -86,7 +92,7 @@ pub(super) struct Builds<'a> {
     root: &'a Path,
     target: PathBuf,
     /// What is built, by kind and crate.
-    built: BTreeSet<(&'static str, &'static str)>,
+    built: BTreeSet<(Kind, &'static str)>,
     /// Checks that pass with every guard in place.
     sound: BTreeSet<Check>,
 }
@@ -102,7 +108,19 @@ impl<'a> Builds<'a> {
         self.target.join(kind.name())
     }
 
-    pub(super) fn cargo(&self, kind: Kind, arguments: &[&str]) -> Command {
+    /// What builds a program.
+    pub(super) fn build_program(&self, name: &str) -> Command {
+        self.cargo(Kind::Plain, &["build", "--quiet", "--package", name])
+    }
+
+    /// What builds the checks of a crate.
+    pub(super) fn build_checks(&self, kind: Kind, home: &str) -> Command {
+        let mut command = self.test(kind, home);
+        command.arg("--no-run");
+        command
+    }
+
+    fn cargo(&self, kind: Kind, arguments: &[&str]) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
             .current_dir(self.root)
@@ -123,11 +141,10 @@ impl<'a> Builds<'a> {
     /// Builds what a check needs, and sees that it passes with every guard in place: one that fails
     /// then kills nobody.
     pub(super) fn prepare(&mut self, check: Check) -> anyhow::Result<()> {
-        let (kind, home, _) = check.parts();
-        if self.built.insert((kind.name(), home)) {
+        let (kind, home) = check.home();
+        if self.built.insert((kind, home)) {
             println!("building the {} of {home}", kind.name());
-            let mut command = self.test(kind, home);
-            let built = command.arg("--no-run").status().context("cannot run cargo")?;
+            let built = self.build_checks(kind, home).status().context("cannot run cargo")?;
             ensure!(built.success(), "the build failed, which proves nothing about the checks");
         }
         if self.sound.insert(check)
