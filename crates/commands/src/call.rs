@@ -302,7 +302,7 @@ impl Operation for Call<'_> {
         (reply.into_owned(), change)
     }
 
-    fn to_owned(&self) -> Op {
+    fn into_owned(self) -> Op {
         Op::Call(self.to_owned_call())
     }
 

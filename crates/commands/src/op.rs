@@ -96,8 +96,8 @@ impl Operation for Op {
         }
     }
 
-    fn to_owned(&self) -> Self {
-        self.clone()
+    fn into_owned(self) -> Self {
+        self
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

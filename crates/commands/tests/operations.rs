@@ -227,7 +227,7 @@ fn what_nobody_can_decode_is_nothing() {
     let mut bytes = Vec::new();
     call.call().encode(&mut bytes);
     assert_eq!(bytes, encode(&Op::Call(call.clone())));
-    assert_eq!(Operation::to_owned(&call.call()), Op::Call(call));
+    assert_eq!(Operation::into_owned(call.call()), Op::Call(call));
 }
 
 #[test]

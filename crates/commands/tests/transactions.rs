@@ -198,7 +198,7 @@ fn an_expiry_moves_with_its_value() {
 fn a_borrowed_call_is_the_transaction_that_its_copy_is() {
     let owned = call("RENAME a b");
     let borrowed = owned.call();
-    assert_eq!(borrowed.into_owned(), Txn::Call(owned.clone()));
+    assert_eq!(Transaction::into_owned(borrowed), Txn::Call(owned.clone()));
     let (mut one, mut other) = (keys_after(&["SET a 1"]), keys_after(&["SET a 1"]));
     let answer = one.run(NOW, timestamp(2), &borrowed);
     assert_eq!(answer, other.run(NOW, timestamp(2), &Txn::Call(owned.clone())));

@@ -12,13 +12,12 @@
 //! why that is so. A floor may be raised only when no call is in doubt that an update of an absent
 //! key might later cover: see [`Hermes::doubts_before`].
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{
     Access, Effects, Improper, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
 };
-use quorate_rifl::{Call, Found, LeaseId, Lost, Permit, Sessions, Tracker, Verdict};
+use quorate_rifl::{AnswerBytes, Call, Found, LeaseId, Lost, Permit, Sessions, Tracker, Verdict};
 use quorate_types::{Now, Tag, Timestamp, limits};
 
 use crate::message::Completion;
@@ -39,18 +38,18 @@ pub(crate) struct Tentative {
     pub(crate) call: Call,
     /// The date of the attempt.
     pub(crate) date: u64,
-    pub(crate) answer: Box<[u8]>,
+    pub(crate) answer: AnswerBytes,
 }
 
 impl Tentative {
     pub(crate) fn of(timestamp: Timestamp, completion: &Completion<'_>) -> Self {
         let Completion { call, date, answer } = *completion;
-        Self { timestamp, call, date, answer: answer.into() }
+        Self { timestamp, call, date, answer: AnswerBytes::new(answer) }
     }
 
     /// As it travels.
     pub(crate) fn completion(&self) -> Completion<'_> {
-        Completion { call: self.call, date: self.date, answer: &self.answer }
+        Completion { call: self.call, date: self.date, answer: self.answer.bytes() }
     }
 }
 
@@ -63,7 +62,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Sessions for Hermes<T, O> {
         request: Request<O>,
         effects: &mut impl Effects<Self>,
     ) {
-        self.take(now, tag, request.origin, &request.op, Some(permit), effects);
+        self.take(now, tag, request.origin, request.op, Some(permit), effects);
     }
 
     /// Attempts have no dates of their own here.
@@ -130,7 +129,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         permit: &Permit,
         reply: &O::Reply,
         bytes: usize,
-    ) -> Result<Box<[u8]>, Refusal> {
+    ) -> Result<AnswerBytes, Refusal> {
         let mut answer = Vec::new();
         O::encode_reply(reply, &mut answer);
         if answer.len() + bytes > INV_BYTES_MAX {
@@ -138,7 +137,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         } else if !self.tracker.has_room(permit.call.lease, answer.len()) {
             Err(Refusal::SessionFull)
         } else {
-            Ok(answer.into())
+            Ok(AnswerBytes::new(&answer))
         }
     }
 
@@ -191,7 +190,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     fn complete(&mut self, handle: T::Handle, tentative: &Tentative) {
         let Tentative { timestamp, call, date, answer } = tentative;
-        self.tracker.complete(call, (handle, *timestamp), *date, answer);
+        self.tracker.complete(call, (handle, *timestamp), *date, answer.bytes());
     }
 
     /// The completion that came with a version which this replica now takes over.

@@ -72,7 +72,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             if due && valid && !self.queues.contains_key(&handle) && self.owns(handle) {
                 expired += 1;
                 self.counters.expired += 1;
-                let run = Run { rmw: true, answer: None, again: None, completion: None };
+                let run = Run { rmw: true, answer: None, completion: None };
                 self.update(now, handle, &Change::Delete, run, effects);
             }
         }

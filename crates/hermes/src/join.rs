@@ -208,7 +208,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let content = record.content();
         let valid = meta.state == State::Valid;
         let tentative = self.tentative.get(&handle);
-        let answer = tentative.map_or(0, |tentative| tentative.answer.len());
+        let answer = tentative.map_or(0, |tentative| tentative.answer.bytes().len());
         let bytes = content.map_or(0, |content| content.bytes.len());
         let apart = bytes + answer > VALUE_BYTES_IN_CHUNK;
         if apart {

@@ -162,7 +162,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
                 self.on_message(now, from, epoch, &body, effects)
             }
             Event::Request { tag, request } => {
-                self.submit(now, tag, request.origin, &request.op, effects);
+                self.submit(now, tag, request.origin, request.op, effects);
             }
             Event::Mail { mail, .. } => match mail {},
             Event::View(view) => self.on_view(now, view, effects),

@@ -13,7 +13,7 @@ use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Tabl
 use quorate_types::{Duration, Instant, Now, limits};
 
 use crate::replica::Attempt;
-use crate::state::{Queue, Waiter};
+use crate::state::{Again, Queue, Waiter};
 use crate::{Hermes, Meta, State};
 
 /// The first backoff of a superseded read-modify-write; doubles with each attempt.
@@ -169,13 +169,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         waiter: Waiter<O>,
         effects: &mut impl Effects<Self>,
     ) {
-        let attempt = Attempt {
-            origin: waiter.run.origin,
-            number: waiter.run.attempts,
-            give_up_at: waiter.run.give_up_at,
-            permit: waiter.run.permit,
-        };
-        self.execute(now, handle, waiter.client, &waiter.run.op, attempt, effects);
+        let Again { op, origin, attempts, give_up_at, permit } = waiter.run;
+        let attempt = Attempt { origin, number: attempts, give_up_at, permit };
+        self.execute(now, handle, waiter.client, op, attempt, effects);
     }
 
     /// Forgets an empty queue; sets the next look at one that is not.

@@ -1,13 +1,11 @@
 //! The normal case: ops, INV, ACK, VAL (thesis §4.3.2, §4.3.5; transition table in §3.4 of the
 //! notes).
 
-use alloc::boxed::Box;
-
 use quorate_machine::{
     Access, Change, Content, Current, Effects, Operation, Outcome, Record, Refusal, Slot, Table,
     mutant,
 };
-use quorate_rifl::Permit;
+use quorate_rifl::{AnswerBytes, Permit};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
 use crate::calls::Tentative;
@@ -23,7 +21,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         tag: Tag,
         origin: u64,
-        op: &P,
+        op: P,
         effects: &mut impl Effects<Self>,
     ) where
         P: Operation<Owned = O, Reply = O::Reply>,
@@ -37,7 +35,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         tag: Tag,
         origin: u64,
-        op: &P,
+        op: P,
         permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
@@ -51,10 +49,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.pending() >= limits::OPS_PENDING_MAX {
             return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
         }
-        if self.hold_behind_steered(now, tag, origin, op, permit) {
-            return;
-        }
-        if !self.is_replica || self.is_better_steered(now, op) {
+        let Some(op) = self.hold_behind_steered(now, tag, origin, op, permit) else { return };
+        if !self.is_replica || self.is_better_steered(now, &op) {
             return self.steer(now, tag, origin, op, permit, effects);
         }
         self.admit(now, client, origin, op, permit, effects);
@@ -66,7 +62,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         client: Client,
         origin: u64,
-        op: &P,
+        op: P,
         permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
@@ -76,7 +72,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let give_up_at = now.monotonic + self.config.op_timeout;
         let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
         if queued || !self.can_run(handle, op.access()) {
-            let run = Again { op: op.to_owned(), origin, attempts: 0, give_up_at, permit };
+            let run = Again { op: op.into_owned(), origin, attempts: 0, give_up_at, permit };
             let waiter = Waiter { client, run, not_before: now.monotonic };
             return self.enqueue(now, handle, waiter, effects);
         }
@@ -99,7 +95,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         handle: T::Handle,
         client: Client,
-        op: &P,
+        op: P,
         attempt: Attempt,
         effects: &mut impl Effects<Self>,
     ) where
@@ -159,15 +155,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.counters.expired += u64::from(expired);
             let rmw = access != Access::Write
                 || (completion.is_some() && !mutant!("hermes_call_as_write"));
-            let again = rmw.then(|| Again {
-                op: op.to_owned(),
-                origin: attempt.origin,
-                attempts: attempt.number,
-                give_up_at: attempt.give_up_at,
-                permit: attempt.permit,
-            });
-            let run = Run { rmw, answer: Some((client, reply)), again, completion };
-            self.update(now, handle, &change, run, effects);
+            let run = Run { rmw, answer: Some((client, reply)), completion };
+            let slot = self.update(now, handle, &change, run, effects);
+            if rmw && let Some(pending) = self.ops.get_mut(slot) {
+                let Attempt { origin, number: attempts, give_up_at, permit } = attempt;
+                let op = op.into_owned();
+                pending.again = Some(Again { op, origin, attempts, give_up_at, permit });
+            }
         }
         self.scratch = scratch;
     }
@@ -184,15 +178,15 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// Starts an update: new value, new timestamp and state Write in one critical section (H0),
-    /// then INV to every live replica.
+    /// then INV to every live replica. Gives the cookie of the pending update.
     pub(crate) fn update(
         &mut self,
         now: Now,
         handle: T::Handle,
         change: &Change<'_>,
-        Run { rmw, answer, again, completion }: Run<O>,
+        Run { rmw, answer, completion }: Run<O>,
         effects: &mut impl Effects<Self>,
-    ) {
+    ) -> Slot {
         let salt = self.rng.next_u64() as u8;
         let writer = if mutant!("hermes_node_id_reused") {
             WriterId(u32::from(self.config.node.0))
@@ -233,16 +227,19 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             resend_at,
             sent_at: now.monotonic,
             answer,
-            again,
+            again: None,
         });
         record.set_meta(Meta { timestamp, state: State::Write, rmw, unsettled: rmw, op: slot });
-        if let Some((Permit { call, date, .. }, answer)) = completion {
-            self.tracker.begin(&call, (handle, timestamp), answer.len());
-            self.tentative.insert(handle, Tentative { timestamp, call, date, answer });
-        }
-        let inv = inv_of(&record, slot, self.tentative.get(&handle));
+        let tentative = completion.map(|(Permit { call, date, .. }, answer)| {
+            self.tracker.begin(&call, (handle, timestamp), answer.bytes().len());
+            Tentative { timestamp, call, date, answer }
+        });
+        let inv = inv_of(&record, slot, tentative.as_ref());
         effects.broadcast(self.peers, &Message::Inv(inv));
         drop(record);
+        if let Some(tentative) = tentative {
+            self.tentative.insert(handle, tentative);
+        }
         self.resends.push_back((resend_at, slot));
         self.floors.note_tombstone(deleted, timestamp.version);
         if rmw {
@@ -251,6 +248,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.counters.writes += 1;
         }
         self.commit_if_acknowledged(now, slot, effects);
+        slot
     }
 
     /// INV (§3.4): adopt a newer version, and acknowledge in every case that keeps the writer's
@@ -659,10 +657,8 @@ pub(crate) struct Run<O: Operation> {
     pub(crate) rmw: bool,
     /// Who is told, and what, once it is committed.
     pub(crate) answer: Option<(Client, O::Reply)>,
-    /// What to run again if it is superseded.
-    pub(crate) again: Option<Again<O>>,
     /// The call that it is an attempt at, and the answer, encoded.
-    pub(crate) completion: Option<(Permit, Box<[u8]>)>,
+    pub(crate) completion: Option<(Permit, AnswerBytes)>,
 }
 
 /// Where an op comes from, and how often it has run already.

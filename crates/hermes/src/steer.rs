@@ -204,28 +204,28 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// Keeps an op back while an earlier one of its origin on its key is on its way to another
-    /// replica, so that they take effect in order. Says whether it did.
+    /// replica, so that they take effect in order. Gives it back if there is none.
     pub(crate) fn hold_behind_steered<P>(
         &mut self,
         now: Now,
         tag: Tag,
         origin: u64,
-        op: &P,
+        op: P,
         permit: Option<Permit>,
-    ) -> bool
+    ) -> Option<P>
     where
         P: Operation<Owned = O, Reply = O::Reply>,
     {
         if self.steering.lines.is_empty() {
-            return false;
+            return Some(op);
         }
         let Some(line) = self.steering.lines.get_mut(&(origin, hash_key(op.key()))) else {
-            return false;
+            return Some(op);
         };
         let give_up_at = now.monotonic + self.config.op_timeout;
-        line.push_back(Held { tag, op: op.to_owned(), permit, give_up_at });
+        line.push_back(Held { tag, op: op.into_owned(), permit, give_up_at });
         self.steering.held += 1;
-        true
+        None
     }
 
     /// The steered op at the head of a line was answered: the next ones go, up to one that is
@@ -239,7 +239,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.answer(Client::Local(held.tag), refused, effects);
                 continue;
             }
-            self.take(now, held.tag, line.0, &held.op, held.permit, effects);
+            self.take(now, held.tag, line.0, held.op, held.permit, effects);
             if let Some(behind) = self.steering.lines.get_mut(&line) {
                 behind.append(&mut rest);
             }
@@ -252,7 +252,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         tag: Tag,
         origin: u64,
-        op: &P,
+        op: P,
         permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
@@ -283,7 +283,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         effects.send(to, &Message::Steer(Steer { sequence, origin, permit, op: &bytes }));
         let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
         let give_up_at = now.monotonic + self.config.op_timeout;
-        let op = op.to_owned();
+        let op = op.into_owned();
         self.steering.lines.entry((origin, hash_key(op.key()))).or_default();
         let sent = Sent { tag, origin, op, permit, to, resend_at, give_up_at };
         self.steering.sent.insert(sequence, sent);
@@ -311,7 +311,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         };
         // Origins of different nodes are different origins.
         let origin = origin ^ (u64::from(from.0) + 1).rotate_right(16);
-        self.admit(now, client, origin, &op, permit, effects);
+        self.admit(now, client, origin, op, permit, effects);
     }
 
     /// Sends the answer of a steered op back.

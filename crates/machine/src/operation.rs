@@ -52,7 +52,7 @@ pub enum Change<'a> {
 
 /// A deterministic function over one key: the same key content, time and arguments give the same
 /// change and the same answer on every node.
-pub trait Operation {
+pub trait Operation: Sized {
     /// The form that can wait in a queue or cross to another lane.
     type Owned: Operation<Reply = Self::Reply, Owned = Self::Owned> + Clone + Debug + 'static;
     /// The answer. Borrows nothing.
@@ -67,8 +67,8 @@ pub trait Operation {
     /// Runs it.
     fn apply<'a>(&'a self, now: UnixMillis, current: Current<'a>) -> (Self::Reply, Change<'a>);
 
-    /// Copies its arguments.
-    fn to_owned(&self) -> Self::Owned;
+    /// With arguments of its own: copied ones, unless it had some.
+    fn into_owned(self) -> Self::Owned;
 
     /// Appends a form that [`Operation::decode`] reads back on another node of the same version.
     fn encode(&self, out: &mut Vec<u8>);

@@ -88,8 +88,8 @@ impl Operation for Op {
         }
     }
 
-    fn to_owned(&self) -> Self {
-        *self
+    fn into_owned(self) -> Self {
+        self
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -142,7 +142,7 @@ impl Cluster {
             let (lane, out) = (&mut host.lane, &mut host.out);
             match client {
                 None if keyspace == KeyspaceId(0) => {
-                    lane.submit(now, keyspace, tag, origin, &owned.call(), out);
+                    lane.submit(now, keyspace, tag, origin, owned.call(), out);
                 }
                 None => lane.transact(now, keyspace, tag, origin, owned.call(), out),
                 Some(client) => {

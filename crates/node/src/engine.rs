@@ -149,7 +149,7 @@ impl Engine {
         self.reads_locally && self.held.is_none_or(is_held)
     }
 
-    pub(crate) fn submit<P>(&mut self, now: Now, tag: Tag, origin: u64, op: &P, sink: &mut Sink<'_>)
+    pub(crate) fn submit<P>(&mut self, now: Now, tag: Tag, origin: u64, op: P, sink: &mut Sink<'_>)
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
     {

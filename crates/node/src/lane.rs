@@ -174,7 +174,7 @@ impl Lane {
         keyspace: KeyspaceId,
         tag: Tag,
         origin: u64,
-        op: &P,
+        op: P,
         out: &mut Outbox,
     ) where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
@@ -189,7 +189,7 @@ impl Lane {
         if lane == self.id {
             self.run(now, keyspace, tag, origin, op, out);
         } else {
-            let mail = Mail::Submit { from: self.id, keyspace, tag, origin, op: op.to_owned() };
+            let mail = Mail::Submit { from: self.id, keyspace, tag, origin, op: op.into_owned() };
             out.mail.push((lane, mail));
         }
     }
@@ -226,7 +226,7 @@ impl Lane {
         keyspace: KeyspaceId,
         tag: Tag,
         origin: u64,
-        op: &P,
+        op: P,
         out: &mut Outbox,
     ) where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
@@ -435,7 +435,7 @@ impl Lane {
         match mail {
             Mail::Submit { from, keyspace, tag, origin, op } => {
                 let tag = self.internal_tag(Internal::Mail { from, tag });
-                self.run(now, keyspace, tag, origin, &op, out);
+                self.run(now, keyspace, tag, origin, op, out);
             }
             Mail::Done(done) => out.done.push(done),
             Mail::View(view) => self.install(now, view, out),
@@ -752,7 +752,7 @@ impl Lane {
                 // Deletes of different keys need not wait for each other.
                 engine.transact(now, tag, tag.0, call.call(), &mut sink);
             } else {
-                engine.submit(now, tag, 0, &call.call(), &mut sink);
+                engine.submit(now, tag, 0, call.call(), &mut sink);
             }
             self.settle(now, out);
         }

@@ -108,7 +108,7 @@ pub trait Backend {
 
     /// Submits an op to the keyspace's engine. Ops of one `origin` on one key take effect in the
     /// order of submission.
-    fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: &P)
+    fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: P)
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>;
 

@@ -249,7 +249,7 @@ impl<B: Backend> Context<'_, B> {
         if transactional {
             self.transact(database, number, *call);
         } else {
-            self.submit(database, number, 0, call);
+            self.submit(database, number, 0, *call);
         }
     }
 
@@ -361,12 +361,12 @@ impl<B: Backend> Context<'_, B> {
             add(&self.core.stats.submitted, 1);
             if let Some(call) = &gather.call {
                 let part = call.call().split(part);
-                self.backend.submit(gather.database, self.now, tag, origin, &part.call());
+                self.backend.submit(gather.database, self.now, tag, origin, part.call());
             }
         }
     }
 
-    pub(crate) fn submit<P>(&mut self, database: u8, number: u64, part: u32, op: &P)
+    pub(crate) fn submit<P>(&mut self, database: u8, number: u64, part: u32, op: P)
     where
         P: Operation<Owned = Op, Reply = Answer<'static>>,
     {
@@ -448,7 +448,7 @@ impl<B: Backend> Context<'_, B> {
             return self.transact(database, number, Txn::Versions(keys));
         }
         for (part, key) in keys.into_iter().enumerate() {
-            self.submit(database, number, part as u32, &Op::Version(key));
+            self.submit(database, number, part as u32, Op::Version(key));
         }
     }
 

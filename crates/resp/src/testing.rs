@@ -343,13 +343,13 @@ impl Backend for MemoryBackend {
         Some(with(call.execute(now.wall(), current).0))
     }
 
-    fn submit<P>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, op: &P)
+    fn submit<P>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, op: P)
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
     {
         assert!(!self.transactional(keyspace), "such a keyspace is given transactions");
         self.submitted += 1;
-        self.queue.push_back((keyspace, tag, Work::Op(op.to_owned())));
+        self.queue.push_back((keyspace, tag, Work::Op(op.into_owned())));
     }
 
     fn transact<T>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, txn: T)

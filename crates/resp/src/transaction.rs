@@ -317,7 +317,7 @@ impl<B: Backend> Context<'_, B> {
                 Some(numbered) => {
                     self.call(database, number, numbered, Work::Op(Op::Script(script)));
                 }
-                None => self.submit(database, number, 0, &Op::Script(script)),
+                None => self.submit(database, number, 0, Op::Script(script)),
             }
         }
     }

@@ -6,26 +6,32 @@ use core::fmt;
 /// Bytes of the longest answer that needs no memory of its own.
 const INLINE: usize = 22;
 
+/// The bytes of a call's answer.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Answer {
-    Short { length: u8, bytes: [u8; INLINE] },
-    Long(Box<[u8]>),
+pub struct AnswerBytes(Place);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Place {
+    Here { length: u8, bytes: [u8; INLINE] },
+    Elsewhere(Box<[u8]>),
 }
 
-impl Answer {
-    pub(crate) fn new(answer: &[u8]) -> Self {
+impl AnswerBytes {
+    /// A copy of them.
+    pub fn new(answer: &[u8]) -> Self {
         if answer.len() > INLINE {
-            return Self::Long(answer.into());
+            return Self(Place::Elsewhere(answer.into()));
         }
         let mut bytes = [0; INLINE];
         bytes[..answer.len()].copy_from_slice(answer);
-        Self::Short { length: answer.len() as u8, bytes }
+        Self(Place::Here { length: answer.len() as u8, bytes })
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Short { length, bytes } => &bytes[..usize::from(*length)],
-            Self::Long(bytes) => bytes,
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Place::Here { length, bytes } => &bytes[..usize::from(*length)],
+            Place::Elsewhere(bytes) => bytes,
         }
     }
 
@@ -40,7 +46,7 @@ impl Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for AnswerBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.bytes().escape_ascii())
     }

@@ -48,6 +48,7 @@ mod sessions;
 mod terms;
 mod tracker;
 
+pub use answer::AnswerBytes;
 pub use quorate_machine::Improper;
 
 pub use call::{Call, LeaseId};

@@ -7,14 +7,14 @@ use core::mem;
 
 use quorate_types::limits;
 
-use crate::answer::Answer;
+use crate::answer::AnswerBytes;
 
 /// A call that has been completed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Record {
     pub(crate) sequence: u64,
     pub(crate) digest: u32,
-    pub(crate) answer: Answer,
+    pub(crate) answer: AnswerBytes,
 }
 
 /// Most sessions hold one record. More stand in a ring, at their number modulo its length, which
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn records_are_the_same_in_rings_of_any_length() {
-        let record = |sequence| Record { sequence, digest: 1, answer: Answer::new(b"+OK") };
+        let record = |sequence| Record { sequence, digest: 1, answer: AnswerBytes::new(b"+OK") };
         let (mut grown, mut short) = (Records::default(), Records::default());
         // 0 and 256 meet in every ring that is shorter than the window.
         [0, 256, 7].into_iter().for_each(|sequence| grown.insert(record(sequence)));

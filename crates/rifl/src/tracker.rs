@@ -4,6 +4,7 @@
 //! `docs/design/006-sessions.md`, which also has the argument for [`Tracker::admits`].
 
 use alloc::boxed::Box;
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -12,7 +13,7 @@ use quorate_machine::{Improper, mutant};
 use quorate_types::limits;
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::answer::Answer;
+use crate::answer::AnswerBytes;
 use crate::records::{Record, Records};
 use crate::{Call, LeaseId};
 
@@ -113,10 +114,10 @@ impl<A: Copy + PartialEq> Tracker<A> {
     /// # Errors
     /// With the date above which the next attempt may: a record of the session may be missing here.
     pub fn admits(&self, lease: LeaseId, at: u64) -> Result<(), u64> {
-        let known = self.sessions.contains_key(&lease);
         let above = match self.marks.get(&lease) {
             Some(mark) => *mark,
-            None if known => 0,
+            // Most dates are above everything that is forgotten: the session needn't be found.
+            None if at > self.discarded || self.sessions.contains_key(&lease) => 0,
             None => self.discarded,
         };
         if at <= above && !mutant!("rifl_undated") { Err(above) } else { Ok(()) }
@@ -127,16 +128,17 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if mutant!("rifl_acknowledged_by_an_attempt") {
             self.acknowledge(call.lease, call.first_incomplete);
         }
-        let open = Open { attempt, heap: Answer::heap_of(answer) };
+        let open = Open { attempt, heap: AnswerBytes::heap_of(answer) };
         let before = self.in_progress.insert((call.lease, call.sequence), open);
         assert!(before.is_none(), "{call:?} is attempted twice at once");
     }
 
     /// An attempt has ended without effect; nothing if another one is under way.
     pub fn abandon(&mut self, call: &Call, attempt: A) {
-        let key = (call.lease, call.sequence);
-        if self.in_progress.get(&key).is_some_and(|open| open.attempt == attempt) {
-            self.in_progress.remove(&key);
+        if let Entry::Occupied(open) = self.in_progress.entry((call.lease, call.sequence))
+            && open.get().attempt == attempt
+        {
+            open.remove();
         }
     }
 
@@ -152,19 +154,22 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if self.closed.contains(&call.lease) {
             return;
         }
-        if !self.sessions.contains_key(&call.lease) {
-            if self.copying {
-                self.marks.insert(call.lease, COPYING);
-            } else if at <= self.discarded && !mutant!("rifl_unmarked") {
-                self.marks.insert(call.lease, self.discarded);
+        let session = match self.sessions.entry(call.lease) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                if self.copying {
+                    self.marks.insert(call.lease, COPYING);
+                } else if at <= self.discarded && !mutant!("rifl_unmarked") {
+                    self.marks.insert(call.lease, self.discarded);
+                }
+                unknown.insert(Box::default())
             }
-        }
-        let session = self.sessions.entry(call.lease).or_default();
+        };
         session.acknowledge(call.first_incomplete);
         let acknowledged = call.sequence < session.acknowledged && !mutant!("rifl_resurrected");
         if !acknowledged && session.records.get(call.sequence).is_none() {
             let (sequence, digest) = (call.sequence, call.digest);
-            session.records.insert(Record { sequence, digest, answer: Answer::new(answer) });
+            session.records.insert(Record { sequence, digest, answer: AnswerBytes::new(answer) });
         }
     }
 
@@ -374,7 +379,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         let mut records = Vec::with_capacity((count as usize).min(reader.0.len() / RECORD_BYTES));
         for _ in 0..count {
             let (sequence, digest) = (reader.u64()?, reader.u32()?);
-            let answer = Answer::new(reader.bytes()?);
+            let answer = AnswerBytes::new(reader.bytes()?);
             if sequence < acknowledged || sequence - acknowledged >= limits::SESSION_WINDOW {
                 return Err(Malformed("a record outside its session's window"));
             }

@@ -84,7 +84,7 @@ impl Backend for LaneBackend<'_> {
     }
 
     #[inline]
-    fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: &P)
+    fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: P)
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
     {

@@ -695,7 +695,7 @@ impl World {
                 }
             }
             match command {
-                Command::Op(call) => lane.submit(now, keyspace, tag, origin, &call.call(), out),
+                Command::Op(call) => lane.submit(now, keyspace, tag, origin, call.call(), out),
                 Command::Txn(Txn::Call(call)) => {
                     lane.transact(now, keyspace, tag, origin, call.call(), out);
                 }
