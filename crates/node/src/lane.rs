@@ -138,7 +138,7 @@ impl Lane {
     /// Whether ops may start, as far as the node's lease tells. Those of an engine that doesn't
     /// need it would still get nowhere without a majority; but they outlast a change of the view, in
     /// which all leases lapse once.
-    fn has_contact(&self, now: Now, needs_lease: bool) -> bool {
+    pub(crate) fn has_contact(&self, now: Now, needs_lease: bool) -> bool {
         let config = &self.shared.config;
         let longer = if needs_lease { Duration::ZERO } else { config.lease };
         self.shared.lease_until() + longer > now.monotonic

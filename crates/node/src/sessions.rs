@@ -220,7 +220,7 @@ impl Lane {
         while let Some((tag, answer)) = self.sessions.answers.pop() {
             let asked = self.sessions.asked.remove(Slot::from_u64(tag.0));
             let (from, tag) = asked.expect("a request is answered once");
-            self.tell(now, from, tag, answer, out);
+            self.tell(now, from, tag, self.as_far_as_known(now, answer), out);
         }
         let verdicts = self.sessions.keeper.take_verdicts();
         if verdicts.is_empty() {
@@ -236,6 +236,17 @@ impl Lane {
             for lane in (0..self.shared.config.lanes).map(LaneId).filter(|lane| *lane != self.id) {
                 out.mail.push((lane, Mail::Verdicts(Arc::clone(&verdicts))));
             }
+        }
+    }
+
+    /// A node that was expelled without noticing may take a lease for expired, or for one of nobody,
+    /// that a later view's owner has granted. While this node holds its lease there is no such view.
+    fn as_far_as_known(&self, now: Now, answer: Answer) -> Answer {
+        match answer {
+            Answer::Lost(Lost::Expired) if !self.has_contact(now, true) => {
+                if mutant!("node_expelled_ends_sessions") { answer } else { Answer::Unready }
+            }
+            answer => answer,
         }
     }
 

@@ -8,7 +8,9 @@ use quorate_node::{
     EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, SessionCall, Shared, Strand,
 };
 use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request};
-use quorate_types::{Duration, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, UnixNanos};
+use quorate_types::{
+    Duration, Instant, KeyspaceId, LaneId, MemberNumber, NodeId, Now, Tag, UnixNanos,
+};
 
 const NODES: u16 = 3;
 const LANES: u16 = 2;
@@ -232,6 +234,20 @@ fn a_lease_of_nobody_is_over() {
         let request = Request::Renew { lease, told: grant.until, above: 0 };
         assert_eq!(cluster.ask((1, 1), request), Answer::Lost(Lost::Expired), "{lease:?}");
     }
+}
+
+#[test]
+fn a_node_that_may_have_been_expelled_ends_no_session() {
+    let mut cluster = Cluster::new();
+    // The first node would keep it, if it had been given out; a later view's member may have done so.
+    let lease = LeaseId::new(MemberNumber(9), LaneId(0), 0);
+    let request = Request::Renew { lease, told: u64::MAX, above: 0 };
+    assert_eq!(cluster.ask((0, 0), request), Answer::Lost(Lost::Expired));
+    // Nobody hears anything for so long that others may have gone on without it.
+    cluster.time += NodeConfig::LEASE * 2;
+    assert_eq!(cluster.ask((0, 0), request), Answer::Unready);
+    cluster.pass(NodeConfig::LEASE * 20);
+    assert_eq!(cluster.ask((0, 0), request), Answer::Lost(Lost::Expired));
 }
 
 #[test]

@@ -391,6 +391,13 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_expelled_ends_sessions",
+        home: "node",
+        guard: "a node without its lease says of no session that it is over",
+        checks: &[Tests("node", "a_node_that_may_have_been_expelled")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_verdict_stays_on_its_lane",
         home: "node",
         guard: "the end of a session reaches every lane that may have records of it",
