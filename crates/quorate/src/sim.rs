@@ -30,14 +30,17 @@ pub(crate) struct Options {
     /// decides.
     #[arg(long, default_value = "any")]
     isolation: Isolations,
-    /// How many seeds to run, from 1 on.
+    /// How many seeds to run.
     #[arg(long, default_value_t = 200, conflicts_with = "seed")]
     seeds: u64,
+    /// The first of them: a sweep goes on where another one ended.
+    #[arg(long, default_value_t = 1, conflicts_with = "seed")]
+    from: u64,
     /// Run this one seed.
     #[arg(long)]
     seed: Option<u64>,
     /// Run what a script has, as it is written for a seed that fails.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "faults", "nodes", "lanes", "guests", "sessions"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
     /// reordering, partition, pause, crash, drift, clock.
@@ -227,7 +230,8 @@ fn many(args: &Options, options: &quorate_sim::Options) -> anyhow::Result<ExitCo
         ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {eta} left")
             .context("the template is fixed")?,
     );
-    let result = sweep(1..args.seeds + 1, options, args.failures, |done| bar.set_position(done));
+    let seeds = args.from..args.from.saturating_add(args.seeds);
+    let result = sweep(seeds, options, args.failures, |done| bar.set_position(done));
     bar.finish_and_clear();
     for failure in &result.failures {
         eprintln!("{failure}");
