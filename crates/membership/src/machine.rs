@@ -92,7 +92,9 @@ impl Protocol for Membership {
 
 impl Machine for Membership {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
+        let due = self.next_deadline();
         self.now = self.now.max(now.monotonic);
+        self.excuse_silence_since(due);
         match event {
             Event::Message { from, body, .. } => self.on_message(from, body, effects),
             Event::Request { tag, request } => self.on_request(tag, request, effects),
@@ -206,6 +208,20 @@ impl Membership {
     /// Whether this incarnation is live in the view in force here.
     pub(crate) fn is_live(&self) -> bool {
         self.view.is_live(self.me.node, self.me.incarnation)
+    }
+
+    /// A node that comes late, because its process was stopped or had no processor, has heard nobody
+    /// meanwhile, which says nothing about the others: each has a heartbeat's time to be heard.
+    /// Otherwise it would expel everybody whose messages do not happen to be the first in its queues.
+    fn excuse_silence_since(&mut self, due: Instant) {
+        let Config { heartbeat, suspect_after, .. } = self.config;
+        if self.now.since(due) < heartbeat / 2 || mutant!("membership_silence_while_away") {
+            return;
+        }
+        let excused = self.now - suspect_after.saturating_sub(heartbeat);
+        for peer in self.peers.values_mut().filter(|peer| peer.heard > Instant::ZERO) {
+            peer.heard = peer.heard.max(excused);
+        }
     }
 
     // Messages.

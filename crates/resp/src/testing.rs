@@ -235,6 +235,8 @@ impl MemoryBackend {
             Some(&(until, false)) if now.unix.0 <= until => {
                 Lease::Granted(Grant { lease, until, owner: lease.member() })
             }
+            // As one of a member that is gone, for which there is no place here.
+            None if self.leases.len() >= self.leases_max => Lease::Full,
             _ => Lease::Lost(Lost::Expired),
         }
     }

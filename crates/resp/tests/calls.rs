@@ -227,6 +227,23 @@ fn sessions_without_end_hit_a_named_limit() {
 }
 
 #[test]
+fn a_session_that_finds_no_place_for_now_is_not_told_that_it_is_one_too_many() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let (session, until) = open(&mut harness, id);
+    // Its owner is gone, and the successor keeps as many of such leases as it may.
+    harness.backend.leases.clear();
+    harness.backend.leases_max = 0;
+    harness.now.unix.0 += limits::LEASE_TERM.as_nanos() as u64 + 1;
+    assert_eq!(word(&harness.talk(id, "SESSION CALL 0 0 INCR a")), "TRYAGAIN");
+    let block = harness.talk(id, "MULTI\r\nINCR a\r\nSESSION CALL 0 0 EXEC");
+    assert!(block.contains("\r\n-TRYAGAIN "), "{block}");
+    let renew = format!("SESSION RENEW {session} {until}");
+    assert_eq!(word(&harness.talk(id, &renew)), "MAXSESSIONS");
+    assert_eq!(harness.talk(id, "GET a"), "$-1\r\n");
+}
+
+#[test]
 fn an_engine_without_sessions_says_so() {
     let mut harness = harness();
     let id = harness.connect();

@@ -391,6 +391,13 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_silence_while_away",
+        home: "membership",
+        guard: "a node that was away itself takes nobody's silence meanwhile for a crash",
+        checks: &[Tests("membership", "nodes_that_were_away_together")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_expelled_ends_sessions",
         home: "node",
         guard: "a node without its lease says of no session that it is over",

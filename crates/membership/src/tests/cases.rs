@@ -258,6 +258,24 @@ fn a_node_paused_past_its_lease_is_harmless_and_comes_back() {
 }
 
 #[test]
+fn nodes_that_were_away_together_expel_nobody() {
+    // As on a machine that sleeps. The first messages after it make a majority, without the others.
+    for seed in 0..30 {
+        let mut world = World::formed(seed, 5);
+        world.crash(5);
+        world.run(400);
+        world.start(5);
+        // The first node has proposed views, and could propose another one at once.
+        world.run_until_serving(&[1, 2, 3, 4, 5], 2_000);
+        world.run(seed);
+        let before = world.machine(1).view().clone();
+        (1..=5).for_each(|node| world.pause(node, 500));
+        world.run(1_000);
+        assert_eq!(*world.machine(1).view(), before, "seed {seed}");
+    }
+}
+
+#[test]
 fn an_idle_cluster_says_little() {
     let mut world = World::formed(14, 3);
     world.run(300);
