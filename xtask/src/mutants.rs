@@ -47,8 +47,11 @@ enum Check {
 
 /// Guards that are also removed from real processes: the rig must notice it under this engine. By
 /// hand, and not in the gate, because only real time decides how long it takes.
-const RIG: &[(&str, &str)] =
-    &[("membership_lease_ignored", "hermes"), ("meerkat_learners_not_told", "meerkat")];
+const RIG: &[(&str, &str)] = &[
+    ("membership_lease_ignored", "hermes"),
+    ("meerkat_learners_not_told", "meerkat"),
+    ("meerkat_effect_without_record", "meerkat"),
+];
 
 /// How many minutes the rig may take to notice.
 const RIG_MINUTES: &str = "10";
