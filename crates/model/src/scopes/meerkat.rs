@@ -470,7 +470,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-calls-return",
             size: Size::Night,
-            states: Some(518_193),
+            states: Some(515_337),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| {
                 explore(&calls_return(name, &[(3, None), (2, None), (3, Some(1))]), limits)
