@@ -87,6 +87,14 @@ fn crash(name: &'static str) -> Scope<Register> {
     scope
 }
 
+/// The second node is taken out of the view while it runs, and comes back as another member.
+fn expelled(name: &'static str) -> Scope<Register> {
+    let mut scope = crash(name);
+    scope.budget.crashes = 0;
+    scope.changes = vec![Change::Without(NodeId(2)), Change::Rejoin(NodeId(2))];
+    scope
+}
+
 /// H1: five nodes, and the coordinators of two read-modify-writes crash.
 fn double_crash(name: &'static str) -> Scope<Register> {
     let calls = [(4, Append(b'b'), None), (5, Append(b'a'), None)];
@@ -265,6 +273,13 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(1467),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&crash(name), limits),
+        },
+        Entry {
+            name: "hermes-expelled",
+            size: Size::Gate,
+            states: Some(19_434),
+            reaches: &[],
+            run: |name, limits| explore(&expelled(name), limits),
         },
         Entry {
             name: "hermes-double-crash",

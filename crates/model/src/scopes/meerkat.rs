@@ -117,6 +117,16 @@ fn epoch(name: &'static str, isolation: Isolation) -> Scope<Transactions> {
     scope
 }
 
+/// The coordinator is taken out of the view while it runs. What it began may wait for ever: a process
+/// that is out of the view ends, or begins anew.
+fn expelled(name: &'static str) -> Scope<Transactions> {
+    let mut scope = epoch(name, Serializable);
+    scope.budget.crashes = 0;
+    scope.changes = vec![Change::Without(NodeId(3))];
+    scope.rests = false;
+    scope
+}
+
 /// Two changes of epoch in a row, and the leader of the first may crash in between.
 fn epochs(name: &'static str) -> Scope<Transactions> {
     let mut scope = cluster(name, Serializable, &[(3, &[Step::Append("k", "a")])]);
@@ -386,6 +396,13 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(27_151),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&epoch(name, Serializable), limits),
+        },
+        Entry {
+            name: "meerkat-expelled",
+            size: Size::Gate,
+            states: Some(99_821),
+            reaches: &["meerkat: epoch released"],
+            run: |name, limits| explore(&expelled(name), limits),
         },
         Entry {
             name: "meerkat-epoch-strict",
