@@ -219,7 +219,9 @@ impl Membership {
             return;
         }
         let excused = self.now - suspect_after.saturating_sub(heartbeat);
-        for peer in self.peers.values_mut().filter(|peer| peer.heard > Instant::ZERO) {
+        // Who was silent for too long before that still is.
+        let heard = |peer: &&mut Peer| due.since(peer.heard) < suspect_after;
+        for peer in self.peers.values_mut().filter(heard) {
             peer.heard = peer.heard.max(excused);
         }
     }

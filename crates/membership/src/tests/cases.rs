@@ -276,6 +276,19 @@ fn nodes_that_were_away_together_expel_nobody() {
 }
 
 #[test]
+fn who_was_silent_before_stays_suspected() {
+    let mut world = World::formed(16, 3);
+    world.run(200);
+    world.crash(2);
+    world.crash(3);
+    world.run(300);
+    assert_eq!(world.machine(1).suspects().len(), 2);
+    world.pause(1, 80);
+    world.run(81);
+    assert_eq!(world.machine(1).suspects().len(), 2);
+}
+
+#[test]
 fn an_idle_cluster_says_little() {
     let mut world = World::formed(14, 3);
     world.run(300);

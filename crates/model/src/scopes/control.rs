@@ -163,7 +163,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "membership-removal-twice",
             size: Size::Gate,
-            states: Some(869_045),
+            states: Some(831_249),
             reaches: &[],
             run: |name, limits| explore(&removal(name, [2, 2, 0]), limits),
         },
