@@ -170,7 +170,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "membership-night-removal",
             size: Size::Night,
-            states: Some(14_088_876),
+            states: Some(12_936_050),
             reaches: &[],
             run: |name, limits| explore(&removal(name, [3, 2, 0]), limits),
         },
