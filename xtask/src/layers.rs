@@ -56,7 +56,7 @@ pub const LAYERS: &[Layer] = &[
 ];
 
 /// Libraries that a pure crate may link: small, `no_std`, deterministic.
-pub const PURE_LIBRARIES: &[&str] = &["rapidhash", "zerocopy"];
+pub const PURE_LIBRARIES: &[&str] = &["hashbrown", "rapidhash", "zerocopy"];
 
 /// Libraries that bring an operating system, an executor or a scheduler, and the only crates that
 /// may name them.

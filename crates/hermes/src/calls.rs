@@ -125,19 +125,20 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// The completion of a call that is to be attempted: its answer, if that can be kept and sent;
     /// `bytes` is how much key and value take.
     pub(crate) fn completion_of(
-        &self,
+        &mut self,
         permit: &Permit,
         reply: &O::Reply,
         bytes: usize,
     ) -> Result<AnswerBytes, Refusal> {
-        let mut answer = Vec::new();
-        O::encode_reply(reply, &mut answer);
-        if answer.len() + bytes > INV_BYTES_MAX {
+        self.answer_scratch.clear();
+        O::encode_reply(reply, &mut self.answer_scratch);
+        let length = self.answer_scratch.len();
+        if length + bytes > INV_BYTES_MAX {
             Err(Refusal::TooLarge)
-        } else if !self.tracker.has_room(permit.call.lease, answer.len()) {
+        } else if !self.tracker.has_room(permit.call.lease, length) {
             Err(Refusal::SessionFull)
         } else {
-            Ok(AnswerBytes::new(&answer))
+            Ok(AnswerBytes::new(&self.answer_scratch))
         }
     }
 
@@ -154,9 +155,6 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         base: u64,
         effects: &mut impl Effects<Self>,
     ) {
-        if self.tentative.is_empty() {
-            return;
-        }
         let Some(tentative) = self.tentative.remove(&handle) else { return };
         let took_effect = base >= tentative.timestamp.version;
         if (took_effect && !mutant!("hermes_covered_call_dropped"))
@@ -181,9 +179,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if !self.overtaken.is_empty() {
             self.overtaken.remove(&handle);
         }
-        if !self.tentative.is_empty()
-            && let Some(tentative) = self.tentative.remove(&handle)
-        {
+        if let Some(tentative) = self.tentative.remove(&handle) {
             self.complete(handle, &tentative);
         }
     }

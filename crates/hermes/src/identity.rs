@@ -49,6 +49,7 @@ where
             overtaken,
             counters: _,
             scratch: _,
+            answer_scratch: _,
         } = self;
         (config.incarnation, table, rng, view, number, live, retired, is_replica).hash(state);
         (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);

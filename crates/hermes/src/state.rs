@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Operation, Rng, Slab, Slot, Table};
+use quorate_machine::{Lookup, Operation, Rng, Slab, Slot, Table};
 use quorate_rifl::{Permit, Tracker};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp, View,
@@ -209,12 +209,14 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     /// What became of each call.
     pub(crate) tracker: Tracker<Attempt<T::Handle>>,
     /// The calls whose versions are the newest of their keys, and not Valid.
-    pub(crate) tentative: BTreeMap<T::Handle, Tentative>,
+    pub(crate) tentative: Lookup<T::Handle, Tentative>,
     /// Keys of which an update with a call was driven from here, under this number, and overtaken,
     /// and which have not been Valid since.
     pub(crate) overtaken: BTreeMap<T::Handle, u64>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Vec<u8>,
+    /// The answer of a call while it is written.
+    pub(crate) answer_scratch: Vec<u8>,
 }
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
@@ -248,10 +250,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             reads: QuorumReads::default(),
             expiry: crate::expiry::Expiry::default(),
             tracker: Tracker::default(),
-            tentative: BTreeMap::new(),
+            tentative: Lookup::default(),
             overtaken: BTreeMap::new(),
             counters: Counters::default(),
             scratch: Vec::new(),
+            answer_scratch: Vec::new(),
         }
     }
 

@@ -20,6 +20,7 @@
 
 extern crate alloc;
 
+mod lookup;
 mod map_table;
 mod operation;
 mod rng;
@@ -29,6 +30,7 @@ mod transaction;
 
 use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View};
 
+pub use lookup::Lookup;
 pub use map_table::{MapRecord, MapTable};
 pub use operation::{Access, Change, Current, Improper, Operation, Outcome, Refusal};
 pub use rng::Rng;

@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use quorate_machine::{Improper, mutant};
+use quorate_machine::{Improper, Lookup, mutant};
 use quorate_types::limits;
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -57,7 +57,7 @@ struct Open<A> {
 pub struct Tracker<A> {
     sessions: BTreeMap<LeaseId, Box<Session>>,
     /// Calls that are being attempted here.
-    in_progress: BTreeMap<(LeaseId, u64), Open<A>>,
+    in_progress: Lookup<(LeaseId, u64), Open<A>>,
     closed: BTreeSet<LeaseId>,
     /// Sessions of which records may be missing here: attempts dated at or below the mark begin
     /// again.
@@ -71,7 +71,7 @@ impl<A> Default for Tracker<A> {
     fn default() -> Self {
         Self {
             sessions: BTreeMap::new(),
-            in_progress: BTreeMap::new(),
+            in_progress: Lookup::default(),
             closed: BTreeSet::new(),
             marks: BTreeMap::new(),
             discarded: 0,
@@ -135,11 +135,8 @@ impl<A: Copy + PartialEq> Tracker<A> {
 
     /// An attempt has ended without effect; nothing if another one is under way.
     pub fn abandon(&mut self, call: &Call, attempt: A) {
-        if let Entry::Occupied(open) = self.in_progress.entry((call.lease, call.sequence))
-            && open.get().attempt == attempt
-        {
-            open.remove();
-        }
+        let name = (call.lease, call.sequence);
+        self.in_progress.remove_if(&name, |open| open.attempt == attempt);
     }
 
     /// No attempt is under way any more.
@@ -151,12 +148,12 @@ impl<A: Copy + PartialEq> Tracker<A> {
     /// effect; harmless when repeated.
     pub fn complete(&mut self, call: &Call, attempt: A, at: u64, answer: &[u8]) {
         self.abandon(call, attempt);
-        if self.closed.contains(&call.lease) {
-            return;
-        }
         let session = match self.sessions.entry(call.lease) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => {
+                if self.closed.contains(&call.lease) {
+                    return;
+                }
                 if self.copying {
                     self.marks.insert(call.lease, COPYING);
                 } else if at <= self.discarded && !mutant!("rifl_unmarked") {
@@ -194,8 +191,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if mutant!("rifl_open_answers_uncounted") {
             return kept;
         }
-        let open = self.in_progress.range((lease, 0)..=(lease, u64::MAX));
-        kept + open.map(|(_, open)| open.heap).sum::<usize>()
+        kept + self.in_progress.sum(|(of, _), open| if *of == lease { open.heap } else { 0 })
     }
 
     /// The client will make no more calls. Frees its records; late ones are refused until
@@ -225,7 +221,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     }
 
     fn is_busy(&self, lease: LeaseId) -> bool {
-        self.in_progress.range((lease, 0)..=(lease, u64::MAX)).next().is_some()
+        self.in_progress.any(|(of, _), _| *of == lease)
     }
 
     /// Sessions in order of lease, after this one: what a sweep asks about.

@@ -1,0 +1,167 @@
+//! A map to look things up in, whose order nobody can see.
+
+use alloc::vec::Vec;
+use core::fmt::{self, Debug};
+use core::hash::{BuildHasherDefault, Hash, Hasher};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use rapidhash::fast::RapidHasher;
+
+/// A hash map that a machine may own: it does the same in every run, and shows its entries in the
+/// order of their keys only, since where they lie depends on all that was ever in it.
+///
+/// For keys that are looked up far more often than listed. Its memory is kept for reuse: as much as
+/// its most entries ever took. Keys are not protected against those who choose them to collide.
+#[derive(Clone)]
+pub struct Lookup<K, V>(HashMap<K, V, BuildHasherDefault<RapidHasher<'static>>>);
+
+impl<K, V> Default for Lookup<K, V> {
+    fn default() -> Self {
+        Self(HashMap::default())
+    }
+}
+
+impl<K: Copy + Ord + Hash, V> Lookup<K, V> {
+    /// What stands under a key.
+    #[inline]
+    pub fn get(&self, key: &K) -> Option<&V> {
+        if self.0.is_empty() { None } else { self.0.get(key) }
+    }
+
+    /// Whether something stands under a key.
+    #[inline]
+    pub fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Puts a value under a key; gives what stood there.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        self.0.insert(key, value)
+    }
+
+    /// Takes away what stands under a key.
+    #[inline]
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        if self.0.is_empty() { None } else { self.0.remove(key) }
+    }
+
+    /// Takes away what stands under a key if the condition holds.
+    #[inline]
+    pub fn remove_if(&mut self, key: &K, condition: impl FnOnce(&V) -> bool) -> Option<V> {
+        if self.0.is_empty() {
+            return None;
+        }
+        match self.0.entry(*key) {
+            Entry::Occupied(entry) if condition(entry.get()) => Some(entry.remove()),
+            _ => None,
+        }
+    }
+
+    /// Takes away everything.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Entries.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The entries in the order of their keys, sorted for this.
+    pub fn sorted(&self) -> Vec<(&K, &V)> {
+        let mut entries: Vec<(&K, &V)> = self.0.iter().collect();
+        entries.sort_unstable_by_key(|(key, _)| **key);
+        entries
+    }
+
+    /// The sum of what an entry counts.
+    pub fn sum(&self, mut count: impl FnMut(&K, &V) -> usize) -> usize {
+        self.0.iter().map(|(key, value)| count(key, value)).sum()
+    }
+
+    /// Whether a condition holds for some entry. It must not depend on which one is asked first.
+    pub fn any(&self, mut condition: impl FnMut(&K, &V) -> bool) -> bool {
+        self.0.iter().any(|(key, value)| condition(key, value))
+    }
+}
+
+impl<K: Eq + Hash, V: PartialEq> PartialEq for Lookup<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<K: Eq + Hash, V: Eq> Eq for Lookup<K, V> {}
+
+impl<K: Copy + Ord + Hash, V: Hash> Hash for Lookup<K, V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.sorted().hash(state);
+    }
+}
+
+impl<K: Copy + Ord + Hash + Debug, V: Debug> Debug for Lookup<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.sorted()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use alloc::collections::BTreeMap;
+    use alloc::format;
+    use core::hash::BuildHasher;
+    use std::hash::RandomState;
+
+    use super::*;
+    use crate::Rng;
+
+    #[test]
+    fn it_holds_what_an_ordered_map_holds() {
+        let mut rng = Rng::new(7);
+        let (mut lookup, mut ordered) = (Lookup::default(), BTreeMap::new());
+        for number in 0..20_000_u64 {
+            let key = (rng.below(40), rng.below(20));
+            match rng.below(4) {
+                0 | 1 => assert_eq!(lookup.insert(key, number), ordered.insert(key, number)),
+                2 => assert_eq!(lookup.remove(&key), ordered.remove(&key)),
+                _ => {
+                    let odd = |value: &u64| value % 2 == 1;
+                    let expected = ordered.get(&key).copied().filter(odd);
+                    assert_eq!(lookup.remove_if(&key, odd), expected);
+                    expected.and_then(|_| ordered.remove(&key));
+                }
+            }
+            assert_eq!(lookup.get(&key), ordered.get(&key));
+            assert_eq!(lookup.len(), ordered.len());
+        }
+        assert_eq!(lookup.sorted(), ordered.iter().collect::<Vec<_>>());
+        assert_eq!(format!("{lookup:?}"), format!("{ordered:?}"));
+    }
+
+    #[test]
+    fn its_past_makes_no_difference() {
+        let (mut grown, mut short) = (Lookup::default(), Lookup::default());
+        for key in 0..1000 {
+            grown.insert(key, key);
+        }
+        for key in 3..1000 {
+            grown.remove(&key);
+        }
+        for key in (0..3).rev() {
+            short.insert(key, key);
+        }
+        let hasher = RandomState::new();
+        assert_eq!(grown, short);
+        assert_eq!(hasher.hash_one(&grown), hasher.hash_one(&short));
+        short.insert(3, 3);
+        assert_ne!(grown, short);
+    }
+}
