@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures what sessions cost: the same writes with and without one, and a million sessions.
 
-One run, interleaved: `SET` and the same `SET` as a session's call, round after round, medians over
-the rounds, CPU time summed over all nodes. Then sessions with one record each are opened, and the
-same is measured again beside them. Needs only the standard library and Rust. All traffic stays on
-127.0.0.1.
+One run, interleaved: `SET` and the same `SET` as a session's call, each on a cluster of its own and
+on one that holds a million sessions with one record each; round after round, medians over the
+rounds, CPU time summed over all nodes. Both clusters have the same keys. Needs only the standard
+library and Rust. All traffic stays on 127.0.0.1.
 """
 
 import argparse
@@ -35,11 +35,13 @@ def main():
     with tempfile.TemporaryDirectory(prefix="quorate-sessions-") as work:
         places = systems.Places(pathlib.Path(work), options.port_base, binaries)
         for name in ("quorate", "quorate-meerkat"):
-            system = systems.BY_NAME[name](places)
+            alone, crowded = (systems.BY_NAME[name](places) for _ in range(2))
+            crowded.name += "-crowded"
             try:
-                result["engines"][system.engine] = measure(options, system)
+                result["engines"][alone.engine] = measure(options, alone, crowded)
             finally:
-                system.stop()
+                alone.stop()
+                crowded.stop()
     text = table(result)
     print(text)
     if options.out:
@@ -65,39 +67,44 @@ def parse():
     return options
 
 
-def measure(options, system):
-    runner = Runner(types.SimpleNamespace(**vars(options)), [system])
-    system.start()
-    runner.generate(system, "fill", connections=8, pipeline=64, seconds=0)
-    alone = {c: compare(options, runner, system, c) for c in (50, 1)}
-    memory = open_sessions(options, runner, system)
-    crowded = {c: compare(options, runner, system, c) for c in (50, 1)}
-    return {"alone": alone, "memory": memory, "crowded": crowded}
+def measure(options, alone, crowded):
+    clusters = {"alone": alone, "crowded": crowded}
+    runner = Runner(types.SimpleNamespace(**vars(options)), list(clusters.values()))
+    for system in clusters.values():
+        system.start()
+        # As many keys as sessions write to: what more keys cost is no cost of sessions.
+        runner.generate(system, "fill", connections=8, pipeline=64, seconds=0,
+                        keys=options.sessions)
+    memory = open_sessions(options, runner, crowded)
+    cells = {c: compare(options, runner, clusters, c) for c in (50, 1)}
+    figures = {name: {c: cells[c][name] for c in cells} for name in clusters}
+    return {"memory": memory, **figures}
 
 
-def compare(options, runner, system, connections):
-    cells = {"set": [], "call": []}
+def compare(options, runner, clusters, connections):
+    cells = {(name, op): [] for name in clusters for op in ("set", "call")}
     for number in range(options.rounds):
-        # A B, then B A: neither always comes after the other.
-        order = ["set", "call"] if number % 2 == 0 else ["call", "set"]
-        for op in order:
+        # A B C D, then D C B A: none always comes after the same other.
+        for name, op in list(cells)[::1 if number % 2 == 0 else -1]:
+            system = clusters[name]
             before = system.cpu_seconds()
             report = runner.generate(system, op, connections=connections)
             cpu = system.cpu_seconds() - before
             report["cpu_us_per_op"] = cpu / report["ops_total"] * 1e6
             if report["failed"]:
                 raise SystemExit(f"{op}: {report['first_failure']}")
-            cells[op].append(report)
+            cells[name, op].append(report)
     names = ("throughput", "p50_us", "p99_us", "cpu_us_per_op")
-    return {op: {name: statistics.median(cell[name] for cell in reports) for name in names}
-            for op, reports in cells.items()}
+    medians = {cell: {name: statistics.median(report[name] for report in reports)
+                      for name in names}
+               for cell, reports in cells.items()}
+    return {name: {op: medians[name, op] for op in ("set", "call")} for name in clusters}
 
 
 def open_sessions(options, runner, system):
     """Bytes of each node for each session with one record, and what remains of closed ones."""
     keys = options.sessions
-    # The keys are there, and what is allocated for good.
-    runner.generate(system, "fill", connections=8, pipeline=64, seconds=0, keys=keys)
+    # What is allocated for good.
     runner.generate(system, "open-close", connections=50, seconds=0, keys=10_000)
     time.sleep(1)
     begin = system.resident_bytes()
