@@ -31,6 +31,20 @@ fn connected(name: &'static str) -> Scope<Duel> {
     Scope { in_order: true, ..duel(name) }
 }
 
+/// The first may campaign again.
+fn duel_again(name: &'static str) -> Scope<Duel> {
+    let mut scope = connected(name);
+    scope.budget.timers = vec![1, 0, 0];
+    scope
+}
+
+/// A message is lost.
+fn paxos_lossy(name: &'static str) -> Scope<Duel> {
+    let mut scope = pivot(name, [0, 1, 0]);
+    scope.budget.loss = 1;
+    scope
+}
+
 /// Both proposers may campaign again, and the first may crash.
 fn paxos_crash(name: &'static str) -> Scope<Duel> {
     let mut scope = pivot(name, [1, 1, 0]);
@@ -124,6 +138,20 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(770_205),
             reaches: &[],
             run: |name, limits| explore(&connected(name), limits),
+        },
+        Entry {
+            name: "paxos-lossy",
+            size: Size::Gate,
+            states: Some(236_963),
+            reaches: &[],
+            run: |name, limits| explore(&paxos_lossy(name), limits),
+        },
+        Entry {
+            name: "paxos-night-duel",
+            size: Size::Night,
+            states: Some(17_957_077),
+            reaches: &[],
+            run: |name, limits| explore(&duel_again(name), limits),
         },
         Entry {
             name: "paxos-night-crash",
