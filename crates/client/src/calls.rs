@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use quorate_machine::mutant;
+
 use crate::error::Error;
 use crate::pool::{Loan, Pool};
 use crate::reply::Reply;
@@ -69,19 +71,23 @@ impl Command {
 
     /// It has no answer, and will not be tried again.
     fn give_up(&mut self, held: &mut Held<'_>, error: Error) {
-        let Some(number) = self.number.filter(|_| self.open) else {
+        let open = self.open && !mutant!("client_refusal_ends_lost_try");
+        let Some(number) = self.number.filter(|_| open) else {
             return self.settle(held, Err(error));
         };
         // A refusal speaks for its own try; an earlier one may have happened.
         let work = Work::Command(std::mem::take(&mut self.words));
         let call = held.open_call(number, work);
+        if mutant!("client_acknowledges_open_call") {
+            held.complete(Some(number));
+        }
         self.end = Some(Err(Error::Unknown { reason: error.to_string(), call }));
     }
 
     /// Its session is over.
     fn lose_session(&mut self, reason: &str) {
         self.number = None;
-        if std::mem::take(&mut self.open) {
+        if std::mem::take(&mut self.open) && !mutant!("client_lost_call_made_anew") {
             self.end = Some(Err(Error::unknown(reason)));
         }
     }
@@ -133,7 +139,8 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
             continue;
         }
         // The window is full: the rest waits for its answers.
-        let Some(number) = command.number.or_else(|| held.begin()) else { break };
+        let known = command.number.filter(|_| !mutant!("client_retries_under_a_new_number"));
+        let Some(number) = known.or_else(|| held.begin()) else { break };
         command.number = Some(number);
         let head = held.head(number);
         line = words(&head, &line);
@@ -171,7 +178,10 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
             let executed = lost.sent || place + 1 < sent.len();
             if command.number.is_some() {
                 command.open |= executed;
-            } else if command.kind == Kind::Update && executed {
+            } else if command.kind == Kind::Update
+                && executed
+                && !mutant!("client_plain_update_repeated")
+            {
                 command.settle(held, Err(Error::unknown(reason.clone())));
             }
         }

@@ -26,6 +26,8 @@
 
 use std::sync::Arc;
 
+use quorate_machine::mutant;
+
 use crate::block::{Block, EXEC, Verdict, outcome};
 use crate::error::Error;
 use crate::over_resp::exec_plain;
@@ -102,7 +104,7 @@ impl Sessions {
         mut failure: Option<Failure>,
         attempts: &mut Attempts,
     ) -> Result<Reply, Error> {
-        let mut probes = !block.watched.is_empty();
+        let mut probes = !block.watched.is_empty() && !mutant!("client_block_repeated_unprobed");
         loop {
             if let Some(failure) = failure.take()
                 && let Err(error) = attempts.again(failure, pool.has_fresh_node()).await

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use quorate_machine::mutant;
 use quorate_rifl::{Requests, Tenure};
 use quorate_types::{Duration, Instant};
 
@@ -132,6 +133,11 @@ impl Sessions {
         Instant::ZERO + Duration::from_nanos(self.since.elapsed().as_nanos() as u64)
     }
 
+    /// From when a term counts: its owner may have begun it as soon as it was asked for.
+    fn term_from(&self, sent_at: Instant) -> Instant {
+        if mutant!("client_term_from_the_answer") { self.now() } else { sent_at }
+    }
+
     /// A session that is not in use, the one of this number if there is a choice. Those that may be
     /// over are forgotten.
     fn take(&self, attached: Option<u64>) -> Option<Session> {
@@ -186,7 +192,7 @@ impl Sessions {
                 };
                 let mut session = lock(session);
                 session.until = until;
-                session.tenure.renewed(sent_at, term);
+                session.tenure.renewed(self.term_from(sent_at), term);
                 loan.connection().session = Some(number);
                 Ok(())
             }
@@ -240,7 +246,8 @@ impl Sessions {
         };
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         loan.connection().session = Some(number);
-        let (tenure, requests) = (Tenure::new(sent_at, term), Requests::default());
+        let tenure = Tenure::new(self.term_from(sent_at), term);
+        let requests = Requests::default();
         Ok(Session { number, id, until, tenure, requests })
     }
 }

@@ -155,6 +155,24 @@ async fn a_session_is_renewed_at_half_of_its_term() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_term_counts_from_its_request() {
+    let net = Net::new();
+    let client = open(builder().pool_size(1), &net).await;
+    net.decide(|_, words| {
+        let lease =
+            words.starts_with(&["SESSION", "OPEN"]) || words.starts_with(&["SESSION", "RENEW"]);
+        lease.then_some(Act::AnswerLate(millis(900)))
+    });
+    client.incr("n").await.unwrap();
+    for renewals in 1..=2 {
+        // Half of the term is over, of which the answer has taken most of a second.
+        tokio::time::sleep(millis(15 * 60 * 1_000 - 500)).await;
+        client.incr("n").await.unwrap();
+        assert_eq!(net.count("SESSION RENEW"), renewals);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_without_sessions_gets_plain_commands() {
     let net = Net::new();
     let client = open(builder(), &net).await;
