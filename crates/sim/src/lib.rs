@@ -21,6 +21,7 @@
 mod affair;
 mod budget;
 mod clients;
+mod errand;
 mod guests;
 mod judge;
 mod nemesis;

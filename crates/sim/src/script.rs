@@ -8,6 +8,8 @@
 //! seed 17
 //! expect safety
 //! 0.512301000 client 3 at 2/0: MULTI; GET reg:0; SET reg:1 v44.1; EXEC
+//! 0.530000000 session 0 at 1/0: CALL 4 INCR call:1
+//! 0.530000000 session 0 at 3/1 late 2.100000000: CALL 4 INCR call:1
 //! 0.602113040 kill 2
 //! 0.604000000 message 1->3/0 #331 lost
 //! 1.100000000 start 2
@@ -23,6 +25,7 @@ use std::str::FromStr;
 use quorate_types::Duration;
 
 use crate::affair::Affair;
+use crate::errand::{Deed, Errand};
 use crate::options::{Isolations, Options};
 use crate::sweep::FailureKind;
 
@@ -113,6 +116,8 @@ pub struct Script {
     /// How many things were drawn, which makes what comes at the end unique.
     pub(crate) drawn: u64,
     pub(crate) orders: Vec<Order>,
+    /// The same of clients with sessions.
+    pub(crate) errands: Vec<Errand>,
     pub(crate) faults: Vec<(u64, Fault)>,
     /// With the time at which each was sent.
     pub(crate) fates: Vec<(u64, MessageId, Fate)>,
@@ -126,7 +131,7 @@ impl Script {
 
     /// How many ops, faults and messages with a fate of their own there are.
     pub fn sizes(&self) -> [usize; 3] {
-        [self.orders.len(), self.faults.len(), self.fates.len()]
+        [self.orders.len() + self.errands.len(), self.faults.len(), self.fates.len()]
     }
 
     /// The options of the run.
@@ -197,6 +202,21 @@ impl fmt::Display for Fate {
     }
 }
 
+impl fmt::Display for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send { node, lane, late, asks } => {
+                write!(f, "at {}/{lane}", node + 1)?;
+                if let Some(late) = late {
+                    write!(f, " late {}", Seconds(*late))?;
+                }
+                write!(f, ": {asks}")
+            }
+            Self::GiveUp => f.write_str("gives up"),
+        }
+    }
+}
+
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [orders, faults, fates] = self.sizes();
@@ -226,6 +246,9 @@ impl fmt::Display for Script {
         for order in &self.orders {
             let Order { at, client, node, lane, affair } = order;
             lines.push((*at, format!("client {client} at {}/{lane}: {affair}", node + 1)));
+        }
+        for Errand { at, client, deed } in &self.errands {
+            lines.push((*at, format!("session {client} {deed}")));
         }
         for (at, fault) in &self.faults {
             lines.push((*at, fault.to_string()));
@@ -311,6 +334,25 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
     })
 }
 
+fn parse_errand(at: u64, text: &str) -> Result<Errand, String> {
+    let wrong = || format!("'session {text}' is nothing that a client with a session does");
+    let (head, asks) = text.split_once(": ").unwrap_or((text, ""));
+    let (client, deed) = match head.split(' ').collect::<Vec<_>>()[..] {
+        [client, "gives", "up"] => (client, Deed::GiveUp),
+        [client, "at", to, ref late @ ..] => {
+            let (node, lane) = place(to)?;
+            let late = match late {
+                [] => None,
+                ["late", by] => Some(seconds(by)?),
+                _ => return Err(wrong()),
+            };
+            (client, Deed::Send { node, lane, late, asks: asks.parse()? })
+        }
+        _ => return Err(wrong()),
+    };
+    Ok(Errand { at, client: number(client)?, deed })
+}
+
 fn parse_message(words: &[&str]) -> Result<(MessageId, Fate), String> {
     let wrong = || format!("'message {}' says nothing about a message", words.join(" "));
     let [link, place, fate @ ..] = words else { return Err(wrong()) };
@@ -343,6 +385,7 @@ impl FromStr for Script {
             expect: None,
             drawn: 0,
             orders: Vec::new(),
+            errands: Vec::new(),
             faults: Vec::new(),
             fates: Vec::new(),
         };
@@ -353,6 +396,7 @@ impl FromStr for Script {
             }
         }
         script.orders.sort_by_key(|order| order.at);
+        script.errands.sort_by_key(|errand| errand.at);
         script.faults.sort_by_key(|(at, _)| *at);
         Ok(script)
     }
@@ -379,6 +423,7 @@ impl Script {
                 let (client, affair) = (number(client)?, affair.parse()?);
                 self.orders.push(Order { at, client, node, lane, affair });
             }
+            "session" => self.errands.push(parse_errand(at, rest)?),
             "message" => {
                 let (id, fate) = parse_message(&words)?;
                 self.fates.push((at, id, fate));
@@ -423,13 +468,15 @@ mod tests {
         let text = "engine meerkat\nseed 17\nexpect liveness\nworkload retwis\nnodes 5\n\
                     isolation strict\nfaults loss,crash\nsafety 1.5\n\
                     0.1 client 3 at 2/0: MULTI; GET reg:0; SET reg:1 v44.1; EXEC\n\
+                    0.11 session 0 at 2/1: OPEN\n0.12 session 0 at 1/0: CALL 3 INCR a b\n\
+                    0.13 session 0 at 3/0 late 2.5: RENEW\n0.14 session 0 gives up\n\
                     0.2 kill 2\n0.3 start guest 1\n0.4 ambush guest 0 after 3\n\
                     0.5 pause 1 for 0.25\n0.6 mute 3\n0.7 isolate 1\n0.8 cut 1->2\n\
                     0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n1.0 clock 2 off -250\n\
                     1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #331 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
-        assert_eq!(script.sizes(), [1, 12, 3]);
+        assert_eq!(script.sizes(), [5, 12, 3]);
         assert_eq!(script.options.engine, Engine::Meerkat);
         assert_eq!(script.expect, Some(FailureKind::Liveness));
         let again: Script = script.to_string().parse().unwrap();
@@ -445,6 +492,8 @@ mod tests {
             ("0.1 kill 0", "count from 1"),
             ("0.1 client 3 at 2/0: FLY high", "FLY"),
             ("0.1 message 1->2 #4 lost", "says nothing"),
+            ("0.1 session 0 at 1/0 soon: OPEN", "client with a session does"),
+            ("0.1 session 0 at 1/0: SING", "SING"),
         ] {
             let error = format!("seed 1\n{line}").parse::<Script>().unwrap_err();
             assert!(error.contains(says) && error.starts_with("line 2"), "{line}: {error}");

@@ -6,7 +6,7 @@
 //! unknown; no number that its client has not acknowledged is stale; no lease is lost that was
 //! renewed in time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use quorate_commands::{Block, Op, OwnedCall, Reply, Txn, Work};
@@ -16,6 +16,7 @@ use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request, Requests, Tenure
 use quorate_types::{Duration, Instant, KeyspaceId, Tag};
 
 use crate::Options;
+use crate::errand::{Asks, Deed, Errand};
 use crate::trace::At;
 use crate::world::{self, Entry, Event, MS, World};
 
@@ -30,8 +31,10 @@ const LATE: u64 = 6_000 * MS;
 /// Calls that a client has open at most.
 const OPEN_MAX: u64 = 3;
 const COUNTERS: u64 = 3;
+/// Why a client gives its session up.
+const OVER: &str = "its term is over";
 
-/// One request on its way: to a node, or to two of them.
+/// One request on its way.
 #[derive(Clone, Debug)]
 struct Try {
     client: usize,
@@ -51,6 +54,8 @@ enum What {
 
 /// A call whose answer is awaited.
 struct Open {
+    /// Its place among the calls of its client.
+    number: u64,
     keys: Vec<String>,
     /// The try that it waits for.
     awaited: Option<u64>,
@@ -69,6 +74,10 @@ struct Client {
     /// The try that asks for a lease, if one does.
     asking: Option<u64>,
     closing: bool,
+    /// Calls that it has begun.
+    begun: u64,
+    /// What a script wants of it.
+    errands: VecDeque<Errand>,
 }
 
 /// What became of the calls on one counter.
@@ -90,6 +99,10 @@ pub(crate) struct SessionClients {
     answers: BTreeMap<(LeaseId, u64), Reply<'static>>,
     counts: BTreeMap<String, Count>,
     working: bool,
+    scripted: bool,
+    record: bool,
+    /// What they did, if that is noted.
+    pub(crate) errands: Vec<Errand>,
     /// What no correct cluster says.
     pub(crate) complaints: Vec<String>,
 }
@@ -122,13 +135,28 @@ impl fmt::Display for SessionPlan {
 }
 
 impl SessionClients {
-    pub(crate) fn new(plan: SessionPlan, world: &mut World) -> Self {
+    /// Clients that do what is said, or what they draw; what they do is noted if `record` says so.
+    pub(crate) fn new(
+        plan: SessionPlan,
+        errands: Option<&[Errand]>,
+        record: bool,
+        world: &mut World,
+    ) -> Self {
         let SessionPlan { count, term, mut rng } = plan;
-        let clients: Vec<Client> = (0..count)
+        let scripted = errands.is_some();
+        let clients: Vec<Client> = (0..usize::from(count))
             .map(|index| {
-                let at = world.time + rng.below(THINK);
-                world.schedule(at, Event::Session(usize::from(index)));
-                Client { rng: rng.fork(), session: None, asking: None, closing: false }
+                let drawn = world.time + rng.below(THINK);
+                let errands = errands.into_iter().flatten();
+                let errands: VecDeque<Errand> =
+                    errands.filter(|errand| errand.client == index).cloned().collect();
+                let first =
+                    if scripted { errands.front().map(|errand| errand.at) } else { Some(drawn) };
+                if let Some(at) = first {
+                    world.schedule(at, Event::Session(index));
+                }
+                let (rng, closing, begun) = (rng.fork(), false, 0);
+                Client { rng, session: None, asking: None, closing, begun, errands }
             })
             .collect();
         Self {
@@ -140,6 +168,9 @@ impl SessionClients {
             answers: BTreeMap::new(),
             counts: BTreeMap::new(),
             working: true,
+            scripted,
+            record,
+            errands: Vec::new(),
             complaints: Vec::new(),
         }
     }
@@ -165,10 +196,19 @@ impl SessionClients {
 
     pub(crate) fn handle(&mut self, world: &mut World, event: &Event) {
         match *event {
+            Event::Session(index) if self.scripted => self.follow(world, index),
             Event::Session(index) => self.act(world, index),
+            Event::SessionAgain { client, lease, sequence } => {
+                let session = self.clients[client].session.as_ref();
+                let session = session.filter(|session| session.grant.lease == lease);
+                let open = session.and_then(|session| session.open.get(&sequence));
+                if open.is_some_and(|open| open.awaited.is_none()) {
+                    self.call(world, client, sequence);
+                }
+            }
             Event::SessionTry { number } => self.arrive(world, number),
             Event::SessionTimeout { number } => {
-                if let Some(one) = self.tries.remove(&number).filter(|one| !one.copy) {
+                if let Some(one) = self.tries.remove(&number) {
                     self.try_again(world, number, &one);
                 }
             }
@@ -209,7 +249,8 @@ impl SessionClients {
         };
         let lease = session.grant.lease;
         if session.tenure.is_over(now) {
-            return self.lose(world, index, "its term is over");
+            self.note_errand(world, index, Deed::GiveUp);
+            return self.lose(world, index, OVER);
         }
         if now >= session.tenure.renew_at() {
             let told = session.grant.until;
@@ -231,18 +272,99 @@ impl SessionClients {
             if self.transactional && client.rng.chance(1, 2) {
                 keys.push(format!("call:{}", COUNTERS + client.rng.below(COUNTERS)));
             }
-            session.open.insert(sequence, Open { keys, awaited: None });
-            self.call(world, index, sequence, 0);
+            session.open.insert(sequence, Open { number: client.begun, keys, awaited: None });
+            client.begun += 1;
+            self.call(world, index, sequence);
+        }
+    }
+
+    /// Does what a script has for this moment, as far as it can be done: what it builds on may have
+    /// been left out.
+    fn follow(&mut self, world: &mut World, index: usize) {
+        let now = Self::now(world);
+        let errands = &mut self.clients[index].errands;
+        let later = errands.partition_point(|errand| errand.at <= world.time);
+        let due: Vec<Errand> = errands.drain(..later).collect();
+        if let Some(next) = errands.front() {
+            world.schedule(next.at, Event::Session(index));
+        }
+        for Errand { deed, .. } in due {
+            let session = self.clients[index].session.as_ref();
+            if session.is_some_and(|session| session.tenure.is_over(now)) {
+                self.lose(world, index, OVER);
+            }
+            if let Deed::Send { node, lane, late, asks } = deed
+                && node < world.nodes.len()
+                && lane < world.lanes()
+                && let Some(what) = self.prepare(now, index, &asks, late.is_some())
+            {
+                self.post(world, index, what, (node, lane), late);
+            }
+        }
+    }
+
+    /// What a client with a script asks, if it may.
+    fn prepare(&mut self, now: Instant, index: usize, asks: &Asks, copy: bool) -> Option<What> {
+        let client = &mut self.clients[index];
+        let free = copy || client.asking.is_none();
+        let Some(session) = &mut client.session else {
+            let opens = *asks == Asks::Open && free && !copy && self.working;
+            return opens.then_some(What::Lease(Request::Open));
+        };
+        let lease = session.grant.lease;
+        match asks {
+            Asks::Open => None,
+            Asks::Renew => {
+                let told = session.grant.until;
+                free.then_some(What::Lease(Request::Renew { lease, told, above: 0 }))
+            }
+            Asks::Close => {
+                let closes = free && session.open.is_empty();
+                client.closing |= closes;
+                closes.then_some(What::Lease(Request::Close { lease }))
+            }
+            Asks::Call(_, keys) if keys.len() > 1 && !self.transactional => None,
+            Asks::Call(number, keys) => {
+                let open = session.open.iter().find(|(_, open)| open.number == *number);
+                let sequence = match open {
+                    Some((sequence, _)) => *sequence,
+                    None => {
+                        let begins = self.working && !copy && !client.closing;
+                        if !begins || *number < client.begun || !session.tenure.may_begin(now) {
+                            return None;
+                        }
+                        let sequence = session.requests.begin()?;
+                        client.begun = number + 1;
+                        let (number, keys) = (*number, keys.clone());
+                        session.open.insert(sequence, Open { number, keys, awaited: None });
+                        sequence
+                    }
+                };
+                Some(self.what_of(index, sequence))
+            }
         }
     }
 
     fn ask(&mut self, world: &mut World, index: usize, request: Request) {
-        let number = self.send(world, index, What::Lease(request), 0);
-        self.clients[index].asking = Some(number);
+        let asks = match request {
+            Request::Open => Asks::Open,
+            Request::Renew { .. } => Asks::Renew,
+            Request::Close { .. } => Asks::Close,
+        };
+        self.send(world, index, What::Lease(request), &asks);
     }
 
     /// Tries a call, anywhere.
-    fn call(&mut self, world: &mut World, index: usize, sequence: u64, pause: u64) {
+    fn call(&mut self, world: &mut World, index: usize, sequence: u64) {
+        let session = self.clients[index].session.as_ref().expect("calls are of a session");
+        let open = &session.open[&sequence];
+        let asks = Asks::Call(open.number, open.keys.clone());
+        let what = self.what_of(index, sequence);
+        self.send(world, index, what, &asks);
+    }
+
+    /// A try at a call that is open.
+    fn what_of(&self, index: usize, sequence: u64) -> What {
         let session = self.clients[index].session.as_ref().expect("calls are of a session");
         let keys = session.open[&sequence].keys.clone();
         let call = Call {
@@ -251,40 +373,59 @@ impl SessionClients {
             first_incomplete: session.requests.first_incomplete(),
             digest: work(&keys, self.transactional).digest(),
         };
-        let what = What::Call { call, grant: session.grant, keys };
-        let number = self.send(world, index, what, pause);
-        let session = self.clients[index].session.as_mut().expect("as above");
-        session.open.get_mut(&sequence).expect("as above").awaited = Some(number);
+        What::Call { call, grant: session.grant, keys }
     }
 
     /// Sends a request, and now and then a copy of it that comes late, to wherever.
-    fn send(&mut self, world: &mut World, index: usize, what: What, pause: u64) -> u64 {
+    fn send(&mut self, world: &mut World, index: usize, what: What, asks: &Asks) {
         let (nodes, lanes) = (world.nodes.len() as u64, u64::from(world.lanes()));
         let rng = &mut self.clients[index].rng;
-        let mut draw = |copy| Try {
-            client: index,
-            node: rng.below(nodes) as usize,
-            lane: rng.below(lanes) as usize,
-            what: what.clone(),
-            copy,
-            sent: world.time,
-        };
-        let (first, second) = (draw(false), draw(true));
+        let mut draw = || (rng.below(nodes) as usize, rng.below(lanes) as u16);
+        let (first, second) = (draw(), draw());
         let late = rng.chance(1, 6).then(|| rng.below(LATE));
         // A new lease that nobody hears of helps nobody.
-        let late = late.filter(|_| !matches!(what, What::Lease(Request::Open)));
-        self.next += 2;
-        let number = self.next;
-        self.tries.insert(number, first);
-        world.schedule(world.time + pause, Event::SessionTry { number });
-        world.schedule(world.time + pause + PATIENCE, Event::SessionTimeout { number });
-        if let Some(late) = late {
-            self.tries.insert(number + 1, second);
-            world.schedule(world.time + late, Event::SessionTry { number: number + 1 });
-            let end = world.time + late + PATIENCE;
-            world.schedule(end, Event::SessionTimeout { number: number + 1 });
+        let late = late.filter(|_| *asks != Asks::Open);
+        let copy = late.map(|late| (second, Some(late)));
+        for ((node, lane), late) in [Some((first, None)), copy].into_iter().flatten() {
+            let deed = Deed::Send { node, lane, late, asks: asks.clone() };
+            self.note_errand(world, index, deed);
+            self.post(world, index, what.clone(), (node, lane), late);
         }
-        number
+    }
+
+    fn note_errand(&mut self, world: &World, client: usize, deed: Deed) {
+        if self.record {
+            self.errands.push(Errand { at: world.time, client, deed });
+        }
+    }
+
+    /// Lets a request go to a node and lane; if it is a copy, it takes so long.
+    fn post(
+        &mut self,
+        world: &mut World,
+        index: usize,
+        what: What,
+        (node, lane): (usize, u16),
+        late: Option<u64>,
+    ) {
+        self.next += 1;
+        let number = self.next;
+        if late.is_none() {
+            let client = &mut self.clients[index];
+            match &what {
+                What::Lease(_) => client.asking = Some(number),
+                What::Call { call, .. } => {
+                    let session = client.session.as_mut().expect("calls are of a session");
+                    let open = session.open.get_mut(&call.sequence);
+                    open.expect("a call that is tried is open").awaited = Some(number);
+                }
+            }
+        }
+        let (client, lane, copy) = (index, usize::from(lane), late.is_some());
+        self.tries.insert(number, Try { client, node, lane, what, copy, sent: world.time });
+        let at = world.time + late.unwrap_or(0);
+        world.schedule(at, Event::SessionTry { number });
+        world.schedule(at + PATIENCE, Event::SessionTimeout { number });
     }
 
     fn arrive(&mut self, world: &mut World, number: u64) {
@@ -321,7 +462,9 @@ impl SessionClients {
             (What::Call { call, .. }, Answer::Lost(lost)) => {
                 self.tries.remove(&number);
                 // What a copy shows of its grant may be too old to be believed.
-                if !one.copy {
+                if one.copy {
+                    self.try_again(world, number, &one);
+                } else {
                     self.lost(world, index, call.lease, lost);
                 }
             }
@@ -466,17 +609,38 @@ impl SessionClients {
                     self.clients[index].asking = None;
                 }
             }
+            What::Call { call, .. } if self.scripted => self.give_up_unless_tried(index, call),
             What::Call { call, .. } => {
-                let session = self.clients[index].session.as_ref();
-                let awaited = session
-                    .filter(|session| session.grant.lease == call.lease)
-                    .and_then(|session| session.open.get(&call.sequence))
-                    .is_some_and(|open| open.awaited == Some(number));
-                if awaited {
-                    let pause = MS + self.clients[index].rng.below(THINK);
-                    self.call(world, index, call.sequence, pause);
-                }
+                let session = self.clients[index].session.as_mut();
+                let session = session.filter(|session| session.grant.lease == call.lease);
+                let open = session.and_then(|session| session.open.get_mut(&call.sequence));
+                let Some(open) = open.filter(|open| open.awaited == Some(number)) else { return };
+                open.awaited = None;
+                let pause = MS + self.clients[index].rng.below(THINK);
+                let Call { lease, sequence, .. } = *call;
+                let again = Event::SessionAgain { client: index, lease, sequence };
+                world.schedule(world.time + pause, again);
             }
+        }
+    }
+
+    /// A call that a script tries no more stays unknown, once no try at it is on its way.
+    fn give_up_unless_tried(&mut self, index: usize, call: &Call) {
+        let client = &mut self.clients[index];
+        let session = client.session.as_mut().filter(|one| one.grant.lease == call.lease);
+        let Some(session) = session else { return };
+        let Some(open) = session.open.get(&call.sequence) else { return };
+        let is_same = |other: &Call| (other.lease, other.sequence) == (call.lease, call.sequence);
+        let on_its_way = |one: &Try| matches!(&one.what, What::Call { call, .. } if is_same(call));
+        let will_be_sent = |errand: &Errand| match &errand.deed {
+            Deed::Send { asks: Asks::Call(number, _), .. } => *number == open.number,
+            _ => false,
+        };
+        if self.tries.values().any(on_its_way) || client.errands.iter().any(will_be_sent) {
+            return;
+        }
+        for key in session.open.remove(&call.sequence).into_iter().flat_map(|open| open.keys) {
+            self.counts.entry(key).or_default().unknown += 1;
         }
     }
 

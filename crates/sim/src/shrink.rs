@@ -1,7 +1,7 @@
 //! Makes the script of a failing run short: leaves out what the failure does not need.
 //!
-//! Each of the three lists, faults, ops, and messages with a fate of their own, is cut down by
-//! leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt, TSE 2002), running the
+//! Each of the lists, faults, ops, what clients with sessions do, and messages with a fate of their
+//! own, is cut down by leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt, TSE 2002), running the
 //! rest, and keeping whatever still fails in the same way. Then the phases are cut short. Every run
 //! is a deterministic one of its script, so what is left at the end fails for sure.
 
@@ -40,6 +40,7 @@ fn shrink_while(
         shrinking.reduce(|script| &mut script.faults);
         shrinking.calm();
         shrinking.reduce(|script| &mut script.orders);
+        shrinking.reduce(|script| &mut script.errands);
         shrinking.reduce(|script| &mut script.fates);
         if shrinking.best.sizes() == before || shrinking.left == 0 {
             shrinking.shorten();
@@ -81,7 +82,8 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
     fn shorten(&mut self) {
         let last_order = self.best.orders.iter().map(|order| order.at).max();
         let last_fault = self.best.faults.iter().map(|(at, _)| *at).max();
-        let last = last_order.max(last_fault).unwrap_or(0);
+        let last_errand = self.best.errands.iter().map(|errand| errand.at).max();
+        let last = last_order.max(last_errand).max(last_fault).unwrap_or(0);
         let end = Duration::from_nanos(last) + TAIL;
         if end < self.best.options.safety_phase {
             self.try_with(|script| script.options.safety_phase = end);
@@ -135,5 +137,23 @@ mod tests {
         let read: Script = short.to_string().parse().expect("it is written to be read");
         assert_eq!(read.to_string(), short.to_string());
         assert!(is_unknown(&read));
+    }
+
+    /// Three effects of calls take a session, and at most three calls.
+    #[test]
+    fn what_clients_with_sessions_need_not_do_is_left_out() {
+        let options = Options {
+            safety_phase: Duration::from_secs(4),
+            sessions: Some(2),
+            ..Options::of(Engine::Hermes)
+        };
+        let counts = |script: &Script| replay(script, false).is_ok_and(|run| run.calls[0] >= 3);
+        let script = record(1, &options).1.expect("it has a beginning");
+        let short = shrink_while(&script, 400, |_, _| (), counts);
+        assert!(script.sizes()[0] > 500, "{:?}", script.sizes());
+        assert!(short.sizes()[0] <= 8, "{short}");
+        assert!(short.to_string().contains(": OPEN\n"), "{short}");
+        let read: Script = short.to_string().parse().expect("it is written to be read");
+        assert!(counts(&read));
     }
 }

@@ -300,7 +300,8 @@ impl<'a> Simulation<'a> {
             record,
         };
         let clients = Clients::new(&plan, &mut world);
-        let sessions = SessionClients::new(with_sessions, &mut world);
+        let errands = script.map(|script| &script.errands[..]);
+        let sessions = SessionClients::new(with_sessions, errands, record, &mut world);
         let faults_done = script.map(|script| &script.faults[..]);
         let nemesis = Nemesis::new(faults, &engine, faults_done, &mut world);
         let setup = text;
@@ -318,6 +319,7 @@ impl<'a> Simulation<'a> {
             expect: None,
             drawn: self.clients.drawn,
             orders: std::mem::take(&mut self.clients.orders),
+            errands: std::mem::take(&mut self.sessions.errands),
             faults,
             fates: self.world.fates.drawn.take().unwrap_or_default(),
         }
@@ -378,6 +380,7 @@ impl<'a> Simulation<'a> {
             Some(Event::Undo(undo)) => self.nemesis.undo(&mut self.world, undo),
             Some(
                 event @ (Event::Session(_)
+                | Event::SessionAgain { .. }
                 | Event::SessionTry { .. }
                 | Event::SessionTimeout { .. }),
             ) => self.sessions.handle(&mut self.world, &event),

@@ -52,6 +52,8 @@ pub(crate) enum Event {
     Request { client: usize, op: u64 },
     /// A client with a session looks at what it has to do.
     Session(usize),
+    /// Such a client tries a call again.
+    SessionAgain { client: usize, lease: quorate_rifl::LeaseId, sequence: u64 },
     /// A request of such a client reaches its node.
     SessionTry { number: u64 },
     /// Such a client gives up waiting for the answer.

@@ -95,7 +95,8 @@ fn a_script_gives_the_run_that_it_was_written_for() {
     for engine in [Engine::Hermes, Engine::Meerkat, Engine::Tapir] {
         for seed in 1..4 {
             let guests = (engine == Engine::Meerkat).then_some(2);
-            let options = Options { guests, ..Options::of(engine) };
+            let sessions = (engine != Engine::Tapir).then_some(2);
+            let options = Options { guests, sessions, ..Options::of(engine) };
             let (result, script) = record(seed, &options);
             let drawn = result.unwrap_or_else(|failure| panic!("{failure}"));
             let text = script.expect("it was recorded").to_string();

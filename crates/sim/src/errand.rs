@@ -1,0 +1,75 @@
+//! What a client with a session does, as data: drawn from a seed, or read from a script.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Something that a client with a session does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Errand {
+    pub(crate) at: u64,
+    pub(crate) client: usize,
+    pub(crate) deed: Deed,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Deed {
+    /// Sends a request to a node and lane; or a copy of one, which comes so many nanoseconds late and
+    /// for whose answer nobody waits.
+    Send { node: usize, lane: u16, late: Option<u64>, asks: Asks },
+    /// Finds that its lease may be over.
+    GiveUp,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Asks {
+    Open,
+    Renew,
+    Close,
+    /// Makes the client's call of this number, or tries it again: adds one to each key.
+    Call(u64, Vec<String>),
+}
+
+impl fmt::Display for Asks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str("OPEN"),
+            Self::Renew => f.write_str("RENEW"),
+            Self::Close => f.write_str("CLOSE"),
+            Self::Call(number, keys) => write!(f, "CALL {number} INCR {}", keys.join(" ")),
+        }
+    }
+}
+
+impl FromStr for Asks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is nothing that a client with a session asks");
+        Ok(match text.split(' ').collect::<Vec<_>>()[..] {
+            ["OPEN"] => Self::Open,
+            ["RENEW"] => Self::Renew,
+            ["CLOSE"] => Self::Close,
+            ["CALL", number, "INCR", ref keys @ ..] if !keys.is_empty() => {
+                let keys = keys.iter().map(|key| (*key).to_owned());
+                Self::Call(number.parse().map_err(|_| wrong())?, keys.collect())
+            }
+            _ => return Err(wrong()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_with_sessions_ask_comes_back() {
+        for text in ["OPEN", "RENEW", "CLOSE", "CALL 7 INCR call:0", "CALL 8 INCR call:1 call:4"] {
+            let asks: Asks = text.parse().unwrap();
+            assert_eq!(asks.to_string(), text);
+        }
+        for text in ["FLY", "CALL 7 INCR", "CALL x INCR call:0"] {
+            assert!(text.parse::<Asks>().unwrap_err().contains(text));
+        }
+    }
+}
