@@ -1,4 +1,4 @@
-"""The clients against real nodes, of which one is killed. QUORATE names the program; without it, that
+"""The clients against real nodes, of which one is killed or stopped. QUORATE names the program; without it, that
 of the target directory is taken."""
 
 import asyncio
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 import quorate
@@ -24,6 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 # Database 0 and 1.
 ENGINES = ["hermes", "meerkat"]
+# Seconds; it takes a fraction of one.
+SERVES_WITHIN = 60
 # They write, and are no calls of a session.
 NOT_CALLED = {"FLUSHALL", "FLUSHDB"}
 
@@ -77,6 +80,22 @@ class Nodes:
         self.processes[node] = self.start(node)
         self.await_ready(self.processes[node])
 
+    def pause(self, node: int, until) -> None:
+        """Stops a node while the others do something, and waits until it serves again."""
+        self.processes[node].send_signal(signal.SIGSTOP)
+        try:
+            until()
+        finally:
+            self.processes[node].send_signal(signal.SIGCONT)
+        host, port = self.addresses[node].split(":")
+        deadline = time.monotonic() + SERVES_WITHIN
+        with redis.Redis(host, int(port)) as client:
+            while time.monotonic() < deadline:
+                with contextlib.suppress(redis.RedisError):
+                    client.set("serves", node)
+                    return
+        raise AssertionError(f"node {node + 1} does not serve {SERVES_WITHIN} s after its stop")
+
     def close(self) -> None:
         for process in self.processes:
             process.kill()
@@ -122,8 +141,8 @@ class ClusterTest(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def under_kills(self, step):
-        """Repeats a step in threads while each node in turn is killed. How many of them were
+    def under_faults(self, step, *faults):
+        """Repeats a step in threads while each node in turn has these faults. How many steps were
         acknowledged, and how many are unknown."""
         acknowledged, unknown, broken = [], [], []
         is_over = threading.Event()
@@ -144,12 +163,16 @@ class ClusterTest(unittest.TestCase):
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
+
+        def more():
+            before = len(acknowledged)
+            while len(acknowledged) < before + 50 and not broken:
+                is_over.wait(0.01)
+
         try:
-            for node in range(3):
-                before = len(acknowledged)
-                self.nodes.restart(node)
-                while len(acknowledged) < before + 50 and not broken:
-                    is_over.wait(0.01)
+            for node, fault in itertools.product(range(3), faults):
+                fault(node, more)
+                more()
         finally:
             is_over.set()
             for thread in threads:
@@ -157,11 +180,19 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(broken, [])
         return len(acknowledged), len(unknown)
 
-    def test_increments_count_once_while_nodes_are_killed(self):
+    def kill(self, node, _more):
+        self.nodes.restart(node)
+
+    def stop(self, node, more):
+        """The node is stopped until the others go on without it, which is past its lease."""
+        self.nodes.pause(node, more)
+
+    def test_increments_count_once_while_nodes_are_killed_or_stopped(self):
         for database, engine in enumerate(ENGINES):
             with self.subTest(engine=engine):
                 client = self.client(database)
-                acknowledged, unknown = self.under_kills(lambda: client.incr("count"))
+                acknowledged, unknown = self.under_faults(
+                    lambda: client.incr("count"), self.kill, self.stop)
                 count = int(client.get("count"))
                 self.assertGreaterEqual(count, acknowledged)
                 self.assertLessEqual(count, acknowledged + unknown)
@@ -177,7 +208,7 @@ class ClusterTest(unittest.TestCase):
             transaction.set("alice", rest).incrby("bob", amount).incr("transfers")
             return rest
 
-        acknowledged, unknown = self.under_kills(lambda: transfer(3))
+        acknowledged, unknown = self.under_faults(lambda: transfer(3), self.kill)
         alice, bob, transfers = map(int, client.mget("alice", "bob", "transfers"))
         self.assertEqual((alice + bob, bob), (1000, 3 * transfers))
         self.assertGreaterEqual(transfers, acknowledged)
@@ -258,6 +289,16 @@ class ClusterTest(unittest.TestCase):
                 for key in "xyz":
                     client.set(key, 1)
                 self.assertEqual(client.delete(*"xyz", "w"), 3)
+
+    def test_a_session_that_is_over_is_replaced(self):
+        for database, engine in enumerate(ENGINES):
+            with self.subTest(engine=engine):
+                client = self.client(database)
+                self.assertEqual(client.incr("over"), 1)
+                lease = client._caller._session.lease
+                self.client(database).execute_command("SESSION", "CLOSE", *lease)
+                self.assertEqual(client.incr("over"), 2)
+                self.assertNotEqual(client._caller._session.lease, lease)
 
     def test_sessions_are_closed(self):
         with quorate.Client(nodes=self.nodes.addresses) as client:
