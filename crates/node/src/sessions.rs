@@ -82,7 +82,7 @@ impl Sessions {
     ) -> Self {
         let sweep = Sweep { at: now.monotonic, began: now.monotonic, keyspace: 0, after: None };
         Self {
-            keeper: Keeper::new(keeper_config(config, lane, incarnation), now),
+            keeper: Keeper::new(keeper_config(config, lane, incarnation)),
             asked: Slab::default(),
             answers: Vec::new(),
             waiting: Slab::default(),
@@ -466,7 +466,7 @@ impl Lane {
     /// Begins anew with the node: leases of the former life are others' to keep.
     pub(crate) fn begin_keeper(&mut self, now: Now, out: &mut Outbox) {
         let config = keeper_config(&self.shared.config, self.id, self.incarnation());
-        self.sessions.keeper = Keeper::new(config, now);
+        self.sessions.keeper = Keeper::new(config);
         let asked: Vec<Slot> = self.sessions.asked.iter().map(|(slot, _)| slot).collect();
         let unready = asked.into_iter().map(|slot| (Tag(slot.to_u64()), Answer::Unready));
         self.sessions.answers.extend(unready);

@@ -251,12 +251,12 @@ impl Machine for Keeper {
 
 impl Keeper {
     /// A lane that knows no view yet.
-    pub fn new(config: Config, now: Now) -> Self {
+    pub fn new(config: Config) -> Self {
         Self {
             config,
             view: View::default(),
             me: None,
-            ahead: now.unix.0.saturating_sub(now.monotonic.0),
+            ahead: 0,
             heard: BTreeMap::new(),
             heard_now: NodeSet::EMPTY,
             bound: 0,
@@ -272,7 +272,8 @@ impl Keeper {
         }
     }
 
-    /// The hybrid clock: the node's own, never behind any that it has heard.
+    /// The hybrid clock: never behind any that it has heard. Those who found the cluster begin it at
+    /// their wall clocks.
     pub fn clock(&self, now: Now) -> u64 {
         now.monotonic.0.saturating_add(self.ahead)
     }
@@ -351,10 +352,16 @@ impl Keeper {
         self.left.retain(|_, left| *left + term > now.monotonic);
         self.first_view = self.first_view.min(now.monotonic);
         self.view = view.clone();
-        let own = view.member(self.config.node);
-        self.me = own
-            .filter(|own| own.incarnation == self.config.incarnation && own.role != Role::Down)
-            .map(|own| own.number);
+        let own = view
+            .member(self.config.node)
+            .filter(|own| own.incarnation == self.config.incarnation && own.role != Role::Down);
+        // Who joins later hears what time it is: a wall clock that is wrong must not let the leases
+        // of all expire whose owner is gone.
+        let founds = own.is_some_and(|own| own.role == Role::Active);
+        if self.me.is_none() && (founds || mutant!("rifl_joiner_sets_the_clock")) {
+            self.observe(now, now.unix.0);
+        }
+        self.me = own.map(|own| own.number);
         let active = view.members.iter().filter(|member| member.role == Role::Active);
         let eldest = active.min_by_key(|member| member.number).map(|member| member.number);
         let is_eldest = eldest.is_some() && eldest == self.me;

@@ -370,6 +370,13 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_joiner_sets_the_clock",
+        home: "rifl",
+        guard: "who joins hears what time it is, and moves nobody's clock",
+        checks: &[Tests("rifl", "leases::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "rifl_grant_outlives_its_owner",
         home: "rifl",
         guard: "a grant counts as long as who gave it keeps the lease",

@@ -36,7 +36,7 @@ pub(crate) struct Node {
     /// How this node's clocks are wrong: the monotonic one's origin and rate, the wall clock's offset.
     origin: u64,
     drift_ppm: i64,
-    skew: i64,
+    pub(crate) skew: i64,
     pub(crate) epoch: Epoch,
 }
 
@@ -134,15 +134,8 @@ impl Cluster {
         let origin = self.rng.below(1_000_000) * MS;
         let drift_ppm = self.rng.below(1_000) as i64 - 500;
         let skew = self.rng.below(400 * MS) as i64 - 200 * MS as i64;
-        let mut started = Node {
-            keeper: Keeper::new(config.clone(), Now::default()),
-            origin,
-            drift_ppm,
-            skew,
-            epoch: Epoch(0),
-        };
-        started.keeper = Keeper::new(config, started.now(self.time));
-        self.nodes.insert(NodeId(node), started);
+        let (keeper, epoch) = (Keeper::new(config), Epoch(0));
+        self.nodes.insert(NodeId(node), Node { keeper, origin, drift_ppm, skew, epoch });
     }
 
     /// The next view; [`Cluster::tell`] shows it to a node.

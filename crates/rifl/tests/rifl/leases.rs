@@ -2,7 +2,7 @@
 
 use quorate_check::Seeds;
 use quorate_rifl::{Answer, Grant, LeaseId, Lost, Request};
-use quorate_types::{Epoch, LaneId, MemberNumber, Role, Tag};
+use quorate_types::{Epoch, LaneId, MemberNumber, NodeId, Role, Tag};
 
 use crate::cluster::{Cluster, LEASES_MAX, MS, TERM, Weather, member};
 
@@ -11,7 +11,7 @@ fn renew(grant: Grant) -> Request {
 }
 
 fn without_the_first(cluster: &mut Cluster) {
-    cluster.nodes.remove(&quorate_types::NodeId(1));
+    cluster.nodes.remove(&NodeId(1));
     cluster.install(vec![
         member(1, 1, Role::Down),
         member(2, 2, Role::Active),
@@ -45,7 +45,7 @@ fn any_node_renews_a_lease_at_its_owner() {
         assert_eq!(next.owner, MemberNumber(1));
         grant = next;
     }
-    assert_eq!(cluster.nodes[&quorate_types::NodeId(1)].keeper.len(), 1);
+    assert_eq!(cluster.nodes[&NodeId(1)].keeper.len(), 1);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_closed_lease_is_gone_everywhere() {
     told.sort_unstable();
     assert_eq!(told, [1, 2, 3]);
     assert_eq!(cluster.ask(3, renew(grant)), Answer::Lost(Lost::Closed));
-    assert!(cluster.nodes[&quorate_types::NodeId(1)].keeper.is_empty());
+    assert!(cluster.nodes[&NodeId(1)].keeper.is_empty());
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn nothing_is_granted_beyond_what_all_clocks_have_passed() {
     let grant = cluster.open(1);
     cluster.run(200 * MS);
     // A live member falls silent, and no view says so.
-    cluster.nodes.remove(&quorate_types::NodeId(3));
+    cluster.nodes.remove(&NodeId(3));
     cluster.run(TERM / 4);
     let tag = cluster.request(1, renew(grant));
     cluster.run(700 * MS);
@@ -129,6 +129,26 @@ fn the_eldest_takes_over_what_its_owner_has_left() {
     let Answer::Granted(next) = cluster.ask(2, renew(next)) else { panic!("lost") };
     cluster.run(TERM * 3 / 2);
     assert_eq!(cluster.ask(2, renew(next)), Answer::Lost(Lost::Expired));
+}
+
+#[test]
+fn who_joins_with_a_clock_that_is_ahead_ends_no_lease() {
+    let mut cluster = Cluster::new(3, 15);
+    let grant = cluster.open(1);
+    cluster.run(TERM / 4);
+    without_the_first(&mut cluster);
+    // Its owner's next life comes, and is sure of an hour that is not.
+    cluster.start(1, 4);
+    cluster.nodes.get_mut(&NodeId(1)).expect("it has started").skew = (100 * TERM) as i64;
+    for role in [Role::Shadow, Role::Active] {
+        let others = [2, 3].map(|node| member(node, u32::from(node), Role::Active));
+        cluster.install([member(1, 4, role)].into_iter().chain(others).collect());
+        (1..=3).for_each(|node| cluster.tell(node));
+        cluster.run(100 * MS);
+    }
+    for node in 1..=3 {
+        assert!(matches!(cluster.ask(node, renew(grant)), Answer::Granted(_)), "asked at {node}");
+    }
 }
 
 #[test]
@@ -155,7 +175,7 @@ fn a_successor_keeps_no_more_leases_than_members_may_have_given_out() {
     cluster.run(TERM / 2);
     assert!(matches!(cluster.ask(3, renew(grant)), Answer::Granted(_)));
     cluster.run(TERM * 3 / 4);
-    assert!(cluster.nodes[&quorate_types::NodeId(2)].keeper.adopted() <= 1);
+    assert!(cluster.nodes[&NodeId(2)].keeper.adopted() <= 1);
     assert_eq!(cluster.ask(2, one_more), Answer::Lost(Lost::Expired));
 }
 
@@ -193,7 +213,7 @@ fn a_successor_hears_all_clocks_before_it_answers() {
     // Keeping one itself, 2 has heard of 3 a moment ago; but not in the new epoch.
     cluster.open(2);
     cluster.run(TERM / 4);
-    cluster.nodes.remove(&quorate_types::NodeId(1));
+    cluster.nodes.remove(&NodeId(1));
     cluster.install(vec![
         member(1, 1, Role::Down),
         member(2, 2, Role::Active),
@@ -228,7 +248,7 @@ fn messages_of_another_epoch_say_nothing() {
     let tag = cluster.request(1, renew(grant));
     let other = cluster.request(2, renew(grant));
     cluster.run(300 * MS);
-    assert_eq!(cluster.nodes[&quorate_types::NodeId(2)].epoch, Epoch(1));
+    assert_eq!(cluster.nodes[&NodeId(2)].epoch, Epoch(1));
     assert_eq!(cluster.answers.get(&other), None);
     for node in 2..=3 {
         cluster.tell(node);
@@ -270,7 +290,7 @@ fn survive(seed: u64) {
         let victim = cluster.rng.below(5) as usize;
         let (node, number, role) = roles[victim];
         let synced = |cluster: &Cluster| {
-            let id = quorate_types::NodeId(node);
+            let id = NodeId(node);
             cluster
                 .nodes
                 .get(&id)
@@ -278,7 +298,7 @@ fn survive(seed: u64) {
         };
         let change = match (role, cluster.rng.below(10)) {
             (Role::Active, 0) if down < 2 => {
-                cluster.nodes.remove(&quorate_types::NodeId(node));
+                cluster.nodes.remove(&NodeId(node));
                 Some((number, Role::Down))
             }
             (Role::Down, 0..4) => {
