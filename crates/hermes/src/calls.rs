@@ -236,8 +236,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// Drives what keeps the floor from rising, since nobody else may.
     pub(crate) fn clear_doubts(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let handles: Vec<T::Handle> = self.overtaken.keys().copied().collect();
-        for handle in handles {
+        // In the order of the updates: that of handles differs from run to run.
+        let mut keys: Vec<(u64, T::Handle)> =
+            self.overtaken.iter().map(|(handle, number)| (*number, *handle)).collect();
+        keys.sort_unstable();
+        for (_, handle) in keys {
             if self.table.lock(handle).meta().state == State::Invalid {
                 self.replay(now, handle, effects);
             }
