@@ -8,8 +8,9 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use rapidhash::fast::RapidHasher;
 
-/// A hash map that a machine may own: it does the same in every run, and shows its entries in the
-/// order of their keys only, since where they lie depends on all that was ever in it.
+/// A hash map that a machine may own: it shows its entries in the order of their keys only, since
+/// where they lie depends on all that was ever in it. Where keys are a table's handles, not even that
+/// order is the same in every run, and nothing that a machine does may follow it.
 ///
 /// For keys that are looked up far more often than listed. Its memory is kept for reuse: as much as
 /// its most entries ever took. Keys are not protected against those who choose them to collide.

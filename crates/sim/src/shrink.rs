@@ -1,9 +1,10 @@
 //! Makes the script of a failing run short: leaves out what the failure does not need.
 //!
 //! Each of the lists, faults, ops, what clients with sessions do, and messages with a fate of their
-//! own, is cut down by leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt, TSE 2002), running the
-//! rest, and keeping whatever still fails in the same way. Then the phases are cut short. Every run
-//! is a deterministic one of its script, so what is left at the end fails for sure.
+//! own, is cut down by leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt,
+//! TSE 2002), running the rest, and keeping whatever still fails in the same way. Then the phases are
+//! cut short. Every run is a deterministic one of its script, so what is left at the end fails for
+//! sure.
 
 use crate::script::{Fate, Script};
 use crate::sweep::replay;
