@@ -3,6 +3,9 @@
 //! The lane that was asked *waits* for all lanes; each lane runs a *job* that keeps a bounded
 //! number of deletes in flight. Deletes are ordinary ops, so replicas agree on them, and keys
 //! written while the flush runs may or may not survive it.
+//!
+//! A turn of the loop takes a bounded step of it, so that a lane with millions of keys goes on
+//! serving and keeps its lease.
 
 use quorate_commands::Reply;
 use quorate_machine::Outcome;
@@ -12,8 +15,14 @@ use crate::{Done, Mail, Outbox, Shared};
 
 /// Deletes that one job keeps in flight.
 const WINDOW: usize = 256;
-/// Keys that a job looks up at a time.
+/// Records that a job looks at together.
 const BATCH: usize = 256;
+/// What a lane's flushes may do in one turn; a delete is one unit of work.
+const WORK_PER_TURN: usize = 256;
+/// What it costs to look at a batch of records.
+const WORK_OF_BATCH: usize = 16;
+/// Bytes of a value whose memory is given back for one unit.
+const BYTES_PER_WORK: usize = 16 * 1024;
 
 /// The flushes that a lane runs or waits for.
 #[derive(Debug, Default)]
@@ -21,6 +30,8 @@ pub(crate) struct Flushes {
     jobs: Vec<Job>,
     waits: Vec<Wait>,
     last_job: u64,
+    /// What has been done in this turn.
+    work: usize,
     key: Vec<u8>,
 }
 
@@ -32,7 +43,8 @@ struct Job {
     tag: Tag,
     /// Where the scan goes on; nothing once it has reached the end.
     cursor: Option<u64>,
-    keys: Vec<Vec<u8>>,
+    /// Keys to delete, and how long their values are.
+    keys: Vec<(Vec<u8>, usize)>,
     in_flight: usize,
     outcome: Outcome<()>,
 }
@@ -65,25 +77,38 @@ impl Flushes {
         });
     }
 
-    /// Chooses the next key to delete, if a job has room for one: [`Flushes::key`] names it.
+    /// A turn of the loop begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.work = 0;
+    }
+
+    /// Whether a job could go on at once if only the next turn came.
+    pub(crate) fn wants_turn(&self) -> bool {
+        self.jobs
+            .iter()
+            .any(|job| job.in_flight < WINDOW && (!job.keys.is_empty() || job.cursor.is_some()))
+    }
+
+    /// Chooses the next key to delete, if a job has room for one and the turn has time for it:
+    /// [`Flushes::key`] names it.
     pub(crate) fn next_key(&mut self, shared: &Shared, lane: LaneId) -> Option<(u64, KeyspaceId)> {
         for job in &mut self.jobs {
-            while job.keys.is_empty() {
+            let store = shared.store(job.keyspace)?;
+            while job.in_flight < WINDOW && self.work < WORK_PER_TURN {
+                if let Some((key, bytes)) = job.keys.pop() {
+                    self.key = key;
+                    self.work += 1 + bytes / BYTES_PER_WORK;
+                    job.in_flight += 1;
+                    return Some((job.number, job.keyspace));
+                }
                 let Some(cursor) = job.cursor else { break };
-                let store = shared.store(job.keyspace)?;
+                self.work += WORK_OF_BATCH;
                 let next = store.scan_lane(lane, cursor, BATCH, &mut |key, value| {
-                    if value.is_some() {
-                        job.keys.push(key.to_vec());
+                    if let Some(value) = value {
+                        job.keys.push((key.to_vec(), value.len));
                     }
                 });
                 job.cursor = (next != 0).then_some(next);
-            }
-            if job.in_flight < WINDOW
-                && let Some(key) = job.keys.pop()
-            {
-                self.key = key;
-                job.in_flight += 1;
-                return Some((job.number, job.keyspace));
             }
         }
         None

@@ -217,7 +217,7 @@ impl Lane {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         engine.transact(now, tag, origin, txn, &mut sink);
-        self.settle(now, out);
+        self.settle(out);
     }
 
     fn run<P>(
@@ -234,7 +234,7 @@ impl Lane {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         engine.submit(now, tag, origin, op, &mut sink);
-        self.settle(now, out);
+        self.settle(out);
     }
 
     /// Handles whole peer messages. `from` and `incarnation` are the sender's, as its connection
@@ -277,7 +277,7 @@ impl Lane {
                     }
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
                     engine.receive(now, from, &header, body, &mut sink)?;
-                    self.settle(now, out);
+                    self.settle(out);
                 }
             }
         }
@@ -320,7 +320,7 @@ impl Lane {
                 Kind::Meerkat if self.guests.keyspace(from) == Some(header.keyspace) => {
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
                     engine.receive(now, from, &header, body, &mut sink)?;
-                    self.settle(now, out);
+                    self.settle(out);
                 }
                 _ => return Err(Malformed("a guest speaks to what it has joined")),
             }
@@ -448,12 +448,9 @@ impl Lane {
             Mail::Engine { from, keyspace, mail } => {
                 let (engine, mut sink) = self.engine_and_sink(keyspace, out);
                 engine.deliver(now, from, mail, &mut sink);
-                self.settle(now, out);
+                self.settle(out);
             }
-            Mail::Flush { from, keyspace, tag } => {
-                self.flushes.begin(from, keyspace, tag);
-                self.advance_flushes(now, out);
-            }
+            Mail::Flush { from, keyspace, tag } => self.flushes.begin(from, keyspace, tag),
             Mail::Flushed { tag, outcome } => self.flushes.lane_done(tag, outcome, out),
             Mail::Lease { from, tag, request } => self.ask_keeper(now, from, tag, request, out),
             Mail::Leased { tag, answer } => self.leased(now, tag, answer, out),
@@ -463,8 +460,11 @@ impl Lane {
         }
     }
 
-    /// Whether a deadline has come.
+    /// When this lane wants its next turn at the latest; the past if it has work for it already.
     pub fn next_deadline(&self) -> Instant {
+        if self.flushes.wants_turn() {
+            return Instant::ZERO;
+        }
         let engines = self.engines.iter().flatten().map(Engine::next_deadline);
         let control = self.control.as_ref().map(Control::next_deadline);
         let first = engines.chain(control).min().unwrap_or(Instant::NEVER);
@@ -484,7 +484,7 @@ impl Lane {
             if self.engines[number].as_ref().is_some_and(due) {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
                 engine.tick(now, &mut sink);
-                self.settle(now, out);
+                self.settle(out);
             }
         }
         if self.sessions.next_deadline() <= now.monotonic {
@@ -501,7 +501,8 @@ impl Lane {
                 engine.end_turn(now, &mut sink);
             }
         }
-        self.settle(now, out);
+        self.settle(out);
+        self.report_flushes(now, out);
         self.report_progress(now, out);
     }
 
@@ -523,6 +524,7 @@ impl Lane {
     /// Marks the beginning of a turn.
     pub fn begin_turn(&mut self, now: Now) {
         self.lease_at_start = self.shared.lease_until() > now.monotonic && self.shared.is_active();
+        self.flushes.begin_turn();
     }
 
     /// Deletes every key of a keyspace, key by key. Keys written meanwhile may or may not survive.
@@ -538,7 +540,6 @@ impl Lane {
             out.mail.push((lane, Mail::Flush { from: self.id, keyspace, tag }));
         }
         self.flushes.begin(self.id, keyspace, tag);
-        self.advance_flushes(now, out);
     }
 
     /// A connection to a peer was lost: a hint that it may be dead.
@@ -667,7 +668,7 @@ impl Lane {
             }
         }
         self.tell_guests_view(out);
-        self.settle(now, out);
+        self.settle(out);
         self.step_keeper(now, Event::View(&view), out);
     }
 
@@ -689,8 +690,7 @@ impl Lane {
         }
         self.begin_keeper(now, out);
         self.flushes.abandon();
-        self.settle(now, out);
-        self.advance_flushes(now, out);
+        self.settle(out);
     }
 
     /// Tells lane 0 once this lane's engines hold everything.
@@ -720,8 +720,7 @@ impl Lane {
     }
 
     /// Answers what engines completed for the lane itself; repeats while that completes more.
-    pub(crate) fn settle(&mut self, now: Now, out: &mut Outbox) {
-        let mut flushing = false;
+    pub(crate) fn settle(&mut self, out: &mut Outbox) {
         while let Some(done) = self.internal_done.pop() {
             let slot = Slot::from_u64(done.tag.0 & !INTERNAL);
             let internal = self.internal.remove(slot).expect("an internal op completes once");
@@ -730,18 +729,12 @@ impl Lane {
                     out.mail.push((from, Mail::Done(Done { tag, ..done })));
                 }
                 Internal::Call { from, tag } => self.call_done(from, Done { tag, ..done }, out),
-                Internal::Flush { job } => {
-                    flushing = true;
-                    self.flushes.key_done(job, &done.outcome);
-                }
+                Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
             }
-        }
-        if flushing {
-            self.advance_flushes(now, out);
         }
     }
 
-    /// Submits the next deletes of every flush and reports the finished ones.
+    /// Submits the next deletes of every flush, as many as the turn has time for.
     fn advance_flushes(&mut self, now: Now, out: &mut Outbox) {
         while let Some((job, keyspace)) = self.flushes.next_key(&self.shared, self.id) {
             let call = OwnedCall::new([b"DEL", self.flushes.key()]).expect("DEL takes a key");
@@ -754,8 +747,12 @@ impl Lane {
             } else {
                 engine.submit(now, tag, 0, call.call(), &mut sink);
             }
-            self.settle(now, out);
+            self.settle(out);
         }
+    }
+
+    /// Says which flushes have come to their end.
+    fn report_flushes(&mut self, now: Now, out: &mut Outbox) {
         for (lane, mail) in self.flushes.take_finished() {
             if lane == self.id {
                 self.deliver(now, mail, out);

@@ -378,7 +378,7 @@ impl Lane {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         engine.call(now, tag, permit, origin, work, &mut sink);
-        self.settle(now, out);
+        self.settle(out);
     }
 
     fn refuse_call(&mut self, from: LaneId, tag: Tag, refusal: Refusal, out: &mut Outbox) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use support::dev::Dev;
+use support::redis::{Raw, encode};
 use support::{Client, ENGINES, PATIENCE, Process, Reply, http_get, poll_until};
 
 #[test]
@@ -344,4 +345,22 @@ fn an_idle_cluster_takes_less_than_a_hundredth_of_a_core() {
     let used = dev.process.cpu_ticks() - before;
     // A tick is 10 ms; 2 s at 1 % are 2 ticks. One more for where the ticks fall.
     assert!(used <= 3, "{used} ticks in 2 s");
+}
+
+#[test]
+fn a_node_alone_empties_a_large_keyspace() {
+    for engine in ENGINES {
+        let dev = Dev::start(&["--engine", engine, "--nodes", "1", "--lanes", "2"]);
+        let mut raw = Raw::new(dev.clients[0]);
+        for part in 0..20 {
+            let keys = (0..1000).map(|number| format!("key:{part}:{number}"));
+            let sets: Vec<u8> = keys.flat_map(|key| encode(&["SET", &key, "value"])).collect();
+            raw.send(&sets).unwrap();
+            (0..1000).for_each(|_| assert_eq!(raw.receive().unwrap(), b"+OK\r\n"));
+        }
+        let mut client = Client::new(dev.clients[0]);
+        assert_eq!(client.call(&["DBSIZE"]), Reply::Int(20_000));
+        assert_eq!(client.call(&["FLUSHALL"]), Reply::Simple("OK".into()));
+        assert_eq!(client.call(&["DBSIZE"]), Reply::Int(0), "{engine}");
+    }
 }

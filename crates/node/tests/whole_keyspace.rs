@@ -1,0 +1,164 @@
+//! Commands on a whole keyspace, on whole lanes in one process.
+
+use std::sync::Arc;
+
+use quorate_commands::{Op, OwnedCall, Reply, Txn};
+use quorate_machine::Outcome;
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, Shared, Strand};
+use quorate_types::{Duration, Instant, KeyspaceId, NodeId, NodeSet, Now, Tag, UnixNanos};
+
+const KEYSPACE: KeyspaceId = KeyspaceId(0);
+const LANES: u16 = 2;
+/// Keys that are written before the answers are waited for.
+const AT_ONCE: usize = 1000;
+
+/// What one test runs.
+struct Setup {
+    nodes: u16,
+    replicas: Option<NodeSet>,
+    engine: EngineConfig,
+}
+
+fn node(setup: &Setup, node: NodeId) -> Arc<Shared> {
+    let addresses = (1..=setup.nodes).map(|number| NodeAddress {
+        node: NodeId(number),
+        peer: String::new(),
+        client: String::new(),
+        admin: String::new(),
+    });
+    Shared::new(NodeConfig {
+        node,
+        cluster: "whole keyspaces".to_owned(),
+        lanes: LANES,
+        nodes: addresses.collect(),
+        lease: NodeConfig::LEASE,
+        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
+        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
+        op_timeout: NodeConfig::OP_TIMEOUT,
+        sessions_max: NodeConfig::SESSIONS_MAX,
+        session_term: NodeConfig::SESSION_TERM,
+        keyspaces: vec![KeyspaceConfig {
+            id: KEYSPACE,
+            name: "default".to_owned(),
+            replicas: setup.replicas,
+            engine: setup.engine.clone(),
+        }],
+        seed: u64::from(node.0),
+    })
+}
+
+/// A cluster whose time passes when a test says so. Clients are on lane 0.
+struct Cluster {
+    time: Duration,
+    nodes: Vec<Arc<Shared>>,
+    strands: Vec<Strand>,
+    transactional: bool,
+    tag: u64,
+}
+
+impl Cluster {
+    fn new(setup: &Setup) -> Self {
+        let nodes: Vec<_> = (1..=setup.nodes).map(|id| node(setup, NodeId(id))).collect();
+        let time = Duration::from_secs(1);
+        let strands = Strand::cluster(&nodes, at(time));
+        let transactional = setup.engine.is_transactional();
+        let mut this = Self { time, nodes, strands, transactional, tag: 0 };
+        while !this.serves() {
+            this.turn(Duration::from_millis(1));
+            assert!(this.time < Duration::from_secs(20), "the nodes find no view");
+        }
+        this
+    }
+
+    fn serves(&self) -> bool {
+        let mut lanes = self.strands.iter().flat_map(|strand| &strand.hosts);
+        lanes.all(|host| host.lane.serving(at(self.time)).is_ok())
+    }
+
+    fn turn(&mut self, time: Duration) {
+        self.time += time;
+        let now = at(self.time);
+        self.strands.iter_mut().for_each(|strand| strand.begin_turn(now));
+        self.strands.iter_mut().for_each(|strand| strand.end_turn(now));
+    }
+
+    /// Turns until everything that was asked for at a node since `tag` is answered.
+    fn answers(&mut self, at: usize, since: u64) -> Vec<Outcome<Reply<'static>>> {
+        let (until, mut outcomes) = (self.time + Duration::from_secs(10), Vec::new());
+        while outcomes.len() < (self.tag - since) as usize {
+            let done = self.strands[0].hosts[at].out.done.drain(..);
+            outcomes.extend(done.map(|done| done.outcome));
+            assert!(self.time < until, "no answer in ten seconds");
+            self.turn(Duration::from_micros(100));
+        }
+        outcomes
+    }
+
+    fn submit(&mut self, at_node: usize, words: &[&[u8]]) {
+        let (now, tag) = (at(self.time), Tag(self.tag));
+        self.tag += 1;
+        let call = OwnedCall::new(words.iter().copied()).expect("known");
+        let host = &mut self.strands[0].hosts[at_node];
+        if self.transactional {
+            host.lane.transact(now, KEYSPACE, tag, tag.0, Txn::Call(call), &mut host.out);
+        } else {
+            host.lane.submit(now, KEYSPACE, tag, tag.0, Op::Call(call), &mut host.out);
+        }
+    }
+
+    /// Writes that many keys through a node.
+    fn fill(&mut self, at: usize, keys: usize) {
+        let keys: Vec<_> = (0..keys).map(|number| format!("key {number}")).collect();
+        for keys in keys.chunks(AT_ONCE) {
+            let since = self.tag;
+            keys.iter().for_each(|key| self.submit(at, &[b"SET", key.as_bytes(), b"value"]));
+            let answers = self.answers(at, since);
+            assert!(answers.iter().all(|answer| *answer == Outcome::Done(Reply::Ok)));
+        }
+    }
+
+    /// Begins to empty the keyspace through a node.
+    fn begin_flush(&mut self, at_node: usize) -> u64 {
+        let (now, tag) = (at(self.time), self.tag);
+        self.tag += 1;
+        let host = &mut self.strands[0].hosts[at_node];
+        host.lane.flush_keyspace(now, KEYSPACE, Tag(tag), &mut host.out);
+        tag
+    }
+
+    fn flush(&mut self, at: usize) -> Outcome<Reply<'static>> {
+        let since = self.begin_flush(at);
+        self.answers(at, since).pop().expect("one was waited for")
+    }
+
+    /// Keys with a value that each node holds.
+    fn keys(&self) -> Vec<u64> {
+        self.nodes.iter().map(|node| node.store_facts(KEYSPACE).keys).collect()
+    }
+}
+
+fn at(time: Duration) -> Now {
+    let nanos = time.as_nanos() as u64;
+    Now { monotonic: Instant(nanos), unix: UnixNanos(1 << 60 | nanos) }
+}
+
+const ENGINES: [fn() -> EngineConfig; 2] = [|| EngineConfig::HERMES, EngineConfig::meerkat];
+
+#[test]
+fn a_node_alone_is_emptied_in_bounded_steps() {
+    for engine in ENGINES {
+        let mut cluster = Cluster::new(&Setup { nodes: 1, replicas: None, engine: engine() });
+        cluster.fill(0, 20_000);
+        assert_eq!(cluster.keys(), [20_000]);
+        let since = cluster.begin_flush(0);
+        let mut before = 20_000;
+        while cluster.keys() != [0] {
+            cluster.turn(Duration::from_micros(100));
+            let [now] = cluster.keys()[..] else { unreachable!("one node") };
+            assert!(now < before, "the flush stands still");
+            assert!(before - now <= 512, "{} keys in one turn", before - now);
+            before = now;
+        }
+        assert_eq!(cluster.answers(0, since), [Outcome::Done(Reply::Ok)]);
+    }
+}
