@@ -13,9 +13,10 @@ use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View,
     WriterId,
 };
-use quorate_wire::{GuestMessage, Header, Kind, Malformed, Reader};
+use quorate_wire::{GuestMessage, Header, Kind, ListingMessage, Malformed, Reader};
 
 use crate::lane::count;
+use crate::listing::Source;
 use crate::{
     Done, EngineConfig, EngineFacts, KeyspaceConfig, KeyspaceStore, Mail, Outbox, ReadMode, Shared,
 };
@@ -48,6 +49,7 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
             quorate_meerkat::Message::decode(body).map(|message| format!("{message:?}"))
         }
         Kind::Guest => GuestMessage::decode(body).map(|message| format!("{message:?}")),
+        Kind::Listing => ListingMessage::decode(body).map(|message| format!("{message:?}")),
         Kind::Session => quorate_rifl::Message::decode(body).map(|message| format!("{message:?}")),
     };
     let text = text.unwrap_or_else(|error| error.to_string());
@@ -72,6 +74,8 @@ pub struct Engine {
     held: Option<(usize, u64)>,
     /// Whether this node holds the keyspace's records.
     is_replica: bool,
+    /// Where its keys are listed.
+    sources: Vec<Source>,
     machine: Machines,
 }
 
@@ -129,12 +133,18 @@ impl Engine {
             _ => unreachable!("a keyspace's store is made for its engine"),
         };
         let held = held_partitions(keyspace, shared.config.node);
-        Self { keyspace: keyspace.id, leased, reads_locally, held, is_replica, machine }
+        let sources = Source::all(keyspace, shared.config.node);
+        Self { keyspace: keyspace.id, leased, reads_locally, held, is_replica, sources, machine }
     }
 
     /// Whether answers of this engine rest on the node's lease.
     pub(crate) fn is_leased(&self) -> bool {
         self.leased
+    }
+
+    /// Where the keys of its keyspace are listed.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.sources
     }
 
     /// Whether it runs transactions over several keys.

@@ -7,22 +7,31 @@
 //! A turn of the loop takes a bounded step of it, so that a lane with millions of keys goes on
 //! serving and keeps its lease.
 
-use quorate_commands::Reply;
-use quorate_machine::Outcome;
-use quorate_types::{KeyspaceId, LaneId, Tag};
+use quorate_commands::{OwnedCall, Reply};
+use quorate_machine::{Outcome, Refusal};
+use quorate_types::{KeyspaceId, LaneId, Now, Tag};
 
-use crate::{Done, Mail, Outbox, Shared};
+use crate::lane::Internal;
+use crate::listing::Place;
+use crate::{Done, Lane, Mail, Outbox};
 
 /// Deletes that one job keeps in flight.
 const WINDOW: usize = 256;
-/// Records that a job looks at together.
-const BATCH: usize = 256;
 /// What a lane's flushes may do in one turn; a delete is one unit of work.
 const WORK_PER_TURN: usize = 256;
-/// What it costs to look at a batch of records.
+/// What it costs to look at as many records as one listing does.
 const WORK_OF_BATCH: usize = 16;
 /// Bytes of a value whose memory is given back for one unit.
 const BYTES_PER_WORK: usize = 16 * 1024;
+
+/// What a job does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Delete the key that [`Flushes::key`] names.
+    Delete { job: u64, keyspace: KeyspaceId },
+    /// Find out which keys there are.
+    List { job: u64, keyspace: KeyspaceId, place: Place },
+}
 
 /// The flushes that a lane runs or waits for.
 #[derive(Debug, Default)]
@@ -41,9 +50,11 @@ struct Job {
     reply_to: LaneId,
     keyspace: KeyspaceId,
     tag: Tag,
-    /// Where the scan goes on; nothing once it has reached the end.
-    cursor: Option<u64>,
-    /// Keys to delete, and how long their values are.
+    /// Where the listing goes on; nothing once it has reached the end.
+    place: Option<Place>,
+    /// Whether another node has been asked what there is.
+    asked: bool,
+    /// Keys to delete, and how long their values are, as far as this node knows.
     keys: Vec<(Vec<u8>, usize)>,
     in_flight: usize,
     outcome: Outcome<()>,
@@ -70,7 +81,8 @@ impl Flushes {
             reply_to,
             keyspace,
             tag,
-            cursor: Some(0),
+            place: Some(Place::START),
+            asked: false,
             keys: Vec::new(),
             in_flight: 0,
             outcome: Outcome::Done(()),
@@ -84,37 +96,60 @@ impl Flushes {
 
     /// Whether a job could go on at once if only the next turn came.
     pub(crate) fn wants_turn(&self) -> bool {
-        self.jobs
-            .iter()
-            .any(|job| job.in_flight < WINDOW && (!job.keys.is_empty() || job.cursor.is_some()))
+        self.jobs.iter().any(|job| {
+            let has_place = job.place.is_some() && !job.asked;
+            job.in_flight < WINDOW && (!job.keys.is_empty() || has_place)
+        })
     }
 
-    /// Chooses the next key to delete, if a job has room for one and the turn has time for it:
-    /// [`Flushes::key`] names it.
-    pub(crate) fn next_key(&mut self, shared: &Shared, lane: LaneId) -> Option<(u64, KeyspaceId)> {
+    /// Chooses what a job does next, if one has room for it and the turn has time for it.
+    pub(crate) fn next(&mut self) -> Option<Next> {
         for job in &mut self.jobs {
-            let store = shared.store(job.keyspace)?;
-            while job.in_flight < WINDOW && self.work < WORK_PER_TURN {
-                if let Some((key, bytes)) = job.keys.pop() {
-                    self.key = key;
-                    self.work += 1 + bytes / BYTES_PER_WORK;
-                    job.in_flight += 1;
-                    return Some((job.number, job.keyspace));
-                }
-                let Some(cursor) = job.cursor else { break };
+            if job.in_flight == WINDOW || self.work >= WORK_PER_TURN {
+                continue;
+            }
+            if let Some((key, bytes)) = job.keys.pop() {
+                self.key = key;
+                self.work += 1 + bytes / BYTES_PER_WORK;
+                job.in_flight += 1;
+                return Some(Next::Delete { job: job.number, keyspace: job.keyspace });
+            }
+            if let Some(place) = job.place
+                && !job.asked
+            {
                 self.work += WORK_OF_BATCH;
-                let next = store.scan_lane(lane, cursor, BATCH, &mut |key, value| {
-                    if let Some(value) = value {
-                        job.keys.push((key.to_vec(), value.len));
-                    }
-                });
-                job.cursor = (next != 0).then_some(next);
+                job.asked = true;
+                return Some(Next::List { job: job.number, keyspace: job.keyspace, place });
             }
         }
         None
     }
 
-    /// The key that [`Flushes::next_key`] chose.
+    /// Keys of a job's keyspace, and where their listing goes on.
+    pub(crate) fn listed(
+        &mut self,
+        number: u64,
+        next: Option<Place>,
+        keys: impl IntoIterator<Item = (Vec<u8>, usize)>,
+    ) {
+        // A job that was stopped waits for none.
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.number == number)
+            && job.asked
+        {
+            job.asked = false;
+            job.place = next;
+            job.keys.extend(keys);
+        }
+    }
+
+    /// Nobody can say which keys there are.
+    pub(crate) fn unlisted(&mut self, number: u64) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) {
+            job.stop();
+        }
+    }
+
+    /// The key to delete that [`Flushes::next`] chose.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
@@ -137,7 +172,7 @@ impl Flushes {
     /// Removes finished jobs and says whom to tell.
     pub(crate) fn take_finished(&mut self) -> Vec<(LaneId, Mail)> {
         self.jobs
-            .extract_if(.., |job| job.in_flight == 0 && job.keys.is_empty() && job.cursor.is_none())
+            .extract_if(.., |job| job.in_flight == 0 && job.keys.is_empty() && job.place.is_none())
             .map(|job| (job.reply_to, Mail::Flushed { tag: job.tag, outcome: job.outcome }))
             .collect()
     }
@@ -165,8 +200,63 @@ impl Flushes {
 impl Job {
     /// Deletes no further key: some may be gone and some not, which is what *unknown* says.
     fn stop(&mut self) {
-        self.cursor = None;
+        self.place = None;
+        self.asked = false;
         self.keys.clear();
         self.outcome = Outcome::Unknown;
+    }
+}
+
+impl Lane {
+    /// Deletes every key of a keyspace, key by key. Keys written meanwhile may or may not survive.
+    pub fn flush_keyspace(&mut self, now: Now, keyspace: KeyspaceId, tag: Tag, out: &mut Outbox) {
+        if !self.takes(now, keyspace) {
+            let outcome = Outcome::Refused(Refusal::NotServing);
+            out.done.push(Done::new(tag, outcome));
+            return;
+        }
+        let lanes = self.shared.config.lanes;
+        self.flushes.wait(tag, lanes);
+        for lane in (0..lanes).map(LaneId).filter(|&lane| lane != self.id) {
+            out.mail.push((lane, Mail::Flush { from: self.id, keyspace, tag }));
+        }
+        self.flushes.begin(self.id, keyspace, tag);
+    }
+
+    /// Lists and deletes for every flush, as much as the turn has time for.
+    pub(crate) fn advance_flushes(&mut self, now: Now, out: &mut Outbox) {
+        while let Some(next) = self.flushes.next() {
+            match next {
+                Next::Delete { job, keyspace } => self.delete(now, job, keyspace, out),
+                Next::List { job, keyspace, place } => {
+                    self.list_for_flush(now, job, keyspace, place, out);
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, now: Now, job: u64, keyspace: KeyspaceId, out: &mut Outbox) {
+        let call = OwnedCall::new([b"DEL", self.flushes.key()]).expect("DEL takes a key");
+        let tag = self.internal_tag(Internal::Flush { job });
+        self.counts.submitted += 1;
+        let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+        if engine.is_transactional() {
+            // Deletes of different keys need not wait for each other.
+            engine.transact(now, tag, tag.0, call.call(), &mut sink);
+        } else {
+            engine.submit(now, tag, 0, call.call(), &mut sink);
+        }
+        self.settle(out);
+    }
+
+    /// Says which flushes have come to their end.
+    pub(crate) fn report_flushes(&mut self, now: Now, out: &mut Outbox) {
+        for (lane, mail) in self.flushes.take_finished() {
+            if lane == self.id {
+                self.deliver(now, mail, out);
+            } else {
+                out.mail.push((lane, mail));
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, OwnedCall, Reply, Txn};
+use quorate_commands::{Call, Op, Reply, Txn};
 use quorate_machine::{Event, Operation, Outcome, Refusal, Rng, Slab, Slot, Transaction, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View,
@@ -14,6 +14,7 @@ use crate::control::{Change, Control, Moves};
 use crate::engine::{Engine, Sink};
 use crate::flush::Flushes;
 use crate::guests::Guests;
+use crate::listing::Listings;
 use crate::sessions::Sessions;
 use crate::{Done, EngineConfig, Isolation, LaneFacts, Mail, Outbox, Shared};
 
@@ -43,7 +44,8 @@ pub struct Lane {
     control: Option<Control>,
     internal: Slab<Internal>,
     internal_done: Vec<Done>,
-    flushes: Flushes,
+    pub(crate) flushes: Flushes,
+    pub(crate) listings: Listings,
     guests: Guests,
     pub(crate) sessions: Sessions,
     rng: Rng,
@@ -79,6 +81,7 @@ impl Lane {
             internal: Slab::default(),
             internal_done: Vec::new(),
             flushes: Flushes::default(),
+            listings: Listings::default(),
             guests: Guests::default(),
             sessions,
             rng,
@@ -267,11 +270,11 @@ impl Lane {
                     self.follow_control(now, out);
                 }
                 Kind::Session => self.hear_keeper(now, from, incarnation, &header, body, out)?,
+                _ if !self.view.is_live(from, incarnation) => {
+                    count(&mut self.counts.ignored, "node: sender is not live in this view");
+                }
+                Kind::Listing => self.hear_listing(now, from, &header, body, out)?,
                 Kind::Hermes | Kind::Meerkat => {
-                    if !self.view.is_live(from, incarnation) {
-                        count(&mut self.counts.ignored, "node: sender is not live in this view");
-                        continue;
-                    }
                     if self.engine(header.keyspace).is_none() {
                         return Err(Malformed("unknown keyspace"));
                     }
@@ -468,7 +471,7 @@ impl Lane {
         let engines = self.engines.iter().flatten().map(Engine::next_deadline);
         let control = self.control.as_ref().map(Control::next_deadline);
         let first = engines.chain(control).min().unwrap_or(Instant::NEVER);
-        first.min(self.sessions.next_deadline())
+        first.min(self.sessions.next_deadline()).min(self.listings.next_deadline())
     }
 
     /// Does what is due. Harmless when nothing is.
@@ -489,6 +492,9 @@ impl Lane {
         }
         if self.sessions.next_deadline() <= now.monotonic {
             self.tick_sessions(now, out);
+        }
+        if self.listings.next_deadline() <= now.monotonic {
+            self.tick_listings(now, out);
         }
     }
 
@@ -525,21 +531,6 @@ impl Lane {
     pub fn begin_turn(&mut self, now: Now) {
         self.lease_at_start = self.shared.lease_until() > now.monotonic && self.shared.is_active();
         self.flushes.begin_turn();
-    }
-
-    /// Deletes every key of a keyspace, key by key. Keys written meanwhile may or may not survive.
-    pub fn flush_keyspace(&mut self, now: Now, keyspace: KeyspaceId, tag: Tag, out: &mut Outbox) {
-        if !self.takes(now, keyspace) {
-            let outcome = Outcome::Refused(Refusal::NotServing);
-            out.done.push(Done::new(tag, outcome));
-            return;
-        }
-        let lanes = self.shared.config.lanes;
-        self.flushes.wait(tag, lanes);
-        for lane in (0..lanes).map(LaneId).filter(|&lane| lane != self.id) {
-            out.mail.push((lane, Mail::Flush { from: self.id, keyspace, tag }));
-        }
-        self.flushes.begin(self.id, keyspace, tag);
     }
 
     /// A connection to a peer was lost: a hint that it may be dead.
@@ -690,6 +681,7 @@ impl Lane {
         }
         self.begin_keeper(now, out);
         self.flushes.abandon();
+        self.abandon_listings(out);
         self.settle(out);
     }
 
@@ -730,34 +722,6 @@ impl Lane {
                 }
                 Internal::Call { from, tag } => self.call_done(from, Done { tag, ..done }, out),
                 Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
-            }
-        }
-    }
-
-    /// Submits the next deletes of every flush, as many as the turn has time for.
-    fn advance_flushes(&mut self, now: Now, out: &mut Outbox) {
-        while let Some((job, keyspace)) = self.flushes.next_key(&self.shared, self.id) {
-            let call = OwnedCall::new([b"DEL", self.flushes.key()]).expect("DEL takes a key");
-            let tag = self.internal_tag(Internal::Flush { job });
-            self.counts.submitted += 1;
-            let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-            if engine.is_transactional() {
-                // Deletes of different keys need not wait for each other.
-                engine.transact(now, tag, tag.0, call.call(), &mut sink);
-            } else {
-                engine.submit(now, tag, 0, call.call(), &mut sink);
-            }
-            self.settle(out);
-        }
-    }
-
-    /// Says which flushes have come to their end.
-    fn report_flushes(&mut self, now: Now, out: &mut Outbox) {
-        for (lane, mail) in self.flushes.take_finished() {
-            if lane == self.id {
-                self.deliver(now, mail, out);
-            } else {
-                out.mail.push((lane, mail));
             }
         }
     }

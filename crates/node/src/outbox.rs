@@ -9,7 +9,7 @@ use quorate_types::{
     Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, Timestamp, View, limits,
 };
 
-use crate::SessionCall;
+use crate::{Listed, SessionCall};
 
 /// The answer to a submitted op.
 #[derive(Debug)]
@@ -134,6 +134,8 @@ pub struct Outbox {
     /// of a call, under the call's tag: it was renewed, and the call goes on, or it can't be, and
     /// that is the end of the call. To be looked at before [`Outbox::done`].
     pub leased: Vec<(Tag, Answer)>,
+    /// Answers to [`crate::Lane::list`]. They rest on the lease as a read does.
+    pub listed: Vec<(Tag, Outcome<Listed>)>,
     /// Messages to other lanes of this node, in order for each lane.
     pub mail: Vec<(LaneId, Mail)>,
     /// Answers to membership changes that were asked for on this lane (lane 0).

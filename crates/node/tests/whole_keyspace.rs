@@ -1,10 +1,11 @@
 //! Commands on a whole keyspace, on whole lanes in one process.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quorate_commands::{Op, OwnedCall, Reply, Txn};
 use quorate_machine::Outcome;
-use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, Shared, Strand};
+use quorate_node::{EngineConfig, KeyspaceConfig, Listed, NodeAddress, NodeConfig, Shared, Strand};
 use quorate_types::{Duration, Instant, KeyspaceId, NodeId, NodeSet, Now, Tag, UnixNanos};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
@@ -131,6 +132,28 @@ impl Cluster {
         self.answers(at, since).pop().expect("one was waited for")
     }
 
+    /// Every key that a node lists.
+    fn list(&mut self, at_node: usize) -> BTreeSet<Vec<u8>> {
+        let (mut keys, mut cursor) = (BTreeSet::new(), 0);
+        loop {
+            let now = at(self.time);
+            let host = &mut self.strands[0].hosts[at_node];
+            host.lane.list(now, KEYSPACE, Tag(7), cursor, 100, &mut host.out);
+            let listed = loop {
+                if let Some((Tag(7), listed)) = self.strands[0].hosts[at_node].out.listed.pop() {
+                    break listed;
+                }
+                self.turn(Duration::from_micros(100));
+            };
+            let Outcome::Done(listed) = listed else { panic!("{listed:?}") };
+            keys.extend(listed.keys);
+            cursor = listed.next;
+            if cursor == 0 {
+                return keys;
+            }
+        }
+    }
+
     /// Keys with a value that each node holds.
     fn keys(&self) -> Vec<u64> {
         self.nodes.iter().map(|node| node.store_facts(KEYSPACE).keys).collect()
@@ -161,4 +184,69 @@ fn a_node_alone_is_emptied_in_bounded_steps() {
         }
         assert_eq!(cluster.answers(0, since), [Outcome::Done(Reply::Ok)]);
     }
+}
+
+fn group(nodes: [u16; 3]) -> Option<NodeSet> {
+    Some(nodes.into_iter().map(NodeId).collect())
+}
+
+/// Keyspaces of four nodes of which some hold nothing, or one partition only.
+fn scattered() -> [Setup; 3] {
+    let mut parted = EngineConfig::meerkat();
+    if let EngineConfig::Meerkat { partitions, .. } = &mut parted {
+        *partitions = vec![group([1, 2, 3]), group([2, 3, 4])];
+    }
+    let on_three = |engine| Setup { nodes: 4, replicas: group([1, 2, 3]), engine };
+    [
+        on_three(EngineConfig::HERMES),
+        on_three(EngineConfig::meerkat()),
+        Setup { nodes: 4, replicas: None, engine: parted },
+    ]
+}
+
+#[test]
+fn a_flush_reaches_the_keys_that_its_node_does_not_hold() {
+    for setup in scattered() {
+        let mut cluster = Cluster::new(&setup);
+        for at in 0..4 {
+            cluster.fill(at, 1000);
+            assert!(cluster.keys()[1] > 0, "{:?}", setup.engine);
+            assert_eq!(cluster.flush(at), Outcome::Done(Reply::Ok));
+            // Replicas may learn of the last deletes a moment after the client.
+            (0..20).for_each(|_| cluster.turn(Duration::from_millis(1)));
+            assert_eq!(cluster.keys(), [0; 4], "{:?} at node {}", setup.engine, at + 1);
+        }
+    }
+}
+
+#[test]
+fn a_listing_names_every_key_wherever_it_is() {
+    for setup in scattered() {
+        let mut cluster = Cluster::new(&setup);
+        cluster.fill(3, 1000);
+        (0..20).for_each(|_| cluster.turn(Duration::from_millis(1)));
+        for at in 0..4 {
+            assert_eq!(cluster.list(at).len(), 1000, "{:?} at node {}", setup.engine, at + 1);
+        }
+    }
+}
+
+#[test]
+fn a_question_that_was_lost_is_put_to_another_replica() {
+    let [setup, ..] = scattered();
+    let mut cluster = Cluster::new(&setup);
+    let now = at(cluster.time);
+    let host = &mut cluster.strands[0].hosts[3];
+    host.lane.list(now, KEYSPACE, Tag(7), 0, 100, &mut host.out);
+    let asked = host.out.take_waiting();
+    assert_eq!(asked.len(), 1);
+    asked.into_iter().for_each(|replica| host.out.peer(replica).clear());
+    let (begun, mut listed) = (cluster.time, None);
+    while listed.is_none() {
+        cluster.turn(Duration::from_millis(1));
+        listed = cluster.strands[0].hosts[3].out.listed.pop();
+    }
+    assert!(cluster.time - begun < NodeConfig::OP_TIMEOUT);
+    let nothing = Listed { next: 0, keys: Vec::new() };
+    assert_eq!(listed, Some((Tag(7), Outcome::Done(nothing))));
 }

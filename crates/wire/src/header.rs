@@ -20,6 +20,8 @@ pub enum Kind {
     Guest = 4,
     /// The lease keeper of sessions.
     Session = 5,
+    /// Between lanes of two nodes, about the keys of a keyspace ([`crate::ListingMessage`]).
+    Listing = 6,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             3 => Some(Self::Meerkat),
             4 => Some(Self::Guest),
             5 => Some(Self::Session),
+            6 => Some(Self::Listing),
             _ => None,
         }
     }

@@ -14,13 +14,15 @@ mod codec;
 mod guest;
 mod header;
 mod hello;
+mod listing;
 mod view;
 
 pub use codec::{Malformed, Reader, Writer};
 pub use guest::{GuestMessage, Welcome};
 pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};
+pub use listing::ListingMessage;
 pub use view::{read_view, write_view};
 
 /// The version of every layout here; peers of another version are refused at the hello.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
