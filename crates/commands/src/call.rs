@@ -10,6 +10,7 @@ use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::one_key::{OneKey, into_owned};
 use crate::resolve::arity_error;
+use crate::room::Room;
 use crate::spec::{
     AccessRule, ConnectionCommand, Keyed, KeysFunction, Run, ServerCommand, Spec, Split, flag,
 };
@@ -61,41 +62,54 @@ impl<'a> Call<'a> {
         self,
         now: UnixMillis,
         workspace: &mut W,
+        room: &mut Room,
     ) -> Reply<'static> {
-        let part = |index, workspace: &mut W| self.split(index).call().run_on_key(now, workspace);
         match (self.spec.run, self.spec.split) {
-            (Run::Key(Keyed::Several(run)), _) => run(self.args, workspace),
-            (Run::Key(_), Split::None) => self.run_on_key(now, workspace),
+            (Run::Key(Keyed::Several(run)), _) => room.hold(run(self.args, workspace)),
+            (Run::Key(_), Split::None) => self.run_on_key(now, workspace, room),
             (Run::Key(_), Split::Array) => {
-                let parts = 0..self.keys().count();
-                Reply::Array(parts.map(|index| part(index, workspace)).collect())
+                let mut answers = Vec::new();
+                for index in 0..self.keys().count() {
+                    let part = self.split(index);
+                    answers.push(part.call().run_on_key(now, workspace, room));
+                    if room.is_exceeded() {
+                        return answers.pop().expect("the answer that had no room");
+                    }
+                }
+                Reply::Array(answers)
             }
             (Run::Key(_), Split::Sum) => {
-                let parts = 0..self.keys().count();
-                let counts = parts.map(|index| match part(index, workspace) {
+                let mut part =
+                    |index| self.split(index).call().run_on_key(now, workspace, &mut Room::new());
+                let counts = (0..self.keys().count()).map(|index| match part(index) {
                     Reply::Int(count) => count,
                     other => unreachable!("a part of a sum is a number, not {other:?}"),
                 });
                 Reply::Int(counts.sum())
             }
-            _ => self.answer_alone(now).unwrap_or(NOT_HERE).into_owned(),
+            _ => room.hold(self.answer_alone(now).unwrap_or(NOT_HERE)),
         }
     }
 
     /// Runs a command over its one key.
     #[inline]
-    fn run_on_key<W: Workspace>(self, now: UnixMillis, workspace: &mut W) -> Reply<'static> {
+    fn run_on_key<W: Workspace>(
+        self,
+        now: UnixMillis,
+        workspace: &mut W,
+        room: &mut Room,
+    ) -> Reply<'static> {
         let key = self.key();
         if self.access() == Access::Write {
             let (reply, change) = self.execute(now, ABSENT);
             workspace.write(key, change);
-            return reply.into_owned();
+            return room.hold(reply);
         }
         let (reply, change) = self.execute(now, workspace.read(key));
         if change == Change::Keep {
-            return reply.into_owned();
+            return room.hold(reply);
         }
-        let (reply, change) = (reply.into_owned(), into_owned(change));
+        let (reply, change) = (room.hold(reply), into_owned(change));
         workspace.write(key, change);
         reply
     }
@@ -299,7 +313,7 @@ impl Operation for Call<'_> {
 
     fn apply<'a>(&'a self, now: UnixMillis, current: Current<'a>) -> (Reply<'static>, Change<'a>) {
         let (reply, change) = self.execute(now, current);
-        (reply.into_owned(), change)
+        (reply.within_limit().into_owned(), change)
     }
 
     fn into_owned(self) -> Op {

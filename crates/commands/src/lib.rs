@@ -75,6 +75,7 @@ mod op;
 mod options;
 mod reply;
 mod resolve;
+mod room;
 mod script;
 mod several;
 mod spec;
@@ -95,6 +96,7 @@ pub use number::{format_integer, parse_integer};
 pub use op::Op;
 pub use reply::Reply;
 pub use resolve::{arity_error, resolve};
+pub use room::ANSWER_TOO_LONG;
 pub use script::{Script, Watch};
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,

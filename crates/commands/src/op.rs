@@ -87,7 +87,7 @@ impl Operation for Op {
         match self {
             Self::Call(call) => {
                 let (reply, change) = call.call().execute(now, current);
-                (reply.into_owned(), change)
+                (reply.within_limit().into_owned(), change)
             }
             Self::Script(script) => script.execute(now, current),
             Self::Version(_) => {

@@ -74,8 +74,10 @@ impl Script {
             return (Reply::NullArray, Change::Keep);
         }
         let mut work = OneKey::new(current);
-        let reply = run_in_order(&self.calls, now, &mut work);
-        (reply, work.finish())
+        match run_in_order(&self.calls, now, &mut work) {
+            Ok(answers) => (answers, work.finish()),
+            Err(too_long) => (too_long, Change::Keep),
+        }
     }
 
     pub(crate) fn write(&self, writer: &mut Writer<'_>) {

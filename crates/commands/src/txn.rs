@@ -3,9 +3,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Transaction, Verdict, Workspace};
+use quorate_machine::{Transaction, Verdict, Workspace, mutant};
 use quorate_types::UnixMillis;
 
+use crate::room::{BLOCK_TOO_LONG, Room};
 use crate::{Call, OwnedCall, Reply, Watch};
 
 /// A transaction over any keys that borrows nothing.
@@ -46,17 +47,33 @@ impl Block {
                 return Verdict::Abandon(Reply::NullArray);
             }
         }
-        Verdict::Commit(run_in_order(&self.calls, now, workspace))
+        match run_in_order(&self.calls, now, workspace) {
+            Ok(answers) => Verdict::Commit(answers),
+            Err(too_long) if mutant!("commands_refused_block_commits") => Verdict::Commit(too_long),
+            Err(too_long) => Verdict::Abandon(too_long),
+        }
     }
 }
 
-/// What calls answer one after the other.
+/// What calls answer one after the other; an error if that is too long together, after which
+/// nothing of it may happen.
 pub(crate) fn run_in_order(
     calls: &[OwnedCall],
     now: UnixMillis,
     workspace: &mut impl Workspace,
-) -> Reply<'static> {
-    Reply::Array(calls.iter().map(|call| call.call().run_over(now, workspace)).collect())
+) -> Result<Reply<'static>, Reply<'static>> {
+    let mut room = Room::new();
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.call().run_over(now, workspace, &mut room));
+        if room.is_exceeded() {
+            return Err(BLOCK_TOO_LONG);
+        }
+        if workspace.is_full() {
+            break;
+        }
+    }
+    Ok(Reply::Array(answers))
 }
 
 impl Transaction for Txn {
@@ -116,7 +133,7 @@ impl Transaction for Call<'_> {
 
     #[inline]
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
-        Verdict::Commit(self.run_over(now, workspace))
+        Verdict::Commit(self.run_over(now, workspace, &mut Room::new()))
     }
 
     fn into_owned(self) -> Txn {

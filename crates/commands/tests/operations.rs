@@ -6,6 +6,7 @@ use quorate_commands::{
     resolve, table,
 };
 use quorate_machine::{Access, Change, Content, Current, Operation, ValueKind};
+use quorate_types::limits::REPLY_BYTES_MAX;
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
@@ -353,4 +354,21 @@ fn a_command_nobody_knows_is_quoted_in_part() {
     let expected =
         format!("ERR unknown command 'nope  ', with args beginning with: '{}' ", "x".repeat(128));
     assert_eq!(resolve(args.borrow()), Err(Reply::Error(expected.into())));
+}
+
+#[test]
+fn what_would_answer_too_much_changes_nothing() {
+    let value = vec![b'v'; REPLY_BYTES_MAX / 4];
+    let current = holding(&value, None);
+    let fits = script(&["STRLEN k", "GET k", "GET k", "GETSET k x"], vec![]);
+    assert!(matches!(fits.apply(NOW, current), (Reply::Array(_), Change::Set { .. })));
+    let large =
+        script(&["GETSET k x", "SET k y", "SETRANGE k 4194300 zzzz", "MGET k k k k"], vec![]);
+    let (reply, change) = large.apply(NOW, current);
+    assert!(matches!(&reply, Reply::Error(text) if text.starts_with("EXECABORT ")), "{reply:?}");
+    assert_eq!(change, Change::Keep);
+    let one = op("MGET k k k k");
+    let (reply, _) = one.apply(NOW, current);
+    assert!(matches!(&reply, Reply::Error(text) if text.contains("16777216")), "{reply:?}");
+    assert!(matches!(op("MGET k k k").apply(NOW, current).0, Reply::Array(_)));
 }

@@ -7,6 +7,7 @@ use quorate_commands::{
 use quorate_machine::{
     Access, Change, Content, Current, Operation, Transaction, ValueKind, Verdict,
 };
+use quorate_types::limits::REPLY_BYTES_MAX;
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 const NOW: UnixMillis = UnixMillis(1_000_000);
@@ -262,4 +263,47 @@ fn every_write_of_the_table_updates() {
         let writes = spec.flags.has(flag::WRITE) && !["getex", "bitfield"].contains(&spec.name);
         assert_eq!(call.call().updates(), writes, "{}", spec.name);
     }
+}
+
+/// A key with a value of which four fit into one answer, without what stands around them.
+fn large() -> MapWorkspace {
+    let mut keys = MapWorkspace::default();
+    let value = "v".repeat(REPLY_BYTES_MAX / 4);
+    keys.run(NOW, timestamp(1), &call(&format!("SET big {value}")).call());
+    keys
+}
+
+#[test]
+fn a_block_that_would_answer_too_much_does_nothing() {
+    let mut keys = large();
+    let mut lines = vec!["SET a 1", "GET big", "GET big", "GET big"];
+    let Verdict::Commit(Reply::Array(answers)) = run(&mut keys, NOW, &block(&[], &lines)).0 else {
+        panic!("three of four fit")
+    };
+    assert_eq!(answers.len(), 4);
+    lines[0] = "SET a 2";
+    lines.extend(["GET big", "SET b 1"]);
+    // In several commands or in one, alone or behind an update.
+    for lines in
+        [&lines[..], &["SET a 2", "MGET big big big big"], &["APPEND a x", "MGET big big big big"]]
+    {
+        let (verdict, _) = run(&mut keys, NOW, &block(&[], lines));
+        let Verdict::Abandon(Reply::Error(text)) = verdict else {
+            panic!("{lines:?}: {verdict:?}")
+        };
+        assert!(text.starts_with("EXECABORT ") && text.contains("16777216"), "{text}");
+        assert_eq!((bytes(&keys, "a"), bytes(&keys, "b")), (Some(&b"1"[..]), None));
+    }
+}
+
+#[test]
+fn a_command_that_would_answer_too_much_answers_an_error() {
+    let mut keys = large();
+    let mut answer = |line| match keys.run(NOW, timestamp(9), &call(line).call()) {
+        Verdict::Commit(reply) => reply,
+        Verdict::Abandon(_) => panic!("a command is not abandoned"),
+    };
+    assert!(matches!(answer("MGET big big big none"), Reply::Array(answers) if answers.len() == 4));
+    let Reply::Error(text) = answer("MGET big big big big") else { panic!("it was answered") };
+    assert!(text.starts_with("ERR ") && text.contains("16777216"), "{text}");
 }

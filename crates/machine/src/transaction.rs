@@ -17,6 +17,12 @@ pub trait Workspace {
     /// Changes the key. [`Change::Keep`] changes nothing; [`Change::Expire`] of an absent key
     /// neither.
     fn write(&mut self, key: &[u8], change: Change<'_>);
+
+    /// Whether more was read and written than a transaction may: it is going to be refused, and
+    /// what it does from now on makes no difference.
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 /// How a transaction wants to end.

@@ -15,6 +15,9 @@ use crate::occ::EVERY_WRITER;
 /// Beyond this many keys they are found through an index instead of one by one.
 const LINEAR_MAX: usize = 12;
 
+/// Bytes of the arena that stay allocated between runs.
+const ARENA_KEEP_BYTES: usize = limits::TXN_BYTES_MAX;
+
 /// A value in the arena.
 #[derive(Clone, Debug)]
 struct Stored {
@@ -45,6 +48,8 @@ pub(crate) struct Work {
     arena: Vec<u8>,
     touched: Vec<Touched>,
     index: BTreeMap<Vec<u8>, usize>,
+    /// Whether a value had no room in the arena.
+    full: bool,
     /// Keys of partitions without a replica here whose values are not known yet.
     pub(crate) missing: Vec<Vec<u8>>,
     /// The answer of a call, encoded.
@@ -75,6 +80,8 @@ pub(crate) struct Run<'a, T, L> {
 impl Work {
     pub(crate) fn clear(&mut self) {
         self.arena.clear();
+        self.arena.shrink_to(ARENA_KEEP_BYTES);
+        self.full = false;
         self.touched.clear();
         self.index.clear();
         self.missing.clear();
@@ -122,9 +129,14 @@ impl Work {
         position
     }
 
+    /// Copies bytes into the arena. What goes beyond the limit of a transaction is left out; the
+    /// transaction will be refused.
     fn store(&mut self, bytes: &[u8]) -> Range<usize> {
         let start = self.arena.len();
-        self.arena.extend_from_slice(bytes);
+        self.full |= bytes.len() > limits::TXN_READ_BYTES_MAX - start;
+        if !self.full {
+            self.arena.extend_from_slice(bytes);
+        }
         start..self.arena.len()
     }
 
@@ -153,7 +165,7 @@ impl Work {
         let fields = self.len().saturating_sub(1) * ITEM_BYTES;
         self.len() > limits::TXN_KEYS_MAX
             || sent + fields + self.answer.len() > limits::TXN_BYTES_MAX
-            || self.bytes() > limits::TXN_READ_BYTES_MAX
+            || self.full
     }
 
     /// Whether nothing was written.
@@ -211,9 +223,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Run<'_, T, L> {
             base = absent_base(shown, self.floor);
             if let Some(content) = record.content() {
                 base = shown;
-                let start = self.work.arena.len();
-                self.work.arena.extend_from_slice(content.bytes);
-                let bytes = start..self.work.arena.len();
+                let bytes = self.work.store(content.bytes);
                 seen = Some(Stored { bytes, kind: content.kind, expire_at: content.expire_at });
             }
         }
@@ -286,10 +296,16 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for Run<'_, T, L> {
         };
         self.work.touched[position].written = Some(written);
     }
+
+    fn is_full(&self) -> bool {
+        self.work.full
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
     use crate::occ::install;
     use quorate_machine::MapTable;
@@ -363,6 +379,35 @@ mod tests {
         assert_eq!(items[0].base, Some(Timestamp::new(3, EVERY_WRITER)));
         assert_eq!(items[0].write, None);
         assert_eq!((items[1].base, items[1].write), (Some(at(6)), Some(None)));
+    }
+
+    #[test]
+    fn what_a_transaction_may_not_read_or_write_takes_no_memory() {
+        let value = vec![b'v'; limits::VALUE_BYTES_MAX];
+        let keys: Vec<Vec<u8>> = (0..40u8).map(|n| [b'k', n].to_vec()).collect();
+        let mut table = table();
+        for key in &keys {
+            install(&mut table.lock_key(key, 0), at(5), Some(content(&value, None)));
+        }
+        for writes in [false, true] {
+            let mut work = Work::default();
+            let now = UnixMillis(100);
+            let is_local = |_: &[u8]| true;
+            let mut run = Run { table: &mut table, work: &mut work, now, floor: 3, is_local };
+            let mut held = 0;
+            for key in &keys {
+                if writes {
+                    run.write(key, set(&value));
+                } else {
+                    held += run.read(key).content.map_or(0, |content| content.bytes.len());
+                }
+            }
+            assert!(run.is_full());
+            assert!(held <= limits::TXN_READ_BYTES_MAX);
+            assert!(work.bytes() <= limits::TXN_READ_BYTES_MAX && work.is_too_large());
+            work.clear();
+            assert!(!work.is_too_large());
+        }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
-    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split, Txn, flag,
-    lookup, resolve,
+    ANSWER_TOO_LONG, Args, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec,
+    Split, Txn, flag, lookup, resolve,
 };
 use quorate_machine::{Access, Operation, Transaction};
 use quorate_types::{Duration, Instant, Now, Tag, limits as bounds};
@@ -261,6 +261,7 @@ impl<B: Backend> Context<'_, B> {
         let (backend, now, stats) = (&mut *self.backend, self.now, &self.core.stats);
         let answered = self.connection.write(|out| {
             backend.read(database, now, call, |reply| {
+                let reply = reply.within_limit();
                 match reply {
                     Answer::Null => add(&stats.misses, 1),
                     Answer::Error(ref text) => stats.failed(call.spec, text),
@@ -307,8 +308,7 @@ impl<B: Backend> Context<'_, B> {
     fn read_parts(&mut self, call: &Call<'_>, parts: usize) -> bool {
         let session = &self.connection.session;
         let (protocol, database) = (session.protocol, session.database);
-        let hard = self.core.shared.settings.output_bytes_hard.load(Relaxed) as usize;
-        let (backend, now) = (&mut *self.backend, self.now);
+        let (backend, now, stats) = (&mut *self.backend, self.now, &self.core.stats);
         let array = call.spec.split == Split::Array;
         let answered = self.connection.write(|out| {
             let start = out.len();
@@ -326,9 +326,11 @@ impl<B: Backend> Context<'_, B> {
                     out.truncate(start);
                     return false;
                 }
-                // The connection is about to be dropped; nobody will read the rest.
-                if hard > 0 && out.len() > hard {
-                    break;
+                if out.len() - start > bounds::REPLY_BYTES_MAX {
+                    out.truncate(start);
+                    stats.failed(call.spec, ANSWER_TOO_LONG);
+                    error(ANSWER_TOO_LONG, out);
+                    return true;
                 }
             }
             if !array {
@@ -347,7 +349,10 @@ impl<B: Backend> Context<'_, B> {
     fn feed(&mut self, number: u64) {
         let origin = self.connection.facts.id;
         while let Some(Reply::Gather(gather)) = self.connection.reply(number) {
-            if !gather.wants_more(limits::SPLIT_OPS_MAX) {
+            if gather.in_flight == 0 {
+                gather.awaited = 0;
+            }
+            if !gather.wants_more() {
                 // Later commands must not overtake the parts that are still to come.
                 let more = gather.next < gather.parts;
                 self.connection.barrier |= more;
@@ -361,6 +366,11 @@ impl<B: Backend> Context<'_, B> {
             add(&self.core.stats.submitted, 1);
             if let Some(call) = &gather.call {
                 let part = call.call().split(part);
+                if gather.merge == Merge::Array {
+                    let call = part.call();
+                    let bytes = self.backend.memory_usage(gather.database, self.now, call.key());
+                    gather.awaited += bytes.unwrap_or(0) as usize;
+                }
                 self.backend.submit(gather.database, self.now, tag, origin, part.call());
             }
         }
@@ -521,10 +531,6 @@ impl<B: Backend> Context<'_, B> {
             Some(Reply::Gather(gather)) => {
                 gather.in_flight -= 1;
                 gather.fold(part, answer.as_ref().map_err(|failure| *failure));
-                let hard = self.core.shared.settings.output_bytes_hard.load(Relaxed);
-                if hard > 0 && gather.held() as u64 > hard {
-                    return connection.kill();
-                }
                 if gather.is_complete() {
                     self.finish_gather(number);
                 } else {

@@ -1,11 +1,12 @@
 //! Replies that take several ops: commands over several keys, `WATCH`, `EXEC`.
 
-use quorate_commands::{OwnedCall, Reply, Spec, Watch};
+use quorate_commands::{ANSWER_TOO_LONG, OwnedCall, Reply, Spec, Watch};
 use quorate_machine::{Improper, Outcome, Refusal};
 use quorate_types::limits;
 
 use crate::connection::ConnectionId;
 use crate::encode::{Protocol, array_header, encode, error, integer};
+use crate::limits as own;
 
 /// Whom an op was submitted for. Its slot in the front end's table is the op's tag.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,7 @@ pub(crate) struct Pending {
 pub(crate) enum Failure {
     OutOfMemory,
     TooLarge,
+    AnswerTooLong,
     Improper(Improper),
     SessionFull,
     Busy,
@@ -48,6 +50,7 @@ impl Failure {
                 "ERR a transaction reads and writes at most 16384 keys, and 4259840 bytes of keys and \
                  values; this one is larger and did not happen, split it"
             }
+            Self::AnswerTooLong => ANSWER_TOO_LONG,
             Self::Improper(Improper::Stale) => {
                 "STALE this session has acknowledged the call's number; it is not executed again, \
                  number a new call higher"
@@ -170,7 +173,11 @@ pub(crate) struct Gather {
     pub(crate) next: usize,
     /// Parts submitted and not answered.
     pub(crate) in_flight: usize,
+    /// Bytes that the parts in flight may answer.
+    pub(crate) awaited: usize,
     answers: Vec<Vec<u8>>,
+    /// Bytes of the answers so far.
+    held: usize,
     sum: i64,
     done: usize,
     failure: Option<Failure>,
@@ -188,6 +195,8 @@ impl Gather {
             parts,
             next: 0,
             in_flight: 0,
+            awaited: 0,
+            held: 0,
             answers: if merge == Merge::Array { vec![Vec::new(); parts] } else { Vec::new() },
             sum: 0,
             done: 0,
@@ -201,7 +210,7 @@ impl Gather {
             Ok(reply) => {
                 self.done += 1;
                 match (self.merge, reply) {
-                    (Merge::Array, reply) => encode(reply, self.protocol, &mut self.answers[part]),
+                    (Merge::Array, reply) => self.hold(part, reply),
                     (_, Reply::Int(number)) => self.sum += number,
                     _ => {}
                 }
@@ -210,14 +219,31 @@ impl Gather {
         }
     }
 
+    /// Keeps a part's answer, if there is room for it beside the others. Only what is read is
+    /// answered with an array, so to refuse it undoes nothing.
+    fn hold(&mut self, part: usize, reply: &Reply<'_>) {
+        if self.failure.is_some() {
+            return;
+        }
+        if self.held + reply.bytes() > limits::REPLY_BYTES_MAX {
+            self.failure = Some(Failure::AnswerTooLong);
+            self.answers = Vec::new();
+            return;
+        }
+        encode(reply, self.protocol, &mut self.answers[part]);
+        self.held += self.answers[part].len();
+    }
+
     /// Whether every part that will be submitted is answered. After a failure no further part is.
     pub(crate) fn is_complete(&self) -> bool {
         self.in_flight == 0 && (self.next == self.parts || self.failure.is_some())
     }
 
-    /// Whether a further part may be submitted.
-    pub(crate) fn wants_more(&self, at_once: usize) -> bool {
-        self.next < self.parts && self.in_flight < at_once && self.failure.is_none()
+    /// Whether a further part may be submitted: not while what the others may answer is much.
+    pub(crate) fn wants_more(&self) -> bool {
+        let waits = self.in_flight > 0
+            && (self.in_flight >= own::SPLIT_OPS_MAX || self.awaited >= own::OUTPUT_PAUSE_BYTES);
+        self.next < self.parts && !waits && self.failure.is_none()
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {
@@ -241,11 +267,6 @@ impl Gather {
             Merge::Sum => integer(b':', self.sum, out),
             Merge::Ok => out.extend_from_slice(b"+OK\r\n"),
         }
-    }
-
-    /// Encoded bytes held so far.
-    pub(crate) fn held(&self) -> usize {
-        self.answers.iter().map(Vec::len).sum()
     }
 }
 

@@ -45,7 +45,7 @@ impl Default for Settings {
             timeout_seconds: AtomicU64::new(0),
             bulk_bytes_max: AtomicU64::new(limits::VALUE_BYTES_MAX as u64),
             query_bytes_max: AtomicU64::new(4 * limits::VALUE_BYTES_MAX as u64),
-            output_bytes_hard: AtomicU64::new(4 * limits::VALUE_BYTES_MAX as u64),
+            output_bytes_hard: AtomicU64::new(4 * limits::REPLY_BYTES_MAX as u64),
             output_bytes_soft: AtomicU64::new(0),
             output_soft_seconds: AtomicU64::new(0),
             // Redis's defaults.

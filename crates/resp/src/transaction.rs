@@ -10,8 +10,8 @@ use std::collections::btree_map::Entry;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
-    Block, CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run, Script,
-    ServerCommand, Spec, Txn, Watch, Work, flag, parse_integer,
+    ANSWER_TOO_LONG, Block, CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run,
+    Script, ServerCommand, Spec, Txn, Watch, Work, flag, parse_integer,
 };
 use quorate_machine::{Access, Operation};
 use quorate_types::limits as bounds;
@@ -351,14 +351,20 @@ impl<B: Backend> Context<'_, B> {
             }
             Ok(Answer::Array(results)) => bytes = self.results(*exec, results),
             Ok(Answer::Ok) => bytes = self.results(*exec, Vec::new()),
-            // A watched key has changed.
-            Ok(reply) => encode(&reply, exec.protocol, &mut bytes),
+            // A watched key has changed, or the answers were too long.
+            Ok(reply) => {
+                if let Answer::Error(text) = &reply {
+                    self.core.stats.failed(exec.spec, text);
+                }
+                encode(&reply, exec.protocol, &mut bytes);
+            }
         }
         self.connection.finish(number, |out| out.extend_from_slice(&bytes));
     }
 
     /// The reply of an `EXEC`: the script's results with those of the other commands, which are
-    /// executed here, in their places.
+    /// executed here, in their places: of these, none that comes after a reply that is as long as
+    /// it may be.
     fn results(&mut self, exec: Exec, keyed: Vec<Answer<'static>>) -> Vec<u8> {
         let mut bytes = Vec::new();
         array_header(exec.plan.len(), &mut bytes);
@@ -374,6 +380,9 @@ impl<B: Backend> Context<'_, B> {
             let reply = match step {
                 Step::Keyed(_) => keyed.next().unwrap_or(Answer::error(Failure::Unknown.text())),
                 Step::Flush(_) => Answer::Ok,
+                Step::Local(_) if bytes.len() > bounds::REPLY_BYTES_MAX => {
+                    Answer::error(ANSWER_TOO_LONG)
+                }
                 Step::Local(owned) => {
                     let reply = self.local(&owned.call());
                     protocol = self.connection.session.protocol;

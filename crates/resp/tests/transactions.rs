@@ -4,6 +4,7 @@ use quorate_commands::CROSSKEY;
 use quorate_machine::{Outcome, Refusal};
 use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared};
+use quorate_types::limits::REPLY_BYTES_MAX;
 
 fn harness() -> Harness {
     Harness::new(Shared::new(Settings::default(), None))
@@ -192,4 +193,41 @@ fn the_queue_is_bounded() {
     let reply = harness.talk(id, &vec![format!("SET a {value}"); 20].join("\r\n"));
     assert!(reply.contains("-ERR the commands queued by MULTI exceed client-query-buffer-limit"));
     assert!(harness.talk(id, "EXEC").starts_with("-EXECABORT"));
+}
+
+/// The length of a value of which four fit into one answer, without what stands around them.
+const PART: usize = REPLY_BYTES_MAX / 4;
+
+#[test]
+fn what_exec_would_answer_is_bounded_before_it_happens() {
+    for database in ["0", "1"] {
+        let mut harness = harness();
+        let id = harness.connect();
+        harness.talk(id, &format!("SELECT {database}\r\nSETRANGE a {} v", PART - 1));
+        let reply = harness.talk(id, "MULTI\r\nSETRANGE a 0 x\r\nGET a\r\nGET a\r\nGET a\r\nEXEC");
+        assert!(reply.len() > 3 * PART, "three of four fit");
+        let block =
+            format!("MULTI\r\nAPPEND b 1\r\nSETRANGE a 0 y\r\n{}EXEC", "GET a\r\n".repeat(288));
+        let block = if database == "0" { block.replace("APPEND b 1\r\n", "") } else { block };
+        let reply = harness.talk(id, &block);
+        assert!(reply.contains("-EXECABORT ") && reply.contains("16777216"), "{}", reply.len());
+        assert!(reply.len() < 10_000);
+        assert!(harness.talk(id, "GETRANGE a 0 0\r\nEXISTS b").ends_with("x\r\n:0\r\n"));
+        let stats = harness.talk(id, "INFO errorstats");
+        assert!(stats.contains("errorstat_EXECABORT:count=1"), "{stats}");
+    }
+}
+
+#[test]
+fn what_exec_executes_itself_is_bounded_too() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let one = harness.talk(id, "COMMAND").len();
+    let count = 3 * REPLY_BYTES_MAX / one;
+    let block = format!("MULTI\r\n{}CLIENT SETNAME me\r\nEXEC", "COMMAND\r\n".repeat(count));
+    let reply = harness.talk(id, &block);
+    assert!(reply.len() < REPLY_BYTES_MAX + one + 200 * count);
+    assert!(reply.ends_with("ask for less at a time\r\n"));
+    // What was answered with an error was not executed.
+    assert_eq!(harness.talk(id, "CLIENT GETNAME"), "$-1\r\n");
 }

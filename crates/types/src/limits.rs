@@ -17,6 +17,9 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 /// a few times within one loop turn, and a turn that outlasts the lease would cost the node its
 /// place in the view.
 pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes of the answers of one command, or of all commands of one transaction. What would
+/// answer more is refused before it changes anything.
+pub const REPLY_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;
 /// Longest peer message: a key, a value and their headers.
 pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
 

@@ -853,6 +853,13 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "commands_refused_block_commits",
+        home: "commands",
+        guard: "a block whose answers are too long changes nothing",
+        checks: &[Tests("commands", "would_answer_too_much")],
+        in_gate: true,
+    },
+    Mutant {
         name: "storage_freed_under_readers",
         home: "storage",
         guard: "memory goes after those who may still look at it",

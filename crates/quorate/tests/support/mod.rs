@@ -28,8 +28,18 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `quorate` with these arguments.
     pub(crate) fn start(args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_quorate"))
-            .args(args)
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_quorate")).args(args))
+    }
+
+    /// Starts `quorate` with so many KiB of address space.
+    pub(crate) fn start_within(kib: u64, args: &[&str]) -> Self {
+        let limited = format!("ulimit -v {kib}; exec \"$0\" \"$@\"");
+        let program = env!("CARGO_BIN_EXE_quorate");
+        Self::spawn(Command::new("sh").args(["-c", &limited, program]).args(args))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
