@@ -12,23 +12,30 @@
 //! the shadow holds a newer version than the donor's tentative one already, and never held that
 //! one, so it can't know what the newer version is built on (a third one may lie between). Then it
 //! tells the donor of its version, by which the donor learns the fate of the call, and asks again.
+//!
+//! A chunk only names values that are too large for it, and the shadow asks for those that it lacks,
+//! a few at a time: however much a donor holds, there is never more on its way than the shadow has
+//! asked for. A shadow that hears from its donor keeps its place and only becomes more patient: what
+//! does not come soon may still stand in line behind something large.
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
-use quorate_rifl::LeaseId;
-use quorate_types::{Instant, NodeId, NodeSet, Now, limits};
-use quorate_wire::{Reader, Writer};
+use quorate_rifl::{Found, LeaseId};
+use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, limits};
+use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::calls::Tentative;
-use crate::message::{Chunk, Cursor, Entry, Inv, Message, Val};
+use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val};
 use crate::replica::inv_of;
-use crate::{Hermes, Meta, State};
+use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
 
 /// Records that a donor looks up before it looks at the size of its chunk; a table may give a few
 /// more at a time.
 const SCAN_RECORDS: usize = 12;
-/// Longer values are sent apart from their chunk.
+/// Longer values are only named in their chunk, and sent when they are asked for.
 const VALUE_BYTES_IN_CHUNK: usize = limits::CHUNK_BYTES / 4;
 
 const _: () = assert!(
@@ -36,8 +43,17 @@ const _: () = assert!(
         <= limits::MESSAGE_BYTES_MAX,
     "a chunk fits into a message"
 );
-/// Requests without an answer after which the shadow turns to another donor.
-const TRIES_MAX: u32 = 5;
+/// Bytes of large values that a shadow asks for at a time, and at most one value more.
+const VALUES_BYTES: usize = limits::CHUNK_BYTES;
+
+const _: () = assert!(
+    8 * (VALUES_BYTES + limits::MESSAGE_BYTES_MAX) <= limits::PEER_BUFFER_BYTES_MAX,
+    "what is asked for several times still fits between two nodes"
+);
+/// Requests in a row, without any message of the donor, after which the shadow turns to another.
+const SILENCE_MAX: u32 = 5;
+/// Doublings after which the patience with a donor grows no more.
+const PATIENCE_DOUBLINGS_MAX: u32 = 5;
 
 /// How far a shadow has come.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -46,9 +62,57 @@ pub(crate) enum Copying {
     #[default]
     Idle,
     /// Under way.
-    From { donor: Option<NodeId>, request: u64, cursor: Cursor, tries: u32, retry_at: Instant },
+    From(Source),
     /// Everything is here.
     Done,
+}
+
+/// What a shadow copies from.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Source {
+    donor: Option<NodeId>,
+    /// Names the next chunk.
+    request: u64,
+    cursor: Cursor,
+    /// Large values that the last chunk named and that are not here yet. They come before the next
+    /// chunk.
+    lacking: VecDeque<Lacking>,
+    /// How many of them, from the front, have been asked for.
+    asked: usize,
+    /// Grows when an answer is late, falls when one comes.
+    patience: u32,
+    /// Requests since the donor was last heard.
+    silence: u32,
+    retry_at: Instant,
+}
+
+/// A large value that is asked for by its key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Lacking {
+    key: Box<[u8]>,
+    timestamp: Timestamp,
+    bytes: usize,
+}
+
+impl Source {
+    /// How many values to ask for now, and how many bytes they have.
+    fn choose_values(&self) -> (usize, usize) {
+        let (mut values, mut bytes) = (0, 0);
+        for lacking in &self.lacking {
+            if bytes >= VALUES_BYTES {
+                break;
+            }
+            values += 1;
+            bytes += lacking.bytes;
+        }
+        (values, bytes)
+    }
+
+    /// How long the answer to a request for so many bytes may take.
+    fn patience(&self, message_loss_timeout: Duration, bytes: usize) -> Duration {
+        let doublings = self.patience.min(PATIENCE_DOUBLINGS_MAX);
+        message_loss_timeout * (2 << doublings) * (1 + (bytes / BYTES_PER_TIMEOUT) as u32)
+    }
 }
 
 impl Copying {
@@ -58,8 +122,18 @@ impl Copying {
 
     pub(crate) fn next_deadline(&self) -> Instant {
         match self {
-            Self::From { retry_at, .. } => *retry_at,
+            Self::From(source) => source.retry_at,
             Self::Idle | Self::Done => Instant::NEVER,
+        }
+    }
+
+    /// A message of a replica arrived.
+    #[inline]
+    pub(crate) fn heard(&mut self, from: NodeId) {
+        if let Self::From(source) = self
+            && source.donor == Some(from)
+        {
+            source.silence = 0;
         }
     }
 }
@@ -81,12 +155,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         match &self.copying {
             Copying::Done => {}
-            Copying::From { donor: Some(donor), .. }
+            Copying::From(Source { donor: Some(donor), .. })
                 if survivors.contains(*donor) && self.active.contains(*donor) =>
             {
-                self.ask_for_chunk(now, effects);
+                self.ask_donor(now, effects);
             }
-            Copying::Idle | Copying::From { .. } => {
+            Copying::Idle | Copying::From(_) => {
                 self.floors.begin_shadow();
                 self.tracker.begin_copy();
                 self.choose_donor(now, effects);
@@ -100,31 +174,95 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let count = others.len() as u64;
         let donor = if count == 0 { None } else { others.nth(self.rng.below(count) as usize) };
         let request = self.rng.next_u64();
-        let (cursor, retry_at) = (Cursor::START, now.monotonic);
-        self.copying = Copying::From { donor, request, cursor, tries: 0, retry_at };
-        self.ask_for_chunk(now, effects);
+        self.copying = Copying::From(Source {
+            donor,
+            request,
+            cursor: Cursor::START,
+            lacking: VecDeque::new(),
+            asked: 0,
+            patience: 0,
+            silence: 0,
+            retry_at: now.monotonic,
+        });
+        self.ask_donor(now, effects);
     }
 
-    fn ask_for_chunk(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let again_at = now.monotonic + self.config.message_loss_timeout * 2;
-        if let Copying::From { donor, request, cursor, retry_at, .. } = &mut self.copying {
-            *retry_at = again_at;
-            if let Some(donor) = donor {
-                let message = Message::ChunkRead { request: *request, cursor: *cursor };
-                effects.send(*donor, &message);
-            }
+    /// Asks for the values that are lacking, or for the next chunk if none is.
+    fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let Copying::From(source) = &mut self.copying else { return };
+        let (values, bytes) = source.choose_values();
+        source.asked = values;
+        source.retry_at = now.monotonic + source.patience(self.config.message_loss_timeout, bytes);
+        let Some(donor) = source.donor else { return };
+        if values == 0 {
+            let Source { request, cursor, .. } = *source;
+            return effects.send(donor, &Message::ChunkRead { request, cursor });
         }
+        let mut keys = Vec::new();
+        let mut writer = Writer(&mut keys);
+        source.lacking.iter().take(values).for_each(|lacking| writer.bytes(&lacking.key));
+        effects.send(donor, &Message::ValueRead { keys: &keys });
     }
 
-    /// No chunk came in time.
+    /// No answer came in time.
     pub(crate) fn on_chunk_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let Copying::From { donor, tries, .. } = &mut self.copying else { return };
-        *tries += 1;
-        if donor.is_none() || *tries > TRIES_MAX {
+        let Copying::From(source) = &mut self.copying else { return };
+        source.patience = (source.patience + 1).min(PATIENCE_DOUBLINGS_MAX);
+        source.silence += 1;
+        if source.donor.is_none() || source.silence > SILENCE_MAX {
             effects.probe("hermes: shadow changes its donor");
             self.choose_donor(now, effects);
         } else {
-            self.ask_for_chunk(now, effects);
+            self.ask_donor(now, effects);
+        }
+    }
+
+    /// An INV may have brought a value that is lacking.
+    pub(crate) fn take_lacking(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let Copying::From(source) = &mut self.copying else { return };
+        let before = source.asked;
+        while source.asked > 0
+            && let Some(lacking) = source.lacking.front()
+            && let Some(handle) = self.table.find(&lacking.key)
+            && self.table.lock(handle).meta().timestamp >= lacking.timestamp
+        {
+            source.lacking.pop_front();
+            source.asked -= 1;
+        }
+        if before > 0 && source.asked == 0 {
+            source.patience = source.patience.saturating_sub(1);
+            self.ask_donor(now, effects);
+        }
+    }
+
+    /// A shadow asks this replica for values that its chunk only named.
+    pub(crate) fn on_value_read(
+        &mut self,
+        from: NodeId,
+        keys: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.active.contains(self.config.node) {
+            return effects.ignored("hermes: asked for a value while not active");
+        }
+        let mut reader = Reader(keys);
+        while !reader.0.is_empty() {
+            let Ok(key) = reader.bytes() else {
+                return effects.ignored("hermes: damaged list of keys");
+            };
+            // A key that is gone here was deleted with the shadow's acknowledgement.
+            let Some(handle) = self.table.find(key) else { continue };
+            let record = self.table.lock(handle);
+            let meta = record.meta();
+            if meta.is_blank() {
+                continue;
+            }
+            let inv = inv_of(&record, Slot::NONE, self.tentative.get(&handle));
+            effects.send(from, &Message::Inv(inv));
+            if meta.state == State::Valid {
+                let val = Val { key, timestamp: meta.timestamp };
+                effects.send(from, &Message::Val(val));
+            }
         }
     }
 
@@ -143,13 +281,16 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         entries.clear();
         let mut sessions = Vec::new();
         let next = match cursor {
-            Cursor::Records(place) => match self.add_entries(from, place, &mut entries, effects) {
-                0 if self.tracker.leases_after(None).next().is_none() => {
-                    // Nothing but dates, which need no chunk of their own.
+            Cursor::Records(place) => match self.add_entries(place, &mut entries) {
+                // Nothing is left but dates, which need no chunk of their own. But a shadow goes on
+                // to sessions only when it has the values that it lacks.
+                Added { next: 0, values_left_out: false }
+                    if self.tracker.leases_after(None).next().is_none() =>
+                {
                     self.add_sessions(LeaseId(0), 0, &mut sessions)
                 }
-                0 => Some(Cursor::SESSIONS),
-                next => Some(Cursor::Records(next)),
+                Added { next: 0, .. } => Some(Cursor::SESSIONS),
+                Added { next, .. } => Some(Cursor::Records(next)),
             },
             Cursor::Sessions(lease, sequence) => self.add_sessions(lease, sequence, &mut sessions),
         };
@@ -167,23 +308,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.scratch = entries;
     }
 
-    /// Adds records to a chunk, and gives the place where the scan goes on.
-    fn add_entries(
-        &mut self,
-        to: NodeId,
-        place: u64,
-        entries: &mut Vec<u8>,
-        effects: &mut impl Effects<Self>,
-    ) -> u64 {
-        let mut next = place;
+    /// Adds records to a chunk.
+    fn add_entries(&mut self, place: u64, entries: &mut Vec<u8>) -> Added {
+        let mut added = Added { next: place, values_left_out: false };
         loop {
             let mut handles = Vec::new();
-            next = self.table.scan(next, SCAN_RECORDS, &mut |handle| handles.push(handle));
+            added.next =
+                self.table.scan(added.next, SCAN_RECORDS, &mut |handle| handles.push(handle));
             for handle in handles {
-                self.add_entry(to, handle, entries, effects);
+                added.values_left_out |= self.add_entry(handle, entries);
             }
-            if next == 0 || entries.len() >= limits::CHUNK_BYTES {
-                return next;
+            if added.next == 0 || entries.len() >= limits::CHUNK_BYTES {
+                return added;
             }
         }
     }
@@ -193,44 +329,31 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         next.map(|(lease, sequence)| Cursor::Sessions(lease, sequence))
     }
 
-    fn add_entry(
-        &mut self,
-        to: NodeId,
-        handle: T::Handle,
-        entries: &mut Vec<u8>,
-        effects: &mut impl Effects<Self>,
-    ) {
+    /// Adds a record to a chunk; whether its value was left out.
+    fn add_entry(&mut self, handle: T::Handle, entries: &mut Vec<u8>) -> bool {
         let record = self.table.lock(handle);
         let meta = record.meta();
         if meta.is_blank() {
-            return;
+            return false;
         }
         let content = record.content();
-        let valid = meta.state == State::Valid;
-        let tentative = self.tentative.get(&handle);
-        let answer = tentative.map_or(0, |tentative| tentative.answer.bytes().len());
+        let completion = self.tentative.get(&handle).map(Tentative::completion);
         let bytes = content.map_or(0, |content| content.bytes.len());
-        let apart = bytes + answer > VALUE_BYTES_IN_CHUNK;
-        if apart {
-            // Goes before the chunk on the same connection, so the shadow usually has it by then.
-            effects.send(to, &Message::Inv(inv_of(&record, Slot::NONE, tentative)));
-            if valid {
-                let val = Val { key: record.key(), timestamp: meta.timestamp };
-                effects.send(to, &Message::Val(val));
-            }
-        }
+        let answer = completion.map_or(0, |completion| completion.answer.len());
+        let apart = (bytes + answer > VALUE_BYTES_IN_CHUNK).then_some((bytes + answer) as u32);
         let entry = Entry {
             key: record.key(),
             timestamp: meta.timestamp,
             rmw: meta.rmw,
-            valid,
+            valid: meta.state == State::Valid,
             apart,
-            content: content.filter(|_| !apart),
-            completion: tentative
-                .filter(|_| !apart && !mutant!("hermes_chunk_without_call"))
-                .map(Tentative::completion),
+            content: content.filter(|_| apart.is_none()),
+            completion: completion.filter(|_| !mutant!("hermes_chunk_without_call")).map(|call| {
+                if apart.is_some() { Completion { answer: &[], ..call } } else { call }
+            }),
         };
         entry.encode(&mut Writer(entries));
+        apart.is_some()
     }
 
     /// Some records arrived.
@@ -241,64 +364,75 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         chunk: &Chunk<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Copying::From { donor, request, .. } = &self.copying else {
+        let Copying::From(Source { donor, request, .. }) = &self.copying else {
             return effects.ignored("hermes: chunk while not copying");
         };
         if *donor != Some(from) || *request != chunk.request {
             return effects.ignored("hermes: chunk of an earlier request");
         }
         let mut reader = Reader(chunk.entries);
+        let mut lacking = VecDeque::new();
         let mut complete = true;
         while !reader.0.is_empty() {
             let Ok(entry) = Entry::decode(&mut reader) else {
                 return effects.ignored("hermes: damaged chunk");
             };
-            complete &= self.adopt_entry(now, from, &entry, effects);
+            complete &= self.adopt_entry(now, from, &entry, &mut lacking, effects);
         }
-        if !complete {
+        if complete {
+            match self.follow_chunk(chunk, lacking.is_empty()) {
+                Err(_) => return effects.ignored("hermes: damaged chunk"),
+                Ok(true) => return,
+                Ok(false) => {}
+            }
+        } else if lacking.is_empty() {
             // Ask for this chunk again after a while.
             return;
         }
-        if !chunk.sessions.is_empty()
-            && !mutant!("hermes_sessions_not_copied")
-            && self.tracker.merge(chunk.sessions).is_err()
-        {
-            return effects.ignored("hermes: damaged chunk");
+        if let Copying::From(source) = &mut self.copying {
+            source.lacking = lacking;
+            source.patience = source.patience.saturating_sub(1);
         }
-        self.floors.raise_next(chunk.next_floor);
-        let Some(next) = chunk.next else {
-            self.tracker.end_copy();
-            self.floors.finish_shadow(chunk.floor);
-            self.copying = Copying::Done;
-            return;
-        };
-        let fresh_request = self.rng.next_u64();
-        if let Copying::From { request, cursor, tries, .. } = &mut self.copying {
-            *request = fresh_request;
-            *cursor = next;
-            *tries = 0;
-        }
-        self.ask_for_chunk(now, effects);
+        self.ask_donor(now, effects);
     }
 
-    /// Takes over a donor's record as an INV's if it is newer; says whether the record is here now.
+    /// All of a chunk's records are here, or named: goes on to the next one. Whether there is none.
+    fn follow_chunk(&mut self, chunk: &Chunk<'_>, lacks_nothing: bool) -> Result<bool, Malformed> {
+        if !chunk.sessions.is_empty() && !mutant!("hermes_sessions_not_copied") {
+            self.tracker.merge(chunk.sessions)?;
+        }
+        self.floors.raise_next(chunk.next_floor);
+        match chunk.next {
+            None if !lacks_nothing => Err(Malformed("hermes: the last chunk leaves values out")),
+            None => {
+                self.tracker.end_copy();
+                self.floors.finish_shadow(chunk.floor);
+                self.copying = Copying::Done;
+                Ok(true)
+            }
+            Some(next) => {
+                let fresh_request = self.rng.next_u64();
+                if let Copying::From(source) = &mut self.copying {
+                    source.request = fresh_request;
+                    source.cursor = next;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes over a donor's record as an INV's if it is newer. Whether the record is here now or
+    /// its value is among the lacking ones; otherwise the chunk has to come again.
     fn adopt_entry(
         &mut self,
         now: Now,
         donor: NodeId,
         entry: &Entry<'_>,
+        lacking: &mut VecDeque<Lacking>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
         let handle = self.table.find_or_insert(entry.key);
         let meta = self.table.lock(handle).meta();
-        if entry.apart {
-            // A value that was sent apart may not have come yet.
-            let here = entry.timestamp <= meta.timestamp;
-            if !here {
-                effects.probe("hermes: chunk waits for a large value");
-            }
-            return here;
-        }
         if entry.timestamp < meta.timestamp
             && entry.completion.is_some()
             && !mutant!("hermes_shadow_guesses_fate")
@@ -309,7 +443,20 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             effects.send(donor, &Message::Inv(inv));
             return false;
         }
-        if entry.timestamp > meta.timestamp {
+        if let Some(bytes) = entry.apart {
+            // The answer of a call travels with the value.
+            let lacks_call = entry.completion.is_some_and(|completion| {
+                !self.tentative.contains_key(&handle)
+                    && matches!(self.tracker.find(&completion.call), Ok(Found::New))
+                    && !mutant!("hermes_large_call_not_asked_for")
+            });
+            if entry.timestamp > meta.timestamp || lacks_call {
+                effects.probe("hermes: chunk waits for a large value");
+                let (key, timestamp) = (Box::from(entry.key), entry.timestamp);
+                lacking.push_back(Lacking { key, timestamp, bytes: bytes as usize });
+                return entry.completion.is_none();
+            }
+        } else if entry.timestamp > meta.timestamp {
             let Entry { key, timestamp, rmw, content, completion, .. } = *entry;
             let inv = Inv { cookie: Slot::NONE, key, timestamp, rmw, content, completion };
             if meta.op != Slot::NONE {
@@ -330,4 +477,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.counters.copied += 1;
         true
     }
+}
+
+/// What was added to a chunk.
+struct Added {
+    /// The place where the scan goes on, 0 at the end.
+    next: u64,
+    /// Whether some value is only named.
+    values_left_out: bool,
 }

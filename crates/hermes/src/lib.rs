@@ -21,6 +21,7 @@
 //! | VAL{key, ts} | coordinator → live replicas | everybody has it: read it |
 //! | MCHECK, MCHECK_ACK | replica ↔ replicas | still a member? (leaseless reads) |
 //! | CHUNK_READ, CHUNK | shadow ↔ active replica | records and sessions for a joining replica |
+//! | VALUE_READ | shadow → active replica | values too large for a chunk, which come as INVs |
 //! | FLOOR_PREPARE, _READY, _COMMIT | smallest active ↔ replicas | collecting tombstones |
 //! | STEER, STEERED | node ↔ owner | please coordinate this op |
 //!
@@ -245,8 +246,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if let Some(reason) = self.ignore_message(from, epoch, message) {
             return effects.ignored(reason);
         }
+        self.copying.heard(from);
         match *message {
-            Message::Inv(ref inv) => self.on_inv(now, from, inv, effects),
+            Message::Inv(ref inv) => {
+                self.on_inv(now, from, inv, effects);
+                self.take_lacking(now, effects);
+            }
             Message::Ack(ref ack) => self.on_ack(now, from, ack, effects),
             Message::Val(ref val) => self.on_val(now, val, effects),
             Message::MemberCheck { batch } => self.on_member_check(from, batch, effects),
@@ -255,6 +260,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 self.on_chunk_read(from, request, cursor, effects);
             }
             Message::Chunk(ref chunk) => self.on_chunk(now, from, chunk, effects),
+            Message::ValueRead { keys } => self.on_value_read(from, keys, effects),
             Message::FloorPrepare { round, version } => {
                 self.on_floor_prepare(now, from, round, version, effects);
             }

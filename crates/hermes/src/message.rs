@@ -13,11 +13,12 @@
 //! STEER   11 | sequence u64 | origin u64 | op
 //! STEERED 12 | sequence u64 | outcome
 //! STEER   13 | sequence u64 | origin u64 | call | date u64 | until u64 | owner u32 | op
+//! VALUES? 14 | keys
 //!
 //! call: lease u64 | sequence u64 | first incomplete u64 | digest u32
 //! cursor: 0 u8 (the end) | 1 u8, place u64 (records) | 2 u8, lease u64, sequence u64 (sessions)
 //! ```
-//! Keys, answers and entries carry a length of four bytes; the last field fills the message. What
+//! Keys, answers, entries and the values in entries carry a length of four bytes; the last field fills the message. What
 //! stands in brackets is there only if a flag says so. The epoch stands in the header of every
 //! message (`quorate_wire::Header`).
 
@@ -54,6 +55,12 @@ pub enum Message<'a> {
     },
     /// Some records of an active replica.
     Chunk(Chunk<'a>),
+    /// A shadow replica asks for values that were too large for their chunk. Each comes as an INV,
+    /// and a VAL if it may be read.
+    ValueRead {
+        /// The keys, each with its length.
+        keys: &'a [u8],
+    },
     /// Nobody shall write an absent key at or below this version any more (pitfall H8).
     FloorPrepare {
         /// Names the round.
@@ -206,11 +213,13 @@ pub struct Entry<'a> {
     pub rmw: bool,
     /// Whether the donor's copy was Valid.
     pub valid: bool,
-    /// Whether the value was too large for a chunk and was sent as an INV of its own before it.
-    pub apart: bool,
-    /// The value; nothing is a tombstone (or a value sent apart).
+    /// The bytes of a value, and a call's answer, that are too large for a chunk and that the shadow
+    /// has to ask for ([`Message::ValueRead`]).
+    pub apart: Option<u32>,
+    /// The value; nothing is a tombstone (or a value that is too large).
     pub content: Option<Content<'a>>,
-    /// The call that the version is an attempt at, if it is not Valid at the donor.
+    /// The call that the version is an attempt at, if it is not Valid at the donor. Without its
+    /// answer if that has to be asked for.
     pub completion: Option<Completion<'a>>,
 }
 
@@ -259,6 +268,10 @@ impl<'a> Message<'a> {
                 writer.u64(chunk.next_floor);
                 writer.bytes(chunk.entries);
                 writer.rest(chunk.sessions);
+            }
+            Self::ValueRead { keys } => {
+                writer.u8(14);
+                writer.rest(keys);
             }
             Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
             Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
@@ -330,6 +343,7 @@ impl<'a> Message<'a> {
                 op: reader.rest(),
             }),
             12 => Self::Steered { sequence: reader.u64()?, outcome: reader.rest() },
+            14 => Self::ValueRead { keys: reader.rest() },
             _ => return Err(Malformed("hermes: unknown message")),
         };
         reader.end()?;
@@ -343,12 +357,15 @@ impl<'a> Entry<'a> {
         write_timestamp(writer, self.timestamp);
         let flags = flag(self.rmw, FLAG_RMW)
             | flag(self.valid, FLAG_VALID)
-            | flag(self.apart, FLAG_APART)
+            | flag(self.apart.is_some(), FLAG_APART)
             | flag(self.completion.is_some(), FLAG_CALL);
         write_content_head(writer, flags, self.content);
         writer.bytes(self.key);
         write_completion(writer, self.completion);
-        writer.bytes(self.content.map_or(&[], |content| content.bytes));
+        match self.apart {
+            Some(bytes) => writer.u32(bytes),
+            None => writer.bytes(self.content.map_or(&[], |content| content.bytes)),
+        }
     }
 
     /// Takes an entry off the front of a chunk.
@@ -360,14 +377,17 @@ impl<'a> Entry<'a> {
         let head = read_content_head(reader)?;
         let key = reader.bytes()?;
         let completion = head.completion(reader)?;
+        let is_apart = head.flags & FLAG_APART != 0;
+        let apart = if is_apart { Some(reader.u32()?) } else { None };
+        let bytes = if is_apart { &[] } else { reader.bytes()? };
         Ok(Self {
             key,
             completion,
             timestamp,
             rmw: head.flags & FLAG_RMW != 0,
             valid: head.flags & FLAG_VALID != 0,
-            apart: head.flags & FLAG_APART != 0,
-            content: head.content(reader.bytes()?)?,
+            apart,
+            content: head.content(bytes)?,
         })
     }
 }
@@ -565,6 +585,7 @@ mod tests {
             Message::Steer(Steer { sequence: 1, origin: 2, permit: None, op: b"op" }),
             Message::Steer(Steer { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" }),
             Message::Steered { sequence: 1, outcome: b"out" },
+            Message::ValueRead { keys: b"\x01\0\0\0k" },
         ];
         for message in open {
             assert_eq!(Message::decode(&encoded(&message)), Ok(message));
@@ -578,11 +599,13 @@ mod tests {
             timestamp: Timestamp::new(4, WriterId(3)),
             rmw: false,
             valid: true,
-            apart: false,
+            apart: None,
             content: Some(Content { bytes: b"", kind: ValueKind::String, expire_at: None }),
             completion: None,
         };
-        for entry in [entry, Entry { valid: false, completion: Some(completion()), ..entry }] {
+        let apart = Entry { apart: Some(70_000), content: None, ..entry };
+        let in_doubt = Entry { valid: false, completion: Some(completion()), ..entry };
+        for entry in [entry, apart, in_doubt] {
             let mut bytes = Vec::new();
             entry.encode(&mut Writer(&mut bytes));
             let mut reader = Reader(&bytes);

@@ -286,6 +286,13 @@ pub const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "hermes_large_call_not_asked_for",
+        home: "hermes",
+        guard: "a call in doubt is asked for with the large value that it belongs to",
+        checks: &[Tests("hermes", "a_large_call_in_doubt")],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_floor_passes_overtaken_calls",
         home: "hermes",
         guard: "no floor passes a call that was overtaken (H8)",

@@ -5,7 +5,7 @@
 use quorate_hermes::{Config, Inv, Message, State};
 use quorate_machine::{Improper, Outcome, Refusal};
 use quorate_rifl::{Call, Found, LeaseId, Lost, Sessions, Verdict};
-use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, NodeSet, Role};
+use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, NodeSet, Role, limits};
 
 use crate::op::{ABSENT, Reply, del, get, incr, set, set_nx, swap, value, wipe};
 use crate::support::{Cluster, MLT, Outbox, Packet, encoded};
@@ -722,4 +722,36 @@ fn a_node_that_is_out_answers_unknown_for_what_it_attempted() {
     assert_eq!(cluster.outcome(waits).cloned(), refused(Refusal::NotServing));
     let after = cluster.call(1, call(2), incr("k"));
     assert_eq!(cluster.outcome(after).cloned(), refused(Refusal::NotServing));
+}
+
+/// A call whose value is too large for a chunk, and whose fate the donor doesn't know yet, comes with
+/// its value. A shadow that holds the version already asks for the call all the same.
+#[test]
+fn a_large_call_in_doubt_comes_with_its_value() {
+    for knows_version in [false, true] {
+        let mut cluster = Cluster::new(3);
+        let large = "x".repeat(limits::CHUNK_BYTES / 2);
+        cluster.run(1, set("k", &large));
+        cluster.expel(3);
+        cluster.run_for(MLT * 3);
+        let first = cluster.call(1, call(0), swap("k", &large));
+        cluster.deliver(1, 2, "inv");
+        cluster.rejoin(3);
+        if knows_version {
+            let inv = cluster.take(1, 3, "inv").pop().expect("1 sends it to the shadow, too");
+            let Message::Inv(inv_message) = inv.message() else { panic!("taken by its kind") };
+            let bytes = encoded(&Message::Inv(Inv { completion: None, ..inv_message }));
+            cluster.inject(&Packet { bytes, ..inv });
+        }
+        cluster.take(1, 0, "inv");
+        cluster.deliver(3, 0, "chunk_read");
+        cluster.deliver(0, 3, "chunk");
+        cluster.deliver(3, 0, "value_read");
+        cluster.deliver_some(|packet| packet.is(0, 3, "inv"));
+        assert!(!cluster.machine(3).is_caught_up());
+        cluster.run_for(MLT * 6);
+        assert!(cluster.machine(3).is_caught_up());
+        cluster.assert_done(first, value(&large));
+        assert_eq!(cluster.record(3, &call(0)), Some(value(&large)));
+    }
 }

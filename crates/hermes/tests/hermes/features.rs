@@ -255,15 +255,70 @@ fn a_large_value_is_sent_apart_from_its_chunk() {
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     cluster.deliver(3, 0, "chunk_read");
-    // Its message is lost; the chunk alone is not enough.
-    cluster.take(0, 3, "inv");
     cluster.deliver(0, 3, "chunk");
-    assert!(!cluster.machine(3).is_caught_up());
+    assert!(!cluster.machine(3).is_caught_up(), "the chunk alone is not enough");
+    cluster.deliver(3, 0, "value_read");
+    // It is lost on its way.
+    cluster.take(0, 3, "inv");
     assert!(cluster.probed("hermes: chunk waits for a large value") > 0);
     cluster.run_for(MLT * 6);
     assert!(cluster.machine(3).is_caught_up());
     assert_eq!(cluster.stored(3, "large"), Some(large));
     assert_eq!(cluster.stored(3, "small").as_deref(), Some("v"));
+}
+
+/// What a donor has sent and a shadow has not got is never more than the shadow has asked for.
+#[test]
+fn large_values_come_a_few_at_a_time() {
+    let mut cluster = Cluster::new(3);
+    let large = "x".repeat(limits::CHUNK_BYTES / 2);
+    for number in 0..50 {
+        cluster.run(1, set(&format!("k{number}"), &large));
+    }
+    cluster.expel(3);
+    cluster.run_for(MLT * 3);
+    cluster.rejoin(3);
+    let mut most = 0;
+    while !cluster.machine(3).is_caught_up() {
+        let packet = cluster.pool.remove(0);
+        cluster.inject(&packet);
+        let from_donor = cluster.pool.iter().filter(|packet| packet.is(0, 3, "any"));
+        most = most.max(from_donor.map(|packet| packet.bytes.len()).sum());
+    }
+    assert!(most < 3 * limits::CHUNK_BYTES, "{most} bytes at a time");
+    for number in 0..50 {
+        assert!(cluster.stored(3, &format!("k{number}")).as_ref() == Some(&large));
+    }
+}
+
+/// A chunk that is long on its way is neither given up nor asked for again and again.
+#[test]
+fn a_slow_donor_keeps_its_shadow() {
+    let mut cluster = Cluster::new(3);
+    for number in 0..400 {
+        cluster.run(1, set(&format!("k{number}"), &"v".repeat(limits::CHUNK_BYTES / 64)));
+    }
+    cluster.expel(3);
+    cluster.run_for(MLT * 3);
+    cluster.rejoin(3);
+    cluster.fresh_packets.clear();
+    let slow = MLT * 20;
+    let begun = cluster.now.monotonic;
+    let mut due = Vec::new();
+    while !cluster.machine(3).is_caught_up() {
+        assert!(cluster.now.monotonic.since(begun) < slow * 30, "it takes too long");
+        cluster.tick(MLT / 2);
+        cluster.deliver_some(|packet| packet.kind() != "chunk");
+        let arrival = cluster.now.monotonic + slow;
+        due.extend(cluster.take(0, 3, "chunk").into_iter().map(|packet| (arrival, packet)));
+        let now = cluster.now.monotonic;
+        for (_, packet) in due.extract_if(.., |(at, _)| *at <= now) {
+            cluster.inject(&packet);
+        }
+    }
+    assert_eq!(cluster.probed("hermes: shadow changes its donor"), 0);
+    let sent = cluster.fresh_packets.iter().filter(|packet| packet.kind() == "chunk").count();
+    assert!(sent <= 4 * 9, "{sent} chunks were sent, of 8 or 9");
 }
 
 /// However long keys and values are, each message is one that the nodes' links carry.

@@ -116,6 +116,7 @@ pub(crate) fn kind(message: &Message<'_>) -> &'static str {
         Message::MemberCheckAck { .. } => "mcheck_ack",
         Message::ChunkRead { .. } => "chunk_read",
         Message::Chunk(_) => "chunk",
+        Message::ValueRead { .. } => "value_read",
         Message::FloorPrepare { .. } => "floor_prepare",
         Message::FloorReady { .. } => "floor_ready",
         Message::FloorCommit { .. } => "floor_commit",
@@ -178,7 +179,7 @@ pub(crate) fn describe(message: &Message<'_>) -> String {
         Message::Steer(Steer { sequence, .. }) | Message::Steered { sequence, .. } => {
             write!(text, " #{sequence}").expect("to a string");
         }
-        Message::ChunkRead { .. } => {}
+        Message::ChunkRead { .. } | Message::ValueRead { .. } => {}
     }
     text
 }
