@@ -21,6 +21,9 @@ mod status;
 
 use std::io;
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 
 use quorate_runtime::Handle;
@@ -30,29 +33,51 @@ pub use status::{
     ViewStatus,
 };
 
+/// Log lines of this process that nobody will read, counted by whoever writes logs.
+#[derive(Debug, Default)]
+pub struct LogCounts {
+    /// More came than were written.
+    pub no_room: AtomicU64,
+    /// The system didn't take them.
+    pub not_taken: AtomicU64,
+    /// Left out because there were many of the kind.
+    pub repeated: AtomicU64,
+}
+
+impl LogCounts {
+    /// Lines that should have been in the log and are not.
+    pub fn lost(&self) -> u64 {
+        self.no_room.load(Relaxed) + self.not_taken.load(Relaxed)
+    }
+}
+
 /// Serves the endpoints of this process's nodes, one listener for each in their order, until the
 /// process ends.
 ///
 /// # Errors
 /// When the system refuses the thread.
-pub fn serve(listeners: Vec<TcpListener>, handle: Handle) -> io::Result<JoinHandle<()>> {
+pub fn serve(
+    listeners: Vec<TcpListener>,
+    handle: Handle,
+    log: Arc<LogCounts>,
+) -> io::Result<JoinHandle<()>> {
     for listener in &listeners {
         listener.set_nonblocking(true)?;
     }
     std::thread::Builder::new().name("admin".into()).spawn(move || {
-        if let Err(error) = run(listeners, &handle) {
+        if let Err(error) = run(listeners, &handle, &log) {
             tracing::error!(%error, "the administration endpoint has stopped");
         }
     })
 }
 
-fn run(listeners: Vec<TcpListener>, handle: &Handle) -> io::Result<()> {
+fn run(listeners: Vec<TcpListener>, handle: &Handle, log: &Arc<LogCounts>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut servers = tokio::task::JoinSet::new();
         for (node, listener) in listeners.into_iter().enumerate() {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let router = routes::router(handle.clone(), node);
+            let router = routes::router(handle.clone(), node, Arc::clone(log));
             servers.spawn(async move { axum::serve(listener, router).await });
         }
         while let Some(ended) = servers.join_next().await {

@@ -2,6 +2,8 @@
 //! nothing here is on anybody's way but the scraper's.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text::encode};
@@ -9,15 +11,21 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use quorate_runtime::{Handle, NodeFacts};
 
+use crate::LogCounts;
 use crate::status::role_name;
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The metrics of one node.
-pub(crate) fn text(handle: &Handle, node: usize) -> Result<String, fmt::Error> {
+pub(crate) fn text(
+    handle: &Handle,
+    node: usize,
+    log: &Arc<LogCounts>,
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("quorate");
-    registry.register_collector(Box::new(NodeCollector { handle: handle.clone(), node }));
+    let collector = NodeCollector { handle: handle.clone(), node, log: Arc::clone(log) };
+    registry.register_collector(Box::new(collector));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -27,6 +35,7 @@ pub(crate) fn text(handle: &Handle, node: usize) -> Result<String, fmt::Error> {
 struct NodeCollector {
     handle: Handle,
     node: usize,
+    log: Arc<LogCounts>,
 }
 
 /// Labels and values of one metric.
@@ -54,7 +63,14 @@ impl Collector for NodeCollector {
             "connections_rejected",
             "Clients turned away at maxclients",
             one(totals.rejected),
-        )
+        )?;
+        let log = [
+            ("no_room", &self.log.no_room),
+            ("not_taken", &self.log.not_taken),
+            ("repeated", &self.log.repeated),
+        ];
+        let log = log.map(|(why, lines)| (vec![("reason", why.to_owned())], lines.load(Relaxed)));
+        writer.counter("log_lines_dropped", "Log lines not written, by reason", log.into())
     }
 }
 

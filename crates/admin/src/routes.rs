@@ -1,5 +1,6 @@
 //! The requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::JsonRejection;
@@ -13,6 +14,7 @@ use quorate_runtime::{Handle, NodeHandle};
 use quorate_types::{NodeId, limits};
 use tokio::sync::oneshot;
 
+use crate::LogCounts;
 use crate::metrics;
 use crate::status::{AddMember, Changed, Problem, RemoveMember, Status, ViewStatus};
 
@@ -26,6 +28,7 @@ const CHANGE_MAX: Duration = Duration::from_secs(12);
 struct Endpoint {
     handle: Handle,
     node: usize,
+    log: Arc<LogCounts>,
 }
 
 impl Endpoint {
@@ -35,7 +38,7 @@ impl Endpoint {
 }
 
 /// The routes of the node at this place.
-pub(crate) fn router(handle: Handle, node: usize) -> Router {
+pub(crate) fn router(handle: Handle, node: usize, log: Arc<LogCounts>) -> Router {
     Router::new()
         .route("/", get(async || Html(include_str!("page.html"))))
         .route("/health", get(health))
@@ -45,7 +48,7 @@ pub(crate) fn router(handle: Handle, node: usize) -> Router {
         .route("/member/add", post(add_member))
         .route("/member/remove", post(remove_member))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Endpoint { handle, node })
+        .with_state(Endpoint { handle, node, log })
 }
 
 async fn health(State(endpoint): State<Endpoint>) -> Response {
@@ -78,7 +81,7 @@ async fn status(State(endpoint): State<Endpoint>) -> Json<Status> {
 }
 
 async fn metrics_text(State(endpoint): State<Endpoint>) -> Response {
-    match metrics::text(&endpoint.handle, endpoint.node) {
+    match metrics::text(&endpoint.handle, endpoint.node, &endpoint.log) {
         Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }

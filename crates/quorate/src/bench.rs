@@ -20,7 +20,7 @@ use quorate_workloads::{
 };
 use serde::Serialize;
 
-use crate::run::say;
+use crate::log::say;
 
 /// How long a target may take to accept the first connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -8,7 +8,8 @@ use quorate_runtime::{HostedNode, ListenError, Options};
 use quorate_types::{KeyspaceId, NodeId, limits};
 
 use crate::cli::{Dev, Engine};
-use crate::run::{self, say};
+use crate::log::{self, say};
+use crate::run;
 
 /// The database that has transactions over several keys unless `--engine` says otherwise.
 const TRANSACTIONS_DB: u8 = 1;
@@ -17,7 +18,7 @@ const SAFE_NODES: u16 = 3;
 
 /// Starts the cluster and runs it until it is stopped.
 pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
-    run::log("warn");
+    let logs = log::start("warn")?;
     check_ports(options)?;
     let clients = listen_all(options.port, options.nodes, "--port")?;
     let admins = listen_all(options.admin_port, options.nodes, "--admin-port")?;
@@ -73,7 +74,7 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     }
     let count = nodes_text(options.nodes);
     let port = addresses[0].client.rsplit_once(':').map_or("", |(_, port)| port).to_owned();
-    run::run(nodes, admins, Options::default(), |_| {
+    run::run(nodes, admins, Options::default(), &logs, |_| {
         let engines = match options.engine {
             Some(Engine::Hermes) => "engine hermes",
             Some(Engine::Meerkat) => "engine meerkat",

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod cli;
 mod dev;
+mod log;
 mod run;
 mod serve;
 mod sim;
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            log::complain(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

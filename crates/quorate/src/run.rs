@@ -1,6 +1,5 @@
-//! What `dev` and `serve` have in common: logs, signals, waiting, the end.
+//! What `dev` and `serve` have in common: signals, waiting, the end.
 
-use std::io::{IsTerminal, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -8,24 +7,13 @@ use anyhow::Context;
 use quorate_runtime::{Handle, HostedNode, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
+
+use crate::log::Logs;
 
 /// How often the beginning of service is looked for.
 const READY_POLL: Duration = Duration::from_millis(5);
 /// The exit code after a second signal, as shells report an interrupt.
 const EXIT_INTERRUPTED: i32 = 130;
-
-/// Sends logs to stderr: those of `default` severity and above, or what `QUORATE_LOG` asks for.
-pub(crate) fn log(default: &str) {
-    let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| default.into());
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    // There is no other subscriber in this program; should there be, it has the logs.
-    let _ = logs.try_init();
-}
 
 /// Runs nodes until they stop: on SIGTERM or SIGINT, which drain, or on a client's `SHUTDOWN`. A
 /// second signal ends the process at once. `ready` is called once every node serves.
@@ -33,6 +21,7 @@ pub(crate) fn run(
     nodes: Vec<HostedNode>,
     admin: Vec<TcpListener>,
     options: Options,
+    logs: &Logs,
     ready: impl FnOnce(&Handle),
 ) -> anyhow::Result<()> {
     if let Some(limit) = quorate_runtime::raise_file_limit() {
@@ -52,18 +41,14 @@ pub(crate) fn run(
             stopper.stop();
         }
     })?;
-    quorate_admin::serve(admin, handle.clone()).context("cannot start the admin endpoint")?;
+    let counts = std::sync::Arc::clone(&logs.counts);
+    quorate_admin::serve(admin, handle.clone(), counts)
+        .context("cannot start the admin endpoint")?;
     if wait_until_serving(&handle) {
         ready(&handle);
     }
     runtime.join();
     Ok(())
-}
-
-/// Prints a line of the program's output. A reader that has gone is no reason to stop serving.
-pub(crate) fn say(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 /// Waits until every node serves; false if the nodes stop before that. Says now and then what it

@@ -4,12 +4,13 @@ use anyhow::Context;
 use quorate_runtime::{HostedNode, Options};
 
 use crate::cli::Serve;
-use crate::run::{self, say};
+use crate::log::{self, say};
+use crate::run;
 use quorate_config::Config;
 
 /// Starts the node and runs it until it is stopped.
 pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
-    run::log("info");
+    let logs = log::start("info")?;
     let config = Config::read(&options.config)?;
     let node = config.node(options.node)?;
     for warning in config.warnings() {
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
         password: config.password.clone(),
     };
     let runtime = Options { pin: config.pin, busy_poll: config.busy_poll };
-    run::run(vec![hosted], vec![admin], runtime, |handle| {
+    run::run(vec![hosted], vec![admin], runtime, &logs, |handle| {
         let node = &handle.nodes()[0];
         say(&format!("ready: node {} serves on {}", options.node, node.client_address()));
     })

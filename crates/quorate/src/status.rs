@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::cli::{self, Member, MemberChange};
-use crate::run::say;
+use crate::log::say;
 
 /// How long a node may take to answer about itself.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

@@ -24,7 +24,10 @@ impl Bounded {
         let keyspaces = keyspace("hermes", second);
         let cluster = Cluster::write(name, 1, "lanes = 2", &keyspaces);
         let file = cluster.file.to_str().expect("the path is text");
-        let process = Process::start_within(SPACE_KIB, &["serve", "--config", file, "--node", "1"]);
+        let process = Process::start_within(
+            &format!("-v {SPACE_KIB}"),
+            &["serve", "--config", file, "--node", "1"],
+        );
         process.line(|line| line.starts_with("ready"));
         Self { process, cluster }
     }

@@ -52,11 +52,11 @@ impl Strangers {
         let index = free.unwrap_or(self.waiting.len());
         if index >= STRANGERS_MAX {
             self.refused += 1;
-            tracing::warn!(%address, "too many connections that don't introduce themselves");
+            tracing::warn!(sender = %address.ip(), "too many connections that don't introduce themselves");
             return;
         }
         if let Err(error) = register(&mut stream, index) {
-            tracing::warn!(%address, %error, "a peer connection could not be watched");
+            tracing::warn!(sender = %address.ip(), %error, "a peer connection could not be watched");
             return;
         }
         let stranger = Stranger { stream, address, input: Vec::new(), until: now + PATIENCE };
@@ -151,7 +151,7 @@ impl Stranger {
     /// Says why, as a line of text that starts like a Redis error: whoever reads it, person or
     /// program, most likely meant the client port.
     fn refuse(&mut self, reason: &str) {
-        tracing::warn!(address = %self.address, reason, "peer connection refused");
+        tracing::warn!(sender = %self.address.ip(), reason, "peer connection refused");
         let text = format!("-REFUSED {reason}\r\n");
         if let Err(error) = self.stream.write(text.as_bytes()) {
             tracing::debug!(%error, "the refused side was not told why");

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::cluster::{Cluster, Nobody, Shape};
 use super::{Balance, Latency};
-use crate::run::say;
+use crate::log::say;
 
 /// Clients of each lane that write the first values.
 const FILL_CLIENTS: usize = 256;

@@ -11,7 +11,7 @@ use quorate_sim::perf::{
     Shared, Sweep, System, measure, project,
 };
 
-use crate::run::say;
+use crate::log::say;
 
 #[derive(Args, Debug)]
 pub(super) struct PerfOptions {

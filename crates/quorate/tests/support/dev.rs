@@ -1,5 +1,7 @@
 //! A `quorate dev` of a test.
 
+use std::process::Stdio;
+
 use super::Process;
 
 /// A `dev` cluster on ports that the system chose.
@@ -7,6 +9,8 @@ pub(crate) struct Dev {
     pub(crate) process: Process,
     pub(crate) clients: Vec<u16>,
     pub(crate) admins: Vec<u16>,
+    /// Of a cluster that was started with `--peer-port`.
+    pub(crate) peers: Vec<u16>,
     /// The line that says that it serves.
     pub(crate) ready: String,
 }
@@ -14,10 +18,24 @@ pub(crate) struct Dev {
 impl Dev {
     /// Starts it with more arguments and waits until it serves.
     pub(crate) fn start(more: &[&str]) -> Self {
+        Self::start_with(more, &[], Stdio::piped())
+    }
+
+    /// The same, as [`Process::start_with`].
+    pub(crate) fn start_with(more: &[&str], environment: &[(&str, &str)], stderr: Stdio) -> Self {
         let args = [&["dev", "--port", "0", "--admin-port", "0"], more].concat();
-        let process = Process::start(&args);
-        let mut dev =
-            Self { process, clients: Vec::new(), admins: Vec::new(), ready: String::new() };
+        Self::follow(Process::start_with(&args, environment, stderr))
+    }
+
+    /// Waits until a `dev` serves that was started with ports of the system's choice.
+    pub(crate) fn follow(process: Process) -> Self {
+        let mut dev = Self {
+            process,
+            clients: Vec::new(),
+            admins: Vec::new(),
+            peers: Vec::new(),
+            ready: String::new(),
+        };
         loop {
             let line = dev.process.line(|_| true);
             if line.starts_with("ready") {
@@ -26,6 +44,9 @@ impl Dev {
             }
             dev.clients.push(port_after(&line, "redis://127.0.0.1:"));
             dev.admins.push(port_after(&line, "http://127.0.0.1:"));
+            if line.contains("  peer ") {
+                dev.peers.push(port_after(&line, "  peer 127.0.0.1:"));
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod dev;
 pub(crate) mod redis;
 
+use std::cell::RefCell;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -23,31 +24,40 @@ pub(crate) struct Process {
     child: Child,
     lines: Receiver<String>,
     errors: Receiver<String>,
+    /// Lines of its log that were looked at.
+    read: RefCell<Vec<String>>,
 }
 
 impl Process {
     /// Starts `quorate` with these arguments.
     pub(crate) fn start(args: &[&str]) -> Self {
-        Self::spawn(Command::new(env!("CARGO_BIN_EXE_quorate")).args(args))
+        Self::start_with(args, &[], Stdio::piped())
     }
 
-    /// Starts `quorate` with so many KiB of address space.
-    pub(crate) fn start_within(kib: u64, args: &[&str]) -> Self {
-        let limited = format!("ulimit -v {kib}; exec \"$0\" \"$@\"");
+    /// As [`Process::start`], with more in its environment and another standard error, to which
+    /// nobody listens here unless it is a pipe made for it.
+    pub(crate) fn start_with(args: &[&str], environment: &[(&str, &str)], stderr: Stdio) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
+        Self::spawn(command.args(args).envs(environment.iter().copied()).stderr(stderr))
+    }
+
+    /// Starts `quorate` within one of the shell's limits: `-v` KiB of address space, `-n` files.
+    pub(crate) fn start_within(limit: &str, args: &[&str]) -> Self {
+        let limited = format!("ulimit {limit}; exec \"$0\" \"$@\"");
         let program = env!("CARGO_BIN_EXE_quorate");
-        Self::spawn(Command::new("sh").args(["-c", &limited, program]).args(args))
+        let mut command = Command::new("sh");
+        Self::spawn(command.args(["-c", &limited, program]).args(args).stderr(Stdio::piped()))
     }
 
     fn spawn(command: &mut Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("quorate starts");
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("quorate starts");
         let lines = follow(child.stdout.take().expect("stdout is piped"));
-        let errors = follow(child.stderr.take().expect("stderr is piped"));
-        Self { child, lines, errors }
+        let errors = match child.stderr.take() {
+            Some(stderr) => follow(stderr),
+            None => channel().1,
+        };
+        Self { child, lines, errors, read: RefCell::default() }
     }
 
     /// The next line of its output that `wanted` accepts.
@@ -60,14 +70,23 @@ impl Process {
 
     /// The next line of its log that contains `words`.
     pub(crate) fn logged(&self, words: &str) -> String {
-        find(&self.errors, &|line| line.contains(words))
-            .unwrap_or_else(|| panic!("quorate did not log '{words}'"))
+        let keep = |line: &str| {
+            self.read.borrow_mut().push(line.to_owned());
+            line.contains(words)
+        };
+        find(&self.errors, &keep).unwrap_or_else(|| panic!("quorate did not log '{words}'"))
     }
 
-    /// What it logged that nobody has asked for yet.
+    /// What it has logged.
     pub(crate) fn log(&self) -> String {
-        let lines: Vec<String> = self.errors.try_iter().collect();
-        lines.join("\n")
+        self.log_so_far().join("\n")
+    }
+
+    /// Every line of its log that has come.
+    pub(crate) fn log_so_far(&self) -> Vec<String> {
+        let mut read = self.read.borrow_mut();
+        read.extend(self.errors.try_iter());
+        read.clone()
     }
 
     /// Sends it a signal.
@@ -195,6 +214,18 @@ impl Cluster {
     pub(crate) fn serve(&self, node: usize) -> Process {
         let file = self.file.to_str().expect("the path is text");
         Process::start(&["serve", "--config", file, "--node", &node.to_string()])
+    }
+
+    /// Starts a node with more in its environment and another standard error.
+    pub(crate) fn serve_with(
+        &self,
+        node: usize,
+        environment: &[(&str, &str)],
+        stderr: Stdio,
+    ) -> Process {
+        let file = self.file.to_str().expect("the path is text");
+        let args = ["serve", "--config", file, "--node", &node.to_string()];
+        Process::start_with(&args, environment, stderr)
     }
 
     /// Starts every node and waits until all serve.

@@ -1,0 +1,145 @@
+//! What surrounds a node must not end it: logs that nobody takes, strangers, want of descriptors.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rustix::io::ioctl_fionbio;
+use rustix::process::Signal;
+use support::dev::Dev;
+use support::{Client, Cluster, PATIENCE, Process, Reply, http_get, poll_until};
+
+/// Log lines of all kinds.
+const EVERYTHING: [(&str, &str); 1] = [("QUORATE_LOG", "debug")];
+
+/// A pipe in which there is no room. Whoever writes to it waits for ever.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    ioctl_fionbio(&writer, true).unwrap();
+    let line = [b'.'; 4096];
+    while writer.write(&line).is_ok() {}
+    while writer.write(b".").is_ok() {}
+    ioctl_fionbio(&writer, false).unwrap();
+    (reader, writer)
+}
+
+/// Standard errors that take no line: what holds one end, and what the process is given.
+fn deaf_ears() -> Vec<(&'static str, Option<PipeReader>, Stdio)> {
+    let (closed, writer) = std::io::pipe().unwrap();
+    drop(closed);
+    let (reader, full) = full_pipe();
+    let disk = File::options().write(true).open("/dev/full").unwrap();
+    vec![
+        ("nobody is there to read", None, writer.into()),
+        ("nobody reads", Some(reader), full.into()),
+        ("the disk is full", None, disk.into()),
+    ]
+}
+
+/// Sends garbage to a port and waits until it is turned away.
+fn provoke(port: u16) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    // A reset is fine.
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// What the metrics of a node count under this name, whatever the labels.
+fn counted(admin: u16, name: &str) -> u64 {
+    let metrics = http_get(admin, "/metrics").1;
+    let lines = metrics.lines().filter(|line| line.starts_with(&format!("quorate_{name}")));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn a_process_whose_log_lines_nobody_takes_goes_on_and_counts_them() {
+    for (why, _end, stderr) in deaf_ears() {
+        let more = ["--peer-port", "0", "--lanes", "2"];
+        let mut dev = Dev::start_with(&more, &EVERYTHING, stderr);
+        // More than a pipe and the queue before it hold, so that a log that waits would wait now.
+        for _ in 0..2000 {
+            provoke(dev.peers[0]);
+        }
+        for &port in &dev.clients {
+            let mut client = Client::new(port);
+            assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()), "{why}");
+            assert_eq!(client.call(&["GET", "k"]), Reply::bulk("v"), "{why}");
+        }
+        assert!(dev.process.is_running(), "{why}");
+        assert!(counted(dev.admins[0], "log_lines_dropped_total") > 1000, "{why}");
+        dev.process.signal(Signal::TERM);
+        assert!(dev.process.wait().success(), "{why}");
+    }
+}
+
+#[test]
+fn a_death_that_cannot_be_logged_is_survived() {
+    for (why, _end, stderr) in deaf_ears() {
+        let cluster = Cluster::write("deaf", 3, "", "");
+        let mut ears = Some(stderr);
+        let mut nodes: Vec<Process> = (1..=3)
+            .map(|node| match ears.take_if(|_| node == 2) {
+                Some(stderr) => cluster.serve_with(node, &EVERYTHING, stderr),
+                None => cluster.serve(node),
+            })
+            .collect();
+        nodes.iter().for_each(|node| drop(node.line(|line| line.starts_with("ready"))));
+        let mut client = Client::new(cluster.clients[1]);
+        assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()), "{why}");
+        nodes[0].signal(Signal::KILL);
+        assert_eq!(client.call(&["SET", "k", "w"]), Reply::Simple("OK".into()), "{why}");
+        assert_eq!(client.call(&["GET", "k"]), Reply::bulk("w"), "{why}");
+        assert!(nodes[1].is_running() && nodes[2].is_running(), "{why}");
+        nodes[1].signal(Signal::TERM);
+        assert!(nodes[1].wait().success(), "{why}");
+    }
+}
+
+#[test]
+fn garbage_does_not_fill_the_log_and_what_is_left_out_is_said() {
+    let dev = Dev::start(&["--nodes", "1", "--peer-port", "0"]);
+    for _ in 0..500 {
+        provoke(dev.peers[0]);
+    }
+    let said = dev.process.logged("more lines like this were left out");
+    assert!(said.contains("peer connection refused"), "{said}");
+    let refused =
+        dev.process.log_so_far().iter().filter(|line| line.contains("use the client port")).count();
+    assert!((1..=50).contains(&refused), "{refused} lines for 500 connections");
+    assert!(counted(dev.admins[0], "log_lines_dropped_total") > 400);
+}
+
+#[test]
+fn losses_are_said_once_somebody_reads() {
+    let fifo = std::env::temp_dir().join(format!("quorate-log-{}", std::process::id()));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // Opened for both, a fifo doesn't wait for the other end.
+    let both = File::options().read(true).write(true).open(&fifo).unwrap();
+    let writer = File::options().write(true).open(&fifo).unwrap();
+    let more = ["--nodes", "1", "--peer-port", "0"];
+    drop(both);
+    let dev = Dev::start_with(&more, &EVERYTHING, writer.into());
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "lines are lost", || {
+        provoke(dev.peers[0]);
+        (counted(dev.admins[0], "log_lines_dropped_total{reason=\"not_taken\"") > 0).then_some(())
+    });
+    let log = BufReader::new(File::open(&fifo).unwrap());
+    std::fs::remove_file(&fifo).unwrap();
+    let said = std::thread::spawn(move || {
+        log.lines().map_while(Result::ok).any(|line| line.contains("log lines were lost"))
+    });
+    // Only a line that is written lets the log know that somebody reads again.
+    poll_until(deadline, "the losses are said", || {
+        provoke(dev.peers[0]);
+        said.is_finished().then_some(())
+    });
+    assert!(said.join().unwrap());
+}
