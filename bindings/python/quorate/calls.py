@@ -108,6 +108,8 @@ class Call:
         self.is_settled = False
         #: Whether it only finds out whether its number was used.
         self.is_probe = False
+        #: Whether somebody has it as `Unknown.call`, and may ask for it.
+        self.is_held = False
         self.answer: Any = None
         if not self.commands and not is_block:
             self.settle(parts[0][1][EMPTY_RESPONSE])
@@ -151,7 +153,14 @@ class Call:
             self.lose(why)
         else:
             # Its number stays open: it can be asked for.
+            self.is_held = True
             self.answer = Unknown(f"{self!r} may or may not have happened: {why}", self)
+
+    def abandon(self) -> None:
+        """Its tries have ended without an outcome, and nobody is told. Unless somebody has a handle
+        from before, nobody can ask for it."""
+        if self.session is not None and not (self.is_settled or self.is_held or self.is_probe):
+            self.session.complete(self.sequence)
 
     def restart(self) -> None:
         """It needs a new number, as its session is over and no try had an effect."""
@@ -334,10 +343,8 @@ class Caller:
                 if pending and not await patience.wait(hint, node):
                     break
         except BaseException:
-            # Nobody gets a handle to ask for them.
             for call in pending:
-                if call.session is not None and not call.is_settled:
-                    call.session.complete(call.sequence)
+                call.abandon()
             raise
         for call in pending:
             call.give_up(why)
@@ -350,20 +357,25 @@ class Caller:
         except (ConnectionError, TimeoutError, OSError) as error:
             return Hint.OTHER_NODE, error
         try:
-            return await self.attempt(connection, pending)
+            return await self._attempt(connection, pending)
         finally:
             await self.port.release(node, connection)
 
-    async def attempt(
-        self, connection: Any, pending: Sequence[Call], is_pinned: bool = False
+    async def _attempt(
+        self, connection: Any, pending: Sequence[Call]
     ) -> tuple[Hint, Exception | None]:
         """One try at as many of these calls as one session has numbers for."""
         try:
-            batch = await self._prepare(connection, pending)
-            if not is_pinned:
-                await self._watch_again(connection, batch)
+            batch = await self.prepare(connection, pending)
+            await self._watch_again(connection, batch)
         except Refused as refused:
             return refused.hint, refused.why
+        return await self.send(connection, batch)
+
+    async def send(
+        self, connection: Any, batch: Sequence[Call]
+    ) -> tuple[Hint, Exception | None]:
+        """Makes these calls, and hears what comes of them."""
         wires = [call.wire() for call in batch]
         wire = [command for commands in wires for command in commands]
         raw = [call.raw for call, commands in zip(batch, wires) for _ in commands]
@@ -433,8 +445,9 @@ class Caller:
 
     # --- sessions ------------------------------------------------------------------------------
 
-    async def _prepare(self, connection: Any, pending: Sequence[Call]) -> Sequence[Call]:
-        """Those of these calls that this connection can make now, with their numbers."""
+    async def prepare(self, connection: Any, pending: Sequence[Call]) -> Sequence[Call]:
+        """Those of these calls that this connection can make now, with their numbers. Raises Refused
+        if a node does not let it."""
         numbered = [call for call in pending if call.kind is Kind.CALL]
         if not numbered:
             return pending
@@ -588,7 +601,8 @@ class Caller:
         found: dict[bytes, None] = {}
         for one in asked:
             if isinstance(one.answer, Failed):
-                raise Unknown(f"{call!r} may or may not have happened: {one.answer}", call)
+                call.give_up(one.answer)
+                raise call.answer
             if not isinstance(one.answer, Exception):
                 found.update(dict.fromkeys(bytes(self.encode(key)) for key in one.answer))
         return list(found)

@@ -15,7 +15,7 @@ from redis.exceptions import (
     WatchError,
 )
 
-from .calls import Call, Caller, Hint, Part, Patience, hint_of, is_refusal
+from .calls import Call, Caller, Hint, Part, Patience, Refused, hint_of, is_refusal
 from .commands import Kind, keys_read, kind_of, name_of
 from .errors import Failed
 
@@ -90,17 +90,29 @@ class Watching:
         changed, or the try did nothing."""
         call = self._caller.new(parts, is_block=True)
         call.watched = self.keys
-        _, why = await self._caller.attempt(self._connection, [call], is_pinned=True)
+        try:
+            why = await self._execute(call)
+            if call.in_doubt and not call.is_settled:
+                await self._caller.resolve(call)
+            if not (call.is_settled or call.is_held):
+                raise WatchError(f"the block did not happen: {why}")
+        except BaseException:
+            call.abandon()
+            raise
+        return call
+
+    async def _execute(self, call: Call) -> object:
+        """One try at a block; why it may not have happened."""
+        try:
+            batch = await self._caller.prepare(self._connection, [call])
+        except Refused as refused:
+            return refused.why
+        if not batch:
+            return "its session has too many calls whose outcome is open"
+        _, why = await self._caller.send(self._connection, batch)
         # EXEC ends the watches, whatever it answers.
         self.keys = []
-        if call.is_settled:
-            return call
-        if call.in_doubt:
-            await self._caller.resolve(call)
-            return call
-        if call.session is not None:
-            call.session.complete(call.sequence)
-        raise WatchError(f"the block did not happen: {why}")
+        return why
 
     async def close(self) -> None:
         """Ends the watches and gives the connection back."""

@@ -400,6 +400,21 @@ class Scenarios:
         self.assertEqual(self.wait(transacted("a", amount=5)), [True])
         self.assertEqual((runs[0], runs[-1], self.cluster.keys[b"a"]), (None, b"10", b"15"))
 
+    def test_a_block_that_never_left_leaves_no_watches_behind(self):
+        client = self.client()
+        pipeline = client.pipeline()
+        self.wait(pipeline.watch("a"))
+        pipeline.multi()
+        pipeline.set("a", 1)
+        self.cluster.fail("SESSION OPEN", REFUSED)
+        with self.assertRaises(redis.WatchError):
+            self.wait(pipeline.execute())
+        self.assertEqual((self.cluster.calls(), self.cluster.arrived("UNWATCH")), ([], 1))
+        self.wait(client.set("a", 2))
+        pipeline = client.pipeline()
+        pipeline.set("b", 3)
+        self.assertEqual(self.wait(pipeline.execute()), [True], "nothing is watched")
+
     def test_a_transaction_that_always_conflicts_fails(self):
         client = self.client(deadline=0.05)
         self.cluster.always[(b"SESSION", b"CALL")] = REFUSED
@@ -566,6 +581,47 @@ class AsyncTest(Scenarios, unittest.TestCase):
         self.assertIn(value, (b"1", b"2"))
         self.assertEqual(number, 1)
         self.assertEqual(self.cluster.log[-1][1][:5], (b"SESSION", b"CALL", b"2", b"2", b"INCRBY"))
+
+    def test_asking_again_for_a_call_may_be_cancelled(self):
+        def command(client):
+            return client.incr("a")
+
+        async def block(client):
+            async with client.pipeline() as pipeline:
+                await pipeline.watch("a")
+                pipeline.multi()
+                pipeline.incr("a")
+                return (await pipeline.execute())[0]
+
+        for doubtful in (command, block):
+            with self.subTest(doubtful.__name__):
+                self.cluster.keys.clear()
+                client = self.client(deadline=0)
+
+                async def cancel():
+                    await client.incr("b")
+                    self.cluster.fail("SESSION CALL", "drop")
+                    # A block that watched is looked for at once.
+                    self.cluster.fail("COMMAND", "drop")
+                    with self.assertRaises(quorate.Unknown) as raised:
+                        await doubtful(client)
+                    self.cluster.faults.clear()
+                    call = raised.exception.call
+                    # So that it is the call under the block's own number that is cancelled.
+                    client._caller._keys = mock.AsyncMock(return_value=[b"a"])
+                    self.cluster.lock.acquire()
+                    try:
+                        with self.assertRaises(asyncio.TimeoutError):
+                            await asyncio.wait_for(client.ask_again(call), 0.5)
+                    finally:
+                        self.cluster.lock.release()
+                    # This would acknowledge a number that nobody asks for.
+                    await client.incr("b")
+                    answer = await client.ask_again(call)
+                    return answer[0] if isinstance(answer, list) else answer
+
+                self.assertEqual(self.wait(cancel()), 1)
+                self.assertEqual(self.count(), 1)
 
 
 if __name__ == "__main__":
