@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use crate::history::{Bytes, Initial};
-use crate::transactions::all_transactions;
+use crate::transactions::{AllTransactions, all_transactions};
 use crate::txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord};
 
 /// A workload of Elle.
@@ -60,7 +60,8 @@ pub fn write_elle(
         let text = "Elle needs a history that begins with no keys: \"initial\" must be \"absent\"";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    let (records, mut left_out) = all_transactions(history);
+    let AllTransactions { records, unjudged: mut left_out, .. } =
+        all_transactions(history, |_| true);
     left_out.extend(unfit(&records, workload));
     let excluded: BTreeSet<&Bytes> = left_out.iter().map(|(key, _)| key).collect();
     let wanted = |op: &&TxnOp| workload.has(op) && !excluded.contains(op.key());

@@ -81,7 +81,7 @@ pub use report::{EXIT_BAD_FILE, Finding, Options, Report, Undecided, Verdict};
 pub use report::{check_history, check_history_with};
 pub use seeds::Seeds;
 pub use transactions::{
-    Anomaly, AnomalyKind, BankSummary, Model, TxnOptions, TxnSummary, balance, check_bank,
-    check_transactions, check_txn_history, check_values, check_versions,
+    Anomaly, AnomalyKind, BankSummary, Model, TxnOptions, TxnReport, TxnSummary, balance,
+    check_bank, check_transactions, check_txn_history, check_values, check_versions,
 };
 pub use txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord, list_argument, split_list};

@@ -105,7 +105,7 @@ impl Values {
 
 /// Redis counts only the canonical decimal form as an integer: no sign but minus, no leading
 /// zeros, no spaces.
-fn parse_canonical(bytes: &[u8]) -> Option<i64> {
+pub(crate) fn parse_canonical(bytes: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(bytes).ok()?;
     text.parse::<i64>().ok().filter(|number| number.to_string() == text)
 }
@@ -214,6 +214,8 @@ impl Need {
         let flag = matches!(answer, Answer::Integer(1));
         match (step, answer) {
             (Step::Set(_), _) => Self::Nothing,
+            // What a transaction did: see `transactions::project`.
+            (Step::Del | Step::Append(_), Answer::Ok) => Self::Nothing,
             (Step::Get | Step::GetSet(_), Answer::Value(value)) => {
                 Self::Exactly(values.intern_option(value.as_ref()))
             }
@@ -287,7 +289,7 @@ impl Seen {
     /// Whether the operation fits every state. Placed right before another blind step nobody can
     /// tell that it was there.
     pub(crate) fn is_blind(self) -> bool {
-        self.need == Need::Nothing
+        self.need == Need::Nothing && self.step.blind_product().is_some()
     }
 
     /// Whether the answer says that the operation left the key as it was.

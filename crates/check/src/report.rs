@@ -1,6 +1,6 @@
 //! The verdict on a history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::direct;
@@ -102,8 +102,23 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Report {
+    /// Counts the operations of a history.
+    pub(crate) fn count(&mut self, operations: &[Operation]) {
+        self.operations = operations.len();
+        self.keys =
+            operations.iter().map(|operation| &operation.key).collect::<BTreeSet<_>>().len();
+        for operation in operations {
+            match operation.outcome {
+                Outcome::Done { .. } => self.done += 1,
+                Outcome::Refused { .. } => self.refused += 1,
+                Outcome::Unknown => self.unknown += 1,
+            }
+        }
+    }
+
+    /// What was found, without the verdict.
+    pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Finding { key, text } in &self.findings {
             writeln!(f, "key {key}: {}\n", text.replace('\n', "\n  "))?;
         }
@@ -114,7 +129,13 @@ impl fmt::Display for Report {
             f,
             "{} operations on {} keys: {} done, {} refused, {} unknown",
             self.operations, self.keys, self.done, self.refused, self.unknown
-        )?;
+        )
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(f)?;
         match self.verdict() {
             Verdict::Ok => write!(f, "ok: every key is linearizable"),
             Verdict::Violation => write!(f, "violation: {} anomalies", self.findings.len()),
@@ -133,23 +154,18 @@ pub fn check_history(history: &History) -> Report {
 /// Checks a history.
 pub fn check_history_with(history: &History, options: &Options) -> Report {
     let mut by_key: BTreeMap<&Bytes, Vec<&Operation>> = BTreeMap::new();
-    let mut report = Report { operations: history.operations.len(), ..Report::default() };
+    let mut report = Report::default();
+    report.count(&history.operations);
     for operation in &history.operations {
         by_key.entry(&operation.key).or_default().push(operation);
-        match operation.outcome {
-            Outcome::Done { .. } => report.done += 1,
-            Outcome::Refused { .. } => report.refused += 1,
-            Outcome::Unknown => report.unknown += 1,
-        }
     }
-    report.keys = by_key.len();
     for (key, operations) in by_key {
         check_key(key, &operations, history.header.initial, options, &mut report);
     }
     report
 }
 
-fn check_key(
+pub(crate) fn check_key(
     key: &Bytes,
     operations: &[&Operation],
     initial: Initial,

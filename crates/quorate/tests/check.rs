@@ -25,10 +25,11 @@ const SINGLE: &str = concat!(
     "{\"end\":2}\n",
 );
 
-/// An increment whose result nobody knows, beside a transaction.
+/// An increment whose result nobody knows, beside a transaction that may read it.
 const MIXED: &str = concat!(
     "{\"process\":1,\"op\":\"incr\",\"key\":\"n\",\"by\":1,\"invoke\":1,\"outcome\":\"unknown\"}\n",
-    "{\"process\":2,\"txn\":2,\"invoke\":3,\"outcome\":\"unknown\",\"ops\":[]}\n",
+    "{\"process\":2,\"txn\":2,\"invoke\":3,\"outcome\":\"unknown\",\"ops\":[",
+    "{\"op\":\"read\",\"key\":\"n\",\"value\":null}]}\n",
     "{\"end\":2}\n",
 );
 
@@ -80,6 +81,28 @@ fn what_cannot_be_judged_is_undecided() {
     let (code, said) = check("mixed", MIXED, &[]);
     assert_eq!(code, 3, "{said}");
     assert!(said.contains("key \"n\": not judged"), "{said}");
+}
+
+/// Two clients that each hold the lock, beside a transaction on another key.
+const TWO_HOLDERS: &str = concat!(
+    "{\"process\":1,\"op\":\"setnx\",\"key\":\"lock\",\"value\":\"1\",\"invoke\":1,",
+    "\"return\":2,\"outcome\":\"done\",\"result\":1}\n",
+    "{\"process\":2,\"op\":\"setnx\",\"key\":\"lock\",\"value\":\"2\",\"invoke\":3,",
+    "\"return\":4,\"outcome\":\"done\",\"result\":1}\n",
+    "{\"process\":3,\"txn\":3,\"invoke\":5,\"return\":6,\"outcome\":\"committed\",",
+    "\"ops\":[{\"op\":\"write\",\"key\":\"x\",\"value\":\"1\"}]}\n",
+    "{\"end\":3}\n",
+);
+
+#[test]
+fn a_transaction_hides_no_anomaly_of_single_keys() {
+    for model in ["strict", "serializable"] {
+        let (code, said) = check(&format!("holders-{model}"), TWO_HOLDERS, &["--model", model]);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains("violation: the history is not "), "{said}");
+    }
+    let (code, said) = check("holders", TWO_HOLDERS, &[]);
+    assert_eq!((code, said.contains("key \"lock\": ")), (1, true), "{said}");
 }
 
 #[test]

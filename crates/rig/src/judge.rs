@@ -18,7 +18,8 @@ pub(crate) struct Judgement {
     /// Calls of sessions whose outcome was unknown after the first try.
     pub(crate) asked_again: u64,
     pub(crate) transactions: u64,
-    /// Keys that exceeded the bounds of the search.
+    /// Keys that exceeded the bounds of the search, and reads of which it is open whose write they
+    /// saw.
     pub(crate) undecided: u64,
     pub(crate) anomalies: Vec<String>,
 }
@@ -40,10 +41,15 @@ pub(crate) fn judge(history: &TxnHistory, accounts: &[Bytes], engine: &Engine) -
     let mixed: std::collections::BTreeSet<&Bytes> = mixed.into_iter().collect();
     let mut together = history.clone();
     together.operations.retain(|operation| !mixed.contains(&operation.key));
-    match check_txn_history(&together, model) {
-        Ok(summary) if summary.verdict() == Verdict::Ok => {}
-        Ok(summary) => judgement.undecided += summary.unjudged.len() as u64,
-        Err(anomaly) => judgement.anomalies.push(anomaly.to_string()),
+    let report = check_txn_history(&together, model);
+    match report.verdict() {
+        Verdict::Ok => {}
+        Verdict::Undecided => {
+            let summary = report.transactions.as_ref().ok();
+            let open = summary.map_or(0, |s| s.unjudged.len() + s.ambiguous_reads);
+            judgement.undecided += (open + report.keys.undecided.len()) as u64;
+        }
+        Verdict::Violation => judgement.anomalies.push(report.to_string()),
     }
     if let Err(anomaly) = check_bank(&history.transactions, accounts, 0) {
         judgement.anomalies.push(anomaly.to_string());

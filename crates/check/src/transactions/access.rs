@@ -1,10 +1,11 @@
 //! What each transaction did to each key, taken out of its list of operations.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use quorate_types::Timestamp;
 
 use crate::history::Bytes;
+use crate::model::parse_canonical;
 use crate::txn::{Content, List, TxnOp, TxnRecord};
 
 use super::anomaly::{Anomaly, AnomalyKind};
@@ -25,6 +26,38 @@ impl std::fmt::Display for Seen<'_> {
     }
 }
 
+/// What an answer says of a value that it does not name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// The key held anything but this.
+    Not(Option<Bytes>),
+    /// The key was absent, or held this.
+    AbsentOr(Bytes),
+    /// This can't be added to what the key held.
+    NotAddable(i64),
+    /// The list had this many bytes, as a Redis string.
+    Length(u64),
+}
+
+impl Condition {
+    /// Whether a register with this value gives such an answer.
+    pub(super) fn admits(&self, value: Option<&Bytes>) -> bool {
+        match self {
+            Self::Not(unwanted) => value != unwanted.as_ref(),
+            Self::AbsentOr(wanted) => value.is_none_or(|value| value == wanted),
+            Self::NotAddable(by) => {
+                let number = value.map_or(Some(0), |value| parse_canonical(&value.0));
+                number.and_then(|number| number.checked_add(*by)).is_none()
+            }
+            Self::Length(length) => value.map_or(0, |value| value.0.len() as u64) == *length,
+        }
+    }
+}
+
+/// The conditions of transactions, by position. Only a command alone has one, so it is about the
+/// key of that command.
+pub(super) type Conditions = BTreeMap<usize, (Bytes, Condition)>;
+
 /// All that one transaction did to one key.
 #[derive(Clone, Debug)]
 pub(super) struct Access<'a> {
@@ -33,6 +66,8 @@ pub(super) struct Access<'a> {
     /// What the key held before the transaction changed it, if it read that.
     pub(super) read: Option<Seen<'a>>,
     pub(super) version: Option<Timestamp>,
+    /// What else is known of what the key held before.
+    pub(super) condition: Option<&'a Condition>,
     /// The values that it stored, in order; the last one stays.
     pub(super) written: Vec<Option<&'a Bytes>>,
     /// The elements that it appended, in order.
@@ -71,7 +106,7 @@ pub(super) struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    pub(super) fn new(records: &'a [TxnRecord]) -> Self {
+    pub(super) fn new(records: &'a [TxnRecord], conditions: &'a Conditions) -> Self {
         let mut index = Self {
             records,
             keys: Vec::new(),
@@ -86,24 +121,33 @@ impl<'a> Index<'a> {
         for (txn, record) in records.iter().enumerate() {
             let start = index.accesses.len();
             index.starts.push(start as u32);
-            for op in &record.ops {
-                let key = *numbers.entry(op.key()).or_insert_with(|| {
-                    index.keys.push(op.key());
+            let condition = conditions.get(&txn);
+            let conditional = condition.map(|(key, _)| key);
+            for key in record.ops.iter().map(TxnOp::key).chain(conditional) {
+                let key = *numbers.entry(key).or_insert_with(|| {
+                    index.keys.push(key);
                     index.uses.push(Use::default());
                     index.by_key.push(Vec::new());
                     latest.push(u32::MAX);
                     index.keys.len() as u32 - 1
                 });
-                let list = matches!(op, TxnOp::Append { .. } | TxnOp::ReadList { .. });
-                index.uses[key as usize].list |= list;
-                index.uses[key as usize].register |= !list;
                 let place = &mut latest[key as usize];
                 if *place == u32::MAX || (*place as usize) < start {
                     *place = index.accesses.len() as u32;
                     index.by_key[key as usize].push(*place);
                     index.accesses.push(Access::new(txn as u32, key));
                 }
-                index.accesses[*place as usize].take(op);
+            }
+            for op in &record.ops {
+                let key = numbers[op.key()] as usize;
+                let list = matches!(op, TxnOp::Append { .. } | TxnOp::ReadList { .. });
+                index.uses[key].list |= list;
+                index.uses[key].register |= !list;
+                index.accesses[latest[key] as usize].take(op);
+            }
+            if let Some((key, condition)) = condition {
+                let access = latest[numbers[key] as usize] as usize;
+                index.accesses[access].condition = Some(condition);
             }
         }
         index.starts.push(index.accesses.len() as u32);
@@ -164,6 +208,7 @@ impl<'a> Access<'a> {
             key,
             read: None,
             version: None,
+            condition: None,
             written: Vec::new(),
             appended: Vec::new(),
             longest: None,

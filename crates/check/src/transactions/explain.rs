@@ -147,7 +147,9 @@ impl Edge<'_, '_> {
         match self.step.label.kind {
             Kind::WriteRead => {
                 let deed = Self::deed(self.from, key);
-                format!("{from} {deed}, and {to} read that")
+                let how =
+                    if self.step.label.timed { ": by real time it can't be another" } else { "" };
+                format!("{from} {deed}, and {to} read that{how}")
             }
             Kind::ReadWrite => {
                 let (seen, change) = (Self::seen(self.from, key), Self::change(self.to));
@@ -168,13 +170,13 @@ impl Edge<'_, '_> {
     /// How real time shows that the version on the edge's left is older.
     fn timed_evidence(&self, order: &RegisterOrder<'_>) -> Option<String> {
         let key = self.index.key(self.step.label.key);
-        let newer = order.written[&self.step.to];
+        let newer = *order.written.get(&self.step.to)?;
         let (began, beginner) = order.versions[newer].began?;
         let older = match self.step.label.kind {
             Kind::ReadWrite => order.read[&self.step.from],
-            _ => order.written[&self.step.from],
+            _ => *order.written.get(&self.step.from)?,
         };
-        let (ended, ender) = order.versions[older].ended?;
+        let (ended, ender) = order.versions[older].ended.filter(|(ended, _)| *ended < began)?;
         let say = |txn: u32, version: usize| {
             let did = if order.written.get(&txn) == Some(&version) { "wrote" } else { "read" };
             let value = Content(order.versions[version].value);

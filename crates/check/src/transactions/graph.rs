@@ -30,7 +30,8 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) kind: Kind,
-    /// Whether the order of versions behind the edge was inferred from real time.
+    /// Whether the order of versions behind the edge, or whose write it was that a read saw, was
+    /// inferred from real time.
     pub(crate) timed: bool,
     /// The key that it is about.
     pub(crate) key: u32,
@@ -154,7 +155,8 @@ impl Allowed {
     fn admits(self, label: Label) -> bool {
         // Orders of versions that were inferred from real time rest on reads, so a cycle of them
         // is not one of writes alone.
-        let inferred = label.timed && self.skipped_reads == Skipped::None;
+        let order = label.timed && label.kind != Kind::WriteRead;
+        let inferred = order && self.skipped_reads == Skipped::None;
         if inferred || (label.realtime() && !self.realtime) {
             return false;
         }

@@ -15,8 +15,9 @@
 //! transaction that had ended to one that began afterwards. A history is serializable exactly if
 //! the graph of its true version orders has no cycle. A cycle is reported by its strongest name.
 //!
-//! Nothing here searches through orders, so nothing is ever undecided for lack of time. What
-//! values can't tell is left out: that only makes the check weaker, and [`TxnSummary`] says it.
+//! Nothing here searches through orders, so nothing is ever undecided for lack of time. A
+//! read that several transactions may have caused, even by the order of real time, orders nothing,
+//! and the verdict is *undecided* then unless versions tell whose write it saw.
 //!
 //! Transactions of unknown outcome count as committed if something that took effect saw their
 //! writes, and as absent otherwise: a write that nobody saw can be ordered after everything.
@@ -24,9 +25,12 @@
 mod access;
 mod anomaly;
 mod bank;
+mod candidates;
 mod explain;
 mod graph;
+mod keys;
 mod lists;
+mod mixed;
 mod observe;
 mod registers;
 mod single;
@@ -36,16 +40,17 @@ use std::fmt;
 
 use crate::history::{Bytes, Initial};
 use crate::report::Verdict;
-use crate::txn::{TxnHistory, TxnOutcome, TxnRecord};
+use crate::txn::{TxnOutcome, TxnRecord};
 
-use access::Index;
+use access::{Conditions, Index};
 use graph::{Graph, Kind, Label};
 use observe::{Knowledge, Observed};
 use versions::Versioned;
 
 pub use anomaly::{Anomaly, AnomalyKind};
 pub use bank::{BankSummary, balance, check_bank};
-pub(crate) use single::all_transactions;
+pub use mixed::{TxnReport, check_txn_history};
+pub(crate) use single::{AllTransactions, all_transactions};
 
 /// The guarantee that a history is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -101,8 +106,8 @@ pub struct TxnSummary {
     pub keys: usize,
     /// Edges of the larger graph.
     pub edges: usize,
-    /// Reads that order nothing in the check by values, because several transactions may have
-    /// written what they saw.
+    /// Reads, and answers of single operations, that order nothing, because several transactions
+    /// may have written what they saw, and no versions tell which one did.
     pub ambiguous_reads: usize,
     /// Reads that the check by versions followed; none if the history carries no versions.
     pub versioned_reads: usize,
@@ -115,14 +120,17 @@ pub struct TxnSummary {
 }
 
 impl TxnSummary {
-    /// [`Verdict::Ok`], or [`Verdict::Undecided`] if there are keys that could not be judged.
+    /// [`Verdict::Ok`], or [`Verdict::Undecided`] if there are keys that could not be judged, or
+    /// reads that order nothing.
     pub fn verdict(&self) -> Verdict {
-        if self.unjudged.is_empty() { Verdict::Ok } else { Verdict::Undecided }
+        match self.unjudged.is_empty() && self.ambiguous_reads == 0 {
+            true => Verdict::Ok,
+            false => Verdict::Undecided,
+        }
     }
-}
 
-impl fmt::Display for TxnSummary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// What was checked.
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (key, reason) in &self.unjudged {
             writeln!(f, "key {key}: not judged, {reason}")?;
         }
@@ -140,7 +148,7 @@ impl fmt::Display for TxnSummary {
         )?;
         if self.ambiguous_reads > 0 {
             let reads = self.ambiguous_reads;
-            writeln!(f, "{reads} reads order nothing: more than one write may have caused them")?;
+            writeln!(f, "{reads} reads not judged: more than one write may have caused them")?;
         }
         if self.versioned_reads > 0 || self.replayed > 0 {
             writeln!(
@@ -150,8 +158,18 @@ impl fmt::Display for TxnSummary {
                 self.versioned_reads, self.replayed, self.unplaced
             )?;
         }
+        Ok(())
+    }
+}
+
+impl fmt::Display for TxnSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(f)?;
         match self.verdict() {
-            Verdict::Undecided => write!(f, "undecided: {} keys not judged", self.unjudged.len()),
+            Verdict::Undecided => {
+                let (keys, reads) = (self.unjudged.len(), self.ambiguous_reads);
+                write!(f, "undecided: {keys} keys and {reads} reads not judged")
+            }
             _ => write!(f, "ok: the history is {}", self.model),
         }
     }
@@ -165,7 +183,7 @@ pub fn check_transactions(
     records: &[TxnRecord],
     options: impl Into<TxnOptions>,
 ) -> Result<TxnSummary, Anomaly> {
-    check(records, options.into(), true, true)
+    check(records, &Conditions::new(), options.into(), true, true)
 }
 
 /// Checks transactions by their values alone. Trusts no version numbers.
@@ -176,7 +194,7 @@ pub fn check_values(
     records: &[TxnRecord],
     options: impl Into<TxnOptions>,
 ) -> Result<TxnSummary, Anomaly> {
-    check(records, options.into(), true, false)
+    check(records, &Conditions::new(), options.into(), true, false)
 }
 
 /// Checks transactions by their versions and timestamps alone.
@@ -187,30 +205,17 @@ pub fn check_versions(
     records: &[TxnRecord],
     options: impl Into<TxnOptions>,
 ) -> Result<TxnSummary, Anomaly> {
-    check(records, options.into(), false, true)
-}
-
-/// Checks a whole history: its transactions, and its operations on single keys as transactions of
-/// one operation. Keys with operations that can't be seen so are reported as not judged.
-///
-/// # Errors
-/// The first anomaly. Positions in [`Anomaly::transactions`] count the transactions first and
-/// then the operations that remain.
-pub fn check_txn_history(history: &TxnHistory, model: Model) -> Result<TxnSummary, Anomaly> {
-    let (records, unjudged) = all_transactions(history);
-    let options = TxnOptions { model, initial: history.header.initial };
-    let mut summary = check_transactions(&records, options)?;
-    summary.unjudged.extend(unjudged);
-    Ok(summary)
+    check(records, &Conditions::new(), options.into(), false, true)
 }
 
 fn check(
     records: &[TxnRecord],
+    conditions: &Conditions,
     options: TxnOptions,
     by_values: bool,
     by_versions: bool,
 ) -> Result<TxnSummary, Anomaly> {
-    let index = Index::new(records);
+    let index = Index::new(records, conditions);
     let mut knowledge = observe::learn(&index, &options);
     let mut observed = Observed::default();
     if by_values {
@@ -230,13 +235,14 @@ fn summarize(
     versioned: Versioned,
 ) -> TxnSummary {
     let index = knowledge.index;
+    let ambiguous = observed.ambiguous.iter();
     let mut summary = TxnSummary {
         model,
         transactions: index.records.len(),
         inferred: observe::inferred(index, &knowledge.present),
         keys: index.keys.len(),
         edges: observed.edges.max(versioned.edges),
-        ambiguous_reads: observed.ambiguous_reads,
+        ambiguous_reads: ambiguous.filter(|read| !versioned.followed.contains(read)).count(),
         versioned_reads: versioned.reads,
         replayed: versioned.replayed,
         unplaced: versioned.unplaced,

@@ -69,8 +69,8 @@ pub(super) struct Observed {
     /// Transactions of unknown outcome that took effect.
     pub(super) inferred: usize,
     pub(super) edges: usize,
-    /// Reads that several transactions may have written: they order nothing.
-    pub(super) ambiguous_reads: usize,
+    /// Reads, by transaction and key, of which it is open whose write they saw.
+    pub(super) ambiguous: Vec<(u32, u32)>,
     /// Keys that were not judged, and why.
     pub(super) unjudged: Vec<(Bytes, String)>,
 }
@@ -97,11 +97,15 @@ pub(super) fn check(knowledge: &Knowledge<'_>) -> Result<Observed, Anomaly> {
                     observed.unjudged.push((index.key(key).clone(), reason));
                     Order::None
                 }
-                None => Order::List(lists::order(knowledge, key, &mut graph)?),
+                None => {
+                    let open = index.of_key(key).filter(|access| access.condition.is_some());
+                    observed.ambiguous.extend(open.map(|access| (access.txn, key)));
+                    Order::List(lists::order(knowledge, key, &mut graph)?)
+                }
             }
         } else {
             let order = registers::order(knowledge, key, &mut graph)?;
-            observed.ambiguous_reads += order.ambiguous_reads;
+            observed.ambiguous.extend(order.ambiguous.iter().map(|txn| (*txn, key)));
             Order::Register(order)
         };
         orders.push(order);

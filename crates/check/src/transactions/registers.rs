@@ -1,18 +1,19 @@
 //! Registers: a value that is written once names its writer; which version follows which is known
 //! where a transaction read one and wrote the other, and from real time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::history::{Bytes, Initial};
 use crate::txn::Content;
 
 use super::access::{Access, Seen};
 use super::anomaly::{Anomaly, AnomalyKind};
+use super::candidates::{Candidates, Source};
 use super::graph::{Graph, Kind, Label};
 use super::observe::Knowledge;
 
 /// The version that a key has at the start. Versions that transactions wrote follow from 1.
-const START: usize = 0;
+pub(super) const START: usize = 0;
 
 /// A version of a register, and the transactions that wrote or read it.
 #[derive(Debug)]
@@ -36,8 +37,10 @@ pub(super) struct RegisterOrder<'a> {
     pub(super) written: BTreeMap<u32, usize>,
     /// The version that each transaction read, where that is clear.
     pub(super) read: BTreeMap<u32, usize>,
-    /// Reads that several transactions may have written.
-    pub(super) ambiguous_reads: usize,
+    /// Those of them where it takes real time to tell.
+    pub(super) read_by_time: BTreeSet<u32>,
+    /// Transactions of whose read it is open which version it saw.
+    pub(super) ambiguous: Vec<u32>,
 }
 
 /// Finds what is known of the order of a register's versions and adds what follows from it.
@@ -76,7 +79,13 @@ fn collect_versions<'a>(knowledge: &Knowledge<'a>, key: u32) -> RegisterOrder<'a
             versions.push(version(Some(access.txn), *value));
         }
     }
-    RegisterOrder { versions, written, read: BTreeMap::new(), ambiguous_reads: 0 }
+    RegisterOrder {
+        versions,
+        written,
+        read: BTreeMap::new(),
+        read_by_time: BTreeSet::new(),
+        ambiguous: Vec::new(),
+    }
 }
 
 struct Register<'k, 'a> {
@@ -100,32 +109,35 @@ impl<'a> Register<'_, 'a> {
 
     /// Finds the version that each read saw.
     fn attribute_reads(&mut self) -> Result<(), Anomaly> {
-        let index = self.knowledge.index;
-        // An absent key was never written, or any of its deletions happened.
-        let deleted = index.of_key(self.key).any(|access| {
-            let aborted = index.records[access.txn as usize].is_aborted();
-            !aborted && access.written.contains(&None)
-        });
+        let candidates = Candidates::new(self.knowledge, self.key, &self.order);
         let mut at_start: Option<(Option<&Bytes>, u32)> = None;
         for access in present(self.knowledge, self.key) {
-            let Some(Seen::Value(value)) = access.read else { continue };
-            let version = match value {
-                None if deleted => None,
-                None => Some(START),
-                Some(value) => self.writer_of(access, value)?,
+            let source = match (access.read, access.condition) {
+                (Some(Seen::Value(Some(value))), _) => match self.writer_of(access, value)? {
+                    None => candidates.only(access, |held| held == Some(value)),
+                    Some(version) => Some(Source { version, timed: false }),
+                },
+                // An absent key was never written, or any of its deletions happened.
+                (Some(Seen::Value(None)), _) => candidates.only_absent(access),
+                (None, Some(condition)) => candidates.only(access, |held| condition.admits(held)),
+                _ => continue,
             };
-            if version == Some(START) {
+            let Some(Source { version, timed }) = source else {
+                self.order.ambiguous.push(access.txn);
+                continue;
+            };
+            if version == START
+                && let Some(Seen::Value(value)) = access.read
+            {
                 if let Some((first, reader)) = at_start.filter(|(first, _)| *first != value) {
                     return Err(self.two_starts(access.txn, value, reader, first));
                 }
                 at_start = Some((value, access.txn));
                 self.order.versions[START].value = value;
             }
-            match version {
-                Some(version) => {
-                    self.order.read.insert(access.txn, version);
-                }
-                None => self.order.ambiguous_reads += 1,
+            self.order.read.insert(access.txn, version);
+            if timed {
+                self.order.read_by_time.insert(access.txn);
             }
         }
         Ok(())
@@ -150,7 +162,7 @@ impl<'a> Register<'_, 'a> {
         self.anomaly(AnomalyKind::Phantom, &[txn, other], step)
     }
 
-    /// The version with this value; `None` if several transactions may have written it.
+    /// The version with this value, which is there; `None` if several transactions may have written it.
     fn writer_of(&self, access: &Access<'_>, value: &Bytes) -> Result<Option<usize>, Anomaly> {
         let (key, who) = (self.key(), self.name(access.txn));
         let origin = self.knowledge.origins.get(&(self.key, value)).copied().unwrap_or_default();
@@ -236,6 +248,8 @@ impl<'a> Register<'_, 'a> {
             }
         }
         for (reader, version) in &self.order.read {
+            let timed = self.order.read_by_time.contains(reader);
+            let label = |kind| Label { timed, ..label(kind) };
             if let Some(writer) = versions[*version].writer {
                 graph.add(writer, *reader, label(Kind::WriteRead));
             }

@@ -2,21 +2,40 @@
 
 use std::collections::BTreeMap;
 
+use crate::direct::value_seen;
 use crate::history::{Action, Answer, Bytes, Operation, Outcome};
-use crate::txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord, split_list};
+use crate::txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord, list_argument, split_list};
 
-/// All transactions of a history, and the keys whose operations can't be seen as reads and writes
-/// of values that are known.
-pub(crate) fn all_transactions(history: &TxnHistory) -> (Vec<TxnRecord>, Vec<(Bytes, String)>) {
-    let mut records = history.transactions.clone();
+use super::access::{Condition, Conditions};
+
+/// All transactions of a history.
+#[derive(Debug, Default)]
+pub(crate) struct AllTransactions {
+    pub(crate) records: Vec<TxnRecord>,
+    pub(super) conditions: Conditions,
+    /// Keys whose operations can't be seen as reads and writes of values that are known, and why.
+    /// No record touches them.
+    pub(crate) unjudged: Vec<(Bytes, String)>,
+}
+
+/// All transactions of a history: those, and its operations on keys that `wanted` admits.
+pub(crate) fn all_transactions(
+    history: &TxnHistory,
+    wanted: impl Fn(&Bytes) -> bool,
+) -> AllTransactions {
+    let mut all = AllTransactions { records: history.transactions.clone(), ..Default::default() };
     let mut unjudged = BTreeMap::new();
-    let lists: BTreeMap<&Bytes, ()> = list_keys(history);
-    let mut id = records.iter().map(|record| record.id).max().map_or(0, |id| id.wrapping_add(1));
-    for operation in &history.operations {
-        match steps(operation, lists.contains_key(&operation.key)) {
-            Ok(ops) if ops.is_empty() => {}
-            Ok(ops) => {
-                records.push(record(operation, id, ops));
+    let lists = longest_lists(history);
+    let ids = all.records.iter().map(|record| record.id);
+    let mut id = ids.max().map_or(0, |id| id.wrapping_add(1));
+    for operation in history.operations.iter().filter(|operation| wanted(&operation.key)) {
+        match Steps::new(operation, lists.get(&operation.key)) {
+            Ok(Steps { ops, condition: None }) if ops.is_empty() => {}
+            Ok(Steps { ops, condition }) => {
+                let key = &operation.key;
+                let condition = condition.map(|condition| (key.clone(), condition));
+                all.conditions.extend(condition.map(|condition| (all.records.len(), condition)));
+                all.records.push(record(operation, id, ops));
                 id = id.wrapping_add(1);
             }
             Err(reason) => {
@@ -24,18 +43,54 @@ pub(crate) fn all_transactions(history: &TxnHistory) -> (Vec<TxnRecord>, Vec<(By
             }
         }
     }
-    (records, unjudged.into_iter().collect())
+    // What is left of such a key would lack writes whose effects others saw.
+    all.records.iter_mut().for_each(|r| r.ops.retain(|op| !unjudged.contains_key(op.key())));
+    all.conditions.retain(|_, (key, _)| !unjudged.contains_key(key));
+    all.unjudged = unjudged.into_iter().collect();
+    all
 }
 
-/// Keys that hold lists: somebody appends to them.
-fn list_keys(history: &TxnHistory) -> BTreeMap<&Bytes, ()> {
-    let in_transactions = history.transactions.iter().flat_map(|record| &record.ops);
-    let in_transactions = in_transactions
-        .filter(|op| matches!(op, TxnOp::Append { .. } | TxnOp::ReadList { .. }))
-        .map(TxnOp::key);
-    let alone = history.operations.iter();
-    let alone = alone.filter(|o| matches!(o.action, Action::Append(_))).map(|o| &o.key);
-    in_transactions.chain(alone).map(|key| (key, ())).collect()
+/// The longest list that anybody saw in each key that somebody appends to.
+fn longest_lists(history: &TxnHistory) -> BTreeMap<&Bytes, Vec<Bytes>> {
+    let mut longest: BTreeMap<&Bytes, Vec<Bytes>> = BTreeMap::new();
+    let committed = |record: &&TxnRecord| record.committed_at().is_some();
+    for op in history.transactions.iter().flat_map(|record| &record.ops) {
+        if matches!(op, TxnOp::Append { .. } | TxnOp::ReadList { .. }) {
+            longest.entry(op.key()).or_default();
+        }
+    }
+    for operation in &history.operations {
+        if matches!(operation.action, Action::Append(_)) {
+            longest.entry(&operation.key).or_default();
+        }
+    }
+    let in_transactions = history.transactions.iter().filter(committed);
+    let in_transactions =
+        in_transactions.flat_map(|record| &record.ops).filter_map(|op| match op {
+            TxnOp::ReadList { key, elements, .. } => Some((key, elements.clone())),
+            _ => None,
+        });
+    let alone = history.operations.iter().filter_map(|operation| {
+        let value = value_seen(operation)?;
+        Some((&operation.key, split_list(Some(&value.0))?))
+    });
+    for (key, elements) in in_transactions.chain(alone) {
+        if let Some(known) = longest.get_mut(key).filter(|known| known.len() < elements.len()) {
+            *known = elements;
+        }
+    }
+    longest
+}
+
+/// The beginning of a list that has so many bytes as a Redis string.
+fn of_length(elements: &[Bytes], length: u64) -> Option<&[Bytes]> {
+    let mut bytes = 0;
+    let ends = elements.iter().map(|element| {
+        bytes += list_argument(&element.0).len() as u64;
+        bytes
+    });
+    let count = std::iter::once(0).chain(ends).position(|end| end == length)?;
+    Some(&elements[..count])
 }
 
 fn record(operation: &Operation, id: u64, ops: Vec<TxnOp>) -> TxnRecord {
@@ -48,72 +103,122 @@ fn record(operation: &Operation, id: u64, ops: Vec<TxnOp>) -> TxnRecord {
     TxnRecord { process, id, invoke, outcome, timestamp: None, ops }
 }
 
-/// What an operation read and wrote, as far as that is known. An answer that only says what a key
-/// did not hold is left out.
-fn steps(operation: &Operation, list: bool) -> Result<Vec<TxnOp>, String> {
-    let key = &operation.key;
-    let read = |value: Option<Bytes>| match list {
-        false => Ok(TxnOp::read(key.clone(), value)),
-        true => match split_list(value.as_ref().map(|value| value.0.as_slice())) {
-            Some(elements) => Ok(TxnOp::read_list(key.clone(), elements)),
-            None => Err("it is appended to, but does not hold a list".to_owned()),
-        },
-    };
-    let write = |value: Bytes| TxnOp::write(key.clone(), Some(value));
-    let answer = match &operation.outcome {
-        Outcome::Done { answer, .. } => Some(answer),
-        Outcome::Refused { .. } | Outcome::Unknown => None,
-    };
-    let number = match answer {
-        Some(Answer::Integer(n)) => Some(*n),
-        _ => None,
-    };
-    Ok(match &operation.action {
-        Action::Get => match answer {
-            Some(Answer::Value(value)) => vec![read(value.clone())?],
-            _ => Vec::new(),
-        },
-        Action::Set(value) => vec![write(value.clone())],
-        Action::GetSet(value) => match answer {
-            Some(Answer::Value(before)) => vec![read(before.clone())?, write(value.clone())],
-            _ => vec![write(value.clone())],
-        },
-        Action::Del if number == Some(0) => vec![read(None)?],
-        Action::Del => vec![TxnOp::write(key.clone(), None)],
-        Action::SetNx(value) => match number {
-            Some(0) => Vec::new(),
-            Some(_) => vec![read(None)?, write(value.clone())],
-            None => vec![write(value.clone())],
-        },
-        Action::Cas { expected, value } => match number {
-            Some(0) => Vec::new(),
-            Some(_) => vec![read(expected.clone())?, write(value.clone())],
-            None => vec![write(value.clone())],
-        },
-        Action::Incr(by) => incremented(operation, *by, number)?,
-        Action::Append(argument) => match split_list(Some(&argument.0)).as_deref() {
-            Some([element]) => vec![TxnOp::append(key.clone(), element.clone())],
-            _ => return Err(format!("{argument} was appended, which is not one element")),
-        },
-    })
+/// What an operation read and wrote, as far as that is known.
+#[derive(Default)]
+struct Steps {
+    ops: Vec<TxnOp>,
+    condition: Option<Condition>,
 }
 
-fn incremented(operation: &Operation, by: i64, sum: Option<i64>) -> Result<Vec<TxnOp>, String> {
-    let key = &operation.key;
-    let text = |n: i64| Some(Bytes::from(n.to_string()));
-    match (&operation.outcome, sum) {
-        (Outcome::Refused { .. }, _) => Ok(Vec::new()),
-        (Outcome::Unknown, _) => {
-            Err("what an increment of unknown outcome would have written is not known".to_owned())
+impl From<Vec<TxnOp>> for Steps {
+    fn from(ops: Vec<TxnOp>) -> Self {
+        Self { ops, condition: None }
+    }
+}
+
+impl Steps {
+    /// `list` is the longest list that anybody saw in the key, if it holds one.
+    fn new(operation: &Operation, list: Option<&Vec<Bytes>>) -> Result<Self, String> {
+        let key = &operation.key;
+        let read = |value: Option<Bytes>| match list {
+            None => Ok(TxnOp::read(key.clone(), value)),
+            Some(_) => match split_list(value.as_ref().map(|value| value.0.as_slice())) {
+                Some(elements) => Ok(TxnOp::read_list(key.clone(), elements)),
+                None => Err("it is appended to, but does not hold a list".to_owned()),
+            },
+        };
+        let write = |value: Bytes| TxnOp::write(key.clone(), Some(value));
+        let answer = match &operation.outcome {
+            Outcome::Done { answer, .. } => Some(answer),
+            Outcome::Refused { .. } | Outcome::Unknown => None,
+        };
+        let number = match answer {
+            Some(Answer::Integer(n)) => Some(*n),
+            _ => None,
+        };
+        let not = |value| Self { ops: Vec::new(), condition: Some(Condition::Not(value)) };
+        Ok(match &operation.action {
+            Action::Get => match answer {
+                Some(Answer::Value(value)) => vec![read(value.clone())?].into(),
+                _ => Self::default(),
+            },
+            Action::Set(value) => vec![write(value.clone())].into(),
+            Action::GetSet(value) => match answer {
+                Some(Answer::Value(before)) => {
+                    vec![read(before.clone())?, write(value.clone())].into()
+                }
+                _ => vec![write(value.clone())].into(),
+            },
+            Action::Del => match number {
+                Some(0) => vec![read(None)?].into(),
+                Some(_) => Self { ops: vec![TxnOp::write(key.clone(), None)], ..not(None) },
+                None => vec![TxnOp::write(key.clone(), None)].into(),
+            },
+            Action::SetNx(value) => match number {
+                Some(0) => not(None),
+                Some(_) => vec![read(None)?, write(value.clone())].into(),
+                None => vec![write(value.clone())].into(),
+            },
+            Action::Cas { expected, value } => match number {
+                Some(0) => not(expected.clone()),
+                Some(_) => vec![read(expected.clone())?, write(value.clone())].into(),
+                None => vec![write(value.clone())].into(),
+            },
+            Action::Incr(by) => Self::incremented(operation, *by, number)?,
+            Action::Append(argument) => {
+                let length = number.map(|n| n.saturating_sub(argument.0.len() as i64));
+                let length = length.and_then(|before| u64::try_from(before).ok());
+                Self::appended(key, argument, length, list.map_or(&[], Vec::as_slice))?
+            }
+        })
+    }
+
+    fn incremented(operation: &Operation, by: i64, sum: Option<i64>) -> Result<Self, String> {
+        let key = &operation.key;
+        let text = |n: i64| Bytes::from(n.to_string());
+        let write = |sum| TxnOp::write(key.clone(), Some(text(sum)));
+        match (&operation.outcome, sum) {
+            (Outcome::Refused { .. }, _) => Ok(Self::default()),
+            (Outcome::Unknown, _) => {
+                Err("what an increment of unknown outcome would have written \
+                                          is not known"
+                    .to_owned())
+            }
+            (Outcome::Done { .. }, None) => {
+                Ok(Self { ops: Vec::new(), condition: Some(Condition::NotAddable(by)) })
+            }
+            // An absent key counts as 0, so it may have been either.
+            (Outcome::Done { .. }, Some(sum)) if sum == by => {
+                Ok(Self { ops: vec![write(sum)], condition: Some(Condition::AbsentOr(text(0))) })
+            }
+            (Outcome::Done { .. }, Some(sum)) => {
+                let before = TxnOp::read(key.clone(), Some(text(sum.wrapping_sub(by))));
+                Ok(vec![before, write(sum)].into())
+            }
         }
-        (Outcome::Done { .. }, None) => Ok(Vec::new()),
-        // An absent key counts as 0, so it may have been either.
-        (Outcome::Done { .. }, Some(sum)) if sum == by => {
-            Ok(vec![TxnOp::write(key.clone(), text(sum))])
-        }
-        (Outcome::Done { .. }, Some(sum)) => Ok(vec![
-            TxnOp::read(key.clone(), text(sum.wrapping_sub(by))),
-            TxnOp::write(key.clone(), text(sum)),
-        ]),
+    }
+
+    /// `before` is the length of the list without the new element, if the answer tells it. It
+    /// names the elements too where a longer list was seen, of which every list is the beginning.
+    fn appended(
+        key: &Bytes,
+        argument: &Bytes,
+        before: Option<u64>,
+        longest: &[Bytes],
+    ) -> Result<Self, String> {
+        let elements = split_list(Some(&argument.0)).unwrap_or_default();
+        let [element] = elements.as_slice() else {
+            return Err(format!("{argument} was appended, which is not one element"));
+        };
+        let append = TxnOp::append(key.clone(), element.clone());
+        Ok(match before.map(|length| (length, of_length(longest, length))) {
+            None => vec![append].into(),
+            Some((_, Some(elements))) => {
+                vec![TxnOp::read_list(key.clone(), elements.to_vec()), append].into()
+            }
+            Some((length, None)) => {
+                Self { ops: vec![append], condition: Some(Condition::Length(length)) }
+            }
+        })
     }
 }

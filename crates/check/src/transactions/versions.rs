@@ -5,7 +5,7 @@
 //! cycles, the transactions are replayed in the order of their timestamps, which is the order that
 //! a protocol with timestamps promises.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use quorate_types::Timestamp;
 
@@ -23,6 +23,8 @@ use super::{add_real_time, explain};
 pub(super) struct Versioned {
     /// Reads whose version was followed.
     pub(super) reads: usize,
+    /// Those of them, by transaction and key, of whose key every change has its moment.
+    pub(super) followed: HashSet<(u32, u32)>,
     /// Transactions that were replayed in the order of timestamps.
     pub(super) replayed: usize,
     /// Transactions that took effect and changed something at a moment that is not known.
@@ -203,6 +205,9 @@ impl<'a> Versions<'_, 'a> {
                 continue;
             }
             self.result.reads += 1;
+            if !self.open[access.key as usize] {
+                self.result.followed.insert((access.txn, access.key));
+            }
             let label = |kind| Label::new(kind, access.key);
             if let Some((_, writer)) = before {
                 graph.add(writer, access.txn, label(Kind::WriteRead));

@@ -326,7 +326,7 @@ fn a_recorder_records_transactions() {
     };
     read("3");
     let history = recorder.finish().unwrap();
-    let summary = check_txn_history(&history, Model::StrictSerializable).unwrap();
+    let summary = check_txn_history(&history, Model::StrictSerializable).transactions.unwrap();
     let counts = (summary.committed, summary.unknown, summary.aborted, summary.inferred);
     assert_eq!(counts, (3, 2, 1, 1), "{summary}");
     assert_eq!(history.transactions[1].timestamp, Some(ts(4)));

@@ -5,6 +5,7 @@ mod brute_force;
 mod elle;
 mod files;
 mod generated;
+mod mixed;
 mod support;
 mod txn_anomalies;
 mod txn_brute_force;

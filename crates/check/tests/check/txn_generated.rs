@@ -30,12 +30,14 @@ fn transactions_in_one_place_are_accepted() {
             let result = check_transactions(&records, Model::StrictSerializable);
             let result = result.unwrap_or_else(|e| panic!("seed {seed} of {load:?}: {e}"));
             assert!(result.unjudged.is_empty(), "{result}");
+            // Only a deletion leaves open what was read, as every value is written once.
+            assert!(load.deletes && load.registers || result.ambiguous_reads == 0, "{result}");
             if load.versions {
                 let followed = result.versioned_reads;
                 assert!(followed > 30 && result.replayed > 80, "{result}");
             }
             let loose = check_transactions(&records, Model::Serializable);
-            assert_eq!(verdict(&loose), "ok", "seed {seed} of {load:?}");
+            assert!(loose.is_ok(), "seed {seed} of {load:?}: {}", verdict(&loose));
         }
     }
 }

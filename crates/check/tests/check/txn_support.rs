@@ -1,7 +1,7 @@
 //! Short ways to write histories of transactions down.
 
 use quorate_check::{
-    Anomaly, Bytes, Model, TxnOp, TxnOutcome, TxnRecord, TxnSummary, check_transactions,
+    Anomaly, Bytes, Model, TxnOp, TxnOutcome, TxnRecord, TxnSummary, Verdict, check_transactions,
 };
 use quorate_types::{Timestamp, WriterId};
 
@@ -75,10 +75,11 @@ pub(crate) fn serializable(records: &[TxnRecord]) -> Result<TxnSummary, Anomaly>
     check_transactions(records, Model::Serializable)
 }
 
-/// The name of the anomaly, or "ok".
+/// The name of the anomaly, or "ok", or "undecided".
 pub(crate) fn verdict(result: &Result<TxnSummary, Anomaly>) -> &'static str {
     match result {
-        Ok(_) => "ok",
+        Ok(summary) if summary.verdict() == Verdict::Ok => "ok",
+        Ok(_) => "undecided",
         Err(anomaly) => anomaly.kind.name(),
     }
 }

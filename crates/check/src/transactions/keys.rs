@@ -1,0 +1,98 @@
+//! What transactions did to single keys, as operations on them: the part of what a history says
+//! that the judge of single keys can hold against it.
+//!
+//! A transaction that reads a key and changes it is one operation where there is one that does
+//! both, and else two of the same time, which says less.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::history::{Action, Answer, Bytes, Operation, Outcome};
+use crate::txn::{TxnOutcome, TxnRecord, list_argument};
+
+use super::access::{Access, Conditions, Index, Seen};
+
+/// The operations of each key: those of the history, and what its transactions did.
+pub(super) fn by_key(
+    operations: &[Operation],
+    records: &[TxnRecord],
+) -> BTreeMap<Bytes, Vec<Operation>> {
+    let mut keys: BTreeMap<Bytes, Vec<Operation>> = BTreeMap::new();
+    // Keys that may hold an empty value, which is there and still the same list as an absent key.
+    let mut texts: BTreeSet<&Bytes> = BTreeSet::new();
+    for operation in operations {
+        if !matches!(operation.action, Action::Get | Action::Append(_) | Action::Del) {
+            texts.insert(&operation.key);
+        }
+        keys.entry(operation.key.clone()).or_default().push(operation.clone());
+    }
+    let conditions = Conditions::new();
+    let index = Index::new(records, &conditions);
+    for access in &index.accesses {
+        let (key, uses) = (index.key(access.key), index.uses[access.key as usize]);
+        let deeds = match (uses.register, uses.list) {
+            (true, true) => continue,
+            (_, true) => of_list(access, !texts.contains(key)),
+            _ => of_register(access),
+        };
+        let record = &index.records[access.txn as usize];
+        let deeds = deeds.into_iter().filter_map(|deed| operation(record, key, deed));
+        keys.entry(key.clone()).or_default().extend(deeds);
+    }
+    keys
+}
+
+/// What was done, and what it answers if it was. [`Answer::Ok`] where nobody knows the answer.
+type Deed = (Action, Answer);
+
+fn operation(record: &TxnRecord, key: &Bytes, (action, answer): Deed) -> Option<Operation> {
+    let outcome = match record.outcome {
+        TxnOutcome::Committed { at } => Outcome::Done { at, answer },
+        // What one read counts for nothing unless it took effect.
+        _ if action == Action::Get => return None,
+        TxnOutcome::Aborted { at } => Outcome::Refused { at },
+        TxnOutcome::Unknown => Outcome::Unknown,
+    };
+    let (process, invoke) = (record.process, record.invoke);
+    Some(Operation { process, key: key.clone(), action, invoke, outcome })
+}
+
+fn of_register(access: &Access<'_>) -> Vec<Deed> {
+    let seen = match access.read {
+        Some(Seen::Value(value)) => Some(Answer::Value(value.cloned())),
+        _ => None,
+    };
+    let get = |seen: Answer| (Action::Get, seen);
+    match (access.written.last(), seen) {
+        (None, seen) => seen.map(get).into_iter().collect(),
+        (Some(Some(value)), Some(seen)) => vec![(Action::GetSet((*value).clone()), seen)],
+        (Some(Some(value)), None) => vec![(Action::Set((*value).clone()), Answer::Ok)],
+        (Some(None), seen) => {
+            seen.map(get).into_iter().chain([(Action::Del, Answer::Ok)]).collect()
+        }
+    }
+}
+
+/// As the Redis string that holds the list. What an empty list is in it is not always known.
+fn of_list(access: &Access<'_>, absent_if_empty: bool) -> Vec<Deed> {
+    let text = |elements: &mut dyn Iterator<Item = &Bytes>| {
+        Bytes(elements.flat_map(|element| list_argument(&element.0)).collect())
+    };
+    let seen = match access.read {
+        Some(Seen::List(elements)) => Some(text(&mut elements.iter())),
+        _ => None,
+    };
+    let mut deeds = Vec::new();
+    if let Some(seen) = &seen
+        && (absent_if_empty || !seen.0.is_empty())
+    {
+        let value = Some(seen.clone()).filter(|seen| !seen.0.is_empty());
+        deeds.push((Action::Get, Answer::Value(value)));
+    }
+    if !access.appended.is_empty() {
+        let added = text(&mut access.appended.iter().copied());
+        let length = seen.map(|seen| seen.0.len() + added.0.len());
+        let answer = length.map_or(Answer::Ok, |length| Answer::Integer(length as i64));
+        deeds.push((Action::Append(added), answer));
+    }
+    deeds
+}
