@@ -16,9 +16,8 @@ use self::builds::{Builds, Killer, Kind};
 use crate::target_dir;
 
 mod builds;
+mod meerkat;
 mod table;
-
-pub use self::table::MUTANTS;
 
 /// A guard and the checks of which one must notice its absence.
 pub struct Mutant {
@@ -56,14 +55,19 @@ const RIG: &[(&str, &str)] = &[
 /// How many minutes the rig may take to notice.
 const RIG_MINUTES: &str = "10";
 
+/// Every guard that can be removed.
+fn mutants() -> impl Iterator<Item = &'static Mutant> {
+    table::MUTANTS.iter().chain(meerkat::MUTANTS)
+}
+
 /// Name and home of every row, for `tidy`.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    MUTANTS.iter().map(|mutant| (mutant.name, mutant.home))
+    mutants().map(|mutant| (mutant.name, mutant.home))
 }
 
 /// Prints the table.
 pub fn list() {
-    for mutant in MUTANTS {
+    for mutant in mutants() {
         let gate = if mutant.in_gate { "gate" } else { "    " };
         println!("{gate}  {:<34} {:<11} {}", mutant.name, mutant.home, mutant.guard);
     }
@@ -71,14 +75,14 @@ pub fn list() {
 
 /// Runs the mutant of this name.
 pub fn run_one(root: &Path, name: &str) -> anyhow::Result<()> {
-    let known = MUTANTS.iter().any(|mutant| mutant.name == name);
+    let known = mutants().any(|mutant| mutant.name == name);
     ensure!(known, "there is no mutant {name:?}; `cargo xtask mutants --list` shows them all");
     run(root, |mutant| mutant.name == name)
 }
 
 /// Runs the chosen mutants and prints what killed each; an error if one survives.
 pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> {
-    let mutants: Vec<&Mutant> = MUTANTS.iter().filter(|mutant| chosen(mutant)).collect();
+    let mutants: Vec<&Mutant> = mutants().filter(|mutant| chosen(mutant)).collect();
     let mut builds = Builds::new(root)?;
     let mut rows = Vec::new();
     let mut survivors = 0;
@@ -111,7 +115,7 @@ pub fn run(root: &Path, chosen: impl Fn(&Mutant) -> bool) -> anyhow::Result<()> 
 /// What builds the program of the models, and the checks that should kill the mutants of the gate.
 pub fn gate_builds(root: &Path) -> anyhow::Result<Vec<Command>> {
     let builds = Builds::new(root)?;
-    let checks = MUTANTS.iter().filter(|mutant| mutant.in_gate).map(|mutant| mutant.checks[0]);
+    let checks = mutants().filter(|mutant| mutant.in_gate).map(|mutant| mutant.checks[0]);
     let homes: BTreeSet<_> = checks.map(Check::home).collect();
     let checks = homes.into_iter().map(|(kind, home)| builds.build_checks(kind, home));
     Ok([builds.build_program("quorate-model")].into_iter().chain(checks).collect())
@@ -138,7 +142,7 @@ pub fn run_rig(root: &Path) -> anyhow::Result<()> {
     let rig = target_dir(root).join("release/quorate-rig");
     let quorate = build_program(root, "quorate")?;
     for (name, engine) in RIG {
-        let mutant = MUTANTS.iter().find(|mutant| mutant.name == *name);
+        let mutant = mutants().find(|mutant| mutant.name == *name);
         let mutant = mutant.with_context(|| format!("{name} is not in the table"))?;
         println!("mutant {name}: without \"{}\"", mutant.guard);
         let status = Command::new(&rig)
@@ -173,17 +177,17 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_begin_with_their_crate() {
-        for (index, mutant) in MUTANTS.iter().enumerate() {
+        for (index, mutant) in mutants().enumerate() {
             assert!(mutant.name.starts_with(mutant.home), "{}", mutant.name);
             assert!(!mutant.checks.is_empty(), "{}", mutant.name);
-            let twice = MUTANTS[..index].iter().any(|other| other.name == mutant.name);
+            let twice = mutants().take(index).any(|other| other.name == mutant.name);
             assert!(!twice, "{} is listed twice", mutant.name);
         }
     }
 
     #[test]
     fn what_the_rig_removes_is_in_the_table() {
-        let known = |name: &str| MUTANTS.iter().any(|mutant| mutant.name == name);
+        let known = |name: &str| mutants().any(|mutant| mutant.name == name);
         assert!(RIG.iter().all(|(name, _)| known(name)));
     }
 }
