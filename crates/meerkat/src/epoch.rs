@@ -10,10 +10,10 @@
 //! What a member has adopted is what it reports from then on, so that two changes in a row can't
 //! come to different results (spec §4.2c). Nobody acts on a result before all members keep it.
 //!
-//! A process that is expelled drops its store, but keeps what it would have reported: its records
-//! are as frozen as those of a member. If too few of an epoch's replicas are left in the view, the
-//! leader asks those that came back as learners. A process that was started anew has nothing to
-//! tell.
+//! Learners report as well. One that has adopted a result and not heard of its release may be the
+//! only one that still has the sets of what committed, since members drop them with the release. And a
+//! process that was expelled drops its store, but keeps what it would have reported: its records are
+//! as frozen as those of a member. A process that was started anew has nothing to tell.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -24,6 +24,7 @@ use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role,
 use crate::body::Body;
 use crate::calls::Tracker;
 use crate::coordinator::FLOOR;
+use crate::join::probe_learners;
 use crate::merge::{Electorate, Groups, Merged, Report, TooFew, merge};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
@@ -107,7 +108,7 @@ struct Lead {
     merged: Option<Vec<u8>>,
     /// Parts of it that each member keeps.
     adopted: BTreeMap<NodeId, u32>,
-    /// Why it can't go on, or could not without asking the learners.
+    /// Why it can't go on.
     stuck: Option<TooFew>,
 }
 
@@ -378,14 +379,17 @@ where
         }
     }
 
-    /// Asks the active members for the parts of their reports that are missing; the learners too, if
-    /// the active ones know too little.
+    /// Who reports before there is a merge.
+    fn reporters(&self) -> NodeSet {
+        if mutant!("meerkat_learners_not_asked") { self.view.active() } else { self.view.live() }
+    }
+
+    /// Asks the members for the parts of their reports that are missing.
     fn send_freezes(&mut self, effects: &mut impl Effects<Self>) {
-        let (active, live) = (self.view.active(), self.view.live());
+        let others = self.reporters().without(self.config.node);
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         let Some(lead) = &mut change.lead else { return };
-        let asked = if lead.stuck.is_some() { live } else { active };
-        for node in asked.without(self.config.node) {
+        for node in others {
             let incoming = lead.reports.entry(node).or_default();
             if !incoming.done {
                 let kind = Kind::Freeze { part: incoming.next };
@@ -437,11 +441,10 @@ where
         self.try_merge(now, effects);
     }
 
-    /// Merges once every active member has reported. Whoever does not is removed from the view, and
-    /// the change begins anew. If that is too little, whatever learners bring from their last lives
-    /// counts as well.
+    /// Merges once every member has reported. Whoever does not is removed from the view, and the
+    /// change begins anew.
     fn try_merge(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let active = self.view.active();
+        let (active, reporters) = (self.view.active(), self.reporters());
         let groups = Groups {
             replicas: &self.config.partitions,
             unanimous: self.config.isolation == Isolation::Strict,
@@ -450,11 +453,11 @@ where
             return;
         };
         let is_done = |node: &NodeId| lead.reports.get(node).is_some_and(|report| report.done);
-        if lead.merged.is_some() || !active.into_iter().all(|node| is_done(&node)) {
+        if lead.merged.is_some() || !reporters.into_iter().all(|node| is_done(&node)) {
             return;
         }
         let mut reports = BTreeMap::new();
-        for (node, incoming) in lead.reports.iter().filter(|(_, incoming)| incoming.done) {
+        for (node, incoming) in &lead.reports {
             match Report::decode(&incoming.bytes) {
                 // A learner that has adopted nothing can't say that anything was not adopted.
                 Ok(report) if report.last_normal == Epoch(0) && !active.contains(*node) => {
@@ -470,16 +473,11 @@ where
         }
         match merge(&reports, groups) {
             Err(few) => {
-                let first = lead.stuck.replace(few).is_none();
+                lead.stuck = Some(few);
                 effects.ignored("meerkat: more replicas of an epoch are gone than it tolerates");
-                if first {
-                    self.send_freezes(effects);
-                }
             }
             Ok(merged) => {
-                if lead.stuck.take().is_some() {
-                    effects.probe("meerkat: merged with the report of a former life");
-                }
+                probe_learners(&reports, active, effects);
                 let mut bytes = Vec::new();
                 merged.encode(&mut bytes);
                 lead.merged = Some(bytes);
@@ -734,8 +732,8 @@ where
         }
     }
 
-    /// Why the epoch change can't go on, if more replicas are gone than an epoch tolerates and no
-    /// learner has said what it knew of it.
+    /// Why the epoch change can't go on, if more replicas are gone than an epoch tolerates, and no
+    /// learner knows of it what they knew.
     pub fn stuck(&self) -> Option<TooFew> {
         self.change.as_ref()?.lead.as_ref()?.stuck
     }

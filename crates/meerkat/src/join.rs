@@ -4,14 +4,18 @@
 //! read timestamps travel with the keys; the Thomas rule sorts out what a decision has made newer
 //! already.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Content, Effects, Record, Siblings, Table, Transaction, ValueKind, mutant};
+use quorate_machine::{
+    Content, Effects, Protocol, Record, Siblings, Table, Transaction, ValueKind, mutant,
+};
 use quorate_rifl::LeaseId;
 use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::calls::Tracker;
+use crate::merge::Report;
 use crate::message::{Kind, Message, read_timestamp, write_timestamp};
 use crate::meta::Meta;
 use crate::occ::install;
@@ -302,6 +306,23 @@ where
             self.copying.finish_donor(self.given_by(from));
         }
         self.copy_on(now, effects);
+    }
+}
+
+/// Says what reports of learners, who vote on nothing, a merge had.
+pub(crate) fn probe_learners<P: Protocol>(
+    reports: &BTreeMap<NodeId, Report>,
+    active: NodeSet,
+    effects: &mut impl Effects<P>,
+) {
+    let last = reports.values().map(|report| report.last_normal).max().unwrap_or_default();
+    let of_learners = reports.iter().filter(|(node, _)| !active.contains(**node));
+    for (node, report) in of_learners.filter(|(_, report)| report.last_normal == last) {
+        if report.electorate.active.contains(*node) {
+            effects.probe("meerkat: merged with the report of a former life");
+        } else if !report.records.is_empty() {
+            effects.probe("meerkat: a learner brings what it has not installed");
+        }
     }
 }
 

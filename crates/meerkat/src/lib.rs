@@ -150,6 +150,7 @@ where
 
     const PROBES: &'static [&'static str] = &[
         "meerkat: a call's attempt ends with its epoch",
+        "meerkat: a learner brings what it has not installed",
         "meerkat: backup coordinator takes over",
         "meerkat: call answered from its record",
         "meerkat: call waits for another attempt at it",

@@ -65,6 +65,10 @@ pub enum Prior {
     AllLost,
     /// A process ends, and another begins in its place.
     Restart(NodeId),
+    /// A process ends.
+    Crash(NodeId),
+    /// The view changes, everybody hears of it, and whatever follows from it arrives.
+    View(Change),
     /// A client makes a call.
     Call(usize),
 }

@@ -246,6 +246,12 @@ impl<E: Engine> World<E> {
             }
             Prior::AllLost => self.pool.clear(),
             Prior::Restart(node) => self.restart(scope, node),
+            Prior::Crash(node) => self.crash(node),
+            Prior::View(change) => {
+                self.change(scope, change);
+                (1..=scope.nodes).for_each(|node| self.install(scope, NodeId(node)));
+                self.run_calmly(scope, self.time);
+            }
             Prior::Call(call) => self.call(scope, call),
         }
     }

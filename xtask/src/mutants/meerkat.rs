@@ -135,6 +135,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_learners_not_asked",
+        home: "meerkat",
+        guard: "what a learner has adopted and not installed is part of the next merge",
+        checks: &[Tests("meerkat", "pitfalls::a_learner"), MEERKAT_RANDOM],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_no_epoch_floor",
         home: "meerkat",
         guard: "nobody writes below what earlier epochs may have read",

@@ -204,6 +204,25 @@ fn rejoin(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
+/// A node has come back as a learner and copied everything; the coordinator of a transaction that has
+/// one of two votes may crash, and two changes of epoch follow while the learner is one.
+fn learner(name: &'static str) -> Scope<Transactions> {
+    let mut scope = cluster(name, Serializable, &[(3, &[Step::Append("k", "a")])]);
+    let [one, two, three] = [1, 2, 3].map(NodeId);
+    scope.prelude = vec![
+        Prior::Crash(two),
+        Prior::View(Change::WithoutCrashed),
+        Prior::View(Change::Rejoin(two)),
+        Prior::Call(0),
+        Prior::Arrives(three, one),
+    ];
+    scope.budget.crashes = 1;
+    scope.may_crash = NodeSet::only(three);
+    scope.changes = vec![Change::WithoutCrashed, Change::Same, Change::Promote(two)];
+    scope.rests = true;
+    scope
+}
+
 /// Leases are granted up to here: far beyond the clocks of a scope.
 const GRANTED: u64 = 1_000_000_000;
 
@@ -480,7 +499,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-calls-return",
             size: Size::Small,
-            states: Some(5646),
+            states: Some(6230),
             reaches: &["meerkat: call answered from its record", "meerkat: epoch released"],
             run: |name, limits| explore(&calls_return(name, &[(3, None), (3, Some(0))]), limits),
         },
@@ -508,9 +527,16 @@ pub(super) fn entries() -> Vec<Entry> {
             run: |name, limits| explore(&calls_expired(name), limits),
         },
         Entry {
+            name: "meerkat-learner",
+            size: Size::Small,
+            states: Some(465),
+            reaches: &["meerkat: a learner brings what it has not installed"],
+            run: |name, limits| explore(&learner(name), limits),
+        },
+        Entry {
             name: "meerkat-rejoin",
             size: Size::Small,
-            states: Some(4379),
+            states: Some(4705),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&rejoin(name), limits),
         },
