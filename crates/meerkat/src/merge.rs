@@ -1,7 +1,7 @@
 //! What the replicas of an epoch knew when it ended, and what that amounts to (§5.3.1, spec §4.2
 //! and §4.3). Pure: replies in, decisions out.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_machine::mutant;
@@ -270,11 +270,19 @@ fn count_votes(
             }
         }
     }
+    // What one partition has aborted can't commit, whatever another said to it: replicas that knew its
+    // end may have let a candidate pass that conflicts with it.
+    let aborted: BTreeSet<Timestamp> = { votes.iter() }
+        .filter(|(_, ok)| !**ok && !mutant!("meerkat_aborted_elsewhere_weighs"))
+        .map(|(key, _)| key.id())
+        .collect();
     // Candidates can't conflict with each other: each has more than half of the replies.
     for key in candidates {
-        let standing = votes.iter().filter(|(other, ok)| **ok && other.partition == key.partition);
+        let stands = |(other, ok): &(&RecordKey, &bool)| {
+            **ok && other.partition == key.partition && !aborted.contains(&other.id())
+        };
         let body = &gathered[key].body;
-        let conflict = standing
+        let conflict = { votes.iter().filter(stands) }
             .map(|(other, _)| (other, &gathered[other].body))
             .any(|(other, theirs)| conflicts(key, body, other, theirs));
         votes.insert(*key, !conflict);

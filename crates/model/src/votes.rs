@@ -83,6 +83,9 @@ fn body(touches: &[Touch]) -> Vec<u8> {
     Body::encode(&items)
 }
 
+/// Why a replica refuses something, for all that is asked here.
+const LOST: Conflict = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
+
 /// What one replica holds and knows.
 #[derive(Clone, Hash)]
 struct Replica {
@@ -139,10 +142,16 @@ pub(crate) enum Action {
 }
 
 /// Explores all cases with so many replicas; their states are added up.
-pub(crate) fn explore(name: &'static str, replicas: u16, slow: usize, limits: Limits) -> Found {
+pub(crate) fn explore(
+    name: &'static str,
+    replicas: u16,
+    slow: usize,
+    refused: bool,
+    limits: Limits,
+) -> Found {
     let mut sum: Option<Found> = None;
     for case in 0..CASES.len() {
-        let votes = Votes { replicas, case, slow, merged: Arc::default() };
+        let votes = Votes { replicas, case, slow, refused, merged: Arc::default() };
         let words = |_: &str, path: Steps<Votes>| votes.in_words(path);
         let report = search(name, &votes, None, limits, words);
         sum = Some(match sum {
@@ -168,6 +177,9 @@ pub(crate) struct Votes {
     pub(crate) case: usize,
     /// Transactions that may take the slow path.
     pub(crate) slow: usize,
+    /// Whether the first transaction has a part in another partition, of the same replicas, which
+    /// have all refused it there.
+    pub(crate) refused: bool,
     /// What merges of replicas that hold and know this decided: most states have the same in them.
     merged: Arc<Mutex<HashMap<u64, [bool; 2]>>>,
 }
@@ -201,6 +213,15 @@ impl Votes {
         RecordKey::new(id(CASES[self.case].txns[txn].0), 0)
     }
 
+    fn is_refused(&self, txn: usize) -> bool {
+        self.refused && txn == 0
+    }
+
+    /// The partitions that take part.
+    fn participants(&self, txn: usize) -> u64 {
+        if self.is_refused(txn) { 0b11 } else { 0b01 }
+    }
+
     /// A transaction's OK and ABORT votes, and how many replicas took its proposal.
     fn count(&self, state: &State, txn: usize) -> (usize, usize, usize) {
         let key = self.key(txn);
@@ -221,14 +242,14 @@ impl Votes {
         };
         let (id, body) = self.txn(txn);
         let items = Body::trusted(&body);
-        let blank = Record { participants: 1, body: body.clone(), ..Record::default() };
+        let participants = self.participants(txn);
+        let blank = Record { participants, body: body.clone(), ..Record::default() };
         let record = replica.records.entry(self.key(txn)).or_insert_with(|| blank.clone());
         match action {
             Action::Vote { .. } => {
                 // Why not is nobody's business here.
                 let vote = occ::validate(&mut replica.table, id, items, |_| 0);
-                let lost = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
-                record.vote = Some(vote.map_err(|_| lost));
+                record.vote = Some(vote.map_err(|_| LOST));
                 record.registered = vote.is_ok();
             }
             Action::Accept { .. } => {
@@ -289,13 +310,19 @@ impl Votes {
     fn merge<'a>(&self, left: impl Iterator<Item = &'a Replica>) -> Result<[bool; 2], String> {
         let all: NodeSet = (1..=self.replicas).map(NodeId).collect();
         let report = |(at, replica): (u16, &Replica)| {
-            let records = replica.records.clone();
+            let mut records = replica.records.clone();
+            if self.refused {
+                let (participants, vote) = (self.participants(0), Some(Err(LOST)));
+                let record = Record { participants, vote, ..Record::default() };
+                records.insert(RecordKey { partition: 1, ..self.key(0) }, record);
+            }
             let electorate = Electorate { voters: all, active: all };
             let last_normal = Epoch(1);
             (NodeId(at), Report { last_normal, electorate, records, ..Report::default() })
         };
         let reports: BTreeMap<NodeId, Report> = (1..).zip(left).map(report).collect();
-        let merged = merge(&reports, Groups { replicas: &[None], unanimous: false })
+        let replicas = if self.refused { &[None, None][..] } else { &[None] };
+        let merged = merge(&reports, Groups { replicas, unanimous: false })
             .map_err(|few| format!("{few:?} is not enough, and so many are"))?;
         let commits = [0, 1]
             .map(|txn| merged.settled.get(&self.key(txn)).is_some_and(|settled| settled.commit));
@@ -354,16 +381,20 @@ impl Model for Votes {
             if state.ends[txn].is_some() {
                 continue;
             }
+            let refused = self.is_refused(txn);
+            if refused {
+                actions.push(Action::Announce { txn, commit: false });
+            }
             if let Some(ok) = state.proposed[txn] {
-                if accepted >= quorums.majority {
+                if accepted >= quorums.majority && !refused {
                     actions.push(Action::Announce { txn, commit: ok });
                 }
                 continue;
             }
-            if ok >= quorums.fast {
+            if ok >= quorums.fast && !refused {
                 actions.push(Action::Announce { txn, commit: true });
             }
-            if abort >= quorums.fast || quorums.abort_is_final(abort) {
+            if !refused && (abort >= quorums.fast || quorums.abort_is_final(abort)) {
                 actions.push(Action::Announce { txn, commit: false });
             }
             if txn < self.slow && ok + abort >= quorums.majority {

@@ -100,6 +100,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_aborted_elsewhere_weighs",
+        home: "meerkat",
+        guard: "what one partition has aborted is in no candidate's way in another",
+        checks: &[Tests("meerkat", "merge::"), Tests("model", "meerkat")],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_no_commit_wait",
         home: "meerkat",
         guard: "a commit that a live node may not know of waits for its clock",

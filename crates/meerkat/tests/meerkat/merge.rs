@@ -192,6 +192,30 @@ fn what_a_joining_replica_says_is_no_vote() {
 }
 
 #[test]
+fn what_another_partition_has_aborted_is_in_nobodys_way() {
+    // Five replicas, four are a fast quorum. T2 had OKs of 1, 2 and 3 in partition 0, where 3 has
+    // taken the proposal, and was aborted by partition 1. Then T, which conflicts with it, had OKs of
+    // 1, 2, 4 and 5, and its client was told. 1 and 2 crash.
+    let (t2, t) = (id(30), id(40));
+    let write = body_bytes(&[("k", None, Some("v"))]);
+    let read = body_bytes(&[("k", Some(id(10)), None), ("l", None, Some("v"))]);
+    let both = |record| Record { participants: 3, ..record };
+    let accepted = Record { accepted: Some((0, true)), ..both(voted(&write, Ok(()))) };
+    let refused = || (RecordKey::new(t2, 1), both(voted(&write, lost(id(9)))));
+    let taken = |records| report(5, BTreeMap::from(records));
+    let late = || taken([refused(), (key(t), voted(&read, Ok(())))]);
+    let reports = [
+        (NodeId(3), taken([refused(), (key(t2), accepted)])),
+        (NodeId(4), late()),
+        (NodeId(5), late()),
+    ];
+    let groups = Groups { replicas: &[None, None], unanimous: false };
+    let merged = merge(&reports.into(), groups).expect("three of five");
+    assert_eq!(committed(&merged, t2), Some(false));
+    assert_eq!(committed(&merged, t), Some(true), "its client was told so");
+}
+
+#[test]
 fn floors_and_clocks_are_the_largest() {
     let mut reports = BTreeMap::new();
     for (node, floor, clock) in [(1, 5, 90), (2, 70, 10), (3, 6, 20)] {
