@@ -127,6 +127,14 @@ pub trait Effects<P: Protocol + ?Sized> {
         let _ = reason;
     }
 
+    /// Refuses the message that is being handled: no correct peer of this version sends it, whatever
+    /// it has seen. A node's driver counts it, logs its sender, and closes the connection. Any other
+    /// driver carries messages of correct peers only, so there it is a broken invariant.
+    #[cold]
+    fn refused(&mut self, reason: &'static str) {
+        panic!("a correct peer said what none says: {reason}");
+    }
+
     /// Marks that a rare branch was reached; `name` is one of [`Protocol::PROBES`]. A simulator
     /// reports the counts.
     #[inline]

@@ -342,17 +342,19 @@ impl Membership {
         if message.stream != STREAM {
             return effects.ignored("unknown stream");
         }
+        if !are_in_their_slots(&message.body) {
+            return effects.refused("membership: a view in another slot than its epoch's");
+        }
         // A view says all that the views before it said.
-        if let paxos::Body::Learn { slot, entry } = message.body {
-            if slot.0 != entry.0.epoch.0 || slot.0 == 0 {
-                return effects.ignored("a view in another slot");
-            }
+        if let paxos::Body::Learn { entry, .. } = message.body {
             return self.on_chosen(from, lineage, entry, effects);
         }
         let Self { log, out, view, promises, now, .. } = self;
         let Some(log) = log else { return effects.ignored("log message outside the view") };
         let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
-        log.on_message(*now, from, message.body, &gate, out);
+        if let Err(malformed) = log.on_message(*now, from, message.body, &gate, out) {
+            return effects.refused(malformed.0);
+        }
         self.flush(effects);
     }
 
@@ -370,8 +372,10 @@ impl Membership {
             effects.probe("membership: a lagging node jumps over views");
         }
         let Self { log, out, .. } = self;
-        if let Some(log) = log {
-            log.jump(SlotNumber(entry.0.epoch.0), entry, out);
+        if let Some(log) = log
+            && let Err(malformed) = log.jump(SlotNumber(entry.0.epoch.0), entry, out)
+        {
+            return effects.refused(malformed.0);
         }
         self.flush(effects);
     }
@@ -412,7 +416,8 @@ impl Membership {
             };
             let seed = self.rng.next_u64();
             let mut log = Log::new(STREAM, self.voter, slot, settings, seed);
-            log.jump(slot, ViewEntry(view.clone()), &mut Outbox::default());
+            let jumped = log.jump(slot, ViewEntry(view.clone()), &mut Outbox::default());
+            jumped.expect("nothing is chosen in an empty log");
             log
         });
         log.set_voters(slot.next(), Some(slot.next()), voters(&view));
@@ -637,6 +642,20 @@ impl Membership {
     /// The span by which proposers of lower rank hold back.
     pub(crate) fn stagger(&self) -> Duration {
         self.config.heartbeat / 2
+    }
+}
+
+/// Whether every view that a log's message carries has its epoch's slot, as all that are proposed.
+fn are_in_their_slots(body: &paxos::Body<ViewEntry>) -> bool {
+    let is_in_slot = |slot: &SlotNumber, entry: &ViewEntry| slot.0 == entry.0.epoch.0;
+    match body {
+        paxos::Body::Accept { slot, entry, .. } | paxos::Body::Learn { slot, entry } => {
+            is_in_slot(slot, entry)
+        }
+        paxos::Body::Promise { accepted, .. } => {
+            accepted.iter().all(|(slot, _, entry)| is_in_slot(slot, entry))
+        }
+        _ => true,
     }
 }
 

@@ -10,6 +10,8 @@ use quorate_wire::{Malformed, Reader, Writer, read_view, write_view};
 
 use crate::MemberConfig;
 
+/// The last epoch that there may be: views don't change so often.
+const EPOCH_MAX: Epoch = Epoch(1 << 48);
 /// Longest `host:port`.
 const ADDRESS_BYTES_MAX: usize = 300;
 
@@ -155,9 +157,7 @@ impl Message {
                     admin_address: address(reader)?,
                 },
             },
-            2 => {
-                Body::Found { round: reader.u64()?, view: ViewEntry(Arc::new(read_view(reader)?)) }
-            }
+            2 => Body::Found { round: reader.u64()?, view: read_entry(reader)? },
             3 => Body::Founded { to: Incarnation(reader.u64()?), round: reader.u64()? },
             4 => Body::Renew { sent: Instant(reader.u64()?), caught_up: flag(reader)? },
             5 => Body::Grant { to: Incarnation(reader.u64()?), sent: Instant(reader.u64()?) },
@@ -176,10 +176,19 @@ impl paxos::Entry for ViewEntry {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
-        let view = read_view(&mut reader)?;
+        let entry = read_entry(&mut reader)?;
         reader.end()?;
-        Ok(Self(Arc::new(view)))
+        Ok(entry)
     }
+}
+
+/// A view that can have been proposed.
+fn read_entry(reader: &mut Reader<'_>) -> Result<ViewEntry, Malformed> {
+    let view = read_view(reader)?;
+    if !(Epoch(1)..=EPOCH_MAX).contains(&view.epoch) || view.active().is_empty() {
+        return Err(Malformed("a view of no epoch, or without an active member"));
+    }
+    Ok(ViewEntry(Arc::new(view)))
 }
 
 fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {

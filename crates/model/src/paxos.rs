@@ -45,7 +45,8 @@ impl Machine for Proposer {
         let mut out = Outbox::default();
         match event {
             Event::Message { from, body, .. } => {
-                self.log.on_message(self.now, voter(from), body.body, &open, &mut out);
+                let heard = self.log.on_message(self.now, voter(from), body.body, &open, &mut out);
+                heard.expect("voters say what correct ones say");
             }
             Event::Request { tag, request } => self.wishes.push((tag, request)),
             Event::Tick if self.log.next_deadline() <= self.now => {

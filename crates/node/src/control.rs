@@ -91,8 +91,10 @@ impl Control {
     ) -> Result<(), Malformed> {
         let body = Message::decode(Reader(body))?;
         let epoch = self.view().epoch;
-        self.step(now, Event::Message { from, epoch, body }, out);
-        Ok(())
+        match self.step(now, Event::Message { from, epoch, body }, out) {
+            Some(reason) => Err(Malformed(reason)),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn tick(&mut self, now: Now, out: &mut Outbox) {
@@ -178,13 +180,22 @@ impl Control {
         });
     }
 
-    fn step(&mut self, now: Now, event: Event<'_, Membership>, out: &mut Outbox) {
+    /// Gives the reason why the event was refused, if it was.
+    fn step(
+        &mut self,
+        now: Now,
+        event: Event<'_, Membership>,
+        out: &mut Outbox,
+    ) -> Option<&'static str> {
         let before = self.machine.view().epoch;
-        self.machine.step(now, event, &mut ControlSink { out });
+        let mut sink = ControlSink { out, refusal: None };
+        self.machine.step(now, event, &mut sink);
+        let refusal = sink.refusal;
         self.views += self.machine.view().epoch.0.saturating_sub(before.0);
         let (suspects, proposing) = (self.machine.suspects(), self.machine.is_proposing());
         self.moves = Moves { suspects, proposing };
         self.shared.set_lease_until(self.machine.lease_until());
+        refusal
     }
 }
 
@@ -232,6 +243,8 @@ fn sentence(status: Status) -> String {
 
 struct ControlSink<'a> {
     out: &'a mut Outbox,
+    /// Why the message that is being handled is refused.
+    refusal: Option<&'static str>,
 }
 
 impl Effects<Membership> for ControlSink<'_> {
@@ -245,6 +258,10 @@ impl Effects<Membership> for ControlSink<'_> {
                 message.encode(writer);
             });
         });
+    }
+
+    fn refused(&mut self, reason: &'static str) {
+        self.refusal = Some(reason);
     }
 
     fn probe(&mut self, name: &'static str) {

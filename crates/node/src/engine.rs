@@ -420,6 +420,8 @@ pub(crate) struct Sink<'a> {
     pub(crate) internal: u64,
     pub(crate) internal_done: &'a mut Vec<Done>,
     pub(crate) ignored: &'a mut Vec<(&'static str, u64)>,
+    /// Why the message that is being handled is refused.
+    pub(crate) refusal: &'a mut Option<&'static str>,
     pub(crate) keyspace: KeyspaceId,
     pub(crate) lane: LaneId,
     pub(crate) epoch: Epoch,
@@ -458,6 +460,10 @@ impl Effects<HermesMachine> for Sink<'_> {
         count(self.ignored, reason);
     }
 
+    fn refused(&mut self, reason: &'static str) {
+        *self.refusal = Some(reason);
+    }
+
     fn probe(&mut self, name: &'static str) {
         count(&mut self.out.probes, name);
     }
@@ -489,6 +495,10 @@ impl Effects<MeerkatMachine> for Sink<'_> {
         count(self.ignored, reason);
     }
 
+    fn refused(&mut self, reason: &'static str) {
+        *self.refusal = Some(reason);
+    }
+
     fn probe(&mut self, name: &'static str) {
         count(&mut self.out.probes, name);
     }
@@ -514,6 +524,10 @@ impl Effects<BaselineMachine> for Sink<'_> {
 
     fn ignored(&mut self, reason: &'static str) {
         count(self.ignored, reason);
+    }
+
+    fn refused(&mut self, reason: &'static str) {
+        *self.refusal = Some(reason);
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Lane {
     /// What a seal at the *start* of the turn would have said; used only by a mutant.
     lease_at_start: bool,
     scratch: Vec<u8>,
+    /// Why the message that is being handled is refused.
+    refusal: Option<&'static str>,
     /// Whether a local record was read since the last seal.
     has_read: bool,
     pub(crate) counts: LaneFacts,
@@ -87,6 +89,7 @@ impl Lane {
             rng,
             lease_at_start: false,
             scratch: Vec::new(),
+            refusal: None,
             has_read: false,
             counts: LaneFacts::default(),
             shared,
@@ -245,8 +248,24 @@ impl Lane {
     /// receipt, and one that is dated too early lapses while a peer still relies on it.
     ///
     /// # Errors
-    /// When the bytes are not messages of this version: the connection can't be trusted any more.
+    /// When the bytes are not messages of this version, or say what no correct peer says: the
+    /// connection can't be trusted any more.
     pub fn receive(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        incarnation: Incarnation,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> Result<(), Malformed> {
+        let heard = self.receive_all(now, from, incarnation, bytes, out);
+        if let Err(Malformed(reason)) = heard {
+            count(&mut self.counts.ignored, reason);
+        }
+        heard
+    }
+
+    fn receive_all(
         &mut self,
         now: Now,
         from: NodeId,
@@ -281,10 +300,19 @@ impl Lane {
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
                     engine.receive(now, from, &header, body, &mut sink)?;
                     self.settle(out);
+                    self.refuse()?;
                 }
             }
         }
         if rest.is_empty() { Ok(()) } else { Err(Malformed("message cut short")) }
+    }
+
+    /// An error if the engine has refused the message that it was just handed.
+    fn refuse(&mut self) -> Result<(), Malformed> {
+        match self.refusal.take() {
+            Some(reason) => Err(Malformed(reason)),
+            None => Ok(()),
+        }
     }
 
     // --- guests --------------------------------------------------------------------------------
@@ -324,6 +352,7 @@ impl Lane {
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
                     engine.receive(now, from, &header, body, &mut sink)?;
                     self.settle(out);
+                    self.refuse()?;
                 }
                 _ => return Err(Malformed("a guest speaks to what it has joined")),
             }
@@ -739,6 +768,7 @@ impl Lane {
             internal: INTERNAL,
             internal_done: &mut self.internal_done,
             ignored: &mut self.counts.ignored,
+            refusal: &mut self.refusal,
             keyspace,
             lane: self.id,
             epoch: self.view.epoch,

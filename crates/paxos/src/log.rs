@@ -5,8 +5,13 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Rng, mutant};
 use quorate_types::{Duration, Instant, NodeId};
+use quorate_wire::Malformed;
 
 use crate::{Ballot, Body, Entry, Message, SlotNumber, Stream, Voter};
+
+/// The highest round of a ballot. Nobody campaigns so often; a round at the end of its range would
+/// leave no higher one.
+pub const ROUND_MAX: u64 = 1 << 48;
 
 /// Bounds of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -44,6 +49,8 @@ impl<E> Default for Outbox<E> {
         Self { messages: Vec::new(), chosen: Vec::new() }
     }
 }
+
+const CHOSEN_TWICE: Malformed = Malformed("log: another entry is known to be chosen for the slot");
 
 /// The proposer leads no ballot for the next free slot: [`Log::campaign`] first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -239,7 +246,12 @@ impl<E: Entry> Log<E> {
         if preparing || now < self.campaign_not_before || !self.votes_in(self.next) {
             return;
         }
-        self.round_seen = self.round_seen.max(self.promised.round) + 1;
+        let highest = self.round_seen.max(self.promised.round);
+        if highest >= ROUND_MAX {
+            self.campaign_not_before = now + self.settings.backoff;
+            return;
+        }
+        self.round_seen = highest + 1;
         let ballot = Ballot { round: self.round_seen, proposer: self.me };
         self.proposer = Some(Proposer {
             ballot,
@@ -252,7 +264,7 @@ impl<E: Entry> Log<E> {
         });
         let prepare = Body::Prepare { ballot, from: self.next };
         self.to_voters(self.next, &prepare, out);
-        self.on_message(now, self.me, prepare, gate, out);
+        self.tell_self(now, prepare, gate, out);
     }
 
     /// Proposes an entry for the next free slot.
@@ -277,6 +289,9 @@ impl<E: Entry> Log<E> {
 
     /// Handles a message of this stream; `from` is its sender in the sender's own words. `gate`
     /// says until when acceptance of an entry has to be withheld.
+    ///
+    /// # Errors
+    /// When no correct voter sends this. It changes nothing here.
     pub fn on_message(
         &mut self,
         now: Instant,
@@ -284,7 +299,8 @@ impl<E: Entry> Log<E> {
         body: Body<E>,
         gate: &impl Fn(SlotNumber, &E) -> Option<Instant>,
         out: &mut Outbox<E>,
-    ) {
+    ) -> Result<(), Malformed> {
+        self.check(from, &body)?;
         match body {
             Body::Prepare { ballot, from: slot } => {
                 self.on_prepare(now, from, ballot, slot, gate, out)
@@ -300,6 +316,54 @@ impl<E: Entry> Log<E> {
             Body::Learn { slot, entry } => self.on_learn(from.node, slot, entry, out),
             Body::Fetch { from: slot } => self.on_fetch(from.node, slot, out),
         }
+        Ok(())
+    }
+
+    /// What holds of every message of a correct voter, whatever this one knows.
+    fn check(&self, from: Voter, body: &Body<E>) -> Result<(), Malformed> {
+        let is_own = |ballot: &Ballot| ballot.proposer == from;
+        let (ballot, is_fit) = match body {
+            Body::Prepare { ballot, .. } => (ballot, is_own(ballot)),
+            Body::Accept { ballot, slot, entry } => {
+                let twice = self.accepted.get(slot).filter(|(at, _)| at == ballot);
+                if twice.is_some_and(|(_, held)| held != entry) {
+                    return Err(Malformed("log: two entries for a slot in one ballot"));
+                }
+                (ballot, is_own(ballot))
+            }
+            Body::Promise { ballot, from: first, accepted } => {
+                let slots = (first.0..).zip(accepted);
+                let in_order = |(expected, (slot, at, _)): (u64, &(SlotNumber, Ballot, E))| {
+                    slot.0 == expected && at <= ballot
+                };
+                (ballot, { slots }.all(in_order))
+            }
+            Body::Reject { promised, .. } => (promised, true),
+            Body::Accepted { ballot, .. } => (ballot, true),
+            Body::Learn { slot, entry } => {
+                return match self.chosen.get(slot) {
+                    Some(known) if known != entry => Err(CHOSEN_TWICE),
+                    _ => Ok(()),
+                };
+            }
+            Body::Fetch { .. } => return Ok(()),
+        };
+        if ballot.round > ROUND_MAX {
+            return Err(Malformed("log: a round beyond the limit"));
+        }
+        if is_fit { Ok(()) } else { Err(Malformed("log: a ballot or slots of another campaign")) }
+    }
+
+    /// What this node says to itself is as true as its own state.
+    fn tell_self(
+        &mut self,
+        now: Instant,
+        body: Body<E>,
+        gate: &impl Fn(SlotNumber, &E) -> Option<Instant>,
+        out: &mut Outbox<E>,
+    ) {
+        let heard = self.on_message(now, self.me, body, gate, out);
+        heard.expect("a proposer proposes one entry for a slot in each of its ballots");
     }
 
     /// Does what is due: repeats unanswered requests and accepts what no longer has to be withheld.
@@ -321,19 +385,25 @@ impl<E: Entry> Log<E> {
     /// Jumps over slots whose entries don't matter any more because the entry of `slot`, which is
     /// chosen, says all that they said.
     ///
-    /// # Panics
-    /// If another entry of that slot is known to be chosen.
-    pub fn jump(&mut self, slot: SlotNumber, entry: E, out: &mut Outbox<E>) {
-        if let Some(known) = self.chosen.get(&slot) {
-            assert!(*known == entry, "two entries were chosen for {slot:?}: {known:?}, {entry:?}");
+    /// # Errors
+    /// If another entry of that slot is known to be chosen. It changes nothing here.
+    pub fn jump(
+        &mut self,
+        slot: SlotNumber,
+        entry: E,
+        out: &mut Outbox<E>,
+    ) -> Result<(), Malformed> {
+        if self.chosen.get(&slot).is_some_and(|known| *known != entry) {
+            return Err(CHOSEN_TWICE);
         }
         if slot < self.next {
-            return;
+            return Ok(());
         }
         self.chosen.insert(slot, entry.clone());
         self.next = slot.next();
         out.chosen.push((self.stream, slot, entry));
         self.forget_open_before(self.next);
+        Ok(())
     }
 
     /// Frees the chosen entries below `slot`; a peer that lacks them needs [`Log::jump`].
@@ -425,10 +495,7 @@ impl<E: Entry> Log<E> {
             }
             return;
         }
-        if let Some((at, held)) = self.accepted.get(&slot)
-            && *at == ballot
-        {
-            assert!(*held == entry, "two entries in one ballot for {slot:?}: {held:?}, {entry:?}");
+        if self.accepted.get(&slot).is_some_and(|(at, _)| *at == ballot) {
             return self.answer(now, from, Body::Accepted { ballot, slot }, gate, out);
         }
         self.withheld.retain(|held| held.slot != slot);
@@ -505,7 +572,7 @@ impl<E: Entry> Log<E> {
         assert!(before.is_none(), "{slot:?} was proposed twice in one ballot");
         let accept = Body::Accept { ballot, slot, entry };
         self.to_voters(slot, &accept, out);
-        self.on_message(now, self.me, accept, gate, out);
+        self.tell_self(now, accept, gate, out);
     }
 
     fn on_accepted(&mut self, from: Voter, ballot: Ballot, slot: SlotNumber, out: &mut Outbox<E>) {
@@ -576,9 +643,6 @@ impl<E: Entry> Log<E> {
     // Learner.
 
     fn on_learn(&mut self, from: NodeId, slot: SlotNumber, entry: E, out: &mut Outbox<E>) {
-        if let Some(known) = self.chosen.get(&slot) {
-            assert!(*known == entry, "two entries were chosen for {slot:?}: {known:?}, {entry:?}");
-        }
         if slot > self.next {
             self.send(from, Body::Fetch { from: self.next }, out);
         } else if slot == self.next {
@@ -658,7 +722,7 @@ impl<E: Entry> Log<E> {
         out: &mut Outbox<E>,
     ) {
         if to == self.me {
-            self.on_message(now, self.me, body, gate, out);
+            self.tell_self(now, body, gate, out);
         } else {
             self.send(to.node, body, out);
         }

@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_types::{Instant, NodeId};
+use quorate_wire::Malformed;
 
 use crate::{Entry, Log, Message, Outbox, SlotNumber, Stream, Voter};
 
@@ -49,15 +50,19 @@ impl<E: Entry> Streams<E> {
     }
 
     /// Handles a message; one of an unknown stream is dropped.
+    ///
+    /// # Errors
+    /// As [`Log::on_message`].
     pub fn on_message(
         &mut self,
         now: Instant,
         from: Voter,
         message: Message<E>,
         gate: &impl Fn(SlotNumber, &E) -> Option<Instant>,
-    ) {
-        if let Some(log) = self.logs.get_mut(&message.stream) {
-            log.on_message(now, from, message.body, gate, &mut self.out);
+    ) -> Result<(), Malformed> {
+        match self.logs.get_mut(&message.stream) {
+            Some(log) => log.on_message(now, from, message.body, gate, &mut self.out),
+            None => Ok(()),
         }
     }
 

@@ -11,6 +11,7 @@ use super::*;
 
 type Bytes = Vec<u8>;
 const STREAM: Stream = Stream(7);
+const HONEST: &str = "a correct voter says so";
 
 fn voter(node: u16) -> Voter {
     Voter { node: NodeId(node), incarnation: Incarnation(100 + u64::from(node)) }
@@ -87,14 +88,14 @@ fn a_voter_keeps_its_promise_and_tells_what_it_accepted() {
     let (mut log, mut out) = (log_of(1), Outbox::default());
     let slot = SlotNumber(1);
     let accept = Body::Accept { ballot: ballot(2, 2), slot, entry: vec![2] };
-    log.on_message(at(0), voter(2), accept.clone(), &open, &mut out);
+    log.on_message(at(0), voter(2), accept.clone(), &open, &mut out).expect(HONEST);
     assert_eq!(bodies(&mut out), [(2, Body::Accepted { ballot: ballot(2, 2), slot })]);
     let prepare = Body::Prepare { ballot: ballot(3, 3), from: slot };
-    log.on_message(at(0), voter(3), prepare, &open, &mut out);
+    log.on_message(at(0), voter(3), prepare, &open, &mut out).expect(HONEST);
     let accepted = vec![(slot, ballot(2, 2), vec![2])];
     let promise = Body::Promise { ballot: ballot(3, 3), from: slot, accepted };
     assert_eq!(bodies(&mut out), [(3, promise)]);
-    log.on_message(at(0), voter(2), accept, &open, &mut out);
+    log.on_message(at(0), voter(2), accept, &open, &mut out).expect(HONEST);
     let reject = Body::Reject { ballot: ballot(2, 2), promised: ballot(3, 3) };
     assert_eq!(bodies(&mut out), [(2, reject)]);
     log.check_invariants();
@@ -105,17 +106,17 @@ fn a_candidate_adopts_the_entry_of_the_highest_ballot() {
     let (mut log, mut out) = (log_of(1), Outbox::default());
     let slot = SlotNumber(1);
     let old = Body::Accept { ballot: ballot(1, 2), slot, entry: vec![1] };
-    log.on_message(at(0), voter(2), old, &open, &mut out);
+    log.on_message(at(0), voter(2), old, &open, &mut out).expect(HONEST);
     log.campaign(at(0), &open, &mut out);
     bodies(&mut out);
     let accepted = vec![(slot, ballot(1, 3), vec![3])];
     let promise = Body::Promise { ballot: ballot(2, 1), from: slot, accepted };
-    log.on_message(at(0), voter(3), promise, &open, &mut out);
+    log.on_message(at(0), voter(3), promise, &open, &mut out).expect(HONEST);
     let accept = Body::Accept { ballot: ballot(2, 1), slot, entry: vec![3] };
     assert_eq!(bodies(&mut out), [(2, accept.clone()), (3, accept)]);
     assert!(log.is_deciding());
     let accepted = Body::Accepted { ballot: ballot(2, 1), slot };
-    log.on_message(at(0), voter(3), accepted, &open, &mut out);
+    log.on_message(at(0), voter(3), accepted, &open, &mut out).expect(HONEST);
     assert_eq!(out.chosen, [(STREAM, slot, vec![3])]);
 }
 
@@ -123,9 +124,9 @@ fn a_candidate_adopts_the_entry_of_the_highest_ballot() {
 fn a_candidate_that_lags_is_taught_instead_of_promised() {
     let (mut log, mut out) = (log_of(1), Outbox::default());
     let learn = Body::Learn { slot: SlotNumber(1), entry: vec![1] };
-    log.on_message(at(0), voter(2), learn.clone(), &open, &mut out);
+    log.on_message(at(0), voter(2), learn.clone(), &open, &mut out).expect(HONEST);
     let prepare = Body::Prepare { ballot: ballot(9, 3), from: SlotNumber(1) };
-    log.on_message(at(0), voter(3), prepare, &open, &mut out);
+    log.on_message(at(0), voter(3), prepare, &open, &mut out).expect(HONEST);
     assert_eq!(bodies(&mut out), [(3, learn)]);
 }
 
@@ -135,7 +136,7 @@ fn acceptance_waits_for_the_gate() {
     let gate = |_: SlotNumber, _: &Bytes| Some(at(50));
     let slot = SlotNumber(1);
     let accept = Body::Accept { ballot: ballot(1, 2), slot, entry: vec![1] };
-    log.on_message(at(0), voter(2), accept, &gate, &mut out);
+    log.on_message(at(0), voter(2), accept, &gate, &mut out).expect(HONEST);
     assert_eq!(bodies(&mut out), []);
     assert_eq!(log.considered(slot).count(), 1);
     assert_eq!(log.next_deadline(), at(50));
@@ -151,7 +152,7 @@ fn a_standing_leader_needs_one_round_trip_for_each_of_many_slots() {
     assert_eq!(log.propose(at(0), vec![0], &open, &mut out), Err(NotLeading));
     log.campaign(at(0), &open, &mut out);
     let promise = Body::Promise { ballot: ballot(1, 1), from: SlotNumber(1), accepted: vec![] };
-    log.on_message(at(0), voter(2), promise, &open, &mut out);
+    log.on_message(at(0), voter(2), promise, &open, &mut out).expect(HONEST);
     bodies(&mut out);
     for slot in 1..=3 {
         assert_eq!(log.propose(at(1), vec![slot], &open, &mut out), Ok(SlotNumber(slot.into())));
@@ -159,20 +160,52 @@ fn a_standing_leader_needs_one_round_trip_for_each_of_many_slots() {
     assert_eq!(bodies(&mut out).len(), 6);
     for slot in [3, 1, 2].map(SlotNumber) {
         let accepted = Body::Accepted { ballot: ballot(1, 1), slot };
-        log.on_message(at(1), voter(3), accepted, &open, &mut out);
+        log.on_message(at(1), voter(3), accepted, &open, &mut out).expect(HONEST);
     }
     let chosen: Vec<u64> = out.chosen.iter().map(|(_, slot, _)| slot.0).collect();
     assert_eq!(chosen, [1, 2, 3]);
 }
 
 #[test]
-#[should_panic(expected = "two entries were chosen")]
-fn two_entries_for_a_slot_stop_the_node() {
+fn what_no_correct_voter_says_is_refused_and_changes_nothing() {
     let (mut log, mut out) = (log_of(1), Outbox::default());
-    for entry in [vec![1], vec![2]] {
-        let learn = Body::Learn { slot: SlotNumber(1), entry };
-        log.on_message(at(0), voter(2), learn, &open, &mut out);
-    }
+    let slot = SlotNumber(1);
+    let accept = Body::Accept { ballot: ballot(1, 2), slot, entry: vec![1] };
+    log.on_message(at(0), voter(2), accept, &open, &mut out).expect(HONEST);
+    log.campaign(at(0), &open, &mut out);
+    let mine = ballot(2, 1);
+    let promise = |accepted| Body::Promise { ballot: mine, from: slot, accepted };
+    let mut refuses = |body: Body<Bytes>| {
+        let before = log.clone();
+        log.on_message(at(0), voter(2), body, &open, &mut out).expect_err("a lie");
+        assert_eq!(log, before);
+    };
+    // Another's ballot, and one beyond every other.
+    refuses(Body::Prepare { ballot: ballot(9, 3), from: slot });
+    refuses(Body::Accept { ballot: ballot(9, 3), slot, entry: vec![2] });
+    let highest = Ballot { round: ROUND_MAX + 1, ..ballot(0, 2) };
+    refuses(Body::Prepare { ballot: highest, from: slot });
+    refuses(Body::Reject { ballot: mine, promised: highest });
+    // Another entry in one ballot.
+    refuses(Body::Accept { ballot: ballot(1, 2), slot, entry: vec![2] });
+    // Entries of slots that were not asked for, or of a higher ballot than was promised.
+    refuses(promise(vec![(SlotNumber(5), ballot(1, 2), vec![2])]));
+    refuses(promise(vec![(slot, ballot(3, 2), vec![2])]));
+    let learn = |entry| Body::Learn { slot, entry };
+    log.on_message(at(0), voter(3), learn(vec![1]), &open, &mut out).expect(HONEST);
+    let before = log.clone();
+    log.on_message(at(0), voter(2), learn(vec![2]), &open, &mut out).expect_err("another entry");
+    log.jump(slot, vec![2], &mut out).expect_err("another entry");
+    assert_eq!(log, before);
+}
+
+#[test]
+fn a_voter_that_has_heard_of_the_highest_round_campaigns_no_more() {
+    let (mut log, mut out) = (log_of(1), Outbox::default());
+    let prepare = Body::Prepare { ballot: ballot(ROUND_MAX, 2), from: SlotNumber(1) };
+    log.on_message(at(0), voter(2), prepare, &open, &mut out).expect(HONEST);
+    log.campaign(at(0), &open, &mut out);
+    assert!(!log.is_campaigning() && log.campaign_not_before() > at(0));
 }
 
 #[test]
@@ -266,7 +299,7 @@ impl World {
             let index = self.rng.below(self.wire.len() as u64) as usize;
             let (from, to, message) = self.wire.swap_remove(index);
             self.act(usize::from(to.0 - 1), loss, |log, out| {
-                log.on_message(now, from, message.body, &open, out);
+                log.on_message(now, from, message.body, &open, out).expect(HONEST);
             });
             return;
         }

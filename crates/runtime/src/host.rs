@@ -344,8 +344,10 @@ impl Host {
             let handled = match greeted {
                 Progress::Lost(_) => greeted,
                 _ => link.frames(|incarnation, messages| {
-                    lane.receive(now, node, incarnation, messages, out)
-                        .map_err(|malformed| format!("an undecodable message: {malformed:?}"))
+                    lane.receive(now, node, incarnation, messages, out).inspect_err(|malformed| {
+                        let reason = malformed.0;
+                        tracing::warn!(peer = %node, reason, "a message is refused, its connection closed");
+                    })
                 }),
             };
             if greeted_up(&handled, &cut) && link.wants_read() {

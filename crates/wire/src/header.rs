@@ -6,7 +6,7 @@ use crate::{Malformed, Reader, Writer};
 use alloc::vec::Vec;
 
 /// Which machine of the receiving lane a message is for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
     /// The membership machine (lane 0 only).

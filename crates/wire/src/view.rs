@@ -63,6 +63,12 @@ pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
         {
             return Err(Malformed("members out of order"));
         }
+        // A voter that was added and has not started yet has neither.
+        let nobody = member.number.0 == 0 || member.incarnation.0 == 0;
+        let is_known = |other: &Member| other.number == member.number;
+        if if nobody { member.role != Role::Down } else { members.iter().any(is_known) } {
+            return Err(Malformed("a life without a number of its own"));
+        }
         members.push(member);
     }
     Ok(View { epoch, members, last_number })
@@ -72,5 +78,41 @@ fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {
     match reader.u16()? {
         id @ 1..=limits::NODE_ID_MAX => Ok(NodeId(id)),
         _ => Err(Malformed("node id out of range")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+
+    use super::*;
+
+    fn member(node: u16, number: u32, role: Role) -> Member {
+        Member {
+            node: NodeId(node),
+            incarnation: Incarnation(u64::from(number)),
+            number: MemberNumber(number),
+            role,
+            peer_address: String::new(),
+            client_address: String::new(),
+            admin_address: String::new(),
+        }
+    }
+
+    #[test]
+    fn every_life_in_a_view_has_a_number_of_its_own() {
+        let again = |members: &[Member]| {
+            let members = members.to_vec();
+            let view = View { epoch: Epoch(3), members, last_number: MemberNumber(9) };
+            let mut bytes = Vec::new();
+            write_view(&view, &mut Writer(&mut bytes));
+            read_view(&mut Reader(&bytes)).map(|copy| assert_eq!(copy, view))
+        };
+        let first = member(1, 4, Role::Active);
+        let unborn = [member(2, 0, Role::Down), member(3, 0, Role::Down)];
+        assert_eq!(again(&[&[first.clone()], &unborn[..]].concat()), Ok(()));
+        again(&[first.clone(), member(2, 4, Role::Down)]).expect_err("the number of another");
+        again(&[first.clone(), member(2, 0, Role::Shadow)]).expect_err("a life without a number");
+        again(&[member(1, 10, Role::Active)]).expect_err("a number to come");
     }
 }
