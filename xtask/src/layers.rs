@@ -67,6 +67,8 @@ pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
     ("rtrb", &["sync"]),
     ("tokio", &["admin", "client", "rig"]),
     ("axum", &["admin"]),
+    ("hyper", &["admin"]),
+    ("hyper-util", &["admin"]),
     ("crossbeam-epoch", &["storage"]),
     ("crossbeam-utils", &["sync", "runtime"]),
     ("loom", &["sync", "storage"]),

@@ -11,13 +11,19 @@
 //! | `GET /` | a page for people |
 //!
 //! It runs on one thread of its own, away from the lanes: all it reads are the facts that lanes
-//! publish, and all it asks of them goes through [`quorate_runtime::Handle`]. The endpoint has no
-//! access control; bind it to an address that only operators reach.
+//! publish, and all it asks of them goes through [`quorate_runtime::Handle`].
+//!
+//! Whoever reaches the endpoint may read; whoever changes anything must know its [`Token`]. It
+//! answers under its own addresses and names only, so that no page in an operator's browser can
+//! speak to it.
 #![forbid(unsafe_code)]
 
+mod access;
 mod metrics;
 mod routes;
+mod server;
 mod status;
+mod token;
 
 use std::io;
 use std::net::TcpListener;
@@ -28,10 +34,15 @@ use std::thread::JoinHandle;
 
 use quorate_runtime::Handle;
 
+use crate::access::Access;
+use crate::server::Places;
+
+pub use server::CONNECTIONS_MAX;
 pub use status::{
     AddMember, Changed, KeyspaceStatus, LinkStatus, MemberStatus, Problem, RemoveMember, Status,
     ViewStatus,
 };
+pub use token::{Token, TokenError};
 
 /// Log lines of this process that nobody will read, counted by whoever writes logs.
 #[derive(Debug, Default)]
@@ -51,37 +62,50 @@ impl LogCounts {
     }
 }
 
-/// Serves the endpoints of this process's nodes, one listener for each in their order, until the
-/// process ends.
+/// The administration endpoint of one node.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Where it listens, from [`quorate_runtime::listen`].
+    pub listener: TcpListener,
+    /// Names under which it may be asked, besides addresses and `localhost`.
+    pub names: Vec<String>,
+    /// What whoever changes anything must give; without one nothing can be changed, for this
+    /// reason.
+    pub token: Result<Token, String>,
+}
+
+/// Serves the endpoints of this process's nodes, in the nodes' order, until the process ends.
 ///
 /// # Errors
 /// When the system refuses the thread.
 pub fn serve(
-    listeners: Vec<TcpListener>,
+    endpoints: Vec<Endpoint>,
     handle: Handle,
     log: Arc<LogCounts>,
 ) -> io::Result<JoinHandle<()>> {
-    for listener in &listeners {
-        listener.set_nonblocking(true)?;
+    for endpoint in &endpoints {
+        endpoint.listener.set_nonblocking(true)?;
     }
     std::thread::Builder::new().name("admin".into()).spawn(move || {
-        if let Err(error) = run(listeners, &handle, &log) {
+        if let Err(error) = run(endpoints, &handle, &log) {
             tracing::error!(%error, "the administration endpoint has stopped");
         }
     })
 }
 
-fn run(listeners: Vec<TcpListener>, handle: &Handle, log: &Arc<LogCounts>) -> io::Result<()> {
+fn run(endpoints: Vec<Endpoint>, handle: &Handle, log: &Arc<LogCounts>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let places = Arc::new(Places::default());
         let mut servers = tokio::task::JoinSet::new();
-        for (node, listener) in listeners.into_iter().enumerate() {
+        for (node, Endpoint { listener, names, token }) in endpoints.into_iter().enumerate() {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let router = routes::router(handle.clone(), node, Arc::clone(log));
-            servers.spawn(async move { axum::serve(listener, router).await });
+            let access = Arc::new(Access { names, token });
+            let router = routes::router(handle.clone(), node, Arc::clone(log), &access);
+            servers.spawn(server::serve(listener, router, Arc::clone(&places)));
         }
         while let Some(ended) = servers.join_next().await {
-            if let Ok(Err(error)) = ended {
+            if let Err(error) = ended {
                 tracing::error!(%error, "an administration endpoint has stopped");
             }
         }

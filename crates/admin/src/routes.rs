@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
+use axum::middleware;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -15,6 +16,7 @@ use quorate_types::{NodeId, limits};
 use tokio::sync::oneshot;
 
 use crate::LogCounts;
+use crate::access::{self, Access};
 use crate::metrics;
 use crate::status::{AddMember, Changed, Problem, RemoveMember, Status, ViewStatus};
 
@@ -38,16 +40,27 @@ impl Endpoint {
 }
 
 /// The routes of the node at this place.
-pub(crate) fn router(handle: Handle, node: usize, log: Arc<LogCounts>) -> Router {
+pub(crate) fn router(
+    handle: Handle,
+    node: usize,
+    log: Arc<LogCounts>,
+    access: &Arc<Access>,
+) -> Router {
+    let token = middleware::from_fn_with_state(Arc::clone(access), access::check_token);
+    let host = middleware::from_fn_with_state(Arc::clone(access), access::check_host);
+    let changes = Router::new()
+        .route("/member/add", post(add_member))
+        .route("/member/remove", post(remove_member))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .route_layer(token);
     Router::new()
         .route("/", get(async || Html(include_str!("page.html"))))
         .route("/health", get(health))
         .route("/view", get(view))
         .route("/status", get(status))
         .route("/metrics", get(metrics_text))
-        .route("/member/add", post(add_member))
-        .route("/member/remove", post(remove_member))
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .merge(changes)
+        .layer(host)
         .with_state(Endpoint { handle, node, log })
 }
 
@@ -159,7 +172,7 @@ fn is_address(address: &str) -> bool {
     })
 }
 
-fn problem(status: StatusCode, error: String) -> Response {
+pub(crate) fn problem(status: StatusCode, error: String) -> Response {
     (status, Json(Problem { error })).into_response()
 }
 

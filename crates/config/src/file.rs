@@ -13,6 +13,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) security: Security,
     #[serde(default)]
+    pub(super) admin: Admin,
+    #[serde(default)]
     pub(super) runtime: Runtime,
     #[serde(default)]
     pub(super) node: Vec<Node>,
@@ -43,6 +45,13 @@ pub(super) struct Limits {
 #[serde(deny_unknown_fields)]
 pub(super) struct Security {
     pub(super) requirepass: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Admin {
+    #[serde(default)]
+    pub(super) hosts: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

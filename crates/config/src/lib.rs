@@ -29,6 +29,8 @@ const DRIFT_PPM_MAX: u64 = 100_000;
 const CLUSTER_BYTES_MAX: usize = 256;
 /// Longest password: longer arguments are refused of clients that have not authenticated.
 const PASSWORD_BYTES_MAX: usize = 16 * 1024;
+/// Longest name of a host, in bytes, as in DNS.
+const HOST_BYTES_MAX: usize = 253;
 /// Longest spinning before a thread sleeps, in microseconds.
 const BUSY_POLL_US_MAX: u64 = 1_000_000;
 
@@ -47,6 +49,8 @@ pub struct Config {
     pub guests: bool,
     /// What clients must give before anything else.
     pub password: Option<String>,
+    /// Further names under which administration endpoints are asked.
+    hosts: Vec<String>,
     /// Whether threads are bound to processors.
     pub pin: bool,
     /// How long a thread looks for work before it sleeps.
@@ -151,6 +155,12 @@ impl Config {
         found.expect("a node's configuration is made only for a node of the file").clone()
     }
 
+    /// Names under which administration endpoints of the cluster are asked.
+    pub fn admin_names(&self) -> Vec<String> {
+        let nodes = self.nodes.iter().filter_map(|node| split_address(&node.admin));
+        nodes.map(|(host, _)| host.to_owned()).chain(self.hosts.iter().cloned()).collect()
+    }
+
     /// The front end's settings.
     pub fn settings(&self) -> quorate_resp::Settings {
         let settings = quorate_resp::Settings::default();
@@ -210,6 +220,8 @@ impl Source<'_> {
         )?;
         let password = file.security.requirepass.as_ref();
         let password = password.map(|password| self.password(password)).transpose()?;
+        let hosts =
+            file.admin.hosts.iter().map(|host| self.host(host)).collect::<Result<_, _>>()?;
         let busy_poll_us = file.runtime.busy_poll_us.as_ref().map_or(Ok(0), |busy| {
             self.in_range(busy, "[runtime] busy_poll_us", 0..=BUSY_POLL_US_MAX)
         })?;
@@ -226,6 +238,7 @@ impl Source<'_> {
             sessions_max: sessions_max as usize,
             guests: cluster.guests,
             password,
+            hosts,
             pin: file.runtime.pin,
             busy_poll: Duration::from_micros(busy_poll_us),
             nodes,
@@ -318,6 +331,16 @@ impl Source<'_> {
             let problem = format!("a password has 1 to {PASSWORD_BYTES_MAX} bytes");
             let remedy = "choose one, or leave the key out for none";
             return Err(self.wrong(&span, "[security] requirepass", problem, remedy));
+        }
+        Ok(text.clone())
+    }
+
+    fn host(&self, host: &Spanned<String>) -> Result<String, ConfigError> {
+        let (text, span) = parts(host);
+        let of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if text.is_empty() || text.len() > HOST_BYTES_MAX || !text.bytes().all(of_name) {
+            let problem = format!("'{text}' is not the name of a host");
+            return Err(self.wrong(&span, "[admin] hosts", problem, "write it without a port"));
         }
         Ok(text.clone())
     }

@@ -49,6 +49,14 @@ fn the_example_is_good() {
 }
 
 #[test]
+fn administration_endpoints_have_the_names_of_their_addresses_and_more() {
+    let example = include_str!("../../../examples/quorate.toml");
+    let text = format!("{example}\n[admin]\nhosts = [\"quorate.example\"]\n");
+    let names = Config::parse("f", &text).unwrap().admin_names();
+    assert_eq!(names, ["127.0.0.1", "127.0.0.1", "127.0.0.1", "quorate.example"]);
+}
+
+#[test]
 fn guests_are_let_in_only_on_demand() {
     assert!(!Config::parse("q.toml", GOOD).unwrap().guests);
     let text = GOOD.replace("lanes = 2", "guests = true");
@@ -67,6 +75,12 @@ fn each_mistake_names_line_key_and_remedy() {
         ("lanes = 2", "lease_ms = 5", 3, &["[cluster] lease_ms", "20 to 60000"]),
         ("lanes = 2", "clock_drift_ppm = -1", 3, &["clock_drift_ppm", "-1 is out of range"]),
         ("name = \"c\"\n", "", 1, &["missing field `name`", "add it"]),
+        (
+            "[[node]]",
+            "[admin]\nhosts = [\"quorate.example:80\"]\n[[node]]",
+            6,
+            &["[admin] hosts", "'quorate.example:80'", "without a port"],
+        ),
         (
             "[[node]]",
             "[security]\nrequirepass = \"\"\n[[node]]",

@@ -68,6 +68,10 @@ pub(crate) struct Dev {
     /// A password that clients must give
     #[arg(long, value_name = "PASSWORD")]
     pub(crate) requirepass: Option<String>,
+    /// A file with the token that whoever changes the members must give, made if it isn't there;
+    /// without it, they can't be changed
+    #[arg(long, value_name = "PATH")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print nothing but the line that says that the cluster is ready
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -81,6 +85,10 @@ pub(crate) struct Serve {
     /// Which of its nodes this process is
     #[arg(long)]
     pub(crate) node: u16,
+    /// A file with the token that whoever changes the members must give, made if it isn't there;
+    /// without it, the configuration's path with the extension `token`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -97,6 +105,9 @@ pub(crate) struct Status {
 pub(crate) struct Member {
     #[command(subcommand)]
     pub(crate) change: MemberChange,
+    /// The file with the token of the node that is asked, which that node names when it starts
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use anyhow::{Context, bail};
+use quorate_admin::Endpoint;
 use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig};
 use quorate_runtime::{HostedNode, ListenError, Options};
 use quorate_types::{KeyspaceId, NodeId, limits};
@@ -39,6 +40,14 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
             admin: admin.local_addr()?.to_string(),
         });
     }
+    let token = || match &options.token_file {
+        Some(file) => run::token(file),
+        None => Err("start quorate dev with --token-file to change its members".to_owned()),
+    };
+    let admins: Vec<Endpoint> = admins
+        .into_iter()
+        .map(|listener| Endpoint { listener, names: Vec::new(), token: token() })
+        .collect();
     let seed = quorate_runtime::random_seed();
     let nodes: Vec<HostedNode> = clients
         .into_iter()

@@ -1,9 +1,10 @@
 //! What `dev` and `serve` have in common: signals, waiting, the end.
 
-use std::net::TcpListener;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use quorate_admin::{Endpoint, Token};
 use quorate_runtime::{Handle, HostedNode, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -19,7 +20,7 @@ const EXIT_INTERRUPTED: i32 = 130;
 /// second signal ends the process at once. `ready` is called once every node serves.
 pub(crate) fn run(
     nodes: Vec<HostedNode>,
-    admin: Vec<TcpListener>,
+    admin: Vec<Endpoint>,
     options: Options,
     logs: &Logs,
     ready: impl FnOnce(&Handle),
@@ -49,6 +50,16 @@ pub(crate) fn run(
     }
     runtime.join();
     Ok(())
+}
+
+/// The token of this process's nodes. Without one they serve all the same, and refuse changes.
+pub(crate) fn token(file: &Path) -> Result<Token, String> {
+    Token::read_or_make(file)
+        .inspect(|_| tracing::info!(file = %file.display(), "the token for changes of the members"))
+        .map_err(|error| {
+            tracing::warn!("changes of the members will be refused: {error}");
+            error.to_string()
+        })
 }
 
 /// Waits until every node serves; false if the nodes stop before that. Says now and then what it

@@ -6,6 +6,7 @@ use quorate_runtime::{HostedNode, Options};
 use crate::cli::Serve;
 use crate::log::{self, say};
 use crate::run;
+use quorate_admin::Endpoint;
 use quorate_config::Config;
 
 /// Starts the node and runs it until it is stopped.
@@ -30,6 +31,10 @@ pub(crate) fn run(options: &Serve) -> anyhow::Result<()> {
     let client = listen("client", &address.client)?;
     let peer = listen("peer", &address.peer)?;
     let admin = listen("admin", &address.admin)?;
+    let token_file =
+        options.token_file.clone().unwrap_or_else(|| options.config.with_extension("token"));
+    let admin =
+        Endpoint { listener: admin, names: config.admin_names(), token: run::token(&token_file) };
     let hosted = HostedNode {
         config: node,
         client,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use quorate_admin::{AddMember, Changed, Problem, RemoveMember, Status};
+use quorate_admin::{AddMember, Changed, Problem, RemoveMember, Status, Token};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,6 +16,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// The gauges of engines that count ops in progress or waiting; others count records.
 const PENDING: [&str; 6] =
     ["updates_pending", "ops_waiting", "keys_waited_for", "ops_steered", "attempts", "waiting"];
+/// The environment variable that names the file with the token, unless `--token-file` does.
+const TOKEN_FILE: &str = "QUORATE_TOKEN_FILE";
 /// How long a membership change may take.
 const CHANGE_MAX: Duration = Duration::from_secs(15);
 
@@ -42,6 +44,9 @@ pub(crate) fn show(options: &cli::Status) -> anyhow::Result<()> {
 
 /// Adds or removes a member.
 pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
+    let file = options.token_file.clone().or_else(|| std::env::var_os(TOKEN_FILE).map(Into::into));
+    let token = file.map(|file| Token::read(&file)).transpose()?;
+    let token = token.as_ref();
     let (epoch, what) = match &options.change {
         MemberChange::Add { id, peer, client, admin_address, admin } => {
             let body = AddMember {
@@ -50,11 +55,11 @@ pub(crate) fn change_members(options: &Member) -> anyhow::Result<()> {
                 client: client.clone(),
                 admin: admin_address.clone(),
             };
-            let changed: Changed = post(admin, "/member/add", &body)?;
+            let changed: Changed = post(admin, "/member/add", &body, token)?;
             (changed.epoch, format!("node {id} is a member; start its process now"))
         }
         MemberChange::Remove { id, admin } => {
-            let changed: Changed = post(admin, "/member/remove", &RemoveMember { id: *id })?;
+            let changed: Changed = post(admin, "/member/remove", &RemoveMember { id: *id }, token)?;
             (changed.epoch, format!("node {id} is no member any more"))
         }
     };
@@ -68,9 +73,18 @@ fn get(admin: &str) -> anyhow::Result<Status> {
     read(admin, answer)
 }
 
-fn post<T: DeserializeOwned>(admin: &str, path: &str, body: &impl Serialize) -> anyhow::Result<T> {
-    let answer = agent(CHANGE_MAX).post(format!("http://{admin}{path}")).send_json(body);
-    read(admin, answer)
+/// Without a token the node says where it has its own.
+fn post<T: DeserializeOwned>(
+    admin: &str,
+    path: &str,
+    body: &impl Serialize,
+    token: Option<&Token>,
+) -> anyhow::Result<T> {
+    let mut request = agent(CHANGE_MAX).post(format!("http://{admin}{path}"));
+    if let Some(token) = token {
+        request = request.header("Authorization", token.authorization());
+    }
+    read(admin, request.send_json(body))
 }
 
 fn agent(patience: Duration) -> ureq::Agent {

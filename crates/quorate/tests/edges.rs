@@ -1,4 +1,5 @@
-//! What surrounds a node must not end it: logs that nobody takes, strangers, want of descriptors.
+//! What surrounds a node must neither end it nor command it: logs that nobody takes, strangers,
+//! want of descriptors.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,6 +11,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use quorate_admin::CONNECTIONS_MAX;
 use rustix::io::ioctl_fionbio;
 use rustix::process::Signal;
 use support::dev::Dev;
@@ -142,4 +144,97 @@ fn losses_are_said_once_somebody_reads() {
         said.is_finished().then_some(())
     });
     assert!(said.join().unwrap());
+}
+
+/// What an endpoint answers to bytes.
+fn http(port: u16, request: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    // A reset after the answer is fine.
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A request to remove node 3, with these headers.
+fn removal(headers: &str) -> String {
+    let body = "{\"id\": 3}";
+    let length = body.len();
+    format!("POST /member/remove HTTP/1.1\r\n{headers}content-length: {length}\r\n\r\n{body}")
+}
+
+/// Waits until a node says that the cluster has so many members.
+fn wait_for_members(admin: u16, count: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the view has the members", || {
+        let view: serde_json::Value = serde_json::from_str(&http_get(admin, "/view").1).unwrap();
+        (view["members"].as_array().unwrap().len() == count).then_some(())
+    });
+}
+
+#[test]
+fn only_who_knows_the_token_changes_anything_and_no_page_in_a_browser_speaks_to_a_node() {
+    let cluster = Cluster::write("access", 3, "[admin]\nhosts = [\"quorate.example\"]", "");
+    let _nodes = cluster.serve_all();
+    let admin = cluster.admins[0];
+    wait_for_members(admin, 3);
+    let token = std::fs::read_to_string(cluster.token()).unwrap();
+    let (token, json) = (token.trim(), "content-type: application/json\r\n");
+    let bearer = format!("authorization: Bearer {token}\r\n");
+    for (headers, status, says) in [
+        (format!("host: evil.example\r\n{bearer}{json}"), 403, "[admin] hosts"),
+        (format!("host: localhost\r\n{json}"), 401, "--token-file"),
+        (format!("host: localhost\r\nauthorization: Bearer {token}0\r\n{json}"), 401, "token"),
+        (format!("host: localhost\r\n{bearer}content-type: text/plain\r\n"), 415, "json"),
+    ] {
+        let answer = http(admin, &removal(&headers));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {answer}");
+        assert!(answer.contains(says), "{says}: {answer}");
+    }
+    // Reading needs no token, and a name of the node's own.
+    for (host, status) in [("evil.example", 403), ("quorate.example", 200), ("10.1.2.3:80", 200)] {
+        for path in ["/status", "/metrics", "/view", "/"] {
+            let answer = http(admin, &format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {answer}");
+        }
+    }
+    let mut without =
+        Process::start(&["member", "remove", "3", "--admin", &format!("127.0.0.1:{admin}")]);
+    assert!(!without.wait().success());
+    let error = without.logged("error:");
+    assert!(error.contains(&cluster.token()) && error.contains("--token-file"), "{error}");
+    wait_for_members(admin, 3);
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the member is removed", || {
+        let headers = format!("host: quorate.example\r\n{bearer}{json}");
+        http(admin, &removal(&headers)).starts_with("HTTP/1.1 200").then_some(())
+    });
+    wait_for_members(admin, 2);
+}
+
+#[test]
+fn half_a_request_takes_no_descriptor_for_long_and_keeps_nobody_out() {
+    let dev = Dev::start(&["--nodes", "1"]);
+    // The endpoint may have opened last.
+    http_get(dev.admins[0], "/health");
+    let before = dev.process.files();
+    let mut half: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", dev.admins[0])).unwrap();
+            stream.write_all(b"GET /status HTTP/1.1\r\nhost: ").unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(http_get(dev.admins[0], "/health").0, 200);
+    let with = dev.process.files();
+    assert!(with <= before + CONNECTIONS_MAX, "{before} descriptors before, {with} now");
+    for stream in &mut half {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let answer = stream.read_to_end(&mut Vec::new());
+        let timed_out = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!answer.is_err_and(|error| timed_out(&error)), "the connection is still open");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "all are closed", || (dev.process.files() <= before).then_some(()));
 }

@@ -328,6 +328,8 @@ fn join_and_leave(engine: &str) {
         &own_admin,
         "--admin",
         &admin,
+        "--token-file",
+        &cluster.token(),
     ]);
     let said = add.line(|_| true);
     assert!(said.contains("node 4 is a member"), "{said}");
@@ -339,7 +341,9 @@ fn join_and_leave(engine: &str) {
     for n in (0..1000).step_by(37) {
         assert_eq!(client.call(&["GET", &format!("k{n}")]), Reply::bulk(&n.to_string()));
     }
-    let mut remove = Process::start(&["member", "remove", "1", "--admin", &own_admin]);
+    let own_token = file.with_extension("token").to_str().unwrap().to_owned();
+    let by_token = ["--admin", &own_admin, "--token-file", &own_token];
+    let mut remove = Process::start(&[&["member", "remove", "1"][..], &by_token].concat());
     let said = remove.line(|_| true);
     assert!(said.contains("node 1 is no member any more"), "{said}");
     assert!(remove.wait().success());
@@ -348,9 +352,10 @@ fn join_and_leave(engine: &str) {
         matches!(client.call(&["SET", "after", "1"]), Reply::Simple(_)).then_some(())
     });
     // What can't be is refused with a reason.
-    let mut wrong = Process::start(&["member", "remove", "64", "--admin", &own_admin]);
+    let mut wrong = Process::start(&[&["member", "remove", "64"][..], &by_token].concat());
     assert!(!wrong.wait().success());
     assert!(wrong.logged("error:").contains("64 is not a node id"));
+    std::fs::remove_file(own_token).unwrap();
     drop(nodes);
 }
 
@@ -387,9 +392,10 @@ fn a_founder_comes_back_to_members_that_its_file_does_not_name() {
         drop(nodes.remove(1));
         let ports = support::free_ports(3);
         let [peer, redis, admin] = [0, 1, 2].map(|n: usize| format!("127.0.0.1:{}", ports[n]));
-        change_members(&["remove", gone, "--admin", &founder]);
+        let at_founder = ["--admin", &founder, "--token-file", &cluster.token()];
+        change_members(&[&["remove", gone], &at_founder[..]].concat());
         let place = ["--peer", &peer, "--client", &redis, "--admin-address", &admin];
-        change_members(&[&["add", id][..], &place, &["--admin", &founder]].concat());
+        change_members(&[&["add", id][..], &place, &at_founder].concat());
         let mut text = std::fs::read_to_string(&cluster.file).unwrap();
         text += &format!(
             "[[node]]\nid = {id}\npeer = \"{peer}\"\nclient = \"{redis}\"\nadmin = \"{admin}\"\n"
@@ -409,7 +415,10 @@ fn a_founder_comes_back_to_members_that_its_file_does_not_name() {
     poll_until(deadline, "the founder serves again", || {
         (http_get(cluster.admins[0], "/health").0 == 200).then_some(())
     });
-    files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    for file in files {
+        std::fs::remove_file(file.with_extension("token")).unwrap();
+        std::fs::remove_file(file).unwrap();
+    }
 }
 
 /// Changes the members as an operator does. A cluster that has just lost a node refuses for a while.

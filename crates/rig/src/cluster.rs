@@ -168,8 +168,11 @@ impl Cluster {
     fn member(&self, args: &[&str]) -> anyhow::Result<()> {
         let deadline = Instant::now() + CONVERGE_MAX;
         loop {
+            let mut command = std::process::Command::new(&self.binary);
+            // The nodes share a configuration, and so the token beside it.
+            let token = self.config().with_extension("token");
             let output =
-                std::process::Command::new(&self.binary).arg("member").args(args).output()?;
+                command.arg("member").args(args).arg("--token-file").arg(token).output()?;
             if output.status.success() {
                 return Ok(());
             }

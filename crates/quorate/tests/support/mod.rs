@@ -108,6 +108,11 @@ impl Process {
         self.child.try_wait().expect("a child can be waited for").is_none()
     }
 
+    /// Descriptors it has open.
+    pub(crate) fn files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// Processor time it has used so far, in clock ticks (10 ms).
     pub(crate) fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
@@ -210,6 +215,11 @@ impl Cluster {
         Self { file, peers: peers.to_vec(), clients: clients.to_vec(), admins: admins.to_vec() }
     }
 
+    /// The file with the token of its nodes.
+    pub(crate) fn token(&self) -> String {
+        self.file.with_extension("token").to_str().expect("the path is text").to_owned()
+    }
+
     /// Starts a node.
     pub(crate) fn serve(&self, node: usize) -> Process {
         let file = self.file.to_str().expect("the path is text");
@@ -241,6 +251,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.file);
+        let _ = std::fs::remove_file(self.file.with_extension("token"));
     }
 }
 
