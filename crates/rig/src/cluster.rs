@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::engines::Engine;
 use crate::net::{Net, address};
@@ -137,7 +137,7 @@ impl Cluster {
 
     /// SIGCONT.
     pub(crate) fn go_on(&self, index: usize) -> anyhow::Result<()> {
-        self.nodes[index].process.as_ref().context("it runs")?.signal(Signal::CONT)
+        self.nodes[index].process.as_ref().context("it runs")?.go_on()
     }
 
     /// Moves the wall clock of a node to so many milliseconds beside the machine's.
@@ -189,6 +189,16 @@ impl Cluster {
             // The error that is about to be reported matters more than this file.
             let _ = std::fs::write(self.work.join(format!("status-{}.json", node.id)), text);
         }
+    }
+
+    /// What a node says of itself.
+    pub(crate) fn status(&self, index: usize) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&ask(self.nodes[index].slot, "/status")?)?)
+    }
+
+    /// The view that a node goes by.
+    pub(crate) fn view(&self, index: usize) -> anyhow::Result<Value> {
+        Ok(serde_json::from_str(&ask(self.nodes[index].slot, "/view")?)?)
     }
 
     /// Waits until every node serves.

@@ -2,13 +2,16 @@
 //!
 //! `faults` lets clients work while processes are killed, stopped, cut off and replaced, and has
 //! what they saw judged by `quorate-check`. `failover` measures how long clients wait after a fault,
-//! beside Redis Sentinel and etcd. The chapters `docs/src/faults.md` and `docs/src/failover.md` say
+//! beside Redis Sentinel and etcd. `calm` measures what clients feel of a noisy machine, beside the
+//! same and plain Redis; `rolling` what they feel of restarts; `rejoin` counts the bytes that bring a
+//! node back. The chapters `docs/src/faults.md`, `docs/src/failover.md` and `docs/src/calm.md` say
 //! what came out.
 //!
 //! Everything runs inside namespaces that end with this process ([`inside`]): every process it
 //! started, every network and every mount is gone then, whatever way it ended.
 #![forbid(unsafe_code)]
 
+mod calm;
 mod clients;
 mod cluster;
 mod engines;
@@ -19,8 +22,11 @@ mod judge;
 mod net;
 mod probe;
 mod process;
+mod rejoin;
 mod report;
 mod resp;
+mod rivals;
+mod rolling;
 mod rounds;
 
 use std::path::PathBuf;
@@ -42,6 +48,12 @@ enum Command {
     Faults(rounds::Options),
     /// Measure the time from a fault to the next acknowledged write and read
     Failover(failover::Options),
+    /// Measure what clients feel of a noisy machine, beside Redis and etcd
+    Calm(calm::Options),
+    /// Restart the nodes one after the other under load, and measure what clients feel of it
+    Rolling(rolling::Options),
+    /// Count the bytes that bring an expelled node back, beside those of a full copy
+    Rejoin(rejoin::Options),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +61,9 @@ fn main() -> ExitCode {
     let result = inside::enter().and_then(|()| match cli.command {
         Command::Faults(options) => rounds::run(&options),
         Command::Failover(options) => failover::run(&options),
+        Command::Calm(options) => calm::run(&options),
+        Command::Rolling(options) => rolling::run(&options),
+        Command::Rejoin(options) => rejoin::run(&options),
     });
     match result {
         Ok(code) => code,

@@ -124,6 +124,20 @@ fn plugging(verb: &str, slot: usize) -> anyhow::Result<()> {
     run("ip", &["rule", verb, "priority", "91", "from", &all, "blackhole"])
 }
 
+/// Bytes that have come to a place, and that it has sent, since the network was laid out.
+pub(crate) fn traffic(slot: usize) -> anyhow::Result<(u64, u64)> {
+    let links = std::fs::read_to_string("/proc/self/net/dev")?;
+    let link = format!("v{slot}:");
+    let line = links.lines().find_map(|line| line.trim_start().strip_prefix(&link));
+    let line = line.context("the place has a link")?;
+    let counts: Vec<u64> = line.split_whitespace().map_while(|count| count.parse().ok()).collect();
+    // Eight columns of what this end receives, and then of what it sends.
+    match counts.as_slice() {
+        [sent, _, _, _, _, _, _, _, received, ..] => Ok((*received, *sent)),
+        _ => anyhow::bail!("cannot read the counters of {link}"),
+    }
+}
+
 /// The address of a place.
 pub(crate) fn address(slot: usize) -> String {
     format!("10.77.{slot}.2")

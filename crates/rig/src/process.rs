@@ -29,7 +29,7 @@ impl Process {
     }
 
     /// Sends a signal.
-    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.child.id() as i32).context("a child has an id")?;
         kill_process(pid, signal).context("a child can be signalled")
     }
@@ -54,6 +54,11 @@ impl Process {
                 self.log.display()
             );
         }
+    }
+
+    /// SIGCONT.
+    pub(crate) fn go_on(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
     }
 
     /// SIGKILL. From now on it does nothing more; to be gone may take it half a second on a crowded

@@ -117,6 +117,11 @@ impl Report {
     }
 }
 
+/// For tables.
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 /// The middle one.
 pub(crate) fn median(times: &[Duration]) -> Duration {
     let mut times = times.to_vec();

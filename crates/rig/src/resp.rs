@@ -43,7 +43,16 @@ impl Connection {
         self.0.get_mut().write_all(bytes.as_bytes())
     }
 
-    fn receive(&mut self) -> io::Result<Reply> {
+    /// Whether the server has closed it, as it is between two requests.
+    pub(crate) fn is_closed(&self) -> bool {
+        let stream = self.0.get_ref();
+        let closed = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+        let quiet = closed.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).is_err() || !quiet
+    }
+
+    /// Reads the reply to the oldest command that has none.
+    pub(crate) fn receive(&mut self) -> io::Result<Reply> {
         let mut line = String::new();
         if self.0.read_line(&mut line)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());

@@ -8,8 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::millis;
-use crate::report::median;
+use crate::report::{median, millis};
 
 const DAY: u64 = 24 * 3600 * 1_000_000;
 
@@ -23,7 +22,7 @@ pub(super) struct Marks {
 
 /// The spans between fault and write, each since the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     /// Until a survivor suspects the victim.
     suspicion: Duration,
     /// Until a survivor may propose a view without it: its lease has lapsed there.

@@ -7,7 +7,6 @@
 
 mod breakdown;
 mod quorate;
-mod rivals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +21,8 @@ use serde_json::{Value, json};
 
 use crate::engines::ENGINES;
 use crate::net::Net;
-use crate::report::median;
+use crate::report::{median, millis};
+use crate::rivals;
 use breakdown::Parts;
 
 /// Between two requests of a client.
@@ -57,7 +57,7 @@ pub(crate) struct Options {
 
 /// What happens to a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Fault {
+pub(crate) enum Fault {
     Kill,
     Unplug,
     Stop,
@@ -76,10 +76,10 @@ impl Fault {
 }
 
 /// One request of a client: whether it succeeded.
-type Request = Box<dyn FnMut() -> bool + Send>;
+pub(crate) type Request = Box<dyn FnMut() -> bool + Send>;
 
 /// A system of three machines.
-trait System: Send {
+pub(crate) trait System: Send {
     fn name(&self) -> &str;
 
     /// Brings it to full strength and says whom the fault should hit.
@@ -132,11 +132,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             Some(engine) => {
                 systems.push(quorate::Quorate::start(&net, slots, engine, &binary, &work)?);
             }
-            None if name == "etcd" => systems.push(rivals::Etcd::start(&net, slots, &work)?),
-            None if name == "sentinel-tuned" => {
-                systems.push(rivals::Sentinel::plan(name, slots, &work, rivals::TUNED));
+            None if name == "etcd" => {
+                systems.push(Box::new(rivals::Etcd::new(&net, slots, &work)?));
             }
-            None => patient.push(rivals::Sentinel::plan(name, slots, &work, "")),
+            None if name == "sentinel-tuned" => {
+                let sentinel = rivals::Sentinel::new(name, slots, &work, rivals::TUNED);
+                systems.push(Box::new(sentinel));
+            }
+            None => patient.push(Box::new(rivals::Sentinel::new(name, slots, &work, "")) as _),
         }
     }
     let mut shots = std::thread::scope(|scope| {
@@ -234,10 +237,6 @@ fn work(mut request: Request, stop: &AtomicBool, answers: &Sender<(Instant, Inst
         }
         std::thread::sleep(PACE);
     }
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
 }
 
 impl Shot {

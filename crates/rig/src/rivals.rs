@@ -7,10 +7,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{Fault, Request, System};
+use crate::failover::{Fault, Request, System};
 use crate::net::{self, Net, address};
 use crate::process::Process;
 use crate::resp::{Connection, Reply};
@@ -21,12 +20,12 @@ const ATTEMPT: Duration = Duration::from_millis(100);
 /// How long a system may take to reach its full strength.
 const START_MAX: Duration = Duration::from_secs(90);
 /// A second until a master is held for dead instead of half a minute.
-pub(super) const TUNED: &str = "\
+pub(crate) const TUNED: &str = "\
 sentinel down-after-milliseconds m 1000
 sentinel failover-timeout m 5000
 ";
 
-const REDIS: u16 = 6379;
+pub(crate) const REDIS: u16 = 6379;
 const SENTINEL: u16 = 26379;
 const ETCD: u16 = 2379;
 
@@ -47,9 +46,24 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) -> anyhow::Result<()>
     Ok(())
 }
 
+/// A Redis server without a disk.
+pub(crate) fn redis_server(net: &Net, slot: usize, work: &Path) -> Command {
+    let mut server = net.command(slot, "redis-server");
+    server.args(["--port", &REDIS.to_string(), "--bind", "0.0.0.0", "--save", ""]);
+    server.args(["--appendonly", "no", "--protected-mode", "no"]);
+    server.current_dir(work);
+    server
+}
+
+/// Waits until a Redis server answers.
+pub(crate) fn wait_for_redis(slot: usize) -> anyhow::Result<()> {
+    let server = format!("{}:{REDIS}", address(slot));
+    wait_until("the server answers", || text(&server, &["INFO", "server"]).is_some())
+}
+
 /// A master, two replicas and three sentinels, new in each round: what a failover leaves behind
 /// takes sentinels longer to mend than a start.
-pub(super) struct Sentinel {
+pub(crate) struct Sentinel {
     name: String,
     slots: Vec<usize>,
     work: PathBuf,
@@ -59,29 +73,43 @@ pub(super) struct Sentinel {
 }
 
 impl Sentinel {
-    pub(super) fn plan(
+    pub(crate) fn new(
         name: &str,
         slots: RangeInclusive<usize>,
         work: &Path,
         settings: &'static str,
-    ) -> Box<dyn System> {
+    ) -> Self {
         let (name, slots, work) = (name.to_owned(), slots.collect(), work.to_owned());
-        Box::new(Self { name, slots, work, settings, machines: Vec::new() })
+        Self { name, slots, work, settings, machines: Vec::new() }
     }
 
-    fn start(&mut self, net: &Net, master: usize) -> anyhow::Result<()> {
+    /// The processes of a machine.
+    pub(crate) fn processes(&self, machine: usize) -> &[Process] {
+        &self.machines[machine]
+    }
+
+    /// Where clients ask for the master.
+    pub(crate) fn sentinels(&self) -> Vec<String> {
+        self.slots.iter().map(|slot| format!("{}:{SENTINEL}", address(*slot))).collect()
+    }
+
+    /// Replicas that were made masters since the start.
+    pub(crate) fn failovers(&self) -> anyhow::Result<u64> {
+        let said = std::fs::read_to_string(self.work.join("log"))?;
+        Ok(said.matches("+promoted-slave").count() as u64)
+    }
+
+    pub(crate) fn start(&mut self, net: &Net, master: usize) -> anyhow::Result<()> {
         self.machines.clear();
         let log = self.work.join("log");
         let master_address = address(self.slots[master]);
         for (index, &slot) in self.slots.iter().enumerate() {
-            let mut server = net.command(slot, "redis-server");
-            server.args(["--port", &REDIS.to_string(), "--bind", "0.0.0.0", "--save", ""]);
-            server.args(["--appendonly", "no", "--protected-mode", "no"]);
+            let mut server = redis_server(net, slot, &self.work);
             server.args(["--repl-diskless-sync-delay", "0"]);
             if index != master {
                 server.args(["--replicaof", &master_address, &REDIS.to_string()]);
             }
-            self.machines.push(vec![Process::start(server.current_dir(&self.work), &log)?]);
+            self.machines.push(vec![Process::start(&mut server, &log)?]);
         }
         let server = format!("{master_address}:{REDIS}");
         wait_until("two replicas are in line", || {
@@ -132,8 +160,8 @@ fn knows_all(sentinel: &str) -> Option<bool> {
     Some(is("flags", "master") && is("num-slaves", "2") && is("num-other-sentinels", "2"))
 }
 
-/// Asks the sentinels that are left who the master is.
-fn find_master(sentinels: &[String]) -> Option<Connection> {
+/// Asks sentinels who the master is, and connects to it.
+pub(crate) fn find_master(sentinels: &[String], patience: Duration) -> Option<Connection> {
     sentinels.iter().find_map(|sentinel| {
         let reply = ask(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "m"])?;
         let Reply::Array(parts) = reply else { return None };
@@ -141,7 +169,7 @@ fn find_master(sentinels: &[String]) -> Option<Connection> {
             return None;
         };
         let (host, port) = (String::from_utf8_lossy(host), String::from_utf8_lossy(port));
-        Connection::open(&format!("{host}:{port}"), ATTEMPT).ok()
+        Connection::open(&format!("{host}:{port}"), patience).ok()
     })
 }
 
@@ -163,7 +191,7 @@ impl System for Sentinel {
         let request = |words: &'static [&'static str]| -> Request {
             let (sentinels, mut connection) = (sentinels.clone(), None);
             Box::new(move || {
-                let open = connection.take().or_else(|| find_master(&sentinels));
+                let open = connection.take().or_else(|| find_master(&sentinels, ATTEMPT));
                 let Some(mut open) = open else { return false };
                 match open.ask(words) {
                     // `READONLY` comes from who is not, or not yet, the master.
@@ -193,18 +221,18 @@ impl System for Sentinel {
 }
 
 /// Three members with default settings, on a file system in memory.
-pub(super) struct Etcd {
+pub(crate) struct Etcd {
     slots: Vec<usize>,
     work: PathBuf,
     members: Vec<Vec<Process>>,
 }
 
 impl Etcd {
-    pub(super) fn start(
+    pub(crate) fn new(
         net: &Net,
         slots: RangeInclusive<usize>,
         work: &Path,
-    ) -> anyhow::Result<Box<dyn System>> {
+    ) -> anyhow::Result<Self> {
         let memory = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(work).status()?;
         ensure!(memory.success(), "cannot mount a file system in memory");
         let slots: Vec<usize> = slots.collect();
@@ -213,7 +241,25 @@ impl Etcd {
             let member = etcd.launch(net, index)?;
             etcd.members.push(vec![member]);
         }
-        Ok(Box::new(etcd))
+        Ok(etcd)
+    }
+
+    /// The processes of a machine.
+    pub(crate) fn processes(&self, machine: usize) -> &[Process] {
+        &self.members[machine]
+    }
+
+    /// A client that waits so long for an answer.
+    pub(crate) fn gateway(&self, patience: Duration) -> EtcdGateway {
+        EtcdGateway { agent: agent(patience), slots: self.slots.clone() }
+    }
+
+    /// The term of whoever leads, as soon as the members agree.
+    pub(crate) fn term(&self) -> anyhow::Result<u64> {
+        wait_until("the members agree on a leader", || self.leader().is_some())?;
+        let status = call(&agent(START_MAX), self.slots[0], "/v3/maintenance/status", &json!({}));
+        let term = status.and_then(|status| status["raftTerm"].as_str()?.parse().ok());
+        term.context("a member says its term")
     }
 
     fn launch(&self, net: &Net, index: usize) -> anyhow::Result<Process> {
@@ -258,6 +304,28 @@ fn call(agent: &ureq::Agent, slot: usize, path: &str, body: &Value) -> Option<Va
     answer.body_mut().read_json().ok()
 }
 
+/// A client of etcd, over its JSON gateway.
+pub(crate) struct EtcdGateway {
+    agent: ureq::Agent,
+    slots: Vec<usize>,
+}
+
+impl EtcdGateway {
+    /// A write, or a linearizable read of what is written, at one of the members.
+    pub(crate) fn ask(&self, member: usize, write: bool) -> Result<(), String> {
+        let slot = self.slots[member % self.slots.len()];
+        // Keys and values are in base 64. A range is linearizable unless it asks not to be.
+        let (path, body) = match write {
+            true => ("/v3/kv/put", json!({ "key": "d3JpdHRlbg==", "value": "MQ==" })),
+            false => ("/v3/kv/range", json!({ "key": "d3JpdHRlbg==" })),
+        };
+        match call(&self.agent, slot, path, &body) {
+            Some(_) => Ok(()),
+            None => Err("no answer, or an error".to_owned()),
+        }
+    }
+}
+
 impl System for Etcd {
     fn name(&self) -> &str {
         "etcd"
@@ -276,14 +344,11 @@ impl System for Etcd {
     }
 
     fn client(&mut self, victim: usize) -> (Request, Request) {
-        let slot = self.slots[(victim + 1) % self.slots.len()];
-        let request = |path: &'static str, body: Value| -> Request {
-            let agent = agent(ATTEMPT);
-            Box::new(move || call(&agent, slot, path, &body).is_some())
+        let request = |write| -> Request {
+            let gateway = self.gateway(ATTEMPT);
+            Box::new(move || gateway.ask(victim + 1, write).is_ok())
         };
-        // Keys and values are in base 64. A range is linearizable unless it asks not to be.
-        let write = json!({ "key": "d3JpdHRlbg==", "value": "MQ==" });
-        (request("/v3/kv/put", write), request("/v3/kv/range", json!({ "key": "d3JpdHRlbg==" })))
+        (request(true), request(false))
     }
 
     fn hit(&mut self, victim: usize, fault: Fault) -> anyhow::Result<()> {
@@ -299,7 +364,7 @@ impl System for Etcd {
             Fault::Unplug => net::plug(self.slots[victim])?,
             Fault::Stop => {
                 let member = self.members[victim].first().context("it runs")?;
-                member.signal(Signal::CONT)?;
+                member.go_on()?;
             }
         }
         Ok(())
