@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 use quorate_commands::{OwnedCall, Txn};
 use quorate_machine::{Outcome, Rng};
 use quorate_node::EngineConfig;
-use quorate_types::{Duration, NodeSet, Tag};
+use quorate_types::{Duration, Tag};
 
 use crate::Faults;
+use crate::command::Command;
+use crate::links::LinkTable;
 use crate::network::Network;
 use crate::setup::configs;
-use crate::world::{Command, MS, World};
+use crate::world::{MS, World};
 
 /// The cost of one op.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,7 +70,7 @@ fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
         duplication: 0,
         straggling: 0,
         ordered: false,
-        cut: vec![NodeSet::EMPTY; usize::from(nodes)],
+        links: LinkTable::new(usize::from(nodes), 1),
     };
     let mut world = World::new(configs, network, Faults::NONE, rng, false);
     settle(&mut world, 8_000 * MS);
@@ -117,7 +119,9 @@ mod tests {
     use super::*;
     use quorate_machine::Refusal;
     use quorate_node::Isolation;
-    use quorate_types::NodeId;
+    use quorate_types::{NodeId, NodeSet};
+
+    use crate::links::Links;
 
     const CALLS: [&[&str]; 5] =
         [&["SET", "k", "1"], &["GET", "k"], &["INCR", "k"], &["GET", "absent"], &["DEL", "k"]];
@@ -186,10 +190,9 @@ mod tests {
     #[test]
     fn different_votes_cost_a_second_round_trip() {
         let mut world = idle_cluster(3, meerkat(Isolation::Strict));
-        let silent = NodeSet::only(world.nodes[0].id).with(world.nodes[2].id);
-        world.network.cut[1] = silent;
+        world.network.links.cut(Links::of(1, true), 0);
         begin(&mut world, 1, 1, &["SET", "a", "1"]);
-        world.network.cut[1] = NodeSet::EMPTY;
+        world.mend_links();
         let until = world.time + MS;
         settle(&mut world, until);
         let kinds = ["Validate", "Vote", "Accept", "Accepted", "Decided", "Acked"];
@@ -203,10 +206,7 @@ mod tests {
     fn a_node_without_a_majority_refuses_at_once() {
         for engine in [EngineConfig::HERMES, meerkat(Isolation::Strict)] {
             let mut world = idle_cluster(3, engine);
-            let ids: Vec<_> = world.nodes.iter().map(|node| node.id).collect();
-            world.network.cut[0] = NodeSet::only(ids[1]).with(ids[2]);
-            world.network.cut[1] = NodeSet::only(ids[0]);
-            world.network.cut[2] = NodeSet::only(ids[0]);
+            world.network.links.cut(Links::of(0, false), 0);
             let until = world.time + 350 * MS;
             settle(&mut world, until);
             for (number, words) in [["SET", "a", "1"].as_slice(), &["GET", "a"]].iter().enumerate()

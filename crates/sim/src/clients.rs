@@ -12,11 +12,12 @@ use quorate_node::Isolation;
 use quorate_types::{Tag, Timestamp};
 
 use crate::affair::Affair;
+use crate::command::Command;
 use crate::operations;
 use crate::options::Workload;
 use crate::script::Order;
 use crate::transactions::{Open, Transactions};
-use crate::world::{self, Command, Event, MS, World};
+use crate::world::{self, Event, MS, World};
 
 /// How long a client waits before it calls the fate of an op unknown.
 const PATIENCE: u64 = 5_000 * MS;
@@ -354,9 +355,7 @@ impl Clients {
         if !world.nodes[node].up {
             // Nobody listens there, so nothing was sent.
             self.end(world, index, refused, None);
-        } else if world.nodes[node].paused {
-            world.hold(node, Event::Request { client: index, op });
-        } else {
+        } else if world.hold(node, waiting.lane, Event::Request { client: index, op }).is_some() {
             let command = waiting.command.clone();
             world.execute(node, usize::from(waiting.lane), tag, index as u64, &command);
         }

@@ -9,8 +9,8 @@ use quorate_check::{
 use quorate_node::Isolation;
 
 use crate::clients::Seen;
+use crate::process::Entry;
 use crate::transactions::Transactions;
-use crate::world::Entry;
 
 /// What no correct keyspace shows its clients, if they saw such a thing.
 pub(crate) fn contradiction(seen: &Seen, isolation: Option<Isolation>) -> Option<String> {

@@ -13,6 +13,8 @@ use quorate_node::{EngineConfig, Isolation};
 use quorate_types::NodeSet;
 
 use crate::Faults;
+use crate::links::{Links, SILENCE_MAX};
+use crate::network::hash;
 use crate::script::{Fault, Process};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
@@ -100,6 +102,12 @@ impl Nemesis {
         if let Some(fault) = self.draw(world) {
             self.apply(world, fault);
         }
+        if self.faults.lane
+            && self.rng.chance(1, 2)
+            && let Some(fault) = self.draw_for_lane(world)
+        {
+            self.apply(world, fault);
+        }
         if !world.guests.is_empty() && self.rng.chance(1, 2) {
             let guest = self.rng.below(world.guests.len() as u64) as usize;
             if let Some(fault) = self.draw_for_guest(world, guest) {
@@ -118,17 +126,39 @@ impl Nemesis {
             // follows one.
             1 if self.faults.crash => Fault::Ambush(node, self.rng.below(16)),
             2 if self.faults.pause => Fault::Pause(node, 20 * MS + self.rng.below(800 * MS)),
-            choice @ 3..=4 if self.faults.partition => {
-                Fault::Isolate { node: victim, one_way: choice == 3 }
-            }
+            choice @ 3..=4 if self.faults.partition => Fault::Cut(Links::of(victim, choice == 3)),
             choice @ 5..=6 if self.faults.partition && count > 1 => {
-                let to = (victim + 1 + self.rng.below(count as u64 - 1) as usize) % count;
-                Fault::Cut { from: victim, to, one_way: choice == 5 }
+                let to = Some(self.draw_other(count, victim));
+                Fault::Cut(Links { to, ..Links::of(victim, choice == 5) })
             }
             7 if self.faults.clock => self.draw_clock(node),
             _ => return None,
         };
         Some(fault)
+    }
+
+    /// A node that is not this one.
+    fn draw_other(&mut self, count: usize, node: usize) -> usize {
+        (node + 1 + self.rng.below(count as u64 - 1) as usize) % count
+    }
+
+    /// Something of a single lane: one of its links or all of them are cut or late, or it stands
+    /// still, for less than a lease or for more.
+    fn draw_for_lane(&mut self, world: &World) -> Option<Fault> {
+        let count = world.nodes.len();
+        let node = self.rng.below(count as u64) as usize;
+        let lane = self.rng.below(u64::from(world.lanes())) as u16;
+        let choice = self.rng.below(8);
+        if choice < 3 || count == 1 {
+            let most = if choice == 0 { 450 * MS } else { 60 * MS };
+            return Some(Fault::Stall { node, lane, span: MS / 5 + self.rng.below(most) });
+        }
+        let to = self.rng.chance(2, 3).then(|| self.draw_other(count, node));
+        let links = Links { from: node, to, lane: Some(lane), one_way: self.rng.chance(1, 2) };
+        Some(match choice {
+            3..=5 => Fault::Cut(links),
+            _ => Fault::Delay(links, MS + self.rng.below(300 * MS)),
+        })
     }
 
     fn draw_for_guest(&mut self, world: &World, guest: usize) -> Option<Fault> {
@@ -174,15 +204,18 @@ impl Nemesis {
             Fault::Ambush(Process::Guest(guest), left) => world.guests[guest].ambush = Some(left),
             Fault::Start(Process::Node(node)) => world.start(node),
             Fault::Start(Process::Guest(guest)) => world.start_guest(guest),
-            Fault::Pause(Process::Node(node), span) => world.pause(node, span),
+            Fault::Pause(Process::Node(node), span) => world.pause(node, None, span),
             Fault::Pause(Process::Guest(guest), span) => world.pause_guest(guest, span),
             Fault::Interrupt { .. } => unreachable!("a turn is interrupted when it comes"),
-            Fault::Isolate { node, one_way } => {
-                Self::isolate(world, node, one_way);
-                undo_within = Some(2_000 * MS);
+            Fault::Stall { node, lane, span } => world.pause(node, Some(lane), span),
+            Fault::Cut(links) => {
+                Self::cut(world, links);
+                // Long enough, now and then, for connections to be given up.
+                let long = links.lane.is_some() && self.rng.chance(1, 3);
+                undo_within = Some(if long { 2 * SILENCE_MAX } else { 2_000 * MS });
             }
-            Fault::Cut { from, to, one_way } => {
-                Self::cut_link(world, from, to, one_way);
+            Fault::Delay(links, by) => {
+                Self::delay(world, links, by);
                 undo_within = Some(2_000 * MS);
             }
             Fault::CutGuest { guest, node } => {
@@ -217,12 +250,15 @@ impl Nemesis {
                 node_exists(node)
             }
             Fault::Start(Process::Node(node)) => node_exists(node) && !world.nodes[node].up,
-            Fault::Isolate { node, .. } => !self.partitioned && may_silence(node),
-            Fault::Cut { from, to, .. } => {
+            Fault::Stall { node, lane, .. } => {
+                may_silence(node) && world.nodes[node].up && lane < world.lanes()
+            }
+            Fault::Cut(links) | Fault::Delay(links, _) => {
                 !self.partitioned
-                    && from != to
-                    && [from, to].into_iter().all(node_exists)
-                    && world.may_silence(id(from).union(id(to)))
+                    && links.to != Some(links.from)
+                    && links.lane.is_none_or(|lane| lane < world.lanes())
+                    && links.ends().all(node_exists)
+                    && world.may_silence(links.ends().map(|node| world.nodes[node].id).collect())
             }
             Fault::CutGuest { guest, node } => guest_exists(guest) && node_exists(node),
             Fault::Kill(Process::Guest(guest))
@@ -276,45 +312,32 @@ impl Nemesis {
         }
     }
 
-    fn isolate(world: &mut World, victim: usize, one_way: bool) {
-        let id = world.nodes[victim].id;
-        let all: NodeSet = world.nodes.iter().map(|node| node.id).collect();
-        world.network.cut[victim] = all.without(id);
-        if !one_way {
-            for other in (0..world.nodes.len()).filter(|&other| other != victim) {
-                world.network.cut[other].insert(id);
-            }
-            for guest in &mut world.guests {
-                guest.cut.insert(id);
-            }
-        }
-        world.isolated = NodeSet::only(id);
+    /// Cuts links. Either end may be expelled for it, so nothing else happens to them meanwhile.
+    fn cut(world: &mut World, links: Links) {
         let time = world.time;
-        world.trace.event(&[time, 7, u64::from(id.0), u64::from(one_way)], || {
-            let way = if one_way { "nobody hears" } else { "cut off" };
-            format!("{} {way} {id:?}", At(time))
+        world.network.links.cut(links, time);
+        world.schedule(time + SILENCE_MAX, Event::GiveUp);
+        if links == Links::of(links.from, false) {
+            let id = world.nodes[links.from].id;
+            world.guests.iter_mut().for_each(|guest| guest.cut.insert(id));
+        }
+        world.isolated = links.ends().map(|node| world.nodes[node].id).collect();
+        world.trace.event(&[time, 7, hash(links.to_string().as_bytes())], || {
+            format!("{} cut {links}", At(time))
         });
     }
 
-    /// Cuts the link between two nodes that both reach everybody else. Either may be expelled for
-    /// it, so nothing else happens to them meanwhile.
-    fn cut_link(world: &mut World, from: usize, to: usize, one_way: bool) {
-        let [sender, receiver] = [from, to].map(|node| world.nodes[node].id);
-        world.network.cut[from].insert(receiver);
-        if !one_way {
-            world.network.cut[to].insert(sender);
-        }
-        world.isolated = NodeSet::only(sender).with(receiver);
+    fn delay(world: &mut World, links: Links, by: u64) {
         let time = world.time;
-        let ids = [sender, receiver].map(|id| u64::from(id.0));
-        world.trace.event(&[time, 9, ids[0], ids[1], u64::from(one_way)], || {
-            let way = if one_way { "to" } else { "from and to" };
-            format!("{} {sender:?} is cut off {way} {receiver:?}", At(time))
+        world.network.links.delay(links, by);
+        world.isolated = links.ends().map(|node| world.nodes[node].id).collect();
+        world.trace.event(&[time, 9, hash(links.to_string().as_bytes()), by], || {
+            format!("{} delay {links} by {} ms", At(time), by / MS)
         });
     }
 
     fn reconnect(&mut self, world: &mut World) {
-        world.network.cut.iter_mut().for_each(|cut| *cut = NodeSet::EMPTY);
+        world.mend_links();
         world.guests.iter_mut().for_each(|guest| guest.cut = NodeSet::EMPTY);
         world.isolated = NodeSet::EMPTY;
         world.disturbed();

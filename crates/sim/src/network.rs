@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use quorate_machine::Rng;
-use quorate_types::{Incarnation, NodeId, NodeSet};
+use quorate_types::{Incarnation, NodeId};
 use quorate_wire::{Header, Kind};
 
+use crate::links::LinkTable;
 use crate::script::{Fate, MessageId, Process};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
@@ -25,8 +26,8 @@ pub(crate) struct Network {
     pub(crate) straggling: u64,
     /// Messages of one link stay in order, and those of the membership service are not disturbed.
     pub(crate) ordered: bool,
-    /// Directed links that carry nothing: for each sender, the receivers it doesn't reach.
-    pub(crate) cut: Vec<NodeSet>,
+    /// What is wrong with single links.
+    pub(crate) links: LinkTable,
 }
 
 /// What becomes of messages: drawn, or as a script has it.
@@ -56,6 +57,25 @@ impl World {
         self.network.straggling = 0;
         self.interruptions.chance = 0;
         self.healed = true;
+    }
+
+    /// Ends what is wrong with single links. Connections that were given up stand again.
+    pub(crate) fn mend_links(&mut self) {
+        for (from, to, lane) in self.network.links.mend() {
+            for (node, found) in [(from, to), (to, from)] {
+                let life = self.nodes[node].life;
+                self.schedule(self.time + MS, Event::PeerFound { node, life, lane, found });
+            }
+        }
+    }
+
+    /// Both ends of connections that have been cut for long hear that these are gone.
+    pub(crate) fn give_up_links(&mut self) {
+        for (from, to, lane) in self.network.links.give_up(self.time) {
+            for (node, lost) in [(from, to), (to, from)] {
+                self.tell_lost(self.time, node, self.nodes[lost].id, lane);
+            }
+        }
     }
 
     /// Whether the node dies now, instead of sending an engine message.
@@ -103,15 +123,16 @@ impl World {
                 self.tell_guest(from, lane, to, message);
                 continue;
             }
-            let cut = self.network.cut[from].contains(to);
+            let target = self.index(to);
+            let link = self.network.links.at(from, target, lane);
+            let (cut, late_by) = (link.is_cut(), link.late_by);
             let delays = if of_engine || !self.network.ordered {
                 self.carry(sender, to, lane, cut, message)
             } else {
                 [Some(self.network.delay), None]
             };
-            let target = self.index(to);
             for delay in delays.into_iter().flatten() {
-                let at = self.time + delay;
+                let at = self.time + late_by + delay;
                 let link = self.nodes[target].link;
                 let bytes = message.to_vec();
                 self.schedule(

@@ -26,6 +26,7 @@ use quorate_types::Duration;
 
 use crate::affair::Affair;
 use crate::errand::{Deed, Errand};
+use crate::links::Links;
 use crate::options::{Isolations, Options};
 use crate::sweep::FailureKind;
 
@@ -74,23 +75,22 @@ pub(crate) enum Fault {
         turn: u64,
         span: u64,
     },
-    /// Cut off from all others; or only nobody hears it.
-    Isolate {
+    /// One lane of a node stands still for so many nanoseconds, while the others go on.
+    Stall {
         node: usize,
-        one_way: bool,
+        lane: u16,
+        span: u64,
     },
-    /// The link between two nodes is cut, or only the way from the first to the second.
-    Cut {
-        from: usize,
-        to: usize,
-        one_way: bool,
-    },
+    /// Links carry nothing.
+    Cut(Links),
+    /// What links carry comes so many nanoseconds later.
+    Delay(Links, u64),
     /// A guest can't reach a node.
     CutGuest {
         guest: usize,
         node: usize,
     },
-    /// All cuts are mended.
+    /// All links carry everything again, at once.
     Reconnect,
     /// A wall clock is wrong by so many nanoseconds.
     Clock(Process, i64),
@@ -178,12 +178,11 @@ impl fmt::Display for Fault {
             Self::Interrupt { node, lane, turn, span } => {
                 write!(f, "interrupt {}/{lane} turn {turn} for {}", node + 1, Seconds(*span))
             }
-            Self::Isolate { node, one_way: true } => write!(f, "mute {}", node + 1),
-            Self::Isolate { node, one_way: false } => write!(f, "isolate {}", node + 1),
-            Self::Cut { from, to, one_way } => {
-                let arrow = if *one_way { "->" } else { "<->" };
-                write!(f, "cut {}{arrow}{}", from + 1, to + 1)
+            Self::Stall { node, lane, span } => {
+                write!(f, "stall {}/{lane} for {}", node + 1, Seconds(*span))
             }
+            Self::Cut(links) => write!(f, "cut {links}"),
+            Self::Delay(links, by) => write!(f, "delay {links} by {}", Seconds(*by)),
             Self::CutGuest { guest, node } => write!(f, "cut guest {guest}<->{}", node + 1),
             Self::Reconnect => f.write_str("reconnect"),
             Self::Clock(process, error) => write!(f, "clock {process} off {error}"),
@@ -276,12 +275,12 @@ fn seconds(text: &str) -> Result<u64, String> {
     Ok(whole * 1_000_000_000 + part)
 }
 
-fn number<N: FromStr>(text: &str) -> Result<N, String> {
+pub(crate) fn number<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| format!("'{text}' is no number of the size expected here"))
 }
 
 /// Nodes count from 1.
-fn node(text: &str) -> Result<usize, String> {
+pub(crate) fn node(text: &str) -> Result<usize, String> {
     let number: usize = number(text)?;
     number.checked_sub(1).ok_or_else(|| "nodes count from 1".to_owned())
 }
@@ -304,17 +303,15 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
     let wrong = || format!("'{verb} {}' is nothing that breaks", words.join(" "));
     Ok(match (verb, words) {
         ("reconnect", []) => Fault::Reconnect,
-        ("mute", [at]) => Fault::Isolate { node: node(at)?, one_way: true },
-        ("isolate", [at]) => Fault::Isolate { node: node(at)?, one_way: false },
         ("cut", ["guest", ends]) => {
             let (guest, at) = ends.split_once("<->").ok_or_else(wrong)?;
             Fault::CutGuest { guest: number(guest)?, node: node(at)? }
         }
-        ("cut", [ends]) => {
-            let two_way = ends.split_once("<->").map(|ends| (ends, false));
-            let either = two_way.or_else(|| Some((ends.split_once("->")?, true)));
-            let ((from, to), one_way) = either.ok_or_else(wrong)?;
-            Fault::Cut { from: node(from)?, to: node(to)?, one_way }
+        ("cut", [links]) => Fault::Cut(links.parse()?),
+        ("delay", [links, "by", by]) => Fault::Delay(links.parse()?, seconds(by)?),
+        ("stall", [at, "for", span]) => {
+            let (node, lane) = place(at)?;
+            Fault::Stall { node, lane, span: seconds(span)? }
         }
         ("interrupt", [at, "turn", turn, "for", span]) => {
             let (node, lane) = place(at)?;
@@ -471,12 +468,13 @@ mod tests {
                     0.11 session 0 at 2/1: OPEN\n0.12 session 0 at 1/0: CALL 3 INCR a b\n\
                     0.13 session 0 at 3/0 late 2.5: RENEW\n0.14 session 0 gives up\n\
                     0.2 kill 2\n0.3 start guest 1\n0.4 ambush guest 0 after 3\n\
-                    0.5 pause 1 for 0.25\n0.6 mute 3\n0.7 isolate 1\n0.8 cut 1->2\n\
+                    0.5 pause 1 for 0.25\n0.6 cut 3->*\n0.7 stall 1/0 for 0.01\n0.8 cut 1->2\n\
+                    0.805 delay 2<->*/1 by 0.04\n\
                     0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n1.0 clock 2 off -250\n\
                     1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #331 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
-        assert_eq!(script.sizes(), [5, 12, 3]);
+        assert_eq!(script.sizes(), [5, 13, 3]);
         assert_eq!(script.options.engine, Engine::Meerkat);
         assert_eq!(script.expect, Some(FailureKind::Liveness));
         let again: Script = script.to_string().parse().unwrap();

@@ -17,8 +17,9 @@ use quorate_types::{Duration, Instant, KeyspaceId, Tag};
 
 use crate::Options;
 use crate::errand::{Asks, Deed, Errand};
+use crate::process::Entry;
 use crate::trace::At;
-use crate::world::{self, Entry, Event, MS, World};
+use crate::world::{self, Event, MS, World};
 
 /// Tags with this bit are of calls and leases; those of other clients have it clear.
 pub(crate) const SESSION_TAG: u64 = 1 << 62;
@@ -434,8 +435,8 @@ impl SessionClients {
         if !world.nodes[node].up {
             return;
         }
-        if world.nodes[node].paused {
-            return world.hold(node, Event::SessionTry { number });
+        if world.hold(node, lane as u16, Event::SessionTry { number }).is_none() {
+            return;
         }
         let (tag, origin) = (Tag(SESSION_TAG | number), one.client as u64);
         match &one.what {

@@ -6,6 +6,7 @@ use quorate_node::{
 };
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
 
+use crate::links::LinkTable;
 use crate::network::Network;
 use crate::options::Engine;
 use crate::world::MS;
@@ -52,7 +53,7 @@ impl Setup {
         let lanes = options.lanes.unwrap_or_else(|| 1 + rng.below(2) as u16);
         let reads = if rng.chance(1, 5) { ReadMode::Quorum } else { ReadMode::Leased };
         let ack_broadcast = rng.chance(1, 4);
-        let network = draw_network(faults, nodes, rng);
+        let network = draw_network(faults, nodes, lanes, rng);
         let text = format!(
             "{nodes} nodes, {lanes} lanes, reads {reads:?}, ack_broadcast {ack_broadcast}, {faults}"
         );
@@ -67,7 +68,8 @@ impl Setup {
         let nodes = options.nodes.unwrap_or(drawn);
         let drawn = 1 + rng.below(3) as u16;
         let lanes = options.lanes.unwrap_or(drawn);
-        let network = Network { straggling: 0, ordered: true, ..draw_network(faults, nodes, rng) };
+        let network =
+            Network { straggling: 0, ordered: true, ..draw_network(faults, nodes, lanes, rng) };
         let text = format!("{nodes} nodes, {lanes} lanes, {faults}");
         let engine = EngineConfig::Baseline(system);
         let nodes = configs(nodes, lanes, engine.clone(), rng);
@@ -87,7 +89,7 @@ impl Setup {
         let partitions = draw_partitions(nodes, rng);
         let drawn = pick(&[0, 0, 1, 2], rng) as u16;
         let guests = options.guests.unwrap_or(drawn);
-        let network = draw_network(faults, nodes, rng);
+        let network = draw_network(faults, nodes, lanes, rng);
         let text = format!(
             "{nodes} nodes, {lanes} lanes, {isolation:?}, partitions on {}, {guests} guests, clock \
              skew up to {skew} ms, messages count as lost after {loss_timeout} ms, {faults}",
@@ -135,7 +137,7 @@ fn show_groups(partitions: &[Option<NodeSet>]) -> String {
     partitions.iter().map(show).collect::<Vec<_>>().join(" and ")
 }
 
-fn draw_network(faults: Faults, nodes: u16, rng: &mut Rng) -> Network {
+fn draw_network(faults: Faults, nodes: u16, lanes: u16, rng: &mut Rng) -> Network {
     let pick = |enabled: bool, most: u64, rng: &mut Rng| if enabled { rng.below(most) } else { 0 };
     Network {
         delay: MS / 20,
@@ -144,7 +146,7 @@ fn draw_network(faults: Faults, nodes: u16, rng: &mut Rng) -> Network {
         duplication: pick(faults.duplication, 100, rng),
         straggling: pick(faults.reordering, 20, rng),
         ordered: false,
-        cut: vec![NodeSet::EMPTY; usize::from(nodes)],
+        links: LinkTable::new(usize::from(nodes), lanes),
     }
 }
 

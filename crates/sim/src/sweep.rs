@@ -15,10 +15,11 @@ use crate::Options;
 use crate::clients::{Clients, Plan};
 use crate::judge::{contradiction, lost_appends};
 use crate::nemesis::Nemesis;
+use crate::process::Entry;
 use crate::script::Script;
 use crate::sessions::{SessionClients, SessionPlan};
 use crate::setup::Setup;
-use crate::world::{Entry, Event, MS, World};
+use crate::world::{Event, MS, World};
 
 /// A run that ended well.
 #[derive(Debug)]
@@ -402,7 +403,7 @@ impl<'a> Simulation<'a> {
     fn all_serve(&self) -> bool {
         let all: NodeSet = self.world.nodes.iter().map(|node| node.id).collect();
         self.world.nodes.iter().all(|node| {
-            node.up && !node.paused && {
+            node.up && !node.is_stopped() && {
                 let view = node.lane(0).view();
                 view.active() == all
                     && view.member(node.id).is_some_and(|member| {
@@ -418,10 +419,10 @@ impl<'a> Simulation<'a> {
         for node in &self.world.nodes {
             let view = node.lane(0).view();
             text.push_str(&format!(
-                " [{:?} up={} paused={} epoch={} live={:?} active={:?} {}]",
+                " [{:?} up={} stopped={} epoch={} live={:?} active={:?} {}]",
                 node.id,
                 node.up,
-                node.paused,
+                node.is_stopped(),
                 view.epoch,
                 view.live(),
                 view.active(),

@@ -22,10 +22,10 @@ use quorate_types::Timestamp;
 use quorate_workloads::{Generator, Source as _};
 
 use crate::affair::Affair;
+use crate::command::Command;
 use crate::operations;
 use crate::options::Workload;
 use crate::steps::{Nonsense, Step, effects, to_txn, with_version};
-use crate::world::Command;
 
 /// Appends after which clients go on to fresh lists: a check of lists reads them whole.
 const LIST_LIFE: u64 = 400;

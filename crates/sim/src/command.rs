@@ -1,0 +1,51 @@
+//! What a client asks of a node.
+
+use std::fmt;
+
+use quorate_commands::{Call, OwnedCall, Txn};
+use quorate_machine::{Access, Operation};
+
+/// What a client asks of a node.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    /// A command on one key, of a keyspace without transactions.
+    Op(OwnedCall),
+    /// A transaction.
+    Txn(Txn),
+}
+
+impl Command {
+    /// The command, if a local record might answer it.
+    pub(crate) fn single_read(&self) -> Option<Call<'_>> {
+        let (Self::Op(call) | Self::Txn(Txn::Call(call))) = self else { return None };
+        let call = call.call();
+        let single = matches!(call.single_key(), Ok(Some(_))) && call.keys().count() == 1;
+        (single && call.access() == Access::Read).then_some(call)
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let write = |f: &mut fmt::Formatter<'_>, call: &OwnedCall| {
+            let words = call.call().args.iter().map(|word| word.escape_ascii().to_string());
+            f.write_str(&words.collect::<Vec<_>>().join(" "))
+        };
+        match self {
+            Self::Op(call) | Self::Txn(Txn::Call(call)) => write(f, call),
+            Self::Txn(Txn::Block(block)) => {
+                for (key, watch) in &block.watches {
+                    write!(f, "[{} at {:?}] ", key.escape_ascii(), watch.timestamp)?;
+                }
+                for (at, call) in block.calls.iter().enumerate() {
+                    f.write_str(if at == 0 { "" } else { "; " })?;
+                    write(f, call)?;
+                }
+                Ok(())
+            }
+            Self::Txn(Txn::Versions(keys)) => {
+                let keys = keys.iter().map(|key| key.escape_ascii().to_string());
+                write!(f, "WATCH {}", keys.collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
+}

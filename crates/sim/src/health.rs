@@ -1,0 +1,109 @@
+//! What a world can still lose, and what it has lost or left undone.
+
+use quorate_types::{KeyspaceId, NodeSet, Role};
+
+use crate::guests::Guest;
+use crate::process::{LaneHost, Node};
+use crate::world::{MS, World};
+
+impl World {
+    /// Whether the death of this node leaves a majority of replicas that hold everything: a cluster
+    /// in memory promises nothing beyond that.
+    pub(crate) fn may_kill(&self, victim: usize) -> bool {
+        // A node that was just disturbed may be expelled any moment now.
+        if self.time < self.quiet_at {
+            return false;
+        }
+        let safe = self.holders().without(self.nodes[victim].id);
+        self.all_groups(|group| safe.intersection(group).len() * 2 > group.len())
+    }
+
+    /// Whether some replica that holds everything goes on while these are stopped or cut off. They
+    /// forget nothing, so there may be any number of them.
+    pub(crate) fn may_silence(&self, victims: NodeSet) -> bool {
+        let safe = self.holders().difference(victims);
+        self.all_groups(|group| !safe.intersection(group).is_empty())
+    }
+
+    fn all_groups(&self, holds: impl Fn(NodeSet) -> bool) -> bool {
+        let all = self.nodes.iter().map(|node| node.id).collect();
+        holds(all) && self.groups.iter().all(|group| holds(*group))
+    }
+
+    /// Nodes that hold everything and are not disturbed.
+    fn holders(&self) -> NodeSet {
+        let up = self.nodes.iter().filter(|node| node.up);
+        let Some(newest) = up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch) else {
+            return NodeSet::EMPTY;
+        };
+        // A view whose engines are not through with the change protects nobody yet: of the replicas
+        // of one epoch, a minority may be lost before the next one is released.
+        let through = |host: &LaneHost| {
+            host.lane.engine(KeyspaceId(0)).is_some_and(quorate_node::Engine::is_caught_up)
+        };
+        let holds = |node: &Node| {
+            let member = newest.member(node.id);
+            node.up
+                && !node.is_stopped()
+                && !self.isolated.contains(node.id)
+                && node.lanes.iter().all(through)
+                && member.is_some_and(|member| {
+                    member.role == Role::Active && member.incarnation == node.lane(0).incarnation()
+                })
+        };
+        self.nodes.iter().filter(|node| holds(node)).map(|node| node.id).collect()
+    }
+
+    /// Something happened that may yet cost a node its place in the view.
+    pub(crate) fn disturbed(&mut self) {
+        self.quiet_at = self.time + 400 * MS;
+    }
+
+    /// Whether a majority of some view's voters lost its memory, or of some partition's replicas:
+    /// beyond what a cluster in memory survives. Message loss alone can expel one node while the
+    /// nemesis kills another.
+    pub(crate) fn majority_lost(&self) -> bool {
+        self.nodes.iter().filter(|node| node.up).any(|node| {
+            let view = node.lane(0).view();
+            let lost = view.members.iter().filter(|member| {
+                let now = &self.nodes[self.index(member.node)];
+                !now.up || !now.lives.contains(&member.incarnation)
+            });
+            let lost: NodeSet = lost.map(|member| member.node).collect();
+            let of_group = |group: &NodeSet| lost.intersection(*group).len() * 2 > group.len();
+            lost.len() * 2 > view.members.len() || self.groups.iter().any(of_group)
+        }) || self.partition_stuck()
+    }
+
+    /// Whether an engine says that too few replicas of some partition are left, while the nodes are a
+    /// majority and go on from view to view. That can't be where all partitions are on all nodes.
+    fn partition_stuck(&self) -> bool {
+        let all = self.nodes.len();
+        let stuck = |host: &LaneHost| {
+            let facts = host.lane.engine(KeyspaceId(0)).map(quorate_node::Engine::facts);
+            facts.is_some_and(|facts| facts.gauges.contains(&("stuck", 1)))
+        };
+        self.groups.iter().any(|group| group.len() < all)
+            && self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes).any(stuck)
+    }
+
+    /// Transactions that some lane has no decision about, or that some lane's clients wait for.
+    pub(crate) fn undecided(&self) -> Option<String> {
+        if !self.is_transactional() {
+            return None;
+        }
+        let lanes = self.nodes.iter().flat_map(|node| node.lanes.iter().map(move |l| (node, l)));
+        let of_nodes = lanes.into_iter().find_map(|(node, host)| {
+            let facts = host.lane.engine(KeyspaceId(0))?.facts();
+            let gauge = |name| facts.gauges.iter().find(|(known, _)| *known == name);
+            let left = UNDONE.into_iter().filter_map(gauge).find(|(_, value)| *value > 0);
+            let (name, count) = left?;
+            Some(format!("{:?} lane {:?} is left with {count} {name}", node.id, host.lane.id()))
+        });
+        of_nodes.or_else(|| self.guests.iter().find_map(Guest::undone))
+    }
+}
+
+/// What an engine has not finished while any of these gauges is above 0.
+const UNDONE: [&str; 7] =
+    ["undecided", "attempts", "waiting", "recovering", "frozen", "replicating", "shared_entries"];

@@ -1,0 +1,221 @@
+//! Processes: the nodes of a world, which start, die without warning, stop and go on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quorate_node::{Lane, NodeConfig, Outbox, Shared};
+use quorate_types::{Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
+
+use crate::trace::At;
+use crate::world::{Answer, Event, MS, WALL_START, World};
+
+/// A key with a value: its name, its version, and the value.
+pub(crate) type Entry = (String, String, String);
+
+/// One node, and the process that runs there.
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) config: NodeConfig,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) lanes: Vec<LaneHost>,
+    pub(crate) up: bool,
+    /// Counts the processes of this node.
+    pub(crate) life: u64,
+    /// Counts its incarnations: what was sent to an earlier one is lost, as connections break.
+    pub(crate) link: u64,
+    /// The incarnations of the process that runs: what it knew in an earlier one is not lost.
+    pub(crate) lives: Vec<Incarnation>,
+    /// Guests that are connected, with their lanes and the numbers of their connections.
+    pub(crate) seats: BTreeMap<NodeId, (u16, u64)>,
+    /// When each lane had its last turn, and how many it had had before at that moment.
+    pub(crate) turns: Vec<(u64, u64)>,
+    pub(crate) rate_ppm: i64,
+    pub(crate) offset: u64,
+    /// How far the wall clock is from the true time.
+    pub(crate) wall_error: i64,
+}
+
+/// One lane of a process, and what its driver keeps for it.
+pub(crate) struct LaneHost {
+    pub(crate) lane: Lane,
+    pub(crate) out: Outbox,
+    pub(crate) reads: Vec<Answer>,
+    pub(crate) wake_at: u64,
+    /// Until when it stands still, if it does.
+    stopped_until: Option<u64>,
+    /// What it will find when it goes on.
+    backlog: Vec<Event>,
+    /// The turn was interrupted before its output left.
+    pub(crate) interrupted: bool,
+    /// The process was stopped when a turn had just read the clock, this long ago: the first
+    /// request that it finds in its sockets afterwards is handled by that reading.
+    pub(crate) clock_read_at: Option<u64>,
+}
+
+impl Node {
+    pub(crate) fn clock(&self, at: u64) -> Now {
+        let drift = i128::from(at) * i128::from(self.rate_ppm) / 1_000_000;
+        let local = u64::try_from(i128::from(at) + drift).expect("clocks run forward");
+        let wall = (WALL_START + at).saturating_add_signed(self.wall_error);
+        Now { monotonic: Instant(self.offset + local), unix: UnixNanos(wall) }
+    }
+
+    /// Whether a lane of it stands still.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.lanes.iter().any(|host| host.stopped_until.is_some())
+    }
+
+    /// What the node does or waits for.
+    pub(crate) fn phase(&self, at: u64) -> String {
+        self.lanes[0].lane.phase(self.clock(at))
+    }
+
+    /// A lane of the process.
+    pub(crate) fn lane(&self, lane: usize) -> &Lane {
+        &self.lanes[lane].lane
+    }
+
+    /// Every key that has a value here, with its version and value, in order of key.
+    pub(crate) fn contents(&self) -> Vec<Entry> {
+        let store = self.shared.store(KeyspaceId(0)).expect("every world has keyspace 0");
+        let mut contents = Vec::new();
+        store.dump(&mut |key, version, readable, value| {
+            if value.is_some() || !readable {
+                contents.push((
+                    String::from_utf8_lossy(key).into_owned(),
+                    format!("{version:?} {readable}"),
+                    String::from_utf8_lossy(value.unwrap_or_default()).into_owned(),
+                ));
+            }
+        });
+        contents.sort();
+        contents.dedup();
+        contents
+    }
+
+    /// When, in world time, this node's clock will show `local`; rounded up.
+    pub(crate) fn world_time(&self, local: Instant) -> u64 {
+        let elapsed = i128::from(local.0.saturating_sub(self.offset));
+        let at = elapsed * 1_000_000 / i128::from(1_000_000 + self.rate_ppm) + 1;
+        u64::try_from(at).unwrap_or(u64::MAX)
+    }
+}
+
+impl World {
+    /// Starts a process: fresh incarnation, empty memory.
+    pub(crate) fn start(&mut self, node: usize) {
+        let seed = self.rng.next_u64();
+        let incarnation = Incarnation(self.rng.next_u64().max(1));
+        let time = self.time;
+        let this = &mut self.nodes[node];
+        this.config.seed = seed;
+        this.shared = Shared::new(this.config.clone());
+        this.life += 1;
+        this.link += 1;
+        this.lives = vec![incarnation];
+        this.up = true;
+        this.seats.clear();
+        let now = this.clock(time);
+        this.lanes = (0..this.config.lanes)
+            .map(|lane| LaneHost {
+                lane: Lane::new(Arc::clone(&this.shared), LaneId(lane), incarnation, now),
+                out: Outbox::new(),
+                reads: Vec::new(),
+                wake_at: u64::MAX,
+                stopped_until: None,
+                backlog: Vec::new(),
+                interrupted: false,
+                clock_read_at: None,
+            })
+            .collect();
+        let id = this.id;
+        self.trace.event(&[time, 1, u64::from(id.0)], || format!("{} start {id:?}", At(time)));
+        for lane in 0..self.nodes[node].lanes.len() {
+            self.finish_turn(node, lane);
+        }
+    }
+
+    /// Ends a process without warning; what it had not sent is lost.
+    pub(crate) fn kill(&mut self, node: usize) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        self.disturbed();
+        self.died.push(node);
+        self.nodes[node].up = false;
+        self.nodes[node].life += 1;
+        self.nodes[node].link += 1;
+        self.trace.event(&[time, 2, u64::from(id.0)], || format!("{} kill {id:?}", At(time)));
+        for other in (0..self.nodes.len()).filter(|&other| other != node) {
+            // A broken connection is a hint that may come at once, late, or (here) never.
+            for lane in 0..self.lanes() {
+                if self.nodes[other].up && self.rng.chance(1, 2) {
+                    let at = self.time + self.rng.below(20 * MS);
+                    self.tell_lost(at, other, id, lane);
+                }
+            }
+        }
+    }
+
+    /// A node will learn that the connection of a lane to a peer is gone.
+    pub(crate) fn tell_lost(&mut self, at: u64, node: usize, lost: NodeId, lane: u16) {
+        let life = self.nodes[node].life;
+        self.schedule(at, Event::PeerLost { node, life, lane, lost });
+    }
+
+    /// Stops a process for a while, or one lane of it; it notices nothing.
+    pub(crate) fn pause(&mut self, node: usize, only: Option<u16>, span: u64) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        let until = time + span;
+        for (lane, host) in self.nodes[node].lanes.iter_mut().enumerate() {
+            if only.is_none_or(|only| usize::from(only) == lane) {
+                host.clock_read_at = Some(time);
+                host.stopped_until = host.stopped_until.max(Some(until));
+            }
+        }
+        let life = self.nodes[node].life;
+        let word = only.map_or(u64::MAX, u64::from);
+        self.trace.event(&[time, 3, u64::from(id.0), word, span], || {
+            let lane = only.map_or(String::new(), |lane| format!(" lane {lane}"));
+            format!("{} pause {id:?}{lane} for {} ms", At(time), span / MS)
+        });
+        self.schedule(until, Event::Resume { node, life });
+    }
+
+    /// The lanes of a process whose time has come go on.
+    pub(crate) fn resume(&mut self, node: usize) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        self.disturbed();
+        let mut backlog = Vec::new();
+        for lane in 0..self.nodes[node].lanes.len() {
+            let host = &mut self.nodes[node].lanes[lane];
+            if host.stopped_until.is_none_or(|until| until > time) {
+                continue;
+            }
+            host.stopped_until = None;
+            backlog.append(&mut host.backlog);
+            let interrupted = std::mem::take(&mut host.interrupted);
+            self.trace.event(&[time, 4, u64::from(id.0), lane as u64], || {
+                format!("{} resume {id:?} lane {lane}", At(time))
+            });
+            if interrupted {
+                self.flush(node, lane);
+            }
+        }
+        // What its clients sent meanwhile comes first: that is the harder case.
+        let (requests, rest): (Vec<_>, Vec<_>) = { backlog }
+            .into_iter()
+            .partition(|event| matches!(event, Event::Request { .. } | Event::SessionTry { .. }));
+        for event in requests.into_iter().chain(rest) {
+            self.schedule(time, event);
+        }
+    }
+
+    /// Keeps an event for when a lane goes on, if it stands still. Gives the event back otherwise.
+    pub(crate) fn hold(&mut self, node: usize, lane: u16, event: Event) -> Option<Event> {
+        let host = &mut self.nodes[node].lanes[usize::from(lane)];
+        if host.stopped_until.is_none() {
+            return Some(event);
+        }
+        host.backlog.push(event);
+        None
+    }
+}

@@ -1,0 +1,223 @@
+//! Turns: what happens in one loop turn of a lane, and when it is interrupted.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_commands::{Reply, Txn};
+use quorate_machine::{Outcome, Refusal, Rng};
+use quorate_node::{Lane, Mail, Outbox, SessionCall};
+use quorate_types::{Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
+
+use crate::command::Command;
+use crate::script::Fault;
+use crate::world::{Answer, Event, MS, World};
+
+/// From when on a turn is interrupted, after how many turns of that very moment, and for how long.
+type Interruption = (u64, u64, u64);
+
+/// When turns are interrupted: drawn, or as a script has it.
+pub(crate) struct Interruptions {
+    pub(crate) rng: Rng,
+    /// Of 100 000 turns.
+    pub(crate) chance: u64,
+    /// For each lane, in order.
+    pub(crate) script: BTreeMap<(usize, u16), VecDeque<Interruption>>,
+    /// Those that came about.
+    pub(crate) done: Vec<(u64, Fault)>,
+}
+
+impl World {
+    /// A client's op reaches a node: answered from the local record, or submitted.
+    pub(crate) fn execute(
+        &mut self,
+        node: usize,
+        lane: usize,
+        tag: Tag,
+        origin: u64,
+        command: &Command,
+    ) {
+        let keyspace = KeyspaceId(0);
+        let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
+        self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
+            if let Some(call) = command.single_read().filter(|_| lane.serving(now).is_ok()) {
+                let reply = lane.read(now, keyspace, &call, |reply: Reply<'_>| reply.into_owned());
+                if let Some(reply) = reply {
+                    return Some(Answer { tag, outcome: Outcome::Done(reply), at: None });
+                }
+            }
+            match command {
+                Command::Op(call) => lane.submit(now, keyspace, tag, origin, call.call(), out),
+                Command::Txn(Txn::Call(call)) => {
+                    lane.transact(now, keyspace, tag, origin, call.call(), out);
+                }
+                Command::Txn(txn) => {
+                    lane.transact(now, keyspace, tag, origin, txn.clone(), out);
+                }
+            }
+            None
+        });
+    }
+
+    /// A client's request for a lease reaches a node.
+    pub(crate) fn lease(
+        &mut self,
+        node: usize,
+        lane: usize,
+        tag: Tag,
+        request: quorate_rifl::Request,
+    ) {
+        let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
+        self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
+            lane.lease(now, tag, request, out);
+            None
+        });
+    }
+
+    /// A session's call reaches a node.
+    pub(crate) fn call(&mut self, node: usize, lane: usize, tag: Tag, call: SessionCall) {
+        let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
+        self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
+            lane.call(now, tag, call, out);
+            None
+        });
+    }
+
+    /// One loop turn of a lane.
+    pub(crate) fn turn(
+        &mut self,
+        node: usize,
+        lane: usize,
+        event: impl FnOnce(&mut Lane, Now, &mut Outbox) -> Option<Answer>,
+    ) {
+        self.nodes[node].lanes[lane].clock_read_at = None;
+        self.turn_at(self.time, node, lane, event);
+    }
+
+    /// One loop turn of a lane that read the clock at `read_at`.
+    fn turn_at(
+        &mut self,
+        read_at: u64,
+        node: usize,
+        lane: usize,
+        event: impl FnOnce(&mut Lane, Now, &mut Outbox) -> Option<Answer>,
+    ) {
+        let now = self.nodes[node].clock(read_at);
+        let host = &mut self.nodes[node].lanes[lane];
+        host.lane.begin_turn(now);
+        let answer = event(&mut host.lane, now, &mut host.out);
+        host.reads.extend(answer);
+        self.finish_turn(node, lane);
+    }
+
+    /// Timers, the end of the turn, and the flush, unless the process is stopped just before it.
+    pub(crate) fn finish_turn(&mut self, node: usize, lane: usize) {
+        let now = self.nodes[node].clock(self.time);
+        let host = &mut self.nodes[node].lanes[lane];
+        host.lane.tick(now, &mut host.out);
+        host.lane.end_turn(now, &mut host.out);
+        host.lane.check_invariants();
+        match self.draw_interruption(node, lane) {
+            Some(span) => {
+                self.nodes[node].lanes[lane].interrupted = true;
+                self.pause(node, None, span);
+            }
+            None => self.flush(node, lane),
+        }
+    }
+
+    /// For how long the process stops before this turn's output leaves, if it does.
+    fn draw_interruption(&mut self, node: usize, lane: usize) -> Option<u64> {
+        let (last, turns) = &mut self.nodes[node].turns[lane];
+        *turns = if *last == self.time { *turns + 1 } else { 0 };
+        *last = self.time;
+        let turn = *turns;
+        let this = &mut self.interruptions;
+        let lane = lane as u16;
+        let span = if this.chance > 0 && this.rng.chance(this.chance, 100_000) {
+            50 * MS + this.rng.below(600 * MS)
+        } else {
+            // The first turn from then on: fewer events than were recorded make other turns.
+            let due = this.script.get_mut(&(node, lane))?;
+            let &(at, skip, span) = due.front()?;
+            if self.time < at {
+                return None;
+            }
+            if self.time == at && skip > 0 {
+                due[0].1 -= 1;
+                return None;
+            }
+            due.pop_front();
+            span
+        };
+        if self.healed || !self.may_silence(NodeSet::only(self.nodes[node].id)) {
+            return None;
+        }
+        let fault = Fault::Interrupt { node, lane, turn, span };
+        self.interruptions.done.push((self.time, fault));
+        Some(span)
+    }
+
+    /// What a turn wants sent leaves: after the seal, as in the runtime.
+    pub(crate) fn flush(&mut self, node: usize, lane: usize) {
+        let now = self.nodes[node].clock(self.time);
+        let host = &mut self.nodes[node].lanes[lane];
+        let sealed = host.lane.seal(now, &mut host.out);
+        for answer in host.reads.drain(..) {
+            let refused = Outcome::Refused(Refusal::NotServing);
+            let outcome = if sealed { answer.outcome } else { refused };
+            self.answers.push(Answer { tag: answer.tag, outcome, at: None });
+        }
+        self.leased.append(&mut host.out.leased);
+        for done in host.out.done.drain(..) {
+            // An answer that rests on a lapsed lease must not leave. Whether the op changed
+            // anything is then not the client's to know.
+            let stale = done.lease_bound && !sealed && matches!(done.outcome, Outcome::Done(_));
+            let outcome = if stale { Outcome::Unknown } else { done.outcome };
+            self.answers.push(Answer { tag: done.tag, outcome, at: done.at });
+        }
+        let incarnation = host.lane.incarnation();
+        for (name, times) in host.out.probes.drain(..) {
+            *self.probes.entry(name).or_default() += times;
+        }
+        let rejoined = host.out.rejoined.take();
+        let mail: Vec<(LaneId, Mail)> = host.out.mail.drain(..).collect();
+        let packets: Vec<(NodeId, Vec<u8>)> = host
+            .out
+            .take_waiting()
+            .into_iter()
+            .map(|peer| (peer, std::mem::take(host.out.peer(peer))))
+            .collect();
+        if let Some(incarnation) = rejoined {
+            self.nodes[node].lives.push(incarnation);
+            self.nodes[node].link += 1;
+            self.nodes[node].seats.clear();
+        }
+        let life = self.nodes[node].life;
+        for (to, mail) in mail {
+            // Mail between lanes is in order.
+            let at = self.time + 1_000;
+            self.schedule(at, Event::Mail { node, life, lane: to.0, mail: Box::new(mail) });
+        }
+        for (peer, bytes) in packets {
+            self.transmit(node, lane as u16, peer, incarnation, &bytes);
+            if self.nodes[node].life != life {
+                return;
+            }
+        }
+        self.rearm(node, lane);
+    }
+
+    fn rearm(&mut self, node: usize, lane: usize) {
+        let this = &self.nodes[node];
+        let deadline = this.lanes[lane].lane.next_deadline();
+        if deadline == Instant::NEVER {
+            return;
+        }
+        let at = this.world_time(deadline).max(self.time + 1);
+        let life = this.life;
+        let host = &mut self.nodes[node].lanes[lane];
+        if at < host.wake_at {
+            host.wake_at = at;
+            self.schedule(at, Event::Wake { node, life, lane: lane as u16 });
+        }
+    }
+}
