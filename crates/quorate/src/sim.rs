@@ -43,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
-    /// reordering, partition, pause, crash, drift, clock, lane.
+    /// reordering, partition, pause, crash, drift, clock, lane, reset.
     #[arg(long)]
     faults: Option<Faults>,
     /// How many nodes; otherwise the seed decides.

@@ -25,6 +25,8 @@ names! {
     clock,
     /// Single lanes of a node, or their links to single others, are cut, late, or stand still.
     lane,
+    /// Connections break: what was sent before arrives, the rest is lost until they stand again.
+    reset,
 }
 
 impl Faults {

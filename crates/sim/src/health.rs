@@ -6,6 +6,9 @@ use crate::guests::Guest;
 use crate::process::{LaneHost, Node};
 use crate::world::{MS, World};
 
+/// How long a disturbance may take to cost a node its place in the view.
+pub(crate) const DISTURBANCE: u64 = 400 * MS;
+
 impl World {
     /// Whether the death of this node leaves a majority of replicas that hold everything: a cluster
     /// in memory promises nothing beyond that.
@@ -56,7 +59,7 @@ impl World {
 
     /// Something happened that may yet cost a node its place in the view.
     pub(crate) fn disturbed(&mut self) {
-        self.quiet_at = self.time + 400 * MS;
+        self.quiet_at = self.quiet_at.max(self.time + DISTURBANCE);
     }
 
     /// Whether a majority of some view's voters lost its memory, or of some partition's replicas:

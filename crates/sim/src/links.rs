@@ -80,11 +80,33 @@ pub(crate) struct Link {
     given_up: bool,
     /// How much longer its messages take.
     pub(crate) late_by: u64,
+    /// Its connection breaks after so many more messages, for so long.
+    breaks: Option<(u64, u64)>,
+    /// Until when what is sent is lost, since the connection is broken.
+    broken_until: u64,
 }
 
 impl Link {
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut_since.is_some()
+    /// Whether a message that is sent now gets anywhere.
+    pub(crate) fn carries(&self, now: u64) -> bool {
+        self.cut_since.is_none() && self.broken_until <= now
+    }
+
+    /// Counts a message that is going to be sent. For how long the connection breaks before it, if
+    /// it does.
+    pub(crate) fn count(&mut self) -> Option<u64> {
+        let (left, span) = self.breaks.as_mut()?;
+        if *left > 0 {
+            *left -= 1;
+            return None;
+        }
+        let span = *span;
+        self.breaks = None;
+        Some(span)
+    }
+
+    pub(crate) fn break_until(&mut self, until: u64) {
+        self.broken_until = self.broken_until.max(until);
     }
 }
 
@@ -129,6 +151,11 @@ impl LinkTable {
         self.some(links).for_each(|link| link.late_by = by);
     }
 
+    /// Their connections will break after so many more messages, for so long.
+    pub(crate) fn break_after(&mut self, links: Links, messages: u64, span: u64) {
+        self.some(links).for_each(|link| link.breaks = Some((messages, span)));
+    }
+
     /// The links whose ends give the connection up now, having heard nothing for too long.
     pub(crate) fn give_up(&mut self, now: u64) -> Vec<(usize, usize, u16)> {
         let mut gone = Vec::new();
@@ -142,14 +169,14 @@ impl LinkTable {
         gone
     }
 
-    /// Ends cuts and delays. The links whose connections had been given up and stand again.
+    /// Ends cuts and delays, and no connection breaks any more. The links whose connections had been given up and stand again.
     pub(crate) fn mend(&mut self) -> Vec<(usize, usize, u16)> {
         let mut back = Vec::new();
         for (place, link) in self.each() {
             if link.given_up {
                 back.push(place);
             }
-            *link = Link::default();
+            *link = Link { broken_until: link.broken_until, ..Link::default() };
         }
         back
     }

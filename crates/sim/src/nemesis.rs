@@ -102,6 +102,10 @@ impl Nemesis {
         if let Some(fault) = self.draw(world) {
             self.apply(world, fault);
         }
+        if self.faults.reset && world.nodes.len() > 1 && self.rng.chance(1, 2) {
+            let fault = self.draw_reset(world);
+            self.apply(world, fault);
+        }
         if self.faults.lane
             && self.rng.chance(1, 2)
             && let Some(fault) = self.draw_for_lane(world)
@@ -161,6 +165,17 @@ impl Nemesis {
         })
     }
 
+    /// A connection breaks, anywhere between two messages.
+    fn draw_reset(&mut self, world: &World) -> Fault {
+        let from = self.rng.below(world.nodes.len() as u64) as usize;
+        let to = Some(self.draw_other(world.nodes.len(), from));
+        let lane = Some(self.rng.below(u64::from(world.lanes())) as u16);
+        let links = Links { from, to, lane, one_way: true };
+        let most = if self.rng.chance(1, 4) { 400 * MS } else { 60 * MS };
+        let span = 5 * MS + self.rng.below(most);
+        Fault::Reset { links, after: self.rng.below(24), span }
+    }
+
     fn draw_for_guest(&mut self, world: &World, guest: usize) -> Option<Fault> {
         let process = Process::Guest(guest);
         let fault = match self.rng.below(6) {
@@ -218,6 +233,9 @@ impl Nemesis {
                 Self::delay(world, links, by);
                 undo_within = Some(2_000 * MS);
             }
+            Fault::Reset { links, after, span } => {
+                world.network.links.break_after(links, after, span);
+            }
             Fault::CutGuest { guest, node } => {
                 let id = world.nodes[node].id;
                 world.guests[guest].cut.insert(id);
@@ -241,6 +259,11 @@ impl Nemesis {
         let id = |node: usize| NodeSet::only(world.nodes[node].id);
         let may_silence = |node: usize| node_exists(node) && world.may_silence(id(node));
         let guest_exists = |guest: usize| guest < world.guests.len();
+        let is_linked = |links: Links| {
+            links.to != Some(links.from)
+                && links.lane.is_none_or(|lane| lane < world.lanes())
+                && links.ends().all(node_exists)
+        };
         match fault {
             Fault::Kill(Process::Node(node)) => {
                 node_exists(node) && world.nodes[node].up && world.may_kill(node)
@@ -253,11 +276,10 @@ impl Nemesis {
             Fault::Stall { node, lane, .. } => {
                 may_silence(node) && world.nodes[node].up && lane < world.lanes()
             }
+            Fault::Reset { links, .. } => is_linked(links),
             Fault::Cut(links) | Fault::Delay(links, _) => {
                 !self.partitioned
-                    && links.to != Some(links.from)
-                    && links.lane.is_none_or(|lane| lane < world.lanes())
-                    && links.ends().all(node_exists)
+                    && is_linked(links)
                     && world.may_silence(links.ends().map(|node| world.nodes[node].id).collect())
             }
             Fault::CutGuest { guest, node } => guest_exists(guest) && node_exists(node),

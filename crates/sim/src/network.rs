@@ -6,6 +6,7 @@ use quorate_machine::Rng;
 use quorate_types::{Incarnation, NodeId};
 use quorate_wire::{Header, Kind};
 
+use crate::health::DISTURBANCE;
 use crate::links::LinkTable;
 use crate::script::{Fate, MessageId, Process};
 use crate::trace::At;
@@ -78,6 +79,29 @@ impl World {
         }
     }
 
+    /// A connection breaks, and stands again a while later: what has been sent arrives, and
+    /// everything else until then is lost in both directions. Its ends learn of it one by one, as
+    /// the runtime tells them.
+    fn break_connection(&mut self, from: usize, to: usize, lane: u16, span: u64) {
+        let ends = [from, to].map(|node| self.nodes[node].id);
+        if self.healed || !self.may_silence(ends.into_iter().collect()) {
+            return;
+        }
+        let (time, until) = (self.time, self.time + span);
+        self.quiet_at = self.quiet_at.max(until + DISTURBANCE);
+        for (node, peer, learns) in [(from, to, span / 4), (to, from, span / 2)] {
+            self.network.links.at(node, peer, lane).break_until(until);
+            self.tell_lost(time + learns, node, self.nodes[peer].id, lane);
+            let life = self.nodes[node].life;
+            self.schedule(until, Event::PeerFound { node, life, lane, found: peer });
+        }
+        let words = [time, 36, u64::from(ends[0].0), u64::from(ends[1].0), u64::from(lane), span];
+        self.trace.event(&words, || {
+            let [from, to] = ends;
+            format!("{} {from:?} -x- {to:?}/{lane} broken for {} ms", At(time), span / MS)
+        });
+    }
+
     /// Whether the node dies now, instead of sending an engine message.
     fn ambushed(&mut self, node: usize) -> bool {
         let Some((victim, left)) = &mut self.ambush else { return false };
@@ -124,8 +148,11 @@ impl World {
                 continue;
             }
             let target = self.index(to);
+            if let Some(span) = self.network.links.at(from, target, lane).count() {
+                self.break_connection(from, target, lane, span);
+            }
             let link = self.network.links.at(from, target, lane);
-            let (cut, late_by) = (link.is_cut(), link.late_by);
+            let (cut, late_by) = (!link.carries(self.time), link.late_by);
             let delays = if of_engine || !self.network.ordered {
                 self.carry(sender, to, lane, cut, message)
             } else {

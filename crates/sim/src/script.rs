@@ -90,6 +90,13 @@ pub(crate) enum Fault {
         guest: usize,
         node: usize,
     },
+    /// The connections that links belong to break, after so many more messages on the link, for so
+    /// many nanoseconds.
+    Reset {
+        links: Links,
+        after: u64,
+        span: u64,
+    },
     /// All links carry everything again, at once.
     Reconnect,
     /// A wall clock is wrong by so many nanoseconds.
@@ -183,6 +190,9 @@ impl fmt::Display for Fault {
             }
             Self::Cut(links) => write!(f, "cut {links}"),
             Self::Delay(links, by) => write!(f, "delay {links} by {}", Seconds(*by)),
+            Self::Reset { links, after, span } => {
+                write!(f, "reset {links} after {after} for {}", Seconds(*span))
+            }
             Self::CutGuest { guest, node } => write!(f, "cut guest {guest}<->{}", node + 1),
             Self::Reconnect => f.write_str("reconnect"),
             Self::Clock(process, error) => write!(f, "clock {process} off {error}"),
@@ -309,6 +319,9 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
         }
         ("cut", [links]) => Fault::Cut(links.parse()?),
         ("delay", [links, "by", by]) => Fault::Delay(links.parse()?, seconds(by)?),
+        ("reset", [links, "after", after, "for", span]) => {
+            Fault::Reset { links: links.parse()?, after: number(after)?, span: seconds(span)? }
+        }
         ("stall", [at, "for", span]) => {
             let (node, lane) = place(at)?;
             Fault::Stall { node, lane, span: seconds(span)? }
@@ -469,12 +482,12 @@ mod tests {
                     0.13 session 0 at 3/0 late 2.5: RENEW\n0.14 session 0 gives up\n\
                     0.2 kill 2\n0.3 start guest 1\n0.4 ambush guest 0 after 3\n\
                     0.5 pause 1 for 0.25\n0.6 cut 3->*\n0.7 stall 1/0 for 0.01\n0.8 cut 1->2\n\
-                    0.805 delay 2<->*/1 by 0.04\n\
+                    0.805 delay 2<->*/1 by 0.04\n0.807 reset 1->2/0 after 3 for 0.1\n\
                     0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n1.0 clock 2 off -250\n\
                     1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #331 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
-        assert_eq!(script.sizes(), [5, 13, 3]);
+        assert_eq!(script.sizes(), [5, 14, 3]);
         assert_eq!(script.options.engine, Engine::Meerkat);
         assert_eq!(script.expect, Some(FailureKind::Liveness));
         let again: Script = script.to_string().parse().unwrap();
