@@ -122,6 +122,7 @@ pub enum Mail {
 #[derive(Debug, Default)]
 pub struct Outbox {
     peers: Vec<Vec<u8>>,
+    peer_bytes_max: usize,
     waiting: NodeSet,
     /// Of these, the peers that have something waiting which somebody's answer depends on.
     urgent: NodeSet,
@@ -144,14 +145,20 @@ pub struct Outbox {
     pub probes: Vec<(&'static str, u64)>,
     /// Set when the node began a new life: connections to peers must introduce themselves again.
     pub rejoined: Option<Incarnation>,
-    /// Peers whose messages were dropped since [`limits::PEER_BUFFER_BYTES_MAX`] was reached.
+    /// Peers whose messages were dropped since the bound was reached.
     pub overflowed: NodeSet,
 }
 
 impl Outbox {
     /// An empty outbox.
     pub fn new() -> Self {
-        Self { peers: (0..=limits::NODE_ID_MAX).map(|_| Vec::new()).collect(), ..Self::default() }
+        Self::bounded(limits::PEER_BUFFER_BYTES_MAX)
+    }
+
+    /// An empty outbox that takes so many bytes for one peer: a simulated cluster has less data.
+    pub fn bounded(peer_bytes_max: usize) -> Self {
+        let peers = (0..=limits::NODE_ID_MAX).map(|_| Vec::new()).collect();
+        Self { peers, peer_bytes_max, ..Self::default() }
     }
 
     /// The encoded messages for a peer. The driver takes them out at its flush.
@@ -201,7 +208,7 @@ impl Outbox {
     /// Appends one encoded message for every node of a set: encodes it once and copies it.
     pub(crate) fn frame(&mut self, to: NodeSet, encode: impl FnOnce(&mut Vec<u8>)) {
         let mut rest = to.into_iter().filter(|&node| {
-            let fits = self.peers[usize::from(node.0)].len() < limits::PEER_BUFFER_BYTES_MAX;
+            let fits = self.peers[usize::from(node.0)].len() < self.peer_bytes_max;
             if !fits {
                 self.overflowed.insert(node);
             }

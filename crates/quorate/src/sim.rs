@@ -10,8 +10,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_check::HistoryWriter;
 use quorate_sim::{
-    Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Sweep, Workload, record, replay,
-    run as run_seed, shrink, sweep,
+    Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Shapes, Sweep, Workload, record,
+    replay, run as run_seed, shrink, sweep,
 };
 
 /// Exit codes: 0 all runs passed, 10 an invariant broke, 11 clients saw what they must not see,
@@ -40,12 +40,22 @@ pub(crate) struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run what a script has, as it is written for a seed that fails.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "records", "large"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
-    /// reordering, partition, pause, crash, drift, clock, lane, reset.
+    /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth.
     #[arg(long)]
     faults: Option<Faults>,
+    /// What the cluster and its data may look like: the usual, all, none, or a list of size, churn,
+    /// groups, alone.
+    #[arg(long)]
+    shapes: Option<Shapes>,
+    /// How many records there are from the start; otherwise the seed decides.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    records: Option<u32>,
+    /// How many of them are of 64 KiB and more; otherwise the seed decides.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    large: Option<u32>,
     /// How many nodes; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=9))]
     nodes: Option<u16>,
@@ -112,6 +122,9 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
         lanes: args.lanes,
         guests: args.guests,
         sessions: args.sessions,
+        shapes: args.shapes.unwrap_or(Shapes::USUAL),
+        records: args.records,
+        large: args.large,
         faults,
         trace: args.trace,
         ..quorate_sim::Options::new()
@@ -258,6 +271,15 @@ fn replay_command(args: &Options, failure: &Failure) -> String {
     }
     if let Some(faults) = args.faults {
         command.push_str(&format!(" --faults {faults}"));
+    }
+    if let Some(shapes) = args.shapes {
+        command.push_str(&format!(" --shapes {shapes}"));
+    }
+    if let Some(records) = args.records {
+        command.push_str(&format!(" --records {records}"));
+    }
+    if let Some(large) = args.large {
+        command.push_str(&format!(" --large {large}"));
     }
     if let Some(guests) = args.guests {
         command.push_str(&format!(" --guests {guests}"));

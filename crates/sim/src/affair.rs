@@ -30,7 +30,7 @@ pub(crate) enum Affair {
 
 /// The keys that are judged one by one.
 fn is_single(key: &str) -> bool {
-    key.starts_with("key:") || key.starts_with("count:")
+    ["key:", "count:", "fresh:"].iter().any(|prefix| key.starts_with(prefix))
 }
 
 fn action_words(key: &str, action: &Action) -> String {
@@ -188,6 +188,7 @@ mod tests {
         for text in [
             "GET key:1",
             "APPEND key:1 ,7",
+            "DEL fresh:17",
             "INCRBY count:0 1",
             "GET list:0:1",
             "MSETNX reg:0 v1 reg:1 v2",

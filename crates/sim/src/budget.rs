@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use quorate_commands::{OwnedCall, Txn};
+use quorate_commands::OwnedCall;
 use quorate_machine::{Outcome, Rng};
 use quorate_node::EngineConfig;
-use quorate_types::{Duration, Tag};
+use quorate_types::{Duration, Tag, limits};
 
 use crate::Faults;
-use crate::command::Command;
 use crate::links::LinkTable;
 use crate::network::Network;
 use crate::setup::configs;
@@ -70,6 +69,8 @@ fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
         duplication: 0,
         straggling: 0,
         ordered: false,
+        pace: 0,
+        buffer_bytes: limits::PEER_BUFFER_BYTES_MAX,
         links: LinkTable::new(usize::from(nodes), 1),
     };
     let mut world = World::new(configs, network, Faults::NONE, rng, false);
@@ -80,9 +81,7 @@ fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
 fn begin(world: &mut World, node: usize, number: u64, words: &[&str]) {
     let call = OwnedCall::new(words.iter().map(|word| word.as_bytes()))
         .expect("measured commands are known");
-    let command =
-        if world.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) };
-    world.execute(node, 0, Tag(number), node as u64, &command);
+    world.execute(node, 0, Tag(number), node as u64, &world.command(call));
 }
 
 fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {

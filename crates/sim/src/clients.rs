@@ -52,6 +52,7 @@ enum Load {
         keys: usize,
         /// Makes values unique.
         values: u64,
+        churn: bool,
     },
     /// Transactions.
     Transactions(Box<Transactions>),
@@ -71,6 +72,8 @@ pub(crate) struct Seen {
 pub(crate) struct Plan<'a> {
     pub(crate) count: usize,
     pub(crate) keys: usize,
+    /// Whether clients make and delete ever new keys.
+    pub(crate) churn: bool,
     pub(crate) workload: Workload,
     /// The isolation of transactions, if there are any.
     pub(crate) isolation: Option<Isolation>,
@@ -109,11 +112,11 @@ impl Clients {
             Recorder::with_clock(TxnHistory::default(), move || reading.load(Ordering::Relaxed))
         };
         let load = match plan.isolation {
-            None => Load::Operations { keys: plan.keys, values: 0 },
+            None => Load::Operations { keys: plan.keys, values: 0, churn: plan.churn },
             Some(isolation) => {
                 let mut rng = world.rng.fork();
                 let bank = recorder();
-                let load = Transactions::new(plan.workload, isolation, plan.keys, bank, &mut rng);
+                let load = Transactions::new(plan, isolation, bank, &mut rng);
                 Load::Transactions(Box::new(load))
             }
         };
@@ -286,7 +289,11 @@ impl Clients {
         }
         let lane = client.rng.below(u64::from(world.lanes())) as u16;
         let affair = match &mut self.load {
-            Load::Operations { keys, values } => {
+            Load::Operations { values, churn: true, .. } if client.rng.chance(1, 2) => {
+                *values += 1;
+                operations::draw_churn(&mut client.rng, *values, true)
+            }
+            Load::Operations { keys, values, .. } => {
                 // Half of the ops go to one key, so that there is always a fight for something.
                 let other = !client.rng.chance(1, 2);
                 let key = if other { client.rng.below(*keys as u64) as usize } else { 0 };

@@ -27,6 +27,8 @@ names! {
     lane,
     /// Connections break: what was sent before arrives, the rest is lost until they stand again.
     reset,
+    /// Connections carry so many bytes a second, in order: what is large delays what is behind it.
+    bandwidth,
 }
 
 impl Faults {

@@ -27,6 +27,10 @@ pub(crate) struct Network {
     pub(crate) straggling: u64,
     /// Messages of one link stay in order, and those of the membership service are not disturbed.
     pub(crate) ordered: bool,
+    /// Nanoseconds that 1024 bytes take on a link, in order; 0 if they take none.
+    pub(crate) pace: u64,
+    /// Bytes that may wait for one peer, in a turn's output or on a link; what is beyond is dropped.
+    pub(crate) buffer_bytes: usize,
     /// What is wrong with single links.
     pub(crate) links: LinkTable,
 }
@@ -151,8 +155,12 @@ impl World {
             if let Some(span) = self.network.links.at(from, target, lane).count() {
                 self.break_connection(from, target, lane, span);
             }
-            let link = self.network.links.at(from, target, lane);
-            let (cut, late_by) = (!link.carries(self.time), link.late_by);
+            let Network { pace, buffer_bytes, ref mut links, .. } = self.network;
+            let link = links.at(from, target, lane);
+            let cut = !link.carries(self.time);
+            let Some(late_by) = link.queue(self.time, message.len(), pace, buffer_bytes) else {
+                continue;
+            };
             let delays = if of_engine || !self.network.ordered {
                 self.carry(sender, to, lane, cut, message)
             } else {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use quorate_node::{Isolation, System};
 use quorate_types::Duration;
 
-use crate::Faults;
+use crate::{Faults, Shapes};
 
 /// The engine of the simulated keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -190,6 +190,12 @@ pub struct Options {
     pub guests: Option<u16>,
     /// How many clients make calls of sessions; drawn per seed (0 to 3) if nothing is said.
     pub sessions: Option<u16>,
+    /// What the cluster and its data may look like; each run has a random part of it.
+    pub shapes: Shapes,
+    /// How many records are there from the start; drawn per seed if nothing is said.
+    pub records: Option<u32>,
+    /// How many of them are large; drawn per seed if nothing is said.
+    pub large: Option<u32>,
     /// Which faults may happen; each run uses a random part of them.
     pub faults: Faults,
     /// How many clients.
@@ -215,6 +221,9 @@ impl Options {
             lanes: None,
             guests: None,
             sessions: None,
+            shapes: Shapes::USUAL,
+            records: None,
+            large: None,
             faults: Faults::ALL,
             clients: 8,
             keys: 5,

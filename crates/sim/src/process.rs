@@ -6,6 +6,7 @@ use std::sync::Arc;
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
 use quorate_types::{Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
 
+use crate::loader;
 use crate::trace::At;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
@@ -84,13 +85,27 @@ impl Node {
                 contents.push((
                     String::from_utf8_lossy(key).into_owned(),
                     format!("{version:?} {readable}"),
-                    String::from_utf8_lossy(value.unwrap_or_default()).into_owned(),
+                    loader::shown(key, value.unwrap_or_default()),
                 ));
             }
         });
         contents.sort();
         contents.dedup();
         contents
+    }
+
+    /// The keys whose records are not readable.
+    pub(crate) fn unreadable(&self) -> Vec<Vec<u8>> {
+        let store = self.shared.store(KeyspaceId(0)).expect("every world has keyspace 0");
+        let mut keys = Vec::new();
+        store.dump(&mut |key, _, readable, _| {
+            if !readable {
+                keys.push(key.to_vec());
+            }
+        });
+        keys.sort();
+        keys.dedup();
+        keys
     }
 
     /// When, in world time, this node's clock will show `local`; rounded up.
@@ -116,10 +131,11 @@ impl World {
         this.up = true;
         this.seats.clear();
         let now = this.clock(time);
+        let buffer_bytes = self.network.buffer_bytes;
         this.lanes = (0..this.config.lanes)
             .map(|lane| LaneHost {
                 lane: Lane::new(Arc::clone(&this.shared), LaneId(lane), incarnation, now),
-                out: Outbox::new(),
+                out: Outbox::bounded(buffer_bytes),
                 reads: Vec::new(),
                 wake_at: u64::MAX,
                 stopped_until: None,

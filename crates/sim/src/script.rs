@@ -236,14 +236,17 @@ impl fmt::Display for Script {
         writeln!(f, "workload {}", options.workload)?;
         writeln!(f, "isolation {}", Isolations(options.isolation))?;
         writeln!(f, "seed {}", self.seed)?;
-        let number = |f: &mut fmt::Formatter<'_>, name: &str, value: Option<u16>| match value {
+        let number = |f: &mut fmt::Formatter<'_>, name: &str, value: Option<u32>| match value {
             Some(value) => writeln!(f, "{name} {value}"),
             None => Ok(()),
         };
-        number(f, "nodes", options.nodes)?;
-        number(f, "lanes", options.lanes)?;
-        number(f, "guests", options.guests)?;
-        number(f, "sessions", options.sessions)?;
+        number(f, "nodes", options.nodes.map(u32::from))?;
+        number(f, "lanes", options.lanes.map(u32::from))?;
+        number(f, "guests", options.guests.map(u32::from))?;
+        number(f, "sessions", options.sessions.map(u32::from))?;
+        number(f, "records", options.records)?;
+        number(f, "large", options.large)?;
+        writeln!(f, "shapes {}", options.shapes)?;
         writeln!(f, "faults {}", options.faults)?;
         writeln!(f, "clients {}", options.clients)?;
         writeln!(f, "keys {}", options.keys)?;
@@ -454,6 +457,9 @@ impl Script {
             "lanes" => options.lanes = Some(number(value)?),
             "guests" => options.guests = Some(number(value)?),
             "sessions" => options.sessions = Some(number(value)?),
+            "records" => options.records = Some(number(value)?),
+            "large" => options.large = Some(number(value)?),
+            "shapes" => options.shapes = value.parse()?,
             "faults" => options.faults = value.parse()?,
             "clients" => options.clients = number(value)?,
             "keys" => options.keys = number(value)?,
@@ -476,7 +482,7 @@ mod tests {
     #[test]
     fn every_line_comes_back() {
         let text = "engine meerkat\nseed 17\nexpect liveness\nworkload retwis\nnodes 5\n\
-                    isolation strict\nfaults loss,crash\nsafety 1.5\n\
+                    isolation strict\nfaults loss,crash\nshapes churn\nrecords 70\nsafety 1.5\n\
                     0.1 client 3 at 2/0: MULTI; GET reg:0; SET reg:1 v44.1; EXEC\n\
                     0.11 session 0 at 2/1: OPEN\n0.12 session 0 at 1/0: CALL 3 INCR a b\n\
                     0.13 session 0 at 3/0 late 2.5: RENEW\n0.14 session 0 gives up\n\

@@ -4,13 +4,17 @@ use quorate_machine::Rng;
 use quorate_node::{
     EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode, System,
 };
-use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet};
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, limits};
 
 use crate::links::LinkTable;
 use crate::network::Network;
 use crate::options::Engine;
+use crate::shapes::Shape;
 use crate::world::MS;
 use crate::{Faults, Options};
+
+/// Bytes that may wait for a peer where bytes take time: far more than one chunk of a join.
+const BUFFER_BYTES: usize = 4 * limits::CHUNK_BYTES;
 
 /// Everything that is fixed before a run.
 pub(crate) struct Setup {
@@ -26,11 +30,11 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Draws what the options leave open.
-    pub(crate) fn draw(options: &Options, rng: &mut Rng) -> Self {
+    pub(crate) fn draw(options: &Options, shape: &Shape, rng: &mut Rng) -> Self {
         let faults = options.faults.swarm(rng);
         match options.engine {
-            Engine::Hermes => Self::hermes(options, faults, rng),
-            Engine::Meerkat => Self::meerkat(options, faults, rng),
+            Engine::Hermes => Self::hermes(options, shape, faults, rng),
+            Engine::Meerkat => Self::meerkat(options, shape, faults, rng),
             Engine::KuaFu => Self::rival(System::KuaFu, options, faults, rng),
             Engine::Tapir => Self::rival(System::Tapir, options, faults, rng),
             Engine::MeerkatPb => Self::rival(System::MeerkatPb, options, faults, rng),
@@ -48,17 +52,23 @@ impl Setup {
         }
     }
 
-    fn hermes(options: &Options, faults: Faults, rng: &mut Rng) -> Self {
-        let nodes = options.nodes.unwrap_or_else(|| if rng.chance(1, 4) { 5 } else { 3 });
+    fn hermes(options: &Options, shape: &Shape, faults: Faults, rng: &mut Rng) -> Self {
+        let drawn = if rng.chance(1, 4) { 5 } else { 3 };
+        let nodes = options.nodes.or(shape.nodes).unwrap_or(drawn);
         let lanes = options.lanes.unwrap_or_else(|| 1 + rng.below(2) as u16);
         let reads = if rng.chance(1, 5) { ReadMode::Quorum } else { ReadMode::Leased };
         let ack_broadcast = rng.chance(1, 4);
         let network = draw_network(faults, nodes, lanes, rng);
-        let text = format!(
+        let mut text = format!(
             "{nodes} nodes, {lanes} lanes, reads {reads:?}, ack_broadcast {ack_broadcast}, {faults}"
         );
         let engine = EngineConfig::Hermes { reads, ack_broadcast };
-        let nodes = configs(nodes, lanes, engine.clone(), rng);
+        let group = shape.draw_group(nodes, rng);
+        if let Some(group) = group {
+            text.push_str(&format!(", keyspace on {}", show_groups(&[Some(group)])));
+        }
+        let mut nodes = configs(nodes, lanes, engine.clone(), rng);
+        nodes.iter_mut().for_each(|config| config.keyspaces[0].replicas = group);
         Self { text, faults, engine, nodes, network, guests: 0 }
     }
 
@@ -76,10 +86,10 @@ impl Setup {
         Self { text, faults, engine, nodes, network, guests: 0 }
     }
 
-    fn meerkat(options: &Options, faults: Faults, rng: &mut Rng) -> Self {
+    fn meerkat(options: &Options, shape: &Shape, faults: Faults, rng: &mut Rng) -> Self {
         let pick = |of: &[u64], rng: &mut Rng| of[rng.below(of.len() as u64) as usize];
         let drawn = pick(&[3, 3, 3, 3, 5, 5, 5, 7], rng) as u16;
-        let nodes = options.nodes.unwrap_or(drawn);
+        let nodes = options.nodes.or(shape.nodes).unwrap_or(drawn);
         let drawn = 1 + rng.below(3) as u16;
         let lanes = options.lanes.unwrap_or(drawn);
         let drawn = if rng.chance(1, 2) { Isolation::Strict } else { Isolation::Serializable };
@@ -146,6 +156,9 @@ fn draw_network(faults: Faults, nodes: u16, lanes: u16, rng: &mut Rng) -> Networ
         duplication: pick(faults.duplication, 100, rng),
         straggling: pick(faults.reordering, 20, rng),
         ordered: false,
+        pace: if faults.bandwidth { MS << rng.below(5) >> 7 } else { 0 },
+        // Runs have less data than machines: so that the bound is ever met, it is lower.
+        buffer_bytes: if faults.bandwidth { BUFFER_BYTES } else { limits::PEER_BUFFER_BYTES_MAX },
         links: LinkTable::new(usize::from(nodes), lanes),
     }
 }

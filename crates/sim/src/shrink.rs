@@ -38,6 +38,7 @@ fn shrink_while(
     loop {
         let before = shrinking.best.sizes();
         shrinking.shorten();
+        shrinking.lighten();
         shrinking.reduce(|script| &mut script.faults);
         shrinking.calm();
         shrinking.reduce(|script| &mut script.orders);
@@ -88,6 +89,18 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
         let end = Duration::from_nanos(last) + TAIL;
         if end < self.best.options.safety_phase {
             self.try_with(|script| script.options.safety_phase = end);
+        }
+    }
+
+    /// Begins with fewer records, or none.
+    fn lighten(&mut self) {
+        let none = self.try_with(|script| {
+            script.options.records = Some(0);
+            script.options.large = Some(0);
+        });
+        if !none {
+            self.try_with(|script| script.options.records = Some(0));
+            self.try_with(|script| script.options.large = Some(0));
         }
     }
 

@@ -14,12 +14,19 @@ use quorate_types::{Duration, NodeSet, Role};
 use crate::Options;
 use crate::clients::{Clients, Plan};
 use crate::judge::{contradiction, lost_appends};
+use crate::loader::Loader;
 use crate::nemesis::Nemesis;
 use crate::process::Entry;
 use crate::script::Script;
 use crate::sessions::{SessionClients, SessionPlan};
 use crate::setup::Setup;
+use crate::shapes::Shape;
 use crate::world::{Event, MS, World};
+
+/// How often replicas are compared at the end.
+const COMPARISON: u64 = 50 * MS;
+/// Records that a message about a difference shows at most.
+const SHOWN: usize = 8;
 
 /// A run that ended well.
 #[derive(Debug)]
@@ -268,6 +275,7 @@ struct Simulation<'a> {
     world: World,
     clients: Clients,
     sessions: SessionClients,
+    loader: Loader,
     nemesis: Nemesis,
     beyond: bool,
 }
@@ -275,11 +283,12 @@ struct Simulation<'a> {
 impl<'a> Simulation<'a> {
     fn new(seed: u64, options: &'a Options, script: Option<&Script>, record: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let setup = Setup::draw(options, &mut rng);
+        let shape = Shape::draw(seed, options);
+        let setup = Setup::draw(options, &shape, &mut rng);
         let isolation = setup.isolation();
         let Setup { mut text, faults, engine, mut nodes, network, guests } = setup;
         let with_sessions = SessionPlan::draw(seed, options, &engine);
-        text.push_str(&with_sessions.to_string());
+        text.push_str(&format!("{shape}{with_sessions}"));
         nodes.iter_mut().for_each(|node| node.session_term = with_sessions.term);
         let drift_ppm = if faults.drift { u64::from(nodes[0].clock_drift_ppm) } else { 0 };
         let mut world = World::new(nodes, network, faults, rng, options.trace);
@@ -294,6 +303,7 @@ impl<'a> Simulation<'a> {
         let plan = Plan {
             count: options.clients,
             keys: options.keys,
+            churn: shape.churn,
             workload: options.workload,
             isolation,
             orders: script.map(|script| &script.orders[..]),
@@ -305,8 +315,9 @@ impl<'a> Simulation<'a> {
         let sessions = SessionClients::new(with_sessions, errands, record, &mut world);
         let faults_done = script.map(|script| &script.faults[..]);
         let nemesis = Nemesis::new(faults, &engine, faults_done, &mut world);
-        let setup = text;
-        Self { seed, options, setup, isolation, world, clients, sessions, nemesis, beyond: false }
+        let loader = Loader::new(&shape, &mut world);
+        let (setup, beyond) = (text, false);
+        Self { seed, options, setup, isolation, world, clients, sessions, loader, nemesis, beyond }
     }
 
     /// What happened, for a run that was recorded.
@@ -341,16 +352,20 @@ impl<'a> Simulation<'a> {
         }
         self.clients.stop();
         self.sessions.stop();
+        self.loader.stop();
         let any_waiting = |this: &Self| this.clients.any_waiting() || this.sessions.any_waiting();
         if !self.advance(deadline, |this| !any_waiting(this)) {
             return Err((FailureKind::Liveness, "ops in flight never ended".into()));
         }
         self.final_reads(deadline).map_err(|message| (FailureKind::Liveness, message))?;
-        if !self.advance(deadline, |this| this.disagreement().is_none()) {
-            let message = self.disagreement().expect("it was there a moment ago");
-            return Err((FailureKind::Safety, message));
+        self.loader.read_unreadable(&mut self.world);
+        loop {
+            let Some(message) = self.disagreement() else { return Ok(()) };
+            if self.world.time >= deadline {
+                return Err((FailureKind::Safety, message));
+            }
+            self.advance(self.world.time + COMPARISON, |_| false);
         }
-        Ok(())
     }
 
     /// Runs events until `until` or until `done`; says whether `done` came true.
@@ -377,6 +392,7 @@ impl<'a> Simulation<'a> {
         match self.world.handle(event) {
             None => {}
             Some(Event::Nemesis) => self.nemesis.act(&mut self.world),
+            Some(Event::Load) => self.loader.act(&mut self.world),
             Some(Event::Fault(fault)) => self.nemesis.apply(&mut self.world, fault),
             Some(Event::Undo(undo)) => self.nemesis.undo(&mut self.world, undo),
             Some(
@@ -387,6 +403,7 @@ impl<'a> Simulation<'a> {
             ) => self.sessions.handle(&mut self.world, &event),
             Some(event) => self.clients.handle(&mut self.world, event),
         }
+        self.loader.collect(&mut self.world);
         self.sessions.collect(&mut self.world);
         self.clients.collect(&mut self.world);
         while let Some(node) = self.world.died.pop() {
@@ -468,7 +485,8 @@ impl<'a> Simulation<'a> {
                 let wanted = if group.contains(node.id) { expected } else { &empty };
                 if held != wanted {
                     let only = |these: &[Entry], those: &[Entry]| -> Vec<Entry> {
-                        these.iter().filter(|entry| !those.contains(entry)).cloned().collect()
+                        let differs = |entry: &&Entry| those.binary_search(entry).is_err();
+                        these.iter().filter(differs).take(SHOWN).cloned().collect()
                     };
                     return Some(format!(
                         "replicas disagree on partition {partition}: {:?} should hold {:?}, and \
@@ -522,6 +540,7 @@ impl<'a> Simulation<'a> {
         if !beyond {
             wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
             wrong = wrong.or_else(|| self.sessions.contradiction(&contents));
+            wrong = wrong.or_else(|| self.loader.missing(&contents));
         }
         let history = seen.history;
         if let Some(wrong) = wrong {

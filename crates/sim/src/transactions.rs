@@ -22,6 +22,7 @@ use quorate_types::Timestamp;
 use quorate_workloads::{Generator, Source as _};
 
 use crate::affair::Affair;
+use crate::clients::Plan;
 use crate::command::Command;
 use crate::operations;
 use crate::options::Workload;
@@ -75,6 +76,7 @@ pub(crate) struct Transactions {
     workload: Workload,
     isolation: Isolation,
     keys: u64,
+    churn: bool,
     /// Makes values unique.
     pub(crate) unique: u64,
     retwis: Generator,
@@ -87,9 +89,8 @@ pub(crate) struct Transactions {
 
 impl Transactions {
     pub(crate) fn new(
-        workload: Workload,
+        plan: &Plan<'_>,
         isolation: Isolation,
-        keys: usize,
         bank: Recorder<TxnHistory>,
         rng: &mut Rng,
     ) -> Self {
@@ -99,9 +100,10 @@ impl Transactions {
             Generator::new(workload, keys, theta, rng.next_u64()).expect("there are enough keys")
         };
         Self {
-            workload,
+            workload: plan.workload,
             isolation,
-            keys: keys as u64,
+            keys: plan.keys as u64,
+            churn: plan.churn,
             unique: 0,
             retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
             ycsb: generator(quorate_workloads::Workload::YcsbT, YCSB_KEYS),
@@ -126,6 +128,10 @@ impl Transactions {
         match self.workload {
             Workload::Retwis => return self.draw_generated(true, rng),
             Workload::YcsbT => return self.draw_generated(false, rng),
+            Workload::Mix if self.churn && rng.chance(1, 3) => {
+                let reads = self.isolation == Isolation::Strict;
+                return operations::draw_churn(rng, self.unique, reads);
+            }
             Workload::Mix => {}
         }
         let workload = if rng.chance(1, 2) { process % 8 } else { rng.below(8) };

@@ -3,12 +3,13 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use quorate_commands::Reply;
+use quorate_commands::{OwnedCall, Reply, Txn};
 use quorate_machine::{Outcome, Rng};
 use quorate_node::{EngineConfig, Mail, NodeConfig, Shared};
 use quorate_types::{Duration, Incarnation, NodeId, NodeSet, Tag, Timestamp};
 
 use crate::Faults;
+use crate::command::Command;
 use crate::guests::Guest;
 use crate::network::{Fates, Network, describe, hash};
 use crate::process::Node;
@@ -81,6 +82,8 @@ pub(crate) enum Event {
     GuestSays { node: usize, life: u64, id: NodeId, connection: u64, bytes: Vec<u8> },
     /// A node learns that a guest's connection is gone.
     GuestLost { node: usize, life: u64, id: NodeId, connection: u64 },
+    /// Some records are loaded.
+    Load,
     /// The nemesis draws something.
     Nemesis,
     /// A script has something break, or mended.
@@ -243,7 +246,8 @@ impl World {
             EngineConfig::Meerkat { partitions, .. } => {
                 partitions.iter().map(|group| group.unwrap_or(all)).collect()
             }
-            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => vec![all],
+            EngineConfig::Hermes { .. } => vec![configs[0].keyspaces[0].replicas.unwrap_or(all)],
+            EngineConfig::Baseline(_) => vec![all],
         }
     }
 
@@ -388,6 +392,11 @@ impl World {
             }
             other => unreachable!("no event of a lane: {other:?}"),
         }
+    }
+
+    /// What a client asks for that wants this done and nothing else.
+    pub(crate) fn command(&self, call: OwnedCall) -> Command {
+        if self.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) }
     }
 
     /// Whether the keyspace has transactions.

@@ -1,0 +1,152 @@
+//! Records that are there before anything breaks, so that joins and scans take many turns.
+//!
+//! Nobody else touches them: what was acknowledged must be there at the end, on every replica.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_commands::OwnedCall;
+use quorate_machine::{Outcome, Rng};
+use quorate_types::Tag;
+
+use crate::process::Entry;
+use crate::shapes::Shape;
+use crate::world::{self, Event, MS, World};
+
+/// Tags with this bit are of records that are loaded.
+pub(crate) const LOAD_TAG: u64 = 1 << 61;
+/// The names of these records begin so.
+const PREFIX: &str = "bulk:";
+/// When loading begins: the first view has been formed.
+const BEGIN: u64 = 300 * MS;
+/// How often some are sent.
+const PACE: u64 = 2 * MS;
+/// How many at a time.
+const BATCH: usize = 40;
+/// From this size on a value is large: engines send such apart.
+const LARGE: u64 = 64 * 1024;
+
+/// Loads records.
+pub(crate) struct Loader {
+    rng: Rng,
+    /// The length of each record's value.
+    sizes: Vec<usize>,
+    /// Records that have not been sent, or not with success.
+    due: VecDeque<usize>,
+    /// What each acknowledged one holds.
+    acknowledged: BTreeMap<String, String>,
+    active: bool,
+}
+
+impl Loader {
+    pub(crate) fn new(shape: &Shape, world: &mut World) -> Self {
+        let mut rng = world.rng.fork();
+        let count = shape.records.max(shape.large);
+        let sizes: Vec<usize> = (0..count)
+            .map(|record| {
+                let size = if record < shape.large {
+                    LARGE + rng.below(2 * LARGE)
+                } else {
+                    rng.below(100)
+                };
+                size as usize
+            })
+            .collect();
+        let mut due: Vec<usize> = (0..sizes.len()).collect();
+        for at in (1..due.len()).rev() {
+            due.swap(at, rng.below(at as u64 + 1) as usize);
+        }
+        if !due.is_empty() {
+            world.schedule(BEGIN, Event::Load);
+        }
+        Self { rng, sizes, due: due.into(), acknowledged: BTreeMap::new(), active: true }
+    }
+
+    /// No more records are sent.
+    pub(crate) fn stop(&mut self) {
+        self.active = false;
+    }
+
+    /// Sends some.
+    pub(crate) fn act(&mut self, world: &mut World) {
+        if !self.active {
+            return;
+        }
+        let mut bytes = 0;
+        for _ in 0..BATCH {
+            let Some(record) = self.due.pop_front().filter(|_| bytes < LARGE) else { break };
+            bytes += self.sizes[record] as u64;
+            let node = self.rng.below(world.nodes.len() as u64) as usize;
+            let lane = self.rng.below(u64::from(world.lanes())) as usize;
+            if !world.nodes[node].up || world.nodes[node].is_stopped() {
+                self.due.push_back(record);
+                continue;
+            }
+            let (key, value) = self.record(record);
+            let call = OwnedCall::new([b"SET", key.as_bytes(), &value]).expect("SET is known");
+            let tag = Tag(LOAD_TAG | record as u64);
+            world.execute(node, lane, tag, tag.0, &world.command(call));
+        }
+        world.schedule(world.time + PACE, Event::Load);
+    }
+
+    fn record(&self, record: usize) -> (String, Vec<u8>) {
+        let mut value = format!("v{record}").into_bytes();
+        value.resize(value.len().max(self.sizes[record]), b'.');
+        (format!("{PREFIX}{record}"), value)
+    }
+
+    /// Reads what a node can't read from its own record: the update may be known to all, and that it
+    /// is may not. Only whoever wants to read it finds out.
+    pub(crate) fn read_unreadable(&self, world: &mut World) {
+        for node in 0..world.nodes.len() {
+            for key in world.nodes[node].unreadable() {
+                let call = OwnedCall::new([&b"GET"[..], &key]).expect("GET is known");
+                let tag = Tag(LOAD_TAG | self.sizes.len() as u64);
+                world.execute(node, 0, tag, tag.0, &world.command(call));
+            }
+        }
+    }
+
+    /// Takes the answers that are for it.
+    pub(crate) fn collect(&mut self, world: &mut World) {
+        let mine = |answer: &mut world::Answer| answer.tag.0 & LOAD_TAG != 0;
+        for answer in world.answers.extract_if(.., mine) {
+            let record = (answer.tag.0 & !LOAD_TAG) as usize;
+            if record == self.sizes.len() {
+                continue;
+            }
+            if matches!(answer.outcome, Outcome::Done(_)) {
+                let (key, value) = self.record(record);
+                self.acknowledged.insert(key, digest(&value));
+            } else {
+                self.due.push_back(record);
+            }
+        }
+    }
+
+    /// A record that was acknowledged and is gone.
+    pub(crate) fn missing(&self, contents: &[Entry]) -> Option<String> {
+        let held: BTreeMap<&str, &str> =
+            contents.iter().map(|(key, _, value)| (key.as_str(), value.as_str())).collect();
+        let lost = self
+            .acknowledged
+            .iter()
+            .filter(|(key, value)| held.get(key.as_str()) != Some(&value.as_str()))
+            .count();
+        let all = self.acknowledged.len();
+        (lost > 0).then(|| format!("{lost} of {all} loaded records are missing at the end"))
+    }
+}
+
+/// What stands for the value of a key in comparisons: the value, unless it was loaded.
+pub(crate) fn shown(key: &[u8], value: &[u8]) -> String {
+    if key.starts_with(PREFIX.as_bytes()) {
+        digest(value)
+    } else {
+        String::from_utf8_lossy(value).into_owned()
+    }
+}
+
+fn digest(value: &[u8]) -> String {
+    format!("{} bytes {:016x}", value.len(), quorate_types::hash_key(value))
+}

@@ -1,0 +1,89 @@
+//! What a cluster and its data may look like, apart from a few small keys on all of three nodes.
+
+use std::fmt;
+
+use quorate_machine::Rng;
+use quorate_types::{NodeId, NodeSet};
+
+use crate::names::names;
+use crate::{Engine, Options};
+
+names! {
+    /// What a seed may choose for a run.
+    Shapes, each called "shape":
+    /// Thousands of records are there before anything breaks, and some are large.
+    size,
+    /// Clients make and delete ever new keys.
+    churn,
+    /// The keyspace is on some of the nodes.
+    groups,
+    /// There is one node.
+    alone,
+}
+
+impl Shapes {
+    /// What a sweep draws from if nothing is said.
+    pub const USUAL: Self = Self::ALL;
+}
+
+/// What a seed chose.
+#[derive(Clone, Default)]
+pub(crate) struct Shape {
+    /// Records that are there from the start.
+    pub(crate) records: u32,
+    /// How many of them are large.
+    pub(crate) large: u32,
+    pub(crate) churn: bool,
+    /// How many nodes, if that follows from the rest.
+    pub(crate) nodes: Option<u16>,
+    /// How many of the nodes have the keyspace, if not all.
+    replicas: Option<usize>,
+}
+
+impl Shape {
+    /// Draws it apart from everything else, so that a seed has the same faults with and without it.
+    pub(crate) fn draw(seed: u64, options: &Options) -> Self {
+        let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"whatform"));
+        // What costs much time or leaves little to see is rarer.
+        let left_out = Shapes { size: rng.chance(1, 2), alone: rng.chance(3, 4), ..Shapes::NONE };
+        let drawn = options.shapes.draw(&mut rng, (1, 5)).without(left_out);
+        let [records, large, replicas] = [&[300, 1_000, 3_000], &[0, 8, 24], &[1, 3, 3]]
+            .map(|of: &[u32; 3]| of[rng.below(3) as usize]);
+        if options.engine.rival().is_some() {
+            return Self::default();
+        }
+        let of_size = |drawn_count| if drawn.size { drawn_count } else { 0 };
+        // Partitions of meerkat have groups of their own.
+        let groups = drawn.groups && options.engine == Engine::Hermes;
+        Self {
+            records: options.records.unwrap_or(of_size(records)),
+            large: options.large.unwrap_or(of_size(large)),
+            churn: drawn.churn,
+            nodes: match (drawn.alone, groups) {
+                (true, _) => Some(1),
+                (false, true) => Some(5),
+                (false, false) => None,
+            },
+            replicas: groups.then_some(replicas as usize),
+        }
+    }
+
+    /// The nodes that have the keyspace, if not all of them.
+    pub(crate) fn draw_group(&self, nodes: u16, rng: &mut Rng) -> Option<NodeSet> {
+        let count = self.replicas.filter(|count| *count < usize::from(nodes))?;
+        let mut group = NodeSet::EMPTY;
+        while group.len() < count {
+            group.insert(NodeId(1 + rng.below(u64::from(nodes)) as u16));
+        }
+        Some(group)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.records.max(self.large) > 0 {
+            write!(f, ", {} records, {} of them large", self.records, self.large)?;
+        }
+        f.write_str(if self.churn { ", churn" } else { "" })
+    }
+}
