@@ -64,6 +64,16 @@ impl Collector for NodeCollector {
             "Clients turned away at maxclients",
             one(totals.rejected),
         )?;
+        writer.counter(
+            "clients_evicted",
+            "Clients disconnected because all held too much together (maxmemory-clients)",
+            one(totals.evicted),
+        )?;
+        writer.gauge(
+            "clients_bytes",
+            "What clients hold: query buffers, commands in progress, queues, replies",
+            one(node.front_end().clients_bytes()),
+        )?;
         let log = [
             ("no_room", &self.log.no_room),
             ("not_taken", &self.log.not_taken),

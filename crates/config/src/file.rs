@@ -37,6 +37,7 @@ pub(super) struct Cluster {
 #[serde(deny_unknown_fields)]
 pub(super) struct Limits {
     pub(super) maxmemory: Option<Spanned<String>>,
+    pub(super) maxmemory_clients: Option<Spanned<String>>,
     pub(super) maxclients: Option<Spanned<i64>>,
     pub(super) sessions_max: Option<Spanned<i64>>,
 }

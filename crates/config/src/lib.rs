@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quorate_node::{KeyspaceConfig, NodeAddress, NodeConfig, System};
+use quorate_resp::Share;
 use quorate_types::{NodeId, limits};
 use toml::Spanned;
 
@@ -43,6 +44,8 @@ pub struct Config {
     lease: Duration,
     clock_drift_ppm: u32,
     max_memory: u64,
+    /// Nothing for a share of the memory that there is.
+    max_memory_clients: Option<Share>,
     max_clients: u64,
     sessions_max: usize,
     /// Whether clients may coordinate their transactions themselves, over the peer port.
@@ -165,6 +168,10 @@ impl Config {
     pub fn settings(&self) -> quorate_resp::Settings {
         let settings = quorate_resp::Settings::default();
         settings.max_memory.store(self.max_memory, Relaxed);
+        let share = self
+            .max_memory_clients
+            .unwrap_or_else(|| Share::Bytes(quorate_runtime::default_clients_bytes(1)));
+        settings.max_memory_clients.store(share.to_bits(), Relaxed);
         settings.max_clients.store(self.max_clients, Relaxed);
         settings
     }
@@ -207,7 +214,14 @@ impl Source<'_> {
             .map_or(Ok(u64::from(NodeConfig::CLOCK_DRIFT_PPM)), |drift| {
                 self.in_range(drift, "[cluster] clock_drift_ppm", 0..=DRIFT_PPM_MAX)
             })?;
-        let max_memory = file.limits.maxmemory.as_ref().map_or(Ok(0), |size| self.size(size))?;
+        let max_memory = file
+            .limits
+            .maxmemory
+            .as_ref()
+            .map_or(Ok(0), |size| self.size(size, "[limits] maxmemory"))?;
+        let max_memory_clients = file.limits.maxmemory_clients.as_ref();
+        let max_memory_clients =
+            max_memory_clients.map(|share| self.share(share, max_memory)).transpose()?;
         let max_clients = file.limits.maxclients.as_ref().map_or(Ok(10_000), |clients| {
             self.in_range(clients, "[limits] maxclients", 1..=u64::from(u32::MAX))
         })?;
@@ -234,6 +248,7 @@ impl Source<'_> {
             lease: Duration::from_millis(lease_ms),
             clock_drift_ppm: drift as u32,
             max_memory,
+            max_memory_clients,
             max_clients,
             sessions_max: sessions_max as usize,
             guests: cluster.guests,
@@ -317,11 +332,34 @@ impl Source<'_> {
         }
     }
 
-    fn size(&self, size: &Spanned<String>) -> Result<u64, ConfigError> {
+    /// A size, or a percentage of `maxmemory`.
+    fn share(&self, share: &Spanned<String>, max_memory: u64) -> Result<Share, ConfigError> {
+        const KEY: &str = "[limits] maxmemory_clients";
+        let (text, span) = parts(share);
+        let Some(number) = text.strip_suffix('%') else {
+            return self.size(share, KEY).map(Share::Bytes);
+        };
+        if max_memory == 0 {
+            let problem = "it is a part of maxmemory, which has no bound".to_owned();
+            return Err(self.wrong(
+                &span,
+                KEY,
+                problem,
+                "set maxmemory, or write it like \"512mb\"",
+            ));
+        }
+        let percent = number.parse().ok().filter(|percent| (1..=100).contains(percent));
+        percent.map(Share::Percent).ok_or_else(|| {
+            let problem = format!("'{text}' is no percentage");
+            self.wrong(&span, KEY, problem, "write it like \"5%\" or like \"512mb\"")
+        })
+    }
+
+    fn size(&self, size: &Spanned<String>, key: &str) -> Result<u64, ConfigError> {
         let (text, span) = parts(size);
         bytes_of(text).ok_or_else(|| {
             let problem = format!("'{text}' is not a number of bytes");
-            self.wrong(&span, "[limits] maxmemory", problem, "write it like \"512mb\" or \"4gb\"")
+            self.wrong(&span, key, problem, "write it like \"512mb\" or \"4gb\"")
         })
     }
 

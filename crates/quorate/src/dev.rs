@@ -1,10 +1,12 @@
 //! `quorate dev`: a whole cluster in this process.
 
 use std::net::TcpListener;
+use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, bail};
 use quorate_admin::Endpoint;
 use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig};
+use quorate_resp::{Settings, Share};
 use quorate_runtime::{HostedNode, ListenError, Options};
 use quorate_types::{KeyspaceId, NodeId, limits};
 
@@ -58,7 +60,7 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
             client,
             guests: peer.is_some(),
             peer,
-            settings: quorate_resp::Settings::default(),
+            settings: settings(usize::from(options.nodes)),
             password: options.requirepass.clone(),
         })
         .collect();
@@ -91,6 +93,14 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
         };
         say(&format!("ready: {count}, {engines}; try: redis-cli -p {port} set greeting hello"));
     })
+}
+
+/// What each of so many front ends of this process begins with.
+fn settings(nodes: usize) -> Settings {
+    let settings = Settings::default();
+    let share = Share::Bytes(quorate_runtime::default_clients_bytes(nodes));
+    settings.max_memory_clients.store(share.to_bits(), Relaxed);
+    settings
 }
 
 fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> NodeConfig {

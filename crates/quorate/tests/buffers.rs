@@ -110,3 +110,77 @@ fn what_many_keys_hold_together_is_bounded() {
     }
     assert!(node.process.is_running());
 }
+
+/// The value of a line of `INFO`.
+fn info(client: &mut Client, name: &str) -> u64 {
+    let Reply::Bulk(Some(text)) = client.call(&["INFO"]) else { panic!("INFO is text") };
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+/// Bytes that one client of a test makes a node hold, nearly all that it may.
+const PER_CLIENT: usize = 15_000_000;
+/// More such clients than a node has room for.
+const GREEDY: usize = 30;
+
+/// Lets many clients hold as much as each may in one way: the node serves, knows what is held and
+/// disconnects some of them.
+fn survives(node: &mut Bounded, hold: impl Fn(&mut Raw)) {
+    let mut client = node.client();
+    let evicted = info(&mut client, "evicted_clients");
+    let mut greedy = Vec::new();
+    for number in 0..GREEDY {
+        let mut one = node.raw();
+        hold(&mut one);
+        greedy.push(one);
+        assert_eq!(client.call(&["SET", "small", &number.to_string()]), ok());
+    }
+    assert!(node.process.is_running());
+    assert!(info(&mut client, "evicted_clients") > evicted);
+    let limit = ["CONFIG", "GET", "maxmemory-clients"];
+    let Reply::Array(pair) = client.call(&limit) else { panic!("no array") };
+    let Reply::Bulk(Some(limit)) = &pair[1] else { panic!("no value") };
+    let limit: u64 = std::str::from_utf8(limit).unwrap().parse().unwrap();
+    assert!((1..SPACE_KIB * 1024 / 4).contains(&limit), "a part of the address space: {limit}");
+    let held = || info(&mut node.client(), "mem_clients_normal");
+    // A lane looks at the whole after its own part has grown a little.
+    assert!(held() <= limit + limit / 16);
+    // Some were spared, and what they held is free when they go.
+    assert!(held() > PER_CLIENT as u64 / 4);
+    drop(greedy);
+    let deadline = std::time::Instant::now() + support::PATIENCE;
+    support::poll_until(deadline, "what they held is free", || (held() < 1_000_000).then_some(()));
+    assert_eq!(client.call(&["GET", "small"]), Reply::bulk(&(GREEDY - 1).to_string()));
+    node.process.logged("reached maxmemory-clients");
+}
+
+#[test]
+fn unfinished_commands_are_bounded_together() {
+    let mut node = Bounded::start("buffers-query");
+    let argument = "x".repeat(VALUE_BYTES_MAX - 1000);
+    let mut command = encode(&["DEL", &argument, &argument, &argument, &argument]);
+    command.truncate(PER_CLIENT);
+    // Who is disconnected can't send the rest.
+    survives(&mut node, |client| drop(client.send(&command)));
+}
+
+#[test]
+fn queues_of_multi_are_bounded_together() {
+    let mut node = Bounded::start("buffers-queue");
+    let part = "x".repeat(PER_CLIENT / 15);
+    let mut block = encode(&["MULTI"]);
+    block.extend(encode(&["SET", "k", &part]).repeat(14));
+    survives(&mut node, |client| drop(client.send(&block)));
+}
+
+#[test]
+fn unread_replies_are_bounded_together() {
+    let mut node = Bounded::start("buffers-replies");
+    let value = "v".repeat(VALUE_BYTES_MAX);
+    assert_eq!(node.client().call(&["SET", "k", &value]), ok());
+    let mut block = encode(&["MULTI"]);
+    block.extend(encode(&["GET", "k"]).repeat(3));
+    block.extend(encode(&["EXEC"]));
+    survives(&mut node, |client| drop(client.send(&block)));
+}

@@ -54,7 +54,7 @@ impl<B: Backend> Context<'_, B> {
         let since = self.now.monotonic;
         let number = self.connection.push(Reply::Lease { spec, protocol, since });
         self.connection.barrier = true;
-        let pending = Pending { connection: self.id, number, part: 0 };
+        let pending = Pending { connection: self.id, number, part: 0, bytes: 0 };
         let tag = Tag(self.core.pending.insert(pending).to_u64());
         self.backend.lease(self.now, tag, request);
     }
@@ -265,14 +265,22 @@ impl<B: Backend> Context<'_, B> {
         let work =
             if transactional { Work::Txn(Txn::Call(owned)) } else { Work::Op(Op::Call(owned)) };
         let protocol = self.connection.session.protocol;
+        let bytes = call.args.buffer.len() + self.awaited(database, std::iter::once(*call));
         let number = self.connection.push(Reply::Call { spec: call.spec, protocol });
         self.connection.updates += 1;
-        self.call(database, number, numbered, work);
+        self.call(database, number, bytes, numbered, work);
     }
 
     /// Submits a call of the attached session.
-    pub(crate) fn call(&mut self, database: u8, number: u64, numbered: Numbered, work: Work) {
-        let tag = self.tag(number, 0);
+    pub(crate) fn call(
+        &mut self,
+        database: u8,
+        number: u64,
+        bytes: usize,
+        numbered: Numbered,
+        work: Work,
+    ) {
+        let tag = self.tag(number, 0, bytes);
         let attached =
             self.connection.attached.as_mut().expect("only a session's calls are numbered");
         attached.open += 1;

@@ -56,6 +56,7 @@ impl OutputBuffer {
         if self.sent == self.bytes.len() {
             self.bytes.clear();
             self.sent = 0;
+            self.shrink(limits::BUFFER_KEEP_BYTES);
         } else if self.sent >= self.bytes.len() / 2 && self.sent >= limits::READ_BYTES {
             self.bytes.drain(..self.sent);
             self.sent = 0;
@@ -67,9 +68,9 @@ impl OutputBuffer {
         self.sent = 0;
     }
 
-    /// Gives memory back while there is nothing to send.
-    pub(crate) fn shrink(&mut self) {
-        if self.is_empty() && self.bytes.capacity() > limits::IDLE_BUFFER_BYTES {
+    /// Gives memory back while there is nothing to send, except for so many bytes.
+    pub(crate) fn shrink(&mut self, keep: usize) {
+        if self.is_empty() && self.bytes.capacity() > keep {
             self.bytes = Vec::new();
         }
     }
@@ -142,6 +143,13 @@ pub(crate) struct Connection {
     pub(crate) first: u64,
     /// Encoded bytes that wait in `replies`.
     pub(crate) ready_bytes: usize,
+    /// Bytes that unfinished commands over several keys hold in `replies`.
+    pub(crate) gathered_bytes: usize,
+    /// Bytes of the ops in progress, and of what those behind others are known to answer. They are
+    /// in the lane's part of the account until the ops end, even if the connection ends before.
+    pub(crate) in_flight_bytes: usize,
+    /// What this connection is in the lane's part of the account besides those.
+    pub(crate) charged: u64,
     /// Submitted ops that a local read must not overtake and that are not answered yet: those that
     /// may change a key, and every transaction, which may see more than this node's replica holds.
     pub(crate) updates: u32,
@@ -177,6 +185,9 @@ impl Connection {
             replies: VecDeque::new(),
             first: 0,
             ready_bytes: 0,
+            gathered_bytes: 0,
+            in_flight_bytes: 0,
+            charged: 0,
             updates: 0,
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
@@ -278,6 +289,19 @@ impl Connection {
             || (self.parked && !self.replies.is_empty())
             || self.replies.len() >= limits::PIPELINE_REPLIES_MAX
             || self.output.len() + self.ready_bytes >= limits::OUTPUT_PAUSE_BYTES
+            || self.in_flight_bytes >= limits::IN_FLIGHT_BYTES_MAX
+    }
+
+    /// Bytes that the connection holds, ops in progress aside.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.input.capacity()
+            + self.parser.bytes()
+            + self.output.bytes.capacity()
+            + self.replies.capacity() * size_of::<Reply>()
+            + self.ready_bytes
+            + self.gathered_bytes
+            + self.transaction.bytes()
     }
 
     /// Whether everything owed was sent and nothing more is to come.
@@ -296,6 +320,7 @@ impl Connection {
         self.output.clear();
         self.replies.clear();
         self.ready_bytes = 0;
+        self.gathered_bytes = 0;
     }
 
     /// Copies what `CLIENT LIST` shows.

@@ -244,13 +244,35 @@ impl<B: Backend> Context<'_, B> {
         }
         let update = transactional || !reads;
         let protocol = self.connection.session.protocol;
+        let bytes = call.args.buffer.len() + self.awaited(database, std::iter::once(*call));
         let number = self.connection.push(Reply::Op { spec: call.spec, protocol, update });
         self.connection.updates += u32::from(update);
         if transactional {
-            self.transact(database, number, *call);
+            self.transact(database, number, bytes, *call);
         } else {
-            self.submit(database, number, 0, *call);
+            self.submit(database, number, 0, bytes, *call);
         }
+    }
+
+    /// How many bytes some calls may answer, if others are in progress: one answer is bounded, all
+    /// of a pipeline are not. What is not on this node counts for nothing.
+    pub(crate) fn awaited<'c>(
+        &mut self,
+        database: u8,
+        calls: impl Iterator<Item = Call<'c>>,
+    ) -> usize {
+        if self.connection.replies.is_empty() {
+            return 0;
+        }
+        let mut bytes = 0;
+        for key in calls.filter(answers_values).flat_map(Call::keys) {
+            let value = self.backend.memory_usage(database, self.now, key);
+            bytes += value.unwrap_or(0) as usize;
+            if bytes > bounds::REPLY_BYTES_MAX {
+                break;
+            }
+        }
+        bytes
     }
 
     /// Answers a read from this node's replica, if it can.
@@ -299,6 +321,8 @@ impl<B: Backend> Context<'_, B> {
         gather.database = session.database;
         gather.update = update;
         gather.call = Some(call.to_owned_call());
+        gather.call_bytes = call.args.buffer.len() + size_of_val(call.args.spans);
+        self.connection.gathered_bytes += gather.bytes();
         let number = self.connection.push(Reply::Gather(Box::new(gather)));
         self.connection.updates += u32::from(update);
         self.feed(number);
@@ -348,11 +372,10 @@ impl<B: Backend> Context<'_, B> {
     /// Submits as many parts of a command as may be in flight at once.
     fn feed(&mut self, number: u64) {
         let origin = self.connection.facts.id;
-        while let Some(Reply::Gather(gather)) = self.connection.reply(number) {
-            if gather.in_flight == 0 {
-                gather.awaited = 0;
-            }
-            if !gather.wants_more() {
+        loop {
+            let is_full = self.connection.in_flight_bytes >= limits::IN_FLIGHT_BYTES_MAX;
+            let Some(Reply::Gather(gather)) = self.connection.reply(number) else { return };
+            if !gather.wants_more(is_full) {
                 // Later commands must not overtake the parts that are still to come.
                 let more = gather.next < gather.parts;
                 self.connection.barrier |= more;
@@ -361,40 +384,40 @@ impl<B: Backend> Context<'_, B> {
             let part = gather.next;
             gather.next += 1;
             gather.in_flight += 1;
-            let pending = Pending { connection: self.id, number, part: part as u32 };
-            let tag = Tag(self.core.pending.insert(pending).to_u64());
-            add(&self.core.stats.submitted, 1);
-            if let Some(call) = &gather.call {
-                let part = call.call().split(part);
-                if gather.merge == Merge::Array {
-                    let call = part.call();
-                    let bytes = self.backend.memory_usage(gather.database, self.now, call.key());
-                    gather.awaited += bytes.unwrap_or(0) as usize;
-                }
-                self.backend.submit(gather.database, self.now, tag, origin, part.call());
+            let Some(call) = &gather.call else { return };
+            let one = call.call().split(part);
+            let call = one.call();
+            let mut bytes = call.key().len();
+            if gather.merge == Merge::Array {
+                let value = self.backend.memory_usage(gather.database, self.now, call.key());
+                bytes += value.unwrap_or(0) as usize;
             }
+            let pending = self.core.begin(self.id, number, part as u32, bytes);
+            self.backend.submit(gather.database, self.now, pending, origin, call);
+            self.connection.in_flight_bytes += bytes;
         }
     }
 
-    pub(crate) fn submit<P>(&mut self, database: u8, number: u64, part: u32, op: P)
+    /// Submits an op that takes so many bytes while it is in progress.
+    pub(crate) fn submit<P>(&mut self, database: u8, number: u64, part: u32, bytes: usize, op: P)
     where
         P: Operation<Owned = Op, Reply = Answer<'static>>,
     {
-        let tag = self.tag(number, part);
+        let tag = self.tag(number, part, bytes);
         self.backend.submit(database, self.now, tag, self.connection.facts.id, op);
     }
 
-    pub(crate) fn transact<T>(&mut self, database: u8, number: u64, txn: T)
+    pub(crate) fn transact<T>(&mut self, database: u8, number: u64, bytes: usize, txn: T)
     where
         T: Transaction<Owned = Txn, Reply = Answer<'static>>,
     {
-        let tag = self.tag(number, 0);
+        let tag = self.tag(number, 0, bytes);
         self.backend.transact(database, self.now, tag, self.connection.facts.id, txn);
     }
 
-    pub(crate) fn tag(&mut self, number: u64, part: u32) -> Tag {
-        add(&self.core.stats.submitted, 1);
-        Tag(self.core.pending.insert(Pending { connection: self.id, number, part }).to_u64())
+    pub(crate) fn tag(&mut self, number: u64, part: u32, bytes: usize) -> Tag {
+        self.connection.in_flight_bytes += bytes;
+        self.core.begin(self.id, number, part, bytes)
     }
 
     /// `FLUSHDB` and `FLUSHALL`: earlier commands are complete, later ones wait.
@@ -412,7 +435,7 @@ impl<B: Backend> Context<'_, B> {
         self.connection.updates += 1;
         self.connection.barrier = true;
         for (part, database) in databases.into_iter().enumerate() {
-            let tag = self.tag(number, part as u32);
+            let tag = self.tag(number, part as u32, 0);
             self.backend.flush(database, self.now, tag);
         }
     }
@@ -455,10 +478,15 @@ impl<B: Backend> Context<'_, B> {
         let number = self.connection.push(Reply::Watch(Box::new(watching)));
         self.connection.barrier = true;
         if transactional {
-            return self.transact(database, number, Txn::Versions(keys));
+            return self.transact(
+                database,
+                number,
+                2 * call.args.buffer.len(),
+                Txn::Versions(keys),
+            );
         }
         for (part, key) in keys.into_iter().enumerate() {
-            self.submit(database, number, part as u32, Op::Version(key));
+            self.submit(database, number, part as u32, 2 * key.len(), Op::Version(key));
         }
     }
 
@@ -530,8 +558,12 @@ impl<B: Backend> Context<'_, B> {
             Some(Reply::Lease { .. }) => unreachable!("leases are answered as such"),
             Some(Reply::Gather(gather)) => {
                 gather.in_flight -= 1;
+                let before = gather.bytes();
                 gather.fold(part, answer.as_ref().map_err(|failure| *failure));
-                if gather.is_complete() {
+                let (after, is_complete) = (gather.bytes(), gather.is_complete());
+                connection.gathered_bytes += after;
+                connection.gathered_bytes -= before;
+                if is_complete {
                     self.finish_gather(number);
                 } else {
                     self.feed(number);
@@ -554,6 +586,7 @@ impl<B: Backend> Context<'_, B> {
 
     fn finish_gather(&mut self, number: u64) {
         let Some(Reply::Gather(gather)) = self.take(number) else { return };
+        self.connection.gathered_bytes -= gather.bytes();
         self.connection.updates -= u32::from(gather.update);
         if let Some(failure) = gather.failure() {
             self.core.stats.failed(gather.spec, failure.text());
@@ -574,6 +607,11 @@ impl<B: Backend> Context<'_, B> {
         }
         self.connection.finish(number, |out| out.extend_from_slice(b"+OK\r\n"));
     }
+}
+
+/// Whether a call may answer what its keys hold.
+fn answers_values(call: &Call<'_>) -> bool {
+    !call.updates() || ["set", "getset", "getdel", "getex"].contains(&call.spec.name)
 }
 
 pub(crate) fn flush_options_are_valid(args: Args<'_>) -> bool {

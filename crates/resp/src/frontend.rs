@@ -26,6 +26,13 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<ConnectionId>,
     pub(crate) lease_bound: Vec<ConnectionId>,
     pub(crate) waiting: Vec<ConnectionId>,
+    /// A read buffer that no connection needs at the moment: all read into the same one, unless a
+    /// command is left unfinished.
+    spare_input: Vec<u8>,
+    /// This lane's part of the account when it last looked at the whole.
+    pub(crate) looked_at: u64,
+    /// Whether clients of other lanes were named that are to be disconnected.
+    pub(crate) named_others: bool,
 }
 
 /// The Redis front end of one lane. It owns no socket: a driver moves bytes between sockets and
@@ -44,8 +51,8 @@ pub(crate) struct Core {
 /// 5. for each connection of [`Frontend::take_dirty`], write [`Frontend::output`], report it with
 ///    [`Frontend::written`], and close those that [`Frontend::wants_close`].
 pub struct Frontend {
-    connections: Slab<Connection>,
-    core: Core,
+    pub(crate) connections: Slab<Connection>,
+    pub(crate) core: Core,
     idle_check: Instant,
     /// Kills of which this lane has closed its part.
     kills: u64,
@@ -64,6 +71,9 @@ impl Frontend {
                 dirty: Vec::new(),
                 lease_bound: Vec::new(),
                 waiting: Vec::new(),
+                spare_input: Vec::new(),
+                looked_at: 0,
+                named_others: false,
             },
             idle_check: Instant::ZERO,
             kills: 0,
@@ -121,12 +131,16 @@ impl Frontend {
         };
         add(&self.core.stats.connections, 1);
         let authenticated = !shared.has_password();
-        Ok(ConnectionId(self.connections.insert(Connection::new(facts, authenticated))))
+        let mut connection = Connection::new(facts, authenticated);
+        self.core.recount(&mut connection);
+        Ok(ConnectionId(self.connections.insert(connection)))
     }
 
     /// The connection is gone. Its unfinished ops run to their end unanswered.
     pub fn close(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.remove(id.0) {
+            self.core.charge(connection.charged.wrapping_neg());
+            self.core.shared.has_left(&connection.facts);
             self.core.shared.forget_client(connection.facts.id);
             self.core.waiting.retain(|&other| other != id);
         }
@@ -146,6 +160,9 @@ impl Frontend {
     pub fn read_buffer(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
         let connection = self.connections.get_mut(id.0)?;
         let input = &mut connection.input;
+        if input.capacity() == 0 {
+            *input = std::mem::take(&mut self.core.spare_input);
+        }
         if input.capacity() - input.len() < limits::READ_BYTES {
             let wanted = connection
                 .parser
@@ -156,6 +173,14 @@ impl Frontend {
         Some(input)
     }
 
+    /// The socket gave nothing: the read buffer is of use to others.
+    pub fn nothing_read(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id.0) {
+            self.core.stow_input(connection);
+            self.core.recount(connection);
+        }
+    }
+
     /// Executes what has arrived in the read buffer, as far as replies may pile up.
     pub fn process<B: Backend>(&mut self, id: ConnectionId, now: Now, backend: &mut B) {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
@@ -163,8 +188,14 @@ impl Frontend {
         self.close_killed();
     }
 
-    /// Closes the clients that `CLIENT KILL` has named.
-    fn close_killed(&mut self) {
+    /// Whether other lanes must be told to look at once: clients of theirs are to be disconnected.
+    pub fn take_named_others(&mut self) -> bool {
+        std::mem::take(&mut self.core.named_others)
+    }
+
+    /// Closes the clients that were named, on this lane or another, by `CLIENT KILL` or because
+    /// they hold most. Call it once in each turn.
+    pub fn close_killed(&mut self) {
         let kills = self.core.shared.kills.load(Relaxed);
         if std::mem::replace(&mut self.kills, kills) == kills {
             return;
@@ -188,9 +219,10 @@ impl Frontend {
         now: Now,
         backend: &mut B,
     ) {
-        let Some(pending) = self.core.pending.remove(Slot::from_u64(tag.0)) else { return };
+        let Some(pending) = self.core.release(Slot::from_u64(tag.0)) else { return };
         let id = pending.connection;
         let Some(connection) = self.connections.get_mut(id.0) else { return };
+        connection.in_flight_bytes -= pending.bytes;
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         context.settled(pending, settle(outcome));
         run(&mut self.core, connection, id, now, backend);
@@ -206,13 +238,14 @@ impl Frontend {
         let Some(connection) = self.connections.get_mut(id.0) else {
             // The end of a call that was renewed and goes on frees its place.
             if !matches!(answer, Lease::Granted(_)) {
-                self.core.pending.remove(slot);
+                self.core.release(slot);
             }
             return;
         };
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         if context.leased(pending, answer) {
-            self.core.pending.remove(slot);
+            self.core.release(slot);
+            connection.in_flight_bytes -= pending.bytes;
             run(&mut self.core, connection, id, now, backend);
             self.close_killed();
         }
@@ -279,6 +312,9 @@ impl Frontend {
         add(&self.core.stats.output_bytes, count as u64);
         if was_paused && !connection.is_paused() {
             run(&mut self.core, connection, id, now, backend);
+            self.close_killed();
+        } else {
+            self.core.recount(connection);
         }
     }
 
@@ -358,6 +394,8 @@ impl Frontend {
         if now.monotonic >= self.idle_check {
             self.idle_check = now.monotonic + Duration::from_millis(limits::IDLE_CHECK_MS);
             self.check_idle(now.monotonic);
+            self.core.settle_account();
+            self.close_killed();
         }
     }
 
@@ -371,11 +409,12 @@ impl Frontend {
             let Some(connection) = self.connections.get_mut(id.0) else { continue };
             let idle = now.since(Instant(connection.facts.active.load(Relaxed)));
             if idle >= Duration::from_millis(limits::IDLE_CHECK_MS) {
-                connection.output.shrink();
+                connection.output.shrink(limits::IDLE_BUFFER_BYTES);
                 if connection.input.is_empty() {
                     connection.input = Vec::new();
                     connection.facts.input_capacity.store(0, Relaxed);
                 }
+                self.core.recount(connection);
             }
             let waits = !connection.replies.is_empty();
             let timed_out = !timeout.is_zero() && idle > timeout && !waits;
@@ -396,6 +435,36 @@ impl Core {
             connection.dirty = true;
             self.dirty.push(id);
         }
+    }
+
+    /// Takes a read buffer that holds nothing, for whichever connection is read next.
+    fn stow_input(&mut self, connection: &mut Connection) {
+        if connection.input.is_empty() {
+            let input = std::mem::take(&mut connection.input);
+            if input.capacity() <= limits::BUFFER_KEEP_BYTES {
+                self.spare_input = input;
+            }
+        }
+    }
+
+    /// An op begins that takes so many bytes while it is in progress.
+    pub(crate) fn begin(
+        &mut self,
+        connection: ConnectionId,
+        number: u64,
+        part: u32,
+        bytes: usize,
+    ) -> Tag {
+        add(&self.stats.submitted, 1);
+        self.charge(bytes as u64);
+        Tag(self.pending.insert(Pending { connection, number, part, bytes }).to_u64())
+    }
+
+    /// An op is over.
+    pub(crate) fn release(&mut self, slot: Slot) -> Option<Pending> {
+        let pending = self.pending.remove(slot)?;
+        self.charge((pending.bytes as u64).wrapping_neg());
+        Some(pending)
     }
 
     pub(crate) fn limits(&self, connection: &Connection) -> Limits {
@@ -461,9 +530,13 @@ fn run<B: Backend>(
         connection.kill();
     }
     connection.counted = input.len();
+    parser.shrink(limits::BUFFER_KEEP_BYTES);
     connection.input = input;
+    core.stow_input(connection);
     connection.parser = parser;
     connection.publish(now.monotonic);
+    core.recount(connection);
+    core.watch_account();
     if (!connection.output.is_empty() && !connection.held) || connection.is_finished() {
         core.mark_dirty(connection, id);
     }

@@ -147,6 +147,8 @@ impl<B: Backend> Context<'_, B> {
             lines.put(name, bytes);
             lines.put(&format!("{name}_human"), human(bytes));
         }
+        lines.put("mem_clients_slaves", 0);
+        lines.put("mem_clients_normal", self.core.shared.clients_bytes());
         lines.put("maxmemory_policy", "noeviction");
     }
 
@@ -158,6 +160,7 @@ impl<B: Backend> Context<'_, B> {
         lines.put("total_net_output_bytes", totals.output_bytes);
         lines.put("rejected_connections", totals.rejected);
         lines.put("evicted_keys", 0);
+        lines.put("evicted_clients", totals.evicted);
         lines.put("keyspace_hits", totals.hits);
         lines.put("keyspace_misses", totals.misses);
         lines.put("total_error_replies", totals.errors);

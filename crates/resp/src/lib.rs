@@ -25,8 +25,8 @@
 //!   read ([`Frontend::seal`]).
 //! - **Honesty.** An op that may have happened is never reported as failed: its error begins with
 //!   `UNKNOWN`. A command over several keys of which some were changed is `UNKNOWN` too.
-//! - **Bounded memory.** Every buffer has a limit ([`limits`], [`Settings`]); a client that
-//!   doesn't read its replies isn't served further.
+//! - **Bounded memory.** Every buffer has a limit ([`limits`], [`Settings`]), and all together have
+//!   one (`maxmemory-clients`); a client that doesn't read its replies isn't served further.
 //!
 //! # Deviations from Redis 7
 //! - `proto-max-bulk-len`, `client-query-buffer-limit` and the output limit of normal clients are
@@ -41,6 +41,7 @@
 
 pub mod limits;
 
+mod account;
 mod backend;
 mod calls;
 mod connection;
@@ -58,6 +59,7 @@ mod shared;
 pub mod testing;
 mod transaction;
 
+pub use account::Share;
 pub use backend::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};

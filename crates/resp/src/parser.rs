@@ -153,6 +153,18 @@ impl Parser {
         self.spans.clear();
     }
 
+    /// Bytes that the parser itself holds.
+    pub fn bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>()
+    }
+
+    /// Gives memory back between commands, except for so many bytes.
+    pub fn shrink(&mut self, keep: usize) {
+        if self.spans.is_empty() && self.bytes() > keep {
+            self.spans = Vec::new();
+        }
+    }
+
     /// Bytes of the buffer that belong to commands left behind.
     pub fn consumed(&self) -> usize {
         self.start

@@ -16,6 +16,8 @@ pub(crate) struct Pending {
     pub(crate) number: u64,
     /// Which part of the reply.
     pub(crate) part: u32,
+    /// What the op is in the lane's part of the account.
+    pub(crate) bytes: usize,
 }
 
 /// How an op can fail, from harmless to doubtful.
@@ -167,14 +169,14 @@ pub(crate) struct Gather {
     pub(crate) merge: Merge,
     /// The whole command, for the parts not submitted yet.
     pub(crate) call: Option<OwnedCall>,
+    /// How many bytes that is.
+    pub(crate) call_bytes: usize,
     /// How many parts there are.
     pub(crate) parts: usize,
     /// The first part not submitted yet.
     pub(crate) next: usize,
     /// Parts submitted and not answered.
     pub(crate) in_flight: usize,
-    /// Bytes that the parts in flight may answer.
-    pub(crate) awaited: usize,
     answers: Vec<Vec<u8>>,
     /// Bytes of the answers so far.
     held: usize,
@@ -192,10 +194,10 @@ impl Gather {
             update: false,
             merge,
             call: None,
+            call_bytes: 0,
             parts,
             next: 0,
             in_flight: 0,
-            awaited: 0,
             held: 0,
             answers: if merge == Merge::Array { vec![Vec::new(); parts] } else { Vec::new() },
             sum: 0,
@@ -239,10 +241,10 @@ impl Gather {
         self.in_flight == 0 && (self.next == self.parts || self.failure.is_some())
     }
 
-    /// Whether a further part may be submitted: not while what the others may answer is much.
-    pub(crate) fn wants_more(&self) -> bool {
-        let waits = self.in_flight > 0
-            && (self.in_flight >= own::SPLIT_OPS_MAX || self.awaited >= own::OUTPUT_PAUSE_BYTES);
+    /// Whether a further part may be submitted: only one at a time while the connection's ops in
+    /// progress take as many bytes as they may.
+    pub(crate) fn wants_more(&self, is_full: bool) -> bool {
+        let waits = self.in_flight > 0 && (is_full || self.in_flight >= own::SPLIT_OPS_MAX);
         self.next < self.parts && !waits && self.failure.is_none()
     }
 
@@ -250,6 +252,11 @@ impl Gather {
         let failure = self.failure?;
         // "It did not happen" would be wrong for a command of which some parts did.
         Some(if self.update && self.done > 0 { Failure::Partial } else { failure })
+    }
+
+    /// Bytes that the command and the answers so far take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.held + self.answers.len() * size_of::<Vec<u8>>() + self.call_bytes
     }
 
     /// Appends the reply.

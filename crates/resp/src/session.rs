@@ -264,8 +264,8 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// `CLIENT KILL address | [ID id] [TYPE type] [ADDR address] [LADDR address] [USER name]
-    /// [SKIPME yes|no]`. A client of another lane is disconnected when that lane looks, within
-    /// about a second.
+    /// [SKIPME yes|no]`. A client of another lane is disconnected in that lane's next
+    /// turn.
     fn client_kill(&mut self, args: Args<'_>) -> Reply<'static> {
         let victims = match Victims::parse(args) {
             Ok(victims) => victims,
@@ -282,6 +282,7 @@ impl<B: Backend> Context<'_, B> {
                 self.connection.life = Life::Closing;
             } else {
                 shared.kill_client(&facts);
+                self.core.named_others = true;
             }
         }
         match (args.len(), killed) {
@@ -450,7 +451,7 @@ fn client_line(facts: &ClientFacts, now: Instant) -> String {
         queued as i64 - 1,
         facts.input_bytes.load(Relaxed),
         facts.input_capacity.load(Relaxed),
-        facts.input_bytes.load(Relaxed) + facts.input_capacity.load(Relaxed) + output,
+        facts.held_bytes.load(Relaxed),
         facts.protocol.load(Relaxed),
         names.library,
         names.library_version,

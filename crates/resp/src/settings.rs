@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use quorate_commands::parse_integer;
 use quorate_types::limits;
 
+use crate::account::Share;
 use crate::glob::glob_match;
 use crate::session::quoted;
 use crate::shared::Shared;
@@ -16,6 +17,9 @@ pub struct Settings {
     /// `maxmemory`: bytes of records and indexes above which commands that may add some are
     /// refused; 0 for no bound.
     pub max_memory: AtomicU64,
+    /// `maxmemory-clients`: what clients may hold together, as [`Share::to_bits`] gives it; beyond
+    /// it the largest are disconnected.
+    pub max_memory_clients: AtomicU64,
     /// `maxclients`: connections of the node.
     pub max_clients: AtomicU64,
     /// `timeout`: seconds after which an idle client is disconnected; 0 for never.
@@ -41,6 +45,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_memory: AtomicU64::new(0),
+            max_memory_clients: AtomicU64::new(Share::Bytes(0).to_bits()),
             max_clients: AtomicU64::new(10_000),
             timeout_seconds: AtomicU64::new(0),
             bulk_bytes_max: AtomicU64::new(limits::VALUE_BYTES_MAX as u64),
@@ -166,6 +171,11 @@ impl Shared {
         });
         let limits = limits.collect::<Vec<_>>().join(" ");
         all.push(("client-output-buffer-limit".to_owned(), limits));
+        let share = match Share::from_bits(settings.max_memory_clients.load(Relaxed)) {
+            Share::Bytes(bytes) => bytes.to_string(),
+            Share::Percent(percent) => format!("{percent}%"),
+        };
+        all.push(("maxmemory-clients".to_owned(), share));
         all.push(("databases".to_owned(), limits::KEYSPACES_MAX.to_string()));
         all.push(("requirepass".to_owned(), self.password()));
         all.sort();
@@ -219,6 +229,12 @@ impl Shared {
             "requirepass" => match std::str::from_utf8(value) {
                 Ok(password) => Ok(Set::Password(password.to_owned())),
                 Err(_) => Err("the password must be valid UTF-8".to_owned()),
+            },
+            "maxmemory-clients" => match share(value) {
+                Some(share) => {
+                    Ok(Set::Number(|settings| &settings.max_memory_clients, share.to_bits()))
+                }
+                None => Err("argument must be a memory or percent value".to_owned()),
             },
             "client-output-buffer-limit" => output_limits(value, &self.settings),
             // Asking for what is anyway the case is no error: tools set `save ""`.
@@ -277,6 +293,17 @@ fn memory_size(text: &[u8]) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(unit)
+}
+
+/// A number of bytes, or a percentage with its sign.
+fn share(text: &[u8]) -> Option<Share> {
+    match text.strip_suffix(b"%") {
+        Some(number) => {
+            let percent = parse_integer(number).filter(|percent| (0..=100).contains(percent))?;
+            Some(Share::Percent(percent as u8))
+        }
+        None => Some(Share::Bytes(memory_size(text).filter(|&bytes| bytes <= i64::MAX as u64)?)),
+    }
 }
 
 /// `<class> <hard> <soft> <seconds>`, several times.

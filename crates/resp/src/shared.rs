@@ -26,7 +26,9 @@ pub struct Shared {
     next_client: AtomicU64,
     /// How often `CLIENT KILL` has named a client.
     pub(crate) kills: AtomicU64,
-    lanes: Mutex<Vec<Arc<LaneStats>>>,
+    pub(crate) lanes: Mutex<Vec<Arc<LaneStats>>>,
+    /// What those clients held that are to be disconnected for it and are not yet.
+    pub(crate) leaving_bytes: AtomicU64,
     /// What the counters stood at when `CONFIG RESETSTAT` was last called.
     baseline: Mutex<Totals>,
 }
@@ -52,6 +54,10 @@ pub(crate) struct ClientFacts {
     pub(crate) input_bytes: AtomicU64,
     pub(crate) input_capacity: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
+    /// All that it holds.
+    pub(crate) held_bytes: AtomicU64,
+    /// What it held when it was chosen to be disconnected for that.
+    pub(crate) leaving_bytes: AtomicU64,
     /// The last command's id plus one.
     pub(crate) command: AtomicU64,
 }
@@ -87,6 +93,10 @@ pub struct LaneStats {
     pub hits: AtomicU64,
     /// Local reads that found none.
     pub misses: AtomicU64,
+    /// Clients that this lane chose to be disconnected, because all held too much together.
+    pub evicted: AtomicU64,
+    /// Bytes that the clients of this lane hold.
+    pub held_bytes: AtomicU64,
     per_command: Vec<CommandStats>,
     /// Error replies by their first word, of which there are few: none comes from a client.
     per_code: Mutex<BTreeMap<String, u64>>,
@@ -122,6 +132,8 @@ pub struct Totals {
     pub hits: u64,
     /// See [`LaneStats::misses`].
     pub misses: u64,
+    /// See [`LaneStats::evicted`].
+    pub evicted: u64,
     /// Per command with calls: its name, calls, calls rejected before execution, calls that
     /// failed.
     pub per_command: Vec<(&'static str, u64, u64, u64)>,
@@ -152,6 +164,7 @@ impl Shared {
             next_client: AtomicU64::new(1),
             kills: AtomicU64::new(0),
             lanes: Mutex::default(),
+            leaving_bytes: AtomicU64::new(0),
             baseline: Mutex::default(),
         };
         shared.set_password(password);
@@ -249,6 +262,8 @@ impl Shared {
             input_bytes: AtomicU64::new(0),
             input_capacity: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
+            leaving_bytes: AtomicU64::new(0),
             command: AtomicU64::new(0),
         });
         lock(&self.clients).insert(facts.id, Arc::clone(&facts));
@@ -287,6 +302,8 @@ impl LaneStats {
             submitted: zero(),
             hits: zero(),
             misses: zero(),
+            evicted: zero(),
+            held_bytes: zero(),
             per_command: std::iter::repeat_with(CommandStats::default)
                 .take(table().len() * (1 + SUBCOMMANDS_MAX))
                 .collect(),
@@ -364,6 +381,7 @@ impl Totals {
             &lane.submitted,
             &lane.hits,
             &lane.misses,
+            &lane.evicted,
         ]) {
             *total += counter.load(Relaxed);
         }
@@ -396,7 +414,7 @@ impl Totals {
         self.per_code.retain(|_, count| *count > 0);
     }
 
-    fn counters(&mut self) -> [&mut u64; 10] {
+    fn counters(&mut self) -> [&mut u64; 11] {
         [
             &mut self.commands,
             &mut self.connections,
@@ -408,6 +426,7 @@ impl Totals {
             &mut self.submitted,
             &mut self.hits,
             &mut self.misses,
+            &mut self.evicted,
         ]
     }
 }

@@ -89,6 +89,12 @@ impl Transaction {
         self.watched_bytes = 0;
     }
 
+    /// Bytes that the queue and the watched keys take.
+    pub(crate) fn bytes(&self) -> usize {
+        let watches: usize = self.watches.values().map(Watches::len).sum();
+        self.bytes + self.watched_bytes + watches * size_of::<(Box<[u8]>, Watch)>()
+    }
+
     /// Whether the key is watched.
     pub(crate) fn watches(&self, database: u8, key: &[u8]) -> bool {
         self.watches.get(&database).is_some_and(|watches| watches.contains_key(key))
@@ -166,7 +172,7 @@ impl<B: Backend> Context<'_, B> {
         let bound = self.core.shared.settings.query_bytes_max.load(Relaxed);
         let transaction = &mut self.connection.transaction;
         let bytes: usize =
-            call.args.iter().map(<[u8]>::len).sum::<usize>() + size_of::<OwnedCall>();
+            call.args.buffer.len() + size_of_val(call.args.spans) + size_of::<OwnedCall>();
         if (transaction.bytes + bytes) as u64 > bound {
             transaction.fail();
             return refuse(
@@ -198,7 +204,7 @@ impl<B: Backend> Context<'_, B> {
             let text = "EXECABORT Transaction discarded because of previous errors.";
             return self.reply(spec, &Answer::error(text));
         }
-        let announced = OK.len() + queue.len() * QUEUED.len();
+        let (bytes, announced) = (transaction.bytes, OK.len() + queue.len() * QUEUED.len());
         let plan = self.plan(queue, &transaction.watches);
         if let Some(text) = plan.refusal() {
             return self.reply(spec, &Answer::error(text));
@@ -217,7 +223,7 @@ impl<B: Backend> Context<'_, B> {
         {
             return self.reply(spec, &Answer::Error(text));
         }
-        self.start(spec, plan, transaction.watches, numbered);
+        self.start(spec, plan, bytes, transaction.watches, numbered);
         self.connection.held |= is_next
             && !self.connection.replies.is_empty()
             && self.connection.output.len() <= announced;
@@ -278,6 +284,7 @@ impl<B: Backend> Context<'_, B> {
         &mut self,
         spec: &'static Spec,
         plan: Plan,
+        bytes: usize,
         mut watches: BTreeMap<u8, Watches>,
         numbered: Option<Numbered>,
     ) {
@@ -292,12 +299,14 @@ impl<B: Backend> Context<'_, B> {
             let bytes = self.results(exec, Vec::new());
             return self.connection.write(|out| out.extend_from_slice(&bytes));
         }
+        let keyspace = plan.target.as_ref().map_or(0, |(database, _)| *database);
+        let mut bytes = bytes + self.awaited(keyspace, plan.calls.iter().map(OwnedCall::call));
         let number = self.connection.push(Reply::Exec(Box::new(exec)));
         self.connection.updates += u32::from(update);
         // Commands without keys run when the script is done; later commands must see them.
         self.connection.barrier |= has_local || !plan.flush.is_empty();
         for database in plan.flush {
-            let tag = self.tag(number, 0);
+            let tag = self.tag(number, 0, std::mem::take(&mut bytes));
             self.backend.flush(database, self.now, tag);
         }
         let Some((database, key)) = plan.target else { return };
@@ -306,18 +315,18 @@ impl<B: Backend> Context<'_, B> {
             let block = Block { watches: watches.into_iter().collect(), calls: plan.calls };
             match numbered {
                 Some(numbered) => {
-                    self.call(database, number, numbered, Work::Txn(Txn::Block(block)));
+                    self.call(database, number, bytes, numbered, Work::Txn(Txn::Block(block)));
                 }
-                None => self.transact(database, number, Txn::Block(block)),
+                None => self.transact(database, number, bytes, Txn::Block(block)),
             }
         } else {
             let watches = watches.into_values().collect();
             let script = Script { key, watches, calls: plan.calls };
             match numbered {
                 Some(numbered) => {
-                    self.call(database, number, numbered, Work::Op(Op::Script(script)));
+                    self.call(database, number, bytes, numbered, Work::Op(Op::Script(script)));
                 }
-                None => self.submit(database, number, 0, Op::Script(script)),
+                None => self.submit(database, number, 0, bytes, Op::Script(script)),
             }
         }
     }

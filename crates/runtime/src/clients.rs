@@ -154,7 +154,10 @@ impl Clients {
                     client.readable = !drained || client.hung_up;
                     frontend.process(client.id, now, backend);
                 }
-                Ok(Received::Nothing) => client.readable = false,
+                Ok(Received::Nothing) => {
+                    client.readable = false;
+                    frontend.nothing_read(client.id);
+                }
                 Ok(Received::Closed) => {
                     // Replies to what it sent before are still owed: it may only have shut down
                     // its sending side.

@@ -68,6 +68,8 @@ pub(crate) struct Host {
     next_change: u64,
     io: Arc<Vec<Mutex<IoFacts>>>,
     pub(crate) turns: u64,
+    /// Clients whose disconnection was logged.
+    evicted: u64,
     published: Instant,
     published_turns: u64,
     resident_read: Instant,
@@ -111,6 +113,7 @@ impl Host {
             next_change: 1,
             io,
             turns: 0,
+            evicted: 0,
             published: Instant::ZERO,
             published_turns: 0,
             resident_read: Instant::ZERO,
@@ -499,6 +502,7 @@ impl Host {
                 LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
             self.frontend.tick(now, &mut backend);
         }
+        self.frontend.close_killed();
         self.strangers.expire(now.monotonic);
         self.tend_guests(now);
         lane_due
@@ -572,6 +576,13 @@ impl Host {
         !self.out.done.is_empty() || !self.out.leased.is_empty()
     }
 
+    /// Wakes the other lanes if clients of theirs are to be disconnected.
+    pub(crate) fn rouse_others(&mut self) {
+        if self.frontend.take_named_others() {
+            self.facts.doors.iter().for_each(|door| door.knock());
+        }
+    }
+
     /// Whether another turn has work without any new event.
     pub(crate) fn has_work(&mut self) -> bool {
         self.has_answers()
@@ -593,6 +604,7 @@ impl Host {
             let resident = process::resident_bytes();
             self.facts.resident.store(resident, std::sync::atomic::Ordering::Relaxed);
         }
+        self.log_evicted();
         let links = self.linked.into_iter().filter_map(|node| {
             let link = self.links[usize::from(node.0)].as_ref()?;
             Some(LinkFacts {
@@ -611,6 +623,22 @@ impl Host {
             strangers_refused: self.strangers.refused,
             links: links.collect(),
         };
+    }
+}
+
+impl Host {
+    /// Logs that clients were disconnected, together those since the last time.
+    fn log_evicted(&mut self) {
+        let evicted = self.frontend.stats().evicted.load(std::sync::atomic::Ordering::Relaxed);
+        let count = evicted - std::mem::replace(&mut self.evicted, evicted);
+        if count > 0 {
+            tracing::warn!(
+                node = %self.node,
+                clients = count,
+                "clients that held most were disconnected: all together reached maxmemory-clients; \
+                 see tot-mem in CLIENT LIST for who holds much, or raise it"
+            );
+        }
     }
 }
 

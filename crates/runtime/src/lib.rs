@@ -51,5 +51,5 @@ pub use handle::{Handle, IoFacts, LinkFacts, NodeFacts, NodeHandle};
 pub use link::LinkCounts;
 pub use net::{ListenError, listen, raise_file_limit};
 pub use process::cpu_time;
-pub use start::{HostedNode, Options, Runtime, random_seed, start};
+pub use start::{HostedNode, Options, Runtime, default_clients_bytes, random_seed, start};
 pub use thread::DRAIN_MAX;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -27,6 +28,31 @@ pub(crate) fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes()
 }
 
+/// Bytes that this process may use: the machine's memory, or what the system limits it to, less
+/// what of that is mapped already. Nothing if the system doesn't tell.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let field = |path, name: &str| {
+        let text = read(path)?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    };
+    let machine = field("/proc/meminfo", "MemTotal:");
+    // Both versions of control groups; inside a container the own group is the root.
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let limits = [
+        format!("/sys/fs/cgroup{own}/memory.max"),
+        "/sys/fs/cgroup/memory.max".to_owned(),
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
+    ];
+    let group = limits.iter().filter_map(|path| read(path)?.trim().parse().ok()).min();
+    let space = getrlimit(Resource::As).current;
+    let space =
+        space.map(|space| space - field("/proc/self/status", "VmSize:").unwrap_or(0).min(space));
+    [machine, group, space].into_iter().flatten().min()
+}
+
 /// Processor time of all threads of this process so far, as finely as the system counts it.
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -47,6 +73,12 @@ pub(crate) fn cpu_micros() -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_system_knows_what_memory_there_is() {
+        let bytes = memory_bytes().expect("Linux tells");
+        assert!((64 << 20..1 << 50).contains(&bytes), "{bytes}");
+    }
 
     #[test]
     fn the_system_knows_this_process() {

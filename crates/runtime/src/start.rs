@@ -80,6 +80,13 @@ pub fn random_seed() -> u64 {
     process::random()
 }
 
+/// What the clients of one of so many nodes of this process may hold together by default: a quarter
+/// of the memory that there is, shared among the nodes. 0, no limit, if nobody knows.
+pub fn default_clients_bytes(nodes: usize) -> u64 {
+    const LEAST: u64 = 4 * limits::REPLY_BYTES_MAX as u64;
+    process::memory_bytes().map_or(0, |bytes| (bytes / 4 / nodes as u64).max(LEAST))
+}
+
 /// Starts nodes in this process. All have the same number of lanes.
 ///
 /// # Errors

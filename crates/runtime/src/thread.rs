@@ -148,6 +148,7 @@ impl LaneThread {
         let stuck = self.post.is_stuck();
         let mut busy = !quiet || stuck;
         for host in &mut self.hosts {
+            host.rouse_others();
             host.publish(now);
             busy |= host.has_work();
         }
