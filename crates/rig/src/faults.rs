@@ -49,6 +49,7 @@ const fn scenario(
 pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario("kill", "SIGKILL of a node, restarted under a fresh incarnation", kill),
     scenario("stop", "SIGSTOP of a node for longer than its lease, SIGCONT", stop),
+    scenario("stall", "SIGSTOP of a node for 100 to 500 ms, SIGCONT, eight times", stall),
     scenario("isolate", "a node cut off from all others, not from its clients", isolate),
     scenario("ring", "no node without a neighbour that it can't reach, each with a majority", ring),
     scenario("one-way", "one node is heard by nobody, or hears nobody", one_way),
@@ -121,6 +122,17 @@ fn stop(field: &mut Field<'_>) -> anyhow::Result<()> {
     field.cluster.stop(node)?;
     pause(PAST_LEASE);
     field.cluster.go_on(node)
+}
+
+fn stall(field: &mut Field<'_>) -> anyhow::Result<()> {
+    for _ in 0..8 {
+        let node = field.any();
+        field.cluster.stop(node)?;
+        pause(Duration::from_millis(100 + field.random.below(400)));
+        field.cluster.go_on(node)?;
+        pause(Duration::from_millis(field.random.below(300)));
+    }
+    Ok(())
 }
 
 fn isolate(field: &mut Field<'_>) -> anyhow::Result<()> {

@@ -1,10 +1,11 @@
 //! What a history is worth.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use quorate_check::{
-    Action, Bytes, History, HistoryWriter, Outcome, TxnHistory, Verdict, check_bank, check_history,
-    check_txn_history,
+    Action, Bytes, History, HistoryWriter, Outcome, TxnHistory, TxnOp, Verdict, check_bank,
+    check_history, check_txn_history,
 };
 
 use crate::engines::Engine;
@@ -36,11 +37,12 @@ pub(crate) fn judge(history: &TxnHistory, accounts: &[Bytes], engine: &Engine) -
     let Some(model) = engine.transactions else { return judgement };
     // Reads and writes of single keys are transactions of one operation.
     let plain = |action: &Action| matches!(action, Action::Get | Action::Set(_));
-    let mixed: Vec<&Bytes> =
+    let mixed: BTreeSet<&Bytes> =
         history.operations.iter().filter(|o| !plain(&o.action)).map(|o| &o.key).collect();
-    let mixed: std::collections::BTreeSet<&Bytes> = mixed.into_iter().collect();
+    let in_transactions: BTreeSet<&Bytes> =
+        history.transactions.iter().flat_map(|record| &record.ops).map(TxnOp::key).collect();
     let mut together = history.clone();
-    together.operations.retain(|operation| !mixed.contains(&operation.key));
+    together.operations.retain(|o| in_transactions.contains(&o.key) && !mixed.contains(&o.key));
     let report = check_txn_history(&together, model);
     match report.verdict() {
         Verdict::Ok => {}
