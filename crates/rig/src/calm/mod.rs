@@ -109,7 +109,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         }
     }
     println!("\n{}", table(&cells));
-    println!("{}", goals(&cells));
+    let (goals, met) = goals(&cells);
+    println!("{goals}");
     println!("load average before: {}", load.trim());
     if let Some(file) = &options.json {
         let cells: Vec<Value> = cells.iter().map(Cell::json).collect();
@@ -119,7 +120,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         });
         std::fs::write(file, serde_json::to_vec_pretty(&result)?)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The systems that are wanted and there.
@@ -211,9 +212,9 @@ fn table(cells: &[Cell]) -> String {
     text
 }
 
-/// What each engine is held against, and whether it keeps it.
-fn goals(cells: &[Cell]) -> String {
-    let mut text = String::new();
+/// How each engine keeps what it is held against, and whether all keep all of it.
+fn goals(cells: &[Cell]) -> (String, bool) {
+    let (mut text, mut met) = (String::new(), true);
     let engines = cells.iter().filter(|cell| ENGINES.iter().any(|e| e.name == cell.system));
     for cell in engines {
         let mut missed = Vec::new();
@@ -229,12 +230,12 @@ fn goals(cells: &[Cell]) -> String {
             missed.push(format!("a gap {:.1} times that of redis", worst(cell) / worst(plain)));
         }
         missed.extend(cell.broken.iter().cloned());
-        let verdict = if missed.is_empty() {
-            "met".to_owned()
-        } else {
-            format!("MISSED: {}", missed.join(", "))
+        met &= missed.is_empty();
+        let verdict = match missed.as_slice() {
+            [] => "met".to_owned(),
+            missed => format!("MISSED: {}", missed.join(", ")),
         };
         text += &format!("{}, {}: {verdict}\n", cell.system, cell.noise.name());
     }
-    text
+    (text, met)
 }
