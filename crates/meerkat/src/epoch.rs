@@ -379,14 +379,9 @@ where
         }
     }
 
-    /// Who reports before there is a merge.
-    fn reporters(&self) -> NodeSet {
-        if mutant!("meerkat_learners_not_asked") { self.view.active() } else { self.view.live() }
-    }
-
     /// Asks the members for the parts of their reports that are missing.
     fn send_freezes(&mut self, effects: &mut impl Effects<Self>) {
-        let others = self.reporters().without(self.config.node);
+        let others = self.view.live().without(self.config.node);
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         let Some(lead) = &mut change.lead else { return };
         for node in others {
@@ -444,7 +439,7 @@ where
     /// Merges once every member has reported. Whoever does not is removed from the view, and the
     /// change begins anew.
     fn try_merge(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let (active, reporters) = (self.view.active(), self.reporters());
+        let (active, live) = (self.view.active(), self.view.live());
         let groups = Groups {
             replicas: &self.config.partitions,
             unanimous: self.config.isolation == Isolation::Strict,
@@ -453,7 +448,7 @@ where
             return;
         };
         let is_done = |node: &NodeId| lead.reports.get(node).is_some_and(|report| report.done);
-        if lead.merged.is_some() || !reporters.into_iter().all(|node| is_done(&node)) {
+        if lead.merged.is_some() || !live.into_iter().all(|node| is_done(&node)) {
             return;
         }
         let mut reports = BTreeMap::new();
@@ -465,6 +460,9 @@ where
                         reports.insert(*node, report);
                     }
                 }
+                Ok(report)
+                    if mutant!("meerkat_learners_not_asked")
+                        && !active.union(report.electorate.active).contains(*node) => {}
                 Ok(report) => {
                     reports.insert(*node, report);
                 }

@@ -34,6 +34,8 @@ struct Plan {
     /// How far apart wall clocks are, in microseconds.
     skew: u64,
     configure: fn(&mut Config),
+    /// Whether a shadow that has caught up mostly stays one, while one view follows on another.
+    lingers: bool,
     /// Whether clients have sessions, and try each call again until they know its answer.
     sessions: bool,
 }
@@ -47,6 +49,7 @@ const PLAN: Plan = Plan {
     trouble: 10,
     skew: 40_000,
     configure: |_| {},
+    lingers: false,
     sessions: false,
 };
 
@@ -271,6 +274,9 @@ impl Run {
                     self.crash(node);
                 }
                 self.come_back(node);
+            }
+            Role::Shadow if self.plan.lingers && self.rng.chance(2, 3) => {
+                self.decide(node, Role::Shadow);
             }
             Role::Shadow if self.cluster.machine(node).is_caught_up() => {
                 self.forgetful.remove(&node);
@@ -637,6 +643,34 @@ fn transactions_over_partitions_are_atomic() {
     sweep(200, plan);
     let configure = two_serializable_partitions;
     sweep(200, Plan { configure, skew: 5_000_000, trouble: 30, ..plan });
+}
+
+fn two_partitions_of_all(config: &mut Config) {
+    config.partitions = vec![None, None];
+    serializable(config);
+}
+
+fn three_partitions(config: &mut Config) {
+    let group = |nodes: [u16; 3]| Some(nodes.into_iter().map(NodeId).collect());
+    config.partitions = vec![None, group([1, 2, 3]), group([3, 4, 5])];
+    serializable(config);
+}
+
+/// Keys of partitions, replicas that join while votes are given, and many views while they do.
+#[test]
+fn who_joins_during_many_views_lacks_nothing() {
+    let plan = Plan {
+        steps: 1_500,
+        lost: 30,
+        trouble: 15,
+        skew: 5_000_000,
+        lingers: true,
+        configure: two_partitions_of_all,
+        ..PLAN
+    };
+    let probes = sweep(300, plan);
+    assert!(probes.contains_key("meerkat: a learner brings what it has not installed"));
+    sweep(100, Plan { nodes: 5, keys: 4, configure: three_partitions, ..plan });
 }
 
 #[test]

@@ -468,7 +468,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-return",
             size: Size::Night,
-            states: Some(4_371_460),
+            states: Some(5_200_587),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&returns(name), limits),
         },
@@ -513,7 +513,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-calls-return",
             size: Size::Night,
-            states: Some(515_337),
+            states: Some(591_623),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| {
                 explore(&calls_return(name, &[(3, None), (2, None), (3, Some(1))]), limits)
