@@ -74,10 +74,16 @@ where
         let id = Timestamp::new(version, self.writer());
         let Some(attempt) = self.attempts.get_mut(&version) else { return };
         attempt.parts.iter_mut().for_each(|part| part.acked = NodeSet::EMPTY);
-        let kept = attempt.parts.iter().all(|part| {
+        let mut kept = true;
+        for part in &attempt.parts {
             let record = self.records.get(&RecordKey::new(id, part.partition));
-            record.is_some_and(|record| record.decision.is_some())
-        });
+            let end = record.and_then(|record| record.decision);
+            assert!(
+                end.is_none_or(|end| end == commit),
+                "transaction {id:?} was decided here, and differently by the epoch change"
+            );
+            kept &= end.is_some();
+        }
         if kept {
             if let Some(attempt) = self.attempts.remove(&version) {
                 self.recycle(attempt);

@@ -1,7 +1,7 @@
 //! The errors that are easy to make here, each by name (spec §9), as they would have shown.
 
 use quorate_machine::{Outcome, Refusal};
-use quorate_meerkat::{Body, Config, Conflict, Kind, Reason};
+use quorate_meerkat::{Body, Config, Conflict, Kind, Merged, Reason, RecordKey, Settled};
 use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId, limits};
 
 use crate::support::{Cluster, MLT, Packet, WALL, body_bytes, serializable};
@@ -177,6 +177,24 @@ fn what_a_member_has_not_released_is_not_installed_there() {
     for node in [1, 2] {
         assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"), "node {node}");
     }
+}
+
+#[test]
+#[should_panic(expected = "and differently by the epoch change")]
+fn an_epoch_change_that_contradicts_what_a_client_was_told_stops_the_node() {
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(2, "append=k:v");
+    let id = cluster.last_attempt(2);
+    cluster.deliver_some(|packet| packet.kind() == "validate" || packet.kind() == "vote");
+    cluster.assert_done(tag);
+    cluster.install(&cluster.roles());
+    // The test plays the leader.
+    let mut merged = Merged::default();
+    merged.settled.insert(RecordKey::new(id, 0), Settled { commit: false, body: Vec::new() });
+    let mut bytes = Vec::new();
+    merged.encode(&mut bytes);
+    cluster.tell(1, 2, Kind::Adopt { part: 0, parts: 1, bytes: &bytes });
+    cluster.tell(1, 2, Kind::Release);
 }
 
 #[test]
