@@ -11,7 +11,7 @@
 //! when it announces up to where everything is over, and refuses those that begin below that; of
 //! any replicas that let a guest's transaction commit, each keeps the floor below it.
 
-use quorate_machine::{Siblings, Table, Transaction};
+use quorate_machine::{Siblings, Table, Transaction, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
 use crate::message::Kind;
@@ -19,7 +19,7 @@ use crate::meta::Meta;
 use crate::record::{RecordKey, guest_writer, is_guest};
 use crate::state::Meerkat;
 
-/// How long the end of a transaction is remembered for a guest that is gone.
+/// How long the end of a transaction is remembered for a guest that is gone, at least.
 const MEMORY: Duration = Duration::from_secs(60);
 
 impl<T, X> Meerkat<T, X>
@@ -77,13 +77,21 @@ where
         low
     }
 
-    /// Forgets how the transactions of guests ended that are gone: they will not ask.
+    /// Forgets how the transactions of guests ended that are gone: they will not ask. Nobody sends
+    /// their ends again, so that a learner may have missed one: the change that makes it active takes
+    /// the sets from here.
     pub(crate) fn forget_guests(&mut self, now: Now) {
-        let guests = &self.guests;
+        let (guests, groups) = (&self.guests, &self.groups);
+        let is_copied = |partition: u16| {
+            let group = groups.get(usize::from(partition));
+            group.is_some_and(|group| !group.learners.is_empty())
+                && !mutant!("meerkat_guests_forgotten_under_learners")
+        };
         self.records.retain(|key, record| {
             !is_guest(key.writer)
                 || guests.contains_key(&key.writer)
                 || record.decision.is_none()
+                || is_copied(key.partition)
                 || now.monotonic.since(record.since) < MEMORY
         });
     }

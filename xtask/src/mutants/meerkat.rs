@@ -86,6 +86,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_guests_forgotten_under_learners",
+        home: "meerkat",
+        guard: "what a dead guest did is kept as long as somebody copies",
+        checks: &[Tests("meerkat", "guests::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_released_by_one",
         home: "meerkat",
         guard: "a merged record is acted on when all members keep it",

@@ -107,6 +107,36 @@ fn the_replicas_finish_what_a_dead_guest_has_begun() {
 }
 
 #[test]
+fn what_a_dead_guest_did_is_kept_for_who_copies() {
+    // The replicas finish what a guest began, and 3, which has copied everything before, is not told:
+    // whoever takes over says it once. It copies other partitions for longer than the ends of dead
+    // guests' transactions are remembered for their own sake.
+    let mut cluster = with_guest(3);
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    cluster.rejoin(3);
+    cluster.deliver_all();
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.begin("append=k:v");
+    cluster.deliver(GUEST, 1, "validate");
+    cluster.deliver(GUEST, 2, "validate");
+    cluster.crash(GUEST);
+    cluster.pool.clear();
+    for node in [1, 2] {
+        cluster.machine(node).guest_left(NodeId(GUEST));
+    }
+    cluster.run_some(Duration::from_millis(800), |packet| !packet.is(0, 3, "decided"));
+    assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
+    assert_eq!(cluster.stored(3, "k"), None);
+    cluster.run_for(Duration::from_secs(70));
+    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.run_for(Duration::from_millis(100));
+    cluster.assert_everywhere("k", Some("v"));
+    cluster.run_for(Duration::from_secs(70));
+    cluster.assert_quiet();
+}
+
+#[test]
 fn a_guest_learns_what_the_replicas_have_decided_for_it() {
     let mut cluster = with_guest(3);
     let (tag, id) = cluster.begin("append=k:v");
