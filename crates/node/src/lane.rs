@@ -56,6 +56,8 @@ pub struct Lane {
     refusal: Option<&'static str>,
     /// Whether a local record was read since the last seal.
     has_read: bool,
+    /// Bytes of values that were read; see [`Lane::take_touched`].
+    touched: u64,
     pub(crate) counts: LaneFacts,
 }
 
@@ -91,6 +93,7 @@ impl Lane {
             scratch: Vec::new(),
             refusal: None,
             has_read: false,
+            touched: 0,
             counts: LaneFacts::default(),
             shared,
         }
@@ -169,7 +172,14 @@ impl Lane {
         let answer = store.read(call, now.wall(), &mut self.scratch, with)?;
         self.counts.local_reads += 1;
         self.has_read = true;
+        self.touched += self.scratch.len() as u64;
         Some(answer)
+    }
+
+    /// Bytes of values that [`Lane::read`] has looked at since this was asked last, for whoever
+    /// divides the time of a turn.
+    pub fn take_touched(&mut self) -> u64 {
+        std::mem::take(&mut self.touched)
     }
 
     /// Submits an op; its answer comes through [`Outbox::done`] of this lane, whichever lane runs

@@ -145,6 +145,13 @@ impl Lane {
         engine.is_some_and(|engine| matches!(engine.sources(), [source] if source.group.is_none()))
     }
 
+    /// A cursor of [`Lane::list`] at a place that `random` chooses.
+    pub fn random_cursor(&self, keyspace: KeyspaceId, random: u64) -> u64 {
+        let sources = self.engine(keyspace).map_or(1, |engine| engine.sources().len());
+        let within = self.shared.store(keyspace).map_or(0, |store| store.random_cursor(random));
+        Place { source: (random >> SOURCE_AT) as usize % sources, within }.cursor()
+    }
+
     /// Lists some keys of a keyspace that have a value, wherever they are, from `cursor` (0 begins).
     /// Answered through [`Outbox::listed`]. A key that is present during a whole listing is in it at
     /// least once. Any number is a legal cursor.

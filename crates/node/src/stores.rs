@@ -100,9 +100,9 @@ impl KeyspaceStore {
         })
     }
 
-    /// The key of some record with a live value; see [`Store::random_key`].
-    pub fn random_key(&self, random: u64, now: UnixMillis) -> Option<Vec<u8>> {
-        each!(self, store => store.random_key(random, now))
+    /// A cursor at a place that `random` chooses; see [`Store::random_cursor`].
+    pub fn random_cursor(&self, random: u64) -> u64 {
+        each!(self, store => store.random_cursor(random))
     }
 
     /// Bytes of a key with a live value, index included.

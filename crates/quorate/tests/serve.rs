@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -83,7 +84,7 @@ fn transactions_span_partitions_with_replica_groups_of_their_own() {
             }
         }
         // A node that comes back has everything that it had, wherever it has to copy it from.
-        let held: Vec<Reply> = clients.iter_mut().map(|client| client.call(&["DBSIZE"])).collect();
+        let held: Vec<Reply> = clients.iter_mut().map(held_by).collect();
         for node in 0..4 {
             wait_until_whole(&cluster);
             nodes[node].signal(Signal::KILL);
@@ -93,11 +94,75 @@ fn transactions_span_partitions_with_replica_groups_of_their_own() {
             nodes[node] = cluster.serve(node + 1);
             nodes[node].line(|line| line.starts_with("ready"));
             clients[node] = Client::new(cluster.clients[node]);
-            let holds = clients[node].call(&["DBSIZE"]);
-            assert_eq!(holds, held[node], "{name}: node {}", node + 1);
+            assert_eq!(held_by(&mut clients[node]), held[node], "{name}: node {}", node + 1);
             for client in &mut clients {
                 assert_eq!(read_all(client, &keys), vec![round.to_string(); 12], "{name}");
             }
+        }
+    }
+}
+
+/// How many keys the node itself holds.
+fn held_by(client: &mut Client) -> Reply {
+    client.call(&["INFO", "keyspace"])
+}
+
+#[test]
+fn commands_on_a_whole_keyspace_reach_what_their_node_does_not_hold() {
+    for (name, engine, options) in [
+        ("whole-hermes", "hermes", "replicas = 3"),
+        ("whole-meerkat", "meerkat", "replicas = 3"),
+        ("whole-partitions", "meerkat", "partition_nodes = [[1, 2, 3], [2, 3, 4]]"),
+    ] {
+        let cluster = Cluster::write(name, 4, "", &keyspace(engine, options));
+        let _nodes = cluster.serve_all();
+        let mut clients: Vec<Client> = cluster.clients.iter().map(|&p| Client::new(p)).collect();
+        let names: Vec<String> = (0..500).map(|number| format!("key:{number}")).collect();
+        for flusher in 0..4 {
+            for name in &names {
+                assert_eq!(clients[0].call(&["SET", name, "v"]), Reply::Simple("OK".into()));
+            }
+            for (node, client) in clients.iter_mut().enumerate() {
+                // Replicas may learn of the last writes a moment after the client.
+                let deadline = Instant::now() + PATIENCE;
+                poll_until(deadline, "all keys are counted", || {
+                    (client.call(&["DBSIZE"]) == Reply::Int(500)).then_some(())
+                });
+                let Reply::Array(keys) = client.call(&["KEYS", "*"]) else { panic!("no array") };
+                assert_eq!(keys.len(), 500, "{name}: node {}", node + 1);
+                assert_eq!(scan(client).len(), 500, "{name}: node {}", node + 1);
+                let Reply::Bulk(Some(key)) = client.call(&["RANDOMKEY"]) else { panic!("no key") };
+                assert!(names.iter().any(|name| name.as_bytes() == key));
+            }
+            assert_eq!(clients[flusher].call(&["FLUSHALL"]), Reply::Simple("OK".into()));
+            for client in &mut clients {
+                assert_eq!(client.call(&["EXISTS", "key:0", "key:1", "key:2"]), Reply::Int(0));
+                let deadline = Instant::now() + PATIENCE;
+                poll_until(deadline, "nothing is left", || {
+                    (client.call(&["DBSIZE"]) == Reply::Int(0)).then_some(())
+                });
+            }
+        }
+    }
+}
+
+/// Every key that `SCAN` names.
+fn scan(client: &mut Client) -> BTreeSet<Vec<u8>> {
+    let (mut keys, mut cursor) = (BTreeSet::new(), "0".to_owned());
+    loop {
+        let Reply::Array(parts) = client.call(&["SCAN", &cursor, "COUNT", "100"]) else {
+            panic!("SCAN answers an array")
+        };
+        let [Reply::Bulk(Some(next)), Reply::Array(found)] = &parts[..] else {
+            panic!("of a cursor and keys")
+        };
+        for key in found {
+            let Reply::Bulk(Some(key)) = key else { panic!("a key is a string") };
+            keys.insert(key.clone());
+        }
+        cursor = String::from_utf8(next.clone()).unwrap();
+        if cursor == "0" {
+            return keys;
         }
     }
 }

@@ -3,7 +3,7 @@
 use quorate_commands::{Call, Op, Reply, Txn, Work};
 use quorate_machine::{Operation, Transaction};
 use quorate_rifl::{Grant, Request};
-use quorate_types::{Duration, Now, Tag};
+use quorate_types::{Duration, Instant, Now, Tag};
 
 /// A keyspace as clients see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,10 +73,19 @@ pub struct Attempt {
     pub work: Work,
 }
 
+/// Some keys of a keyspace, as other nodes say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Where the listing goes on; 0 at the end.
+    pub next: u64,
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
+}
+
 /// The store and the node behind a front end, as one lane reaches them.
 ///
-/// Everything but [`Backend::submit`], [`Backend::transact`], [`Backend::flush`], [`Backend::call`]
-/// and [`Backend::lease`] answers at once. The first four are answered through
+/// Everything but [`Backend::submit`], [`Backend::transact`], [`Backend::flush`], [`Backend::call`],
+/// [`Backend::list`] and [`Backend::lease`] answers at once. The first four are answered through
 /// [`crate::Frontend::complete`] with the same tag, exactly once, and not before the call into the
 /// front end that submitted them has returned.
 pub trait Backend {
@@ -105,6 +114,12 @@ pub trait Backend {
         call: &Call<'_>,
         with: impl FnOnce(Reply<'_>) -> R,
     ) -> Option<R>;
+
+    /// Bytes of values that reads on this replica have looked at since this was asked last.
+    fn touched(&mut self) -> u64;
+
+    /// Reads the clock: how long the turn lasts already.
+    fn clock(&mut self) -> Instant;
 
     /// Submits an op to the keyspace's engine. Ops of one `origin` on one key take effect in the
     /// order of submission.
@@ -140,6 +155,7 @@ pub trait Backend {
 
     /// Visits some keys that have a live value, from `cursor` (0 begins). Returns the next
     /// cursor, 0 at the end. A key present during a whole iteration is visited at least once.
+    /// Nothing, and no key visited, if this node doesn't hold all of them: [`Backend::list`].
     fn scan(
         &mut self,
         keyspace: u8,
@@ -147,13 +163,21 @@ pub trait Backend {
         cursor: u64,
         limit: usize,
         visit: &mut dyn FnMut(&[u8]),
-    ) -> u64;
+    ) -> Option<u64>;
 
-    /// Some key that has a live value.
-    fn random_key(&mut self, keyspace: u8, now: Now) -> Option<Vec<u8>>;
+    /// As [`Backend::scan`], of the nodes that hold the keys. Answered through
+    /// [`crate::Frontend::listed`] with the same tag, not before the call into the front end that
+    /// asked has returned.
+    fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize);
 
-    /// How many keys have a value.
-    fn key_count(&self, keyspace: u8) -> u64;
+    /// A random number.
+    fn random(&mut self) -> u64;
+
+    /// A cursor at a place that `random` chooses.
+    fn random_cursor(&self, keyspace: u8, random: u64) -> u64;
+
+    /// How many keys have a value; nothing if this node doesn't hold all of them.
+    fn key_count(&self, keyspace: u8) -> Option<u64>;
 
     /// Bytes that a key and its value take, index included; nothing for an absent key.
     fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64>;

@@ -15,6 +15,8 @@ use crate::parser::Parser;
 use crate::pending::{Exec, Gather, Watching};
 use crate::shared::ClientFacts;
 use crate::transaction::Transaction;
+use crate::turn::Taken;
+use crate::walk::Walk;
 
 /// Names a connection of one front end; names nothing once the connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -123,6 +125,8 @@ pub(crate) enum Reply {
     Watch(Box<Watching>),
     /// `EXEC`.
     Exec(Box<Exec>),
+    /// `KEYS` and the like. Nothing is before it, and nothing behind it is executed.
+    Walk(Box<Walk>),
     /// `WAIT`: so many replicas, or until then; looked at again when `poll` has come.
     Wait { wanted: i64, until: Instant, poll: Instant },
 }
@@ -137,6 +141,12 @@ pub(crate) struct Connection {
     pub(crate) parked: bool,
     /// Whether nothing further is executed until every reply so far is complete.
     pub(crate) barrier: bool,
+    /// The reply to a command over several keys that goes on in another turn.
+    pub(crate) feeding: Option<u64>,
+    /// What it has taken of a turn of the loop.
+    pub(crate) share: Taken,
+    /// Whether what it sent waits for another turn.
+    pub(crate) postponed: bool,
     pub(crate) output: OutputBuffer,
     pub(crate) replies: VecDeque<Reply>,
     /// The number of the front of `replies`.
@@ -153,6 +163,8 @@ pub(crate) struct Connection {
     /// Submitted ops that a local read must not overtake and that are not answered yet: those that
     /// may change a key, and every transaction, which may see more than this node's replica holds.
     pub(crate) updates: u32,
+    /// Records that the commands of the block that is executed may still look at.
+    pub(crate) walk_left: usize,
     pub(crate) session: Session,
     pub(crate) transaction: Transaction,
     /// The session whose calls this connection makes.
@@ -181,6 +193,9 @@ impl Connection {
             parser: Parser::default(),
             parked: false,
             barrier: false,
+            feeding: None,
+            share: Taken::default(),
+            postponed: false,
             output: OutputBuffer::default(),
             replies: VecDeque::new(),
             first: 0,
@@ -189,6 +204,7 @@ impl Connection {
             in_flight_bytes: 0,
             charged: 0,
             updates: 0,
+            walk_left: 0,
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
             attached: None,
@@ -246,6 +262,34 @@ impl Connection {
         self.replies.get_mut(usize::try_from(index).ok()?)
     }
 
+    /// Whether it waits for `KEYS` or the like.
+    #[inline]
+    pub(crate) fn has_walk(&self) -> bool {
+        matches!(self.replies.front(), Some(Reply::Walk(_)))
+    }
+
+    fn walk_bytes(&self) -> usize {
+        match self.replies.front() {
+            Some(Reply::Walk(walk)) => walk.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Appends a part of the first reply that is not complete.
+    pub(crate) fn begin_reply(&mut self, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
+        assert_eq!(number, self.first, "what comes later must not be sent before");
+        if self.unwanted.contains(&number) {
+            write(&mut Vec::new());
+        } else {
+            write(&mut self.output.bytes);
+        }
+    }
+
+    /// Ends the reply that [`Connection::begin_reply`] has written.
+    pub(crate) fn finish_begun(&mut self, number: u64) {
+        self.finish(number, |_| {});
+    }
+
     /// Completes the reply of this number: `write` appends its bytes. Returns whether bytes can
     /// now be sent that could not before.
     pub(crate) fn finish(&mut self, number: u64, write: impl FnOnce(&mut Vec<u8>)) -> bool {
@@ -283,12 +327,18 @@ impl Connection {
         true
     }
 
+    /// Encoded bytes that are not sent yet.
+    #[inline]
+    pub(crate) fn written(&self) -> usize {
+        self.output.len() + self.ready_bytes
+    }
+
     /// Whether commands must wait: for earlier replies, or for the client to read.
     pub(crate) fn is_paused(&self) -> bool {
         self.barrier
             || (self.parked && !self.replies.is_empty())
             || self.replies.len() >= limits::PIPELINE_REPLIES_MAX
-            || self.output.len() + self.ready_bytes >= limits::OUTPUT_PAUSE_BYTES
+            || self.written() >= limits::OUTPUT_PAUSE_BYTES
             || self.in_flight_bytes >= limits::IN_FLIGHT_BYTES_MAX
     }
 
@@ -302,6 +352,7 @@ impl Connection {
             + self.ready_bytes
             + self.gathered_bytes
             + self.transaction.bytes()
+            + self.walk_bytes()
     }
 
     /// Whether everything owed was sent and nothing more is to come.
@@ -329,7 +380,7 @@ impl Connection {
         facts.active.store(now.0, Relaxed);
         facts.input_bytes.store(self.input.len() as u64, Relaxed);
         facts.input_capacity.store((self.input.capacity() - self.input.len()) as u64, Relaxed);
-        facts.output_bytes.store((self.output.len() + self.ready_bytes) as u64, Relaxed);
+        facts.output_bytes.store(self.written() as u64, Relaxed);
         facts.blocked.store(self.barrier, Relaxed);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
-    ANSWER_TOO_LONG, Args, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec,
-    Split, Txn, flag, lookup, resolve,
+    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split, Txn, flag,
+    lookup, resolve,
 };
 use quorate_machine::{Access, Operation, Transaction};
 use quorate_types::{Duration, Instant, Now, Tag, limits as bounds};
@@ -90,6 +90,12 @@ impl<B: Backend> Context<'_, B> {
                 | ConnectionCommand::SessionClose,
             ) => self.lease(&call),
             Run::Server(ServerCommand::Wait) => self.wait(&call),
+            Run::Server(
+                ServerCommand::Keys
+                | ServerCommand::Scan
+                | ServerCommand::Randomkey
+                | ServerCommand::Dbsize,
+            ) => self.walk(&call),
             Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall) => self.flush(&call),
             Run::Server(ServerCommand::Shutdown) => self.shutdown(&call),
             _ => self.answer(&call),
@@ -118,6 +124,12 @@ impl<B: Backend> Context<'_, B> {
         }
         match call.spec.run {
             Run::Connection(command) => self.session_command(command, call.args),
+            Run::Server(
+                ServerCommand::Keys
+                | ServerCommand::Scan
+                | ServerCommand::Randomkey
+                | ServerCommand::Dbsize,
+            ) => self.walk_within(call),
             Run::Server(command) => self.server_command(command, call.args),
             Run::Help | Run::Container | Run::Key(_) => {
                 unreachable!("HELP answers alone, a container is none, a key has an engine")
@@ -312,7 +324,8 @@ impl<B: Backend> Context<'_, B> {
     fn split(&mut self, call: &Call<'_>) {
         let parts = call.keys().count();
         let update = call.access() != Access::Read;
-        if !update && self.connection.updates == 0 && self.read_parts(call, parts) {
+        let few = parts <= limits::READS_AT_ONCE;
+        if few && !update && self.connection.updates == 0 && self.read_parts(call, parts) {
             return;
         }
         let session = &self.connection.session;
@@ -328,12 +341,13 @@ impl<B: Backend> Context<'_, B> {
         self.feed(number);
     }
 
-    /// Answers every part from this node's replica, or none.
+    /// Answers every part from this node's replica, or none: not what takes long.
     fn read_parts(&mut self, call: &Call<'_>, parts: usize) -> bool {
         let session = &self.connection.session;
         let (protocol, database) = (session.protocol, session.database);
-        let (backend, now, stats) = (&mut *self.backend, self.now, &self.core.stats);
+        let (backend, now) = (&mut *self.backend, self.now);
         let array = call.spec.split == Split::Array;
+        let mut touched = 0;
         let answered = self.connection.write(|out| {
             let start = out.len();
             if array {
@@ -346,15 +360,10 @@ impl<B: Backend> Context<'_, B> {
                         Answer::Int(number) if !array => sum += number,
                         reply => encode(&reply, protocol, out),
                     });
-                if read.is_none() {
+                touched += backend.touched();
+                if read.is_none() || touched > limits::READS_AT_ONCE_BYTES {
                     out.truncate(start);
                     return false;
-                }
-                if out.len() - start > bounds::REPLY_BYTES_MAX {
-                    out.truncate(start);
-                    stats.failed(call.spec, ANSWER_TOO_LONG);
-                    error(ANSWER_TOO_LONG, out);
-                    return true;
                 }
             }
             if !array {
@@ -362,6 +371,7 @@ impl<B: Backend> Context<'_, B> {
             }
             true
         });
+        self.spend(parts as u64 + touched / limits::BYTES_PER_WORK);
         if answered {
             add(&self.core.stats.local_reads, parts as u64);
             self.bind_to_lease();
@@ -369,33 +379,66 @@ impl<B: Backend> Context<'_, B> {
         answered
     }
 
-    /// Submits as many parts of a command as may be in flight at once.
-    fn feed(&mut self, number: u64) {
-        let origin = self.connection.facts.id;
+    /// Goes on with the parts of a command: as many as may be in flight at once, and as long as the
+    /// connection has time in this turn.
+    pub(crate) fn feed(&mut self, number: u64) {
         loop {
             let is_full = self.connection.in_flight_bytes >= limits::IN_FLIGHT_BYTES_MAX;
             let Some(Reply::Gather(gather)) = self.connection.reply(number) else { return };
-            if !gather.wants_more(is_full) {
-                // Later commands must not overtake the parts that are still to come.
-                let more = gather.next < gather.parts;
-                self.connection.barrier |= more;
+            if gather.is_complete() {
+                return self.finish_gather(number);
+            }
+            // Later commands must not overtake the parts that are still to come.
+            let (wants_more, more) = (gather.wants_more(is_full), gather.next < gather.parts);
+            self.connection.barrier |= more;
+            if !wants_more {
                 return;
             }
-            let part = gather.next;
-            gather.next += 1;
-            gather.in_flight += 1;
-            let Some(call) = &gather.call else { return };
-            let one = call.call().split(part);
-            let call = one.call();
-            let mut bytes = call.key().len();
-            if gather.merge == Merge::Array {
-                let value = self.backend.memory_usage(gather.database, self.now, call.key());
-                bytes += value.unwrap_or(0) as usize;
+            if !self.core.turn.has_time(&self.connection.share) {
+                self.connection.feeding = Some(number);
+                return self.core.postpone(self.connection, self.id);
             }
-            let pending = self.core.begin(self.id, number, part as u32, bytes);
-            self.backend.submit(gather.database, self.now, pending, origin, call);
-            self.connection.in_flight_bytes += bytes;
+            self.feed_one(number);
         }
+    }
+
+    /// Answers the next part of a command from this node's replica, or submits it.
+    fn feed_one(&mut self, number: u64) {
+        let reads_locally = self.connection.updates == 0;
+        let Some(Reply::Gather(gather)) = self.connection.reply(number) else { return };
+        let Some(call) = gather.call.take() else { return };
+        let (part, database) = (gather.next, gather.database);
+        gather.next += 1;
+        let split = call.call().split(part);
+        let (backend, now) = (&mut *self.backend, self.now);
+        let before = gather.bytes();
+        let fold = |reply: Answer<'_>| gather.fold(part, Ok(&reply));
+        if reads_locally
+            && split.call().access() == Access::Read
+            && backend.read(database, now, &split.call(), fold).is_some()
+        {
+            let after = gather.bytes();
+            gather.call = Some(call);
+            self.connection.gathered_bytes += after;
+            self.connection.gathered_bytes -= before;
+            add(&self.core.stats.local_reads, 1);
+            self.bind_to_lease();
+            let touched = self.backend.touched();
+            return self.spend(1 + touched / limits::BYTES_PER_WORK);
+        }
+        gather.in_flight += 1;
+        let mut bytes = split.call().key().len();
+        if gather.merge == Merge::Array {
+            let value = backend.memory_usage(database, now, split.call().key());
+            bytes += value.unwrap_or(0) as usize;
+        }
+        let tag = self.tag(number, part as u32, bytes);
+        let origin = self.connection.facts.id;
+        self.backend.submit(database, now, tag, origin, split.call());
+        if let Some(Reply::Gather(gather)) = self.connection.reply(number) {
+            gather.call = Some(call);
+        }
+        self.spend(limits::WORK_OF_OP);
     }
 
     /// Submits an op that takes so many bytes while it is in progress.
@@ -536,7 +579,7 @@ impl<B: Backend> Context<'_, B> {
         let part = pending.part as usize;
         let connection = &mut *self.connection;
         match connection.reply(number) {
-            None | Some(Reply::Ready(_) | Reply::Wait { .. }) => {}
+            None | Some(Reply::Ready(_) | Reply::Wait { .. } | Reply::Walk(_)) => {}
             Some(Reply::Op { spec, protocol, update }) => {
                 let (spec, protocol, update) = (*spec, *protocol, *update);
                 connection.updates -= u32::from(update);
@@ -560,14 +603,10 @@ impl<B: Backend> Context<'_, B> {
                 gather.in_flight -= 1;
                 let before = gather.bytes();
                 gather.fold(part, answer.as_ref().map_err(|failure| *failure));
-                let (after, is_complete) = (gather.bytes(), gather.is_complete());
+                let after = gather.bytes();
                 connection.gathered_bytes += after;
                 connection.gathered_bytes -= before;
-                if is_complete {
-                    self.finish_gather(number);
-                } else {
-                    self.feed(number);
-                }
+                self.feed(number);
             }
             Some(Reply::Watch(watching)) => {
                 if watching.settled(part, answer) {

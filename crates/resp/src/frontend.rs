@@ -1,5 +1,6 @@
 //! The front end of one lane: opens, feeds, completes and closes connections.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +10,7 @@ use quorate_machine::{Outcome, Slab, Slot};
 use quorate_rifl::Answer as Lease;
 use quorate_types::{Duration, Instant, Now, Tag};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Listed};
 use crate::connection::{Connection, ConnectionId, Life, OutputBuffer, Reply};
 use crate::dispatch::{Context, Flow};
 use crate::encode;
@@ -17,6 +18,7 @@ use crate::limits;
 use crate::parser::{Limits, Step};
 use crate::pending::{Pending, settle};
 use crate::shared::{LaneStats, Shared, add};
+use crate::turn::Turn;
 
 /// Everything but the connections, so that both can be borrowed at once.
 pub(crate) struct Core {
@@ -33,6 +35,9 @@ pub(crate) struct Core {
     pub(crate) looked_at: u64,
     /// Whether clients of other lanes were named that are to be disconnected.
     pub(crate) named_others: bool,
+    pub(crate) turn: Turn,
+    /// Connections whose share of the last turn was used up: they go on in this order.
+    postponed: VecDeque<ConnectionId>,
 }
 
 /// The Redis front end of one lane. It owns no socket: a driver moves bytes between sockets and
@@ -42,8 +47,9 @@ pub(crate) struct Core {
 /// place, so that a late or doubled completion finds nothing.
 ///
 /// One turn of a lane's loop:
-/// 1. for each readable socket, read into [`Frontend::read_buffer`] while
-///    [`Frontend::wants_read`], then [`Frontend::process`];
+/// 1. [`Frontend::begin_turn`], which lets clients go on that have waited for it; then, until
+///    [`Frontend::is_turn_over`], for each readable socket, read into [`Frontend::read_buffer`]
+///    while [`Frontend::wants_read`], then [`Frontend::process`];
 /// 2. [`Frontend::complete`] for each op that the engines have answered;
 /// 3. [`Frontend::tick`] when [`Frontend::next_deadline`] has come;
 /// 4. [`Frontend::seal`] with whether the lease still holds, which is checked *after* the reads of
@@ -74,6 +80,8 @@ impl Frontend {
                 spare_input: Vec::new(),
                 looked_at: 0,
                 named_others: false,
+                turn: Turn::default(),
+                postponed: VecDeque::new(),
             },
             idle_check: Instant::ZERO,
             kills: 0,
@@ -151,8 +159,35 @@ impl Frontend {
     pub fn wants_read(&self, id: ConnectionId) -> bool {
         self.connections.get(id.0).is_some_and(|connection| {
             connection.life == Life::Open
+                && !connection.postponed
                 && (!connection.is_paused() || connection.input.len() < limits::READ_BYTES)
         })
+    }
+
+    /// Begins the clients' part of a turn: those that wait since an earlier one go on.
+    pub fn begin_turn<B: Backend>(&mut self, now: Now, backend: &mut B) {
+        self.core.turn.begin(backend.clock());
+        for _ in 0..self.core.postponed.len() {
+            let Some(id) = self.core.postponed.pop_front() else { break };
+            if let Some(connection) = self.connections.get_mut(id.0) {
+                connection.postponed = false;
+                run(&mut self.core, connection, id, now, backend);
+            }
+            if self.core.turn.has_resumed_enough() {
+                break;
+            }
+        }
+        self.close_killed();
+    }
+
+    /// Whether clients have had their part of the turn, so that nothing further is read from them.
+    pub fn is_turn_over(&self) -> bool {
+        self.core.turn.is_over()
+    }
+
+    /// Whether clients wait for another turn: the lane must not sleep then.
+    pub fn has_postponed(&self) -> bool {
+        !self.core.postponed.is_empty()
     }
 
     /// Where to append what the socket gives, with some spare capacity. Grows with what has
@@ -225,6 +260,23 @@ impl Frontend {
         connection.in_flight_bytes -= pending.bytes;
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         context.settled(pending, settle(outcome));
+        run(&mut self.core, connection, id, now, backend);
+        self.close_killed();
+    }
+
+    /// Other nodes have said what keys there are. Tags of connections that are gone are fine.
+    pub fn listed<B: Backend>(
+        &mut self,
+        tag: Tag,
+        listed: Outcome<Listed>,
+        now: Now,
+        backend: &mut B,
+    ) {
+        let Some(pending) = self.core.release(Slot::from_u64(tag.0)) else { return };
+        let id = pending.connection;
+        let Some(connection) = self.connections.get_mut(id.0) else { return };
+        let mut context = Context { core: &mut self.core, connection, id, backend, now };
+        context.listed(pending.number, listed);
         run(&mut self.core, connection, id, now, backend);
         self.close_killed();
     }
@@ -307,10 +359,10 @@ impl Frontend {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         let was_paused = connection.is_paused();
         connection.output.advance(count);
-        let unsent = connection.output.len() + connection.ready_bytes;
-        connection.facts.output_bytes.store(unsent as u64, Relaxed);
+        connection.facts.output_bytes.store(connection.written() as u64, Relaxed);
         add(&self.core.stats.output_bytes, count as u64);
-        if was_paused && !connection.is_paused() {
+        let goes_on = was_paused && !connection.is_paused();
+        if goes_on || (connection.has_walk() && connection.written() < limits::OUTPUT_PAUSE_BYTES) {
             run(&mut self.core, connection, id, now, backend);
             self.close_killed();
         } else {
@@ -467,6 +519,14 @@ impl Core {
         Some(pending)
     }
 
+    /// Lets a connection wait for another turn.
+    pub(crate) fn postpone(&mut self, connection: &mut Connection, id: ConnectionId) {
+        if !connection.postponed {
+            connection.postponed = true;
+            self.postponed.push_back(id);
+        }
+    }
+
     pub(crate) fn limits(&self, connection: &Connection) -> Limits {
         Limits {
             bulk_bytes_max: self.shared.settings.bulk_bytes_max.load(Relaxed),
@@ -487,6 +547,12 @@ fn run<B: Backend>(
     now: Now,
     backend: &mut B,
 ) {
+    if connection.has_walk() {
+        Context { core, connection, id, backend, now }.walk_on();
+    }
+    if let Some(number) = connection.feeding.take() {
+        Context { core, connection, id, backend, now }.feed(number);
+    }
     let fresh = connection.input.len().saturating_sub(connection.counted);
     add(&core.stats.input_bytes, fresh as u64);
     // The arguments of a command are borrowed while it changes the rest of the connection.
@@ -494,6 +560,11 @@ fn run<B: Backend>(
     let mut parser = std::mem::take(&mut connection.parser);
     let query_bytes_max = core.shared.settings.query_bytes_max.load(Relaxed);
     while connection.life == Life::Open && !connection.is_paused() {
+        let is_waiting = connection.parked || parser.consumed() < input.len();
+        if is_waiting && !core.turn.has_time(&connection.share) {
+            core.postpone(connection, id);
+            break;
+        }
         if !std::mem::take(&mut connection.parked) {
             match parser.step(&mut input, &core.limits(connection)) {
                 Step::Incomplete => break,
@@ -512,11 +583,14 @@ fn run<B: Backend>(
             connection.kill();
             break;
         }
+        let begun = Progress::of(core, connection, args.buffer.len());
         let mut context = Context { core, connection, id, backend, now };
         match context.dispatch(args) {
             Flow::Next => parser.finish(),
             Flow::Park => connection.parked = true,
         }
+        let work = begun.work(core, connection, backend);
+        core.turn.spend(&mut connection.share, work, || backend.clock());
     }
     if parser.consumed() > 0 {
         parser.compact(&mut input);
@@ -526,7 +600,7 @@ fn run<B: Backend>(
         connection.kill();
     }
     let hard = settings.output_bytes_hard.load(Relaxed);
-    if hard > 0 && (connection.output.len() + connection.ready_bytes) as u64 > hard {
+    if hard > 0 && connection.written() as u64 > hard {
         connection.kill();
     }
     connection.counted = input.len();
@@ -539,6 +613,29 @@ fn run<B: Backend>(
     core.watch_account();
     if (!connection.output.is_empty() && !connection.held) || connection.is_finished() {
         core.mark_dirty(connection, id);
+    }
+}
+
+/// What there was before a command, so that what it does can be told.
+struct Progress {
+    bytes: usize,
+    written: usize,
+    ops: usize,
+}
+
+impl Progress {
+    #[inline]
+    fn of(core: &Core, connection: &Connection, bytes: usize) -> Self {
+        Self { bytes, written: connection.written(), ops: core.pending.len() }
+    }
+
+    /// An estimate of what the command took, in reads of a short value.
+    #[inline]
+    fn work<B: Backend>(&self, core: &Core, connection: &Connection, backend: &mut B) -> u64 {
+        let written = connection.written().saturating_sub(self.written);
+        let bytes = (self.bytes + written) as u64 + backend.touched();
+        let ops = core.pending.len().saturating_sub(self.ops) as u64;
+        1 + ops * limits::WORK_OF_OP + bytes / limits::BYTES_PER_WORK
     }
 }
 

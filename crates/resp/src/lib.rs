@@ -58,9 +58,11 @@ mod settings;
 mod shared;
 pub mod testing;
 mod transaction;
+mod turn;
+mod walk;
 
 pub use account::Share;
-pub use backend::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+pub use backend::{Attempt, Backend, KeyspaceFacts, Listed, MemoryFacts, ServerFacts};
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};
 pub use frontend::Frontend;

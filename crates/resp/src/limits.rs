@@ -1,5 +1,7 @@
 //! The front end's own bounds. What `CONFIG SET` can change is in [`crate::Settings`].
 
+use quorate_types::Duration;
+
 /// Bytes of free space that a read finds in a connection's buffer at least.
 pub const READ_BYTES: usize = 16 * 1024;
 /// Unsent reply bytes of one connection above which its further commands wait: a client that
@@ -12,8 +14,26 @@ pub const IN_FLIGHT_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const PIPELINE_REPLIES_MAX: usize = 4096;
 /// Keys of one command (`MGET`, `DEL` ...) in flight at once; the others follow as these finish.
 pub const SPLIT_OPS_MAX: usize = 256;
-/// Keys that one `SCAN` visits at most, whatever `COUNT` says.
-pub const SCAN_COUNT_MAX: usize = 100_000;
+/// Keys of one command that are read from this node's replica within one turn, and bytes of their
+/// values; more are read in steps.
+pub const READS_AT_ONCE: usize = 64;
+/// See [`READS_AT_ONCE`].
+pub const READS_AT_ONCE_BYTES: u64 = 1024 * 1024;
+/// Records that one `SCAN` looks at, about, whatever `COUNT` says: it answers with fewer keys and a
+/// cursor to go on from.
+pub const SCAN_COUNT_MAX: usize = 1000;
+/// Bytes of keys with which one `SCAN` has enough.
+pub const SCAN_BYTES_ENOUGH: usize = 256 * 1024;
+/// Records that one step of `KEYS` and the like looks at.
+pub const WALK_STEP: usize = 64;
+/// Steps that another node is asked for at once.
+pub const WALK_STEPS_ASKED: usize = 4;
+/// Records that all commands of one `MULTI` block look at, together.
+pub const EXEC_RECORDS_MAX: usize = 10_000;
+/// What a key is estimated to take of a reply besides its bytes.
+pub const KEY_FRAME_BYTES: usize = 16;
+/// Records that are looked at for one unit of work.
+pub const RECORDS_PER_WORK: u64 = 8;
 /// How often `WAIT` looks at the number of replicas, in milliseconds.
 pub const WAIT_POLL_MS: u64 = 10;
 /// How often idle connections are looked for, in milliseconds.
@@ -22,3 +42,18 @@ pub const IDLE_CHECK_MS: u64 = 1000;
 pub const BUFFER_KEEP_BYTES: usize = 64 * 1024;
 /// Read buffers above this size are given back once their connection is idle.
 pub const IDLE_BUFFER_BYTES: usize = 4 * 1024;
+
+/// What all clients of a lane may take of one turn of the loop. Their replies leave at its end, so
+/// that others wait about as long as this and the rest of the turn.
+pub const CLIENTS_PER_TURN: Duration = Duration::from_millis(1);
+/// What one client may take of a turn; the rest of what it sent waits for the next.
+pub const CLIENT_PER_TURN: Duration = Duration::from_micros(250);
+/// What clients that wait since the last turn may take of this one before what is new has its turn.
+pub const RESUMED_PER_TURN: Duration = Duration::from_micros(500);
+/// Estimated work after which the clock is read. A reading takes some 30 ns; a read of a short value,
+/// one unit, takes ten times as long.
+pub const WORK_PER_READING: u64 = 16;
+/// What it is estimated to cost to submit an op, in reads of a short value.
+pub const WORK_OF_OP: u64 = 4;
+/// Bytes of arguments, values and replies that are one unit of work.
+pub const BYTES_PER_WORK: u64 = 1024;

@@ -8,7 +8,6 @@ use crate::backend::Backend;
 use crate::connection::Life;
 use crate::dispatch::Context;
 use crate::glob::glob_match;
-use crate::limits;
 use crate::session::{NOT_AN_INTEGER, SYNTAX, bulk, failure};
 
 impl<B: Backend> Context<'_, B> {
@@ -29,21 +28,8 @@ impl<B: Backend> Context<'_, B> {
                 self.core.shared.reset_stats();
                 Reply::Ok
             }
-            Command::Dbsize => {
-                self.bind_to_lease();
-                Reply::Int(self.backend.key_count(database) as i64)
-            }
             Command::Lolwut => self.lolwut(args),
             Command::MemoryUsage => self.memory_usage(args),
-            Command::Scan => self.scan(args),
-            Command::Keys => self.keys(args.get(1)),
-            Command::Randomkey => {
-                self.bind_to_lease();
-                match self.backend.random_key(database, self.now) {
-                    Some(key) => Reply::Bulk(Cow::Owned(key)),
-                    None => Reply::Null,
-                }
-            }
             // Inside MULTI nothing may block, so WAIT answers what there is.
             Command::Wait => match wait_arguments(args) {
                 Ok(_) => Reply::Int(self.backend.replicas(database) as i64),
@@ -58,6 +44,9 @@ impl<B: Backend> Context<'_, B> {
             | Command::CommandGetkeys
             | Command::CommandGetkeysandflags
             | Command::Time => unreachable!("answered from the command table or the clock alone"),
+            Command::Dbsize | Command::Keys | Command::Randomkey | Command::Scan => {
+                unreachable!("a walk through the keyspace")
+            }
         }
     }
 
@@ -99,68 +88,6 @@ impl<B: Backend> Context<'_, B> {
             Some(bytes) => Reply::Int(bytes as i64),
             None => Reply::Null,
         }
-    }
-
-    /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
-    fn scan(&mut self, args: Args<'_>) -> Reply<'static> {
-        let Some(cursor) = scan_cursor(args.get(1)) else {
-            return Reply::error("ERR invalid cursor");
-        };
-        let mut count = 10;
-        let mut pattern = None;
-        let mut kind_matches = true;
-        let mut at = 2;
-        while at < args.len() {
-            if at + 1 == args.len() {
-                return SYNTAX;
-            }
-            let (option, value) = (args.get(at), args.get(at + 1));
-            match option.to_ascii_lowercase().as_slice() {
-                b"count" => match parse_integer(value) {
-                    None => return NOT_AN_INTEGER,
-                    Some(number) if number < 1 => return SYNTAX,
-                    Some(number) => {
-                        count = usize::try_from(number).unwrap_or(usize::MAX);
-                    }
-                },
-                b"match" => pattern = Some(value).filter(|pattern| *pattern != b"*"),
-                b"type" => kind_matches = value.eq_ignore_ascii_case(b"string"),
-                _ => return SYNTAX,
-            }
-            at += 2;
-        }
-        self.bind_to_lease();
-        let mut keys = Vec::new();
-        let database = self.connection.session.database;
-        let limit = count.min(limits::SCAN_COUNT_MAX);
-        let next = self.backend.scan(database, self.now, cursor, limit, &mut |key| {
-            if kind_matches && pattern.is_none_or(|pattern| glob_match(pattern, key, false)) {
-                keys.push(bulk(key));
-            }
-        });
-        Reply::Array(vec![bulk(next.to_string().as_bytes()), Reply::Array(keys)])
-    }
-
-    fn keys(&mut self, pattern: &[u8]) -> Reply<'static> {
-        self.bind_to_lease();
-        let database = self.connection.session.database;
-        let mut keys = Vec::new();
-        let mut cursor = 0;
-        loop {
-            cursor =
-                self.backend.scan(database, self.now, cursor, limits::SCAN_COUNT_MAX, &mut |key| {
-                    if glob_match(pattern, key, false) {
-                        keys.push(key.to_vec());
-                    }
-                });
-            if cursor == 0 {
-                break;
-            }
-        }
-        // A scan may see a key twice while the index grows; a list of keys names each once.
-        keys.sort_unstable();
-        keys.dedup();
-        Reply::Array(keys.into_iter().map(|key| Reply::Bulk(Cow::Owned(key))).collect())
     }
 
     /// `LOLWUT [VERSION n ...]`: the same picture for every version.
@@ -242,14 +169,4 @@ pub(crate) fn wait_arguments(args: Args<'_>) -> Result<(i64, u64), Reply<'static
         .ok_or(Reply::error("ERR timeout is not an integer or out of range"))?;
     let timeout = u64::try_from(timeout).map_err(|_| Reply::error("ERR timeout is negative"))?;
     Ok((wanted, timeout))
-}
-
-fn scan_cursor(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return Some(0);
-    }
-    if !text[0].is_ascii_digit() {
-        return None;
-    }
-    std::str::from_utf8(text).ok()?.parse().ok()
 }

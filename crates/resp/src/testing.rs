@@ -11,10 +11,10 @@ use quorate_machine::{
 };
 use quorate_rifl::{Answer as Lease, Found, Grant, LeaseId, Lost, Request, Tracker};
 use quorate_types::{
-    Duration, LaneId, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits,
+    Duration, Instant, LaneId, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits,
 };
 
-use crate::backend::{Attempt as Called, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+use crate::backend::{Attempt as Called, Backend, KeyspaceFacts, Listed, MemoryFacts, ServerFacts};
 use crate::connection::ConnectionId;
 use crate::frontend::Frontend;
 use crate::shared::Shared;
@@ -144,6 +144,15 @@ pub struct MemoryBackend {
     pub used: u64,
     /// Whether [`Backend::shutdown`] was called.
     pub stopped: bool,
+    /// Whether the keys of every keyspace must be asked for with [`Backend::list`].
+    pub elsewhere: bool,
+    /// Answers to [`Backend::list`] that are on their way.
+    pub listed: VecDeque<(Tag, Outcome<Listed>)>,
+    /// What each read, scan, op and transaction takes of [`Backend::clock`]'s time.
+    pub cost: Duration,
+    /// How late it is by that clock.
+    pub clock: Instant,
+    touched: u64,
 }
 
 impl Default for MemoryBackend {
@@ -168,6 +177,11 @@ impl Default for MemoryBackend {
             serving: Ok(()),
             used: 0,
             stopped: false,
+            elsewhere: false,
+            listed: VecDeque::new(),
+            cost: Duration::ZERO,
+            clock: Instant::ZERO,
+            touched: 0,
         }
     }
 }
@@ -338,17 +352,28 @@ impl Backend for MemoryBackend {
             return None;
         }
         self.reads += 1;
+        self.clock += self.cost;
         let entry = self.keyspaces.get(&keyspace)?.get(call.key());
         let absent = Entry::default();
         let current = entry.unwrap_or(&absent).current(now.wall());
+        self.touched += current.content.map_or(0, |content| content.bytes.len() as u64);
         assert_eq!(call.access(), Access::Read, "only reads are read");
         Some(with(call.execute(now.wall(), current).0))
+    }
+
+    fn touched(&mut self) -> u64 {
+        std::mem::take(&mut self.touched)
+    }
+
+    fn clock(&mut self) -> Instant {
+        self.clock
     }
 
     fn submit<P>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, op: P)
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
     {
+        self.clock += self.cost;
         assert!(!self.transactional(keyspace), "such a keyspace is given transactions");
         self.submitted += 1;
         self.queue.push_back((keyspace, tag, Work::Op(op.into_owned())));
@@ -359,6 +384,7 @@ impl Backend for MemoryBackend {
         T: Transaction<Owned = Txn, Reply = Reply<'static>>,
     {
         assert!(self.transactional(keyspace), "only such a keyspace is given transactions");
+        self.clock += self.cost;
         self.submitted += 1;
         self.queue.push_back((keyspace, tag, Work::Txn(txn.into_owned())));
     }
@@ -419,18 +445,34 @@ impl Backend for MemoryBackend {
         cursor: u64,
         limit: usize,
         visit: &mut dyn FnMut(&[u8]),
-    ) -> u64 {
+    ) -> Option<u64> {
+        if self.elsewhere {
+            return None;
+        }
+        self.clock += self.cost;
         let mut keys = self.live(keyspace, now.wall()).skip(cursor as usize);
         keys.by_ref().take(limit).for_each(|key| visit(key));
-        if keys.next().is_some() { cursor + limit as u64 } else { 0 }
+        Some(if keys.next().is_some() { cursor + limit as u64 } else { 0 })
     }
 
-    fn random_key(&mut self, keyspace: u8, now: Now) -> Option<Vec<u8>> {
-        self.live(keyspace, now.wall()).next().cloned()
+    fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize) {
+        let mut keys = self.live(keyspace, now.wall()).skip(cursor as usize);
+        let listed = keys.by_ref().take(limit).cloned().collect();
+        let next = if keys.next().is_some() { cursor + limit as u64 } else { 0 };
+        drop(keys);
+        self.listed.push_back((tag, Outcome::Done(Listed { next, keys: listed })));
     }
 
-    fn key_count(&self, keyspace: u8) -> u64 {
-        self.keyspace(keyspace).map_or(0, |facts| facts.keys)
+    fn random(&mut self) -> u64 {
+        0
+    }
+
+    fn random_cursor(&self, _: u8, random: u64) -> u64 {
+        random
+    }
+
+    fn key_count(&self, keyspace: u8) -> Option<u64> {
+        (!self.elsewhere).then(|| self.keyspace(keyspace).map_or(0, |facts| facts.keys))
     }
 
     fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64> {
@@ -508,10 +550,19 @@ impl Harness {
         }
     }
 
+    /// Begins another turn.
+    pub fn begin_turn(&mut self) {
+        self.frontend.begin_turn(self.now, &mut self.backend);
+    }
+
     /// Executes one waiting op; whether there was one.
     pub fn complete_one(&mut self) -> bool {
         if let Some((tag, answer)) = self.backend.take_lease() {
             self.frontend.leased(tag, answer, self.now, &mut self.backend);
+            return true;
+        }
+        if let Some((tag, listed)) = self.backend.listed.pop_front() {
+            self.frontend.listed(tag, listed, self.now, &mut self.backend);
             return true;
         }
         let Some((tag, outcome)) = self.backend.execute(self.now) else { return false };

@@ -22,6 +22,7 @@ use crate::connection::Reply;
 use crate::dispatch::{Context, flush_options_are_valid};
 use crate::encode::{array_header, encode, error};
 use crate::frontend::refuse;
+use crate::limits;
 use crate::pending::{Exec, Failure, Step};
 
 /// The answer to a block whose keys, watched ones included, are in several keyspaces, of which one
@@ -378,6 +379,7 @@ impl<B: Backend> Context<'_, B> {
         let mut bytes = Vec::new();
         array_header(exec.plan.len(), &mut bytes);
         let mut keyed = keyed.into_iter();
+        self.connection.walk_left = limits::EXEC_RECORDS_MAX;
         let mut protocol = exec.protocol;
         let mute = self.connection.mute;
         for step in exec.plan {

@@ -84,6 +84,15 @@ impl Backend for LaneBackend<'_> {
     }
 
     #[inline]
+    fn touched(&mut self) -> u64 {
+        self.lane.take_touched()
+    }
+
+    fn clock(&mut self) -> Instant {
+        clock::monotonic()
+    }
+
+    #[inline]
     fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: P)
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
@@ -129,22 +138,33 @@ impl Backend for LaneBackend<'_> {
         cursor: u64,
         limit: usize,
         visit: &mut dyn FnMut(&[u8]),
-    ) -> u64 {
-        let Some(store) = self.shared().store(KeyspaceId(keyspace)) else { return 0 };
-        store.scan(cursor, limit, &mut |key, value| {
+    ) -> Option<u64> {
+        if !self.lane.holds_all(KeyspaceId(keyspace)) {
+            return None;
+        }
+        let store = self.shared().store(KeyspaceId(keyspace))?;
+        Some(store.scan(cursor, limit, &mut |key, value| {
             if value.is_some_and(|value| value.expire_at.is_none_or(|at| at > now.wall())) {
                 visit(key);
             }
-        })
+        }))
     }
 
-    fn random_key(&mut self, keyspace: u8, now: Now) -> Option<Vec<u8>> {
-        let random = process::random();
-        self.shared().store(KeyspaceId(keyspace))?.random_key(random, now.wall())
+    fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize) {
+        self.lane.list(now, KeyspaceId(keyspace), tag, cursor, limit, self.out);
     }
 
-    fn key_count(&self, keyspace: u8) -> u64 {
-        self.shared().store_facts(KeyspaceId(keyspace)).keys
+    fn random(&mut self) -> u64 {
+        process::random()
+    }
+
+    fn random_cursor(&self, keyspace: u8, random: u64) -> u64 {
+        self.lane.random_cursor(KeyspaceId(keyspace), random)
+    }
+
+    fn key_count(&self, keyspace: u8) -> Option<u64> {
+        let keyspace = KeyspaceId(keyspace);
+        self.lane.holds_all(keyspace).then(|| self.shared().store_facts(keyspace).keys)
     }
 
     fn memory_usage(&mut self, keyspace: u8, now: Now, key: &[u8]) -> Option<u64> {

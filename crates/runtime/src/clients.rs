@@ -12,8 +12,9 @@ use quorate_types::Now;
 
 use crate::link::{Received, receive};
 
-/// Bytes that one turn reads from all clients at most before heartbeats get their turn: a turn that
-/// outlasts the lease would cost the node its place in the view.
+/// Bytes that one turn reads from all clients at most before heartbeats get their turn. What it
+/// executes for them is bounded in time ([`Frontend::is_turn_over`]): a turn that outlasts the lease
+/// would cost the node its place in the view.
 const ALL_BYTES_PER_TURN: u64 = 4 * 1024 * 1024;
 /// Bytes that one turn reads from one client at most before the others get their turn.
 const READ_BYTES_PER_TURN: usize = 256 * 1024;
@@ -117,7 +118,7 @@ impl Clients {
         let mut waiting = ready.drain(..);
         for slot in waiting.by_ref() {
             self.read_one(slot, now, frontend, backend);
-            if self.bytes_received - begun >= ALL_BYTES_PER_TURN {
+            if self.bytes_received - begun >= ALL_BYTES_PER_TURN || frontend.is_turn_over() {
                 break;
             }
         }
@@ -234,7 +235,7 @@ impl Clients {
             }
             false
         });
-        !self.ready.is_empty() || frontend.is_dirty()
+        !self.ready.is_empty() || frontend.is_dirty() || frontend.has_postponed()
     }
 
     /// Whether some client has not taken all its replies yet.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry};
-use quorate_machine::Rng;
-use quorate_node::{Change, Lane, Moves, Outbox};
+use quorate_machine::{Outcome, Rng};
+use quorate_node::{Change, Lane, Listed, Moves, Outbox};
 use quorate_resp::Frontend;
 use quorate_types::{Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Tag, limits};
 use quorate_wire::{Hello, VERSION};
@@ -23,6 +23,8 @@ use crate::strangers::Strangers;
 use crate::token::Source;
 use crate::{clock, process};
 
+/// For how long the messages of one peer are handled in a turn before others get theirs.
+const PEER_PER_TURN: Duration = Duration::from_millis(2);
 /// Turns for which messages that are not urgent may be held back.
 const HELD_TURNS_MAX: u32 = 2;
 /// How often facts are published at most.
@@ -346,14 +348,17 @@ impl Host {
             }
             let handled = match greeted {
                 Progress::Lost(_) => greeted,
-                _ => link.frames(|incarnation, messages| {
-                    lane.receive(now, node, incarnation, messages, out).inspect_err(|malformed| {
-                        let reason = malformed.0;
-                        tracing::warn!(peer = %node, reason, "a message is refused, its connection closed");
-                    })
-                }),
+                _ => link.frames(
+                    |incarnation, messages| {
+                        lane.receive(now, node, incarnation, messages, out).inspect_err(|malformed| {
+                            let reason = malformed.0;
+                            tracing::warn!(peer = %node, reason, "a message is refused, its connection closed");
+                        })
+                    },
+                    || clock::monotonic().since(now.monotonic) < PEER_PER_TURN,
+                ),
             };
-            if greeted_up(&handled, &cut) && link.wants_read() {
+            if greeted_up(&handled, &cut) && (link.wants_read() || link.has_frame()) {
                 self.links_to_read.insert(node);
             }
             let end = if let Progress::Lost(_) = handled { Some(handled) } else { cut };
@@ -460,10 +465,11 @@ impl Host {
         });
     }
 
-    /// Reads from clients and executes what they ask for.
+    /// Reads from clients and executes what they ask for, what waits since the last turn first.
     pub(crate) fn read_clients(&mut self, now: Now) {
         let mut backend =
             LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        self.frontend.begin_turn(now, &mut backend);
         self.clients.read(now, &mut self.frontend, &mut backend);
     }
 
@@ -473,11 +479,22 @@ impl Host {
             return false;
         }
         let leased = std::mem::take(&mut self.out.leased);
+        let listed = std::mem::take(&mut self.out.listed);
         let mut done = std::mem::take(&mut self.out.done);
         let mut backend =
             LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
         for (tag, answer) in leased {
             self.frontend.leased(tag, answer, now, &mut backend);
+        }
+        for (tag, outcome) in listed {
+            let listed = match outcome {
+                Outcome::Done(Listed { next, keys }) => {
+                    Outcome::Done(quorate_resp::Listed { next, keys })
+                }
+                Outcome::Refused(refusal) => Outcome::Refused(refusal),
+                Outcome::Unknown => Outcome::Unknown,
+            };
+            self.frontend.listed(tag, listed, now, &mut backend);
         }
         for done in done.drain(..) {
             if done.lease_bound {
@@ -573,7 +590,7 @@ impl Host {
 
     /// Whether the lane has answered something that the front end has not been told.
     pub(crate) fn has_answers(&self) -> bool {
-        !self.out.done.is_empty() || !self.out.leased.is_empty()
+        !self.out.done.is_empty() || !self.out.leased.is_empty() || !self.out.listed.is_empty()
     }
 
     /// Wakes the other lanes if clients of theirs are to be disconnected.

@@ -262,8 +262,12 @@ impl Link {
         self.readable
     }
 
-    /// Reads what has come, within this turn's share.
+    /// Reads what has come, within this turn's share. What was read before and not handled comes
+    /// first.
     pub(crate) fn read(&mut self) -> Progress {
+        if self.has_frame() {
+            return Progress::Same;
+        }
         let mut share = READ_BYTES_PER_TURN;
         // A peer is believed what it announces, so that a large frame's bytes need not move when
         // the buffer grows. Room that nothing arrives for takes no memory.
@@ -325,10 +329,16 @@ impl Link {
         Progress::CameUp
     }
 
-    /// Hands every complete frame that has been read to `handle`.
+    /// Whether a complete frame has been read and not been handled.
+    pub(crate) fn has_frame(&self) -> bool {
+        matches!(self.state, State::Up { .. }) && frame::missing(&self.input) == Some(0)
+    }
+
+    /// Hands the complete frames that have been read to `handle`, as long as there is time for it.
     pub(crate) fn frames<E: std::fmt::Display>(
         &mut self,
         mut handle: impl FnMut(Incarnation, &[u8]) -> Result<(), E>,
+        has_time: impl Fn() -> bool,
     ) -> Progress {
         let State::Up { incarnation, .. } = self.state else { return Progress::Same };
         let mut rest = &self.input[..];
@@ -340,6 +350,9 @@ impl Link {
                     if let Err(error) = handle(incarnation, messages) {
                         self.counts.frames_bad += 1;
                         return Progress::Lost(error.to_string());
+                    }
+                    if !has_time() {
+                        break;
                     }
                 }
                 Err(error) => {

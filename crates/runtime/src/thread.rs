@@ -23,8 +23,10 @@ const EVENTS_MAX: usize = 1024;
 /// How often messages are handed from node to node of this thread before the others' sockets get
 /// their turn. A Hermes write takes three.
 const ROUNDS_MAX: usize = 16;
-/// Mail handled in one turn at most.
-const MAIL_PER_TURN: usize = 4096;
+/// For how long mail of other lanes is handled in one turn.
+const MAIL_PER_TURN: Duration = Duration::from_millis(2);
+/// Letters that are handled before the clock is read again.
+const MAIL_PER_READING: usize = 64;
 /// How long a lane whose ops wait for peers looks for their answers before it sleeps.
 const ACK_SPIN: Duration = Duration::from_micros(50);
 /// Clients with answers up to which they go before the peers.
@@ -247,12 +249,18 @@ impl LaneThread {
     }
 
     fn take_mail(&mut self, now: Now) -> bool {
-        for count in 0..MAIL_PER_TURN {
-            let Some(Parcel { host, mail }) = self.post.take() else { return count > 0 };
+        let mut count = 0;
+        while let Some(Parcel { host, mail }) = self.post.take() {
             let host = &mut self.hosts[host];
             host.lane.deliver(now, mail, &mut host.out);
+            count += 1;
+            if count % MAIL_PER_READING == 0
+                && clock::monotonic().since(now.monotonic) >= MAIL_PER_TURN
+            {
+                break;
+            }
         }
-        true
+        count > 0
     }
 
     fn read(&mut self, now: Now) {

@@ -284,11 +284,6 @@ impl Shard {
         (cursor | !mask).reverse_bits().wrapping_add(1).reverse_bits()
     }
 
-    /// A cursor of [`Shard::visit`] at a random place.
-    pub(crate) fn random_cursor(&self, random: u32) -> u32 {
-        random & u32::try_from(self.array().len() - 1).expect("at most 31 bits")
-    }
-
     /// Takes the mutex. Its holder may lock a record, but not the other way round.
     pub(crate) fn lock(&self) -> LockedShard<'_> {
         assert_none_held();

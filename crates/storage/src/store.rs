@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use std::sync::Arc;
 
 use quorate_machine::Meta;
-use quorate_types::{LaneId, UnixMillis, hash_key, lane_of_hash, limits::LANES_MAX};
+use quorate_types::{LaneId, hash_key, lane_of_hash, limits::LANES_MAX};
 
 use crate::counters::{Counters, Stats};
 use crate::index::{SHARD_BITS, Shard};
@@ -171,41 +171,12 @@ impl<M: Meta> Store<M> {
         })
     }
 
-    /// The key of some record with a value that has not expired, chosen by `random`; `None` if
-    /// there is none. Roughly fair: the key of a full bucket is a little less likely.
-    pub fn random_key(&self, random: u64, now: UnixMillis) -> Option<Vec<u8>> {
-        let pinned = self.pin();
-        let records: Vec<u64> = self.parts.iter().map(Part::records).collect();
-        // Which record, counted over the parts, decides the part; other bits the place within.
-        let mut rank = (u128::from(random) * u128::from(records.iter().sum::<u64>())) >> 64;
-        let start = records.iter().position(|&records| {
-            let here = rank < u128::from(records);
-            rank = rank.saturating_sub(u128::from(records));
-            here
-        })?;
-        let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-        let parts = self.parts[start..].iter().chain(&self.parts[..=start]);
-        let mut cursor = self.parts[start].random_cursor(random);
-        for part in parts {
-            loop {
-                let mut found: Vec<RecordPtr<M>> = Vec::new();
-                let mut budget = Budget { records: 1, buckets: usize::MAX };
-                cursor = part.scan(cursor, &mut budget, &pinned, &mut |record: RecordPtr<M>| {
-                    let value = record.snapshot(None).value;
-                    if value.is_some_and(|value| value.expire_at.is_none_or(|at| at > now)) {
-                        found.push(record);
-                    }
-                });
-                if !found.is_empty() {
-                    let pick = random as usize % found.len();
-                    return Some(found[pick].key().to_vec());
-                }
-                if cursor == 0 {
-                    break;
-                }
-            }
-        }
-        None
+    /// A cursor of [`Store::scan`] at a place that `random` chooses, in this store or in another one
+    /// of as many lanes.
+    pub fn random_cursor(&self, random: u64) -> u64 {
+        let part = (random >> PART_AT) % self.parts.len() as u64;
+        let shard = (random >> SHARD_AT) % (1 << SHARD_BITS);
+        part << PART_AT | shard << SHARD_AT | random & u64::from(u32::MAX)
     }
 
     /// What the store holds. Reads a few counters per lane.
@@ -297,12 +268,6 @@ impl Part {
             shard += usize::from(bucket == 0);
         }
         if shard < self.shards.len() { (shard as u64) << SHARD_AT | u64::from(bucket) } else { 0 }
-    }
-
-    fn random_cursor(&self, random: u64) -> u64 {
-        let shard = (random >> SHARD_AT) as usize % self.shards.len();
-        let bucket = self.shards[shard].random_cursor(random as u32);
-        (shard as u64) << SHARD_AT | u64::from(bucket)
     }
 
     /// Removes every record.

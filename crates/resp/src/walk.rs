@@ -1,0 +1,380 @@
+//! Commands that look at every key of a keyspace, or at many: `KEYS`, `SCAN`, `RANDOMKEY`, and
+//! `DBSIZE` where only others can count. A walk goes on in steps over turns of the loop, and asks
+//! other nodes for the keys that this one doesn't hold.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, btree_set};
+
+use quorate_commands::{Args, Call, Reply as Answer, Run, ServerCommand, Spec, parse_integer};
+use quorate_machine::Outcome;
+use quorate_types::limits as bounds;
+
+use crate::backend::{Backend, Listed};
+use crate::connection::Reply;
+use crate::dispatch::Context;
+use crate::encode::{Protocol, array_header, bulk, error};
+use crate::glob::glob_match;
+use crate::limits;
+use crate::pending::settle;
+use crate::session::{NOT_AN_INTEGER, SYNTAX};
+
+const TOO_MANY: &str = "ERR the keys that match take more than 16777216 bytes; use SCAN";
+const TOO_LONG: &str = "ERR inside MULTI, KEYS, SCAN and RANDOMKEY look at 10000 keys in all; use them \
+                        outside of it, or SCAN with a lower COUNT";
+const ELSEWHERE: &str = "ERR inside MULTI, this command needs a node that holds all keys of the \
+                         keyspace; send it outside of MULTI, or to such a node";
+
+/// A command that is on its way through a keyspace.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    spec: &'static Spec,
+    protocol: Protocol,
+    database: u8,
+    /// What is looked at next.
+    cursor: u64,
+    /// Whether other nodes have been asked for what comes next.
+    asked: bool,
+    /// What the keys take that were found and not sent.
+    bytes: usize,
+    aim: Aim,
+}
+
+/// What a walk is after.
+#[derive(Debug)]
+enum Aim {
+    /// Every key that matches. A scan may see a key twice while the index grows; a list of keys names
+    /// each once.
+    Keys { pattern: Box<[u8]>, found: BTreeSet<Vec<u8>> },
+    /// The keys that match among about so many.
+    Scan { pattern: Option<Box<[u8]>>, kind_matches: bool, left: usize, found: Vec<Vec<u8>> },
+    /// Some key, from a random place on: `wrapped` once the search has begun at the front.
+    Random { wrapped: bool, random: u64 },
+    /// How many there are.
+    Count { keys: u64 },
+    /// Nothing further: these are sent.
+    Send { keys: btree_set::IntoIter<Vec<u8>> },
+}
+
+/// What comes of a step.
+enum Stepped {
+    /// Another one.
+    On,
+    /// The answer.
+    Done(Answer<'static>),
+    /// The keys are known.
+    Found(BTreeSet<Vec<u8>>),
+}
+
+impl Walk {
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.bytes
+    }
+
+    /// About how many records the next step looks at.
+    fn limit(&self) -> usize {
+        match &self.aim {
+            Aim::Scan { left, .. } => limits::WALK_STEP.min(*left),
+            _ => limits::WALK_STEP,
+        }
+    }
+
+    /// Keys have come, of about `looked_at` records.
+    fn see(&mut self, keys: Vec<Vec<u8>>, looked_at: usize, next: u64) -> Stepped {
+        self.cursor = next;
+        match &mut self.aim {
+            Aim::Keys { pattern, found } => {
+                for key in keys {
+                    let length = key.len() + limits::KEY_FRAME_BYTES;
+                    if glob_match(pattern, &key, false) && found.insert(key) {
+                        self.bytes += length;
+                    }
+                }
+                if self.bytes > bounds::REPLY_BYTES_MAX {
+                    return Stepped::Done(Answer::error(TOO_MANY));
+                }
+                if next == 0 {
+                    return Stepped::Found(std::mem::take(found));
+                }
+            }
+            Aim::Scan { pattern, kind_matches, left, found } => {
+                let matches = |key: &Vec<u8>| {
+                    let pattern = pattern.as_ref();
+                    *kind_matches && pattern.is_none_or(|pattern| glob_match(pattern, key, false))
+                };
+                found.extend(keys.into_iter().filter(matches));
+                *left = left.saturating_sub(looked_at);
+                let bytes: usize = found.iter().map(Vec::len).sum();
+                if next == 0 || *left == 0 || bytes >= limits::SCAN_BYTES_ENOUGH {
+                    return Stepped::Done(scanned(next, std::mem::take(found)));
+                }
+            }
+            Aim::Random { wrapped, random } => {
+                if !keys.is_empty() {
+                    let pick = (*random % keys.len() as u64) as usize;
+                    let key = keys.into_iter().nth(pick).unwrap_or_default();
+                    return Stepped::Done(Answer::Bulk(Cow::Owned(key)));
+                }
+                if next == 0 && std::mem::replace(wrapped, true) {
+                    return Stepped::Done(Answer::Null);
+                }
+            }
+            Aim::Count { keys: count } => {
+                *count += keys.len() as u64;
+                if next == 0 {
+                    return Stepped::Done(Answer::Int(*count as i64));
+                }
+            }
+            Aim::Send { .. } => unreachable!("it looks at nothing further"),
+        }
+        Stepped::On
+    }
+}
+
+fn scanned(next: u64, keys: Vec<Vec<u8>>) -> Answer<'static> {
+    let keys = keys.into_iter().map(|key| Answer::Bulk(Cow::Owned(key))).collect();
+    Answer::Array(vec![Answer::Bulk(Cow::Owned(next.to_string().into())), Answer::Array(keys)])
+}
+
+impl<B: Backend> Context<'_, B> {
+    /// `KEYS`, `SCAN`, `RANDOMKEY`, `DBSIZE`. Everything before is answered; what follows waits.
+    pub(crate) fn walk(&mut self, call: &Call<'_>) {
+        let walk = match self.begin_walk(call) {
+            Ok(walk) => walk,
+            Err(reply) => return self.reply(call.spec, &reply),
+        };
+        self.connection.push(Reply::Walk(Box::new(walk)));
+        self.connection.barrier = true;
+        self.walk_on();
+    }
+
+    /// The walk that a command asks for, or what it is answered without one.
+    fn begin_walk(&mut self, call: &Call<'_>) -> Result<Walk, Answer<'static>> {
+        let database = self.connection.session.database;
+        let (mut cursor, args) = (0, call.args);
+        let aim = match call.spec.run {
+            Run::Server(ServerCommand::Keys) => {
+                Aim::Keys { pattern: args.get(1).into(), found: BTreeSet::new() }
+            }
+            Run::Server(ServerCommand::Scan) => {
+                let aim = scan(args)?;
+                cursor = scan_cursor(args.get(1)).ok_or(Answer::error("ERR invalid cursor"))?;
+                aim
+            }
+            Run::Server(ServerCommand::Randomkey) => {
+                let random = self.backend.random();
+                cursor = self.backend.random_cursor(database, random);
+                Aim::Random { wrapped: false, random: random.rotate_left(32) }
+            }
+            _ => {
+                if let Some(keys) = self.backend.key_count(database) {
+                    self.bind_to_lease();
+                    return Err(Answer::Int(keys as i64));
+                }
+                Aim::Count { keys: 0 }
+            }
+        };
+        let protocol = self.connection.session.protocol;
+        Ok(Walk { spec: call.spec, protocol, database, cursor, asked: false, bytes: 0, aim })
+    }
+
+    /// Goes on with the connection's walk, if there is one: until it is at its end, waits for another
+    /// node or for the client to read, or has used up its share of the turn.
+    pub(crate) fn walk_on(&mut self) {
+        let number = self.connection.first;
+        loop {
+            match self.connection.reply(number) {
+                Some(Reply::Walk(walk)) if !walk.asked => {}
+                _ => return,
+            }
+            let Some(Reply::Walk(mut walk)) = self.take(number) else { return };
+            let ends = if let Aim::Send { keys } = &mut walk.aim {
+                let (sent, bytes) = (keys.len() == 0, self.send(number, keys));
+                walk.bytes = walk.bytes.saturating_sub(bytes as usize);
+                self.spend(bytes / limits::BYTES_PER_WORK + 1);
+                sent
+            } else {
+                self.step(number, &mut walk)
+            };
+            if ends {
+                return self.connection.finish_begun(number);
+            }
+            let is_sending = matches!(walk.aim, Aim::Send { .. });
+            if let Some(reply) = self.connection.reply(number) {
+                *reply = Reply::Walk(walk);
+            }
+            if is_sending && self.connection.written() >= limits::OUTPUT_PAUSE_BYTES {
+                return;
+            }
+            if !self.core.turn.has_time(&self.connection.share) {
+                return self.core.postpone(self.connection, self.id);
+            }
+        }
+    }
+
+    /// Appends the next keys of a reply that has begun; returns how many bytes they take.
+    fn send(&mut self, number: u64, keys: &mut btree_set::IntoIter<Vec<u8>>) -> u64 {
+        let before = self.connection.written();
+        let keys = keys.take(limits::WALK_STEP);
+        self.connection.begin_reply(number, |out| keys.for_each(|key| bulk(&key, out)));
+        self.connection.written().saturating_sub(before) as u64
+    }
+
+    /// Looks at some more keys. Returns whether that ends the reply, which is written then.
+    fn step(&mut self, number: u64, walk: &mut Walk) -> bool {
+        if let Err(why) = self.backend.serving() {
+            let text = format!("CLUSTERDOWN {why}");
+            self.conclude(number, walk, &Answer::Error(text.into()));
+            return true;
+        }
+        let limit = walk.limit();
+        let mut keys = Vec::new();
+        let next = self.backend.scan(walk.database, self.now, walk.cursor, limit, &mut |key| {
+            keys.push(key.to_vec());
+        });
+        let Some(next) = next else {
+            walk.asked = true;
+            let tag = self.tag(number, 0, 0);
+            let many = match walk.aim {
+                Aim::Scan { .. } => limit,
+                _ => limit * limits::WALK_STEPS_ASKED,
+            };
+            self.backend.list(walk.database, self.now, tag, walk.cursor, many);
+            return false;
+        };
+        self.bind_to_lease();
+        self.spend(limit as u64 / limits::RECORDS_PER_WORK + 1);
+        let stepped = walk.see(keys, limit, next);
+        self.stepped(number, walk, stepped)
+    }
+
+    fn stepped(&mut self, number: u64, walk: &mut Walk, stepped: Stepped) -> bool {
+        match stepped {
+            Stepped::On => return false,
+            Stepped::Done(answer) => self.conclude(number, walk, &answer),
+            Stepped::Found(found) => {
+                self.connection.begin_reply(number, |out| array_header(found.len(), out));
+                walk.aim = Aim::Send { keys: found.into_iter() };
+                return false;
+            }
+        }
+        true
+    }
+
+    fn conclude(&mut self, number: u64, walk: &Walk, answer: &Answer<'_>) {
+        if let Answer::Error(text) = answer {
+            self.core.stats.failed(walk.spec, text);
+        }
+        let protocol = walk.protocol;
+        self.connection.begin_reply(number, |out| crate::encode::encode(answer, protocol, out));
+    }
+
+    /// Other nodes have said what keys there are, or that they can't.
+    pub(crate) fn listed(&mut self, number: u64, listed: Outcome<Listed>) {
+        if !matches!(self.connection.reply(number), Some(Reply::Walk(_))) {
+            return;
+        }
+        let Some(Reply::Walk(mut walk)) = self.take(number) else { return };
+        walk.asked = false;
+        let ends = match settle(listed) {
+            Ok(Listed { next, keys }) => {
+                self.bind_to_lease();
+                let stepped = walk.see(keys, walk.limit(), next);
+                self.stepped(number, &mut walk, stepped)
+            }
+            Err(failure) => {
+                self.core.stats.failed(walk.spec, failure.text());
+                self.connection.begin_reply(number, |out| error(failure.text(), out));
+                true
+            }
+        };
+        if ends {
+            return self.connection.finish_begun(number);
+        }
+        if let Some(reply) = self.connection.reply(number) {
+            *reply = Reply::Walk(walk);
+        }
+        self.walk_on();
+    }
+
+    /// The whole walk at once, as `EXEC` needs it: over few keys that this node holds.
+    pub(crate) fn walk_within(&mut self, call: &Call<'_>) -> Answer<'static> {
+        let mut walk = match self.begin_walk(call) {
+            Ok(walk) => walk,
+            Err(reply) => return reply,
+        };
+        self.bind_to_lease();
+        loop {
+            let limit = walk.limit();
+            let left = &mut self.connection.walk_left;
+            if *left < limit {
+                return Answer::error(TOO_LONG);
+            }
+            *left -= limit;
+            let mut keys = Vec::new();
+            let visit = &mut |key: &[u8]| keys.push(key.to_vec());
+            let Some(next) = self.backend.scan(walk.database, self.now, walk.cursor, limit, visit)
+            else {
+                return Answer::error(ELSEWHERE);
+            };
+            match walk.see(keys, limit, next) {
+                Stepped::On => {}
+                Stepped::Done(answer) => return answer,
+                Stepped::Found(found) => {
+                    let keys = found.into_iter().map(|key| Answer::Bulk(Cow::Owned(key)));
+                    return Answer::Array(keys.collect());
+                }
+            }
+        }
+    }
+
+    /// Notes work that is done in steps.
+    pub(crate) fn spend(&mut self, work: u64) {
+        let Self { core, connection, backend, .. } = self;
+        core.turn.spend(&mut connection.share, work, || backend.clock());
+    }
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`.
+fn scan(args: Args<'_>) -> Result<Aim, Answer<'static>> {
+    if scan_cursor(args.get(1)).is_none() {
+        return Err(Answer::error("ERR invalid cursor"));
+    }
+    let (mut count, mut pattern, mut kind_matches) = (10, None, true);
+    let mut at = 2;
+    while at < args.len() {
+        if at + 1 == args.len() {
+            return Err(SYNTAX);
+        }
+        let (option, value) = (args.get(at), args.get(at + 1));
+        match option.to_ascii_lowercase().as_slice() {
+            b"count" => match parse_integer(value) {
+                None => return Err(NOT_AN_INTEGER),
+                Some(number) if number < 1 => return Err(SYNTAX),
+                Some(number) => count = usize::try_from(number).unwrap_or(usize::MAX),
+            },
+            b"match" => pattern = Some(value).filter(|pattern| *pattern != b"*"),
+            b"type" => kind_matches = value.eq_ignore_ascii_case(b"string"),
+            _ => return Err(SYNTAX),
+        }
+        at += 2;
+    }
+    let left = count.min(limits::SCAN_COUNT_MAX);
+    let pattern = pattern.map(Box::from);
+    Ok(Aim::Scan { pattern, kind_matches, left, found: Vec::new() })
+}
+
+fn scan_cursor(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    if !text[0].is_ascii_digit() {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+const _: () = assert!(
+    bounds::REPLY_BYTES_MAX == 16_777_216 && limits::EXEC_RECORDS_MAX == 10_000,
+    "the texts of the errors name both limits"
+);
