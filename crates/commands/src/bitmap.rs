@@ -174,16 +174,26 @@ fn try_bitpos(args: Args<'_>, current: Current<'_>) -> Result<i64, Reply<'static
 
 /// The first bit from `start` to before `end` that is `wanted`.
 fn find_bit(bytes: &[u8], wanted: bool, start: usize, end: usize) -> Option<usize> {
-    let flip = if wanted { 0 } else { 0xff };
+    let others = if wanted { 0 } else { 0xff };
     let (first, last) = (start / 8, (end - 1) / 8);
-    let at = (first..=last).find_map(|at| {
-        let mut byte = bytes[at] ^ flip;
-        if at == first {
-            byte &= 0xff >> (start % 8);
-        }
-        (byte != 0).then(|| at * 8 + byte.leading_zeros() as usize)
-    })?;
+    let within = (bytes[first] ^ others) & (0xff >> (start % 8));
+    let at = if within != 0 {
+        first * 8 + within.leading_zeros() as usize
+    } else {
+        let at = first + 1 + find_other(&bytes[first + 1..=last], others)?;
+        at * 8 + (bytes[at] ^ others).leading_zeros() as usize
+    };
     (at < end).then_some(at)
+}
+
+/// The first byte that is not `others`, looked for a word at a time.
+fn find_other(bytes: &[u8], others: u8) -> Option<usize> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let differs = |byte: &u8| *byte != others;
+    match words.iter().position(|word| *word != [others; 8]) {
+        Some(word) => Some(word * 8 + words[word].iter().position(differs)?),
+        None => Some(words.len() * 8 + rest.iter().position(differs)?),
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -210,6 +220,24 @@ impl BitOperation {
     }
 }
 
+impl BitOperation {
+    /// Combines with a source that is no longer; what it lacks counts as zeros.
+    fn combine(self, bytes: &mut [u8], source: &[u8]) {
+        let (bytes, beyond) = bytes.split_at_mut(source.len());
+        // Without a look at the operation or a bound for each byte, these run a vector at a time.
+        let pairs = bytes.iter_mut().zip(source);
+        match self {
+            Self::And => {
+                pairs.for_each(|(byte, other)| *byte &= other);
+                beyond.fill(0);
+            }
+            Self::Or => pairs.for_each(|(byte, other)| *byte |= other),
+            Self::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+            Self::Not => unreachable!("NOT has one source"),
+        }
+    }
+}
+
 /// What `BITOP` does to its key if every key is the same one; a read, which answers an error,
 /// otherwise.
 pub(crate) fn bitop_access(args: Args<'_>) -> Access {
@@ -231,15 +259,7 @@ pub(crate) fn bitop(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'sta
             continue;
         };
         bytes.resize(bytes.len().max(source.len()), 0);
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            let other = source.get(at).copied().unwrap_or(0);
-            match operation {
-                BitOperation::And => *byte &= other,
-                BitOperation::Or => *byte |= other,
-                BitOperation::Xor => *byte ^= other,
-                BitOperation::Not => unreachable!("NOT has one source"),
-            }
-        }
+        operation.combine(bytes, source);
     }
     let mut bytes = result.expect("the arity demands a source");
     if matches!(operation, BitOperation::Not) {
