@@ -445,8 +445,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         ack: &Ack<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let op = self.ops.get_mut(ack.cookie).filter(|op| op.timestamp == ack.timestamp);
-        if let Some(op) = op {
+        if self.is_answered_by(ack) {
+            let op = self.ops.get_mut(ack.cookie).expect("it is answered");
             op.acks.insert(from);
             let number = op.number;
             self.reads.acknowledged(number, from);
@@ -462,6 +462,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             effects.ignored("hermes: ACK of a finished op");
         }
         self.release_reads(effects);
+    }
+
+    /// Whether an acknowledgement is for the op of this node that its cookie names. One that went to
+    /// everybody (O3) may carry another node's cookie, which this node has given to an op of another
+    /// key; and a writer's timestamps repeat from key to key.
+    fn is_answered_by(&mut self, ack: &Ack<'_>) -> bool {
+        let Some(op) = self.ops.get(ack.cookie) else { return false };
+        if op.timestamp != ack.timestamp {
+            return false;
+        }
+        let same_key = ack.key.is_empty() || self.table.lock(op.handle).key() == ack.key;
+        same_key || mutant!("hermes_broadcast_ack_without_key")
     }
 
     /// Answers an update once *all* live replicas have acknowledged it, and makes it readable.

@@ -284,6 +284,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "hermes_broadcast_ack_without_key",
+        home: "hermes",
+        guard: "an acknowledgement to everyone counts for its key only (O3)",
+        checks: &[Tests("hermes", "o3_")],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_large_call_not_asked_for",
         home: "hermes",
         guard: "a call in doubt is asked for with the large value that it belongs to",

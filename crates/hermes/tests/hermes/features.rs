@@ -62,6 +62,38 @@ fn o3_acknowledgements_of_another_epoch_do_not_count() {
     cluster.assert_everywhere("k", Some("v"));
 }
 
+#[test]
+fn o3_acknowledgements_of_another_key_do_not_count() {
+    // 1 writes two keys under one timestamp and dies. 2 and 3 replay one each, and their cookies are
+    // the same: 4's acknowledgement to 3 is none to 2.
+    let mut cluster = Cluster::with(4, ack_broadcast);
+    cluster.submit(1, set("a", "v"));
+    cluster.deliver(1, 2, "inv");
+    cluster.take(1, 0, "inv");
+    cluster.submit(1, set("b", "v"));
+    cluster.deliver(1, 3, "inv");
+    assert_eq!(cluster.meta(2, "a").timestamp, cluster.meta(3, "b").timestamp);
+    cluster.pool.clear();
+    cluster.expel(1);
+    cluster.pool.clear();
+    let read = cluster.submit(2, get("a"));
+    cluster.submit(3, get("b"));
+    cluster.advance(MLT);
+    cluster.tick_node(2);
+    cluster.tick_node(3);
+    assert_eq!(cluster.meta(2, "a").op, cluster.meta(3, "b").op);
+    cluster.deliver(3, 4, "inv");
+    cluster.deliver(2, 3, "inv");
+    cluster.deliver_some(|packet| packet.is(0, 2, "ack"));
+    cluster.assert_open(read);
+    assert!(!cluster.has_record(4, "a"), "4 would answer that there is nothing");
+    cluster.deliver_all();
+    cluster.assert_done(read, value("v"));
+    cluster.run_for(MLT * 4);
+    cluster.assert_everywhere("a", Some("v"));
+    cluster.assert_everywhere("b", Some("v"));
+}
+
 // Leaseless reads (§4.3.6).
 
 #[test]
