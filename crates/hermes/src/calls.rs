@@ -234,13 +234,26 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             && !mutant!("hermes_floor_passes_overtaken_calls")
     }
 
+    /// Whether a call is tentative here whose coordinator is gone: nobody else has to drive it.
+    pub(crate) fn has_orphaned_call(&self) -> bool {
+        self.tentative.any(|_, tentative| self.is_gone(tentative.timestamp.writer))
+            && !mutant!("hermes_floor_passes_orphaned_calls")
+    }
+
     /// Drives what keeps the floor from rising, since nobody else may.
     pub(crate) fn clear_doubts(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        // In the order of the updates: that of handles differs from run to run.
-        let mut keys: Vec<(u64, T::Handle)> =
-            self.overtaken.iter().map(|(handle, number)| (*number, *handle)).collect();
+        // In the order of updates and calls: that of handles differs from run to run.
+        let overtaken = self.overtaken.iter().map(|(handle, number)| ((0, *number), *handle));
+        let tentative = self.tentative.sorted().into_iter();
+        let orphaned =
+            tentative.filter(|(_, tentative)| self.is_gone(tentative.timestamp.writer)).map(
+                |(handle, tentative)| ((tentative.call.lease.0, tentative.call.sequence), *handle),
+            );
+        let mut keys: Vec<((u64, u64), T::Handle)> = overtaken.collect();
         keys.sort_unstable();
-        for (_, handle) in keys {
+        let mut calls: Vec<((u64, u64), T::Handle)> = orphaned.collect();
+        calls.sort_unstable();
+        for (_, handle) in keys.into_iter().chain(calls) {
             if self.table.lock(handle).meta().state == State::Invalid {
                 self.replay(now, handle, effects);
             }

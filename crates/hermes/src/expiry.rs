@@ -1,11 +1,12 @@
 //! Active expiry: values past their time are deleted even if nobody asks for them.
 //!
 //! Each replica looks through its records a little at a time and deletes the expired ones that it
-//! owns, as read-modify-writes without a client: an update that races with one wins.
+//! owns, as read-modify-writes without a client: an update that races with one wins. One that is
+//! Invalid, perhaps because its VAL was lost, is replayed first.
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Effects, Operation, Record, Table};
+use quorate_machine::{Change, Effects, Operation, Record, Table, mutant};
 use quorate_types::{Duration, Instant, Now, UnixMillis};
 
 use crate::replica::Run;
@@ -67,13 +68,19 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             let Some(content) = record.content() else { continue };
             let due = content.is_expired(now.wall());
             self.expiry.met |= content.expire_at.is_some();
-            let valid = record.meta().state == State::Valid;
+            let state = record.meta().state;
             drop(record);
-            if due && valid && !self.queues.contains_key(&handle) && self.owns(handle) {
+            if !due || self.queues.contains_key(&handle) || !self.owns(handle) {
+                continue;
+            }
+            if state == State::Valid {
                 expired += 1;
                 self.counters.expired += 1;
                 let run = Run { rmw: true, answer: None, completion: None };
                 self.update(now, handle, &Change::Delete, run, effects);
+            } else if state == State::Invalid && !mutant!("hermes_lost_expired_value_stays") {
+                effects.probe("hermes: expired value without VAL replayed");
+                self.replay(now, handle, effects);
             }
         }
         if expired * 10 > looked_at {

@@ -41,6 +41,7 @@ where
             sweep,
             copying,
             floors,
+            tombstones,
             reads,
             steering,
             expiry,
@@ -54,7 +55,7 @@ where
         (config.incarnation, table, rng, view, number, live, retired, is_replica).hash(state);
         (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);
         (queue_checks, next_queue, ack_sets, hot, sweep, copying).hash(state);
-        (floors, reads, steering, expiry).hash(state);
+        (floors, tombstones, reads, steering, expiry).hash(state);
         (tracker, tentative, overtaken).hash(state);
     }
 }

@@ -95,6 +95,7 @@
 extern crate alloc;
 
 mod calls;
+mod collector;
 mod expiry;
 mod identity;
 mod join;
@@ -141,6 +142,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: chunk waits for the fate of a call",
         "hermes: chunk waits for a large value",
         "hermes: counter-INV",
+        "hermes: expired value without VAL replayed",
         "hermes: floor round begins",
         "hermes: floor round starts over",
         "hermes: op finished by another's replay",
@@ -151,6 +153,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: replayed read-modify-write answered as done",
         "hermes: shadow changes its donor",
         "hermes: sweep replays an orphan",
+        "hermes: tombstone without VAL replayed",
         "hermes: tombstones collected",
         "hermes: write waits for a read-modify-write",
     ];
@@ -180,6 +183,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
             self.sweep.next_deadline(),
             self.copying.next_deadline(),
             self.floor_deadline(),
+            self.tombstones.next_deadline(),
             self.reads.next_deadline(),
             self.steering.next_deadline(),
             self.expiry.next_deadline(),
@@ -303,6 +307,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         if self.floor_deadline() <= now.monotonic {
             self.on_floor_timeout(now, effects);
+        }
+        if self.tombstones.next_deadline() <= now.monotonic {
+            self.on_collect_timeout(now, effects);
         }
         if self.reads.next_deadline() <= now.monotonic {
             self.on_reads_timeout(now, effects);

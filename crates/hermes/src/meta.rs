@@ -35,6 +35,9 @@ pub struct Meta {
     /// The pending op that drives this timestamp in states Write and Replay, or the superseded one
     /// in Trans; otherwise [`Slot::NONE`].
     pub op: Slot,
+    /// Whether the record is in the list of tombstones, and so must not be removed by anybody else
+    /// than the collector. It may have a value again.
+    pub listed: bool,
 }
 
 impl Meta {
@@ -64,12 +67,14 @@ impl Default for Meta {
             rmw: false,
             unsettled: false,
             op: Slot::NONE,
+            listed: false,
         }
     }
 }
 
 const RMW: u64 = 1 << 40;
 const UNSETTLED: u64 = 1 << 41;
+const LISTED: u64 = 1 << 42;
 
 impl quorate_machine::Meta for Meta {
     type Annex = ();
@@ -81,7 +86,8 @@ impl quorate_machine::Meta for Meta {
         words[1] = u64::from(self.timestamp.writer.0)
             | (self.state as u64) << 32
             | if self.rmw { RMW } else { 0 }
-            | if self.unsettled { UNSETTLED } else { 0 };
+            | if self.unsettled { UNSETTLED } else { 0 }
+            | if self.listed { LISTED } else { 0 };
         words[2] = self.op.to_u64();
     }
 
@@ -98,6 +104,7 @@ impl quorate_machine::Meta for Meta {
             rmw: words[1] & RMW != 0,
             unsettled: words[1] & UNSETTLED != 0,
             op: Slot::from_u64(words[2]),
+            listed: words[1] & LISTED != 0,
         }
     }
 }
@@ -117,6 +124,7 @@ mod tests {
                 rmw: number % 2 == 0,
                 unsettled: number % 3 == 0,
                 op: Slot { index: 9, generation: 77 },
+                listed: number % 4 == 0,
             };
             let mut words = [0; Meta::WORDS];
             meta.pack(&mut words);

@@ -68,6 +68,7 @@ impl<O: Operation> QuorumReads<O> {
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Ends a loop turn: the reads of the turn become a batch.
     pub fn flush(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.end_floor_turn(effects);
         if self.reads.open.is_empty() {
             return;
         }

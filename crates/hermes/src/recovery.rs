@@ -4,7 +4,9 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant};
-use quorate_types::{Duration, Incarnation, Instant, NodeId, NodeSet, Now, Role, View, hash_key};
+use quorate_types::{
+    Duration, Incarnation, Instant, NodeId, NodeSet, Now, Role, View, WriterId, hash_key,
+};
 
 use crate::message::Message;
 use crate::replica::inv_of;
@@ -34,10 +36,6 @@ impl Default for Sweep {
 }
 
 impl Sweep {
-    pub(crate) fn is_over(&self) -> bool {
-        self.pass == 2
-    }
-
     pub(crate) fn next_deadline(&self) -> Instant {
         self.next_at
     }
@@ -77,6 +75,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.restart_reads(now, effects);
         self.restart_steering(now, survivors, effects);
         self.floors.abort_round(now.monotonic);
+        self.tombstones.wake(now.monotonic);
         self.sweep = Sweep { pass: 0, cursor: 0, next_at: now.monotonic };
         self.restart_copying(now, shadow && self.is_replica, survivors, effects);
         self.check_all_queues(now.monotonic);
@@ -124,6 +123,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.sweep = Sweep::default();
         self.copying = Default::default();
         self.floors.abandon_round();
+        self.tombstones.rest();
         self.expiry = Default::default();
         self.abandon_calls();
         self.abandon_reads(effects);
@@ -158,6 +158,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.ack_sets.clear();
         self.copying = Default::default();
         self.floors = Default::default();
+        self.tombstones = Default::default();
     }
 
     /// Drives another node's update again, with its original timestamp, value and flag, which
@@ -197,7 +198,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Whether the writer of a key's newest version is no longer a live member. Its member number
     /// tells: a node that came back has another.
     pub(crate) fn is_orphan(&self, meta: &Meta) -> bool {
-        let writer = meta.timestamp.writer.member();
+        self.is_gone(meta.timestamp.writer)
+    }
+
+    /// Whether a writer is no longer a live member.
+    pub(crate) fn is_gone(&self, writer: WriterId) -> bool {
+        let writer = writer.member();
         !self.view.members.iter().any(|member| member.number == writer && member.role != Role::Down)
     }
 
@@ -233,7 +239,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.sweep.next_at = now.monotonic + SWEEP_EVERY;
         if next == 0 {
             self.sweep.pass += 1;
-            self.sweep.next_at = if self.sweep.is_over() {
+            self.sweep.next_at = if self.sweep.pass == 2 {
                 Instant::NEVER
             } else {
                 now.monotonic + self.config.message_loss_timeout * 2

@@ -229,7 +229,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             answer,
             again: None,
         });
-        record.set_meta(Meta { timestamp, state: State::Write, rmw, unsettled: rmw, op: slot });
+        let listed = self.tombstones.note(&self.config, now, handle, deleted, &meta);
+        let state = State::Write;
+        record.set_meta(Meta { timestamp, state, rmw, unsettled: rmw, op: slot, listed });
         let tentative = completion.map(|(Permit { call, date, .. }, answer)| {
             self.tracker.begin(&call, (handle, timestamp), answer.bytes().len());
             Tentative { timestamp, call, date, answer }
@@ -241,7 +243,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.tentative.insert(handle, tentative);
         }
         self.resends.push_back((resend_at, slot));
-        self.floors.note_tombstone(deleted, timestamp.version);
+        self.floors.note_version(deleted, timestamp.version);
         if rmw {
             self.counters.rmws += 1;
         } else {
@@ -412,16 +414,19 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             None => record.clear(),
         }
+        let deleted = inv.content.is_none();
+        let listed = self.tombstones.note(&self.config, now, handle, deleted, &meta);
         record.set_meta(Meta {
             timestamp: inv.timestamp,
             state: if superseded_write { State::Trans } else { State::Invalid },
             rmw: inv.rmw,
             unsettled: inv.rmw || meta.unsettled,
             op: if superseded_write { meta.op } else { Slot::NONE },
+            listed,
         });
         drop(record);
         self.keep_completion(handle, inv.timestamp, inv.completion.as_ref());
-        self.floors.note_tombstone(inv.content.is_none(), inv.timestamp.version);
+        self.floors.note_version(deleted, inv.timestamp.version);
         if self.config.ack_broadcast {
             self.count_ack(now, handle, inv.timestamp, from, effects);
         }

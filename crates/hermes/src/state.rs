@@ -11,6 +11,7 @@ use quorate_types::{
 
 use crate::Meta;
 use crate::calls::{Attempt, Tentative};
+use crate::collector::Tombstones;
 use crate::join::Copying;
 use crate::reads::QuorumReads;
 use crate::recovery::Sweep;
@@ -43,9 +44,9 @@ pub struct Config {
     pub ack_broadcast: bool,
     /// How reads are made safe.
     pub reads: Reads,
-    /// Tombstones that make the collector start a round before their time.
-    pub tombstones_max: usize,
-    /// How often the collector looks for tombstones.
+    /// Fewer tombstones than this wait for [`Config::collect_every`].
+    pub tombstones_min: usize,
+    /// How often the floor rises while there are few tombstones.
     pub collect_every: Duration,
     /// Seeds virtual ids and jitter.
     pub seed: u64,
@@ -62,7 +63,7 @@ impl Config {
             op_timeout: Duration::from_secs(2),
             ack_broadcast: false,
             reads: Reads::Leased,
-            tombstones_max: 100_000,
+            tombstones_min: 10_000,
             collect_every: Duration::from_secs(10),
             seed,
         }
@@ -203,6 +204,7 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) sweep: Sweep,
     pub(crate) copying: Copying,
     pub(crate) floors: Floors,
+    pub(crate) tombstones: Tombstones<T::Handle>,
     pub(crate) reads: QuorumReads<O>,
     pub(crate) steering: Steering<O>,
     pub(crate) expiry: crate::expiry::Expiry,
@@ -247,6 +249,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             sweep: Sweep::default(),
             copying: Copying::default(),
             floors: Floors::default(),
+            tombstones: Tombstones::default(),
             reads: QuorumReads::default(),
             expiry: crate::expiry::Expiry::default(),
             tracker: Tracker::default(),
@@ -309,13 +312,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// What is in flight now, by name, in a stable order.
-    pub fn gauges(&self) -> [(&'static str, u64); 5] {
+    pub fn gauges(&self) -> [(&'static str, u64); 6] {
         [
             ("updates_pending", self.ops.len() as u64),
             ("ops_waiting", self.waiting as u64),
             ("keys_waited_for", self.queues.len() as u64),
             ("ops_steered", self.steering.len() as u64),
             ("sessions", self.tracker.len() as u64),
+            ("tombstones", self.tombstones.len() as u64),
         ]
     }
 

@@ -20,10 +20,11 @@
 //!    without a value wait until the round is over, because replicas that prepared and replicas
 //!    that did not would disagree on what an update of an absent key outranks.
 //! 2. `FLOOR_READY`: everything that this replica had pending at the prepare is finished, and no
-//!    update of a dead coordinator is left here (the sweep is over). So when all are ready, every
-//!    update at or below V is at every live replica, and whatever message of it still travels is a
-//!    duplicate.
-//! 3. `FLOOR_COMMIT(V)`: `floor := V`, and Valid tombstones up to V are removed.
+//!    call is tentative here whose coordinator is gone. So when all are ready, every update at or
+//!    below V is at every live replica, and whatever message of it still travels is a duplicate;
+//!    or its coordinator is gone, some live replica does not hold it, and it has not been
+//!    acknowledged by all: then nobody has read it or heard of it, and it may end as a leftover.
+//! 3. `FLOOR_COMMIT(V)`: `floor := V`, and Valid tombstones up to V are removed (`collector.rs`).
 //!
 //! From then on an update of an absent key has a version above V. Tombstones made later at or
 //! below V (of keys whose versions were lower) may go as soon as they are Valid: every live replica
@@ -33,22 +34,25 @@
 //! `next_floor` never falls, and nobody commits V before all live replicas have prepared it; so a
 //! replica whose floor is V knows that no other will write an absent key at or below V, even if a
 //! view change cuts the round short: one that prepared and missed the commit still waits. Every
-//! epoch begins with a round, which closes what the previous one left open. Messages of older epochs
-//! are dropped by the epoch rule.
+//! epoch begins with a round, which closes what the previous one left open, and raises the floor no
+//! further: where nothing was left open, nobody waits for it. Messages of older epochs are dropped
+//! by the epoch rule.
+//!
+//! A round makes updates of absent keys wait for what is in flight, so there are few: one in
+//! [`Config::collect_every`](crate::Config::collect_every), and if tombstones are many, at most
+//! [`ROUNDS_MAX`] in that time.
 //!
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
 //! end it takes over its donor's floor, or what was committed since.
 
-use alloc::vec::Vec;
-
-use quorate_machine::{Effects, Operation, Record, Table, mutant};
+use quorate_machine::{Effects, Operation, Table};
 use quorate_types::{Instant, NodeId, NodeSet, Now};
 
 use crate::message::Message;
-use crate::{Hermes, Meta, State};
+use crate::{Hermes, Meta};
 
-/// Records that the collector looks at in one tick.
-const COLLECT_RECORDS: usize = 1_000;
+/// Rounds that may begin in the time in which one is due anyway.
+const ROUNDS_MAX: u32 = 100;
 
 /// The floor and the round that may be raising it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -59,10 +63,8 @@ pub(crate) struct Floors {
     pub(crate) next_floor: u64,
     /// While copying as a shadow: the highest floor committed by the others.
     shadow: Option<u64>,
-    /// The highest version of a tombstone made here since the last round.
+    /// The highest version of a tombstone made here.
     highest: u64,
-    /// Tombstones made here since the last round, or left over by it.
-    made: usize,
     lead: Option<Lead>,
     follow: Option<Follow>,
     /// The last round that was led to its end, to answer who missed that.
@@ -72,10 +74,10 @@ pub(crate) struct Floors {
     last: u64,
     /// When a round is due, or the present one needs a push.
     check_at: Instant,
+    /// When the last round was begun that was led here.
+    begun_at: Instant,
     /// Whether this epoch has had no round yet.
     first: bool,
-    /// Where the removal of tombstones goes on.
-    collecting: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -91,6 +93,8 @@ struct Follow {
     leader: NodeId,
     /// Updates up to this number must finish.
     drain: u64,
+    /// Whether the leader was told that they have.
+    told: bool,
 }
 
 impl Default for Floors {
@@ -100,14 +104,13 @@ impl Default for Floors {
             next_floor: 0,
             shadow: None,
             highest: 0,
-            made: 0,
             lead: None,
             follow: None,
             finished: None,
             last: 0,
             check_at: Instant::NEVER,
+            begun_at: Instant::ZERO,
             first: false,
-            collecting: None,
         }
     }
 }
@@ -118,9 +121,8 @@ impl Floors {
         self.next_floor != self.floor
     }
 
-    pub(crate) fn note_tombstone(&mut self, deleted: bool, version: u64) {
+    pub(crate) fn note_version(&mut self, deleted: bool, version: u64) {
         if deleted {
-            self.made += 1;
             self.highest = self.highest.max(version);
         }
     }
@@ -142,7 +144,6 @@ impl Floors {
     /// This node is out.
     pub(crate) fn abandon_round(&mut self) {
         self.abort_round(Instant::NEVER);
-        self.collecting = None;
     }
 
     pub(crate) fn begin_shadow(&mut self) {
@@ -164,13 +165,13 @@ impl Floors {
 }
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
-    /// When a round is due, or needs a push. Too many tombstones make it due at once.
+    /// When a round is due, or needs a push. Too many tombstones make it due earlier.
     pub(crate) fn floor_deadline(&self) -> Instant {
-        let many = self.floors.made > self.config.tombstones_max;
-        if many && self.floors.lead.is_none() && self.leads() {
-            return Instant::ZERO;
+        if self.floors.lead.is_none() && self.leads() && self.are_tombstones_many() {
+            self.floors.check_at.min(self.earliest_round())
+        } else {
+            self.floors.check_at
         }
-        self.floors.check_at
     }
 
     /// Whether this replica leads rounds.
@@ -178,39 +179,53 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.live && self.active.first() == Some(self.config.node)
     }
 
+    fn are_tombstones_many(&self) -> bool {
+        self.floors.highest > self.floors.floor && self.tombstones.are_many(&self.config)
+    }
+
+    /// The time before which tombstones make no round due, however many they are.
+    fn earliest_round(&self) -> Instant {
+        self.floors.begun_at + self.config.collect_every / ROUNDS_MAX
+    }
+
+    fn is_round_due(&self, now: Instant) -> bool {
+        let floors = &self.floors;
+        floors.first
+            || floors.is_open()
+            || floors.highest > floors.floor && floors.begun_at + self.config.collect_every <= now
+            || self.are_tombstones_many() && self.earliest_round() <= now
+    }
+
     pub(crate) fn on_floor_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let mlt = self.config.message_loss_timeout;
-        if self.floors.collecting.is_some() {
-            self.collect_some();
-        }
         if let Some(lead) = &self.floors.lead {
             // Whoever has not answered may have missed the question.
             let missing = self.peers.difference(lead.ready);
             let message = Message::FloorPrepare { round: lead.round, version: lead.version };
             effects.broadcast(missing, &message);
+        } else if self.leads() && self.is_round_due(now.monotonic) {
+            let version = if self.floors.first { 0 } else { self.floors.highest };
+            self.floors.begun_at = now.monotonic;
+            self.begin_round(version.max(self.floors.next_floor), effects);
         }
         if self.floors.follow.is_some() {
             self.clear_doubts(now, effects);
-        }
-        self.try_ready(effects);
-        let wanted = self.floors.first
-            || self.floors.is_open()
-            || self.floors.made > self.config.tombstones_max
-            || self.floors.highest > self.floors.floor;
-        if self.leads() && self.floors.lead.is_none() && wanted {
-            let version = self.floors.next_floor.max(self.floors.highest);
-            self.begin_round(version, effects);
+            self.try_ready(effects);
         }
         let busy = self.floors.lead.is_some() || self.floors.follow.is_some();
-        self.floors.check_at = if self.floors.collecting.is_some() {
-            now.monotonic + mlt / 10
-        } else if busy {
-            now.monotonic + mlt
+        self.floors.check_at = if busy {
+            now.monotonic + self.config.message_loss_timeout
         } else if self.leads() {
             now.monotonic + self.config.collect_every
         } else {
             Instant::NEVER
         };
+    }
+
+    /// A loop turn ends, in which the last update may have finished that a round waits for.
+    pub(crate) fn end_floor_turn(&mut self, effects: &mut impl Effects<Self>) {
+        if self.floors.follow.as_ref().is_some_and(|follow| !follow.told) {
+            self.try_ready(effects);
+        }
     }
 
     fn begin_round(&mut self, version: u64, effects: &mut impl Effects<Self>) {
@@ -219,7 +234,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.floors.first = false;
         self.floors.lead = Some(Lead { round, version, ready: NodeSet::EMPTY });
         effects.broadcast(self.peers, &Message::FloorPrepare { round, version });
-        self.prepare_floor(self.config.node, round, version, effects);
+        self.prepare_floor(self.config.node, round, version);
     }
 
     pub(crate) fn on_floor_prepare(
@@ -234,41 +249,36 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return effects.ignored("hermes: FLOOR_PREPARE of an earlier round");
         }
         if round > self.floors.last {
-            self.prepare_floor(from, round, version, effects);
+            self.prepare_floor(from, round, version);
         }
-        self.try_ready(effects);
         if self.floors.follow.is_some() {
+            self.clear_doubts(now, effects);
+            self.try_ready(effects);
             self.floors.check_at = now.monotonic + self.config.message_loss_timeout;
         }
     }
 
-    fn prepare_floor(
-        &mut self,
-        leader: NodeId,
-        round: u64,
-        version: u64,
-        effects: &mut impl Effects<Self>,
-    ) {
+    fn prepare_floor(&mut self, leader: NodeId, round: u64, version: u64) {
         self.floors.raise_next(version);
         self.floors.last = round;
-        self.floors.follow = Some(Follow { round, leader, drain: self.next_number });
-        self.try_ready(effects);
+        self.floors.follow = Some(Follow { round, leader, drain: self.next_number, told: false });
     }
 
     /// Says that everything at or below the prepared floor is finished here, once it is.
     fn try_ready(&mut self, effects: &mut impl Effects<Self>) {
+        let orphaned = self.has_orphaned_call();
         let Some(follow) = &mut self.floors.follow else { return };
-        if !self.sweep.is_over() {
-            // What the sweep replays must finish, too.
+        if orphaned {
+            // Its replay must finish, too.
             follow.drain = self.next_number;
             return;
         }
-        let drained = self.ops.iter().all(|(_, op)| op.number > follow.drain);
         let drain = follow.drain;
-        if !drained || self.doubts_before(drain) {
+        if self.ops.iter().any(|(_, op)| op.number <= drain) || self.doubts_before(drain) {
             return;
         }
-        let Some(follow) = &self.floors.follow else { return };
+        let Some(follow) = &mut self.floors.follow else { return };
+        follow.told = true;
         let (leader, round) = (follow.leader, follow.round);
         if leader == self.config.node {
             self.on_floor_ready(leader, round, self.floors.next_floor, effects);
@@ -300,7 +310,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if next_floor > lead.version {
             // A round of an earlier epoch had prepared more.
             effects.probe("hermes: floor round starts over");
-            return self.begin_round(next_floor, effects);
+            self.begin_round(next_floor, effects);
+            return self.try_ready(effects);
         }
         lead.ready.insert(from);
         if self.peers.with(self.config.node).is_subset(lead.ready) {
@@ -308,7 +319,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.floors.lead = None;
             self.floors.finished = Some((round, version));
             effects.broadcast(self.peers, &Message::FloorCommit { round, version });
-            self.commit_floor(version, effects);
+            self.commit_floor(version);
         }
     }
 
@@ -322,11 +333,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.floors.follow.as_ref().is_none_or(|follow| follow.round != round) {
             return effects.ignored("hermes: FLOOR_COMMIT of another round");
         }
-        self.commit_floor(version, effects);
+        self.commit_floor(version);
         self.floors.check_at = now.monotonic;
     }
 
-    fn commit_floor(&mut self, version: u64, effects: &mut impl Effects<Self>) {
+    fn commit_floor(&mut self, version: u64) {
         self.floors.follow = None;
         debug_assert!(version <= self.floors.next_floor, "a floor is prepared before it is raised");
         if let Some(committed) = &mut self.floors.shadow {
@@ -334,55 +345,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             return;
         }
         self.floors.floor = self.floors.floor.max(version);
-        if self.floors.made > 0 {
-            effects.probe("hermes: tombstones collected");
-            self.floors.collecting = Some(0);
-        }
-        self.floors.made = 0;
+        self.tombstones.begin_pass(self.table.len());
         // Read-modify-writes of absent keys were held back.
         self.check_all_queues(Instant::ZERO);
-    }
-
-    fn collect_some(&mut self) {
-        let Some(cursor) = self.floors.collecting else { return };
-        let mut handles = Vec::new();
-        let next = self.table.scan(cursor, COLLECT_RECORDS, &mut |handle| handles.push(handle));
-        for handle in handles {
-            let record = self.table.lock(handle);
-            let meta = record.meta();
-            let absent = record.content().is_none() && !meta.is_blank();
-            let dead =
-                meta.state == State::Valid && absent && meta.timestamp.version <= self.floors.floor;
-            drop(record);
-            if dead && !self.queues.contains_key(&handle) {
-                self.counters.tombstones_collected += 1;
-                self.forget(handle);
-            } else if absent {
-                // For a later round.
-                self.floors.made += 1;
-            }
-        }
-        self.floors.collecting = (next != 0).then_some(next);
-    }
-
-    /// Removes a record and whatever else is known by its handle.
-    pub(crate) fn forget(&mut self, handle: T::Handle) {
-        debug_assert!(!self.queues.contains_key(&handle), "a key that is waited for stays");
-        debug_assert!(!self.tentative.contains_key(&handle), "a call that is tentative stays");
-        self.ack_sets.remove(&handle);
-        self.table.remove(handle);
-    }
-
-    /// A mutant's shortcut: the record of a deleted key goes as soon as the delete is done.
-    pub(crate) fn drop_tombstone_early(&mut self, handle: T::Handle) {
-        if mutant!("hermes_tombstone_dropped_early") {
-            let record = self.table.lock(handle);
-            let dead = record.content().is_none() && record.meta().state == State::Valid;
-            drop(record);
-            let named = self.ops.iter().any(|(_, op)| op.handle == handle);
-            if dead && !named && !self.queues.contains_key(&handle) {
-                self.forget(handle);
-            }
-        }
     }
 }

@@ -291,6 +291,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "hermes_floor_passes_orphaned_calls",
+        home: "hermes",
+        guard: "a floor waits for the calls whose coordinators are gone",
+        checks: &[Tests("hermes", "h8_a_floor_waits"), HERMES_CALLS],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_lost_tombstone_stays",
+        home: "hermes",
+        guard: "a tombstone whose VAL was lost is replayed",
+        checks: &[Tests("hermes", "a_tombstone_without_val")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_lost_expired_value_stays",
+        home: "hermes",
+        guard: "an expired value whose VAL was lost is replayed, and then deleted",
+        checks: &[Tests("hermes", "an_expired_value_without_val")],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_large_call_not_asked_for",
         home: "hermes",
         guard: "a call in doubt is asked for with the large value that it belongs to",

@@ -724,6 +724,43 @@ fn a_node_that_is_out_answers_unknown_for_what_it_attempted() {
     assert_eq!(cluster.outcome(after).cloned(), refused(Refusal::NotServing));
 }
 
+#[test]
+fn h8_a_floor_waits_for_calls_whose_coordinators_are_gone() {
+    // 1 has prepared a floor. 4's call of an absent key is at 3 alone when 4 dies: whoever built on
+    // that floor now would make 3 believe that the call has taken effect.
+    let mut cluster = Cluster::with(4, |config| config.collect_every = Duration::from_millis(50));
+    cluster.run_for(MLT * 4);
+    for _ in 0..3 {
+        cluster.run(1, set("far", "v"));
+    }
+    cluster.run(1, del("far"));
+    while !cluster.pool.iter().any(|packet| packet.is(1, 3, "floor_prepare")) {
+        cluster.tick(Duration::from_millis(1));
+    }
+    cluster.pool.clear();
+    let first = cluster.call(4, call(0), incr("k"));
+    cluster.deliver(4, 3, "inv");
+    cluster.expel(4);
+    cluster.tick_node(1);
+    cluster.deliver(1, 3, "floor_prepare");
+    for _ in 0..10 {
+        // What 3 replays is lost.
+        cluster.take(3, 0, "inv");
+        cluster.deliver_all();
+        cluster.tick(Duration::from_millis(5));
+    }
+    assert_eq!(cluster.machine(1).floor(), 0, "3 holds a call that may not have taken effect");
+    cluster.run_for(MLT * 10);
+    assert!(cluster.machine(1).floor() > 0);
+    cluster.assert_open(first);
+    for node in 1..=3 {
+        let again = cluster.call(node, call(0), incr("k"));
+        cluster.run_for(MLT * 4);
+        cluster.assert_done(again, Reply::Int(1));
+    }
+    cluster.assert_everywhere("k", Some("1"));
+}
+
 /// A call whose value is too large for a chunk, and whose fate the donor doesn't know yet, comes with
 /// its value. A shadow that holds the version already asks for the call all the same.
 #[test]

@@ -600,6 +600,23 @@ fn a_read_of_an_expired_value_deletes_it_everywhere_first() {
 }
 
 #[test]
+fn an_expired_value_without_val_goes_even_if_nobody_asks() {
+    let mut cluster = Cluster::new(3);
+    for number in 0..6 {
+        cluster.submit(1, set_until(&format!("k{number}"), "v", WALL + 50));
+    }
+    cluster.deliver_some(|packet| packet.kind() != "val");
+    cluster.take(1, 0, "val");
+    cluster.run_for(Duration::from_secs(2));
+    for number in 0..6 {
+        let key = format!("k{number}");
+        for node in 1..=3 {
+            assert_eq!(cluster.stored(node, &key), None, "{key} at {node}");
+        }
+    }
+}
+
+#[test]
 fn an_expired_value_goes_even_if_nobody_asks() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, set("k", "v"));

@@ -666,7 +666,7 @@ fn reads_without_leases_are_linearizable() {
 
 fn collect_often(config: &mut Config) {
     config.collect_every = Duration::from_millis(10);
-    config.tombstones_max = 1;
+    config.tombstones_min = 1;
 }
 
 #[test]
