@@ -1,9 +1,10 @@
 //! What `dev` and `serve` have in common: signals, waiting, the end.
 
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use quorate_admin::{Endpoint, Token};
 use quorate_runtime::{Handle, HostedNode, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,9 +26,7 @@ pub(crate) fn run(
     logs: &Logs,
     ready: impl FnOnce(&Handle),
 ) -> anyhow::Result<()> {
-    if let Some(limit) = quorate_runtime::raise_file_limit() {
-        warn_about_files(limit, &nodes);
-    }
+    share_files(&nodes)?;
     let mut signals =
         Signals::new([SIGTERM, SIGINT]).context("cannot listen to signals of the system")?;
     let runtime = quorate_runtime::start(nodes, options).context("cannot start the lanes")?;
@@ -91,17 +90,30 @@ fn wait_until_serving(handle: &Handle) -> bool {
     false
 }
 
-fn warn_about_files(limit: u64, nodes: &[HostedNode]) {
-    let clients: u64 = nodes
-        .iter()
-        .map(|node| node.settings.max_clients.load(std::sync::atomic::Ordering::Relaxed))
-        .sum();
-    if limit < clients {
-        tracing::info!(
-            limit,
-            clients,
-            "fewer files may be open than there may be clients; raise the limit (ulimit -n) to \
-             serve them all"
-        );
+/// Leaves descriptors to what isn't a client: raises the limit of open files as far as the system
+/// allows, and bounds the clients by what is left of it.
+fn share_files(nodes: &[HostedNode]) -> anyhow::Result<()> {
+    let Some(limit) = quorate_runtime::raise_file_limit() else { return Ok(()) };
+    let own = quorate_runtime::files_needed(nodes) + quorate_admin::CONNECTIONS_MAX as u64;
+    let remedy = "raise it (ulimit -Hn, or LimitNOFILE of systemd)";
+    let each = limit.saturating_sub(own) / nodes.len() as u64;
+    ensure!(
+        each > 0,
+        "the limit of open files is {limit}, and this process needs {own} for peers, \
+         administrators and itself, and one for each client of a node; {remedy}"
+    );
+    for node in nodes {
+        let settings = &node.settings;
+        settings.max_clients_ceiling.store(each, Relaxed);
+        let wanted = settings.max_clients.load(Relaxed);
+        if wanted > each {
+            settings.max_clients.store(each, Relaxed);
+            tracing::warn!(
+                "maxclients is {each} instead of {wanted}: the limit of open files is {limit}, and \
+                 {own} are kept for peers, administrators and the process itself; {remedy}, or \
+                 lower maxclients"
+            );
+        }
     }
+    Ok(())
 }

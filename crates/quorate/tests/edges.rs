@@ -238,3 +238,62 @@ fn half_a_request_takes_no_descriptor_for_long_and_keeps_nobody_out() {
     let deadline = Instant::now() + PATIENCE;
     poll_until(deadline, "all are closed", || (dev.process.files() <= before).then_some(()));
 }
+
+/// Descriptors that a node has in the test of their want.
+const FILES: u64 = 300;
+
+#[test]
+fn a_node_at_its_limit_of_files_keeps_its_peers_and_its_administrators() {
+    let cluster = Cluster::write("files", 3, "lanes = 2", "");
+    let file = cluster.file.to_str().unwrap();
+    let args = |node: &'static str| ["serve", "--config", file, "--node", node];
+    let poor = Process::start_within(&format!("-n {FILES}"), &args("1"));
+    let mut nodes: Vec<Process> = (2..=3).map(|node| cluster.serve(node)).collect();
+    for node in [&poor, &nodes[0], &nodes[1]] {
+        node.line(|line| line.starts_with("ready"));
+    }
+    let warning = poor.logged("maxclients is");
+    assert!(warning.contains("ulimit") && warning.contains("10000"), "{warning}");
+    let mut client = Client::new(cluster.clients[0]);
+    let Reply::Array(most) = client.call(&["CONFIG", "GET", "maxclients"]) else { panic!() };
+    let more = Client::new(cluster.clients[0]).call(&["CONFIG", "SET", "maxclients", "10000"]);
+    assert!(matches!(&more, Reply::Error(text) if text.contains("try with")), "{more:?}");
+    // Clients without end, half requests, peers that don't introduce themselves.
+    let crowd: Vec<TcpStream> = [cluster.clients[0], cluster.admins[0], cluster.peers[0]]
+        .into_iter()
+        .flat_map(|port| {
+            (0..FILES).map(move |_| {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                // It may have been turned away.
+                let _ = stream.write_all(b"G");
+                stream
+            })
+        })
+        .collect();
+    let refused = || counted(cluster.admins[0], "connections_rejected_total");
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "clients are refused", || (refused() > 0).then_some(()));
+    assert!((poor.files() as u64) < FILES, "{most:?}");
+    // A peer comes back to it, with a connection for each lane.
+    for round in 0..3 {
+        nodes[1].signal(Signal::KILL);
+        assert!(!nodes[1].wait().success());
+        nodes[1] = cluster.serve(3);
+        nodes[1].line(|line| line.starts_with("ready"));
+        let value = round.to_string();
+        assert_eq!(client.call(&["SET", "k", &value]), Reply::Simple("OK".into()));
+        let mut third = Client::new(cluster.clients[2]);
+        assert_eq!(third.call(&["GET", "k"]), Reply::bulk(&value));
+    }
+    assert_eq!(http_get(cluster.admins[0], "/health").0, 200);
+    assert_eq!(counted(cluster.admins[0], "rejoins_total"), 0);
+    drop(crowd);
+}
+
+#[test]
+fn a_process_that_could_serve_no_client_says_so_instead_of_starting() {
+    let mut process = Process::start_within("-n 90", &["dev", "--port", "0", "--admin-port", "0"]);
+    assert!(!process.wait().success());
+    let error = process.logged("error:");
+    assert!(error.contains("limit of open files is 90") && error.contains("ulimit"), "{error}");
+}

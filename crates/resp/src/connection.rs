@@ -182,6 +182,10 @@ pub(crate) struct Connection {
     pub(crate) dirty: bool,
     /// Since when the unsent bytes have been above the soft limit.
     pub(crate) over_soft_limit: Option<Instant>,
+    /// Since when it owes a password, as far as that was looked for.
+    pub(crate) owes_password: Option<Instant>,
+    /// Wrong passwords it gave.
+    pub(crate) auth_failures: u32,
     pub(crate) facts: Arc<ClientFacts>,
 }
 
@@ -215,6 +219,8 @@ impl Connection {
             held: false,
             dirty: false,
             over_soft_limit: None,
+            owes_password: None,
+            auth_failures: 0,
             facts,
         }
     }

@@ -64,6 +64,9 @@ pub struct Frontend {
     kills: u64,
 }
 
+/// How long a client may stay without the password.
+const AUTH: Duration = Duration::from_millis(limits::AUTH_MS);
+
 impl Frontend {
     /// The front end of one more lane of the node that `shared` belongs to.
     pub fn new(shared: Arc<Shared>) -> Self {
@@ -451,6 +454,7 @@ impl Frontend {
         }
     }
 
+    /// Disconnects who is idle for too long, doesn't read its replies, or doesn't authenticate.
     fn check_idle(&mut self, now: Instant) {
         let settings = &self.core.shared.settings;
         let timeout = Duration::from_secs(settings.timeout_seconds.load(Relaxed));
@@ -473,7 +477,11 @@ impl Frontend {
             let over = soft > 0 && connection.output.len() as u64 > soft;
             let since = over.then(|| connection.over_soft_limit.unwrap_or(now));
             connection.over_soft_limit = since;
-            if timed_out || since.is_some_and(|since| now.since(since) > soft_span) {
+            let owes = !connection.session.authenticated && self.core.shared.has_password();
+            let owing = owes.then(|| connection.owes_password.unwrap_or(now));
+            connection.owes_password = owing;
+            let intruder = owing.is_some_and(|since| now.since(since) >= AUTH);
+            if timed_out || intruder || since.is_some_and(|since| now.since(since) > soft_span) {
                 connection.kill();
                 self.core.mark_dirty(connection, id);
             }

@@ -40,6 +40,10 @@ pub const WAIT_POLL_MS: u64 = 10;
 pub const IDLE_CHECK_MS: u64 = 1000;
 /// Buffers above this size are given back as soon as they are empty.
 pub const BUFFER_KEEP_BYTES: usize = 64 * 1024;
+/// How long a client may stay without the password that the node asks for, in milliseconds.
+pub const AUTH_MS: u64 = 10_000;
+/// Wrong passwords of a connection; with the last one it is closed.
+pub const AUTH_FAILURES_MAX: u32 = 8;
 /// Read buffers above this size are given back once their connection is idle.
 pub const IDLE_BUFFER_BYTES: usize = 4 * 1024;
 

@@ -11,6 +11,7 @@ use crate::backend::Backend;
 use crate::connection::{Life, Wants};
 use crate::dispatch::Context;
 use crate::encode::Protocol;
+use crate::limits;
 use crate::shared::{ClientFacts, lock};
 
 /// The version of Redis whose replies these are.
@@ -137,7 +138,7 @@ impl<B: Backend> Context<'_, B> {
             let more = args.len() - 1 - at;
             if option.eq_ignore_ascii_case(b"auth") && more >= 2 {
                 if !self.core.shared.authenticates(args.get(at + 1), args.get(at + 2)) {
-                    return WRONG_PASSWORD;
+                    return self.wrong_password();
                 }
                 self.connection.session.authenticated = true;
                 at += 3;
@@ -177,10 +178,20 @@ impl<B: Backend> Context<'_, B> {
             _ => return SYNTAX,
         };
         if !self.core.shared.authenticates(user, password) {
-            return WRONG_PASSWORD;
+            return self.wrong_password();
         }
         self.connection.session.authenticated = true;
         Reply::Ok
+    }
+
+    /// Who guesses has to come again after a while.
+    fn wrong_password(&mut self) -> Reply<'static> {
+        let connection = &mut *self.connection;
+        connection.auth_failures += 1;
+        if connection.auth_failures >= limits::AUTH_FAILURES_MAX {
+            connection.life = Life::Closing;
+        }
+        WRONG_PASSWORD
     }
 
     fn select(&mut self, args: Args<'_>) -> Reply<'static> {

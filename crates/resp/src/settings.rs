@@ -22,6 +22,8 @@ pub struct Settings {
     pub max_memory_clients: AtomicU64,
     /// `maxclients`: connections of the node.
     pub max_clients: AtomicU64,
+    /// What `maxclients` can be set to at most: as many as there are descriptors for.
+    pub max_clients_ceiling: AtomicU64,
     /// `timeout`: seconds after which an idle client is disconnected; 0 for never.
     pub timeout_seconds: AtomicU64,
     /// `proto-max-bulk-len`: longest argument, in bytes.
@@ -47,6 +49,7 @@ impl Default for Settings {
             max_memory: AtomicU64::new(0),
             max_memory_clients: AtomicU64::new(Share::Bytes(0).to_bits()),
             max_clients: AtomicU64::new(10_000),
+            max_clients_ceiling: AtomicU64::new(u64::from(u32::MAX)),
             timeout_seconds: AtomicU64::new(0),
             bulk_bytes_max: AtomicU64::new(limits::VALUE_BYTES_MAX as u64),
             query_bytes_max: AtomicU64::new(4 * limits::VALUE_BYTES_MAX as u64),
@@ -223,7 +226,13 @@ impl Shared {
 
     fn check(&self, name: &str, value: &[u8]) -> Result<Set, String> {
         if let Some(number) = NUMBERS.iter().find(|number| number.name == name) {
-            return number.check(value);
+            let checked = number.check(value)?;
+            if let Set::Number(_, clients) = checked
+                && number.name == "maxclients"
+            {
+                self.settings.check_clients(clients)?;
+            }
+            return Ok(checked);
         }
         match name {
             "requirepass" => match std::str::from_utf8(value) {
@@ -251,6 +260,19 @@ impl Shared {
 }
 
 impl Settings {
+    /// Whether there are descriptors for so many clients.
+    fn check_clients(&self, clients: u64) -> Result<(), String> {
+        let most = self.max_clients_ceiling.load(Relaxed);
+        if clients <= most {
+            return Ok(());
+        }
+        // Redis's words.
+        Err(format!(
+            "The operating system is not able to handle the specified number of clients, try with \
+             {most}"
+        ))
+    }
+
     /// The limits of each of [`CLASSES`]: two numbers of bytes, and seconds.
     fn output_limits(&self) -> [[&AtomicU64; 3]; 3] {
         let normal = [&self.output_bytes_hard, &self.output_bytes_soft, &self.output_soft_seconds];

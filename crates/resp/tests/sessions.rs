@@ -1,7 +1,7 @@
 //! What a connection and the node say about themselves, in both protocols.
 
 use quorate_resp::testing::Harness;
-use quorate_resp::{Settings, Shared};
+use quorate_resp::{Settings, Shared, limits};
 
 fn harness() -> Harness {
     Harness::new(Shared::new(Settings::default(), None))
@@ -91,6 +91,36 @@ fn settings_apply_to_all_lanes() {
     assert_eq!(two.talk(third, "PING"), "-NOAUTH Authentication required.\r\n");
     assert_eq!(two.talk(third, "AUTH secret"), "+OK\r\n");
     assert_eq!(two.talk(third, "PING"), "+PONG\r\n");
+}
+
+#[test]
+fn who_does_not_authenticate_is_disconnected() {
+    let mut harness = Harness::new(Shared::new(Settings::default(), Some("secret".to_owned())));
+    let (owing, welcome) = (harness.connect(), harness.connect());
+    harness.talk(welcome, "AUTH secret");
+    for passed in 0..=limits::AUTH_MS / 1000 {
+        assert!(!harness.frontend.wants_close(owing), "after {passed} s");
+        harness.pass(1000);
+        // Saying something is not enough.
+        harness.talk(owing, "PING");
+    }
+    harness.pass(1000);
+    harness.talk(welcome, "PING");
+    assert!(harness.frontend.wants_close(owing));
+    assert!(!harness.frontend.wants_close(welcome));
+}
+
+#[test]
+fn who_guesses_passwords_is_disconnected() {
+    let mut harness = Harness::new(Shared::new(Settings::default(), Some("secret".to_owned())));
+    let id = harness.connect();
+    for _ in 0..limits::AUTH_FAILURES_MAX {
+        assert!(!harness.frontend.wants_close(id));
+        let reply = harness.talk(id, "AUTH guess");
+        assert!(reply.starts_with("-WRONGPASS"), "{reply}");
+    }
+    assert_eq!(harness.talk(id, "AUTH secret"), "", "it is too late");
+    assert!(harness.frontend.wants_close(id));
 }
 
 #[test]

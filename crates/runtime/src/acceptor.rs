@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::net::{TcpListener, TcpStream};
@@ -12,8 +13,13 @@ use crate::token::Source;
 
 /// Connections accepted from one port in one turn at most.
 const ACCEPTS_PER_TURN: usize = 64;
+/// Clients that may be on their way to the thread that serves them; others wait in the system's
+/// queue. Nobody counts them as clients yet.
+pub(crate) const IN_TRANSIT_MAX: usize = 64;
 /// How long to wait after the system refused to accept, for want of file descriptors mostly.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait for clients in transit to arrive.
+const TRANSIT: Duration = Duration::from_millis(1);
 
 /// Which port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,9 +33,14 @@ pub(crate) struct Acceptor {
     /// By node: its client port, its peer port.
     ports: Vec<[Option<Listening>; 2]>,
     next_thread: usize,
+    /// By node: a token that each of its clients in transit has a share of.
+    transits: Vec<Transit>,
     /// Set while the system refuses to accept.
     paused_until: Option<Instant>,
 }
+
+/// What a client in transit carries, so that the acceptor can count them.
+pub(crate) type Transit = Arc<()>;
 
 struct Listening {
     listener: TcpListener,
@@ -52,7 +63,8 @@ impl Acceptor {
             };
             ports.push([Some(client), peer]);
         }
-        Ok(Self { ports, next_thread: 0, paused_until: None })
+        let transits = ports.iter().map(|_| Transit::default()).collect();
+        Ok(Self { ports, next_thread: 0, transits, paused_until: None })
     }
 
     /// Connections may be waiting at a port.
@@ -73,6 +85,10 @@ impl Acceptor {
             return None;
         }
         self.paused_until = None;
+        if port == Port::Client && Arc::strong_count(&self.transits[host]) > IN_TRANSIT_MAX {
+            self.paused_until = Some(now + TRANSIT);
+            return None;
+        }
         let port = self.ports[host][port as usize].as_mut()?;
         while port.ready && port.share > 0 {
             port.share -= 1;
@@ -97,6 +113,11 @@ impl Acceptor {
         for port in self.ports[host].iter_mut().flatten() {
             port.share = ACCEPTS_PER_TURN;
         }
+    }
+
+    /// For a client of a node that is handed to another thread.
+    pub(crate) fn transit(&self, host: usize) -> Transit {
+        Arc::clone(&self.transits[host])
     }
 
     /// The thread for the next client: each in turn.

@@ -12,6 +12,7 @@ use quorate_node::{ControlFacts, KeyspaceConfig, LaneFacts, NodeConfig, Shared, 
 use quorate_types::{Epoch, Instant, NodeId};
 use quorate_wire::Hello;
 
+use crate::acceptor::Transit;
 use crate::clock;
 use crate::link::LinkCounts;
 use crate::mesh::Door;
@@ -19,7 +20,7 @@ use crate::mesh::Door;
 /// What a thread is asked to do by another, rarely enough for a channel.
 pub(crate) enum Errand {
     /// Serve this client.
-    Client { host: usize, stream: TcpStream, peer: SocketAddr },
+    Client { host: usize, stream: TcpStream, peer: SocketAddr, transit: Transit },
     /// Talk to this peer, which has introduced itself.
     Peer { host: usize, stream: TcpStream, hello: Hello, rest: Vec<u8> },
     /// The address that a peer's name stands for.

@@ -1,10 +1,9 @@
-//! Sockets: listening, tuning, and the limits of the process.
+//! Sockets: listening and tuning.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections that wait to be accepted.
@@ -97,20 +96,6 @@ pub(crate) fn tune_peer(stream: &mio::net::TcpStream) {
         .and(socket.set_tcp_keepalive(&keepalive));
     if let Err(error) = result {
         tracing::debug!(%error, "peer socket options were refused");
-    }
-}
-
-/// Raises the limit of open files to what the system allows, since every client takes one.
-/// Returns the limit that is now in force, or nothing if there is none.
-pub fn raise_file_limit() -> Option<u64> {
-    let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    match setrlimit(Resource::Nofile, wanted) {
-        Ok(()) => limit.maximum,
-        Err(error) => {
-            tracing::debug!(%error, "the limit of open files could not be raised");
-            limit.current
-        }
     }
 }
 

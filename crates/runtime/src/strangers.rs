@@ -12,8 +12,9 @@ use quorate_wire::Hello;
 
 use crate::link::{Received, receive};
 
-/// Connections that may be waiting to introduce themselves; more are closed at once.
-const STRANGERS_MAX: usize = 256;
+/// Connections that may be waiting to introduce themselves. One more takes the place of that which
+/// has been silent longest: peers introduce themselves at once.
+pub(crate) const STRANGERS_MAX: usize = 128;
 /// How long an introduction may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -48,13 +49,7 @@ impl Strangers {
         address: SocketAddr,
         register: impl FnOnce(&mut TcpStream, usize) -> io::Result<()>,
     ) {
-        let free = self.waiting.iter().position(Option::is_none);
-        let index = free.unwrap_or(self.waiting.len());
-        if index >= STRANGERS_MAX {
-            self.refused += 1;
-            tracing::warn!(sender = %address.ip(), "too many connections that don't introduce themselves");
-            return;
-        }
+        let index = self.place();
         if let Err(error) = register(&mut stream, index) {
             tracing::warn!(sender = %address.ip(), %error, "a peer connection could not be watched");
             return;
@@ -65,6 +60,23 @@ impl Strangers {
         } else {
             self.waiting[index] = Some(stranger);
         }
+    }
+
+    /// A free place, if need be that of the stranger that came first.
+    fn place(&mut self) -> usize {
+        let free = self.waiting.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.waiting.len());
+        if index < STRANGERS_MAX {
+            return index;
+        }
+        let strangers = self.waiting.iter().enumerate();
+        let since = strangers.filter_map(|(index, place)| Some((place.as_ref()?.until, index)));
+        let (_, first) = since.min().expect("no place is free");
+        if let Some(mut stranger) = self.waiting[first].take() {
+            self.refused += 1;
+            stranger.refuse("too many connections don't introduce themselves");
+        }
+        first
     }
 
     /// Reads what a stranger says. `check` decides whether it is a peer; `release` ends the watch

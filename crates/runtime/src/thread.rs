@@ -186,9 +186,12 @@ impl LaneThread {
                 let thread = acceptor.next_thread(self.threads.len());
                 if thread == self.number {
                     self.hosts[host].open_client(now, stream, peer, &self.registry);
-                } else if self.threads[thread].leave(Errand::Client { host, stream, peer }).is_err()
-                {
-                    tracing::warn!(%peer, "a client was turned away: its lane has no room");
+                    continue;
+                }
+                let transit = acceptor.transit(host);
+                let errand = Errand::Client { host, stream, peer, transit };
+                if self.threads[thread].leave(errand).is_err() {
+                    tracing::warn!(sender = %peer.ip(), "a client was turned away: its lane has no room");
                 }
             }
             while let Some((stream, peer)) = acceptor.accept(Port::Peer, host, now.monotonic) {
@@ -231,7 +234,8 @@ impl LaneThread {
         while let Ok(errand) = self.errands.try_recv() {
             any = true;
             match errand {
-                Errand::Client { host, stream, peer } => {
+                Errand::Client { host, stream, peer, transit } => {
+                    drop(transit);
                     self.hosts[host].open_client(now, stream, peer, &self.registry);
                 }
                 Errand::Peer { host, stream, hello, rest } => {
