@@ -32,6 +32,8 @@ pub struct Status {
     pub views: u64,
     /// How often this node was expelled and began a new life.
     pub rejoins: u64,
+    /// Seconds since the cluster was formed, empty, if this process took part in that.
+    pub formed_seconds_ago: Option<u64>,
     /// Seconds since the start.
     pub uptime_seconds: u64,
     /// Lanes of the node.
@@ -170,11 +172,15 @@ impl Status {
             incarnation: format!("{:016x}", facts.control.incarnation.0),
             serving: facts.not_serving.is_none(),
             reason: facts.not_serving.clone(),
-            phase: facts.control.phase.clone(),
+            phase: facts.not_serving.clone().unwrap_or_else(|| facts.control.phase.clone()),
             epoch: facts.control.epoch.0,
             lease_remaining_ms: millis(facts.control.lease_remaining),
             views: facts.control.views,
             rejoins: facts.control.rejoins,
+            formed_seconds_ago: facts
+                .control
+                .formed
+                .map(|formed| quorate_runtime::now().monotonic.since(formed).as_secs()),
             uptime_seconds: facts.uptime_seconds,
             lanes: config.lanes,
             clients: facts.clients,

@@ -12,7 +12,7 @@ use quorate_types::{
 use quorate_wire::{Header, Kind, Malformed, Reader};
 
 use crate::lane::count;
-use crate::{ControlFacts, MemberFacts, Outbox, Shared};
+use crate::{ControlFacts, MemberFacts, Outbox, SERVING, Shared};
 
 /// The tag of requests that nobody waits for.
 const NOBODY: Tag = Tag(0);
@@ -42,6 +42,8 @@ pub(crate) struct Control {
     incarnation: Incarnation,
     views: u64,
     rejoins: u64,
+    /// When this process took part in forming the cluster.
+    formed: Option<Instant>,
     moves: Moves,
     /// The lanes that hold everything, in which epoch.
     caught_up: (Epoch, Vec<LaneId>),
@@ -56,6 +58,7 @@ impl Control {
             incarnation,
             views: 0,
             rejoins: 0,
+            formed: None,
             moves: Moves::default(),
             caught_up: (Epoch(0), Vec::new()),
         }
@@ -176,6 +179,7 @@ impl Control {
             lease_remaining: self.machine.lease_until().since(now.monotonic),
             views: self.views,
             rejoins: self.rejoins,
+            formed: self.formed,
             members,
         });
     }
@@ -191,7 +195,11 @@ impl Control {
         let mut sink = ControlSink { out, refusal: None };
         self.machine.step(now, event, &mut sink);
         let refusal = sink.refusal;
-        self.views += self.machine.view().epoch.0.saturating_sub(before.0);
+        let epoch = self.machine.view().epoch;
+        self.views += epoch.0.saturating_sub(before.0);
+        if before == Epoch(0) && epoch == Epoch(1) {
+            self.formed = Some(now.monotonic);
+        }
         let (suspects, proposing) = (self.machine.suspects(), self.machine.is_proposing());
         self.moves = Moves { suspects, proposing };
         self.shared.set_lease_until(self.machine.lease_until());
@@ -234,7 +242,7 @@ fn sentence(status: Status) -> String {
     let phase = match status.phase {
         Phase::Outside => "outside",
         Phase::CatchingUp => "catching up",
-        Phase::Serving => return "serving".into(),
+        Phase::Serving => return SERVING.into(),
         Phase::WithoutLease => "without a lease",
         Phase::Expelled => "expelled",
     };

@@ -1,6 +1,9 @@
 //! What people and dashboards may know of a node. Snapshots: cheap to take, slightly old.
 
-use quorate_types::{Duration, Epoch, Incarnation, KeyspaceId, NodeId, Role};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, KeyspaceId, NodeId, Role};
+
+/// The phase of a node that serves.
+pub const SERVING: &str = "serving";
 
 /// What the membership machine knows.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +20,8 @@ pub struct ControlFacts {
     pub views: u64,
     /// How often this node was expelled and began a new life.
     pub rejoins: u64,
+    /// When the cluster was formed, empty, if this process took part in that.
+    pub formed: Option<Instant>,
     /// The members, this node included.
     pub members: Vec<MemberFacts>,
 }

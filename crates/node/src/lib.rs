@@ -39,7 +39,9 @@ pub use config::{
 };
 pub use control::{Change, Moves};
 pub use engine::{Engine, PROBES, describe_message};
-pub use facts::{ControlFacts, EngineFacts, LaneFacts, MemberFacts, SessionFacts, StoreFacts};
+pub use facts::{
+    ControlFacts, EngineFacts, LaneFacts, MemberFacts, SERVING, SessionFacts, StoreFacts,
+};
 pub use guests::GUESTS_MAX;
 pub use lane::Lane;
 pub use listing::Listed;

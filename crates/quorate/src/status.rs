@@ -126,6 +126,9 @@ fn render(status: &Status, nodes: &[Option<Status>]) -> Vec<String> {
     if let Some(reason) = &status.reason {
         lines.push(format!("  {reason}"));
     }
+    if let Some(seconds) = status.formed_seconds_ago {
+        lines.push(format!("  formed {seconds} s ago, empty: what its nodes held before is gone"));
+    }
     lines.push(String::new());
     let mut members = vec![row(&[
         "NODE", "ROLE", "LIVE", "SERVING", "EPOCH", "LEASE", "HEARD", "CLIENTS", "REDIS", "ADMIN",

@@ -425,6 +425,42 @@ fn join_and_leave(engine: &str) {
 }
 
 #[test]
+fn a_cluster_that_is_formed_anew_says_that_it_is_empty() {
+    let cluster = Cluster::write("formed", 3, "", "");
+    let mut nodes = cluster.serve_all();
+    let mut client = Client::new(cluster.clients[0]);
+    assert_eq!(client.call(&["SET", "k", "v"]), Reply::Simple("OK".into()));
+    let formed = |node: usize| {
+        let status: serde_json::Value =
+            serde_json::from_str(&http_get(cluster.admins[node], "/status").1).ok()?;
+        let serving = status["serving"] == true && !status["members"].as_array()?.is_empty();
+        serving.then(|| status["formed_seconds_ago"].is_u64())
+    };
+    let deadline = Instant::now() + PATIENCE;
+    // A node that comes back to the others has their data.
+    nodes[0].signal(Signal::KILL);
+    assert!(!nodes[0].wait().success());
+    nodes[0] = cluster.serve(1);
+    nodes[0].line(|line| line.starts_with("ready"));
+    assert!(!poll_until(deadline, "node 1 serves", || formed(0)));
+    assert!(poll_until(deadline, "node 2 serves", || formed(1)));
+    // All of them together have none.
+    for node in &mut nodes {
+        node.signal(Signal::KILL);
+        assert!(!node.wait().success());
+    }
+    let nodes = cluster.serve_all();
+    for (number, node) in nodes.iter().enumerate() {
+        node.logged("the cluster is formed, empty");
+        assert!(poll_until(deadline, "the node serves", || formed(number)));
+    }
+    let admin = format!("127.0.0.1:{}", cluster.admins[0]);
+    let status = Process::start(&["status", "--admin", &admin]);
+    status.line(|line| line.contains("empty: what its nodes held before is gone"));
+    assert_eq!(Client::new(cluster.clients[0]).call(&["GET", "k"]), Reply::Bulk(None));
+}
+
+#[test]
 fn status_of_a_cluster_that_is_not_there_names_the_address() {
     let port = support::free_ports(1)[0];
     let mut status = Process::start(&["status", "--admin", &format!("127.0.0.1:{port}")]);

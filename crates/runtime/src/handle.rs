@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Sender, TrySendError};
 use mio::net::TcpStream;
-use quorate_node::Change;
-use quorate_node::{ControlFacts, KeyspaceConfig, LaneFacts, NodeConfig, Shared, StoreFacts};
+use quorate_node::{
+    Change, ControlFacts, KeyspaceConfig, LaneFacts, NodeConfig, SERVING, Shared, StoreFacts,
+};
 use quorate_types::{Epoch, Instant, NodeId};
 use quorate_wire::Hello;
 
@@ -152,8 +153,7 @@ impl NodeHandle {
         if self.shared.is_active() && self.shared.lease_until() > now {
             return None;
         }
-        let phase = self.shared.control_facts().phase;
-        Some(if phase.is_empty() { "the node is starting".to_owned() } else { phase })
+        Some(why_not(self.shared.control_facts().phase))
     }
 
     /// What the node is doing, as its lanes published it last (at most some 50 ms ago).
@@ -186,6 +186,18 @@ impl NodeHandle {
         if let Err(Errand::Change { reply, .. }) = self.control.leave(errand) {
             reply(Err("the node is stopping or too busy; try again".to_owned()));
         }
+    }
+}
+
+/// Why a node doesn't serve, by the phase that it published last.
+fn why_not(phase: String) -> String {
+    match phase.as_str() {
+        "" => "the node is starting".to_owned(),
+        // It served then.
+        SERVING => "without a lease: it ran out a moment ago, because no majority has renewed it; \
+                    the node looks for one"
+            .to_owned(),
+        _ => phase,
     }
 }
 
@@ -237,4 +249,16 @@ pub(crate) fn stop(stop: &Stop, doors: &[Arc<Door>]) {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Facts are replaced whole; a panic elsewhere can't leave them half written.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_serve_never_says_that_it_does() {
+        assert_eq!(why_not(String::new()), "the node is starting");
+        assert_eq!(why_not("outside: it waits".to_owned()), "outside: it waits");
+        assert!(why_not(SERVING.to_owned()).starts_with("without a lease"));
+    }
 }

@@ -35,6 +35,10 @@ const PUBLISH_WITHIN: Duration = Duration::from_millis(250);
 /// How often the process's memory is looked up.
 const RESIDENT_EVERY: Duration = Duration::from_secs(1);
 
+/// What the log says of a first view.
+const FORMED: &str =
+    "the cluster is formed, empty: what its nodes held before they started is gone";
+
 /// One lane of one node on its thread.
 pub(crate) struct Host {
     /// Its place among the nodes of this process.
@@ -176,6 +180,9 @@ impl Host {
             if self.lane.id() == LaneId(0) {
                 let view = self.lane.view();
                 tracing::info!(node = %self.node, epoch = %view.epoch, live = ?view.live(), "view");
+                if view.epoch == Epoch(1) {
+                    tracing::info!(node = %self.node, "{FORMED}");
+                }
             }
         }
         if self.lane.incarnation() != self.incarnation {
