@@ -31,6 +31,8 @@ pub(super) fn by_key(
         let (key, uses) = (index.key(access.key), index.uses[access.key as usize]);
         let deeds = match (uses.register, uses.list) {
             (true, true) => continue,
+            // Of lists that only transactions touch, their own check leaves nothing open.
+            (_, true) if !keys.contains_key(key) => continue,
             (_, true) => of_list(access, !texts.contains(key)),
             _ => of_register(access),
         };

@@ -20,8 +20,10 @@ use super::{Model, TxnOptions, TxnSummary, all_transactions, keys};
 /// Operations of one key that the search looks at where it knows no order of time, in
 /// which case all of them are in flight at once.
 const UNORDERED_MAX: usize = 64;
-/// The budget of the search for each such key: what it can tell it tells soon.
-const UNORDERED_BUDGET: u64 = 200_000;
+/// The budget of the search on a key that the check of transactions judges too: for each key, and
+/// for each operation on it. A few times what histories take that are easy to judge.
+const SHARED_BUDGET: u64 = 10_000;
+const SHARED_BUDGET_PER_OPERATION: u64 = 32;
 
 /// What a history with transactions amounts to. Its `Display` is what `quorate check` prints.
 #[derive(Clone, Debug)]
@@ -86,7 +88,10 @@ pub fn check_txn_history(history: &TxnHistory, model: Model) -> TxnReport {
                 continue;
             }
             forget_times(&mut operations);
-            options.budget = UNORDERED_BUDGET;
+        }
+        if !strict || shared.contains(&key) {
+            let all = operations.len() as u64;
+            options.budget = SHARED_BUDGET + SHARED_BUDGET_PER_OPERATION * all;
         }
         let operations: Vec<&Operation> = operations.iter().collect();
         check_key(&key, &operations, history.header.initial, &options, &mut report);

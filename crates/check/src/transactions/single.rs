@@ -53,7 +53,6 @@ pub(crate) fn all_transactions(
 /// The longest list that anybody saw in each key that somebody appends to.
 fn longest_lists(history: &TxnHistory) -> BTreeMap<&Bytes, Vec<Bytes>> {
     let mut longest: BTreeMap<&Bytes, Vec<Bytes>> = BTreeMap::new();
-    let committed = |record: &&TxnRecord| record.committed_at().is_some();
     for op in history.transactions.iter().flat_map(|record| &record.ops) {
         if matches!(op, TxnOp::Append { .. } | TxnOp::ReadList { .. }) {
             longest.entry(op.key()).or_default();
@@ -64,19 +63,20 @@ fn longest_lists(history: &TxnHistory) -> BTreeMap<&Bytes, Vec<Bytes>> {
             longest.entry(&operation.key).or_default();
         }
     }
-    let in_transactions = history.transactions.iter().filter(committed);
-    let in_transactions =
-        in_transactions.flat_map(|record| &record.ops).filter_map(|op| match op {
-            TxnOp::ReadList { key, elements, .. } => Some((key, elements.clone())),
-            _ => None,
-        });
-    let alone = history.operations.iter().filter_map(|operation| {
-        let value = value_seen(operation)?;
-        Some((&operation.key, split_list(Some(&value.0))?))
-    });
-    for (key, elements) in in_transactions.chain(alone) {
+    let mut see = |key: &Bytes, elements: &[Bytes]| {
         if let Some(known) = longest.get_mut(key).filter(|known| known.len() < elements.len()) {
-            *known = elements;
+            *known = elements.to_vec();
+        }
+    };
+    let committed = |record: &&TxnRecord| record.committed_at().is_some();
+    for op in history.transactions.iter().filter(committed).flat_map(|record| &record.ops) {
+        if let TxnOp::ReadList { key, elements, .. } = op {
+            see(key, elements);
+        }
+    }
+    for operation in &history.operations {
+        if let Some(elements) = value_seen(operation).and_then(|text| split_list(Some(&text.0))) {
+            see(&operation.key, &elements);
         }
     }
     longest

@@ -1,7 +1,8 @@
 //! Simulated histories: accepted as they are, refused by name once an anomaly is planted.
 
 use quorate_check::{
-    Model, TxnOp, TxnOutcome, TxnRecord, check_transactions, check_values, check_versions,
+    Model, TxnHistory, TxnOp, TxnOutcome, TxnRecord, Verdict, check_transactions,
+    check_txn_history, check_values, check_versions,
 };
 use quorate_machine::Rng;
 
@@ -267,6 +268,18 @@ fn a_planted_stale_version_is_found() {
         assert_ne!(verdict(&result), "ok", "seed {seed}: {read} became {older}");
     }
     assert!(tried >= 50, "only {tried} histories had a place for the anomaly");
+}
+
+/// The search on keys that transactions touch is bounded by their operations.
+#[test]
+fn long_histories_take_no_long_search() {
+    let load = Load { keys: 3, clients: 30, ..Load::new(5_000) };
+    let transactions = simulate(&mut Rng::new(3), load);
+    let ops: u64 = transactions.iter().map(|record| record.ops.len() as u64).sum();
+    let history = TxnHistory { transactions, ..TxnHistory::default() };
+    let report = check_txn_history(&history, Model::StrictSerializable);
+    assert_ne!(report.verdict(), Verdict::Violation, "{report}");
+    assert!(report.keys.steps < 64 * ops, "{} steps for {ops} operations", report.keys.steps);
 }
 
 /// A hundred thousand transactions, so that anything quadratic would show.
