@@ -14,7 +14,8 @@ use quorate_machine::{
     Effects, Event, Improper, Machine, Operation, Outcome, Refusal, Slab, Slot, mutant,
 };
 use quorate_rifl::{
-    Answer, Call, Config, Grant, Keeper, LeaseId, Lost, Message, Permit, Request, Verdict,
+    Answer, Call, Config, Genuine, Grant, Keeper, Key, LeaseId, Lost, Message, Permit, Request,
+    Verdict,
 };
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, hash_key,
@@ -113,6 +114,7 @@ fn keeper_config(config: &NodeConfig, lane: LaneId, incarnation: Incarnation) ->
         leases_max: config.sessions_max.div_ceil(usize::from(config.lanes)),
         message_loss_timeout: config.message_loss_timeout,
         op_timeout: config.op_timeout,
+        key: Key([config.seed, incarnation.0]),
         ..Config::new(config.node, incarnation, lane)
     }
 }
@@ -154,6 +156,16 @@ impl Lane {
     pub fn lease(&mut self, now: Now, tag: Tag, request: Request, out: &mut Outbox) {
         assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
         self.ask(now, tag, request, out);
+    }
+
+    /// The token that a client is told with the id of a session that this node began.
+    pub fn session_token(&self, lease: LeaseId) -> u64 {
+        self.sessions.keeper.token(lease)
+    }
+
+    /// Whether a client that shows this token was told the id of the session.
+    pub fn is_genuine(&self, lease: LeaseId, token: u64) -> Genuine {
+        self.sessions.keeper.is_genuine(lease, token)
     }
 
     /// Passes a request on to the lane that keeps the lease.

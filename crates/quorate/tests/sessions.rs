@@ -91,9 +91,15 @@ fn bad_calls_have_errors_of_their_own_and_no_effect() {
             refused(&mut client, "SESSION CALL 1 0 MSET a 1 b 2", "CROSSKEY");
         }
         // Of no node, of no lane, and of a node that never gave it out.
-        for foreign in ["1", "18446744073709551615", &(id.parse::<u64>().unwrap() + 9).to_string()]
-        {
+        let (number, token) = id.split_once('-').unwrap();
+        let never = format!("{}-{token}", number.parse::<u64>().unwrap() + 9);
+        let of_no_lane = format!("18446744073709551615-{token}");
+        for foreign in ["1", &of_no_lane, &never] {
             refused(&mut other, &format!("SESSION RENEW {foreign} {until}"), "EXPIRED");
+        }
+        // Who counts does not hit the sessions of others.
+        for forged in [number.to_owned(), format!("{number}-0123456789abcdef")] {
+            refused(&mut other, &format!("SESSION CLOSE {forged} {until}"), "EXPIRED");
         }
         assert_eq!(other.call(&["SESSION", "CLOSE", &id, &until]), Reply::Simple("OK".into()));
         refused(&mut client, "SESSION RENEW", "EXPIRED");

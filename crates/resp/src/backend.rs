@@ -2,7 +2,7 @@
 
 use quorate_commands::{Call, Op, Reply, Txn, Work};
 use quorate_machine::{Operation, Transaction};
-use quorate_rifl::{Grant, Request};
+use quorate_rifl::{Genuine, Grant, LeaseId, Request};
 use quorate_types::{Duration, Instant, Now, Tag};
 
 /// A keyspace as clients see it.
@@ -140,6 +140,12 @@ pub trait Backend {
 
     /// How long a session's lease lasts without being renewed.
     fn session_term(&self) -> Duration;
+
+    /// The token that a client is told with the id of a session that this node began.
+    fn session_token(&self, lease: LeaseId) -> u64;
+
+    /// Whether a client that shows this token was told the id of the session.
+    fn is_genuine(&self, lease: LeaseId, token: u64) -> Genuine;
 
     /// Asks for a session's lease. Answered through [`crate::Frontend::leased`] with the same tag.
     fn lease(&mut self, now: Now, tag: Tag, request: Request);

@@ -7,11 +7,11 @@ use quorate_commands::{
     Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, Txn, Work, arity_error, resolve,
 };
 use quorate_machine::Improper;
-use quorate_rifl::{Answer as Lease, Grant, LeaseId, Lost, Request, Tenure};
+use quorate_rifl::{Answer as Lease, Genuine, Grant, LeaseId, Lost, Request, Tenure};
 use quorate_types::{Instant, Tag};
 
 use crate::backend::{Attempt, Backend};
-use crate::connection::Reply;
+use crate::connection::{Asked, Reply};
 use crate::dispatch::Context;
 use crate::encode::{Protocol, encode, error};
 use crate::pending::{Failure, Pending};
@@ -28,6 +28,8 @@ const FLUSHES: &str =
 #[derive(Debug)]
 pub(crate) struct Attached {
     grant: Grant,
+    /// What is shown of the session besides its id.
+    token: u64,
     tenure: Tenure,
     /// Calls that are not answered.
     open: u64,
@@ -46,43 +48,59 @@ impl<B: Backend> Context<'_, B> {
     /// `SESSION OPEN`, `SESSION RENEW [id until]`, `SESSION CLOSE [id until]`. Everything before is
     /// answered; what follows waits.
     pub(crate) fn lease(&mut self, call: &Call<'_>) {
-        let request = match self.lease_request(call) {
+        let (request, token) = match self.lease_request(call) {
             Ok(request) => request,
             Err(reply) => return self.reply(call.spec, &reply),
         };
         let (spec, protocol) = (call.spec, self.connection.session.protocol);
         let since = self.now.monotonic;
-        let number = self.connection.push(Reply::Lease { spec, protocol, since });
+        let asked = Asked { spec, protocol, since, token };
+        let number = self.connection.push(Reply::Lease(asked));
         self.connection.barrier = true;
         let pending = Pending { connection: self.id, number, part: 0, bytes: 0 };
         let tag = Tag(self.core.pending.insert(pending).to_u64());
         self.backend.lease(self.now, tag, request);
     }
 
-    fn lease_request(&self, call: &Call<'_>) -> Result<Request, Answer<'static>> {
+    /// What is asked for, and the token of the session that it is asked for.
+    fn lease_request(&self, call: &Call<'_>) -> Result<(Request, Option<u64>), Answer<'static>> {
         if matches!(call.spec.run, Run::Connection(ConnectionCommand::SessionOpen)) {
-            return Ok(Request::Open);
+            return Ok((Request::Open, None));
         }
-        let (lease, told) = match call.args.len() {
+        let (lease, token, told) = match call.args.len() {
             2 => {
                 let attached = self.connection.attached.as_ref().ok_or(NO_SESSION)?;
-                (attached.grant.lease, attached.grant.until)
+                (attached.grant.lease, attached.token, attached.grant.until)
             }
-            4 => (LeaseId(parse_number(call.args.get(2))?), parse_number(call.args.get(3))?),
+            4 => {
+                let (lease, token) = self.shown(call.args.get(2))?;
+                (lease, token, parse_number(call.args.get(3))?)
+            }
             _ => return Err(arity_error(call.spec)),
         };
-        Ok(match call.spec.run {
+        let request = match call.spec.run {
             Run::Connection(ConnectionCommand::SessionClose) => Request::Close { lease },
             _ => Request::Renew { lease, told, above: 0 },
-        })
+        };
+        Ok((request, Some(token)))
+    }
+
+    /// The session whose id a client shows, if it was told it.
+    fn shown(&self, id: &[u8]) -> Result<(LeaseId, u64), Answer<'static>> {
+        let (lease, token) = parse_id(id).ok_or(Answer::error(Failure::Expired.text()))?;
+        match self.backend.is_genuine(lease, token) {
+            Genuine::Yes => Ok((lease, token)),
+            Genuine::No => Err(Answer::error(Failure::Expired.text())),
+            Genuine::Unready => Err(Answer::error(Failure::LeaseNeeded.text())),
+        }
     }
 
     /// A keeper has said something. Whether that settles the request or the call.
     pub(crate) fn leased(&mut self, pending: Pending, answer: Lease) -> bool {
         let number = pending.number;
         match self.connection.reply(number) {
-            Some(&mut Reply::Lease { spec, protocol, since }) => {
-                self.finish_lease(number, spec, protocol, since, answer);
+            Some(&mut Reply::Lease(asked)) => {
+                self.finish_lease(number, asked, answer);
                 true
             }
             Some(Reply::Call { .. } | Reply::Exec(_)) => match answer {
@@ -103,16 +121,15 @@ impl<B: Backend> Context<'_, B> {
     fn finish_lease(
         &mut self,
         number: u64,
-        spec: &'static Spec,
-        protocol: Protocol,
-        since: Instant,
+        Asked { spec, protocol, since, token }: Asked,
         answer: Lease,
     ) {
         let closes = matches!(spec.run, Run::Connection(ConnectionCommand::SessionClose));
         let reply = match answer {
             Lease::Granted(grant) => {
-                self.attach(grant, since);
-                Answer::Map(self.lease_facts(&grant))
+                let token = token.unwrap_or_else(|| self.backend.session_token(grant.lease));
+                self.attach(grant, token, since);
+                Answer::Map(self.lease_facts(&grant, token))
             }
             Lease::Lost(Lost::Closed) if closes => {
                 self.connection.attached = None;
@@ -128,7 +145,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// The connection makes the calls of this session from now on. Its calls are all answered if
     /// another one was attached.
-    fn attach(&mut self, grant: Grant, since: Instant) {
+    fn attach(&mut self, grant: Grant, token: u64, since: Instant) {
         let term = self.backend.session_term();
         match &mut self.connection.attached {
             Some(attached) if attached.grant.lease == grant.lease => {
@@ -137,7 +154,7 @@ impl<B: Backend> Context<'_, B> {
             }
             attached => {
                 let tenure = Tenure::new(since, term);
-                *attached = Some(Box::new(Attached { grant, tenure, open: 0 }));
+                *attached = Some(Box::new(Attached { grant, token, tenure, open: 0 }));
             }
         }
     }
@@ -151,10 +168,10 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    fn lease_facts(&self, grant: &Grant) -> Vec<(Answer<'static>, Answer<'static>)> {
+    fn lease_facts(&self, grant: &Grant, token: u64) -> Vec<(Answer<'static>, Answer<'static>)> {
         let term = self.backend.session_term().as_millis() as i64;
         vec![
-            (Answer::text("id"), opaque(grant.lease.0)),
+            (Answer::text("id"), id_of(grant.lease, token)),
             (Answer::text("until"), opaque(grant.until)),
             (Answer::text("term"), Answer::Int(term)),
         ]
@@ -165,7 +182,8 @@ impl<B: Backend> Context<'_, B> {
         let facts = self.connection.attached.as_ref().map(|attached| {
             let over = attached.tenure.over_at();
             let remaining = over.since(self.now.monotonic).as_millis() as i64;
-            (opaque(attached.grant.lease.0), opaque(attached.grant.until), remaining, attached.open)
+            let id = id_of(attached.grant.lease, attached.token);
+            (id, opaque(attached.grant.until), remaining, attached.open)
         });
         let is_attached = i64::from(facts.is_some());
         let (id, until, remaining, open) = facts.unwrap_or((Answer::Null, Answer::Null, 0, 0));
@@ -326,6 +344,20 @@ fn failure_of(answer: &Lease) -> Failure {
         Lease::Full => Failure::TooManySessions,
         Lease::Granted(_) | Lease::Unready => Failure::LeaseNeeded,
     }
+}
+
+/// The id of a session as its client is told it: `<number>-<token in 16 hexadecimal digits>`.
+fn id_of(lease: LeaseId, token: u64) -> Answer<'static> {
+    Answer::Bulk(Cow::Owned(format!("{}-{token:016x}", lease.0).into_bytes()))
+}
+
+/// What [`id_of`] wrote.
+fn parse_id(text: &[u8]) -> Option<(LeaseId, u64)> {
+    let (number, token) = std::str::from_utf8(text).ok()?.split_once('-')?;
+    let is_hexadecimal = token.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = parse_number(number.as_bytes()).ok()?;
+    let token = u64::from_str_radix(token, 16).ok().filter(|_| is_hexadecimal)?;
+    Some((LeaseId(number), token))
 }
 
 /// A number that clients repeat as they were given it. In text, since not all of them fit into an

@@ -118,7 +118,7 @@ pub(crate) enum Reply {
     /// A call of the attached session.
     Call { spec: &'static Spec, protocol: Protocol },
     /// `SESSION OPEN`, `RENEW` or `CLOSE`, asked for at this time.
-    Lease { spec: &'static Spec, protocol: Protocol, since: Instant },
+    Lease(Asked),
     /// A command over several keys.
     Gather(Box<Gather>),
     /// `WATCH`.
@@ -129,6 +129,17 @@ pub(crate) enum Reply {
     Walk(Box<Walk>),
     /// `WAIT`: so many replicas, or until then; looked at again when `poll` has come.
     Wait { wanted: i64, until: Instant, poll: Instant },
+}
+
+/// A request for a session's lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) spec: &'static Spec,
+    pub(crate) protocol: Protocol,
+    /// When it was sent.
+    pub(crate) since: Instant,
+    /// What was shown of the session; nothing if it is to begin.
+    pub(crate) token: Option<u64>,
 }
 
 #[derive(Debug)]

@@ -598,7 +598,7 @@ impl<B: Backend> Context<'_, B> {
                 connection.updates -= 1;
                 self.finish_call(number, spec, protocol, &answer);
             }
-            Some(Reply::Lease { .. }) => unreachable!("leases are answered as such"),
+            Some(Reply::Lease(_)) => unreachable!("leases are answered as such"),
             Some(Reply::Gather(gather)) => {
                 gather.in_flight -= 1;
                 let before = gather.bytes();

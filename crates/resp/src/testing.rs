@@ -9,7 +9,7 @@ use quorate_machine::{
     Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Transaction, ValueKind,
     Verdict, Workspace,
 };
-use quorate_rifl::{Answer as Lease, Found, Grant, LeaseId, Lost, Request, Tracker};
+use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, Tracker};
 use quorate_types::{
     Duration, Instant, LaneId, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits,
 };
@@ -18,6 +18,9 @@ use crate::backend::{Attempt as Called, Backend, KeyspaceFacts, Listed, MemoryFa
 use crate::connection::ConnectionId;
 use crate::frontend::Frontend;
 use crate::shared::Shared;
+
+/// What a session's number differs by from its token.
+const TOKENS: u64 = 0x5eed_0000_0000_0000;
 
 /// A value and when it expires.
 type Value = (Vec<u8>, Option<UnixMillis>);
@@ -122,6 +125,8 @@ pub struct MemoryBackend {
     pub without_sessions: BTreeSet<u8>,
     /// Until when each session's lease is granted, and whether it was closed.
     pub leases: BTreeMap<LeaseId, (u64, bool)>,
+    /// Whether it can tell what clients show of sessions.
+    pub heard_of_sessions: bool,
     /// Most leases that are given out.
     pub leases_max: usize,
     tracker: Tracker<Tag>,
@@ -165,6 +170,7 @@ impl Default for MemoryBackend {
             transactional: BTreeSet::from([1]),
             without_sessions: BTreeSet::new(),
             leases: BTreeMap::new(),
+            heard_of_sessions: true,
             leases_max: 4,
             tracker: Tracker::default(),
             leased: VecDeque::new(),
@@ -395,6 +401,18 @@ impl Backend for MemoryBackend {
 
     fn session_term(&self) -> Duration {
         limits::LEASE_TERM
+    }
+
+    fn session_token(&self, lease: LeaseId) -> u64 {
+        lease.0 ^ TOKENS
+    }
+
+    fn is_genuine(&self, lease: LeaseId, token: u64) -> Genuine {
+        if self.heard_of_sessions {
+            if token == self.session_token(lease) { Genuine::Yes } else { Genuine::No }
+        } else {
+            Genuine::Unready
+        }
     }
 
     fn lease(&mut self, now: Now, tag: Tag, request: Request) {

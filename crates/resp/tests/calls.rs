@@ -157,7 +157,7 @@ fn what_is_no_call_is_refused_with_the_way_out() {
         ("SESSION CALL 0 0", "-ERR wrong number of arguments for 'session|call' command"),
         ("SESSION CALL 0 0 EXEC", "-ERR EXEC without MULTI"),
         ("SESSION RENEW 1", "-ERR wrong number of arguments for 'session|renew' command"),
-        ("SESSION RENEW one 2", "-ERR value is not an integer or out of range"),
+        ("SESSION RENEW 1-5eed000000000001 two", "-ERR value is not an integer or out of range"),
         ("SESSION", "-ERR wrong number of arguments for 'session' command"),
         ("SESSION NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try SESSION HELP."),
     ] {
@@ -211,7 +211,38 @@ fn leases_end() {
     let renew = format!("SESSION RENEW {session} {until}");
     assert_eq!(word(&harness.talk(two, &renew)), "EXPIRED");
     assert_eq!(word(&harness.talk(two, "SESSION RENEW 4242 4242")), "EXPIRED");
+    assert_eq!(word(&harness.talk(two, "SESSION RENEW 4242-0000000000000000 4242")), "EXPIRED");
     assert_eq!(harness.talk(one, "GET a"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn who_was_not_told_an_id_can_do_nothing_to_its_session() {
+    let mut harness = harness();
+    let (owner, other) = (harness.connect(), harness.connect());
+    let (session, until) = open(&mut harness, owner);
+    let (number, token) = session.split_once('-').unwrap();
+    assert_eq!(token.len(), 16);
+    let wrong = format!("{:016x}", u64::from_str_radix(token, 16).unwrap() ^ 1);
+    for forged in [
+        number.to_owned(),
+        format!("{number}-"),
+        format!("{number}-{wrong}"),
+        format!("{number}-+{token}"),
+    ] {
+        for command in ["RENEW", "CLOSE"] {
+            let reply = harness.talk(other, &format!("SESSION {command} {forged} {until}"));
+            assert_eq!(word(&reply), "EXPIRED", "{command} {forged}");
+        }
+    }
+    // Who began it has not been heard yet: that may be over in a moment.
+    harness.backend.heard_of_sessions = false;
+    assert_eq!(word(&harness.talk(other, &format!("SESSION CLOSE {session} {until}"))), "TRYAGAIN");
+    harness.backend.heard_of_sessions = true;
+    assert_eq!(harness.talk(owner, "SESSION CALL 0 0 INCR a"), ":1\r\n");
+    let renewed = harness.talk(other, &format!("SESSION RENEW {session} {until}"));
+    assert!(renewed.contains(&session), "{renewed}");
+    assert!(harness.talk(other, "SESSION INFO").contains(&session));
+    assert_eq!(harness.talk(other, &format!("SESSION CLOSE {session} {until}")), "+OK\r\n");
 }
 
 #[test]

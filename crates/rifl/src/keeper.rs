@@ -14,11 +14,15 @@ use quorate_types::{
 };
 
 use crate::LeaseId;
+use crate::key::{Genuine, Key};
 use crate::message::{Body, Denial, Message};
 use crate::terms::Terms;
 
 /// Chunks of leases that are looked through in one round of clocks.
 const REAPED_AT_ONCE: usize = 1024;
+
+/// Keys that a keeper remembers, those of members that are gone included.
+const KEYS_MAX: usize = 256;
 
 /// What a keeper is told at its start.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +33,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// This lane.
     pub lane: LaneId,
+    /// The secret of this life, the same for all its lanes.
+    pub key: Key,
     /// How long a lease lasts without being renewed.
     pub term: Duration,
     /// Most leases that this lane gives out at once.
@@ -48,6 +54,7 @@ impl Config {
             node,
             incarnation,
             lane,
+            key: Key([0; 2]),
             term: limits::LEASE_TERM,
             leases_max: limits::LEASES_PER_LANE_MAX,
             round: Duration::from_secs(1),
@@ -185,6 +192,8 @@ pub struct Keeper {
     ahead: u64,
     /// The latest clock heard of each member; theirs are at or above.
     heard: BTreeMap<MemberNumber, u64>,
+    /// The keys of the live members, and of some that are gone, whose sessions may live on.
+    keys: BTreeMap<MemberNumber, Key>,
     /// Who has been heard in this epoch.
     heard_now: NodeSet,
     /// A reading that the clocks of all live members have passed.
@@ -258,6 +267,7 @@ impl Keeper {
             me: None,
             ahead: 0,
             heard: BTreeMap::new(),
+            keys: BTreeMap::new(),
             heard_now: NodeSet::EMPTY,
             bound: 0,
             terms: Terms::default(),
@@ -302,6 +312,41 @@ impl Keeper {
     pub fn is_synced(&self) -> bool {
         self.me.is_some()
             && (self.view.live().is_subset(self.heard_now) || mutant!("rifl_successor_deaf"))
+    }
+
+    /// The token that a client shows with the id of a session of this node.
+    pub fn token(&self, lease: LeaseId) -> u64 {
+        self.config.key.token(lease)
+    }
+
+    /// Whether a client that shows this token was told the id of the session.
+    ///
+    /// A member that is gone may have been heard by nobody who is left. Its sessions live on without
+    /// it, so what is shown of them is believed then.
+    pub fn is_genuine(&self, lease: LeaseId, token: u64) -> Genuine {
+        let member = lease.member();
+        let key =
+            if Some(member) == self.me { Some(&self.config.key) } else { self.keys.get(&member) };
+        match key {
+            Some(key) if key.token(lease) == token || mutant!("rifl_token_unchecked") => {
+                Genuine::Yes
+            }
+            Some(_) => Genuine::No,
+            None if self.me.is_none() || self.is_live(member) => Genuine::Unready,
+            None => Genuine::Yes,
+        }
+    }
+
+    fn is_live(&self, number: MemberNumber) -> bool {
+        let is = |member: &Member| member.number == number && member.role != Role::Down;
+        self.view.members.iter().any(is)
+    }
+
+    /// Whether the keys of all live members are known.
+    fn knows_keys(&self) -> bool {
+        let live = self.view.members.iter().filter(|member| member.role != Role::Down);
+        live.map(|member| member.number)
+            .all(|number| Some(number) == self.me || self.keys.contains_key(&number))
     }
 
     /// Sessions whose records can go, as owners have said since the last call.
@@ -352,6 +397,11 @@ impl Keeper {
         self.left.retain(|_, left| *left + term > now.monotonic);
         self.first_view = self.first_view.min(now.monotonic);
         self.view = view.clone();
+        while self.keys.len() > KEYS_MAX
+            && let Some(gone) = self.keys.keys().copied().find(|number| !was_live(view, *number))
+        {
+            self.keys.remove(&gone);
+        }
         let own = view
             .member(self.config.node)
             .filter(|own| own.incarnation == self.config.incarnation && own.role != Role::Down);
@@ -377,8 +427,11 @@ impl Keeper {
         self.raise_bound(now);
         self.asked_at = Some(now.monotonic);
         let clock = self.clock(now);
-        effects.broadcast(self.others(), &Message { clock, body: Body::Clock { asks: true } });
-        let hurry = !self.is_synced() || (!self.waiting.is_empty() && !self.is_fresh(now));
+        let body = Body::Clock { asks: true, key: self.config.key };
+        effects.broadcast(self.others(), &Message { clock, body });
+        let hurry = !self.is_synced()
+            || !self.knows_keys()
+            || (!self.waiting.is_empty() && !self.is_fresh(now));
         let pause = if hurry { self.config.message_loss_timeout } else { self.config.round };
         self.round_at = now.monotonic + pause;
     }
@@ -395,7 +448,7 @@ impl Keeper {
     /// Whether clocks have to go around: there are leases, or somebody waits for clocks.
     fn needs_clocks(&self) -> bool {
         let keeps = !self.terms.is_empty() || !self.adopted.is_empty() || !self.waiting.is_empty();
-        self.me.is_some() && (keeps || !self.is_synced())
+        self.me.is_some() && (keeps || !self.is_synced() || !self.knows_keys())
     }
 
     fn raise_bound(&mut self, now: Now) {
@@ -700,9 +753,13 @@ impl Keeper {
         }
         self.heard_now.insert(from);
         match message.body {
-            Body::Clock { asks } => {
+            Body::Clock { asks, key } => {
+                if let Some(number) = self.view.member(from).map(|member| member.number) {
+                    self.keys.insert(number, key);
+                }
                 if asks {
-                    self.send(now, from, Body::Clock { asks: false }, effects);
+                    let key = self.config.key;
+                    self.send(now, from, Body::Clock { asks: false, key }, effects);
                 }
                 let own = self.waiting.iter().filter(|(_, waiting)| self.answers(&waiting.request));
                 for slot in own.map(|(slot, _)| slot).collect::<Vec<Slot>>() {

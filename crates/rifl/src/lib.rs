@@ -32,6 +32,8 @@
 //! - **Attempts and expiries are dated** on one hybrid clock ([`Tracker::admits`]), so that an
 //!   attempt which was on its way for long meets no replica that has forgotten its call. The thesis
 //!   compares the client's expiry with the clock at one server.
+//! - **An id is shown with a token** ([`Key::token`]), or a client could end the sessions of others
+//!   by counting.
 //! - **A closed session** is remembered until its term is over.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -42,6 +44,7 @@ mod answer;
 mod call;
 mod client;
 mod keeper;
+mod key;
 mod message;
 mod records;
 mod sessions;
@@ -54,6 +57,7 @@ pub use quorate_machine::Improper;
 pub use call::{Call, LeaseId};
 pub use client::{Requests, Tenure};
 pub use keeper::{Answer, Config, Grant, Keeper, Lost, Request, Verdict, owner_of};
+pub use key::{Genuine, Key};
 pub use message::{Body, Denial, Message};
 pub use sessions::{Permit, Sessions};
 pub use tracker::{Found, Tracker};

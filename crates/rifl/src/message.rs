@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! clock u64 | kind u8 | fields ...
-//! CLOCK 1 | asks u8
+//! CLOCK 1 | asks u8 | key u64 u64
 //! ASK 2 | cookie u64 | lease u64 | told u64
 //! CLOSE 3 | cookie u64 | lease u64
 //! GRANT 4 | cookie u64 | lease u64 | until u64
@@ -18,6 +18,7 @@ use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::LeaseId;
 use crate::keeper::Lost;
+use crate::key::Key;
 
 /// What one keeper tells another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -35,6 +36,8 @@ pub enum Body {
     Clock {
         /// Whether the sender wants to hear the same.
         asks: bool,
+        /// What the sender makes the tokens of its sessions with.
+        key: Key,
     },
     /// A client's node → owner: renew this lease.
     Ask {
@@ -131,9 +134,10 @@ impl Message {
             words.iter().for_each(|word| writer.u64(*word));
         };
         match &self.body {
-            Body::Clock { asks } => {
+            Body::Clock { asks, key } => {
                 words(1, &[]);
                 writer.u8(u8::from(*asks));
+                key.0.iter().for_each(|word| writer.u64(*word));
             }
             Body::Ask { cookie, lease, told } => words(2, &[*cookie, lease.0, *told]),
             Body::Close { cookie, lease } => words(3, &[*cookie, lease.0]),
@@ -165,7 +169,10 @@ impl Message {
         let clock = reader.u64()?;
         let body = match reader.u8()? {
             1 => match reader.u8()? {
-                number @ (0 | 1) => Body::Clock { asks: number == 1 },
+                number @ (0 | 1) => {
+                    let key = Key([reader.u64()?, reader.u64()?]);
+                    Body::Clock { asks: number == 1, key }
+                }
                 _ => return Err(Malformed("neither 0 nor 1")),
             },
             2 => Body::Ask {
@@ -214,7 +221,7 @@ mod tests {
     fn every() -> Vec<Message> {
         let lease = LeaseId(0x0102);
         let bodies = vec![
-            Body::Clock { asks: true },
+            Body::Clock { asks: true, key: Key([1, 2]) },
             Body::Ask { cookie: 3, lease, told: 4 },
             Body::Close { cookie: 3, lease },
             Body::Grant { cookie: 3, lease, until: 5 },
@@ -255,5 +262,5 @@ mod tests {
         assert_eq!((bytes.len(), hash), PINNED);
     }
 
-    const PINNED: (usize, u64) = (205, 6_565_883_415_529_131_721);
+    const PINNED: (usize, u64) = (221, 1_197_253_947_733_904_740);
 }

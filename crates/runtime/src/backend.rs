@@ -8,7 +8,7 @@ use quorate_commands::{Call, Op, Reply, Txn};
 use quorate_machine::{Operation, Transaction};
 use quorate_node::{KeyspaceStore, Lane, Outbox, SessionCall, Shared};
 use quorate_resp::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
-use quorate_rifl::Request;
+use quorate_rifl::{Genuine, LeaseId, Request};
 use quorate_types::{Duration, Instant, KeyspaceId, Now, Role, Tag, View};
 
 use crate::clock;
@@ -115,6 +115,14 @@ impl Backend for LaneBackend<'_> {
 
     fn session_term(&self) -> Duration {
         self.shared().config.session_term
+    }
+
+    fn session_token(&self, lease: LeaseId) -> u64 {
+        self.lane.session_token(lease)
+    }
+
+    fn is_genuine(&self, lease: LeaseId, token: u64) -> Genuine {
+        self.lane.is_genuine(lease, token)
     }
 
     fn lease(&mut self, now: Now, tag: Tag, request: Request) {

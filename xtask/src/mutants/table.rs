@@ -368,6 +368,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_token_unchecked",
+        home: "rifl",
+        guard: "who was not told a session's id does nothing to it",
+        checks: &[Tests("rifl", "leases::every_node_knows_what_is_shown")],
+        in_gate: false,
+    },
+    Mutant {
         name: "rifl_undated",
         home: "rifl",
         guard: "an attempt from before a discard begins again",

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use quorate_machine::{Effects, Event, Machine, Rng};
-use quorate_rifl::{Answer, Config, Grant, Keeper, LeaseId, Lost, Message, Request, Verdict};
+use quorate_rifl::{Answer, Config, Grant, Keeper, Key, LeaseId, Lost, Message, Request, Verdict};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
     UnixNanos, View,
@@ -127,6 +127,7 @@ impl Cluster {
         let config = Config {
             term: Duration::from_nanos(TERM),
             leases_max: LEASES_MAX,
+            key: Key([u64::from(number), 7]),
             round: Duration::from_millis(100),
             op_timeout: Duration::from_millis(800),
             ..Config::new(NodeId(node), incarnation, LaneId(0))

@@ -1,7 +1,7 @@
 //! Leases: one event after the other, then everything at random.
 
 use quorate_check::Seeds;
-use quorate_rifl::{Answer, Grant, LeaseId, Lost, Request};
+use quorate_rifl::{Answer, Genuine, Grant, LeaseId, Lost, Request};
 use quorate_types::{Epoch, LaneId, MemberNumber, NodeId, Role, Tag};
 
 use crate::cluster::{Cluster, LEASES_MAX, MS, TERM, Weather, member};
@@ -86,6 +86,42 @@ fn a_lease_that_was_never_given_out_is_refused() {
     let forged = LeaseId(grant.lease.0 + 1);
     let request = Request::Renew { lease: forged, told: u64::MAX, above: 0 };
     assert_eq!(cluster.ask(2, request), Answer::Lost(Lost::Expired));
+}
+
+#[test]
+fn every_node_knows_what_is_shown_of_a_session_and_so_does_the_successor() {
+    let mut cluster = Cluster::new(3, 21);
+    let grant = cluster.open(1);
+    cluster.run(50 * MS);
+    let is_genuine = |cluster: &Cluster, node: u16, lease: LeaseId, token| {
+        cluster.nodes[&NodeId(node)].keeper.is_genuine(lease, token)
+    };
+    let next = LeaseId(grant.lease.0 + 1);
+    let token = cluster.nodes[&NodeId(1)].keeper.token(grant.lease);
+    for node in 1..=3 {
+        assert_eq!(is_genuine(&cluster, node, grant.lease, token), Genuine::Yes);
+        assert_eq!(is_genuine(&cluster, node, grant.lease, token ^ 1), Genuine::No);
+        assert_eq!(is_genuine(&cluster, node, next, token), Genuine::No);
+    }
+    without_the_first(&mut cluster);
+    cluster.run(50 * MS);
+    for node in [2, 3] {
+        assert_eq!(is_genuine(&cluster, node, grant.lease, token ^ 1), Genuine::No);
+        assert_eq!(is_genuine(&cluster, node, grant.lease, token), Genuine::Yes);
+    }
+    // Who joins now can't tell of that session, and believes what is shown. Of others it waits until
+    // it can.
+    cluster.start(1, 4);
+    let other = cluster.open(2);
+    let unheard = is_genuine(&cluster, 1, other.lease, 0);
+    let others = [2, 3].map(|node| member(node, u32::from(node), Role::Active));
+    cluster.install([member(1, 4, Role::Shadow)].into_iter().chain(others).collect());
+    (1..=3).for_each(|node| cluster.tell(node));
+    let soon = is_genuine(&cluster, 1, other.lease, 0);
+    cluster.run(100 * MS);
+    assert_eq!((unheard, soon), (Genuine::Unready, Genuine::Unready));
+    assert_eq!(is_genuine(&cluster, 1, other.lease, 0), Genuine::No);
+    assert_eq!(is_genuine(&cluster, 1, grant.lease, 0), Genuine::Yes);
 }
 
 #[test]
