@@ -38,13 +38,13 @@ pub(crate) struct Network {
 /// What becomes of messages: drawn, or as a script has it.
 pub(crate) struct Fates {
     rng: Rng,
-    /// Messages sent on each link.
-    counts: BTreeMap<(u16, u16, u16), u64>,
+    /// When the latest message was sent on each link, and how many were at that moment.
+    counts: BTreeMap<(u16, u16, u16), (u64, u64)>,
     /// When the last message arrives on each link, if they stay in order.
     last: BTreeMap<(u16, u16, u16), u64>,
     pub(crate) script: Option<BTreeMap<MessageId, Fate>>,
     /// The fates that were drawn, if they are noted.
-    pub(crate) drawn: Option<Vec<(u64, MessageId, Fate)>>,
+    pub(crate) drawn: Option<Vec<(MessageId, Fate)>>,
 }
 
 impl Fates {
@@ -188,9 +188,10 @@ impl World {
         message: &[u8],
     ) -> [Option<u64>; 2] {
         let link = (sender.0, to.0, lane);
-        let count = self.fates.counts.entry(link).or_default();
-        *count += 1;
-        let id = MessageId { from: sender.0, to: to.0, lane, number: *count };
+        let (at, number) = self.fates.counts.entry(link).or_default();
+        *number = if *at == self.time { *number + 1 } else { 1 };
+        *at = self.time;
+        let id = MessageId { from: sender.0, to: to.0, lane, at: *at, number: *number };
         let fate = if cut { Fate::Lost } else { self.fate(id) };
         let base = self.network.delay;
         let [first, second] = match fate {
@@ -227,7 +228,7 @@ impl World {
         }
         let fate = self.draw_fate();
         if let Some(drawn) = self.fates.drawn.as_mut().filter(|_| fate != Fate::Prompt) {
-            drawn.push((self.time, id, fate));
+            drawn.push((id, fate));
         }
         fate
     }

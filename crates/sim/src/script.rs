@@ -11,12 +11,13 @@
 //! 0.530000000 session 0 at 1/0: CALL 4 INCR call:1
 //! 0.530000000 session 0 at 3/1 late 2.100000000: CALL 4 INCR call:1
 //! 0.602113040 kill 2
-//! 0.604000000 message 1->3/0 #331 lost
+//! 0.604000000 message 1->3/0 #1 lost
 //! 1.100000000 start 2
 //! ```
 //!
 //! Times are seconds of virtual time. A message is named by its link, that is sender, receiver and
-//! lane, and by its place among those that were sent there; the time of its line is for people.
+//! lane, by the moment at which it is sent, and by its place among those that are sent there at that
+//! moment. So a message keeps its fate when what happened before is left out, as long as it is sent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,12 +31,14 @@ use crate::links::Links;
 use crate::options::{Isolations, Options};
 use crate::sweep::FailureKind;
 
-/// A message: sender, receiver, lane, and its place on that link.
+/// A message: sender, receiver, lane, when it is sent, and its place among those that are sent on that
+/// link at that moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct MessageId {
     pub(crate) from: u16,
     pub(crate) to: u16,
     pub(crate) lane: u16,
+    pub(crate) at: u64,
     pub(crate) number: u64,
 }
 
@@ -126,8 +129,7 @@ pub struct Script {
     /// The same of clients with sessions.
     pub(crate) errands: Vec<Errand>,
     pub(crate) faults: Vec<(u64, Fault)>,
-    /// With the time at which each was sent.
-    pub(crate) fates: Vec<(u64, MessageId, Fate)>,
+    pub(crate) fates: Vec<(MessageId, Fate)>,
 }
 
 impl Script {
@@ -153,7 +155,7 @@ impl Script {
 
     /// What it says of messages.
     pub(crate) fn fate_table(&self) -> BTreeMap<MessageId, Fate> {
-        self.fates.iter().map(|(_, id, fate)| (*id, *fate)).collect()
+        self.fates.iter().copied().collect()
     }
 }
 
@@ -265,8 +267,8 @@ impl fmt::Display for Script {
         for (at, fault) in &self.faults {
             lines.push((*at, fault.to_string()));
         }
-        for (at, id, fate) in &self.fates {
-            let MessageId { from, to, lane, number } = id;
+        for (id, fate) in &self.fates {
+            let MessageId { from, to, lane, at, number } = id;
             lines.push((*at, format!("message {from}->{to}/{lane} #{number} {fate}")));
         }
         lines.sort_by_key(|(at, _)| *at);
@@ -366,7 +368,7 @@ fn parse_errand(at: u64, text: &str) -> Result<Errand, String> {
     Ok(Errand { at, client: number(client)?, deed })
 }
 
-fn parse_message(words: &[&str]) -> Result<(MessageId, Fate), String> {
+fn parse_message(at: u64, words: &[&str]) -> Result<(MessageId, Fate), String> {
     let wrong = || format!("'message {}' says nothing about a message", words.join(" "));
     let [link, place, fate @ ..] = words else { return Err(wrong()) };
     let (ends, lane) = link.split_once('/').ok_or_else(wrong)?;
@@ -376,6 +378,7 @@ fn parse_message(words: &[&str]) -> Result<(MessageId, Fate), String> {
         from: number(from)?,
         to: number(to)?,
         lane: number(lane)?,
+        at,
         number: number(place)?,
     };
     let fate = match fate {
@@ -438,8 +441,7 @@ impl Script {
             }
             "session" => self.errands.push(parse_errand(at, rest)?),
             "message" => {
-                let (id, fate) = parse_message(&words)?;
-                self.fates.push((at, id, fate));
+                self.fates.push(parse_message(at, &words)?);
             }
             _ => self.faults.push((at, parse_fault(verb, &words)?)),
         }
@@ -490,7 +492,7 @@ mod tests {
                     0.5 pause 1 for 0.25\n0.6 cut 3->*\n0.7 stall 1/0 for 0.01\n0.8 cut 1->2\n\
                     0.805 delay 2<->*/1 by 0.04\n0.807 reset 1->2/0 after 3 for 0.1\n\
                     0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n1.0 clock 2 off -250\n\
-                    1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #331 lost\n\
+                    1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #3 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
         assert_eq!(script.sizes(), [5, 14, 3]);

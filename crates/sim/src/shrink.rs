@@ -108,7 +108,7 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
     fn calm(&mut self) {
         if !self.try_with(|script| script.fates.clear()) {
             self.try_with(|script| {
-                script.fates.retain(|(_, _, fate)| !matches!(fate, Fate::Late(_)));
+                script.fates.retain(|(_, fate)| !matches!(fate, Fate::Late(_)));
             });
         }
     }
