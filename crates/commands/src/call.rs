@@ -8,6 +8,7 @@ use quorate_machine::{Access, Change, Current, Operation, Workspace};
 use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::meter::{Metered, TOO_MUCH};
 use crate::one_key::{OneKey, into_owned};
 use crate::resolve::arity_error;
 use crate::room::Room;
@@ -48,8 +49,11 @@ impl<'a> Call<'a> {
         current: Current<'a>,
     ) -> (Reply<'a>, Change<'a>) {
         let mut key = OneKey::new(current);
-        let reply = run(self.args, &mut key);
+        let mut metered = Metered::new(&mut key);
+        let reply = run(self.args, &mut metered);
+        let is_exceeded = metered.is_exceeded();
         match self.single_key() {
+            Ok(_) if is_exceeded => (TOO_MUCH, Change::Keep),
             Err(crosskey) if key.was_touched() => (crosskey, Change::Keep),
             _ => (reply, key.finish()),
         }

@@ -67,6 +67,7 @@ mod help;
 mod lcs;
 mod long_double;
 mod map_workspace;
+mod meter;
 mod natural;
 mod number;
 mod numeric;

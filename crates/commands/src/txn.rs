@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Transaction, Verdict, Workspace, mutant};
 use quorate_types::UnixMillis;
 
+use crate::meter::{BLOCK_TOO_MUCH, Metered, TOO_MUCH};
 use crate::room::{BLOCK_TOO_LONG, Room};
 use crate::{Call, OwnedCall, Reply, Watch};
 
@@ -55,21 +56,25 @@ impl Block {
     }
 }
 
-/// What calls answer one after the other; an error if that is too long together, after which
-/// nothing of it may happen.
+/// What calls answer one after the other; an error if that is too long together, or if they look at
+/// too much, after which nothing of it may happen.
 pub(crate) fn run_in_order(
     calls: &[OwnedCall],
     now: UnixMillis,
     workspace: &mut impl Workspace,
 ) -> Result<Reply<'static>, Reply<'static>> {
     let mut room = Room::new();
+    let mut metered = Metered::new(workspace);
     let mut answers = Vec::new();
     for call in calls {
-        answers.push(call.call().run_over(now, workspace, &mut room));
+        answers.push(call.call().run_over(now, &mut metered, &mut room));
+        if metered.is_exceeded() {
+            return Err(BLOCK_TOO_MUCH);
+        }
         if room.is_exceeded() {
             return Err(BLOCK_TOO_LONG);
         }
-        if workspace.is_full() {
+        if metered.is_full() {
             break;
         }
     }
@@ -133,7 +138,9 @@ impl Transaction for Call<'_> {
 
     #[inline]
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
-        Verdict::Commit(self.run_over(now, workspace, &mut Room::new()))
+        let mut metered = Metered::new(workspace);
+        let reply = self.run_over(now, &mut metered, &mut Room::new());
+        if metered.is_exceeded() { Verdict::Abandon(TOO_MUCH) } else { Verdict::Commit(reply) }
     }
 
     fn into_owned(self) -> Txn {

@@ -307,3 +307,34 @@ fn a_command_that_would_answer_too_much_answers_an_error() {
     let Reply::Error(text) = answer("MGET big big big big") else { panic!("it was answered") };
     assert!(text.starts_with("ERR ") && text.contains("16777216"), "{text}");
 }
+
+#[test]
+fn commands_that_look_at_too_much_do_nothing() {
+    let mut keys = large();
+    // Four megabytes each, so that sixteen fit and seventeen don't.
+    let fits = ["BITCOUNT big"; 16];
+    let (verdict, _) = run(&mut keys, NOW, &block(&[], &fits));
+    assert!(matches!(verdict, Verdict::Commit(Reply::Array(answers)) if answers.len() == 16));
+    let mut lines = vec!["SET a 1"];
+    lines.extend(["BITCOUNT big"; 17]);
+    let (verdict, _) = run(&mut keys, NOW, &block(&[], &lines));
+    let Verdict::Abandon(Reply::Error(text)) = verdict else { panic!("{verdict:?}") };
+    assert!(text.starts_with("EXECABORT ") && text.contains("68157440"), "{text}");
+    assert_eq!(bytes(&keys, "a"), None);
+    // One command, of one key many times.
+    for (command, times) in [("BITOP AND a", 17), ("EXISTS", 70_000), ("DEL", 70_000)] {
+        let line = format!("{command}{}", " big".repeat(times));
+        let verdict = keys.run(NOW, timestamp(9), &call(&line).call());
+        let Verdict::Abandon(Reply::Error(text)) = verdict else {
+            panic!("{command}: {verdict:?}")
+        };
+        assert!(text.starts_with("ERR ") && text.contains("68157440"), "{text}");
+        assert!(bytes(&keys, "a").is_none() && bytes(&keys, "big").is_some(), "{command}");
+    }
+    // The same on one key, where nothing else has a place.
+    let current = keys.get(NOW, b"big");
+    let same = call(&format!("BITOP AND big{}", " big".repeat(17)));
+    let (reply, change) = same.call().execute(NOW, current);
+    assert!(matches!(reply, Reply::Error(text) if text.contains("68157440")));
+    assert_eq!(change, Change::Keep);
+}
