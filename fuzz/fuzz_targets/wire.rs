@@ -10,7 +10,9 @@ use std::fmt::Debug;
 use libfuzzer_sys::fuzz_target;
 use quorate_commands::{Op, Reply};
 use quorate_machine::Operation;
-use quorate_wire::{GuestMessage, Header, Hello, Malformed, Reader, Writer, read_view, write_view};
+use quorate_wire::{
+    GuestMessage, Header, Hello, ListingMessage, Malformed, Reader, Writer, read_view, write_view,
+};
 
 /// Decodes, encodes and decodes again.
 fn again<T: Debug>(
@@ -91,6 +93,9 @@ fuzz_target!(|input: &[u8]| {
                 assert_eq!(Hello::decode(&mut &bytes[..]), Ok(Some(hello)));
             }
         }
+        11 => again(input, ListingMessage::decode, |message, out| {
+            message.encode(&mut Writer(out));
+        }),
         _ => {
             let mut rest = input;
             let mut total = 0;

@@ -128,7 +128,7 @@ struct Row {
     rounds: u64,
     /// Of each request of the clients that were measured.
     latencies: Vec<Duration>,
-    /// Requests of theirs that failed.
+    /// Requests that failed: theirs, and rounds that ended with the connection.
     errors: u64,
     /// How often the view changed.
     views: u64,
@@ -148,13 +148,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let (mut rows, mut calm) = (Vec::new(), true);
     for engine in ENGINES.iter().filter(|e| chosen.is_none_or(|chosen| chosen.name == e.name)) {
         let work = options.work.join(engine.name);
-        let cluster = Cluster::start(&net, 1..=NODES, engine, "", &binary, &work)?;
+        let mut cluster = Cluster::start(&net, 1..=NODES, engine, "", &binary, &work)?;
         let is_chosen = |attack: &&Attack| {
             options.only.is_empty() || options.only.iter().any(|part| attack.name.contains(part))
         };
         for attack in ATTACKS.iter().filter(is_chosen) {
+            cluster.converge()?;
             fill(&cluster, options.keys)?;
-            let row = measure(&cluster, attack, Duration::from_secs(options.seconds))?;
+            let row = measure(&mut cluster, attack, Duration::from_secs(options.seconds))?;
             calm &= row.views == 0 && row.errors == 0;
             text += &row.line(engine, attack);
             rows.push(row.json(engine, attack));
@@ -184,12 +185,12 @@ fn fill(cluster: &Cluster, keys: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(cluster: &Cluster, attack: &Attack, time: Duration) -> anyhow::Result<Row> {
+fn measure(cluster: &mut Cluster, attack: &Attack, time: Duration) -> anyhow::Result<Row> {
     let clients = cluster.clients();
     let before = epoch(&clients[0])?;
     let over = AtomicBool::new(false);
     let (rounds, latencies, errors) = std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| Attacker::new(&clients[0])?.attack(attack, &over));
+        let attacker = scope.spawn(|| assault(&clients[0], attack, &over));
         let watchers: Vec<_> =
             clients[..2].iter().map(|address| scope.spawn(|| watch(address, &over))).collect();
         std::thread::sleep(time);
@@ -200,9 +201,10 @@ fn measure(cluster: &Cluster, attack: &Attack, time: Duration) -> anyhow::Result
             latencies.extend(met);
             errors += failed;
         }
-        let rounds = attacker.join().expect("it doesn't panic")?;
-        anyhow::Ok((rounds, latencies, errors))
+        let (rounds, cut) = attacker.join().expect("it doesn't panic")?;
+        anyhow::Ok((rounds, latencies, errors + cut))
     })?;
+    cluster.converge()?;
     Ok(Row { rounds, latencies, errors, views: epoch(&clients[0])? - before })
 }
 
@@ -233,6 +235,22 @@ fn epoch(address: &str) -> anyhow::Result<u64> {
     Ok(line.context("INFO quorate names the epoch")?.trim().parse()?)
 }
 
+/// Sends rounds until the time is over; how many were answered, and how often the server closed the
+/// connection.
+fn assault(address: &str, attack: &Attack, over: &AtomicBool) -> anyhow::Result<(u64, u64)> {
+    let (round, mut rounds, mut cut) = ((attack.round)(), 0, 0);
+    let mut attacker = Attacker::new(address)?;
+    while !over.load(Ordering::Relaxed) && !round.is_empty() {
+        if attacker.round(&round, Some(over)).is_ok() {
+            rounds += 1;
+        } else {
+            cut += 1;
+            attacker = Attacker::new(address)?;
+        }
+    }
+    Ok((rounds, cut))
+}
+
 /// A client that reads its answers without looking at them.
 struct Attacker(TcpStream);
 
@@ -241,16 +259,6 @@ impl Attacker {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self(stream))
-    }
-
-    /// Sends rounds until the time is over; how many were answered.
-    fn attack(&mut self, attack: &Attack, over: &AtomicBool) -> anyhow::Result<u64> {
-        let (round, mut rounds) = ((attack.round)(), 0);
-        while !over.load(Ordering::Relaxed) && !round.is_empty() {
-            self.round(&round, Some(over))?;
-            rounds += 1;
-        }
-        Ok(rounds)
     }
 
     /// Sends commands and takes their answers, to the end or until the time is over.

@@ -4,13 +4,14 @@
 //! what they saw judged by `quorate-check`. `failover` measures how long clients wait after a fault,
 //! beside Redis Sentinel and etcd. `calm` measures what clients feel of a noisy machine, beside the
 //! same and plain Redis; `rolling` what they feel of restarts; `rejoin` counts the bytes that bring a
-//! node back. The chapters `docs/src/faults.md`, `docs/src/failover.md` and `docs/src/calm.md` say
-//! what came out.
+//! node back; `attacks` measures what clients wait while another one asks for long work. The chapters
+//! `docs/src/faults.md`, `docs/src/failover.md` and `docs/src/calm.md` say what came out.
 //!
 //! Everything runs inside namespaces that end with this process ([`inside`]): every process it
 //! started, every network and every mount is gone then, whatever way it ended.
 #![forbid(unsafe_code)]
 
+mod attacks;
 mod calm;
 mod clients;
 mod cluster;
@@ -50,6 +51,8 @@ enum Command {
     Failover(failover::Options),
     /// Measure what clients feel of a noisy machine, beside Redis and etcd
     Calm(calm::Options),
+    /// Let one client ask for long work, and measure what others wait
+    Attacks(attacks::Options),
     /// Restart the nodes one after the other under load, and measure what clients feel of it
     Rolling(rolling::Options),
     /// Count the bytes that bring an expelled node back, beside those of a full copy
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Faults(options) => rounds::run(&options),
         Command::Failover(options) => failover::run(&options),
         Command::Calm(options) => calm::run(&options),
+        Command::Attacks(options) => attacks::run(&options),
         Command::Rolling(options) => rolling::run(&options),
         Command::Rejoin(options) => rejoin::run(&options),
     });
