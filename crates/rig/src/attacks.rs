@@ -154,7 +154,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         };
         for attack in ATTACKS.iter().filter(is_chosen) {
             cluster.converge()?;
-            fill(&cluster, options.keys)?;
+            let deadline = Instant::now() + PATIENCE;
+            while !is_full(&cluster, options.keys) {
+                ensure!(Instant::now() < deadline, "the keyspace can't be filled");
+                // What a change of the view has cut short is tried again.
+                let _ = fill(&cluster, options.keys);
+            }
             let row = measure(&mut cluster, attack, Duration::from_secs(options.seconds))?;
             calm &= row.views == 0 && row.errors == 0;
             text += &row.line(engine, attack);
@@ -169,14 +174,22 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if calm { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Whether everything is there that attacks are about.
+fn is_full(cluster: &Cluster, keys: usize) -> bool {
+    let number = |words: &[&str]| -> Option<i64> {
+        let mut connection = Connection::open(&cluster.clients()[0], PATIENCE).ok()?;
+        match connection.ask(words).ok()? {
+            Reply::Integer(number) => Some(number),
+            _ => None,
+        }
+    };
+    number(&["STRLEN", "large"]) == Some(LARGE_BYTES as i64)
+        && number(&["DBSIZE"]).is_some_and(|count| count > keys as i64)
+}
+
 /// Writes the keys that attacks are about.
 fn fill(cluster: &Cluster, keys: usize) -> anyhow::Result<()> {
-    let address = &cluster.clients()[0];
-    let count = Connection::open(address, PATIENCE)?.ask(&["DBSIZE"])?;
-    if matches!(count, Reply::Integer(count) if count > keys as i64) {
-        return Ok(());
-    }
-    let mut attacker = Attacker::new(address)?;
+    let mut attacker = Attacker::new(&cluster.clients()[0])?;
     attacker.round(&command(&[b"SET", b"large", &[b'v'; LARGE_BYTES]]), None)?;
     for first in (0..keys).step_by(BATCH) {
         let sets = (first..keys.min(first + BATCH)).map(|n| command(&[b"SET", &key(n), b"v"]));
