@@ -1,5 +1,5 @@
 //! What clients hold, in one account for each node: query buffers, commands in progress, queues of
-//! `MULTI`, replies.
+//! `MULTI`, replies; and the buffers of guests, which speak to the node without its front ends.
 //!
 //! Each lane keeps its part in a counter that it alone writes. Whoever needs the sum adds the parts
 //! up; a lane does so when its own part has grown by [`LOOK_BYTES`], and about once a second. Above
@@ -8,10 +8,12 @@
 //! one turn of each lane adds.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::connection::Connection;
-use crate::frontend::Core;
+use crate::frontend::{Core, Frontend};
 use crate::shared::{ClientFacts, Shared, add, lock};
 
 /// Bytes by which a lane's part grows before the lane adds up all parts.
@@ -51,13 +53,68 @@ impl Share {
     }
 }
 
+/// What one client or guest is in the account. Its own lane writes the first number.
+#[derive(Debug, Default)]
+pub struct Holding {
+    bytes: AtomicU64,
+    /// What it held when it was chosen to be disconnected for that; [`GONE`] once it is.
+    leaving: AtomicU64,
+}
+
+/// Who is disconnected can't be chosen any more.
+const GONE: u64 = u64::MAX;
+
+impl Holding {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+}
+
+/// Whom the account may disconnect.
+enum Holder {
+    Client(Arc<ClientFacts>),
+    Guest(Arc<Holding>),
+}
+
+impl Holder {
+    fn holding(&self) -> &Holding {
+        match self {
+            Self::Client(facts) => &facts.holding,
+            Self::Guest(guest) => guest,
+        }
+    }
+}
+
+impl Frontend {
+    /// A guest has come to this lane.
+    pub fn guest_came(&self) -> Arc<Holding> {
+        let guest = Arc::new(Holding::default());
+        lock(&self.core.shared.guests).push(Arc::clone(&guest));
+        guest
+    }
+
+    /// A guest of this lane holds so many bytes. Whether it may stay.
+    pub fn guest_holds(&mut self, guest: &Holding, bytes: u64) -> bool {
+        self.core.charge(bytes.wrapping_sub(guest.bytes.swap(bytes, Relaxed)));
+        self.core.watch_account();
+        guest.leaving.load(Relaxed) == 0
+    }
+
+    /// A guest is gone.
+    pub fn guest_left(&mut self, guest: &Arc<Holding>) {
+        self.core.charge(guest.bytes().wrapping_neg());
+        self.core.shared.has_left(guest);
+        lock(&self.core.shared.guests).retain(|other| !Arc::ptr_eq(other, guest));
+    }
+}
+
 impl Core {
     /// Corrects the lane's part after a connection has changed.
     pub(crate) fn recount(&self, connection: &mut Connection) {
         let bytes = connection.bytes() as u64;
         let before = std::mem::replace(&mut connection.charged, bytes);
         let held = bytes + connection.in_flight_bytes as u64;
-        connection.facts.held_bytes.store(held, Relaxed);
+        connection.facts.holding.bytes.store(held, Relaxed);
         if bytes != before {
             self.charge(bytes.wrapping_sub(before));
         }
@@ -110,43 +167,52 @@ impl Shared {
 
     /// Disconnects clients that hold so much together, the largest first. Returns how many.
     fn evict(&self, excess: u64) -> u64 {
-        let spared = |facts: &ClientFacts| facts.no_evict.load(Relaxed);
-        let mut clients = self.clients();
-        clients.retain(|facts| !spared(facts));
-        clients.sort_by_key(|facts| Reverse(facts.held_bytes.load(Relaxed)));
+        let clients = self.clients().into_iter().filter(|facts| !facts.no_evict.load(Relaxed));
+        let guests = lock(&self.guests).clone();
+        let holders = clients.map(Holder::Client).chain(guests.into_iter().map(Holder::Guest));
+        // Other lanes go on writing these numbers.
+        let mut holders: Vec<_> =
+            holders.map(|holder| (holder.holding().bytes(), holder)).collect();
+        holders.sort_by_key(|(bytes, _)| Reverse(*bytes));
         let (mut freed, mut count) = (0, 0);
-        for facts in clients {
+        for (bytes, holder) in holders {
             if freed >= excess {
                 break;
             }
-            let bytes = facts.held_bytes.load(Relaxed);
-            // Two lanes may look at the same time.
-            if facts.leaving_bytes.compare_exchange(0, bytes, Relaxed, Relaxed).is_err() {
-                continue;
+            if self.leaves(holder.holding(), bytes) {
+                if let Holder::Client(facts) = &holder {
+                    self.kill_client(facts);
+                }
+                freed += bytes;
+                count += 1;
             }
-            self.leaving_bytes.fetch_add(bytes, Relaxed);
-            self.kill_client(&facts);
-            freed += bytes;
-            count += 1;
         }
         count
     }
 
-    /// What a client held that was to be disconnected is no longer part of any lane's.
-    pub(crate) fn has_left(&self, facts: &ClientFacts) {
-        self.leaving_bytes.fetch_sub(facts.leaving_bytes.load(Relaxed), Relaxed);
+    /// Chooses a client or guest to be disconnected, unless another lane has, or it is gone.
+    fn leaves(&self, holding: &Holding, bytes: u64) -> bool {
+        self.leaving_bytes.fetch_add(bytes, Relaxed);
+        let chosen = holding.leaving.compare_exchange(0, bytes, Relaxed, Relaxed).is_ok();
+        if !chosen {
+            self.leaving_bytes.fetch_sub(bytes, Relaxed);
+        }
+        chosen
+    }
+
+    /// What a client or guest held is no longer part of any lane's.
+    pub(crate) fn has_left(&self, holding: &Holding) {
+        self.leaving_bytes.fetch_sub(holding.leaving.swap(GONE, Relaxed), Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
     use crate::testing::Harness;
-    use crate::{ConnectionId, Frontend, Settings};
+    use crate::{ConnectionId, Settings};
 
     /// Sets `maxmemory-clients`.
     fn limited(bytes: u64) -> Arc<Shared> {
@@ -164,10 +230,8 @@ mod tests {
             let in_flight: usize = pending.map(|(_, op)| op.bytes).sum();
             assert_eq!(connection.in_flight_bytes, in_flight);
             assert_eq!(connection.charged, connection.bytes() as u64);
-            assert_eq!(
-                connection.facts.held_bytes.load(Relaxed),
-                connection.charged + in_flight as u64
-            );
+            let held = connection.charged + in_flight as u64;
+            assert_eq!(connection.facts.holding.bytes(), held);
             sum += connection.charged;
         }
         sum + frontend.core.pending.iter().map(|(_, op)| op.bytes as u64).sum::<u64>()
@@ -344,6 +408,32 @@ mod tests {
         assert_eq!(shared.totals().evicted, 1);
         assert!(shared.clients_bytes() <= 1 << 20);
         balanced(&lanes, &shared);
+    }
+
+    #[test]
+    fn a_guest_that_holds_most_goes_first() {
+        let shared = limited(1 << 20);
+        let mut lanes = [0, 1].map(|_| Harness::new(Arc::clone(&shared)));
+        let (small, large) = (lanes[0].frontend.guest_came(), lanes[0].frontend.guest_came());
+        assert!(lanes[0].frontend.guest_holds(&small, 100_000));
+        assert!(lanes[0].frontend.guest_holds(&large, 700_000));
+        assert!(lanes[0].frontend.guest_holds(&large, 600_000));
+        assert_eq!(shared.clients_bytes(), 700_000);
+        let id = lanes[1].connect();
+        lanes[1].feed(id, format!("*1\r\n$900000\r\n{}", "x".repeat(500_000)).as_bytes());
+        assert!(lanes[1].frontend.take_named_others());
+        assert!(!lanes[0].frontend.guest_holds(&large, 600_000));
+        assert!(lanes[0].frontend.guest_holds(&small, 100_000));
+        assert!(!lanes[1].frontend.wants_close(id));
+        lanes[0].frontend.guest_left(&large);
+        lanes[0].frontend.guest_left(&small);
+        assert_eq!(shared.totals().evicted, 1);
+        balanced(&lanes, &shared);
+        lanes[1].frontend.close(id);
+        assert_eq!((shared.clients_bytes(), shared.leaving_bytes.load(Relaxed)), (0, 0));
+        // Who is gone is not chosen by a lane that saw it a moment ago.
+        assert!(!shared.leaves(&large, 5) && !shared.leaves(&small, 5));
+        assert_eq!(shared.leaving_bytes.load(Relaxed), 0);
     }
 
     #[test]

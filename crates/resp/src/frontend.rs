@@ -151,7 +151,7 @@ impl Frontend {
     pub fn close(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.remove(id.0) {
             self.core.charge(connection.charged.wrapping_neg());
-            self.core.shared.has_left(&connection.facts);
+            self.core.shared.has_left(&connection.facts.holding);
             self.core.shared.forget_client(connection.facts.id);
             self.core.waiting.retain(|&other| other != id);
         }

@@ -61,7 +61,7 @@ mod transaction;
 mod turn;
 mod walk;
 
-pub use account::Share;
+pub use account::{Holding, Share};
 pub use backend::{Attempt, Backend, KeyspaceFacts, Listed, MemoryFacts, ServerFacts};
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};

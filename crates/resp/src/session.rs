@@ -462,7 +462,7 @@ fn client_line(facts: &ClientFacts, now: Instant) -> String {
         queued as i64 - 1,
         facts.input_bytes.load(Relaxed),
         facts.input_capacity.load(Relaxed),
-        facts.held_bytes.load(Relaxed),
+        facts.holding.bytes(),
         facts.protocol.load(Relaxed),
         names.library,
         names.library_version,

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use quorate_commands::{Spec, table};
 use quorate_types::Instant;
 
+use crate::account::Holding;
 use crate::settings::Settings;
 
 /// The state of one node's front ends, one per lane.
@@ -27,7 +28,9 @@ pub struct Shared {
     /// How often `CLIENT KILL` has named a client.
     pub(crate) kills: AtomicU64,
     pub(crate) lanes: Mutex<Vec<Arc<LaneStats>>>,
-    /// What those clients held that are to be disconnected for it and are not yet.
+    /// The guests of all lanes.
+    pub(crate) guests: Mutex<Vec<Arc<Holding>>>,
+    /// What those clients and guests held that are to be disconnected for it and are not yet.
     pub(crate) leaving_bytes: AtomicU64,
     /// What the counters stood at when `CONFIG RESETSTAT` was last called.
     baseline: Mutex<Totals>,
@@ -54,10 +57,7 @@ pub(crate) struct ClientFacts {
     pub(crate) input_bytes: AtomicU64,
     pub(crate) input_capacity: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
-    /// All that it holds.
-    pub(crate) held_bytes: AtomicU64,
-    /// What it held when it was chosen to be disconnected for that.
-    pub(crate) leaving_bytes: AtomicU64,
+    pub(crate) holding: Holding,
     /// The last command's id plus one.
     pub(crate) command: AtomicU64,
 }
@@ -95,7 +95,7 @@ pub struct LaneStats {
     pub misses: AtomicU64,
     /// Clients that this lane chose to be disconnected, because all held too much together.
     pub evicted: AtomicU64,
-    /// Bytes that the clients of this lane hold.
+    /// Bytes that the clients and guests of this lane hold.
     pub held_bytes: AtomicU64,
     per_command: Vec<CommandStats>,
     /// Error replies by their first word, of which there are few: none comes from a client.
@@ -164,6 +164,7 @@ impl Shared {
             next_client: AtomicU64::new(1),
             kills: AtomicU64::new(0),
             lanes: Mutex::default(),
+            guests: Mutex::default(),
             leaving_bytes: AtomicU64::new(0),
             baseline: Mutex::default(),
         };
@@ -262,8 +263,7 @@ impl Shared {
             input_bytes: AtomicU64::new(0),
             input_capacity: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),
-            held_bytes: AtomicU64::new(0),
-            leaving_bytes: AtomicU64::new(0),
+            holding: Holding::default(),
             command: AtomicU64::new(0),
         });
         lock(&self.clients).insert(facts.id, Arc::clone(&facts));

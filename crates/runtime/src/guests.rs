@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry};
 use quorate_node::GUESTS_MAX;
+use quorate_resp::Holding;
 use quorate_types::{Instant, NodeId, NodeSet, Now, limits};
 use quorate_wire::Hello;
 
@@ -27,6 +29,8 @@ pub(crate) struct Guests {
     pub(crate) nodes: NodeSet,
     /// When each was last heard.
     heard: BTreeMap<NodeId, Instant>,
+    /// What each is in the account of what clients hold.
+    holdings: BTreeMap<NodeId, Arc<Holding>>,
 }
 
 impl Guests {
@@ -82,6 +86,7 @@ impl Host {
         self.links[usize::from(node.0)] = Some(Box::new(link));
         self.guests.nodes.insert(node);
         self.guests.heard(now.monotonic, node);
+        self.guests.holdings.insert(node, self.frontend.guest_came());
         self.links_to_read.insert(node);
         self.lane.guest_connected(node, theirs.incarnation);
         tracing::debug!(guest = %node, lane = %ours.lane, "guest connected");
@@ -102,6 +107,9 @@ impl Host {
     pub(crate) fn drop_guest(&mut self, now: Now, node: NodeId, reason: &str) {
         self.guests.nodes.remove(node);
         self.guests.heard.remove(&node);
+        if let Some(holding) = self.guests.holdings.remove(&node) {
+            self.frontend.guest_left(&holding);
+        }
         self.links[usize::from(node.0)] = None;
         self.links_to_read.remove(node);
         self.out.peer(node).clear();
@@ -116,8 +124,17 @@ impl Host {
         }
     }
 
-    /// Ends the connections of guests that say nothing.
+    /// Counts what guests hold. Ends the connections of those that say nothing, or that hold most
+    /// where all clients hold too much.
     pub(crate) fn tend_guests(&mut self, now: Now) {
+        for node in self.guests.nodes {
+            let link = self.links[usize::from(node.0)].as_ref().map_or(0, |link| link.bytes());
+            let bytes = (link + self.out.peer(node).capacity()) as u64;
+            let holding = self.guests.holdings.get(&node);
+            if holding.is_some_and(|holding| !self.frontend.guest_holds(holding, bytes)) {
+                self.drop_guest(now, node, "clients hold too much together, and it holds most");
+            }
+        }
         while let Some(node) = self.guests.silent(now.monotonic) {
             self.drop_guest(now, node, "it said nothing for too long");
         }

@@ -151,6 +151,11 @@ impl Link {
         self.unsent.len() - self.sent
     }
 
+    /// Bytes that its buffers take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.input.capacity() + self.unsent.capacity()
+    }
+
     /// Why there is no connection, for people; empty if nothing went wrong.
     pub(crate) fn complaint(&self) -> &str {
         &self.complaint
