@@ -43,7 +43,8 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "records", "large"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
-    /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth.
+    /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing.
+    /// All but the last if nothing is said.
     #[arg(long)]
     faults: Option<Faults>,
     /// What the cluster and its data may look like: the usual, all, none, or a list of size, churn,
@@ -112,8 +113,11 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.replay {
         return again(args, path);
     }
-    let survives = args.engine.survives();
-    let faults = args.faults.filter(|faults| *faults != Faults::ALL).unwrap_or(survives);
+    let faults = match args.faults {
+        None => quorate_sim::Options::of(args.engine).faults,
+        Some(Faults::ALL) => args.engine.survives(),
+        Some(faults) => faults,
+    };
     let options = quorate_sim::Options {
         engine: args.engine,
         workload: args.workload,

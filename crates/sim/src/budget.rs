@@ -71,6 +71,7 @@ fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
         ordered: false,
         pace: 0,
         buffer_bytes: limits::PEER_BUFFER_BYTES_MAX,
+        calm: false,
         links: LinkTable::new(usize::from(nodes), 1),
     };
     let mut world = World::new(configs, network, Faults::NONE, rng, false);

@@ -15,6 +15,7 @@ use crate::affair::Affair;
 use crate::command::Command;
 use crate::operations;
 use crate::options::Workload;
+use crate::progress::Progress;
 use crate::script::Order;
 use crate::transactions::{Open, Transactions};
 use crate::world::{self, Event, MS, World};
@@ -38,6 +39,9 @@ struct Client {
 
 struct Waiting {
     sequence: u64,
+    began: u64,
+    /// When something changed last, if the op should complete unless something does again.
+    steady: Option<u64>,
     open: Open,
     command: Command,
     sent_to: usize,
@@ -97,6 +101,8 @@ pub(crate) struct Clients {
     pub(crate) orders: Vec<Order>,
     /// Whether clients begin new ops.
     working: bool,
+    /// Whether ops complete that should.
+    pub(crate) progress: Progress,
     /// How many things they drew.
     pub(crate) drawn: u64,
     pub(crate) done: u64,
@@ -156,6 +162,7 @@ impl Clients {
             record: plan.record,
             orders: Vec::new(),
             working: true,
+            progress: Progress::default(),
             drawn: plan.drawn,
             done: 0,
             refused: 0,
@@ -333,7 +340,8 @@ impl Clients {
         let client = &mut self.clients[index];
         client.sequence += 1;
         let sequence = client.sequence;
-        client.waiting = Some(Waiting { sequence, open, command, sent_to, lane });
+        let (began, steady) = (world.time, Progress::begin(world));
+        client.waiting = Some(Waiting { sequence, began, steady, open, command, sent_to, lane });
         world.schedule(world.time, Event::Request { client: index, op: sequence });
         world.schedule(world.time + PATIENCE, Event::ClientTimeout { client: index, op: sequence });
     }
@@ -392,6 +400,10 @@ impl Clients {
             Outcome::Unknown => (2, &mut self.unknown),
         };
         *count += 1;
+        if client.guest.is_none() {
+            let Waiting { sent_to, began, steady, .. } = waiting;
+            self.progress.end(world, sent_to, began, steady, &outcome);
+        }
         let time = world.time;
         world.trace.event(&[time, 20, index as u64, waiting.sequence, kind], || {
             let now = crate::trace::At(time);

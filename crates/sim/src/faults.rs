@@ -29,9 +29,16 @@ names! {
     reset,
     /// Connections carry so many bytes a second, in order: what is large delays what is behind it.
     bandwidth,
+    /// Processes stand still for less than half a second, again and again.
+    stall,
+    /// A cut stands alone for seconds, on a network that loses nothing else: ops must go on.
+    standing,
 }
 
 impl Faults {
+    /// What a sweep draws from if nothing is said: today's code does not notice every cut of a lane.
+    pub const USUAL: Self = Self::ALL.without(Self { standing: true, ..Self::NONE });
+
     /// A random part of these faults: a sweep whose runs all have every fault never sees what only
     /// a quiet network lets happen (swarm testing, Groce et al., ISSTA 2012).
     pub(crate) fn swarm(self, rng: &mut Rng) -> Self {

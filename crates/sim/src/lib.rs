@@ -36,6 +36,7 @@ mod operations;
 mod options;
 pub mod perf;
 mod process;
+mod progress;
 mod script;
 mod sessions;
 mod setup;

@@ -35,6 +35,8 @@ pub(crate) struct Nemesis {
     partitioned: bool,
     active: bool,
     scripted: bool,
+    /// While a fault stands alone, nothing else is drawn.
+    rests_until: u64,
     /// Wall clocks are off by at most this, in nanoseconds.
     wall_error_max: u64,
     /// What it did.
@@ -63,6 +65,7 @@ impl Nemesis {
             partitioned: false,
             active: true,
             scripted: script.is_some(),
+            rests_until: 0,
             wall_error_max,
             done: Vec::new(),
         };
@@ -99,24 +102,29 @@ impl Nemesis {
         }
         let next = world.time + 100 * MS + self.rng.below(1_200 * MS);
         world.schedule(next, Event::Nemesis);
-        if let Some(fault) = self.draw(world) {
-            self.apply(world, fault);
+        if world.time < self.rests_until {
+            return;
         }
+        let mut drawn: Vec<Fault> = self.draw(world).into_iter().collect();
         if self.faults.reset && world.nodes.len() > 1 && self.rng.chance(1, 2) {
-            let fault = self.draw_reset(world);
-            self.apply(world, fault);
+            drawn.push(self.draw_reset(world));
         }
-        if self.faults.lane
-            && self.rng.chance(1, 2)
-            && let Some(fault) = self.draw_for_lane(world)
-        {
-            self.apply(world, fault);
+        if self.faults.stall {
+            // For less than a lease and for more; not as long as a pause.
+            let node = self.rng.below(world.nodes.len() as u64) as usize;
+            let span = 50 * MS + self.rng.below(400 * MS);
+            drawn.push(Fault::Pause(Process::Node(node), span));
+        }
+        if self.faults.lane && self.rng.chance(1, 2) {
+            drawn.extend(self.draw_for_lane(world));
         }
         if !world.guests.is_empty() && self.rng.chance(1, 2) {
             let guest = self.rng.below(world.guests.len() as u64) as usize;
-            if let Some(fault) = self.draw_for_guest(world, guest) {
-                self.apply(world, fault);
-            }
+            drawn.extend(self.draw_for_guest(world, guest));
+        }
+        // Each by itself, as a script has them: clients see what one does before the next one comes.
+        for fault in drawn {
+            world.schedule(world.time, Event::Fault(fault));
         }
     }
 
@@ -225,9 +233,12 @@ impl Nemesis {
             Fault::Stall { node, lane, span } => world.pause(node, Some(lane), span),
             Fault::Cut(links) => {
                 Self::cut(world, links);
-                // Long enough, now and then, for connections to be given up.
-                let long = links.lane.is_some() && self.rng.chance(1, 3);
-                undo_within = Some(if long { 2 * SILENCE_MAX } else { 2_000 * MS });
+                undo_within = Some(2_000 * MS);
+                // Alone, now and then, and long enough for connections to be given up.
+                if self.faults.standing && self.rng.chance(1, 3) {
+                    world.network.calm = true;
+                    self.rests_until = world.time + SILENCE_MAX + self.rng.below(SILENCE_MAX);
+                }
             }
             Fault::Delay(links, by) => {
                 Self::delay(world, links, by);
@@ -248,7 +259,7 @@ impl Nemesis {
             self.partitioned = true;
             if !self.scripted {
                 let at = world.time + 50 * MS + self.rng.below(most);
-                world.schedule(at, Event::Undo(Undo::Reconnect));
+                world.schedule(at.max(self.rests_until), Event::Undo(Undo::Reconnect));
             }
         }
     }
@@ -337,6 +348,7 @@ impl Nemesis {
     /// Cuts links. Either end may be expelled for it, so nothing else happens to them meanwhile.
     fn cut(world: &mut World, links: Links) {
         let time = world.time;
+        world.changed();
         world.network.links.cut(links, time);
         world.schedule(time + SILENCE_MAX, Event::GiveUp);
         if links == Links::of(links.from, false) {
@@ -351,6 +363,7 @@ impl Nemesis {
 
     fn delay(world: &mut World, links: Links, by: u64) {
         let time = world.time;
+        world.changed_at = None;
         world.network.links.delay(links, by);
         world.isolated = links.ends().map(|node| world.nodes[node].id).collect();
         world.trace.event(&[time, 9, hash(links.to_string().as_bytes()), by], || {
@@ -360,6 +373,7 @@ impl Nemesis {
 
     fn reconnect(&mut self, world: &mut World) {
         world.mend_links();
+        world.network.calm = false;
         world.guests.iter_mut().for_each(|guest| guest.cut = NodeSet::EMPTY);
         world.isolated = NodeSet::EMPTY;
         world.disturbed();

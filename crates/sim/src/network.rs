@@ -31,6 +31,8 @@ pub(crate) struct Network {
     pub(crate) pace: u64,
     /// Bytes that may wait for one peer, in a turn's output or on a link; what is beyond is dropped.
     pub(crate) buffer_bytes: usize,
+    /// For the time being messages are neither lost nor overtaken by seconds.
+    pub(crate) calm: bool,
     /// What is wrong with single links.
     pub(crate) links: LinkTable,
 }
@@ -54,6 +56,13 @@ impl Fates {
     }
 }
 
+impl Network {
+    /// Whether messages get through, apart from what is wrong with single links.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm || (self.loss == 0 && self.straggling == 0)
+    }
+}
+
 impl World {
     /// Ends what disturbs messages and turns.
     pub(crate) fn heal_network(&mut self) {
@@ -66,6 +75,7 @@ impl World {
 
     /// Ends what is wrong with single links. Connections that were given up stand again.
     pub(crate) fn mend_links(&mut self) {
+        self.changed();
         for (from, to, lane) in self.network.links.mend() {
             for (node, found) in [(from, to), (to, from)] {
                 let life = self.nodes[node].life;
@@ -92,6 +102,7 @@ impl World {
             return;
         }
         let (time, until) = (self.time, self.time + span);
+        self.changed();
         self.quiet_at = self.quiet_at.max(until + DISTURBANCE);
         for (node, peer, learns) in [(from, to, span / 4), (to, from, span / 2)] {
             self.network.links.at(node, peer, lane).break_until(until);
@@ -235,7 +246,7 @@ impl World {
 
     fn draw_fate(&mut self) -> Fate {
         let (network, rng) = (&self.network, &mut self.fates.rng);
-        if network.loss > 0 && rng.chance(network.loss, 1000) {
+        if !network.calm && network.loss > 0 && rng.chance(network.loss, 1000) {
             return Fate::Lost;
         }
         let mut extra = || {
@@ -243,7 +254,7 @@ impl World {
             if network.jitter > 0 {
                 delay += rng.below(network.jitter);
             }
-            if network.straggling > 0 && rng.chance(network.straggling, 1000) {
+            if !network.calm && network.straggling > 0 && rng.chance(network.straggling, 1000) {
                 delay += rng.below(2_000 * MS);
             }
             delay

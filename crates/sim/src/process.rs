@@ -122,6 +122,7 @@ impl World {
         let seed = self.rng.next_u64();
         let incarnation = Incarnation(self.rng.next_u64().max(1));
         let time = self.time;
+        self.changed();
         let this = &mut self.nodes[node];
         this.config.seed = seed;
         this.shared = Shared::new(this.config.clone());
@@ -155,6 +156,7 @@ impl World {
     pub(crate) fn kill(&mut self, node: usize) {
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();
+        self.changed();
         self.died.push(node);
         self.nodes[node].up = false;
         self.nodes[node].life += 1;
@@ -181,6 +183,7 @@ impl World {
     pub(crate) fn pause(&mut self, node: usize, only: Option<u16>, span: u64) {
         let (time, id) = (self.time, self.nodes[node].id);
         let until = time + span;
+        self.changed();
         for (lane, host) in self.nodes[node].lanes.iter_mut().enumerate() {
             if only.is_none_or(|only| usize::from(only) == lane) {
                 host.clock_read_at = Some(time);
@@ -200,6 +203,7 @@ impl World {
     pub(crate) fn resume(&mut self, node: usize) {
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();
+        self.changed();
         let mut backlog = Vec::new();
         for lane in 0..self.nodes[node].lanes.len() {
             let host = &mut self.nodes[node].lanes[lane];

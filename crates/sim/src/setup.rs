@@ -159,6 +159,7 @@ fn draw_network(faults: Faults, nodes: u16, lanes: u16, rng: &mut Rng) -> Networ
         pace: if faults.bandwidth { MS << rng.below(5) >> 7 } else { 0 },
         // Runs have less data than machines: so that the bound is ever met, it is lower.
         buffer_bytes: if faults.bandwidth { BUFFER_BYTES } else { limits::PEER_BUFFER_BYTES_MAX },
+        calm: false,
         links: LinkTable::new(usize::from(nodes), lanes),
     }
 }

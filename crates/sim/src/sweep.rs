@@ -23,6 +23,8 @@ use crate::setup::Setup;
 use crate::shapes::Shape;
 use crate::world::{Event, MS, World};
 
+/// How long clients go on after faults have ended.
+const AFTERMATH: u64 = 3_000 * MS;
 /// How often replicas are compared at the end.
 const COMPARISON: u64 = 50 * MS;
 /// Records that a message about a difference shows at most.
@@ -344,7 +346,10 @@ impl<'a> Simulation<'a> {
         self.nemesis.heal(&mut self.world);
         let deadline = self.world.time + span(self.options.heal_limit);
         // Clients go on for a while: healing under load is part of the promise.
-        self.advance(self.world.time + 2_000 * MS, |_| false);
+        self.advance(self.world.time + AFTERMATH, |_| false);
+        if let Some(message) = self.clients.progress.complaint.take() {
+            return Err((FailureKind::Liveness, message));
+        }
         if !self.advance(deadline, Self::all_serve) {
             self.beyond = self.world.majority_lost();
             let message = self.why_not_serving();

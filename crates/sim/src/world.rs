@@ -147,6 +147,8 @@ pub(crate) struct World {
     pub(crate) connections: u64,
     /// When the effects of the last disturbance have shown.
     pub(crate) quiet_at: u64,
+    /// When something changed last that clients may notice, unless it changes all the time.
+    pub(crate) changed_at: Option<u64>,
     /// Nodes that the nemesis has cut off.
     pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
@@ -198,6 +200,7 @@ impl World {
             healed: false,
             connections: 0,
             quiet_at: 0,
+            changed_at: Some(0),
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
             leased: Vec::new(),
@@ -392,6 +395,11 @@ impl World {
             }
             other => unreachable!("no event of a lane: {other:?}"),
         }
+    }
+
+    /// Something changes that clients may notice.
+    pub(crate) fn changed(&mut self) {
+        self.changed_at = Some(self.time);
     }
 
     /// What a client asks for that wants this done and nothing else.

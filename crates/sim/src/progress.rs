@@ -1,0 +1,83 @@
+//! Whether ops complete while nothing changes.
+//!
+//! A cluster need not answer while it finds out what has happened. Once nothing has changed for
+//! [`SETTLES`], be it that all is well or that a fault stands, every op completes within [`OP_MAX`]
+//! that is asked of a node without a fault, and all nodes but one go on where a link between two of
+//! them is cut, provided that a majority is connected and alive.
+
+use quorate_commands::Reply;
+use quorate_machine::{Outcome, Refusal};
+use quorate_types::NodeSet;
+
+use crate::world::{MS, World};
+
+/// How long a cluster may take to come to terms with a change.
+const SETTLES: u64 = 2_000 * MS;
+/// How long an op may take then.
+const OP_MAX: u64 = 1_000 * MS;
+
+/// What became of ops since something changed.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// When it did.
+    since: u64,
+    /// Nodes of which an op was asked that did not complete.
+    failed: NodeSet,
+    /// What should have completed, if something did not.
+    pub(crate) complaint: Option<String>,
+}
+
+impl Progress {
+    /// The last change, if an op that begins now should complete unless something changes again.
+    pub(crate) fn begin(world: &World) -> Option<u64> {
+        let since = world.changed_at.filter(|_| world.network.is_calm())?;
+        (since + SETTLES <= world.time).then_some(since)
+    }
+
+    /// An op has ended that was asked of a node at `began`, when the last change was `steady`.
+    pub(crate) fn end(
+        &mut self,
+        world: &World,
+        node: usize,
+        began: u64,
+        steady: Option<u64>,
+        outcome: &Outcome<Reply<'static>>,
+    ) {
+        let completed = match outcome {
+            Outcome::Done(_) => world.time - began <= OP_MAX,
+            Outcome::Refused(refusal) => *refusal != Refusal::NotServing,
+            Outcome::Unknown => false,
+        };
+        if completed || steady.is_none() || steady != world.changed_at || self.complaint.is_some() {
+            return;
+        }
+        if steady != Some(self.since) {
+            (self.since, self.failed) = (steady.unwrap_or_default(), NodeSet::EMPTY);
+        }
+        self.failed.insert(world.nodes[node].id);
+        if let Some(expected) = Self::expected(world)
+            && (self.failed.difference(world.isolated) != NodeSet::EMPTY
+                || world.nodes.len() - self.failed.len() < expected)
+            && !world.majority_lost()
+        {
+            self.complaint = Some(format!(
+                "an op that was asked of {:?} {} ms after the last change, with {:?} cut off, ended \
+                 {} ms later as {outcome:?}; ops asked of {:?} do not complete",
+                world.nodes[node].id,
+                (began - self.since) / MS,
+                world.isolated,
+                (world.time - began) / MS,
+                self.failed,
+            ));
+        }
+    }
+
+    /// How many nodes should go on, if the cluster should.
+    fn expected(world: &World) -> Option<usize> {
+        let down = world.nodes.iter().filter(|node| !node.up).count();
+        // Of two nodes that do not reach each other one goes on.
+        let lost = world.isolated.len().min(1);
+        let left = world.nodes.len() - lost;
+        (down == 0 && left * 2 > world.nodes.len()).then_some(left)
+    }
+}
