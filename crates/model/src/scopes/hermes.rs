@@ -291,7 +291,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-combined",
             size: Size::Gate,
-            states: Some(531_371),
+            states: Some(546_800),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&combined(name, &PAIR), limits),
         },
@@ -305,14 +305,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-night-updates",
             size: Size::Night,
-            states: Some(541_909),
+            states: Some(555_724),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&combined(name, &UPDATES), limits),
         },
         Entry {
             name: "hermes-night-replayed",
             size: Size::Night,
-            states: Some(579_498),
+            states: Some(587_506),
             reaches: &[
                 "hermes: replay while the coordinator lives",
                 "hermes: sweep replays an orphan",
