@@ -19,7 +19,7 @@
 //! | INV{key, ts, rmw, value, call} | coordinator → live replicas | a newer value; unreadable until VAL |
 //! | ACK{ts} | replica → coordinator | my copy is at least as new |
 //! | VAL{key, ts} | coordinator → live replicas | everybody has it: read it |
-//! | MCHECK, MCHECK_ACK | replica ↔ replicas | still a member? (leaseless reads) |
+//! | MCHECK, MCHECK_ACK | replica ↔ members | still a member? (leaseless reads) |
 //! | CHUNK_READ, CHUNK | shadow ↔ active replica | records and sessions for a joining replica |
 //! | VALUE_READ | shadow → active replica | values too large for a chunk, which come as INVs |
 //! | FLOOR_PREPARE, _READY, _COMMIT | smallest active ↔ replicas | collecting tombstones |
@@ -230,6 +230,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Some("hermes: message of a newer epoch")
         } else if !self.live {
             Some("hermes: message to a node that is out")
+        } else if matches!(message, Message::MemberCheck { .. } | Message::MemberCheckAck { .. }) {
+            // Members without a replica vouch for the epoch, too.
+            (!self.view.live().contains(from)).then_some("hermes: message of no live member")
         } else if !self.peers.contains(from) {
             Some("hermes: message of no live replica")
         } else if !self.is_replica {

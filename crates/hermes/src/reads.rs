@@ -1,12 +1,18 @@
 //! Leaseless reads (thesis §4.3.6): executed on Valid keys at once, answered once a majority of the
-//! replica group has shown, after the read, that it still is in this node's epoch.
+//! members has shown, after the read, that it still is in this node's epoch.
+//!
+//! The thesis has one group that both replicates and votes. Here a keyspace may be on some of the
+//! nodes, and it is the members that vote: a majority of the replicas could be voted out without
+//! hearing of it, and vouch for each other while the others write. So a majority of all members is
+//! asked, dead ones counted, and those without a replica answer, too. What this rests on is argued
+//! in `docs/design/002-hermes-beyond-the-thesis.md`.
 //!
 //! Either shows it: an answer to a check that is broadcast once per batch, or, without any message
 //! of its own, the acknowledgement of an update whose INV left after the batch's last read.
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Operation, Outcome, Refusal, Table};
+use quorate_machine::{Effects, Operation, Outcome, Refusal, Table, mutant};
 use quorate_types::{Instant, NodeId, NodeSet, Now};
 
 use crate::message::Message;
@@ -76,8 +82,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.reads.last += 1;
         let number = self.reads.last;
         let after = self.reads.after;
-        // An update that left after the reads proves as much as a check, for nothing.
-        let carried = self.next_number > after;
+        // An update that left after the reads proves as much as a check, for nothing, if those who
+        // acknowledge it are enough.
+        let enough = self.peers.with(self.config.node).is_majority_of(self.electorate());
+        let carried = self.next_number > after && enough;
         let check_at = now.monotonic + self.config.message_loss_timeout;
         let give_up_at = now.monotonic + self.config.op_timeout;
         let proof = NodeSet::only(self.config.node);
@@ -85,7 +93,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if carried {
             effects.probe("hermes: an update carries a batch of reads");
         } else {
-            effects.broadcast(self.peers, &Message::MemberCheck { batch: number });
+            effects.broadcast(self.witnesses(), &Message::MemberCheck { batch: number });
         }
         self.release_reads(effects);
     }
@@ -95,7 +103,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.reads.batches.is_empty() {
             return;
         }
-        let group = self.group();
+        let group = self.electorate();
         let (proved, waiting): (Vec<_>, Vec<_>) = core::mem::take(&mut self.reads.batches)
             .into_iter()
             .partition(|batch| batch.proof.is_majority_of(group));
@@ -105,11 +113,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// The configured replica group, dead members included: a majority of it meets every later
-    /// live set.
-    fn group(&self) -> NodeSet {
+    /// Of whom a majority has to vouch: all members, dead ones included.
+    fn electorate(&self) -> NodeSet {
         let voters = self.view.voters();
-        self.config.replicas.map_or(voters, |replicas| replicas.intersection(voters))
+        match self.config.replicas {
+            Some(replicas) if mutant!("hermes_replicas_vouch") => replicas.intersection(voters),
+            _ => voters,
+        }
+    }
+
+    /// Who is asked: every other live member.
+    fn witnesses(&self) -> NodeSet {
+        self.view.live().without(self.config.node)
     }
 
     pub(crate) fn on_member_check(
@@ -144,10 +159,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.answer(client, Outcome::Refused(Refusal::TimedOut), effects);
         }
         let again_at = now.monotonic + self.config.message_loss_timeout;
+        let witnesses = self.witnesses();
         for batch in &mut self.reads.batches {
             if batch.check_at <= now.monotonic {
                 batch.check_at = again_at;
-                let missing = self.peers.difference(batch.proof);
+                let missing = witnesses.difference(batch.proof);
                 effects.broadcast(missing, &Message::MemberCheck { batch: batch.number });
             }
         }
@@ -155,10 +171,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// A proof counts in one epoch: ask again in the new one.
     pub(crate) fn restart_reads(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let witnesses = self.witnesses();
         for batch in &mut self.reads.batches {
             batch.proof = NodeSet::only(self.config.node);
             batch.check_at = now.monotonic + self.config.message_loss_timeout;
-            effects.broadcast(self.peers, &Message::MemberCheck { batch: batch.number });
+            effects.broadcast(witnesses, &Message::MemberCheck { batch: batch.number });
         }
         self.release_reads(effects);
     }

@@ -301,7 +301,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "hermes_lost_tombstone_stays",
         home: "hermes",
         guard: "a tombstone whose VAL was lost is replayed",
-        checks: &[Tests("hermes", "a_tombstone_without_val")],
+        checks: &[Tests("hermes", "a_tombstone_without_val"), Tests("hermes", "random::deleted")],
         in_gate: false,
     },
     Mutant {
@@ -309,6 +309,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "hermes",
         guard: "an expired value whose VAL was lost is replayed, and then deleted",
         checks: &[Tests("hermes", "an_expired_value_without_val")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "hermes_replicas_vouch",
+        home: "hermes",
+        guard: "a majority of the members vouches for a leaseless read, not one of the replicas",
+        checks: &[Tests("hermes", "a_majority_of_the_replicas")],
         in_gate: false,
     },
     Mutant {

@@ -129,6 +129,46 @@ fn a_node_that_was_voted_out_answers_no_read() {
 }
 
 #[test]
+fn a_majority_of_the_replicas_proves_nothing_where_others_vote() {
+    // The keyspace is on 1, 2 and 3 of five nodes. 3, 4 and 5 are a majority, and go on without 1
+    // and 2, which hear each other and nothing of that.
+    let mut cluster = Cluster::with(5, |config| {
+        quorum_reads(config);
+        config.replicas = Some([NodeId(1), NodeId(2), NodeId(3)].into_iter().collect());
+    });
+    cluster.run(1, set("k", "old"));
+    let roles =
+        [1, 2, 3, 4, 5].map(|node| (node, if node < 3 { Role::Down } else { Role::Active }));
+    let view = cluster.decide(&roles);
+    for node in 3..=5 {
+        cluster.install_on(node, &view);
+    }
+    assert_eq!(cluster.run(3, set("k", "new")), Reply::Ok);
+    let read = cluster.submit(2, get("k"));
+    for _ in 0..10 {
+        cluster.tick(MLT);
+        cluster.deliver_all();
+    }
+    cluster.assert_open(read);
+}
+
+#[test]
+fn nodes_without_a_replica_prove_reads() {
+    let mut cluster = Cluster::with(5, |config| {
+        quorum_reads(config);
+        config.replicas = Some(NodeSet::only(NodeId(1)).with(NodeId(2)));
+    });
+    cluster.run(1, set("k", "v"));
+    let read = cluster.submit(2, get("k"));
+    cluster.deliver(2, 4, "mcheck");
+    cluster.deliver(4, 2, "mcheck_ack");
+    cluster.assert_open(read);
+    cluster.deliver(2, 5, "mcheck");
+    cluster.deliver(5, 2, "mcheck_ack");
+    cluster.assert_done(read, value("v"));
+}
+
+#[test]
 fn an_update_carries_a_batch_of_reads() {
     let mut cluster = Cluster::with(3, quorum_reads);
     cluster.run(1, set("k", "v"));

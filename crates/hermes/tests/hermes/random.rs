@@ -418,6 +418,10 @@ impl Run {
             self.cluster.run_for(Duration::from_millis(2_000));
         }
         self.note_answers();
+        if self.plan.mix == Mix::Deletes {
+            // Before anybody asks for the keys, and so finds what has lost its VAL.
+            self.check_tombstones();
+        }
         for key in 0..self.plan.keys {
             for node in self.cluster.view.active() {
                 if self.cluster.hosts[&node.0].up {
@@ -456,6 +460,15 @@ impl Run {
             assert_eq!(seen.len(), 1, "{key} differs");
         }
         self.check_records();
+    }
+
+    /// What was deleted is forgotten, whichever messages were lost.
+    fn check_tombstones(&mut self) {
+        for node in self.cluster.view.active() {
+            let table = self.cluster.hosts[&node.0].machine.table();
+            let left = table.entries().filter(|(_, _, (), content)| content.is_none()).count();
+            assert_eq!(left, 0, "tombstones at {node}");
+        }
     }
 
     /// Every replica that serves has a call's record, or has heard that it is acknowledged, or none
@@ -681,6 +694,29 @@ fn deleted_keys_stay_deleted() {
 fn deleted_keys_of_five_replicas_stay_deleted() {
     let plan = Plan { mix: Mix::Deletes, nodes: 5, steps: 400, configure: collect_often, ..PLAN };
     sweep(200, plan);
+}
+
+#[test]
+fn deleted_keys_stay_deleted_without_vals_and_without_leases() {
+    let plan = Plan { mix: Mix::Deletes, keys: 3, ..PLAN };
+    let without_vals = |config: &mut Config| {
+        collect_often(config);
+        config.ack_broadcast = true;
+    };
+    sweep(250, Plan { configure: without_vals, ..plan });
+    let without_leases = |config: &mut Config| {
+        collect_often(config);
+        config.reads = Reads::Quorum;
+    };
+    sweep(250, Plan { configure: without_leases, ..plan });
+}
+
+#[test]
+fn one_node_alone_is_linearizable() {
+    let plan = Plan { nodes: 1, crashes: false, keys: 3, configure: collect_often, ..PLAN };
+    for mix in [Mix::Registers, Mix::Deletes, Mix::Calls] {
+        sweep(100, Plan { mix, ..plan });
+    }
 }
 
 #[test]
