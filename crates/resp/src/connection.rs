@@ -129,6 +129,8 @@ pub(crate) enum Reply {
     Walk(Box<Walk>),
     /// `WAIT`: so many replicas, or until then; looked at again when `poll` has come.
     Wait { wanted: i64, until: Instant, poll: Instant },
+    /// No reply: those behind it are held back until then.
+    Pause { until: Instant },
 }
 
 /// A request for a session's lease.

@@ -555,7 +555,7 @@ impl<B: Backend> Context<'_, B> {
         self.core.waiting.push(self.id);
     }
 
-    /// Whether the connection's `WAIT` is over; it is answered if so.
+    /// Whether the connection's `WAIT`, which is answered if so, or its pause is over.
     pub(crate) fn poll_wait(&mut self) -> bool {
         let replicas = self.backend.replicas(self.connection.session.database) as i64;
         let now = self.now.monotonic;
@@ -566,6 +566,13 @@ impl<B: Backend> Context<'_, B> {
                     *poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
                     return false;
                 }
+            }
+            Some(Reply::Pause { until }) => {
+                if now < *until {
+                    return false;
+                }
+                self.connection.finish(first, |_| {});
+                return true;
             }
             _ => return true,
         }
@@ -579,7 +586,9 @@ impl<B: Backend> Context<'_, B> {
         let part = pending.part as usize;
         let connection = &mut *self.connection;
         match connection.reply(number) {
-            None | Some(Reply::Ready(_) | Reply::Wait { .. } | Reply::Walk(_)) => {}
+            None
+            | Some(Reply::Ready(_) | Reply::Wait { .. } | Reply::Pause { .. } | Reply::Walk(_)) => {
+            }
             Some(Reply::Op { spec, protocol, update }) => {
                 let (spec, protocol, update) = (*spec, *protocol, *update);
                 connection.updates -= u32::from(update);

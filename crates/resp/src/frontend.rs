@@ -430,11 +430,12 @@ impl Frontend {
     fn wait_until(&self, id: ConnectionId) -> Option<Instant> {
         match self.connections.get(id.0)?.replies.front()? {
             Reply::Wait { until, poll, .. } => Some((*until).min(*poll)),
+            Reply::Pause { until } => Some(*until),
             _ => None,
         }
     }
 
-    /// Ends each `WAIT` that is over and, about once a second, looks for idle clients.
+    /// Ends each `WAIT` and pause that is over and, about once a second, looks for idle clients.
     pub fn tick<B: Backend>(&mut self, now: Now, backend: &mut B) {
         self.close_killed();
         for id in std::mem::take(&mut self.core.waiting) {

@@ -42,6 +42,9 @@ pub const IDLE_CHECK_MS: u64 = 1000;
 pub const BUFFER_KEEP_BYTES: usize = 64 * 1024;
 /// How long a client may stay without the password that the node asks for, in milliseconds.
 pub const AUTH_MS: u64 = 10_000;
+/// How long the answer to a first wrong password is held back, in milliseconds, and with it what
+/// follows; twice as long with each further one.
+pub const AUTH_BACKOFF_MS: u64 = 50;
 /// Wrong passwords of a connection; with the last one it is closed.
 pub const AUTH_FAILURES_MAX: u32 = 8;
 /// Read buffers above this size are given back once their connection is idle.

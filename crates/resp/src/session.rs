@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{Args, ConnectionCommand, Reply, by_id, parse_integer};
-use quorate_types::Instant;
+use quorate_types::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::connection::{Life, Wants};
@@ -184,12 +184,22 @@ impl<B: Backend> Context<'_, B> {
         Reply::Ok
     }
 
-    /// Who guesses has to come again after a while.
+    /// Who guesses waits for the answer, longer each time, and has to come again after a while. (A
+    /// client with other answers outstanding is in already.)
     fn wrong_password(&mut self) -> Reply<'static> {
+        if !self.core.shared.has_password() {
+            return WRONG_PASSWORD;
+        }
         let connection = &mut *self.connection;
         connection.auth_failures += 1;
         if connection.auth_failures >= limits::AUTH_FAILURES_MAX {
             connection.life = Life::Closing;
+        } else if connection.replies.is_empty() {
+            let doubled = limits::AUTH_BACKOFF_MS << (connection.auth_failures - 1);
+            let until = self.now.monotonic + Duration::from_millis(doubled);
+            connection.push(crate::connection::Reply::Pause { until });
+            connection.barrier = true;
+            self.core.waiting.push(self.id);
         }
         WRONG_PASSWORD
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use quorate_machine::Rng;
 use quorate_resp::testing::Harness;
-use quorate_resp::{Settings, Shared};
+use quorate_resp::{Settings, Shared, limits};
 
 struct Redis {
     process: Child,
@@ -140,7 +140,15 @@ impl Comparison {
     fn feed(&mut self, input: &[u8]) {
         let mut harness = self.harness();
         let id = harness.connect();
-        let ours = normalize(harness.send(id, input));
+        let mut ours = harness.send(id, input);
+        if self.shared.has_password() {
+            // Answers to wrong passwords are held back.
+            for failures in 0..limits::AUTH_FAILURES_MAX - 1 {
+                harness.pass(limits::AUTH_BACKOFF_MS << failures);
+                ours.extend(harness.take(id));
+            }
+        }
+        let ours = normalize(ours);
         let theirs = normalize(self.redis.answers(input));
         if ours != theirs {
             self.differences.push(format!(

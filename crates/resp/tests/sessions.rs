@@ -114,11 +114,18 @@ fn who_does_not_authenticate_is_disconnected() {
 fn who_guesses_passwords_is_disconnected() {
     let mut harness = Harness::new(Shared::new(Settings::default(), Some("secret".to_owned())));
     let id = harness.connect();
-    for _ in 0..limits::AUTH_FAILURES_MAX {
+    let mut backoff = limits::AUTH_BACKOFF_MS;
+    for _ in 1..limits::AUTH_FAILURES_MAX {
+        assert_eq!(harness.talk(id, "AUTH guess\r\nPING"), "");
+        harness.pass(backoff - 1);
+        assert_eq!(harness.talk(id, ""), "", "it is held back");
+        harness.pass(1);
+        let replies = harness.talk(id, "");
+        assert!(replies.starts_with("-WRONGPASS") && replies.contains("-NOAUTH"), "{replies}");
         assert!(!harness.frontend.wants_close(id));
-        let reply = harness.talk(id, "AUTH guess");
-        assert!(reply.starts_with("-WRONGPASS"), "{reply}");
+        backoff *= 2;
     }
+    assert!(harness.talk(id, "AUTH guess").starts_with("-WRONGPASS"));
     assert_eq!(harness.talk(id, "AUTH secret"), "", "it is too late");
     assert!(harness.frontend.wants_close(id));
 }
