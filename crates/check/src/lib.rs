@@ -33,11 +33,13 @@
 //!
 //! # Transactions
 //!
-//! A [`TxnHistory`] also holds transactions over several keys. [`check_transactions`] and
-//! [`check_txn_history`] say whether they are serializable or strictly serializable, and name the
-//! [`Anomaly`] if they are not: once by the values that clients wrote and read, trusting nothing
-//! else, and once by timestamps and versions where records carry them. Both look for cycles in a
-//! graph of dependencies, in time proportional to the history. [`check_bank`] checks sums.
+//! A [`TxnHistory`] also holds transactions over several keys. [`check_transactions`] says whether
+//! they are serializable or strictly serializable, and names the [`Anomaly`] if they are not: once
+//! by the values that clients wrote and read, trusting nothing else, and once by timestamps and
+//! versions where records carry them. Both look for cycles in a graph of dependencies, in time
+//! proportional to the history; what they can't tell makes the verdict *undecided*.
+//! [`check_txn_history`] judges transactions together with operations on single keys, and searches
+//! each key beside that. [`check_bank`] checks sums.
 //!
 //! # File format
 //!

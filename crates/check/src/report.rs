@@ -53,7 +53,8 @@ pub enum Verdict {
     Ok,
     /// At least one key is not.
     Violation,
-    /// No anomaly was found, but at least one key exceeded a bound.
+    /// No anomaly was found, but at least one key exceeded a bound, or could not be judged in
+    /// full.
     Undecided,
 }
 
