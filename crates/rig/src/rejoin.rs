@@ -23,7 +23,7 @@ const NODES: usize = 3;
 /// The one that leaves and comes back.
 const VICTIM: usize = 2;
 /// SETs under way at once, so that filling takes less time.
-const PIPELINE: u64 = 500;
+const PIPELINE: usize = 500;
 /// Longest that an answer may take while the cluster is filled.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest that the others may take to go on alone, and that a node may take to come back.
@@ -145,7 +145,7 @@ fn measure(
     Ok((rejoin, copy))
 }
 
-/// Sets keys to values that begin with `mark`.
+/// Sets keys to values that begin with `mark`, those again that a node refused or may have lost.
 fn fill(
     cluster: &Cluster,
     mark: &str,
@@ -154,20 +154,22 @@ fn fill(
 ) -> anyhow::Result<()> {
     let mut connection = Connection::open(&cluster.clients()[0], PATIENCE)?;
     let value = mark.repeat(value_bytes);
-    let mut under_way = 0;
-    let receive = |connection: &mut Connection| match connection.receive()? {
-        Reply::Error(said) => Err(anyhow::anyhow!("SET: {said}")),
-        _ => Ok(()),
-    };
-    for key in keys {
-        connection.send(&["SET", &format!("key:{key}"), &value])?;
-        under_way += 1;
-        if under_way == PIPELINE {
-            (0..under_way).try_for_each(|_| receive(&mut connection))?;
-            under_way = 0;
+    let deadline = Instant::now() + CHANGE_MAX;
+    let (mut keys, mut again) = (keys.peekable(), Vec::new());
+    while keys.peek().is_some() || !again.is_empty() {
+        ensure!(Instant::now() < deadline, "in vain: the cluster takes {} more keys", again.len());
+        let mut under_way = std::mem::take(&mut again);
+        under_way.extend(keys.by_ref().take(PIPELINE - under_way.len()));
+        for key in &under_way {
+            connection.send(&["SET", &format!("key:{key}"), &value])?;
+        }
+        for key in under_way {
+            if matches!(connection.receive()?, Reply::Error(_)) {
+                again.push(key);
+            }
         }
     }
-    (0..under_way).try_for_each(|_| receive(&mut connection))
+    Ok(())
 }
 
 /// The bytes that pass at the victim's place until something has happened.
