@@ -68,8 +68,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             let Some(content) = record.content() else { continue };
             let due = content.is_expired(now.wall());
             self.expiry.met |= content.expire_at.is_some();
-            let state = record.meta().state;
+            let meta = record.meta();
+            let state = meta.state;
             drop(record);
+            let due = due && !self.has_no_version_left(meta.timestamp.version);
             if !due || self.queues.contains_key(&handle) || !self.owns(handle) {
                 continue;
             }

@@ -375,13 +375,18 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let mut complete = true;
         while !reader.0.is_empty() {
             let Ok(entry) = Entry::decode(&mut reader) else {
-                return effects.ignored("hermes: damaged chunk");
+                return effects.refused("hermes: damaged chunk");
             };
+            let length = entry.content.map_or(0, |content| content.bytes.len());
+            let version = entry.timestamp.version;
+            if let Some(reason) = self.refuse_update(entry.key, version, length) {
+                return effects.refused(reason);
+            }
             complete &= self.adopt_entry(now, from, &entry, &mut lacking, effects);
         }
         if complete {
             match self.follow_chunk(chunk, lacking.is_empty()) {
-                Err(_) => return effects.ignored("hermes: damaged chunk"),
+                Err(_) => return effects.refused("hermes: damaged chunk"),
                 Ok(true) => return,
                 Ok(false) => {}
             }

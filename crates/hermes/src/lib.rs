@@ -112,7 +112,9 @@ mod tombstones;
 use quorate_machine::{
     Effects, Event, Machine, Operation, Outcome, Protocol, Record, Slot, Table, mutant,
 };
-use quorate_types::{Epoch, Instant, NodeId, Now};
+use quorate_types::{Epoch, Instant, NodeId, Now, limits};
+
+use message::VERSION_MAX;
 
 pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Steer, Val};
 pub use meta::{Meta, State};
@@ -242,6 +244,53 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
     }
 
+    /// What no correct replica says, whatever it has seen.
+    fn refuse_message(&self, from: NodeId, message: &Message<'_>) -> Option<&'static str> {
+        let leads = self.active.first() == Some(from);
+        match *message {
+            Message::Inv(Inv { key, timestamp, content, .. }) => {
+                let length = content.map_or(0, |content| content.bytes.len());
+                self.refuse_update(key, timestamp.version, length)
+            }
+            Message::Ack(Ack { key, timestamp, .. }) if !key.is_empty() => {
+                self.refuse_update(key, timestamp.version, 0)
+            }
+            Message::Val(Val { key, timestamp }) => self.refuse_update(key, timestamp.version, 0),
+            Message::FloorPrepare { .. } | Message::FloorCommit { .. } if !leads => {
+                Some("hermes: a floor of somebody who does not lead")
+            }
+            Message::FloorPrepare { version, .. }
+            | Message::FloorReady { next_floor: version, .. }
+                if version > VERSION_MAX =>
+            {
+                Some(BEYOND)
+            }
+            Message::FloorCommit { version, .. } if version > self.floors.next_floor => {
+                Some("hermes: a floor that was not prepared")
+            }
+            Message::Chunk(chunk) if chunk.floor.max(chunk.next_floor) > VERSION_MAX => {
+                Some(BEYOND)
+            }
+            _ => None,
+        }
+    }
+
+    /// Why a version of a key is none that a correct replica names.
+    pub(crate) fn refuse_update(
+        &self,
+        key: &[u8],
+        version: u64,
+        length: usize,
+    ) -> Option<&'static str> {
+        let fits = version <= VERSION_MAX
+            && key.len() <= limits::KEY_BYTES_MAX
+            && length <= limits::VALUE_BYTES_MAX;
+        if !fits {
+            return Some(BEYOND);
+        }
+        (!self.table.owns(key)).then_some("hermes: a key of another lane")
+    }
+
     fn on_message(
         &mut self,
         now: Now,
@@ -252,6 +301,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     ) {
         if let Some(reason) = self.ignore_message(from, epoch, message) {
             return effects.ignored(reason);
+        }
+        if let Some(reason) = self.refuse_message(from, message) {
+            return effects.refused(reason);
         }
         self.copying.heard(from);
         match *message {
@@ -354,6 +406,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.resend(now, slot, effects);
     }
 }
+
+const BEYOND: &str = "hermes: a version, key or value beyond the limit";
 
 /// How much of a value one message loss timeout is allowed for: 256 KiB in 20 ms.
 const BYTES_PER_TIMEOUT: usize = 256 * 1024;

@@ -27,6 +27,10 @@ use quorate_rifl::{Call, Grant, LeaseId, Permit};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Malformed, Reader, Writer};
 
+/// The highest version of a key: far more updates than there will ever be. One at the end of its
+/// range would leave no higher one.
+pub(crate) const VERSION_MAX: u64 = 1 << 62;
+
 /// A peer message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {

@@ -9,7 +9,7 @@ use quorate_rifl::{AnswerBytes, Permit};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
 use crate::calls::Tentative;
-use crate::message::{Ack, Inv, Message, NOBODY, Val};
+use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
 use crate::state::{Again, Client, Kind, Pending, Waiter};
 use crate::{Hermes, Meta, State};
 
@@ -132,6 +132,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let permit = attempt.permit.filter(|_| access != Access::Read);
         // A delete of nothing is a read, whichever way it was asked for.
         let changes = change != Change::Keep && !(change == Change::Delete && absent);
+        if changes && self.has_no_version_left(meta.timestamp.version) {
+            self.scratch = scratch;
+            let refused = Outcome::Refused(Refusal::Busy);
+            return self.answer_unstarted(handle, client, refused, effects);
+        }
         if !changes && (permit.is_none() || mutant!("hermes_failed_call_unrecorded")) {
             if meta.is_blank() && !self.queues.contains_key(&handle) {
                 self.forget(handle);
@@ -164,6 +169,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
         }
         self.scratch = scratch;
+    }
+
+    /// Whether an update would need a version beyond the limit, to which only a peer in error can have
+    /// brought a key.
+    pub(crate) fn has_no_version_left(&self, version: u64) -> bool {
+        version.max(self.floors.floor) > VERSION_MAX - 2
     }
 
     /// How many bytes of value an INV carries after this change.

@@ -107,7 +107,7 @@ struct Seen {
 impl Seen {
     /// Whether the number is new; it is not from now on.
     fn admit(&mut self, sequence: u64) -> bool {
-        if sequence + WINDOW <= self.highest {
+        if self.highest.saturating_sub(sequence) >= WINDOW {
             return false;
         }
         if sequence > self.highest {
@@ -309,6 +309,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(op) = O::decode(op) else {
             return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
         };
+        if let Some(reason) = self.refuse_update(op.key(), 0, 0) {
+            return effects.refused(reason);
+        }
         // Origins of different nodes are different origins.
         let origin = origin ^ (u64::from(from.0) + 1).rotate_right(16);
         self.admit(now, client, origin, op, permit, effects);

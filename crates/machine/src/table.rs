@@ -93,6 +93,11 @@ pub trait Table {
     where
         Self: 'a;
 
+    /// Whether a key's record would be in this table: each lane of a node may have some keys.
+    fn owns(&self, key: &[u8]) -> bool {
+        let _ = key;
+        true
+    }
     /// The record of a key, if there is one (perhaps a tombstone).
     fn find(&self, key: &[u8]) -> Option<Self::Handle>;
     /// The record of a key, made if need be: without value, with default meta.

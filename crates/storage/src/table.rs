@@ -227,6 +227,11 @@ impl<M: Meta> Table for LaneTable<M> {
     type Record<'a> = LockedRecord<'a, M>;
 
     #[inline]
+    fn owns(&self, key: &[u8]) -> bool {
+        lane_of_hash(hash_key(key), self.0.store.lanes()).0 == self.0.lane
+    }
+
+    #[inline]
     fn find(&self, key: &[u8]) -> Option<Handle> {
         let record = self.0.find(self.hash_of(key), key, &reclaim::pin())?;
         Some(Handle(record.as_ptr()))
