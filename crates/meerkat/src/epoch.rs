@@ -30,6 +30,7 @@ use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ;
 use crate::record::{Record, RecordKey, Records, is_guest, lane_of};
+use crate::refusals::has_two_ends;
 use crate::state::{Group, Isolation, Meerkat, Phase};
 
 /// Bytes of a report or a merged record in one message.
@@ -440,36 +441,23 @@ where
     /// change begins anew.
     fn try_merge(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let (active, live) = (self.view.active(), self.view.live());
-        let groups = Groups {
-            replicas: &self.config.partitions,
-            unanimous: self.config.isolation == Isolation::Strict,
-        };
-        let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
+        let Some(lead) = self.change.as_ref().and_then(|change| change.lead.as_ref()) else {
             return;
         };
         let is_done = |node: &NodeId| lead.reports.get(node).is_some_and(|report| report.done);
         if lead.merged.is_some() || !live.into_iter().all(|node| is_done(&node)) {
             return;
         }
-        let mut reports = BTreeMap::new();
-        for (node, incoming) in &lead.reports {
-            match Report::decode(&incoming.bytes) {
-                // A learner that has adopted nothing can't say that anything was not adopted.
-                Ok(report) if report.last_normal == Epoch(0) && !active.contains(*node) => {
-                    if mutant!("meerkat_blank_life_reports") {
-                        reports.insert(*node, report);
-                    }
-                }
-                Ok(report)
-                    if mutant!("meerkat_learners_not_asked")
-                        && !active.union(report.electorate.active).contains(*node) => {}
-                Ok(report) => {
-                    reports.insert(*node, report);
-                }
-                Err(_) => return effects.ignored("meerkat: damaged report"),
-            }
-        }
-        match merge(&reports, groups) {
+        let reports = match self.decode_reports(now) {
+            Ok(reports) => reports,
+            Err(reason) => return effects.ignored(reason),
+        };
+        let groups = self.groups_config();
+        let merged = merge(&reports, groups);
+        let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
+            return;
+        };
+        match merged {
             Err(few) => {
                 lead.stuck = Some(few);
                 effects.ignored("meerkat: more replicas of an epoch are gone than it tolerates");
@@ -484,6 +472,34 @@ where
                 self.try_release(now, effects);
             }
         }
+    }
+
+    /// What the members have reported, if it can be true.
+    fn decode_reports(&self, now: Now) -> Result<BTreeMap<NodeId, Report>, &'static str> {
+        let lead = self.change.as_ref().and_then(|change| change.lead.as_ref());
+        let lead = lead.expect("only a leader merges");
+        let mut reports = BTreeMap::new();
+        for (node, incoming) in &lead.reports {
+            let Ok(report) = Report::decode(&incoming.bytes) else {
+                return Err("meerkat: damaged report");
+            };
+            if let Some(reason) = self.refuse_report(now, &report) {
+                return Err(reason);
+            }
+            // A learner that has adopted nothing can't say that anything was not adopted.
+            let active = self.view.active();
+            let is_blank = report.last_normal == Epoch(0) && !active.contains(*node);
+            let is_deaf = mutant!("meerkat_learners_not_asked")
+                && !active.union(report.electorate.active).contains(*node);
+            if (!is_blank || mutant!("meerkat_blank_life_reports")) && !is_deaf {
+                reports.insert(*node, report);
+            }
+        }
+        if has_two_ends(&reports) {
+            // Better to wait for another view than to make one of them true.
+            return Err("meerkat: members know different ends of one transaction");
+        }
+        Ok(reports)
     }
 
     /// Sends each member the next part of the merged record.
@@ -572,8 +588,12 @@ where
             if change.incoming_parts == parts {
                 let bytes = core::mem::take(&mut change.incoming);
                 let Ok(merged) = Merged::decode(&bytes) else {
-                    return effects.ignored("meerkat: damaged merged record");
+                    return effects.refused("meerkat: damaged merged record");
                 };
+                if let Some(reason) = self.refuse_merged(now, &merged) {
+                    return effects.refused(reason);
+                }
+                let change = self.change.as_mut().expect("lane 0 changes epochs");
                 change.total_parts = Some(parts);
                 self.adopt(now, merged);
             }

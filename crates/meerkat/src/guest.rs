@@ -11,14 +11,22 @@
 //! when it announces up to where everything is over, and refuses those that begin below that; of
 //! any replicas that let a guest's transaction commit, each keeps the floor below it.
 
-use quorate_machine::{Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
-use crate::message::Kind;
+use crate::body::Body;
+use crate::message::{Kind, Message};
 use crate::meta::Meta;
+use crate::occ::{Conflict, Reason};
 use crate::record::{RecordKey, guest_writer, is_guest};
-use crate::state::Meerkat;
+use crate::recovery::RecoveryPart;
+use crate::state::{Isolation, Meerkat};
 
+/// How old a transaction of a guest may be when a replica first hears of it from the guest.
+const FRESH: Duration = Duration::from_secs(1);
+/// How old it is at least when a replica forgets its end on the guest's word: by then others that
+/// were not told the same have asked.
+const KEPT: Duration = Duration::from_secs(4);
 /// How long the end of a transaction is remembered for a guest that is gone, at least.
 const MEMORY: Duration = Duration::from_secs(60);
 
@@ -44,18 +52,198 @@ where
         match kind {
             Kind::Get { .. } | Kind::Stable { .. } => self.guest_at(from).is_some(),
             Kind::Validate { id, .. } => own(*id),
-            // A guest that contradicts what is known is in error, and must not stop the node.
-            Kind::Decided { id, commit, .. } => own(*id) && !self.is_known_as(*id, !*commit),
+            Kind::Decided { id, .. } => own(*id),
             Kind::Accept { id, view, .. } => own(*id) && *view == 0,
             Kind::Check { at, .. } => own(*at),
             _ => false,
         }
     }
 
-    /// Whether this replica knows that a transaction has ended like this.
-    fn is_known_as(&self, id: Timestamp, commit: bool) -> bool {
-        let keys = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
-        self.records.range(keys).any(|(_, record)| record.decision == Some(commit))
+    /// Whether a guest begins a transaction so late that other replicas may have forgotten it.
+    pub(crate) fn comes_late(&self, now: Now, key: &RecordKey) -> bool {
+        let age = self.clock(now).saturating_sub(key.version);
+        is_guest(key.writer) && age > FRESH.as_nanos() as u64 && !self.records.contains_key(key)
+    }
+
+    /// Up to where a guest may call its transactions over.
+    pub(crate) fn guest_horizon(&self, now: Now) -> u64 {
+        self.clock(now).saturating_sub(KEPT.as_nanos() as u64)
+    }
+
+    /// DECIDED of a guest: a claim, since it may tell each replica something else. This replica takes
+    /// a commit that it said OK to itself and that no backup coordinator asks about. Anything else the
+    /// replicas settle among themselves: an abort frees the keys at once, and stays open until then.
+    pub(crate) fn on_claim(
+        &mut self,
+        now: Now,
+        partition: u16,
+        id: Timestamp,
+        commit: bool,
+        body: Option<Body<'_>>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if self.is_stable(id) || !self.holds(partition) || (!self.active && !commit) {
+            return self.acknowledge(now, id, partition, effects);
+        }
+        if !self.active {
+            return self.ask_replicas(partition, id, effects);
+        }
+        let key = RecordKey::new(id, partition);
+        if self.comes_late(now, &key) {
+            return self.ask_replicas(partition, id, effects);
+        }
+        let is_new = !self.records.contains_key(&key);
+        if is_new {
+            self.suspect(now, key);
+        }
+        let record = self.records.entry(key).or_default();
+        if is_new {
+            record.since = now.monotonic;
+        }
+        if let Some(known) = record.decision {
+            if known != commit {
+                return effects.refused("meerkat: a guest that knows two ends of its transaction");
+            }
+            return self.acknowledge(now, id, partition, effects);
+        }
+        if !commit {
+            return self.withdraw(now, key, effects);
+        }
+        if record.body.is_empty()
+            && let Some(body) = body
+        {
+            record.body.extend_from_slice(body.bytes());
+        }
+        let said_ok = record.vote == Some(Ok(())) || record.accepted == Some((0, true));
+        let vouches = record.view == 0 && said_ok && !record.body.is_empty();
+        if vouches || mutant!("meerkat_guest_taken_at_its_word") {
+            self.end_record(now, key, true);
+            return self.acknowledge(now, id, partition, effects);
+        }
+        self.ask_replicas(partition, id, effects);
+    }
+
+    /// A guest says that its transaction has aborted: frees its keys. The record stays undecided, as
+    /// one that was voted down, until the replicas have agreed.
+    fn withdraw(&mut self, now: Now, key: RecordKey, effects: &mut impl Effects<Self>) {
+        let record = self.records.get_mut(&key).expect("its caller has the record");
+        record.vote = Some(Err(Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO }));
+        if core::mem::take(&mut record.registered) {
+            let body = core::mem::take(&mut record.body);
+            self.release_at(key.id(), key.partition, Body::trusted(&body));
+            self.records.get_mut(&key).expect("just changed").body = body;
+            self.scatter_parked(now, key.id());
+        }
+        self.acknowledge(now, key.id(), key.partition, effects);
+    }
+
+    // --- takeovers of a guest's transaction ------------------------------------------------------
+
+    /// A replica knows how a guest's transaction has ended in a partition.
+    pub(crate) fn learn_end(&mut self, id: Timestamp, partition: u16, commit: bool) {
+        if let Some(part) = self.recoveries.get_mut(&id).and_then(|r| r.part(partition)) {
+            part.chosen = Some(commit);
+        }
+    }
+
+    /// As the choice for a member's transaction, with two differences. A replica that has promised
+    /// nothing may yet take the guest's word for a commit: so all must promise, or know an end,
+    /// before anything is proposed. And the guest may have told each partition of other ones: so each
+    /// has a consensus and an end of its own, for which the backup proposes the same wherever it can.
+    pub(crate) fn evaluate_guest(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some(recovery) = self.recoveries.get_mut(&id) else { return };
+        let mut commits = true;
+        let mut committed = false;
+        for part in &mut recovery.parts {
+            let Some(group) = self.groups.get(usize::from(part.partition)) else { return };
+            let quorums = group.quorums;
+            if part.accepts.intersection(group.live).len() >= quorums.majority {
+                part.chosen = part.chosen.or(part.proposal);
+            }
+            let all_promised =
+                group.live.is_subset(part.promised) || mutant!("meerkat_guest_aborted_unasked");
+            if part.chosen.or(part.proposal).is_none() && !all_promised {
+                return;
+            }
+            let ok = part.ok.intersection(group.live).len() >= quorums.majority;
+            let accepted = part.accepted.map(|(_, ok)| ok);
+            commits &= part.chosen.or(part.proposal).or(accepted).unwrap_or(ok);
+            committed |= part.chosen == Some(true);
+        }
+        let open = |part: &&RecoveryPart| part.chosen.is_none();
+        if recovery.parts.iter().any(|part| open(&part)) {
+            for index in 0..recovery.parts.len() {
+                let part = &self.recoveries[&id].parts[index];
+                if part.chosen.or(part.proposal).is_none() {
+                    // What a backup before this one may have had accepted stands.
+                    let earlier = part.accepted.filter(|(view, _)| *view > 0).map(|(_, ok)| ok);
+                    let ok = (commits || committed) && !part.body.is_empty();
+                    self.propose_recovery(id, index, earlier.unwrap_or(ok), effects);
+                }
+            }
+            let done = |part: &RecoveryPart| {
+                let group = &self.groups[usize::from(part.partition)];
+                part.accepts.intersection(group.live).len() >= group.quorums.majority
+            };
+            let recovery = &self.recoveries[&id];
+            if !recovery.parts.iter().all(|part| part.chosen.is_some() || done(part)) {
+                return;
+            }
+        }
+        self.conclude_guest(now, id, effects);
+    }
+
+    /// Tells each partition its end, once every clock has passed the timestamp if that matters.
+    fn conclude_guest(&mut self, now: Now, id: Timestamp, effects: &mut impl Effects<Self>) {
+        let Some(recovery) = self.recoveries.get(&id) else { return };
+        let ends = |part: &RecoveryPart| part.chosen.or(part.proposal) == Some(true);
+        let skew = self.config.max_clock_skew.as_nanos() as u64;
+        if recovery.parts.iter().any(ends)
+            && self.config.isolation == Isolation::Strict
+            && !self.view.active().is_subset(recovery.seen)
+            && self.clock(now) < id.version.saturating_add(skew)
+        {
+            return;
+        }
+        effects.probe("meerkat: decided as a backup");
+        let Some(recovery) = self.recoveries.remove(&id) else { return };
+        for part in recovery.parts {
+            let (partition, commit) = (part.partition, ends(&part));
+            let body = Body::trusted_opt(&part.body).filter(|_| commit);
+            let Some(group) = self.groups.get(usize::from(partition)) else { continue };
+            let mut to = group.live.union(group.learners).without(self.config.node);
+            if let Some(guest) = self.coordinator_of(id) {
+                to.insert(guest);
+            }
+            if !to.is_empty() {
+                let kind = Kind::Decided { id, commit, body };
+                effects.broadcast(to, &Message { partition, kind });
+            }
+            let key = RecordKey::new(id, partition);
+            if let Some(record) = self.records.get_mut(&key).filter(|r| r.decision.is_none()) {
+                if record.body.is_empty() {
+                    record.body = part.body;
+                }
+                if !commit || !record.body.is_empty() {
+                    self.end_record(now, key, commit);
+                }
+            }
+        }
+    }
+
+    /// Asks the replicas that vote for what a guest's transaction has done, if they know that it has
+    /// committed. It tells of its end again, so nothing is lost if they don't know yet.
+    fn ask_replicas(&self, partition: u16, id: Timestamp, effects: &mut impl Effects<Self>) {
+        let Some(group) = self.group(partition) else { return };
+        let others = group.live.without(self.config.node);
+        if !others.is_empty() {
+            effects.broadcast(others, &Message { partition, kind: Kind::Pull { id } });
+        }
     }
 
     /// The writer id of the guest at `node`.

@@ -225,8 +225,11 @@ where
         let mut last = None;
         while !reader.0.is_empty() {
             let Ok((key, meta, content)) = read_entry(&mut reader) else {
-                return effects.ignored("meerkat: damaged chunk");
+                return effects.refused("meerkat: damaged chunk");
             };
+            if self.is_absurd(now, meta.wts.max(meta.rts).version) {
+                return effects.refused("meerkat: a version years ahead of this node's clock");
+            }
             last = Some(key);
             if !self.holds(self.partition_of(key)) {
                 continue;

@@ -101,6 +101,7 @@ mod meta;
 pub mod occ;
 mod record;
 mod recovery;
+mod refusals;
 mod remote;
 mod replica;
 mod restart;
@@ -127,6 +128,8 @@ pub use record::{Record, RecordKey, Records, guest_writer, is_guest, lane_of};
 pub use state::{Config, Isolation, Meerkat};
 
 use state::Phase;
+
+const NOT_STABLE: &str = "meerkat: called over what is not decided here";
 
 /// A transaction for [`Machine::step`]; [`Meerkat::submit`] also takes one that borrows its
 /// arguments.
@@ -265,6 +268,9 @@ where
         if let Some(reason) = self.ignore_message(from, epoch, &message.kind) {
             return effects.ignored(reason);
         }
+        if let Some(reason) = self.refuse_message(now, from, message) {
+            return effects.refused(reason);
+        }
         let partition = message.partition;
         match message.kind {
             Kind::Vote { id, vote } => self.on_vote(now, from, partition, id, vote, effects),
@@ -296,7 +302,7 @@ where
             Kind::Values { request, clock, items } => {
                 self.on_values(now, from, partition, request, clock, items, effects);
             }
-            Kind::Stable { stable } => self.on_stable(now, from, stable),
+            Kind::Stable { stable } => self.on_stable(now, from, stable, effects),
             Kind::Freeze { part } => self.on_freeze(from, part, effects),
             Kind::Frozen { part, parts, bytes } => {
                 self.on_frozen(now, from, part, parts, bytes, effects);
@@ -358,7 +364,9 @@ where
             }
             Kind::Validate { id, stable, participants, body } => {
                 self.observe(now, id.version);
-                self.advance_stable(id.writer, stable);
+                if !self.take_stable(now, id.writer, stable) {
+                    return effects.refused(NOT_STABLE);
+                }
                 self.on_validate(now, from, partition, id, participants, body, effects);
             }
             Kind::Accept { id, view, ok, participants, body } => {
@@ -378,7 +386,7 @@ where
     }
 
     /// STABLE: the sender's coordinator on this lane has nothing open up to here.
-    fn on_stable(&mut self, now: Now, from: NodeId, stable: u64) {
+    fn on_stable(&mut self, now: Now, from: NodeId, stable: u64, effects: &mut impl Effects<Self>) {
         let lane = self.config.lane.0 as u8;
         let member = self.view.member(from).filter(|member| member.role != Role::Down);
         let writer = member.map(|member| WriterId::new(member.number, lane));
@@ -389,8 +397,10 @@ where
                 self.announce_due = now.monotonic;
             }
         }
-        if let Some(writer) = writer.or_else(|| self.guest_at(from)) {
-            self.advance_stable(writer, stable);
+        if let Some(writer) = writer.or_else(|| self.guest_at(from))
+            && !self.take_stable(now, writer, stable)
+        {
+            effects.refused(NOT_STABLE);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::calls::are_one_call;
 use crate::message::{read_timestamp, write_timestamp};
 use crate::occ::conflicts_exactly;
-use crate::record::{Record, RecordKey, Records};
+use crate::record::{Record, RecordKey, Records, read_partition};
 
 /// Who could vote in an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -129,7 +129,7 @@ impl Merged {
             Self { floor: reader.u64()?, clock: reader.u64()?, settled: BTreeMap::new() };
         while !reader.0.is_empty() {
             let id = read_timestamp(&mut reader)?;
-            let key = RecordKey::new(id, reader.u16()?);
+            let key = RecordKey::new(id, read_partition(&mut reader)?);
             let commit = match reader.u8()? {
                 number @ (0 | 1) => number == 1,
                 _ => return Err(Malformed("neither 0 nor 1")),
@@ -305,7 +305,7 @@ fn settle(
     }
     for (key, record) in gathered {
         let (participants, ok, decision) = ends[&key.id()];
-        let commit = decision.unwrap_or(participants == ok);
+        let commit = record.decision.or(decision).unwrap_or(participants == ok);
         let body = if commit { record.body } else { Vec::new() };
         merged.settled.insert(key, Settled { commit, body });
     }
@@ -317,11 +317,8 @@ fn gather(into: &mut Gathered, record: &Record, votes: bool) {
         into.body.clone_from(&record.body);
     }
     if let Some(commit) = record.decision {
-        assert!(
-            into.decision.is_none_or(|known| known == commit),
-            "replicas know different ends of one transaction"
-        );
-        into.decision = Some(commit);
+        // What one replica has installed can't be taken back.
+        into.decision = Some(commit || into.decision == Some(true));
     }
     let is_newest = record.accepted.is_some_and(|(view, _)| {
         let any = mutant!("meerkat_merge_takes_any_proposal");

@@ -85,6 +85,14 @@ pub struct Record {
     pub since: Instant,
 }
 
+/// Reads the number of a partition: sets of them are words.
+pub(crate) fn read_partition(reader: &mut Reader<'_>) -> Result<u16, Malformed> {
+    match reader.u16()? {
+        partition if partition < limits::PARTITIONS_MAX => Ok(partition),
+        _ => Err(Malformed("a partition beyond the limit")),
+    }
+}
+
 /// The records of a lane.
 pub type Records = BTreeMap<RecordKey, Record>;
 
@@ -128,7 +136,7 @@ impl Record {
     /// Reads what [`Record::encode`] wrote.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(RecordKey, Self), Malformed> {
         let id = read_timestamp(reader)?;
-        let key = RecordKey::new(id, reader.u16()?);
+        let key = RecordKey::new(id, read_partition(reader)?);
         let participants = reader.u64()?;
         let flags = reader.u8()?;
         let vote = if flags & VOTED != 0 { Some(read_vote(reader)?) } else { None };

@@ -11,11 +11,12 @@ use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
-use crate::record::RecordKey;
+use crate::record::{RecordKey, is_guest};
+use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Isolation, Meerkat};
 
 /// Views between two of one node: more than there are nodes.
-const VIEW_STEP: u64 = 64;
+pub(crate) const VIEW_STEP: u64 = 64;
 /// How much later than the home partition's replicas the others take over, in timeouts.
 const AWAY_RANKS: u32 = 3;
 
@@ -24,26 +25,26 @@ const AWAY_RANKS: u32 = 3;
 pub(crate) struct Recovery {
     pub(crate) view: u64,
     participants: u64,
-    parts: Vec<RecoveryPart>,
+    pub(crate) parts: Vec<RecoveryPart>,
     /// Nodes whose clocks are known to have passed the timestamp.
-    seen: NodeSet,
+    pub(crate) seen: NodeSet,
     pub(crate) resend_at: Instant,
 }
 
 #[derive(Clone, Hash, Debug, Default)]
-struct RecoveryPart {
-    partition: u16,
-    promised: NodeSet,
-    ok: NodeSet,
-    accepted: Option<(u64, bool)>,
-    body: Vec<u8>,
-    proposal: Option<bool>,
-    accepts: NodeSet,
-    chosen: Option<bool>,
+pub(crate) struct RecoveryPart {
+    pub(crate) partition: u16,
+    pub(crate) promised: NodeSet,
+    pub(crate) ok: NodeSet,
+    pub(crate) accepted: Option<(u64, bool)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) proposal: Option<bool>,
+    pub(crate) accepts: NodeSet,
+    pub(crate) chosen: Option<bool>,
 }
 
 impl Recovery {
-    fn part(&mut self, partition: u16) -> Option<&mut RecoveryPart> {
+    pub(crate) fn part(&mut self, partition: u16) -> Option<&mut RecoveryPart> {
         self.parts.iter_mut().find(|part| part.partition == partition)
     }
 
@@ -143,7 +144,7 @@ where
             let Some(part) = self.recoveries.get_mut(&id).and_then(|r| r.part(partition)) else {
                 return;
             };
-            if part.proposal.is_some() {
+            if part.proposal.is_some() || part.chosen.is_some() {
                 continue;
             }
             let promised = part.promised;
@@ -156,6 +157,9 @@ where
                     Ok(known) => {
                         let me = self.config.node;
                         self.take_promise(me, partition, id, view, known);
+                    }
+                    Err(Refused::Decided(commit)) if is_guest(id.writer) => {
+                        self.learn_end(id, partition, commit);
                     }
                     Err(Refused::Decided(commit)) => {
                         return self.end_recovery(now, id, commit, effects);
@@ -208,6 +212,9 @@ where
             return effects.ignored("meerkat: PREPARE of a transaction that is over");
         }
         let key = RecordKey::new(id, partition);
+        if self.never_began(&key) {
+            return effects.refused(NEVER_BEGAN);
+        }
         let is_new = !self.records.contains_key(&key);
         let result = self.promise(key, view);
         if is_new {
@@ -288,8 +295,16 @@ where
     }
 
     /// The choice of spec §4.4, and what follows from it.
-    fn evaluate_recovery(&mut self, now: Now, id: Timestamp, effects: &mut impl Effects<Self>) {
+    pub(crate) fn evaluate_recovery(
+        &mut self,
+        now: Now,
+        id: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
         let Some(recovery) = self.recoveries.get(&id) else { return };
+        if is_guest(id.writer) {
+            return self.evaluate_guest(now, id, effects);
+        }
         for index in 0..recovery.parts.len() {
             let part = &self.recoveries[&id].parts[index];
             let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
@@ -332,7 +347,7 @@ where
         }
     }
 
-    fn propose_recovery(
+    pub(crate) fn propose_recovery(
         &mut self,
         id: Timestamp,
         index: usize,
@@ -361,7 +376,7 @@ where
     fn send_recovery_accepts(&self, id: Timestamp, effects: &mut impl Effects<Self>) {
         let Some(recovery) = self.recoveries.get(&id) else { return };
         for part in &recovery.parts {
-            let Some(ok) = part.proposal else { continue };
+            let Some(ok) = part.proposal.filter(|_| part.chosen.is_none()) else { continue };
             let body = (!part.body.is_empty()).then(|| Body::trusted(&part.body));
             let (view, participants) = (recovery.view, recovery.participants);
             let kind = Kind::Accept { id, view, ok, participants, body };
@@ -481,6 +496,6 @@ enum Refused {
     Superseded(u64),
 }
 
-fn group_live(groups: &[crate::state::Group], partition: u16) -> NodeSet {
+pub(crate) fn group_live(groups: &[crate::state::Group], partition: u16) -> NodeSet {
     groups.get(usize::from(partition)).map_or(NodeSet::EMPTY, |group| group.live)
 }

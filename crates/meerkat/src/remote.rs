@@ -128,12 +128,16 @@ where
             attempt.seen.insert(from);
             return self.evaluate(now, request, false, effects);
         }
+        let Ok(body) = Body::check(items) else {
+            return effects.refused("meerkat: damaged values");
+        };
+        let newest = body.iter().filter_map(|item| item.base).max().unwrap_or_default();
+        if self.is_absurd(now, newest.version) {
+            return effects.refused("meerkat: a version years ahead of this node's clock");
+        }
         let fetching = |attempt: &&mut Attempt| attempt.stage == Stage::Fetching;
         let Some(attempt) = self.attempts.get_mut(&request).filter(fetching) else {
             return effects.ignored("meerkat: VALUES of a finished read");
-        };
-        let Ok(body) = Body::check(items) else {
-            return effects.ignored("meerkat: damaged values");
         };
         let slot = attempt.slot;
         attempt.seen.insert(from);

@@ -13,6 +13,7 @@ use crate::message::{Kind, Message, write_timestamp};
 use crate::meta::Meta;
 use crate::occ::{self, Conflict, Reason};
 use crate::record::{Record, RecordKey, is_guest};
+use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Meerkat};
 
 /// Acknowledged ids that wait for company, at most.
@@ -54,6 +55,9 @@ where
             return effects.ignored("meerkat: VALIDATE of a transaction that is over");
         }
         let key = RecordKey::new(id, partition);
+        if self.comes_late(now, &key) {
+            return effects.ignored("meerkat: a guest's transaction that begins late");
+        }
         let forgotten = |record: &&Record| match (record.decision, record.vote) {
             (Some(_), _) => mutant!("meerkat_decided_voted_anew"),
             (None, Some(_)) => mutant!("meerkat_voted_anew"),
@@ -109,6 +113,12 @@ where
             return effects.ignored("meerkat: ACCEPT of a transaction that is over");
         }
         let key = RecordKey::new(id, partition);
+        if self.never_began(&key) {
+            return effects.refused(NEVER_BEGAN);
+        }
+        if view == 0 && self.comes_late(now, &key) {
+            return effects.ignored("meerkat: a guest's transaction that begins late");
+        }
         let is_new = !self.records.contains_key(&key);
         let record = self.records.entry(key).or_default();
         if let Some(commit) = record.decision {
@@ -146,7 +156,15 @@ where
         body: Option<Body<'_>>,
         effects: &mut impl Effects<Self>,
     ) {
-        self.recoveries.remove(&id);
+        if self.guests.get(&id.writer) == Some(&from) {
+            return self.on_claim(now, partition, id, commit, body, effects);
+        }
+        if is_guest(id.writer) {
+            self.learn_end(id, partition, commit);
+            self.evaluate_recovery(now, id, effects);
+        } else {
+            self.recoveries.remove(&id);
+        }
         if id.writer == self.writer() {
             self.on_own_decided(now, id, commit, effects);
         }
@@ -157,12 +175,20 @@ where
         if !self.active {
             return self.learn(now, from, key, commit, body, effects);
         }
+        if self.never_began(&key) {
+            return effects.refused(NEVER_BEGAN);
+        }
         if mutant!("meerkat_no_tombstone") && !commit && !self.records.contains_key(&key) {
             return self.acknowledge(now, id, partition, effects);
         }
         let record = self.records.entry(key).or_default();
         if let Some(known) = record.decision {
-            assert_eq!(known, commit, "transaction {id:?} was decided twice, and differently");
+            if known != commit {
+                // A guest may have told the sender something else.
+                let reason = "meerkat: another end than is known here";
+                let is_guest = is_guest(id.writer);
+                return if is_guest { effects.ignored(reason) } else { effects.refused(reason) };
+            }
             return self.acknowledge(now, id, partition, effects);
         }
         if commit && record.body.is_empty() {
@@ -183,7 +209,10 @@ where
         }
         self.end_record(now, key, commit);
         self.acknowledge(now, id, partition, effects);
-        self.end_elsewhere(now, id, commit, effects);
+        // Each partition hears of a guest's end by itself: it may have told each of other ones.
+        if !is_guest(id.writer) {
+            self.end_elsewhere(now, id, commit, effects);
+        }
     }
 
     /// The end of a transaction is the same in all partitions that this node has a replica of.
@@ -294,7 +323,7 @@ where
     }
 
     /// Tells the coordinator that the end of a transaction is known here, in company with others.
-    fn acknowledge(
+    pub(crate) fn acknowledge(
         &mut self,
         now: Now,
         id: Timestamp,
@@ -347,6 +376,25 @@ where
 
     // --- reclamation (spec §6.6, §4.5) -----------------------------------------------------------
 
+    /// As [`Meerkat::advance_stable`], on the word of another. Nothing happens, with `false`, if
+    /// something up to there is not decided here.
+    pub(crate) fn take_stable(&mut self, now: Now, writer: WriterId, stable: u64) -> bool {
+        let stable = if is_guest(writer) { stable.min(self.guest_horizon(now)) } else { stable };
+        let known = self.stable.get(&writer).copied().unwrap_or_default();
+        if stable <= known {
+            return true;
+        }
+        let from = RecordKey { writer, version: known, partition: 0 };
+        let to = RecordKey { writer, version: stable, partition: u16::MAX };
+        let is_open = |(_, record): (_, &Record)| record.decision.is_none();
+        if self.records.range(from..=to).any(is_open) {
+            // What a guest has told each replica is settled among them first.
+            return is_guest(writer);
+        }
+        self.advance_stable(writer, stable);
+        true
+    }
+
     /// Everything of this coordinator up to here is final on all replicas: its records can go, and
     /// whatever still arrives about them is too late.
     pub(crate) fn advance_stable(&mut self, writer: WriterId, stable: u64) {
@@ -356,11 +404,6 @@ where
         }
         let from = RecordKey { writer, version: *known, partition: 0 };
         let to = RecordKey { writer, version: stable, partition: u16::MAX };
-        let is_open = |(_, record): (_, &Record)| record.decision.is_none();
-        if is_guest(writer) && self.records.range(from..=to).any(is_open) {
-            // A guest in error must not stop the node. Its records stay.
-            return;
-        }
         *known = stable;
         let mut over = core::mem::take(&mut self.over);
         over.extend(self.records.extract_if(from..=to, |_, _| true));

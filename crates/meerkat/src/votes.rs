@@ -382,7 +382,8 @@ where
         }
     }
 
-    /// PULL: a replica lacks what a committed transaction did.
+    /// PULL: a replica lacks what a committed transaction did. Of a guest's, every replica may tell
+    /// that it has committed.
     pub(crate) fn on_pull(
         &mut self,
         from: NodeId,
@@ -391,6 +392,11 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let own = id.writer == self.writer();
+        let known = self.records.get(&RecordKey::new(id, partition));
+        if let Some(record) = known.filter(|record| !own && record.decision == Some(true)) {
+            let kind = Kind::Decided { id, commit: true, body: record.body() };
+            return effects.send(from, &Message { partition, kind });
+        }
         let Some(attempt) = self.attempts.get_mut(&id.version).filter(|_| own) else {
             return effects.ignored("meerkat: PULL of a closed attempt");
         };

@@ -86,6 +86,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_guest_taken_at_its_word",
+        home: "meerkat",
+        guard: "a replica takes a guest's commit only if it has said OK itself",
+        checks: &[Tests("meerkat", "guests::")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_guest_aborted_unasked",
+        home: "meerkat",
+        guard: "before a guest's transaction is given up, every live replica has promised",
+        checks: &[Tests("meerkat", "guests::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_guests_forgotten_under_learners",
         home: "meerkat",
         guard: "what a dead guest did is kept as long as somebody copies",

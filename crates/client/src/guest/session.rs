@@ -148,6 +148,9 @@ impl Effects<Guest> for Out {
     fn complete(&mut self, tag: Tag, outcome: End) {
         self.done.push((tag, outcome));
     }
+
+    /// What a node says in error counts for nothing here.
+    fn refused(&mut self, _reason: &'static str) {}
 }
 
 /// Both clocks of a guest, of which only the monotonic one is its own: what time it is in the

@@ -71,7 +71,7 @@ fn a_guest_commits_and_is_told_what_time_it_is() {
     assert_eq!(cluster.run(GUEST, "read=l read=nothing"), [Some("c".to_owned()), None]);
     assert_eq!(cluster.run(GUEST, "write=k:d del=l"), []);
     cluster.assert_everywhere("k", Some("d"));
-    cluster.run_for(Duration::from_secs(3));
+    cluster.run_for(Duration::from_secs(6));
     cluster.assert_quiet();
 }
 
@@ -231,7 +231,7 @@ fn the_end_of_a_guests_transaction_is_told_again_after_a_view_change() {
     // Nobody hears of its end before the change.
     cluster.pool.clear();
     cluster.expel(&[3]);
-    cluster.run_for(Duration::from_secs(3));
+    cluster.run_for(Duration::from_secs(6));
     for node in [1, 2] {
         assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"));
         assert!(cluster.record(node, id).is_none(), "it is over on all replicas");
@@ -279,14 +279,62 @@ fn a_guest_speaks_for_itself_only() {
     let (_, own) = cluster.begin("append=other:v");
     cluster.deliver(GUEST, 2, "validate");
     // What a correct guest never says harms nobody else.
-    cluster.tell(GUEST, 2, Kind::Stable { stable: u64::MAX });
+    assert!(cluster.lie(GUEST, 2, Kind::Stable { stable: u64::MAX }).is_some());
+    cluster.tell(GUEST, 2, Kind::Stable { stable: own.version });
     assert_eq!(cluster.decision(2, own), None);
-    cluster.tell(GUEST, 2, Kind::Decided { id: own, commit: false, body: None });
     cluster.tell(GUEST, 2, Kind::Decided { id: own, commit: true, body: None });
-    assert_eq!(cluster.decision(2, own), Some(false));
+    let two = cluster.lie(GUEST, 2, Kind::Decided { id: own, commit: false, body: None });
+    assert_eq!(two, Some("meerkat: a guest that knows two ends of its transaction"));
+    assert_eq!(cluster.decision(2, own), Some(true));
     let before = cluster.ignored["meerkat: message of no live member"];
     cluster.tell(GUEST, 2, Kind::Prepare { id: own, view: 64 });
     assert_eq!(cluster.ignored["meerkat: message of no live member"], before + 1);
+}
+
+/// What a guest says to one node and to another, of a transaction that all three said OK to: it has
+/// one end, the same everywhere.
+#[test]
+fn a_guest_that_tells_two_replicas_different_ends_is_settled_among_them() {
+    for (told_first, told_second) in [(true, false), (false, true), (false, false)] {
+        let mut cluster = with_guest(3);
+        let (_, id) = cluster.begin("append=k:v");
+        for node in 1..=3 {
+            cluster.deliver(GUEST, node, "validate");
+        }
+        cluster.pool.clear();
+        let end = |commit| Kind::Decided { id, commit, body: None };
+        cluster.tell(GUEST, 1, end(told_first));
+        cluster.tell(GUEST, 2, end(told_second));
+        assert!(cluster.pending(1, "k").is_empty() && cluster.pending(2, "k").is_empty());
+        let once = [told_first, told_second].map(|commit| commit.then_some(true));
+        assert_eq!([cluster.decision(1, id), cluster.decision(2, id)], once, "an abort is open");
+        // It says nothing more.
+        cluster.crash(GUEST);
+        cluster.pool.clear();
+        (1..=3).for_each(|node| cluster.machine(node).guest_left(NodeId(GUEST)));
+        cluster.run_for(Duration::from_secs(1));
+        let commit = told_first || told_second;
+        for node in 1..=3 {
+            assert_eq!(cluster.decision(node, id), Some(commit), "node {node}");
+        }
+        cluster.assert_everywhere("k", commit.then_some("v"));
+        cluster.run(2, "append=k:w");
+    }
+}
+
+#[test]
+fn a_commit_that_a_replica_cannot_vouch_for_is_asked_about() {
+    let mut cluster = with_guest(3);
+    let (_, id) = cluster.begin("append=k:v");
+    cluster.deliver(GUEST, 1, "validate");
+    cluster.tell(GUEST, 1, Kind::Decided { id, commit: true, body: None });
+    assert_eq!(cluster.decision(1, id), Some(true), "it said OK");
+    cluster.tell(GUEST, 2, Kind::Decided { id, commit: true, body: None });
+    assert_eq!(cluster.decision(2, id), None, "it was never asked");
+    cluster.deliver(2, 1, "pull");
+    cluster.deliver(1, 2, "decided");
+    assert_eq!(cluster.decision(2, id), Some(true));
+    assert_eq!(cluster.stored(2, "k").as_deref(), Some("v"));
 }
 
 #[test]

@@ -32,8 +32,7 @@ fn a_replica_refuses_a_timestamp_that_is_not_above_what_was_read() {
     for nanos in [50, 100] {
         let lagging = body_bytes(&[("k", Some(id(100)), Some("ab"))]);
         let body = Body::check(&lagging).expect("just made");
-        let writer = WriterId::new(MemberNumber(2), u8::from(nanos == 50));
-        let late = Timestamp::new(WALL + nanos - 1, writer);
+        let late = id(nanos - 1);
         let kind = Kind::Validate { id: late, stable: 0, participants: 1, body };
         cluster.tell(2, 1, kind);
         let refused = Conflict { reason: Reason::TimestampTooLow, with: id(100) };

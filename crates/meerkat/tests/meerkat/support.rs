@@ -40,6 +40,7 @@ struct Outbox {
     node: NodeId,
     said: Vec<Said>,
     ignored: Vec<&'static str>,
+    refused: Vec<&'static str>,
     probes: Vec<&'static str>,
 }
 
@@ -63,6 +64,10 @@ impl Effects<Node> for Outbox {
 
     fn ignored(&mut self, reason: &'static str) {
         self.ignored.push(reason);
+    }
+
+    fn refused(&mut self, reason: &'static str) {
+        self.refused.push(reason);
     }
 
     fn probe(&mut self, name: &'static str) {
@@ -261,6 +266,9 @@ pub(crate) struct Cluster {
     /// Messages sent since the test last looked, in order.
     pub(crate) fresh_packets: Vec<Packet>,
     pub(crate) ignored: BTreeMap<&'static str, u64>,
+    /// Why the lie that a test has just told was refused.
+    refused: Option<&'static str>,
+    lies: bool,
     pub(crate) probes: BTreeMap<&'static str, u64>,
     pub(crate) ledger: Ledger,
     /// Attempts in order of appearance, for traces.
@@ -301,6 +309,8 @@ impl Cluster {
             fresh_outcomes: Vec::new(),
             fresh_packets: Vec::new(),
             ignored: BTreeMap::new(),
+            refused: None,
+            lies: false,
             probes: BTreeMap::new(),
             ledger: Ledger::default(),
             names: Vec::new(),
@@ -468,6 +478,10 @@ impl Cluster {
                 self.ledger.end(key.id(), commit);
             }
         }
+        for reason in outbox.refused {
+            assert!(self.lies, "what a correct peer says is refused: {reason}");
+            self.refused = Some(reason);
+        }
         for reason in outbox.ignored {
             *self.ignored.entry(reason).or_default() += 1;
         }
@@ -572,6 +586,14 @@ impl Cluster {
         let bytes = encoded(&Message { partition: 0, kind });
         let epoch = self.view.epoch;
         self.inject(&Packet { from: NodeId(from), to: NodeId(to), epoch, bytes });
+    }
+
+    /// As [`Cluster::tell`], what no correct peer says; why it was refused, if it was.
+    pub(crate) fn lie(&mut self, from: u16, to: u16, kind: Kind<'_>) -> Option<&'static str> {
+        self.lies = true;
+        self.tell(from, to, kind);
+        self.lies = false;
+        self.refused.take()
     }
 
     /// Delivers the oldest message of this kind; 0 is any node, `any` any kind.
