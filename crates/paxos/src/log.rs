@@ -379,7 +379,7 @@ impl<E: Entry> Log<E> {
         for Withheld { from, ballot, slot, entry, .. } in due {
             self.on_accept(now, from, ballot, slot, entry, gate, out);
         }
-        self.resend(now, out);
+        self.resend(now, gate, out);
     }
 
     /// Jumps over slots whose entries don't matter any more because the entry of `slot`, which is
@@ -613,7 +613,14 @@ impl<E: Entry> Log<E> {
         self.campaign_not_before = now + Duration::from_nanos(rest);
     }
 
-    fn resend(&mut self, now: Instant, out: &mut Outbox<E>) {
+    /// Repeats what is unanswered, to this node's own acceptor, too: it may have withheld an entry,
+    /// then promised a higher ballot of a proposer that died, and nobody else need reject this one.
+    fn resend(
+        &mut self,
+        now: Instant,
+        gate: &impl Fn(SlotNumber, &E) -> Option<Instant>,
+        out: &mut Outbox<E>,
+    ) {
         let again = now + self.settings.resend;
         let Some(proposer) = &mut self.proposer else { return };
         let mut due = Vec::new();
@@ -632,10 +639,12 @@ impl<E: Entry> Log<E> {
         }
         for (slot, body, answered) in due {
             for voter in self.voters_of(slot).unwrap_or_default() {
-                if voter.node != self.me.node && !answered.contains(voter) {
-                    let message = Message { stream: self.stream, body: body.clone() };
-                    out.messages.push((voter.node, message));
+                if !answered.contains(voter) {
+                    self.send(voter.node, body.clone(), out);
                 }
+            }
+            if !answered.contains(&self.me) && !mutant!("paxos_forgets_its_own_vote") {
+                self.tell_self(now, body, gate, out);
             }
         }
     }

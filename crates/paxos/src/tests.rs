@@ -337,3 +337,30 @@ fn duelling_proposers_never_decide_a_slot_twice_and_decide_once_healed() {
         }
     }
 }
+
+/// A proposer's own acceptor withholds an entry, and then promises the ballot of another node, which
+/// dies; the third acceptor has accepted already, so that nobody rejects what is sent again.
+#[test]
+fn a_proposer_that_was_outbid_by_a_dead_node_campaigns_again() {
+    let withhold = |_: SlotNumber, _: &Bytes| Some(at(100));
+    let mut log = log_of(2);
+    let mut out = Outbox::default();
+    log.campaign(at(0), &withhold, &mut out);
+    let Body::Prepare { ballot: own, from } = bodies(&mut out).remove(0).1 else {
+        panic!("a campaign begins with a PREPARE")
+    };
+    let promise = Body::Promise { ballot: own, from, accepted: vec![] };
+    log.on_message(at(1), voter(1), promise, &withhold, &mut out).expect("well-formed");
+    log.propose(at(1), vec![7], &withhold, &mut out).expect("it leads");
+    let accepted = Body::Accepted { ballot: own, slot: SlotNumber(1) };
+    log.on_message(at(2), voter(1), accepted, &withhold, &mut out).expect("well-formed");
+    let higher = Body::Prepare { ballot: ballot(own.round + 1, 3), from };
+    log.on_message(at(3), voter(3), higher, &withhold, &mut out).expect("well-formed");
+    assert!(log.is_deciding());
+    log.tick(at(200), &open, &mut out);
+    assert!(!log.is_campaigning(), "it knows that it was outbid");
+    let free = log.campaign_not_before();
+    log.campaign(free, &open, &mut out);
+    bodies(&mut out);
+    assert!(log.is_campaigning() && !log.is_deciding());
+}
