@@ -28,6 +28,7 @@ pub(super) struct Cluster {
     pub(super) name: Spanned<String>,
     pub(super) lanes: Option<Spanned<i64>>,
     pub(super) lease_ms: Option<Spanned<i64>>,
+    pub(super) suspect_ms: Option<Spanned<i64>>,
     pub(super) clock_drift_ppm: Option<Spanned<i64>>,
     #[serde(default)]
     pub(super) guests: bool,

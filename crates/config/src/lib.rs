@@ -24,6 +24,8 @@ use crate::file::{File, Node};
 /// Shortest and longest lease, in milliseconds: below, ordinary scheduling delays expel healthy
 /// nodes; above, a crash stops writes for longer than anybody would wait.
 const LEASE_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
+/// Longest silence before suspicion, in milliseconds; the shortest is a lease.
+const SUSPECT_MS_MAX: u64 = 600_000;
 /// Largest clock drift, in parts per million: a tenth.
 const DRIFT_PPM_MAX: u64 = 100_000;
 /// Longest cluster name, in bytes.
@@ -42,6 +44,7 @@ pub struct Config {
     cluster: String,
     lanes: u16,
     lease: Duration,
+    suspect_after: Duration,
     clock_drift_ppm: u32,
     max_memory: u64,
     /// Nothing for a share of the memory that there is.
@@ -139,6 +142,7 @@ impl Config {
             lanes: self.lanes,
             nodes: self.nodes.clone(),
             lease: self.lease,
+            suspect_after: self.suspect_after,
             clock_drift_ppm: self.clock_drift_ppm,
             message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
             op_timeout: NodeConfig::OP_TIMEOUT,
@@ -208,6 +212,12 @@ impl Source<'_> {
             .map_or(Ok(NodeConfig::LEASE.as_millis() as u64), |lease| {
                 self.in_range(lease, "[cluster] lease_ms", LEASE_MS)
             })?;
+        let suspect_ms = cluster
+            .suspect_ms
+            .as_ref()
+            .map_or(Ok(lease_ms * u64::from(NodeConfig::SUSPECT_LEASES)), |suspect| {
+                self.in_range(suspect, "[cluster] suspect_ms", lease_ms..=SUSPECT_MS_MAX)
+            })?;
         let drift = cluster
             .clock_drift_ppm
             .as_ref()
@@ -246,6 +256,7 @@ impl Source<'_> {
             cluster: name.clone(),
             lanes: lanes as u16,
             lease: Duration::from_millis(lease_ms),
+            suspect_after: Duration::from_millis(suspect_ms),
             clock_drift_ppm: drift as u32,
             max_memory,
             max_memory_clients,

@@ -44,6 +44,7 @@ fn the_example_is_good() {
     let config = Config::parse("example", text).unwrap();
     assert_eq!(config.nodes.len(), 3);
     assert_eq!(config.lease, NodeConfig::LEASE);
+    assert_eq!(config.suspect_after, NodeConfig::SUSPECT_AFTER);
     assert!(config.warnings().is_empty());
     assert_eq!(config.node(2).unwrap().node, NodeId(2));
 }
@@ -73,6 +74,7 @@ fn each_mistake_names_line_key_and_remedy() {
         ("lanes = 2", "lanes = 65", 3, &["[cluster] lanes", "65"]),
         ("lanes = 2", "lanes = \"2\"", 3, &["lanes", "invalid type"]),
         ("lanes = 2", "lease_ms = 5", 3, &["[cluster] lease_ms", "20 to 60000"]),
+        ("lanes = 2", "suspect_ms = 149", 3, &["[cluster] suspect_ms", "150 to 600000"]),
         ("lanes = 2", "clock_drift_ppm = -1", 3, &["clock_drift_ppm", "-1 is out of range"]),
         ("name = \"c\"\n", "", 1, &["missing field `name`", "add it"]),
         (

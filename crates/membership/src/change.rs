@@ -43,15 +43,23 @@ fn successor(view: &View) -> View {
 }
 
 /// The members in `gone` keep their vote and lose their life. Nothing if no active member would
-/// be left.
-pub(crate) fn without(view: &View, gone: NodeSet) -> Option<View> {
+/// be left, in the cluster or in a group that has one: nobody else has its data.
+pub(crate) fn without(view: &View, gone: NodeSet, groups: &[NodeSet]) -> Option<View> {
     let mut next = successor(view);
     for member in &mut next.members {
         if gone.contains(member.node) {
             member.role = Role::Down;
         }
     }
-    (!next.active().is_empty()).then_some(next)
+    (!orphans(view, &next, groups)).then_some(next)
+}
+
+/// Whether some group, or the cluster, has an active member in `view` and none in `next`.
+fn orphans(view: &View, next: &View, groups: &[NodeSet]) -> bool {
+    let active = |view: &View, group: NodeSet| !view.active().intersection(group).is_empty();
+    let groups = groups.iter().filter(|_| !mutant!("membership_groups_ignored"));
+    next.active().is_empty()
+        || groups.into_iter().any(|group| active(view, *group) && !active(next, *group))
 }
 
 /// A fresh incarnation takes its node's slot, as a shadow. Nothing if no active member would be
@@ -115,6 +123,7 @@ pub(crate) fn removed(
     node: NodeId,
     me: NodeId,
     responsive: NodeSet,
+    groups: &[NodeSet],
 ) -> Result<Option<View>, MembershipError> {
     if view.member(node).is_none() {
         return Ok(None);
@@ -124,7 +133,7 @@ pub(crate) fn removed(
     }
     let mut next = successor(view);
     next.members.retain(|member| member.node != node);
-    if next.active().is_empty() {
+    if orphans(view, &next, groups) {
         return Err(MembershipError::LastActive(node));
     }
     if !responsive.without(node).is_majority_of(next.voters()) {

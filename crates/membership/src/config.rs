@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use quorate_machine::mutant;
-use quorate_types::{Duration, Incarnation, NodeId};
+use quorate_types::{Duration, Incarnation, NodeId, NodeSet};
 
 /// One configured node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -34,9 +34,17 @@ pub struct Config {
     pub drift_ppm: u32,
     /// Between two renewals.
     pub heartbeat: Duration,
-    /// A member not heard for this long is suspected. Below [`Config::lease`], so that suspicion
-    /// is settled by the time that promises lapse.
+    /// A member whose connection stands is suspected no sooner than this after it was heard: so
+    /// long a stall expels nobody.
     pub suspect_after: Duration,
+    /// ... and no later than this, however long its silences and this node's own delays were lately.
+    /// The same as [`Config::suspect_after`] makes the bound constant.
+    pub suspect_after_max: Duration,
+    /// How long a link between two members may be broken, both being heard by others, before one of
+    /// the two leaves.
+    pub link_patience: Duration,
+    /// The replica groups. Silence never costs a group its last active member.
+    pub groups: Vec<NodeSet>,
     /// How long an administrative request may take.
     pub request_timeout: Duration,
     /// Feeds the generator of challenges and backoffs.
@@ -54,7 +62,10 @@ impl Config {
             lease,
             drift_ppm: 1_000,
             heartbeat: lease / 3,
-            suspect_after: lease * 2 / 3,
+            suspect_after: lease * 4,
+            suspect_after_max: lease * 32,
+            link_patience: lease * 4,
+            groups: Vec::new(),
             request_timeout: Duration::from_secs(10),
             seed: incarnation.0,
         }

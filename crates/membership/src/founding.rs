@@ -56,8 +56,16 @@ impl Membership {
         }
     }
 
+    /// The members of a view that this node, outside, has heard lately.
+    pub(crate) fn reaches(&self) -> NodeSet {
+        let heard =
+            |peer: &Peer| peer.is_member && self.recently(peer.announced) && peer.is_connected();
+        self.peers.iter().filter(|(_, peer)| heard(peer)).map(|(node, _)| *node).collect()
+    }
+
     fn announce(&mut self, to: NodeId, effects: &mut impl Effects<Self>) {
         let fresh = self.rng.next_u64() | 1;
+        let reaches = if self.is_live() { NodeSet::EMPTY } else { self.observed.0 };
         let peer = self.peers.entry(to).or_default();
         if peer.nonce == 0 {
             peer.nonce = fresh;
@@ -70,6 +78,7 @@ impl Membership {
             is_member: self.is_live(),
             round: self.founding.round,
             votes_as: if self.log.is_some() { self.voter.incarnation } else { Incarnation(0) },
+            reaches,
             addresses: self.own_addresses(),
         };
         self.send(to, body, effects);
@@ -92,7 +101,7 @@ impl Membership {
         message: Message,
         effects: &mut impl Effects<Self>,
     ) {
-        let Body::Announce { to, nonce, answer, is_member, round, votes_as, addresses } =
+        let Body::Announce { to, nonce, answer, is_member, round, votes_as, reaches, addresses } =
             message.body
         else {
             return;
@@ -101,7 +110,7 @@ impl Membership {
             return effects.ignored("announces another node");
         }
         let fresh = self.rng.next_u64() | 1;
-        let (me, now) = (self.me.incarnation, self.now);
+        let (me, now, inside) = (self.me.incarnation, self.now, self.is_live());
         let peer = self.peers.entry(from.node).or_default();
         if peer.challenged != from.incarnation {
             peer.challenged = from.incarnation;
@@ -120,7 +129,8 @@ impl Membership {
             peer.round = if peer.is_member { u64::MAX } else { peer.round.max(round) };
             peer.addresses = Some(addresses);
             peer.votes_as = votes_as;
-            peer.lost &= is_member;
+            peer.reaches = reaches;
+            peer.lost &= is_member && inside;
         }
         let unproven = to != me || peer.owed != peer.answered || peer.nonce == 0;
         // A node outside wants to see that the members still live.
@@ -285,6 +295,7 @@ impl Membership {
         let joins = peer.confirmed.0 != 0
             && peer.confirmed != member.incarnation
             && !peer.is_member
+            && peer.is_connected()
             && self.recently(peer.announced);
         if joins { Some((peer.confirmed, peer.addresses.as_ref()?)) } else { None }
     }

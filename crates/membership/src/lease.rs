@@ -1,6 +1,6 @@
 //! Both ends of leases: what this node may rely on, and what it has promised.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_machine::mutant;
@@ -54,6 +54,8 @@ pub(crate) struct Promises {
     until: BTreeMap<Voter, Instant>,
     /// No removals before this: the last change of voters, and one promise.
     settled_at: Instant,
+    /// Members that have given their leases up for good.
+    released: BTreeSet<Voter>,
 }
 
 impl Promises {
@@ -61,6 +63,11 @@ impl Promises {
     pub(crate) fn promise(&mut self, member: Voter, until: Instant) {
         let known = self.until.entry(member).or_default();
         *known = until.max(*known);
+    }
+
+    /// `member` has given its lease up, whoever granted it.
+    pub(crate) fn release(&mut self, member: Voter) {
+        self.released.insert(member);
     }
 
     /// The voters changed, as this node learns now.
@@ -73,9 +80,14 @@ impl Promises {
         self.until.retain(|_, until| *until > now);
     }
 
+    /// Forgets who gave its lease up and is not in `view` any more.
+    pub(crate) fn enter(&mut self, view: &View) {
+        self.released.retain(|voter| view.is_live(voter.node, voter.incarnation));
+    }
+
     /// When this voter is free to help to remove `member`.
     pub(crate) fn free_to_remove(&self, member: Voter) -> Instant {
-        if mutant!("membership_lease_ignored") {
+        if mutant!("membership_lease_ignored") || self.released.contains(&member) {
             return Instant::ZERO;
         }
         let promised = self.until.get(&member).copied().unwrap_or_default();

@@ -60,6 +60,7 @@ extern crate alloc;
 
 mod change;
 mod config;
+mod detector;
 mod founding;
 mod lease;
 mod machine;

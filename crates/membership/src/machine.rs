@@ -10,6 +10,7 @@ use quorate_types::{
     Duration, Epoch, Incarnation, Instant, Member, NodeId, NodeSet, Now, Role, Tag, View,
 };
 
+use crate::detector::Delay;
 use crate::founding::{Founding, Vote};
 use crate::lease::{Lease, Promises, dropped};
 use crate::peer::Peer;
@@ -34,6 +35,13 @@ pub(crate) enum Change {
     CaughtUp,
     Add(MemberConfig),
     Remove(NodeId),
+}
+
+/// What a member's renewal says of itself and of the others.
+struct Says {
+    caught_up: bool,
+    hears: NodeSet,
+    admits: NodeSet,
 }
 
 /// The membership of one life of one node. See the crate's documentation.
@@ -62,6 +70,14 @@ pub struct Membership {
     pub(crate) pending: Vec<Pending>,
     pub(crate) caught_up: bool,
     pub(crate) expelled: bool,
+    /// The request by which this node has given up its lease, and waits for a view without it.
+    pub(crate) leaving: Option<Tag>,
+    /// By how much this node came too late.
+    pub(crate) lateness: Delay,
+    /// The members heard here and the nodes that could join, as this node last told the others.
+    pub(crate) observed: (NodeSet, NodeSet),
+    /// The member that has to leave because a link is broken, and since when.
+    pub(crate) broken_link: Option<(NodeId, Instant)>,
     pub(crate) rng: Rng,
     pub(crate) heartbeat_at: Instant,
     /// When something other than a heartbeat or the log falls due.
@@ -158,6 +174,10 @@ impl Membership {
             pending: Vec::new(),
             caught_up: false,
             expelled: false,
+            leaving: None,
+            lateness: Delay::default(),
+            observed: (NodeSet::EMPTY, NodeSet::EMPTY),
+            broken_link: None,
             rng,
             heartbeat_at: now.monotonic,
             wake_at: Instant::NEVER,
@@ -182,9 +202,8 @@ impl Membership {
             (next.view, next.lineage) = (self.view, self.lineage);
             (next.log, next.promises) = (self.log, self.promises);
         }
-        for node in self.peers.into_keys() {
-            next.peers.entry(node).or_default();
-        }
+        next.lateness = self.lateness;
+        next.peers.extend(self.peers.into_iter().map(|(node, peer)| (node, peer.into_next_life())));
         next
     }
 
@@ -196,7 +215,8 @@ impl Membership {
     /// This node is operational before this instant of its own clock, and no longer. The check has
     /// to come after the access that it protects (pitfall H3).
     pub fn lease_until(&self) -> Instant {
-        if self.expelled { Instant::ZERO } else { self.lease.until() }
+        let leaves = self.leaving.is_some() && !mutant!("membership_leaves_with_its_lease");
+        if self.expelled || leaves { Instant::ZERO } else { self.lease.until() }
     }
 
     /// Whether this incarnation was a member and is no longer live. The driver then starts a new
@@ -210,22 +230,6 @@ impl Membership {
         self.view.is_live(self.me.node, self.me.incarnation)
     }
 
-    /// A node that comes late, because its process was stopped or had no processor, has heard nobody
-    /// meanwhile, which says nothing about the others: each has a heartbeat's time to be heard.
-    /// Otherwise it would expel everybody whose messages do not happen to be the first in its queues.
-    fn excuse_silence_since(&mut self, due: Instant) {
-        let Config { heartbeat, suspect_after, .. } = self.config;
-        if self.now.since(due) < heartbeat / 2 || mutant!("membership_silence_while_away") {
-            return;
-        }
-        let excused = self.now - suspect_after.saturating_sub(heartbeat);
-        // Who was silent for too long before that still is.
-        let heard = |peer: &&mut Peer| due.since(peer.heard) < suspect_after;
-        for peer in self.peers.values_mut().filter(heard) {
-            peer.heard = peer.heard.max(excused);
-        }
-    }
-
     // Messages.
 
     fn on_message(&mut self, from: NodeId, message: Message, effects: &mut impl Effects<Self>) {
@@ -234,17 +238,17 @@ impl Membership {
         }
         let sender = Voter { node: from, incarnation: message.incarnation };
         if self.view.member(from).is_some_and(|member| member.incarnation == sender.incarnation) {
-            let peer = self.peers.entry(from).or_default();
-            peer.heard = self.now;
-            peer.lost = false;
+            self.heard_from(from);
         }
         match message.body {
             Body::Announce { .. } => self.on_announce(sender, message, effects),
             Body::Found { round, view } => self.on_found(sender, round, view, effects),
             Body::Founded { to, round } => self.on_founded(sender, to, round, effects),
-            Body::Renew { sent, caught_up } => {
-                self.on_renew(sender, message.epoch, sent, caught_up, effects);
+            Body::Renew { sent, caught_up, hears, admits } => {
+                let says = Says { caught_up, hears, admits };
+                self.on_renew(sender, message.epoch, sent, says, effects);
             }
+            Body::Leave => self.on_leave(sender, effects),
             Body::Grant { to, sent } => self.on_grant(sender, message.epoch, to, sent, effects),
             Body::Log(body) => self.on_log(sender, message.lineage, body, effects),
         }
@@ -258,7 +262,9 @@ impl Membership {
             Body::Announce { .. } => None,
             Body::Found { .. } | Body::Founded { .. } if self.log.is_some() => Some("founded"),
             Body::Found { .. } | Body::Founded { .. } => None,
-            Body::Renew { .. } | Body::Grant { .. } if self.log.is_none() => Some("outside"),
+            Body::Renew { .. } | Body::Grant { .. } | Body::Leave if self.log.is_none() => {
+                Some("outside")
+            }
             Body::Log(_) if self.log.is_none() => None,
             _ if other_cluster => Some("another cluster"),
             _ => None,
@@ -271,7 +277,7 @@ impl Membership {
         from: Voter,
         epoch: Epoch,
         sent: Instant,
-        caught_up: bool,
+        says: Says,
         effects: &mut impl Effects<Self>,
     ) {
         if epoch < self.view.epoch {
@@ -286,7 +292,12 @@ impl Membership {
         if !self.view.is_live(from.node, from.incarnation) {
             return effects.ignored("renew of a member that is not live");
         }
-        self.peers.entry(from.node).or_default().caught_up = caught_up;
+        let peer = self.peers.entry(from.node).or_default();
+        if peer.leaving {
+            return effects.ignored("renew of a member that leaves");
+        }
+        peer.caught_up = says.caught_up;
+        (peer.hears, peer.admits) = (Some(says.hears), says.admits);
         if self.is_being_removed(from) {
             effects.probe("membership: a grant is refused to a member that is being removed");
             return effects.ignored("renew of a member that is being removed");
@@ -298,6 +309,15 @@ impl Membership {
         if self.heartbeat_at.since(self.now) <= self.config.heartbeat / 2 {
             self.heartbeat_at = self.now;
         }
+    }
+
+    /// A member goes for good: it relies on no lease any more, so no promise is left to keep.
+    fn on_leave(&mut self, from: Voter, effects: &mut impl Effects<Self>) {
+        if !self.view.is_live(from.node, from.incarnation) {
+            return effects.ignored("leave of a member that is not live");
+        }
+        self.peers.entry(from.node).or_default().leaving = true;
+        self.promises.release(from);
     }
 
     fn on_grant(
@@ -438,9 +458,12 @@ impl Membership {
                     peer.heard = self.now;
                     peer.lost = false;
                     peer.caught_up = false;
+                    peer.leaving = false;
+                    (peer.hears, peer.admits) = (None, NodeSet::EMPTY);
                 }
             }
         }
+        self.promises.enter(&view);
         self.view = view;
         self.vote = None;
         self.founding.withdraw();
@@ -466,6 +489,9 @@ impl Membership {
         self.expelled = true;
         for Pending { tag, .. } in core::mem::take(&mut self.pending) {
             effects.complete(tag, Err(MembershipError::NotAMember));
+        }
+        if let Some(tag) = self.leaving {
+            effects.complete(tag, Ok(self.view.epoch));
         }
     }
 
@@ -499,6 +525,15 @@ impl Membership {
                 self.peers.entry(node).or_default().lost = false;
                 return effects.complete(tag, Ok(epoch));
             }
+            Request::LaneLost(node) => {
+                let since = &mut self.peers.entry(node).or_default().cut_since;
+                *since = Some(since.unwrap_or(self.now));
+                return effects.complete(tag, Ok(epoch));
+            }
+            Request::LanesFound(node) => {
+                self.peers.entry(node).or_default().cut_since = None;
+                return effects.complete(tag, Ok(epoch));
+            }
             _ if !self.is_live() => {
                 return effects.complete(tag, Err(MembershipError::NotAMember));
             }
@@ -513,10 +548,21 @@ impl Membership {
             }
             Request::Add(config) => Change::Add(config),
             Request::Remove(node) => Change::Remove(node),
+            Request::Leave => return self.leave(tag, effects),
         };
         let until = self.now + self.config.request_timeout;
         self.pending.push(Pending { tag, change, until });
         self.answer_requests(effects);
+    }
+
+    /// Gives the lease up, for good. The members hear of it at once, and again with each heartbeat.
+    fn leave(&mut self, tag: Tag, effects: &mut impl Effects<Self>) {
+        if !self.can_go(NodeSet::only(self.me.node)) {
+            return effects.complete(tag, Err(MembershipError::LastActive(self.me.node)));
+        }
+        self.leaving = Some(tag);
+        self.promises.release(self.me);
+        self.heartbeat_at = self.now;
     }
 
     /// Answers the requests that are done, impossible or late.
@@ -550,8 +596,18 @@ impl Membership {
         if self.expelled {
             return;
         }
+        // What others decide by shall not wait for the next heartbeat.
+        let observed = if self.is_live() {
+            (self.heard(), self.admits())
+        } else {
+            (self.reaches(), NodeSet::EMPTY)
+        };
+        if observed != self.observed {
+            self.heartbeat_at = self.now;
+        }
         if self.heartbeat_at <= self.now {
             self.heartbeat_at = self.now + self.config.heartbeat;
+            self.observed = observed;
             self.promises.purge(self.now);
             if self.is_live() {
                 self.renew(effects)
@@ -580,63 +636,27 @@ impl Membership {
     /// Asks all live members, this one included, to renew the lease.
     fn renew(&mut self, effects: &mut impl Effects<Self>) {
         let sent = self.now;
+        if self.leaving.is_some() {
+            for node in self.view.live() {
+                self.send(node, Body::Leave, effects);
+            }
+            return;
+        }
         if !self.is_being_removed(self.me) {
             self.promises.promise(self.me, sent + self.config.promise());
             let voters = self.view.members.len();
             self.lease.grant(self.me.node, sent, voters, self.config.reliance());
         }
-        let body = Body::Renew { sent, caught_up: self.caught_up };
+        let (hears, admits) = self.observed;
+        let body = Body::Renew { sent, caught_up: self.caught_up, hears, admits };
         for node in self.view.live() {
             self.send(node, body.clone(), effects);
         }
     }
 
-    /// The voters that are alive as far as this node can tell, itself included.
-    pub(crate) fn responsive(&self) -> NodeSet {
-        let voters = self.view.members.iter();
-        let live = |member: &Member| member.role != Role::Down && !self.is_suspected(member.node);
-        voters
-            .filter(|member| live(member) || self.votes_still(member))
-            .map(|member| member.node)
-            .collect()
-    }
-
-    /// Whether a voter that was expelled still casts that vote while it asks to join.
-    pub(crate) fn votes_still(&self, member: &Member) -> bool {
-        self.peers.get(&member.node).is_some_and(|peer| {
-            peer.votes_as == member.incarnation
-                && member.incarnation.0 != 0
-                && self.recently(peer.announced)
-                && !peer.lost
-        })
-    }
-
-    /// The live members that seem to have crashed.
-    pub fn suspects(&self) -> NodeSet {
-        self.view.live().into_iter().filter(|node| self.is_suspected(*node)).collect()
-    }
-
     /// Whether this node has proposed the next view and waits for the votes.
     pub fn is_proposing(&self) -> bool {
         self.log.as_ref().is_some_and(|log| log.is_deciding())
-    }
-
-    /// Whether the live member `node` seems to have crashed.
-    pub(crate) fn is_suspected(&self, node: NodeId) -> bool {
-        if node == self.me.node {
-            return false;
-        }
-        let Some((peer, member)) = self.peers.get(&node).zip(self.view.member(node)) else {
-            return true;
-        };
-        let restarted = peer.confirmed.0 != 0
-            && peer.confirmed != member.incarnation
-            && peer.announced > peer.heard;
-        peer.lost || restarted || self.now.since(peer.heard) >= self.config.suspect_after
-    }
-
-    pub(crate) fn recently(&self, at: Instant) -> bool {
-        self.now.since(at) < self.config.suspect_after.max(self.config.heartbeat * 3)
     }
 
     /// The span by which proposers of lower rank hold back.

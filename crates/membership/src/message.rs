@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_paxos as paxos;
-use quorate_types::{Epoch, Incarnation, Instant, NodeId, View, limits};
+use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, View, limits};
 use quorate_wire::{Malformed, Reader, Writer, read_view, write_view};
 
 use crate::MemberConfig;
@@ -49,6 +49,8 @@ pub enum Body {
         round: u64,
         /// The former life, expelled but not crashed, whose vote the sender still casts; 0 if none.
         votes_as: Incarnation,
+        /// The members that the sender hears, from outside.
+        reaches: NodeSet,
         /// Where the sender is reached.
         addresses: MemberConfig,
     },
@@ -72,6 +74,10 @@ pub enum Body {
         sent: Instant,
         /// The sender is a shadow that holds everything.
         caught_up: bool,
+        /// The live members that the sender hears, on every lane.
+        hears: NodeSet,
+        /// The nodes outside that the sender could let in.
+        admits: NodeSet,
     },
     /// "Renewed."
     Grant {
@@ -80,6 +86,8 @@ pub enum Body {
         /// As in the Renew.
         sent: Instant,
     },
+    /// "I go for good, and rely on no lease any more: go on without me."
+    Leave,
     /// About the configuration log.
     Log(paxos::Message<ViewEntry>),
 }
@@ -95,18 +103,29 @@ impl Message {
             Body::Renew { .. } => 4,
             Body::Grant { .. } => 5,
             Body::Log(_) => 6,
+            Body::Leave => 7,
         });
         writer.u64(self.incarnation.0);
         writer.u64(self.lineage.0);
         writer.u64(self.epoch.0);
         match &self.body {
-            Body::Announce { to, nonce, answer, is_member, round, votes_as, addresses } => {
+            Body::Announce {
+                to,
+                nonce,
+                answer,
+                is_member,
+                round,
+                votes_as,
+                reaches,
+                addresses,
+            } => {
                 writer.u64(to.0);
                 writer.u64(*nonce);
                 writer.u64(*answer);
                 writer.u8(u8::from(*is_member));
                 writer.u64(*round);
                 writer.u64(votes_as.0);
+                writer.u64(reaches.bits());
                 writer.u16(addresses.node.0);
                 writer.bytes(addresses.peer_address.as_bytes());
                 writer.bytes(addresses.client_address.as_bytes());
@@ -120,10 +139,13 @@ impl Message {
                 writer.u64(to.0);
                 writer.u64(*round);
             }
-            Body::Renew { sent, caught_up } => {
+            Body::Renew { sent, caught_up, hears, admits } => {
                 writer.u64(sent.0);
                 writer.u8(u8::from(*caught_up));
+                writer.u64(hears.bits());
+                writer.u64(admits.bits());
             }
+            Body::Leave => {}
             Body::Grant { to, sent } => {
                 writer.u64(to.0);
                 writer.u64(sent.0);
@@ -150,6 +172,7 @@ impl Message {
                 is_member: flag(reader)?,
                 round: reader.u64()?,
                 votes_as: Incarnation(reader.u64()?),
+                reaches: nodes(reader)?,
                 addresses: MemberConfig {
                     node: node(reader)?,
                     peer_address: address(reader)?,
@@ -159,9 +182,15 @@ impl Message {
             },
             2 => Body::Found { round: reader.u64()?, view: read_entry(reader)? },
             3 => Body::Founded { to: Incarnation(reader.u64()?), round: reader.u64()? },
-            4 => Body::Renew { sent: Instant(reader.u64()?), caught_up: flag(reader)? },
+            4 => Body::Renew {
+                sent: Instant(reader.u64()?),
+                caught_up: flag(reader)?,
+                hears: nodes(reader)?,
+                admits: nodes(reader)?,
+            },
             5 => Body::Grant { to: Incarnation(reader.u64()?), sent: Instant(reader.u64()?) },
             6 => Body::Log(paxos::Message::decode(reader)?),
+            7 => Body::Leave,
             _ => return Err(Malformed("unknown membership message")),
         };
         reader.end()?;
@@ -196,6 +225,11 @@ fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {
         id @ 1..=limits::NODE_ID_MAX => Ok(NodeId(id)),
         _ => Err(Malformed("node id out of range")),
     }
+}
+
+fn nodes(reader: &mut Reader<'_>) -> Result<NodeSet, Malformed> {
+    let set = NodeSet::from_bits(reader.u64()?);
+    if set.bits() & 1 == 0 { Ok(set) } else { Err(Malformed("node id out of range")) }
 }
 
 fn address(reader: &mut Reader<'_>) -> Result<String, Malformed> {

@@ -1,8 +1,9 @@
 //! What this node knows of another one.
 
-use quorate_types::{Incarnation, Instant};
+use quorate_types::{Incarnation, Instant, NodeSet};
 
 use crate::MemberConfig;
+use crate::detector::Delay;
 
 /// What this node knows of a peer id, whoever holds it.
 ///
@@ -15,6 +16,16 @@ pub(crate) struct Peer {
     pub(crate) heard: Instant,
     /// The connection broke and nothing came since.
     pub(crate) lost: bool,
+    /// Since when the connection of some other lane has been broken.
+    pub(crate) cut_since: Option<Instant>,
+    /// Its silences that ended well.
+    pub(crate) silence: Delay,
+    /// The members that it hears; nothing until it has said so in the life that the view names.
+    pub(crate) hears: Option<NodeSet>,
+    /// The nodes outside that it could let in.
+    pub(crate) admits: NodeSet,
+    /// The member has said that it leaves, and relies on no lease.
+    pub(crate) leaving: bool,
     /// The member in the view says that its lanes hold everything.
     pub(crate) caught_up: bool,
     /// The incarnation that is being challenged.
@@ -35,6 +46,21 @@ pub(crate) struct Peer {
     pub(crate) round: u64,
     /// The former life whose vote it still casts; 0 if none.
     pub(crate) votes_as: Incarnation,
+    /// The members that it says it hears, from outside.
+    pub(crate) reaches: NodeSet,
     /// Where it is reached.
     pub(crate) addresses: Option<MemberConfig>,
+}
+
+impl Peer {
+    /// Whether no lane's connection is known to be broken.
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.lost && self.cut_since.is_none()
+    }
+
+    /// What this node's next life knows of the peer from this one: how long its silences last, and
+    /// which connections are broken.
+    pub(crate) fn into_next_life(self) -> Self {
+        Self { silence: self.silence, cut_since: self.cut_since, ..Self::default() }
+    }
 }

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use quorate_machine::Effects;
 use quorate_paxos::{SlotNumber, Voter};
-use quorate_types::{Instant, Member, NodeSet, Role, View};
+use quorate_types::{Instant, Member, NodeId, NodeSet, Role, View};
 
 use crate::lease::dropped;
 use crate::machine::{Change, is_shadow};
@@ -14,7 +14,12 @@ impl Membership {
     /// Proposes the view that this node wants next, if any, when it is its turn; completes what
     /// another proposer left behind.
     pub(crate) fn propose(&mut self, effects: &mut impl Effects<Self>) {
+        self.note_broken_link();
         self.wake_at = self.next_suspicion();
+        if self.leaving.is_some() {
+            // It votes to the end, and wants nothing more.
+            return;
+        }
         if !self.responsive().is_majority_of(self.view.voters()) {
             // No view can be chosen, and asking would only disturb those that can choose one.
             self.wish_since = None;
@@ -98,8 +103,8 @@ impl Membership {
         }
         let key = |member: &Member| (member.role != Role::Active, member.node);
         let Some(mine) = self.view.member(self.me.node).map(key) else { return 0 };
-        let responsive = self.responsive();
-        let before = |member: &&Member| responsive.contains(member.node) && key(member) < mine;
+        let heard = self.heard();
+        let before = |member: &&Member| heard.contains(member.node) && key(member) < mine;
         self.view.members.iter().filter(before).count() as u32
     }
 
@@ -114,14 +119,14 @@ impl Membership {
                 self.promises
                     .free_to_remove(Voter { node: member.node, incarnation: member.incarnation })
             } else {
-                let heard = self.peers.get(&member.node).map(|peer| peer.heard);
-                heard.unwrap_or_default() + self.config.suspect_after
+                self.unheard_at(member.node)
             };
             if at > self.now {
                 wake = wake.min(at);
             }
         }
-        wake
+        let patient = self.broken_link.map(|(_, since)| since + self.config.link_patience);
+        patient.filter(|until| *until > self.now).map_or(wake, |until| wake.min(until))
     }
 
     /// The view that should come next, if any: first who died, then who comes, then who serves,
@@ -141,6 +146,9 @@ impl Membership {
     fn wish_to_replace(&self) -> Option<View> {
         self.view.members.iter().find_map(|member| {
             let (incarnation, addresses) = self.joining(member.node)?;
+            if !self.is_reached_by_all(member.node) {
+                return None;
+            }
             change::joined(&self.view, incarnation, addresses)
         })
     }
@@ -151,19 +159,33 @@ impl Membership {
         if is_shadow(&self.view, self.me.node) {
             return None;
         }
-        let gone: NodeSet = self
-            .view
-            .members
-            .iter()
-            .filter(|member| member.role != Role::Down && self.is_suspected(member.node))
-            .filter(|member| {
-                let (node, incarnation) = (member.node, member.incarnation);
-                let voter = Voter { node, incarnation };
-                self.promises.free_to_remove(voter) <= self.now
+        let free = |node: &NodeId| {
+            let member = self.view.member(*node);
+            member.is_some_and(|&Member { node, incarnation, .. }| {
+                self.promises.free_to_remove(Voter { node, incarnation }) <= self.now
             })
-            .map(|member| member.node)
-            .collect();
-        if gone.is_empty() { None } else { change::without(&self.view, gone) }
+        };
+        let crashed: NodeSet = self.crashed().into_iter().filter(free).collect();
+        if let Some(next) = self.without(crashed) {
+            return Some(next);
+        }
+        // Some still hear it, and renew its lease until a view without it is proposed.
+        let (node, since) = self.broken_link?;
+        let patient = self.now < since + self.config.link_patience;
+        if node == self.me.node || patient { None } else { self.without(NodeSet::only(node)) }
+    }
+
+    /// The view without these members, less those that are the last active ones of their group.
+    fn without(&self, gone: NodeSet) -> Option<View> {
+        let groups = &self.config.groups;
+        let mut rest = gone;
+        for node in gone {
+            if change::without(&self.view, rest, groups).is_some() {
+                break;
+            }
+            rest.remove(node);
+        }
+        if rest.is_empty() { None } else { change::without(&self.view, rest, groups) }
     }
 
     fn wish_to_promote(&self) -> Option<View> {
@@ -185,7 +207,8 @@ impl Membership {
             Change::CaughtUp => Ok(None),
             Change::Add(config) => change::added(&self.view, config, self.responsive()),
             Change::Remove(node) => {
-                change::removed(&self.view, *node, self.me.node, self.responsive())
+                let groups = &self.config.groups;
+                change::removed(&self.view, *node, self.me.node, self.responsive(), groups)
             }
         }
     }

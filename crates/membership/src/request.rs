@@ -23,6 +23,13 @@ pub enum Request {
     PeerLost(NodeId),
     /// A connection to this peer stands again. Answered at once.
     PeerFound(NodeId),
+    /// Another lane's connection to this peer broke. Answered at once.
+    LaneLost(NodeId),
+    /// All other lanes' connections to this peer stand again. Answered at once.
+    LanesFound(NodeId),
+    /// Give the lease up for good, and be taken out of the view at once. Answered when this node is
+    /// out; it serves nobody meanwhile, and the driver starts no next life of it.
+    Leave,
 }
 
 /// Why a membership change was refused. The text tells the user what to do.

@@ -1,3 +1,4 @@
+mod calm;
 mod cases;
 mod chaos;
 mod codec;

@@ -44,6 +44,8 @@ impl Engine for Members {
             lease: self.lease,
             heartbeat: self.heartbeat,
             suspect_after: self.suspect_after,
+            suspect_after_max: self.suspect_after,
+            link_patience: Duration::ZERO,
             drift_ppm: self.drift_ppm,
             ..Config::new(node, incarnation, (1..=self.nodes).map(member).collect())
         };

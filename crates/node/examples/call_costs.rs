@@ -194,6 +194,7 @@ fn shared(node: NodeId, sessions_max: usize) -> Arc<Shared> {
         lanes: 1,
         nodes: addresses.collect(),
         lease: NodeConfig::LEASE,
+        suspect_after: NodeConfig::SUSPECT_AFTER,
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: NodeConfig::OP_TIMEOUT,

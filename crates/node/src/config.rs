@@ -30,6 +30,11 @@ pub struct NodeConfig {
     pub nodes: Vec<NodeAddress>,
     /// How long a lease lasts; default 150 ms (thesis §4.5.7).
     pub lease: Duration,
+    /// A member whose connections stand is suspected once it has been silent for this long, and for
+    /// as long again as its silences and this node's own delays have lately been; default 600 ms.
+    /// So long a stall costs nobody the membership, and a cut network or a frozen machine is noticed
+    /// that late. A process that dies closes its connections, which is noticed at once.
+    pub suspect_after: Duration,
     /// The most that two nodes' clocks may differ in rate, in parts per million of a second per
     /// second. Beyond it a lease is no promise.
     pub clock_drift_ppm: u32,
@@ -52,6 +57,10 @@ pub struct NodeConfig {
 impl NodeConfig {
     /// Default for [`NodeConfig::lease`].
     pub const LEASE: Duration = Duration::from_millis(150);
+    /// Default for [`NodeConfig::suspect_after`], in leases.
+    pub const SUSPECT_LEASES: u32 = 4;
+    /// Default for [`NodeConfig::suspect_after`].
+    pub const SUSPECT_AFTER: Duration = Duration::from_millis(600);
     /// Default for [`NodeConfig::clock_drift_ppm`]: ten times what a bad quartz does.
     pub const CLOCK_DRIFT_PPM: u32 = 1_000;
     /// Default for [`NodeConfig::message_loss_timeout`].
@@ -62,6 +71,23 @@ impl NodeConfig {
     pub const SESSION_TERM: Duration = limits::LEASE_TERM;
     /// Default for [`NodeConfig::op_timeout`].
     pub const OP_TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// The replica groups of all keyspaces and partitions that are not on every member.
+    pub(crate) fn groups(&self) -> Vec<NodeSet> {
+        let mut groups: Vec<NodeSet> = Vec::new();
+        for keyspace in &self.keyspaces {
+            match &keyspace.engine {
+                EngineConfig::Meerkat { partitions, .. } => {
+                    groups
+                        .extend(partitions.iter().filter_map(|group| group.or(keyspace.replicas)));
+                }
+                _ => groups.extend(keyspace.replicas),
+            }
+        }
+        groups.sort_unstable_by_key(|group| group.bits());
+        groups.dedup();
+        groups
+    }
 
     /// The keyspace of this number.
     pub fn keyspace(&self, id: KeyspaceId) -> Option<&KeyspaceConfig> {

@@ -1,5 +1,6 @@
 //! The control part of a node: its membership machine, run by lane 0.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quorate_machine::{Effects, Event, Machine, Rng};
@@ -16,6 +17,8 @@ use crate::{ControlFacts, MemberFacts, Outbox, SERVING, Shared};
 
 /// The tag of requests that nobody waits for.
 const NOBODY: Tag = Tag(0);
+/// How far the silences of others stretch suspicion at most, in times its least.
+const SUSPECT_MAX_TIMES: u32 = 8;
 
 /// A change of the membership that a person asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,6 +50,10 @@ pub(crate) struct Control {
     moves: Moves,
     /// The lanes that hold everything, in which epoch.
     caught_up: (Epoch, Vec<LaneId>),
+    /// The other lanes whose connection to a peer is broken.
+    cut: BTreeMap<NodeId, BTreeSet<LaneId>>,
+    /// This node leaves for good: it begins no next life.
+    leaving: bool,
 }
 
 impl Control {
@@ -61,6 +68,8 @@ impl Control {
             formed: None,
             moves: Moves::default(),
             caught_up: (Epoch(0), Vec::new()),
+            cut: BTreeMap::new(),
+            leaving: false,
         }
     }
 
@@ -112,6 +121,36 @@ impl Control {
         self.step(now, Event::Request { tag: NOBODY, request: Request::PeerFound(node) }, out);
     }
 
+    /// Another lane's connection to a peer broke, or stands again.
+    pub(crate) fn lane_link(
+        &mut self,
+        now: Now,
+        lane: LaneId,
+        node: NodeId,
+        up: bool,
+        out: &mut Outbox,
+    ) {
+        let cut = self.cut.entry(node).or_default();
+        let was_whole = cut.is_empty();
+        if up {
+            cut.remove(&lane)
+        } else {
+            cut.insert(lane)
+        };
+        let request = match (was_whole, cut.is_empty()) {
+            (true, false) => Request::LaneLost(node),
+            (false, true) => Request::LanesFound(node),
+            _ => return,
+        };
+        self.step(now, Event::Request { tag: NOBODY, request }, out);
+    }
+
+    /// Gives the lease up and asks to be taken out of the view.
+    pub(crate) fn leave(&mut self, now: Now, tag: Tag, out: &mut Outbox) {
+        self.leaving = true;
+        self.step(now, Event::Request { tag, request: Request::Leave }, out);
+    }
+
     pub(crate) fn change(&mut self, now: Now, tag: Tag, change: Change, out: &mut Outbox) {
         let request = match change {
             Change::Add(member) => Request::Add(member),
@@ -139,7 +178,7 @@ impl Control {
 
     /// The node's next incarnation, if its members have expelled the present one.
     pub(crate) fn take_rejoin(&mut self, now: Now, rng: &mut Rng) -> Option<Incarnation> {
-        if !self.machine.expelled() {
+        if !self.machine.expelled() || self.leaving {
             return None;
         }
         self.incarnation = fresh_incarnation(rng);
@@ -229,7 +268,10 @@ fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Memb
             lease: config.lease,
             drift_ppm: config.clock_drift_ppm,
             heartbeat: config.lease / 3,
-            suspect_after: config.lease * 2 / 3,
+            suspect_after: config.suspect_after,
+            suspect_after_max: config.suspect_after * SUSPECT_MAX_TIMES,
+            link_patience: config.suspect_after,
+            groups: config.groups(),
             seed,
             ..Config::new(config.node, incarnation, genesis)
         },

@@ -124,6 +124,7 @@ fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> No
         lanes: options.lanes,
         nodes,
         lease: NodeConfig::LEASE,
+        suspect_after: NodeConfig::SUSPECT_AFTER,
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: NodeConfig::OP_TIMEOUT,

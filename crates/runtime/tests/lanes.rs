@@ -89,6 +89,7 @@ fn config(node: NodeId, addresses: &[NodeAddress]) -> NodeConfig {
         nodes: addresses.to_vec(),
         // The test shares its processors with others; a lease that lapses is no part of it.
         lease: Duration::from_secs(2),
+        suspect_after: NodeConfig::SUSPECT_AFTER,
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: Duration::from_secs(20),

@@ -10,6 +10,9 @@ use crate::loader;
 use crate::trace::At;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
+/// How late the hint may come that the connections to a dead process are gone.
+const HINT_MAX: u64 = 20 * MS;
+
 /// A key with a value: its name, its version, and the value.
 pub(crate) type Entry = (String, String, String);
 
@@ -150,6 +153,14 @@ impl World {
         for lane in 0..self.nodes[node].lanes.len() {
             self.finish_turn(node, lane);
         }
+        // The others' connections to it stand again, later than any hint that they broke.
+        for other in (0..self.nodes.len()).filter(|&other| other != node) {
+            for lane in 0..self.lanes() {
+                let life = self.nodes[other].life;
+                let found = Event::PeerFound { node: other, life, lane, found: node };
+                self.schedule(time + HINT_MAX, found);
+            }
+        }
     }
 
     /// Ends a process without warning; what it had not sent is lost.
@@ -166,7 +177,7 @@ impl World {
             // A broken connection is a hint that may come at once, late, or (here) never.
             for lane in 0..self.lanes() {
                 if self.nodes[other].up && self.rng.chance(1, 2) {
-                    let at = self.time + self.rng.below(20 * MS);
+                    let at = self.time + self.rng.below(HINT_MAX);
                     self.tell_lost(at, other, id, lane);
                 }
             }

@@ -111,8 +111,13 @@ impl Setup {
             partitions,
         };
         let mut nodes = configs(nodes, lanes, engine.clone(), rng);
+        // In every other run a stall is as good as a crash.
+        let nervous = rng.chance(1, 2);
+        let suspect_after =
+            if nervous { NodeConfig::LEASE * 2 / 3 } else { NodeConfig::SUSPECT_AFTER };
         for config in &mut nodes {
             config.message_loss_timeout = Duration::from_millis(loss_timeout);
+            config.suspect_after = suspect_after;
         }
         Self { text, faults, engine, nodes, network, guests }
     }
@@ -186,6 +191,7 @@ pub(crate) fn configs(
             lanes,
             nodes: addresses.clone(),
             lease: NodeConfig::LEASE,
+            suspect_after: NodeConfig::SUSPECT_AFTER,
             clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
             message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
             op_timeout: NodeConfig::OP_TIMEOUT,

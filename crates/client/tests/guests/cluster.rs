@@ -74,6 +74,7 @@ impl Cluster {
             nodes: self.addresses.clone(),
             // Tests share their processors with others; a lease that lapses is no part of them.
             lease: Duration::from_millis(600),
+            suspect_after: NodeConfig::SUSPECT_AFTER,
             clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
             message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
             op_timeout: Duration::from_secs(5),

@@ -72,7 +72,9 @@ fn a_silent_node_is_removed_without_a_hint() {
     let mut world = World::formed(3, 3);
     world.run(300);
     world.crash(3);
-    world.run(200);
+    world.run(500);
+    assert_eq!(world.machine(1).view().live().len(), 3, "it may be a stall");
+    world.run(250);
     assert_eq!(world.machine(1).view().live().len(), 2);
 }
 
@@ -236,7 +238,7 @@ fn a_minority_stops_before_the_majority_moves_on_and_comes_back() {
     world.cut = Some([NodeId(1), NodeId(2)].into_iter().collect());
     // The last renewal may have left just before the cut. Whenever the majority has moved on, the
     // minority has stopped.
-    for _ in 0..200 {
+    for _ in 0..750 {
         world.run(1);
         let moved_on = (3..=5).any(|node| world.machine(node).view().live().len() == 3);
         assert!(!moved_on || (1..=2).all(|node| !world.is_serving(node)));
@@ -251,8 +253,8 @@ fn a_minority_stops_before_the_majority_moves_on_and_comes_back() {
 fn a_node_paused_past_its_lease_is_harmless_and_comes_back() {
     let mut world = World::formed(13, 3);
     world.run(200);
-    world.pause(1, 700);
-    world.run(200);
+    world.pause(1, 1_500);
+    world.run(800);
     assert_eq!(world.machine(2).view().live().len(), 2);
     world.run_until_serving(&[1, 2, 3], 1500);
 }
@@ -281,7 +283,7 @@ fn who_was_silent_before_stays_suspected() {
     world.run(200);
     world.crash(2);
     world.crash(3);
-    world.run(300);
+    world.run(700);
     assert_eq!(world.machine(1).suspects().len(), 2);
     world.pause(1, 80);
     world.run(81);
@@ -313,7 +315,7 @@ fn the_deadline_never_lies_in_the_past_for_ever() {
 /// changes of voters makes them wait.
 #[test]
 fn a_joined_voter_honours_the_promises_of_its_predecessor() {
-    let mut world = World::formed(16, 3);
+    let mut world = World::formed_nervous(16, 3);
     world.run(200);
     world.loses = |from, _, body| from == 3 && matches!(body, Body::Renew { .. });
     world.run(40);

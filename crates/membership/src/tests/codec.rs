@@ -3,7 +3,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_paxos as paxos;
-use quorate_types::{Epoch, Incarnation, Instant};
+use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet};
 use quorate_wire::{Reader, Writer};
 
 use super::world::addresses;
@@ -21,9 +21,15 @@ fn bytes(message: &Message) -> Vec<u8> {
 
 #[test]
 fn golden_bytes_of_a_renewal() {
-    let renew = message(Body::Renew { sent: Instant(4), caught_up: true });
+    let renew = message(Body::Renew {
+        sent: Instant(4),
+        caught_up: true,
+        hears: NodeSet::only(NodeId(1)),
+        admits: NodeSet::only(NodeId(3)),
+    });
     let mut expected = vec![4, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
     expected.extend([3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
+    expected.extend([2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes(&renew), expected, "the layout changed without a new VERSION");
 }
 
@@ -40,11 +46,18 @@ fn every_message_comes_back_and_every_cut_is_refused() {
             is_member: true,
             round: 8,
             votes_as: Incarnation(9),
+            reaches: NodeSet::only(NodeId(2)),
             addresses: addresses(1),
         },
         Body::Found { round: 9, view },
         Body::Founded { to: Incarnation(1), round: 2 },
-        Body::Renew { sent: Instant(4), caught_up: false },
+        Body::Renew {
+            sent: Instant(4),
+            caught_up: false,
+            hears: NodeSet::only(NodeId(7)),
+            admits: NodeSet::EMPTY,
+        },
+        Body::Leave,
         Body::Grant { to: Incarnation(1), sent: Instant(4) },
         Body::Log(paxos::Message { stream: paxos::Stream(0), body: learn }),
     ] {

@@ -6,7 +6,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Event, Machine, Rng};
-use quorate_types::{Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, UnixNanos, View};
+use quorate_types::{
+    Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Role, Tag, UnixNanos, View,
+};
 use quorate_wire::{Reader, Writer};
 
 use crate::machine::voters;
@@ -63,6 +65,9 @@ impl Node {
     }
 }
 
+/// Whether a message from one node to another gets lost.
+pub(super) type Loses = fn(u16, u16, &Body) -> bool;
+
 pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) now: u64,
@@ -72,10 +77,13 @@ pub(super) struct World {
     /// Groups that can't reach each other.
     pub(super) cut: Option<NodeSet>,
     /// Picks messages that get lost, by sender and receiver.
-    pub(super) loses: fn(u16, u16, &Body) -> bool,
+    pub(super) loses: Loses,
     pub(super) loss_percent: u64,
     pub(super) delay_max: u64,
     pub(super) drift_ppm: u32,
+    /// Suspicion after two thirds of a lease, as if every stall were a crash.
+    pub(super) nervous: bool,
+    pub(super) groups: Vec<NodeSet>,
     incarnations: u64,
     /// Every view that any node ever installed.
     pub(super) installed: BTreeMap<(Incarnation, Epoch), Arc<View>>,
@@ -107,6 +115,8 @@ impl World {
             loss_percent: 0,
             delay_max: MS / 10,
             drift_ppm: 1_000,
+            nervous: false,
+            groups: Vec::new(),
             incarnations: seed << 20,
             installed: BTreeMap::new(),
             completed: BTreeMap::new(),
@@ -129,22 +139,38 @@ impl World {
 
     /// Three (or so) nodes that have founded a cluster.
     pub(super) fn formed(seed: u64, nodes: u16) -> Self {
+        Self::new(seed, nodes).form(nodes)
+    }
+
+    /// As [`World::formed`], and every stall counts as a crash.
+    pub(super) fn formed_nervous(seed: u64, nodes: u16) -> Self {
         let mut world = Self::new(seed, nodes);
+        world.nervous = true;
+        world.form(nodes)
+    }
+
+    pub(super) fn form(mut self, nodes: u16) -> Self {
         for node in 1..=nodes {
-            world.start(node);
+            self.start(node);
         }
-        world.run_until_serving(&(1..=nodes).collect::<Vec<_>>(), 1000);
-        world
+        self.run_until_serving(&(1..=nodes).collect::<Vec<_>>(), 1000);
+        self
     }
 
     pub(super) fn start(&mut self, node: u16) {
         self.incarnations += 1;
         let incarnation = Incarnation(self.incarnations);
         let now = self.now(node);
-        let drift_ppm = self.drift_ppm;
+        let (drift_ppm, nervous, groups) = (self.drift_ppm, self.nervous, self.groups.clone());
         let state = self.nodes.get_mut(&NodeId(node)).unwrap();
-        let config = Config::new(NodeId(node), incarnation, state.genesis.clone());
-        state.machine = Some(Membership::new(Config { drift_ppm, ..config }, now));
+        let mut config = Config::new(NodeId(node), incarnation, state.genesis.clone());
+        (config.drift_ppm, config.groups) = (drift_ppm, groups);
+        if nervous {
+            config.suspect_after = config.lease * 2 / 3;
+            config.suspect_after_max = config.suspect_after;
+            config.link_patience = Duration::ZERO;
+        }
+        state.machine = Some(Membership::new(config, now));
     }
 
     pub(super) fn crash(&mut self, node: u16) {
@@ -360,20 +386,21 @@ impl World {
     }
 
     /// Whether, in the eyes of every running member, a majority of the voters still runs in the
-    /// life that the view names, `but` this node.
+    /// life that the view names, `but` this node, and so does an active member.
     pub(super) fn keeps_majority(&self, but: NodeId) -> bool {
-        let runs = |voter: &quorate_paxos::Voter| {
-            voter.node != but
-                && self
-                    .nodes
-                    .get(&voter.node)
-                    .and_then(|node| node.machine.as_ref())
-                    .is_some_and(|machine| machine.voter == *voter)
+        let runs = |node: NodeId, as_voter: bool, incarnation| {
+            let machine = self.nodes.get(&node).and_then(|node| node.machine.as_ref());
+            let life = machine.map(|machine| if as_voter { machine.voter } else { machine.me });
+            node != but && life.is_some_and(|life| life.incarnation == incarnation)
         };
         self.nodes.values().filter_map(|node| node.machine.as_ref()).all(|machine| {
             let voters = voters(&machine.view);
-            machine.log.is_none()
-                || voters.iter().filter(|voter| runs(voter)).count() * 2 > voters.len()
+            let running = voters.iter().filter(|voter| runs(voter.node, true, voter.incarnation));
+            let mut members = machine.view.members.iter();
+            let serves = |member: &quorate_types::Member| {
+                member.role == Role::Active && runs(member.node, false, member.incarnation)
+            };
+            machine.log.is_none() || running.count() * 2 > voters.len() && members.any(serves)
         })
     }
 }

@@ -132,6 +132,7 @@ fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeCo
         lanes,
         nodes: addresses.collect(),
         lease: STALL_MAX,
+        suspect_after: NodeConfig::SUSPECT_AFTER,
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: STALL_MAX,

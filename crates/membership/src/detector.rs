@@ -1,0 +1,244 @@
+//! Failure detection: which members are silent, and which of them have to leave.
+//!
+//! A lease that lapses stops a node from serving, which is a matter of safety. Leaving the view is a
+//! decision, and it is made slowly and by several:
+//! - A member is *unheard* here if its connection broke, or if it is silent for longer than its
+//!   silences have lately been, by a margin ([`crate::Config::suspect_after`]). The margin grows with
+//!   the silences that ended well, as in the accrual detector (Hayashibara et al., SRDS 2004), and
+//!   with this node's own delays: a slow node trusts its suspicions less (Lifeguard, DSN 2018).
+//! - Every renewal says whom its sender hears. A member leaves at once if most of those that are
+//!   heard don't hear it (Rapid, ATC 2018): it has crashed, or is cut off.
+//! - If some hear it and some don't, a link is broken. After [`crate::Config::link_patience`] one end
+//!   leaves, the same in the eyes of everybody, and it is admitted again only once all hear it.
+
+use quorate_machine::mutant;
+use quorate_types::{Duration, Incarnation, Instant, Member, NodeId, NodeSet, Role};
+
+use crate::machine::is_shadow;
+use crate::peer::Peer;
+use crate::{Membership, change};
+
+/// How long the longest of the last silences is remembered.
+const SILENCE_MEMORY: Duration = Duration::from_secs(60);
+
+/// The longest delay of about the last minute.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Delay {
+    longest: Duration,
+    at: Instant,
+}
+
+impl Delay {
+    pub(crate) fn note(&mut self, delay: Duration, now: Instant) {
+        if delay >= self.longest(now) {
+            *self = Self { longest: delay, at: now };
+        }
+    }
+
+    pub(crate) fn longest(&self, now: Instant) -> Duration {
+        if now.since(self.at) < SILENCE_MEMORY { self.longest } else { Duration::ZERO }
+    }
+}
+
+impl Membership {
+    /// How long `peer` may be silent before it counts as unheard.
+    fn patience(&self, peer: &Peer) -> Duration {
+        let usual = peer.silence.longest(self.now) + self.lateness.longest(self.now);
+        (self.config.suspect_after + usual).min(self.config.suspect_after_max)
+    }
+
+    /// Whether patience follows what was observed.
+    fn adapts(&self) -> bool {
+        self.config.suspect_after_max > self.config.suspect_after
+    }
+
+    /// The incarnation that the view names was heard.
+    pub(crate) fn heard_from(&mut self, node: NodeId) {
+        let (now, adapts, heartbeat) = (self.now, self.adapts(), self.config.heartbeat);
+        let peer = self.peers.entry(node).or_default();
+        let silence = now.since(peer.heard);
+        if adapts && silence > heartbeat * 2 {
+            peer.silence.note(silence, now);
+        }
+        peer.heard = now;
+        peer.lost = false;
+    }
+
+    /// A node that comes late, because its process was stopped or had no processor, has heard nobody
+    /// meanwhile, which says nothing about the others: that time doesn't count as their silence, and
+    /// each has at least a heartbeat's time to be heard. Otherwise it would suspect everybody whose
+    /// messages do not happen to be the first in its queues.
+    pub(crate) fn excuse_silence_since(&mut self, due: Instant) {
+        let (now, heartbeat) = (self.now, self.config.heartbeat);
+        let late = now.since(due);
+        if late < heartbeat / 2 || mutant!("membership_silence_while_away") {
+            return;
+        }
+        if self.adapts() {
+            self.lateness.note(late, now);
+        }
+        let mut peers = core::mem::take(&mut self.peers);
+        for peer in peers.values_mut() {
+            let patience = self.patience(peer);
+            // A member that was silent for too long before that still is.
+            if due.since(peer.heard) < patience {
+                let excused = now - patience.saturating_sub(heartbeat);
+                peer.heard = (peer.heard + late).max(excused).min(now);
+            }
+        }
+        self.peers = peers;
+    }
+
+    /// Whether this node hears the live member `node`, which has not said that it leaves.
+    pub(crate) fn hears(&self, node: NodeId) -> bool {
+        if node == self.me.node {
+            return true;
+        }
+        let Some((peer, member)) = self.peers.get(&node).zip(self.view.member(node)) else {
+            return false;
+        };
+        let restarted = peer.confirmed.0 != 0
+            && peer.confirmed != member.incarnation
+            && peer.announced > peer.heard;
+        let cut = peer.cut_since.is_some_and(|since| {
+            self.now.since(since) >= self.config.suspect_after && !mutant!("membership_lane_cut")
+        });
+        !peer.lost
+            && !peer.leaving
+            && !restarted
+            && !cut
+            && self.now.since(peer.heard) < self.patience(peer)
+    }
+
+    /// When the member `node`, heard now, will count as unheard if it stays silent.
+    pub(crate) fn unheard_at(&self, node: NodeId) -> Instant {
+        let Some(peer) = self.peers.get(&node) else { return Instant::NEVER };
+        let silent = peer.heard + self.patience(peer);
+        peer.cut_since.map_or(silent, |since| silent.min(since + self.config.suspect_after))
+    }
+
+    /// The live members that this node hears, itself included.
+    pub(crate) fn heard(&self) -> NodeSet {
+        self.view.live().into_iter().filter(|node| self.hears(*node)).collect()
+    }
+
+    /// The nodes outside that this node could let in.
+    pub(crate) fn admits(&self) -> NodeSet {
+        let members = self.view.members.iter();
+        members.map(|member| member.node).filter(|node| self.joining(*node).is_some()).collect()
+    }
+
+    /// The live members that seem to have crashed.
+    pub fn suspects(&self) -> NodeSet {
+        self.view.live().difference(self.heard())
+    }
+
+    /// Whether the live member `node` seems to have crashed.
+    pub(crate) fn is_suspected(&self, node: NodeId) -> bool {
+        !self.hears(node)
+    }
+
+    /// The voters that are alive as far as this node can tell, itself included.
+    pub(crate) fn responsive(&self) -> NodeSet {
+        let voters = self.view.members.iter();
+        let live = |member: &Member| {
+            member.role != Role::Down && (self.hears(member.node) || self.is_leaving(member.node))
+        };
+        voters
+            .filter(|member| live(member) || self.votes_still(member))
+            .map(|member| member.node)
+            .collect()
+    }
+
+    /// Whether a member has said that it leaves. It votes to the end.
+    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
+        self.peers.get(&node).is_some_and(|peer| peer.leaving && !peer.lost)
+    }
+
+    /// Whether a voter that was expelled still casts that vote while it asks to join.
+    pub(crate) fn votes_still(&self, member: &Member) -> bool {
+        self.peers.get(&member.node).is_some_and(|peer| {
+            peer.votes_as == member.incarnation
+                && member.incarnation != Incarnation(0)
+                && self.recently(peer.announced)
+                && !peer.lost
+        })
+    }
+
+    pub(crate) fn recently(&self, at: Instant) -> bool {
+        self.now.since(at) < self.config.suspect_after.max(self.config.heartbeat * 3)
+    }
+
+    /// Whom the live member `node` hears, as far as it has said so in this life.
+    fn heard_by(&self, node: NodeId) -> Option<NodeSet> {
+        if node == self.me.node {
+            return Some(self.heard());
+        }
+        self.peers.get(&node)?.hears
+    }
+
+    /// The live members that most of those that are heard don't hear, this node among them, and
+    /// those that have said that they leave.
+    pub(crate) fn crashed(&self) -> NodeSet {
+        let heard = self.heard();
+        let unheard_by_most = |node: NodeId| {
+            let observers = heard.without(node);
+            let silent = observers
+                .into_iter()
+                .filter(|observer| self.heard_by(*observer).is_some_and(|set| !set.contains(node)));
+            let alone = mutant!("membership_one_observer");
+            silent.count() * 2 > observers.len() || alone
+        };
+        let suspects = self.view.live().difference(heard);
+        suspects
+            .into_iter()
+            .filter(|node| self.peers.get(node).is_some_and(|peer| peer.leaving))
+            .chain(suspects.into_iter().filter(|node| unheard_by_most(*node)))
+            .collect()
+    }
+
+    /// The member that has to leave so that all the others hear each other, if a link between two
+    /// of them is broken: the one with most broken links, a shadow before an active member, the
+    /// highest id. Everybody who knows the same reports chooses the same one.
+    pub(crate) fn behind_broken_link(&self) -> Option<NodeId> {
+        let members = self.view.live().difference(self.crashed());
+        let silent =
+            |from: NodeId, to: NodeId| self.heard_by(from).is_some_and(|heard| !heard.contains(to));
+        let broken = |node: NodeId| {
+            let others = members.without(node).into_iter();
+            others.filter(|other| silent(node, *other) || silent(*other, node)).count()
+        };
+        members
+            .into_iter()
+            .map(|node| (broken(node), is_shadow(&self.view, node), node))
+            .filter(|(links, _, node)| *links > 0 && self.can_go(NodeSet::only(*node)))
+            .max()
+            .map(|(_, _, node)| node)
+    }
+
+    /// Notes since when the same member has been behind a broken link.
+    pub(crate) fn note_broken_link(&mut self) {
+        let node = self.behind_broken_link();
+        if self.broken_link.map(|(node, _)| node) != node {
+            self.broken_link = node.map(|node| (node, self.now));
+        }
+    }
+
+    /// Whether the cluster can go on without these members: with an active one in each group.
+    pub(crate) fn can_go(&self, gone: NodeSet) -> bool {
+        change::without(&self.view, gone, &self.config.groups).is_some()
+    }
+
+    /// Whether every live member that is heard could let `node` in, and `node` hears each of them.
+    /// A node that reached only some of them would hold up all writes, and be expelled again.
+    pub(crate) fn is_reached_by_all(&self, node: NodeId) -> bool {
+        let members = self.heard().without(node);
+        let reaches = self.peers.get(&node).map(|peer| peer.reaches).unwrap_or_default();
+        let admitted = |member: NodeId| {
+            member == self.me.node
+                || self.peers.get(&member).is_some_and(|peer| peer.admits.contains(node))
+        };
+        mutant!("membership_joins_over_a_broken_link")
+            || members.is_subset(reaches) && members.into_iter().all(admitted)
+    }
+}
