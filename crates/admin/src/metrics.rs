@@ -144,8 +144,13 @@ impl Writer<'_, '_> {
         self.counter("messages", "Peer messages handled", of(|lane| lane.messages))?;
         self.counter(
             "seals_failed",
-            "Turns whose reads were thrown away because the lease had run out",
+            "Turns whose answers had to wait because the lease had run out",
             of(|lane| lane.seals_failed),
+        )?;
+        self.counter(
+            "ops_parked",
+            "Ops that waited until the node served again",
+            of(|lane| lane.parked),
         )?;
         let ignored = lanes().flat_map(|(number, lane)| {
             lane.ignored.iter().map(move |&(reason, count)| {

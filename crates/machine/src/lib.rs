@@ -32,7 +32,7 @@ use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp
 
 pub use lookup::Lookup;
 pub use map_table::{MapRecord, MapTable};
-pub use operation::{Access, Change, Current, Improper, Operation, Outcome, Refusal};
+pub use operation::{Access, Change, Current, Improper, Operation, Outcome, Refusal, Seal};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
 pub use table::{CELLS, Content, Meta, Record, Siblings, Table, ValueKind};

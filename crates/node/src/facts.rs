@@ -56,6 +56,8 @@ pub struct LaneFacts {
     pub local_reads: u64,
     /// Turns whose reads were thrown away because the lease had run out.
     pub seals_failed: u64,
+    /// Ops that waited until the node served again.
+    pub parked: u64,
     /// Peer messages handled.
     pub messages: u64,
     /// Peer messages dropped, with the reason.

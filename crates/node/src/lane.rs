@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, Reply, Txn};
-use quorate_machine::{Event, Operation, Outcome, Refusal, Rng, Slab, Slot, Transaction, mutant};
+use quorate_commands::{Call, Op, Reply};
+use quorate_machine::{Event, Operation, Rng, Slab, Slot};
 use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View,
-    WriterId, hash_key, lane_of_hash,
+    WriterId,
 };
 use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
 
@@ -15,6 +15,7 @@ use crate::engine::{Engine, Sink};
 use crate::flush::Flushes;
 use crate::guests::Guests;
 use crate::listing::Listings;
+use crate::parking::Parking;
 use crate::sessions::Sessions;
 use crate::{Done, EngineConfig, Isolation, LaneFacts, Mail, Outbox, Shared};
 
@@ -36,7 +37,7 @@ pub(crate) enum Internal {
 pub struct Lane {
     pub(crate) id: LaneId,
     pub(crate) shared: Arc<Shared>,
-    incarnation: Incarnation,
+    pub(crate) incarnation: Incarnation,
     pub(crate) view: Arc<View>,
     /// By keyspace number.
     pub(crate) engines: Vec<Option<Engine>>,
@@ -49,13 +50,14 @@ pub struct Lane {
     guests: Guests,
     pub(crate) sessions: Sessions,
     rng: Rng,
+    pub(crate) parking: Parking,
     /// What a seal at the *start* of the turn would have said; used only by a mutant.
-    lease_at_start: bool,
+    pub(crate) lease_at_start: bool,
     scratch: Vec<u8>,
     /// Why the message that is being handled is refused.
     refusal: Option<&'static str>,
     /// Whether a local record was read since the last seal.
-    has_read: bool,
+    pub(crate) has_read: bool,
     /// Bytes of values that were read; see [`Lane::take_touched`].
     touched: u64,
     pub(crate) counts: LaneFacts,
@@ -89,6 +91,7 @@ impl Lane {
             guests: Guests::default(),
             sessions,
             rng,
+            parking: Parking::default(),
             lease_at_start: false,
             scratch: Vec::new(),
             refusal: None,
@@ -124,38 +127,9 @@ impl Lane {
         self.engines.get(usize::from(keyspace.0))?.as_ref()
     }
 
-    /// Whether this node may take client ops now, and if not, why, as a sentence for the client.
-    pub fn serving(&self, now: Now) -> Result<(), &'static str> {
-        if !self.shared.is_active() {
-            return Err("this node is not an active member of the cluster yet; \
-                        use another node or wait until it has caught up");
-        }
-        if !self.has_contact(now, self.engines.iter().flatten().any(Engine::is_leased)) {
-            return Err(
-                "this node has no contact with a majority of the cluster; use another node",
-            );
-        }
-        Ok(())
-    }
-
-    /// Whether ops on this keyspace may start now.
-    pub(crate) fn takes(&self, now: Now, keyspace: KeyspaceId) -> bool {
-        let needs_lease = self.engine(keyspace).is_some_and(Engine::is_leased);
-        self.shared.is_active() && self.has_contact(now, needs_lease)
-    }
-
-    /// Whether ops may start, as far as the node's lease tells. Those of an engine that doesn't
-    /// need it would still get nowhere without a majority; but they outlast a change of the view, in
-    /// which all leases lapse once.
-    pub(crate) fn has_contact(&self, now: Now, needs_lease: bool) -> bool {
-        let config = &self.shared.config;
-        let longer = if needs_lease { Duration::ZERO } else { config.lease };
-        self.shared.lease_until() + longer > now.monotonic
-    }
-
     /// Runs a read-only call on the local record without a message or a lock. Nothing if the
-    /// record isn't readable at this moment, or local reads aren't safe here: then the call must
-    /// be submitted. The answer may leave only after [`Lane::seal`].
+    /// record isn't readable at this moment, the node doesn't serve, or local reads aren't safe here:
+    /// then the call must be submitted. The answer may leave only after [`Lane::seal`].
     #[inline]
     pub fn read<R>(
         &mut self,
@@ -165,7 +139,8 @@ impl Lane {
         with: impl FnOnce(Reply<'_>) -> R,
     ) -> Option<R> {
         let engine = self.engines.get(usize::from(keyspace.0))?.as_ref()?;
-        if !engine.reads_locally(call.key()) {
+        // What a node that doesn't serve reads could only be thrown away.
+        if !self.may_read(now) || !engine.reads_locally(call.key()) {
             return None;
         }
         let store = self.shared.store(keyspace)?;
@@ -182,61 +157,7 @@ impl Lane {
         std::mem::take(&mut self.touched)
     }
 
-    /// Submits an op; its answer comes through [`Outbox::done`] of this lane, whichever lane runs
-    /// it. Ops of one `origin` on one key take effect in order.
-    pub fn submit<P>(
-        &mut self,
-        now: Now,
-        keyspace: KeyspaceId,
-        tag: Tag,
-        origin: u64,
-        op: P,
-        out: &mut Outbox,
-    ) where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
-    {
-        assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
-        if !self.takes(now, keyspace) {
-            let outcome = Outcome::Refused(Refusal::NotServing);
-            out.done.push(Done::new(tag, outcome));
-            return;
-        }
-        let lane = lane_of_hash(hash_key(op.key()), self.shared.config.lanes);
-        if lane == self.id {
-            self.run(now, keyspace, tag, origin, op, out);
-        } else {
-            let mail = Mail::Submit { from: self.id, keyspace, tag, origin, op: op.into_owned() };
-            out.mail.push((lane, mail));
-        }
-    }
-
-    /// Submits a transaction to a keyspace whose engine has them; its answer comes through
-    /// [`Outbox::done`]. It runs on this lane, whatever its keys. Transactions of one `origin` that
-    /// have a key in common take effect in order.
-    pub fn transact<P>(
-        &mut self,
-        now: Now,
-        keyspace: KeyspaceId,
-        tag: Tag,
-        origin: u64,
-        txn: P,
-        out: &mut Outbox,
-    ) where
-        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
-        if !self.takes(now, keyspace) {
-            let outcome = Outcome::Refused(Refusal::NotServing);
-            out.done.push(Done::new(tag, outcome));
-            return;
-        }
-        self.counts.submitted += 1;
-        let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        engine.transact(now, tag, origin, txn, &mut sink);
-        self.settle(out);
-    }
-
-    fn run<P>(
+    pub(crate) fn run<P>(
         &mut self,
         now: Now,
         keyspace: KeyspaceId,
@@ -487,6 +408,11 @@ impl Lane {
                 control.caught_up(now, from, epoch, out);
                 self.follow_control(now, out);
             }
+            Mail::Link { from, node, up } => {
+                let control = self.control.as_mut().expect("only lane 0 is told of connections");
+                control.lane_link(now, from, node, up, out);
+                self.follow_control(now, out);
+            }
             Mail::Engine { from, keyspace, mail } => {
                 let (engine, mut sink) = self.engine_and_sink(keyspace, out);
                 engine.deliver(now, from, mail, &mut sink);
@@ -510,7 +436,10 @@ impl Lane {
         let engines = self.engines.iter().flatten().map(Engine::next_deadline);
         let control = self.control.as_ref().map(Control::next_deadline);
         let first = engines.chain(control).min().unwrap_or(Instant::NEVER);
-        first.min(self.sessions.next_deadline()).min(self.listings.next_deadline())
+        first
+            .min(self.sessions.next_deadline())
+            .min(self.listings.next_deadline())
+            .min(self.parking.next_deadline())
     }
 
     /// Does what is due. Harmless when nothing is.
@@ -539,6 +468,7 @@ impl Lane {
 
     /// Closes the turn's batches. Call after the last event of a turn and before the flush.
     pub fn end_turn(&mut self, now: Now, out: &mut Outbox) {
+        self.tend_parking(now, out);
         self.advance_flushes(now, out);
         for number in 0..self.engines.len() {
             if self.engines[number].is_some() {
@@ -551,21 +481,6 @@ impl Lane {
         self.report_progress(now, out);
     }
 
-    /// Whether answers that rest on the lease may leave. `now` must be read after the last read of
-    /// the turn: a process that was stopped in between would otherwise answer with what was
-    /// current before it was stopped (pitfall H3).
-    pub fn seal(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let holds = if mutant!("node_lease_checked_before_read") {
-            self.lease_at_start
-        } else {
-            self.shared.lease_until() > now.monotonic && self.shared.is_active()
-        };
-        let rests = std::mem::take(&mut self.has_read) || out.rests_on_lease();
-        self.counts.seals_failed += u64::from(rests && !holds);
-        out.release(holds);
-        holds
-    }
-
     /// Marks the beginning of a turn.
     pub fn begin_turn(&mut self, now: Now) {
         self.lease_at_start = self.shared.lease_until() > now.monotonic && self.shared.is_active();
@@ -574,9 +489,12 @@ impl Lane {
 
     /// A connection to a peer was lost: a hint that it may be dead.
     pub fn peer_lost(&mut self, now: Now, node: NodeId, out: &mut Outbox) {
-        if let Some(control) = &mut self.control {
-            control.peer_lost(now, node, out);
-            self.follow_control(now, out);
+        match &mut self.control {
+            Some(control) => {
+                control.peer_lost(now, node, out);
+                self.follow_control(now, out);
+            }
+            None => out.mail.push((LaneId(0), Mail::Link { from: self.id, node, up: false })),
         }
     }
 
@@ -588,14 +506,23 @@ impl Lane {
         incarnation: Incarnation,
         out: &mut Outbox,
     ) {
-        // Another life of the peer does not bring the lost one back.
-        if !self.view.is_live(node, incarnation) {
-            return;
+        match &mut self.control {
+            // Another life of the peer does not bring the lost one back.
+            Some(control) if self.view.is_live(node, incarnation) => {
+                control.peer_found(now, node, out);
+                self.follow_control(now, out);
+            }
+            Some(_) => {}
+            None => out.mail.push((LaneId(0), Mail::Link { from: self.id, node, up: true })),
         }
-        if let Some(control) = &mut self.control {
-            control.peer_found(now, node, out);
-            self.follow_control(now, out);
-        }
+    }
+
+    /// Leaves the cluster for good: gives the lease up and has the others go on without this node.
+    /// Answered through [`Outbox::control`] once they do, or if they can't. Lane 0 only.
+    pub fn leave(&mut self, now: Now, tag: Tag, out: &mut Outbox) {
+        let control = self.control.as_mut().expect("lane 0 leaves for the node");
+        control.leave(now, tag, out);
+        self.follow_control(now, out);
     }
 
     /// Asks for a change of the membership; answered through [`Outbox::control`]. Lane 0 only.
@@ -705,6 +632,7 @@ impl Lane {
     /// Begins a new life: ops in flight are answered, records forgotten (a crashed identity never
     /// returns, and what this one wrote last may never have been agreed on).
     fn rejoin(&mut self, now: Now, incarnation: Incarnation, out: &mut Outbox) {
+        self.parking.forget_life(now.monotonic, self.incarnation);
         self.incarnation = incarnation;
         self.view = Arc::default();
         self.guests.reset();

@@ -29,6 +29,7 @@ mod guests;
 mod lane;
 mod listing;
 mod outbox;
+mod parking;
 mod sessions;
 mod shared;
 mod stores;

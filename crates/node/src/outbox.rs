@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
-use quorate_machine::Outcome;
+use quorate_machine::{Outcome, Seal};
 use quorate_rifl::{Answer, LeaseId, Request, Verdict};
 use quorate_types::{
     Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, Timestamp, View, limits,
@@ -60,6 +60,15 @@ pub enum Mail {
         from: LaneId,
         /// In which epoch.
         epoch: Epoch,
+    },
+    /// The sending lane's connection to a peer broke, or stands again.
+    Link {
+        /// The sending lane.
+        from: LaneId,
+        /// The peer.
+        node: NodeId,
+        /// Whether it stands.
+        up: bool,
     },
     /// The engine of a keyspace says something to its sibling.
     Engine {
@@ -196,10 +205,13 @@ impl Outbox {
         !self.sealed.is_empty() || self.done.iter().any(|done| done.lease_bound)
     }
 
-    /// Lets go what waited for the seal, or drops it if the lease did not hold.
-    pub(crate) fn release(&mut self, holds: bool) {
+    /// Lets go what waited for the seal, drops it, or lets it wait on.
+    pub(crate) fn release(&mut self, seal: Seal) {
+        if seal == Seal::Waits {
+            return;
+        }
         for (to, bytes) in std::mem::take(&mut self.sealed) {
-            if holds {
+            if seal == Seal::Holds {
                 self.frame(to, |buffer| buffer.extend_from_slice(&bytes));
             }
         }

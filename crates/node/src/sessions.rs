@@ -24,6 +24,7 @@ use quorate_types::{
 use quorate_wire::{Header, Kind, Malformed};
 
 use crate::lane::{INTERNAL, Internal, Lane, count};
+use crate::parking::Parked;
 use crate::{Done, Mail, NodeConfig, Outbox};
 
 /// Leases that one step of a sweep asks about.
@@ -350,7 +351,7 @@ impl Lane {
         out: &mut Outbox,
     ) {
         if !self.takes(now, call.keyspace) {
-            return self.refuse_call(from, tag, Refusal::NotServing, out);
+            return self.park(now, Parked::Call { from, tag, call }, out);
         }
         if self.is_covered(now, &call) {
             return self.attempt(now, from, tag, call, out);
@@ -373,7 +374,7 @@ impl Lane {
         out: &mut Outbox,
     ) {
         if !self.takes(now, call.keyspace) {
-            self.refuse_call(from, tag, Refusal::NotServing, out);
+            self.park(now, Parked::Call { from, tag, call }, out);
         } else if self.is_covered(now, &call) {
             self.attempt(now, from, tag, call, out);
         } else {
@@ -393,7 +394,13 @@ impl Lane {
         self.settle(out);
     }
 
-    fn refuse_call(&mut self, from: LaneId, tag: Tag, refusal: Refusal, out: &mut Outbox) {
+    pub(crate) fn refuse_call(
+        &mut self,
+        from: LaneId,
+        tag: Tag,
+        refusal: Refusal,
+        out: &mut Outbox,
+    ) {
         self.call_done(from, Done::new(tag, Outcome::Refused(refusal)), out);
     }
 

@@ -72,7 +72,7 @@ impl Strand {
                 host.lane.tick(now, &mut host.out);
             }
             host.lane.end_turn(now, &mut host.out);
-            host.lane.seal(now, &mut host.out);
+            host.lane.seal(now, false, &mut host.out);
             for (to, mail) in std::mem::take(&mut host.out.mail) {
                 if to == self.number {
                     host.lane.deliver(now, mail, &mut host.out);

@@ -36,6 +36,7 @@ fn shared(node: NodeId) -> Arc<Shared> {
         lanes: 1,
         nodes: addresses.collect(),
         lease: NodeConfig::LEASE,
+        suspect_after: NodeConfig::SUSPECT_AFTER,
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: NodeConfig::OP_TIMEOUT,
@@ -163,7 +164,7 @@ impl Cluster {
             host.lane.tick(now, &mut host.out);
         }
         host.lane.end_turn(now, &mut host.out);
-        host.lane.seal(now, &mut host.out);
+        host.lane.seal(now, false, &mut host.out);
         while let Some((_, mail)) = host.out.mail.pop() {
             host.lane.deliver(now, mail, &mut host.out);
         }

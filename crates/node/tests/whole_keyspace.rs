@@ -33,6 +33,7 @@ fn node(setup: &Setup, node: NodeId) -> Arc<Shared> {
         lanes: LANES,
         nodes: addresses.collect(),
         lease: NodeConfig::LEASE,
+        suspect_after: NodeConfig::SUSPECT_AFTER,
         clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
         message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: NodeConfig::OP_TIMEOUT,

@@ -334,7 +334,7 @@ mod tests {
                 }
                 Act::Take(which, most) => {
                     let (harness, open) = &mut lanes[which % 2];
-                    harness.frontend.seal(true);
+                    harness.frontend.seal(quorate_machine::Seal::Holds);
                     if let Some(&id) = open.get(which / 2 % open.len().max(1)) {
                         let length = harness.frontend.output(id).map_or(0, |output| output.len());
                         let now = harness.now;
@@ -348,7 +348,7 @@ mod tests {
                     }
                 }
                 Act::Pass(which) => lanes[which % 2].0.pass(1500),
-                Act::LoseLease(which) => lanes[which % 2].0.frontend.seal(false),
+                Act::LoseLease(which) => lanes[which % 2].0.frontend.seal(quorate_machine::Seal::Lost),
             }
             for (harness, open) in &mut lanes {
                 end_turn(harness, open);

@@ -198,11 +198,17 @@ pub trait Backend {
     /// The node.
     fn facts(&self) -> ServerFacts;
 
-    /// Whether the node serves clients; otherwise the sentence that follows `CLUSTERDOWN`.
+    /// Whether the node serves clients now; otherwise the sentence that follows `CLUSTERDOWN`.
     ///
     /// # Errors
     /// Why it doesn't, and what to do.
     fn serving(&self) -> Result<(), &'static str>;
+
+    /// Whether the node takes ops: it serves, or has them wait until it does.
+    ///
+    /// # Errors
+    /// As [`Backend::serving`], once ops have waited in vain.
+    fn takes_ops(&self) -> Result<(), &'static str>;
 
     /// Asks the node to drain and stop.
     fn shutdown(&mut self);

@@ -174,9 +174,13 @@ impl<B: Backend> Context<'_, B> {
         if adds && self.is_out_of_memory() {
             return Some(Answer::error(OOM));
         }
-        if touches_keys(spec)
-            && let Err(why) = self.backend.serving()
-        {
+        let ready = match spec.run {
+            // These wait where the node can't serve at the moment.
+            Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.backend.takes_ops(),
+            _ if touches_keyspace(spec) => self.backend.serving(),
+            _ => Ok(()),
+        };
+        if let Err(why) = ready {
             return Some(Answer::Error(format!("CLUSTERDOWN {why}").into()));
         }
         if call.keys().any(|key| key.len() > bounds::KEY_BYTES_MAX) {
@@ -692,10 +696,9 @@ fn is_transactional(call: &Call<'_>) -> bool {
 }
 
 /// Whether a command reads or changes what a keyspace holds, or a session's lease.
-fn touches_keys(spec: &'static Spec) -> bool {
+fn touches_keyspace(spec: &'static Spec) -> bool {
     use ServerCommand as Server;
     match spec.run {
-        Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => true,
         Run::Connection(
             ConnectionCommand::SessionOpen
             | ConnectionCommand::SessionRenew

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::Reply as Answer;
-use quorate_machine::{Outcome, Slab, Slot};
+use quorate_machine::{Outcome, Seal, Slab, Slot};
 use quorate_rifl::Answer as Lease;
 use quorate_types::{Duration, Instant, Now, Tag};
 
@@ -404,17 +404,21 @@ impl Frontend {
         !self.core.lease_bound.is_empty()
     }
 
-    /// Settles the replies of this turn that rest on local reads: with the lease still held they
-    /// may leave; without it their connections are dropped and not a byte of them is sent, since
-    /// a stale answer must never be seen.
-    pub fn seal(&mut self, lease_held: bool) {
+    /// Settles the replies that rest on local reads: they may leave, or they wait for the next turn,
+    /// or their connections are dropped and not a byte of them is sent, since a stale answer must
+    /// never be seen.
+    pub fn seal(&mut self, seal: Seal) {
+        if seal == Seal::Waits {
+            return;
+        }
         for id in std::mem::take(&mut self.core.lease_bound) {
             let Some(connection) = self.connections.get_mut(id.0) else { continue };
             connection.lease_bound = false;
-            if !lease_held {
+            if seal == Seal::Lost {
                 connection.kill();
-                self.core.mark_dirty(connection, id);
             }
+            // What has waited is still to be sent.
+            self.core.mark_dirty(connection, id);
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply, Txn, Work as Wanted};
 use quorate_machine::{
-    Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Transaction, ValueKind,
-    Verdict, Workspace,
+    Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Seal, Transaction,
+    ValueKind, Verdict, Workspace,
 };
 use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, Tracker};
 use quorate_types::{
@@ -515,6 +515,10 @@ impl Backend for MemoryBackend {
         self.serving
     }
 
+    fn takes_ops(&self) -> Result<(), &'static str> {
+        self.serving
+    }
+
     fn shutdown(&mut self) {
         self.stopped = true;
     }
@@ -590,7 +594,7 @@ impl Harness {
 
     /// Ends a turn and takes what the client is sent.
     pub fn take(&mut self, id: ConnectionId) -> Vec<u8> {
-        self.frontend.seal(self.lease);
+        self.frontend.seal(if self.lease { Seal::Holds } else { Seal::Lost });
         let mut taken = Vec::new();
         loop {
             let bytes = match self.frontend.output(id) {
@@ -599,7 +603,7 @@ impl Harness {
             };
             taken.extend_from_slice(&bytes);
             self.frontend.written(id, bytes.len(), self.now, &mut self.backend);
-            self.frontend.seal(self.lease);
+            self.frontend.seal(if self.lease { Seal::Holds } else { Seal::Lost });
         }
     }
 

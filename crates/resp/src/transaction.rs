@@ -210,9 +210,12 @@ impl<B: Backend> Context<'_, B> {
         if let Some(text) = plan.refusal() {
             return self.reply(spec, &Answer::error(text));
         }
-        if (plan.target.is_some() || !plan.flush.is_empty())
-            && let Err(why) = self.backend.serving()
-        {
+        let ready = match plan.target {
+            _ if !plan.flush.is_empty() => self.backend.serving(),
+            Some(_) => self.backend.takes_ops(),
+            None => Ok(()),
+        };
+        if let Err(why) = ready {
             let text = format!("EXECABORT Transaction discarded because of: CLUSTERDOWN {why}");
             return self.reply(spec, &Answer::Error(text.into()));
         }

@@ -1,7 +1,7 @@
 //! Order, back-pressure, leases, time.
 
 use quorate_commands::Reply;
-use quorate_machine::{Outcome, Refusal, Rng};
+use quorate_machine::{Outcome, Refusal, Rng, Seal};
 use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared};
 
@@ -80,7 +80,7 @@ fn a_local_read_queued_behind_an_update_is_dropped_with_the_lease_too() {
     harness.feed(id, b"GET a\r\n");
     harness.backend.local_reads = true;
     harness.feed(id, b"GET b\r\n");
-    harness.frontend.seal(false);
+    harness.frontend.seal(Seal::Lost);
     while harness.complete_one() {}
     assert_eq!(harness.take(id), b"");
     assert!(harness.frontend.wants_close(id));
@@ -175,7 +175,7 @@ fn a_client_that_does_not_read_is_not_served_further() {
     harness.talk(id, &format!("SET a {value}"));
     let reads = harness.backend.reads;
     harness.feed(id, "GET a\r\n".repeat(3000).as_bytes());
-    harness.frontend.seal(true);
+    harness.frontend.seal(Seal::Holds);
     assert!(harness.backend.reads - reads < 40, "{}", harness.backend.reads);
     assert!(!harness.frontend.wants_read(id));
     assert!(harness.frontend.output(id).unwrap().len() < 2_000_000);
@@ -328,7 +328,7 @@ fn unsealed_replies_stay() {
     harness.feed(id, b"GET a\r\n");
     assert!(harness.frontend.needs_seal() && harness.frontend.has_dirty());
     assert!(harness.frontend.output(id).is_none());
-    harness.frontend.seal(true);
+    harness.frontend.seal(Seal::Holds);
     assert_eq!(harness.frontend.output(id).map(|output| output.unsent()), Some(&b"$-1\r\n"[..]));
 }
 

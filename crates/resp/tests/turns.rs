@@ -156,7 +156,7 @@ fn keys_wait_for_a_client_that_does_not_read() {
     harness.send(id, sets.collect::<String>().as_bytes());
     let id = harness.connect();
     harness.feed(id, b"KEYS *\r\n");
-    harness.frontend.seal(true);
+    harness.frontend.seal(quorate_machine::Seal::Holds);
     let held = harness.frontend.output(id).map_or(0, |output| output.len());
     assert!(held < limits::OUTPUT_PAUSE_BYTES + 1010 * limits::WALK_STEP, "{held} bytes at once");
     assert!(held >= limits::OUTPUT_PAUSE_BYTES);

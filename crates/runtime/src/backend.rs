@@ -77,9 +77,6 @@ impl Backend for LaneBackend<'_> {
         call: &Call<'_>,
         with: impl FnOnce(Reply<'_>) -> R,
     ) -> Option<R> {
-        // A node that doesn't serve submits, which tells the client why; a read would only be
-        // thrown away by the seal, together with the connection.
-        self.lane.serving(now).ok()?;
         self.lane.read(now, KeyspaceId(keyspace), call, with)
     }
 
@@ -217,6 +214,10 @@ impl Backend for LaneBackend<'_> {
 
     fn serving(&self) -> Result<(), &'static str> {
         self.lane.serving(self.now)
+    }
+
+    fn takes_ops(&self) -> Result<(), &'static str> {
+        self.lane.takes_ops(self.now)
     }
 
     fn shutdown(&mut self) {

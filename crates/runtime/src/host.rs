@@ -71,6 +71,8 @@ pub(crate) struct Host {
     incarnation: Incarnation,
     rng: Rng,
     changes: BTreeMap<u64, ChangeReply>,
+    /// The request to leave that is under way.
+    leaving: Option<u64>,
     next_change: u64,
     io: Arc<Vec<Mutex<IoFacts>>>,
     pub(crate) turns: u64,
@@ -116,6 +118,7 @@ impl Host {
             incarnation,
             rng: Rng::new(facts.shared.config.seed ^ process::random()),
             changes: BTreeMap::new(),
+            leaving: None,
             next_change: 1,
             io,
             turns: 0,
@@ -535,9 +538,10 @@ impl Host {
     /// Lets the replies of this turn, to clients and to peers, leave if the lease held while they
     /// were read. Reads the clock itself, since that must be after the reads.
     pub(crate) fn seal(&mut self) {
-        let holds = self.lane.seal(clock::now(), &mut self.out);
-        if self.frontend.needs_seal() {
-            self.frontend.seal(holds);
+        let needs = self.frontend.needs_seal();
+        let seal = self.lane.seal(clock::now(), needs, &mut self.out);
+        if needs {
+            self.frontend.seal(seal);
         }
     }
 
@@ -558,9 +562,23 @@ impl Host {
         self.lane.change_members(now, Tag(tag), change, &mut self.out);
     }
 
+    /// Asks the others to go on without this node, whose clients' work is done.
+    pub(crate) fn leave(&mut self, now: Now) {
+        let tag = self.next_change;
+        self.next_change += 1;
+        self.leaving = Some(tag);
+        self.lane.leave(now, Tag(tag), &mut self.out);
+    }
+
+    /// Whether [`Host::leave`] is not answered yet.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
     /// Answers membership changes that are settled.
     pub(crate) fn answer_changes(&mut self) {
         for (tag, result) in self.out.control.drain(..) {
+            self.leaving = self.leaving.filter(|leaving| *leaving != tag.0);
             if let Some(reply) = self.changes.remove(&tag.0) {
                 reply(result);
             }

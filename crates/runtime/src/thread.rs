@@ -18,6 +18,9 @@ use crate::token::Source;
 
 /// How long draining at a stop may take.
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// How long a node that stops waits for a view without it. Then its connections break, which tells
+/// the others the same.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// Events taken from the system at once.
 const EVENTS_MAX: usize = 1024;
 /// How often messages are handed from node to node of this thread before the others' sockets get
@@ -61,6 +64,8 @@ pub(crate) enum Stage {
     Running,
     /// Takes no new work; finishes what is pending.
     Draining { until: Instant, drained: bool },
+    /// Thread 0: all clients' work is done, and the others are asked to go on without this node.
+    Leaving { until: Instant },
 }
 
 impl LaneThread {
@@ -347,6 +352,8 @@ impl LaneThread {
             self.acceptor = None;
             for host in &mut self.hosts {
                 host.strangers.clear();
+                // What they have sent so far was read in this turn, and is answered.
+                host.clients.end_input(&mut host.frontend);
             }
             let until = now.monotonic + DRAIN_MAX;
             self.stage = Stage::Draining { until, drained: false };
@@ -355,8 +362,28 @@ impl LaneThread {
             && (now.monotonic >= until || self.hosts.iter().all(Host::is_drained))
         {
             self.stage = Stage::Draining { until, drained: true };
-            if self.stop.draining.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.threads.iter().for_each(|thread| thread.door.knock());
+            if self.number != 0 {
+                self.stop.draining.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        // The last one is thread 0, which leaves the cluster for all lanes before any of them stops.
+        let others_done = self.stop.draining.load(Ordering::Acquire) == 1;
+        if self.number == 0 && others_done {
+            match self.stage {
+                Stage::Draining { drained: true, .. } => {
+                    // Nodes of one process end together: nobody is left to go on.
+                    if let [host] = &mut self.hosts[..] {
+                        host.leave(now);
+                    }
+                    self.stage = Stage::Leaving { until: now.monotonic + LEAVE_MAX };
+                }
+                Stage::Leaving { until }
+                    if now.monotonic >= until || !self.hosts.iter().any(Host::is_leaving) =>
+                {
+                    self.stop.draining.fetch_sub(1, Ordering::AcqRel);
+                    self.threads.iter().for_each(|thread| thread.door.knock());
+                }
+                _ => {}
             }
         }
     }
@@ -365,7 +392,7 @@ impl LaneThread {
     /// thread goes on, since the others' ops may need its lanes.
     fn is_finished(&self) -> bool {
         match self.stage {
-            Stage::Draining { drained: true, .. } => {
+            Stage::Draining { drained: true, .. } | Stage::Leaving { .. } => {
                 self.stop.draining.load(Ordering::Acquire) == 0
             }
             _ => false,
@@ -377,7 +404,7 @@ impl LaneThread {
         let acceptor = self.acceptor.as_ref().map_or(Instant::NEVER, Acceptor::deadline);
         let drain = match self.stage {
             Stage::Running => Instant::NEVER,
-            Stage::Draining { .. } => clock::monotonic() + DRAIN_POLL,
+            Stage::Draining { .. } | Stage::Leaving { .. } => clock::monotonic() + DRAIN_POLL,
         };
         hosts.min(acceptor).min(drain)
     }

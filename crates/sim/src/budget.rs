@@ -200,15 +200,21 @@ mod tests {
         assert_eq!(slow, cost(4, &kinds.map(|kind| (kind, 2))));
     }
 
-    /// A node that has lost sight of the others says so at once, whichever engine is asked; before,
-    /// ops wait out a change of the view, in which every lease lapses once.
+    /// A node that has lost sight of the others has ops wait for a while, whichever engine is asked,
+    /// and then refuses what comes at once.
     #[test]
-    fn a_node_without_a_majority_refuses_at_once() {
+    fn a_node_without_a_majority_refuses_after_a_while_and_then_at_once() {
         for engine in [EngineConfig::HERMES, meerkat(Isolation::Strict)] {
             let mut world = idle_cluster(3, engine);
             world.network.links.cut(Links::of(0, false), 0);
             let until = world.time + 350 * MS;
             settle(&mut world, until);
+            begin(&mut world, 0, 7, &["GET", "a"]);
+            assert!(world.answers.is_empty(), "it may be over in a moment");
+            let until = world.time + 2_010 * MS;
+            settle(&mut world, until);
+            let answer = world.answers.pop().expect("it has waited in vain");
+            assert!(matches!(answer.outcome, Outcome::Refused(Refusal::NotServing)));
             for (number, words) in [["SET", "a", "1"].as_slice(), &["GET", "a"]].iter().enumerate()
             {
                 begin(&mut world, 0, number as u64, words);

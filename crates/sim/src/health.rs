@@ -6,9 +6,6 @@ use crate::guests::Guest;
 use crate::process::{LaneHost, Node};
 use crate::world::{MS, World};
 
-/// How long a disturbance may take to cost a node its place in the view.
-pub(crate) const DISTURBANCE: u64 = 400 * MS;
-
 impl World {
     /// Whether the death of this node leaves a majority of replicas that hold everything: a cluster
     /// in memory promises nothing beyond that.
@@ -59,7 +56,13 @@ impl World {
 
     /// Something happened that may yet cost a node its place in the view.
     pub(crate) fn disturbed(&mut self) {
-        self.quiet_at = self.quiet_at.max(self.time + DISTURBANCE);
+        self.quiet_at = self.quiet_at.max(self.time + self.disturbance());
+    }
+
+    /// How long a disturbance may take to cost a node its place in the view, as a rule.
+    pub(crate) fn disturbance(&self) -> u64 {
+        let silence = self.nodes[0].config.suspect_after.as_nanos();
+        300 * MS + 2 * u64::try_from(silence).unwrap_or(u64::MAX / 4)
     }
 
     /// Whether a majority of some view's voters lost its memory, or of some partition's replicas:

@@ -6,7 +6,6 @@ use quorate_machine::Rng;
 use quorate_types::{Incarnation, NodeId};
 use quorate_wire::{Header, Kind};
 
-use crate::health::DISTURBANCE;
 use crate::links::LinkTable;
 use crate::script::{Fate, MessageId, Process};
 use crate::trace::At;
@@ -103,7 +102,7 @@ impl World {
         }
         let (time, until) = (self.time, self.time + span);
         self.changed();
-        self.quiet_at = self.quiet_at.max(until + DISTURBANCE);
+        self.quiet_at = self.quiet_at.max(until + self.disturbance());
         for (node, peer, learns) in [(from, to, span / 4), (to, from, span / 2)] {
             self.network.links.at(node, peer, lane).break_until(until);
             self.tell_lost(time + learns, node, self.nodes[peer].id, lane);

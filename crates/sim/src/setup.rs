@@ -69,6 +69,7 @@ impl Setup {
         }
         let mut nodes = configs(nodes, lanes, engine.clone(), rng);
         nodes.iter_mut().for_each(|config| config.keyspaces[0].replicas = group);
+        draw_patience(&mut nodes, rng);
         Self { text, faults, engine, nodes, network, guests: 0 }
     }
 
@@ -111,15 +112,18 @@ impl Setup {
             partitions,
         };
         let mut nodes = configs(nodes, lanes, engine.clone(), rng);
-        // In every other run a stall is as good as a crash.
-        let nervous = rng.chance(1, 2);
-        let suspect_after =
-            if nervous { NodeConfig::LEASE * 2 / 3 } else { NodeConfig::SUSPECT_AFTER };
+        draw_patience(&mut nodes, rng);
         for config in &mut nodes {
             config.message_loss_timeout = Duration::from_millis(loss_timeout);
-            config.suspect_after = suspect_after;
         }
         Self { text, faults, engine, nodes, network, guests }
+    }
+}
+
+/// In every other run a stall is as good as a crash.
+fn draw_patience(nodes: &mut [NodeConfig], rng: &mut Rng) {
+    if rng.chance(1, 2) {
+        nodes.iter_mut().for_each(|config| config.suspect_after = NodeConfig::LEASE * 2 / 3);
     }
 }
 

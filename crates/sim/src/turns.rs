@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use quorate_commands::{Reply, Txn};
-use quorate_machine::{Outcome, Refusal, Rng};
+use quorate_machine::{Outcome, Rng, Seal};
 use quorate_node::{Lane, Mail, Outbox, SessionCall};
 use quorate_types::{Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
 
@@ -38,7 +38,7 @@ impl World {
         let keyspace = KeyspaceId(0);
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
-            if let Some(call) = command.single_read().filter(|_| lane.serving(now).is_ok()) {
+            if let Some(call) = command.single_read() {
                 let reply = lane.read(now, keyspace, &call, |reply: Reply<'_>| reply.into_owned());
                 if let Some(reply) = reply {
                     return Some(Answer { tag, outcome: Outcome::Done(reply), at: None });
@@ -160,19 +160,22 @@ impl World {
     pub(crate) fn flush(&mut self, node: usize, lane: usize) {
         let now = self.nodes[node].clock(self.time);
         let host = &mut self.nodes[node].lanes[lane];
-        let sealed = host.lane.seal(now, &mut host.out);
-        for answer in host.reads.drain(..) {
-            let refused = Outcome::Refused(Refusal::NotServing);
-            let outcome = if sealed { answer.outcome } else { refused };
-            self.answers.push(Answer { tag: answer.tag, outcome, at: None });
-        }
         self.leased.append(&mut host.out.leased);
         for done in host.out.done.drain(..) {
-            // An answer that rests on a lapsed lease must not leave. Whether the op changed
-            // anything is then not the client's to know.
-            let stale = done.lease_bound && !sealed && matches!(done.outcome, Outcome::Done(_));
-            let outcome = if stale { Outcome::Unknown } else { done.outcome };
-            self.answers.push(Answer { tag: done.tag, outcome, at: done.at });
+            let answer = Answer { tag: done.tag, outcome: done.outcome, at: done.at };
+            let answers = if done.lease_bound { &mut host.reads } else { &mut self.answers };
+            answers.push(answer);
+        }
+        let seal = host.lane.seal(now, !host.reads.is_empty(), &mut host.out);
+        if seal != Seal::Waits {
+            for mut answer in host.reads.drain(..) {
+                // An answer that rests on a lapsed lease must not leave. Whether the op changed
+                // anything is then not the client's to know.
+                if seal == Seal::Lost && matches!(answer.outcome, Outcome::Done(_)) {
+                    answer.outcome = Outcome::Unknown;
+                }
+                self.answers.push(answer);
+            }
         }
         let incarnation = host.lane.incarnation();
         for (name, times) in host.out.probes.drain(..) {

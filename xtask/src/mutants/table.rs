@@ -452,6 +452,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_seal_forgets_the_life",
+        home: "node",
+        guard: "an answer that a former life read never leaves under the lease of the next",
+        checks: &[Tests("node", "an_answer_of_a_former_life")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_leaves_with_its_lease",
         home: "membership",
         guard: "a node that leaves has given its lease up when it says so",
