@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) turn: Turn,
     /// Connections whose share of the last turn was used up: they go on in this order.
     postponed: VecDeque<ConnectionId>,
+    /// The node is about to stop: a connection ends behind the next answer.
+    pub(crate) draining: bool,
 }
 
 /// The Redis front end of one lane. It owns no socket: a driver moves bytes between sockets and
@@ -85,6 +87,7 @@ impl Frontend {
                 named_others: false,
                 turn: Turn::default(),
                 postponed: VecDeque::new(),
+                draining: false,
             },
             idle_check: Instant::ZERO,
             kills: 0,
@@ -111,13 +114,26 @@ impl Frontend {
         self.core.pending.len()
     }
 
-    /// The node is about to stop: no connection executes anything further. Each gets the replies
-    /// it is owed and then wants to be closed.
+    /// The node is about to stop. Each client is told so by the end of its connection, right behind
+    /// an answer: no command is on its way then, unless the client sends the next one before it has
+    /// read the answer. Clients that wait for one get that; the others get one more.
     pub fn drain(&mut self) {
+        self.core.draining = true;
+        self.end_inputs(|connection| !connection.replies.is_empty());
+    }
+
+    /// No connection executes anything further. Each gets the replies it is owed and then wants to
+    /// be closed.
+    pub fn end_all_input(&mut self) {
+        self.end_inputs(|_| true);
+    }
+
+    fn end_inputs(&mut self, which: impl Fn(&Connection) -> bool) {
         let ids: Vec<_> = self.connections.iter().map(|(slot, _)| ConnectionId(slot)).collect();
         for id in ids {
             if let Some(connection) = self.connections.get_mut(id.0)
                 && connection.life == Life::Open
+                && which(connection)
             {
                 connection.life = Life::Closing;
                 self.core.mark_dirty(connection, id);
@@ -572,6 +588,7 @@ fn run<B: Backend>(
     let mut input = std::mem::take(&mut connection.input);
     let mut parser = std::mem::take(&mut connection.parser);
     let query_bytes_max = core.shared.settings.query_bytes_max.load(Relaxed);
+    let mut executed = false;
     while connection.life == Life::Open && !connection.is_paused() {
         let is_waiting = connection.parked || parser.consumed() < input.len();
         if is_waiting && !core.turn.has_time(&connection.share) {
@@ -599,11 +616,19 @@ fn run<B: Backend>(
         let begun = Progress::of(core, connection, args.buffer.len());
         let mut context = Context { core, connection, id, backend, now };
         match context.dispatch(args) {
-            Flow::Next => parser.finish(),
+            Flow::Next => {
+                parser.finish();
+                executed = true;
+            }
             Flow::Park => connection.parked = true,
         }
         let work = begun.work(core, connection, backend);
         core.turn.spend(&mut connection.share, work, || backend.clock());
+    }
+    let goes_on = connection.parked || connection.postponed || connection.is_paused();
+    let ends = core.draining && executed && !goes_on;
+    if ends && connection.life == Life::Open && !connection.transaction.is_open() {
+        connection.life = Life::Closing;
     }
     if parser.consumed() > 0 {
         parser.compact(&mut input);

@@ -309,12 +309,17 @@ fn quit_and_shutdown_end_the_connection() {
 #[test]
 fn a_draining_front_end_pays_what_it_owes() {
     let mut harness = harness();
-    let (idle, busy) = (harness.connect(), harness.connect());
+    let (idle, busy, late) = (harness.connect(), harness.connect(), harness.connect());
     harness.feed(busy, b"SET a 1\r\n");
     harness.frontend.drain();
     harness.feed(busy, b"SET a 2\r\n");
-    assert!(harness.frontend.wants_close(idle));
     assert!(!harness.frontend.wants_close(busy));
+    // One that asks in time is answered, and closed behind the answer.
+    assert!(!harness.frontend.wants_close(late));
+    assert_eq!(harness.talk(late, "PING"), "+PONG\r\n");
+    assert!(harness.frontend.wants_close(late) && !harness.frontend.wants_close(idle));
+    harness.frontend.end_all_input();
+    assert!(harness.frontend.wants_close(idle));
     assert_eq!(harness.frontend.in_flight(), 1);
     harness.complete_one();
     assert_eq!(harness.take(busy), b"+OK\r\n");

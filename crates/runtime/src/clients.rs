@@ -243,13 +243,6 @@ impl Clients {
         self.sockets.iter().flatten().any(|client| client.blocked)
     }
 
-    /// Reads nothing more: each client is answered what it has asked so far, and closed.
-    pub(crate) fn end_input(&mut self, frontend: &mut Frontend) {
-        for client in self.sockets.iter().flatten() {
-            frontend.end_of_input(client.id);
-        }
-    }
-
     /// Closes every client.
     pub(crate) fn close_all(&mut self, frontend: &mut Frontend) {
         for client in self.sockets.drain(..).flatten() {

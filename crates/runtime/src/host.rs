@@ -608,9 +608,12 @@ impl Host {
         .unwrap_or(Instant::NEVER)
     }
 
-    /// Whether nothing of any client is pending: no op, no unsent reply.
+    /// Whether nothing of any client is pending: no connection, no op, no unsent reply.
     pub(crate) fn is_drained(&self) -> bool {
-        self.frontend.pending() == 0 && !self.frontend.is_dirty() && !self.clients.is_blocked()
+        self.frontend.is_empty()
+            && self.frontend.pending() == 0
+            && !self.frontend.is_dirty()
+            && !self.clients.is_blocked()
     }
 
     /// Whether the lane has answered something that the front end has not been told.

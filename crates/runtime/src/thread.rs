@@ -18,6 +18,9 @@ use crate::token::Source;
 
 /// How long draining at a stop may take.
 pub const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// How long a node that stops goes on listening to clients that have asked for nothing: they learn
+/// of it behind the answer to their next command.
+const DRAIN_LISTEN: Duration = Duration::from_millis(250);
 /// How long a node that stops waits for a view without it. Then its connections break, which tells
 /// the others the same.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
@@ -62,8 +65,8 @@ pub(crate) struct LaneThread {
 pub(crate) enum Stage {
     /// Serves.
     Running,
-    /// Takes no new work; finishes what is pending.
-    Draining { until: Instant, drained: bool },
+    /// Takes no new clients, answers each once more, and finishes what is pending.
+    Draining { until: Instant, listen_until: Instant, drained: bool },
     /// Thread 0: all clients' work is done, and the others are asked to go on without this node.
     Leaving { until: Instant },
 }
@@ -273,12 +276,18 @@ impl LaneThread {
     }
 
     fn read(&mut self, now: Now) {
-        let draining = self.stage != Stage::Running;
+        let listens = match self.stage {
+            Stage::Running => true,
+            Stage::Draining { listen_until, drained, .. } => {
+                !drained && now.monotonic < listen_until
+            }
+            Stage::Leaving { .. } => false,
+        };
         let errands = &self.threads[self.number];
         for host in &mut self.hosts {
             // Peers first: their messages complete what clients wait for.
             host.read_links();
-            if !draining {
+            if listens {
                 host.read_clients(now);
             }
             host.tend_links(now, &self.registry, errands);
@@ -352,16 +361,21 @@ impl LaneThread {
             self.acceptor = None;
             for host in &mut self.hosts {
                 host.strangers.clear();
-                // What they have sent so far was read in this turn, and is answered.
-                host.clients.end_input(&mut host.frontend);
+                host.frontend.drain();
             }
             let until = now.monotonic + DRAIN_MAX;
-            self.stage = Stage::Draining { until, drained: false };
+            let listen_until = now.monotonic + DRAIN_LISTEN;
+            self.stage = Stage::Draining { until, listen_until, drained: false };
         }
-        if let Stage::Draining { until, drained: false } = self.stage
+        if let Stage::Draining { listen_until, drained: false, .. } = self.stage
+            && now.monotonic >= listen_until
+        {
+            self.hosts.iter_mut().for_each(|host| host.frontend.end_all_input());
+        }
+        if let Stage::Draining { until, drained: false, .. } = self.stage
             && (now.monotonic >= until || self.hosts.iter().all(Host::is_drained))
         {
-            self.stage = Stage::Draining { until, drained: true };
+            self.stage = Stage::Draining { until, listen_until: until, drained: true };
             if self.number != 0 {
                 self.stop.draining.fetch_sub(1, Ordering::AcqRel);
             }
