@@ -348,7 +348,9 @@ mod tests {
                     }
                 }
                 Act::Pass(which) => lanes[which % 2].0.pass(1500),
-                Act::LoseLease(which) => lanes[which % 2].0.frontend.seal(quorate_machine::Seal::Lost),
+                Act::LoseLease(which) => {
+                    lanes[which % 2].0.frontend.seal(quorate_machine::Seal::Lost)
+                }
             }
             for (harness, open) in &mut lanes {
                 end_turn(harness, open);

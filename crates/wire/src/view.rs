@@ -110,7 +110,7 @@ mod tests {
         };
         let first = member(1, 4, Role::Active);
         let unborn = [member(2, 0, Role::Down), member(3, 0, Role::Down)];
-        assert_eq!(again(&[&[first.clone()], &unborn[..]].concat()), Ok(()));
+        assert_eq!(again(&[core::slice::from_ref(&first), &unborn[..]].concat()), Ok(()));
         again(&[first.clone(), member(2, 4, Role::Down)]).expect_err("the number of another");
         again(&[first.clone(), member(2, 0, Role::Shadow)]).expect_err("a life without a number");
         again(&[member(1, 10, Role::Active)]).expect_err("a number to come");
