@@ -40,6 +40,9 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) followers: Vec<Slot>,
     /// What was read of partitions without a replica here.
     pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,
+    /// Whether it only reads and its attempt deletes what has expired: after the attempt it runs
+    /// again, to show the versions of the deletions.
+    pub(crate) rereads: bool,
     /// Whether a majority has told a guest the time since this op began.
     pub(crate) aware: bool,
 }

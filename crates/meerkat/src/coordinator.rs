@@ -85,6 +85,7 @@ where
             keys: Vec::new(),
             followers: Vec::new(),
             fetched: BTreeMap::new(),
+            rereads: false,
             aware: false,
         });
         self.op_deadlines.push_back((now.monotonic + self.config.op_timeout, slot));
@@ -161,7 +162,9 @@ where
                 return self.finish(slot, self.refused(slot, Refusal::TooLarge), effects);
             }
         }
+        let writes = home.is_none() && !self.work.is_read_only();
         let Some(op) = self.ops.get_mut(slot) else { return };
+        op.rereads = writes && !op.txn.updates() && !mutant!("meerkat_expired_version_shown");
         op.reply = Some(reply);
         let above = op.above.max(self.work.newest_base());
         let id = self.issue(now, above);
@@ -455,6 +458,14 @@ where
         if let Some(op) = self.ops.get_mut(slot)
             && let Some(reply) = op.reply.take()
         {
+            if core::mem::take(&mut op.rereads) && op.attempts < limits::TXN_ATTEMPTS_MAX {
+                // The reply shows the version of the expired value; WATCH needs that of its deletion.
+                op.attempts += 1;
+                op.attempt = None;
+                self.enter_line(slot);
+                self.ready.push_back(slot);
+                return;
+            }
             effects.complete_at(op.tag, Outcome::Done(reply), at);
             self.end_op(slot);
         }

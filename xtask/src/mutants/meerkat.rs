@@ -86,6 +86,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_expired_version_shown",
+        home: "meerkat",
+        guard: "a read of an expired value shows the version of its deletion",
+        checks: &[Tests("meerkat", "expired")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_guest_taken_at_its_word",
         home: "meerkat",
         guard: "a replica takes a guest's commit only if it has said OK itself",

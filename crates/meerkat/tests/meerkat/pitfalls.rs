@@ -575,3 +575,27 @@ fn a_superseded_coordinator_guesses_no_end() {
     cluster.assert_done(tag);
     cluster.assert_everywhere("k", Some("v"));
 }
+
+/// WATCH compares versions: as long as nobody touches the key, every read must show the same one.
+#[test]
+fn a_read_of_an_expired_value_shows_the_version_of_its_deletion() {
+    use quorate_machine::{Content, Record as _, Table as _, ValueKind};
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=k:v");
+    for node in 1..=3 {
+        let mut record = cluster.machine(node).table_mut().lock_key(b"k", 0);
+        let expire_at = Some(quorate_types::UnixMillis(1));
+        record.set_content(Content { bytes: b"v", kind: ValueKind::String, expire_at });
+    }
+    let tag = cluster.submit(1, "read=k");
+    cluster.deliver_all();
+    let Some(quorate_machine::Outcome::Done(seen)) = cluster.outcome(tag) else {
+        panic!("{:?}", cluster.outcome(tag))
+    };
+    let (version, value) = (seen[0].version, seen[0].value.clone());
+    assert_eq!(value, None);
+    cluster.assert_everywhere("k", None);
+    for node in 1..=3 {
+        assert_eq!(cluster.meta(node, "k").wts, version, "the deletion's, at node {node}");
+    }
+}
