@@ -12,7 +12,8 @@ use crate::calls::Attached;
 use crate::encode::Protocol;
 use crate::limits;
 use crate::parser::Parser;
-use crate::pending::{Exec, Gather, Watching};
+use crate::pending::{Exec, Gather, Pending, Watching};
+use crate::reads::SubmittedReads;
 use crate::shared::ClientFacts;
 use crate::transaction::Transaction;
 use crate::turn::Taken;
@@ -176,6 +177,8 @@ pub(crate) struct Connection {
     /// Submitted ops that a local read must not overtake and that are not answered yet: those that
     /// may change a key, and every transaction, which may see more than this node's replica holds.
     pub(crate) updates: u32,
+    /// Submitted reads that a local read of the same key must not overtake.
+    pub(crate) reads: SubmittedReads,
     /// Records that the commands of the block that is executed may still look at.
     pub(crate) walk_left: usize,
     pub(crate) session: Session,
@@ -221,6 +224,7 @@ impl Connection {
             in_flight_bytes: 0,
             charged: 0,
             updates: 0,
+            reads: SubmittedReads::default(),
             walk_left: 0,
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
@@ -346,6 +350,14 @@ impl Connection {
         true
     }
 
+    /// An op that was submitted is over.
+    pub(crate) fn ended(&mut self, pending: &Pending) {
+        self.in_flight_bytes -= pending.bytes;
+        if let Some(hash) = pending.read {
+            self.reads.remove(hash);
+        }
+    }
+
     /// Encoded bytes that are not sent yet.
     #[inline]
     pub(crate) fn written(&self) -> usize {
@@ -370,6 +382,7 @@ impl Connection {
             + self.replies.capacity() * size_of::<Reply>()
             + self.ready_bytes
             + self.gathered_bytes
+            + self.reads.bytes()
             + self.transaction.bytes()
             + self.walk_bytes()
     }

@@ -8,8 +8,8 @@ use quorate_commands::{
     Args, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split, Txn, flag,
     lookup, resolve,
 };
-use quorate_machine::{Access, Operation, Transaction};
-use quorate_types::{Duration, Instant, Now, Tag, limits as bounds};
+use quorate_machine::{Access, Operation, Transaction, mutant};
+use quorate_types::{Duration, Instant, Now, Tag, hash_key, limits as bounds};
 
 use crate::backend::Backend;
 use crate::connection::{Connection, ConnectionId, Life, Reply, Wants};
@@ -255,7 +255,7 @@ impl<B: Backend> Context<'_, B> {
             return self.split(call);
         }
         let reads = call.access() == Access::Read;
-        if reads && !several && self.connection.updates == 0 && self.read(call) {
+        if reads && !several && self.reads_locally(call) && self.read(call) {
             return;
         }
         let update = transactional || !reads;
@@ -289,6 +289,15 @@ impl<B: Backend> Context<'_, B> {
             }
         }
         bytes
+    }
+
+    /// Whether a read may be answered from this node's replica: none of this connection's updates is
+    /// under way, and none of its earlier reads of the same keys.
+    #[inline]
+    fn reads_locally(&self, call: &Call<'_>) -> bool {
+        let connection = &self.connection;
+        connection.updates == 0
+            && (mutant!("resp_read_overtakes_read") || !connection.reads.touch(call))
     }
 
     /// Answers a read from this node's replica, if it can.
@@ -329,7 +338,7 @@ impl<B: Backend> Context<'_, B> {
         let parts = call.keys().count();
         let update = call.access() != Access::Read;
         let few = parts <= limits::READS_AT_ONCE;
-        if few && !update && self.connection.updates == 0 && self.read_parts(call, parts) {
+        if few && !update && self.reads_locally(call) && self.read_parts(call, parts) {
             return;
         }
         let session = &self.connection.session;
@@ -408,40 +417,51 @@ impl<B: Backend> Context<'_, B> {
 
     /// Answers the next part of a command from this node's replica, or submits it.
     fn feed_one(&mut self, number: u64) {
-        let reads_locally = self.connection.updates == 0;
         let Some(Reply::Gather(gather)) = self.connection.reply(number) else { return };
         let Some(call) = gather.call.take() else { return };
-        let (part, database) = (gather.next, gather.database);
+        let part = gather.next;
         gather.next += 1;
         let split = call.call().split(part);
-        let (backend, now) = (&mut *self.backend, self.now);
-        let before = gather.bytes();
-        let fold = |reply: Answer<'_>| gather.fold(part, Ok(&reply));
-        if reads_locally
-            && split.call().access() == Access::Read
-            && backend.read(database, now, &split.call(), fold).is_some()
-        {
-            let after = gather.bytes();
-            gather.call = Some(call);
-            self.connection.gathered_bytes += after;
-            self.connection.gathered_bytes -= before;
-            add(&self.core.stats.local_reads, 1);
-            self.bind_to_lease();
-            let touched = self.backend.touched();
-            return self.spend(1 + touched / limits::BYTES_PER_WORK);
+        if !self.read_part(number, part, &split.call()) {
+            self.submit_part(number, part, split.call());
         }
-        gather.in_flight += 1;
-        let mut bytes = split.call().key().len();
-        if gather.merge == Merge::Array {
-            let value = backend.memory_usage(database, now, split.call().key());
-            bytes += value.unwrap_or(0) as usize;
-        }
-        let tag = self.tag(number, part as u32, bytes);
-        let origin = self.connection.facts.id;
-        self.backend.submit(database, now, tag, origin, split.call());
         if let Some(Reply::Gather(gather)) = self.connection.reply(number) {
             gather.call = Some(call);
         }
+    }
+
+    /// Answers a part of a command from this node's replica, if the part is a read and the replica can
+    /// answer it.
+    fn read_part(&mut self, number: u64, part: usize, call: &Call<'_>) -> bool {
+        if call.access() != Access::Read || !self.reads_locally(call) {
+            return false;
+        }
+        let Some(Reply::Gather(gather)) = self.connection.reply(number) else { return false };
+        let (database, before) = (gather.database, gather.bytes());
+        let fold = |reply: Answer<'_>| gather.fold(part, Ok(&reply));
+        if self.backend.read(database, self.now, call, fold).is_none() {
+            return false;
+        }
+        let after = gather.bytes();
+        self.connection.gathered_bytes += after;
+        self.connection.gathered_bytes -= before;
+        add(&self.core.stats.local_reads, 1);
+        self.bind_to_lease();
+        let touched = self.backend.touched();
+        self.spend(1 + touched / limits::BYTES_PER_WORK);
+        true
+    }
+
+    fn submit_part(&mut self, number: u64, part: usize, call: Call<'_>) {
+        let Some(Reply::Gather(gather)) = self.connection.reply(number) else { return };
+        gather.in_flight += 1;
+        let database = gather.database;
+        let mut bytes = call.key().len();
+        if gather.merge == Merge::Array {
+            let value = self.backend.memory_usage(database, self.now, call.key());
+            bytes += value.unwrap_or(0) as usize;
+        }
+        self.submit(database, number, part as u32, bytes, call);
         self.spend(limits::WORK_OF_OP);
     }
 
@@ -450,7 +470,8 @@ impl<B: Backend> Context<'_, B> {
     where
         P: Operation<Owned = Op, Reply = Answer<'static>>,
     {
-        let tag = self.tag(number, part, bytes);
+        let read = (op.access() == Access::Read).then(|| hash_key(op.key()));
+        let tag = self.begin(number, part, bytes, read);
         self.backend.submit(database, self.now, tag, self.connection.facts.id, op);
     }
 
@@ -462,9 +483,17 @@ impl<B: Backend> Context<'_, B> {
         self.backend.transact(database, self.now, tag, self.connection.facts.id, txn);
     }
 
+    /// The tag of what takes so many bytes while it is in progress and is no read of one key.
     pub(crate) fn tag(&mut self, number: u64, part: u32, bytes: usize) -> Tag {
+        self.begin(number, part, bytes, None)
+    }
+
+    fn begin(&mut self, number: u64, part: u32, bytes: usize, read: Option<u64>) -> Tag {
         self.connection.in_flight_bytes += bytes;
-        self.core.begin(self.id, number, part, bytes)
+        if let Some(hash) = read {
+            self.connection.reads.add(hash);
+        }
+        self.core.begin(Pending { connection: self.id, number, part, bytes, read })
     }
 
     /// `FLUSHDB` and `FLUSHALL`: earlier commands are complete, later ones wait.

@@ -276,7 +276,7 @@ impl Frontend {
         let Some(pending) = self.core.release(Slot::from_u64(tag.0)) else { return };
         let id = pending.connection;
         let Some(connection) = self.connections.get_mut(id.0) else { return };
-        connection.in_flight_bytes -= pending.bytes;
+        connection.ended(&pending);
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         context.settled(pending, settle(outcome));
         run(&mut self.core, connection, id, now, backend);
@@ -316,7 +316,7 @@ impl Frontend {
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         if context.leased(pending, answer) {
             self.core.release(slot);
-            connection.in_flight_bytes -= pending.bytes;
+            connection.ended(&pending);
             run(&mut self.core, connection, id, now, backend);
             self.close_killed();
         }
@@ -528,17 +528,11 @@ impl Core {
         }
     }
 
-    /// An op begins that takes so many bytes while it is in progress.
-    pub(crate) fn begin(
-        &mut self,
-        connection: ConnectionId,
-        number: u64,
-        part: u32,
-        bytes: usize,
-    ) -> Tag {
+    /// An op begins.
+    pub(crate) fn begin(&mut self, pending: Pending) -> Tag {
         add(&self.stats.submitted, 1);
-        self.charge(bytes as u64);
-        Tag(self.pending.insert(Pending { connection, number, part, bytes }).to_u64())
+        self.charge(pending.bytes as u64);
+        Tag(self.pending.insert(pending).to_u64())
     }
 
     /// An op is over.

@@ -52,6 +52,7 @@ mod glob;
 mod info;
 mod parser;
 mod pending;
+mod reads;
 mod server;
 mod session;
 mod settings;

@@ -18,6 +18,8 @@ pub(crate) struct Pending {
     pub(crate) part: u32,
     /// What the op is in the lane's part of the account.
     pub(crate) bytes: usize,
+    /// The hash of the key, if all that the op does is to read it.
+    pub(crate) read: Option<u64>,
 }
 
 /// How an op can fail, from harmless to doubtful.

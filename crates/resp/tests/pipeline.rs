@@ -55,6 +55,117 @@ fn a_read_that_the_replica_cannot_answer_is_submitted() {
     assert_eq!(harness.backend.submitted, 5);
 }
 
+/// A read waits at the engine and the record can be read again before an update changes it. The
+/// first read is answered behind the update, so the second must not be answered from the record.
+#[test]
+fn a_read_does_not_overtake_an_earlier_read_of_its_key() {
+    let firsts = [
+        ("GET a", "$3\r\nnew\r\n"),
+        ("MGET x a", "*2\r\n$-1\r\n$3\r\nnew\r\n"),
+        ("MULTI\r\nGET a\r\nEXEC", "+OK\r\n+QUEUED\r\n*1\r\n$3\r\nnew\r\n"),
+    ];
+    let seconds = [
+        ("GET a", "$3\r\nnew\r\n"),
+        ("STRLEN a", ":3\r\n"),
+        ("MGET b a", "*2\r\n$-1\r\n$3\r\nnew\r\n"),
+        ("EXISTS b a", ":1\r\n"),
+    ];
+    for (first, newer) in firsts {
+        for (second, as_new) in seconds {
+            let mut harness = harness();
+            let (reader, writer) = (harness.connect(), harness.connect());
+            harness.feed(writer, b"SET a new\r\n");
+            harness.backend.local_reads = false;
+            harness.feed(reader, format!("{first}\r\n").as_bytes());
+            harness.backend.local_reads = true;
+            harness.feed(reader, format!("{second}\r\n").as_bytes());
+            while harness.complete_one() {}
+            let output = String::from_utf8(harness.take(reader)).unwrap();
+            assert_eq!(output, format!("{newer}{as_new}"), "{first}, then {second}");
+        }
+    }
+}
+
+#[test]
+fn one_command_reads_a_key_that_it_names_twice_in_order() {
+    let mut harness = harness();
+    let (reader, writer) = (harness.connect(), harness.connect());
+    harness.talk(writer, "SET a 1");
+    harness.backend.local_reads = false;
+    harness.feed(reader, format!("MGET z{}\r\n", " a".repeat(299)).as_bytes());
+    assert_eq!(harness.backend.waiting(), 256);
+    // What is submitted in the place of the first part comes behind the update.
+    harness.feed(writer, b"SET a 2\r\n");
+    harness.complete_one();
+    harness.backend.local_reads = true;
+    while harness.complete_one() {}
+    let output = String::from_utf8(harness.take(reader)).unwrap();
+    let values: Vec<&str> = output.lines().filter(|line| ["1", "2"].contains(line)).collect();
+    assert_eq!(values.len(), 299);
+    assert_eq!(values.iter().position(|value| *value == "2"), Some(255));
+    assert!(values.is_sorted(), "{values:?}");
+}
+
+#[test]
+fn a_read_at_the_engine_holds_up_its_key_alone_and_no_longer_than_it_takes() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let counts = |harness: &Harness| (harness.backend.reads, harness.backend.submitted);
+    harness.backend.local_reads = false;
+    harness.feed(id, b"GET a\r\nGET a\r\nGET c\r\n");
+    harness.backend.local_reads = true;
+    assert_eq!(counts(&harness), (0, 3));
+    harness.feed(id, b"GET b\r\nMGET b e\r\nEXISTS b e\r\n");
+    assert_eq!(counts(&harness), (5, 3));
+    // One of the two reads of the key is over, the other is not.
+    harness.complete_one();
+    harness.feed(id, b"GET a\r\n");
+    assert_eq!(counts(&harness), (5, 4));
+    while harness.complete_one() {}
+    harness.feed(id, b"GET a\r\nMGET a c\r\n");
+    assert_eq!(counts(&harness), (8, 4));
+}
+
+#[test]
+fn pipelined_reads_never_go_back_in_time() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut harness = harness();
+        harness.backend.shuffle = Some(Rng::new(seed));
+        let (reader, writer) = (harness.connect(), harness.connect());
+        harness.talk(writer, "SET a 0\r\nSET b 0");
+        let (mut asked, mut output) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let key = ["a", "b"][rng.below(2) as usize];
+            match rng.below(5) {
+                0 => harness.feed(writer, format!("INCR {key}\r\n").as_bytes()),
+                1 => {
+                    asked.push(key);
+                    harness.feed(reader, format!("GET {key}\r\n").as_bytes());
+                }
+                2 => {
+                    asked.extend([key, "a", "b"]);
+                    harness.feed(reader, format!("MGET {key} a b\r\n").as_bytes());
+                }
+                3 => harness.backend.local_reads = rng.below(2) == 0,
+                _ => {
+                    harness.complete_one();
+                }
+            }
+            output.extend(harness.take(reader));
+        }
+        while harness.complete_one() {}
+        output.extend(harness.take(reader));
+        let output = String::from_utf8(output).unwrap();
+        let values = output.lines().filter_map(|line| line.parse::<u64>().ok());
+        let answers: Vec<_> = asked.into_iter().zip(values).collect();
+        for key in ["a", "b"] {
+            let seen = answers.iter().filter(|(of, _)| *of == key).map(|(_, value)| *value);
+            assert!(seen.is_sorted(), "seed {seed}, key {key}: {answers:?}");
+        }
+    }
+}
+
 #[test]
 fn without_the_lease_no_local_read_leaves() {
     let mut harness = harness();

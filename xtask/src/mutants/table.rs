@@ -452,6 +452,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "resp_read_overtakes_read",
+        home: "resp",
+        guard: "a read waits for an earlier one of its key and connection that is at the engine",
+        checks: &[Tests("resp", "pipelined_reads_never_go_back")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_seal_forgets_the_life",
         home: "node",
         guard: "an answer that a former life read never leaves under the lease of the next",
