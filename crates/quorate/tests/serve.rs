@@ -488,10 +488,11 @@ fn a_founder_comes_back_to_members_that_its_file_does_not_name() {
     let cluster = Cluster::write("founder", 3, "", "");
     let mut nodes = cluster.serve_all();
     let founder = format!("127.0.0.1:{}", cluster.admins[0]);
-    let mut files = Vec::new();
+    let (mut files, mut admins) = (Vec::new(), Vec::new());
     for (gone, id) in [("2", "4"), ("3", "5")] {
         drop(nodes.remove(1));
         let ports = support::free_ports(3);
+        admins.push(ports[2]);
         let [peer, redis, admin] = [0, 1, 2].map(|n: usize| format!("127.0.0.1:{}", ports[n]));
         let at_founder = ["--admin", &founder, "--token-file", &cluster.token()];
         change_members(&[&["remove", gone], &at_founder[..]].concat());
@@ -509,7 +510,11 @@ fn a_founder_comes_back_to_members_that_its_file_does_not_name() {
         files.push(file);
     }
     nodes[0].signal(Signal::STOP);
-    std::thread::sleep(Duration::from_millis(600));
+    // However late its silence is noticed on this machine.
+    let deadline = Instant::now() + PATIENCE;
+    poll_until(deadline, "the others go on without it", || {
+        http_get(admins[1], "/view").1.contains("\"role\":\"down\"").then_some(())
+    });
     nodes[0].signal(Signal::CONT);
     nodes[0].logged("this node began a new life");
     let deadline = Instant::now() + PATIENCE;
