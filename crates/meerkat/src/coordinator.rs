@@ -487,6 +487,14 @@ where
     /// Forgets a transaction that was answered; the next one in its line may go.
     fn end_op(&mut self, slot: Slot) {
         let Some(op) = self.ops.remove(slot) else { return };
+        // Nobody waits for the answer to its question any more, or would ask it again.
+        let question = op.attempt.filter(|version| {
+            self.attempts.get(version).is_some_and(Attempt::is_question)
+                && !mutant!("meerkat_question_outlives_its_op")
+        });
+        if let Some(version) = question {
+            self.attempts.remove(&version);
+        }
         for key in op.keys {
             self.leave_key(op.origin, key, slot);
         }

@@ -232,8 +232,9 @@ impl Membership {
     /// Whether every live member that is heard could let `node` in, and `node` hears each of them.
     /// A node that reached only some of them would hold up all writes, and be expelled again.
     pub(crate) fn is_reached_by_all(&self, node: NodeId) -> bool {
-        let members = self.heard().without(node);
-        let reaches = self.peers.get(&node).map(|peer| peer.reaches).unwrap_or_default();
+        let Some(peer) = self.peers.get(&node) else { return false };
+        let (reaches, strangers) = (peer.reaches, peer.strangers);
+        let members = self.heard().without(node).difference(strangers);
         let admitted = |member: NodeId| {
             member == self.me.node
                 || self.peers.get(&member).is_some_and(|peer| peer.admits.contains(node))

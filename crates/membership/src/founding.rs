@@ -56,6 +56,12 @@ impl Membership {
         }
     }
 
+    /// The members that this node was not configured with.
+    fn strangers(&self) -> NodeSet {
+        let configured: NodeSet = self.config.genesis.iter().map(|member| member.node).collect();
+        self.known.voters().union(self.view.voters()).difference(configured)
+    }
+
     /// The members of a view that this node, outside, has heard lately.
     pub(crate) fn reaches(&self) -> NodeSet {
         let heard =
@@ -66,6 +72,7 @@ impl Membership {
     fn announce(&mut self, to: NodeId, effects: &mut impl Effects<Self>) {
         let fresh = self.rng.next_u64() | 1;
         let reaches = if self.is_live() { NodeSet::EMPTY } else { self.observed.0 };
+        let strangers = if self.is_live() { NodeSet::EMPTY } else { self.strangers() };
         let peer = self.peers.entry(to).or_default();
         if peer.nonce == 0 {
             peer.nonce = fresh;
@@ -79,6 +86,7 @@ impl Membership {
             round: self.founding.round,
             votes_as: if self.log.is_some() { self.voter.incarnation } else { Incarnation(0) },
             reaches,
+            strangers,
             addresses: self.own_addresses(),
         };
         self.send(to, body, effects);
@@ -101,8 +109,17 @@ impl Membership {
         message: Message,
         effects: &mut impl Effects<Self>,
     ) {
-        let Body::Announce { to, nonce, answer, is_member, round, votes_as, reaches, addresses } =
-            message.body
+        let Body::Announce {
+            to,
+            nonce,
+            answer,
+            is_member,
+            round,
+            votes_as,
+            reaches,
+            strangers,
+            addresses,
+        } = message.body
         else {
             return;
         };
@@ -129,7 +146,7 @@ impl Membership {
             peer.round = if peer.is_member { u64::MAX } else { peer.round.max(round) };
             peer.addresses = Some(addresses);
             peer.votes_as = votes_as;
-            peer.reaches = reaches;
+            (peer.reaches, peer.strangers) = (reaches, strangers);
             peer.lost &= is_member && inside;
         }
         let unproven = to != me || peer.owed != peer.answered || peer.nonce == 0;

@@ -51,6 +51,9 @@ pub enum Body {
         votes_as: Incarnation,
         /// The members that the sender hears, from outside.
         reaches: NodeSet,
+        /// The members that the sender, outside, does not know the addresses of: it was not
+        /// configured with them, and hears them only once it is in the view.
+        strangers: NodeSet,
         /// Where the sender is reached.
         addresses: MemberConfig,
     },
@@ -117,6 +120,7 @@ impl Message {
                 round,
                 votes_as,
                 reaches,
+                strangers,
                 addresses,
             } => {
                 writer.u64(to.0);
@@ -126,6 +130,7 @@ impl Message {
                 writer.u64(*round);
                 writer.u64(votes_as.0);
                 writer.u64(reaches.bits());
+                writer.u64(strangers.bits());
                 writer.u16(addresses.node.0);
                 writer.bytes(addresses.peer_address.as_bytes());
                 writer.bytes(addresses.client_address.as_bytes());
@@ -173,6 +178,7 @@ impl Message {
                 round: reader.u64()?,
                 votes_as: Incarnation(reader.u64()?),
                 reaches: nodes(reader)?,
+                strangers: nodes(reader)?,
                 addresses: MemberConfig {
                     node: node(reader)?,
                     peer_address: address(reader)?,

@@ -48,6 +48,8 @@ pub(crate) struct Peer {
     pub(crate) votes_as: Incarnation,
     /// The members that it says it hears, from outside.
     pub(crate) reaches: NodeSet,
+    /// The members that it can't hear from outside, since nobody told it their addresses.
+    pub(crate) strangers: NodeSet,
     /// Where it is reached.
     pub(crate) addresses: Option<MemberConfig>,
 }

@@ -9,6 +9,13 @@ const CALLS_RANDOM: Check = Tests("meerkat", "random::calls");
 /// Meerkat's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "meerkat_question_outlives_its_op",
+        home: "meerkat",
+        guard: "what an op asked ends with the op",
+        checks: &[Tests("meerkat", "a_question_ends_with_the_op")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_timestamp_below_read",
         home: "meerkat",
         guard: "a timestamp is above every version that was read",

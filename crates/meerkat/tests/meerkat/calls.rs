@@ -290,6 +290,19 @@ fn an_attempt_that_nobody_knew_ends_with_its_grant() {
     cluster.assert_quiet();
 }
 
+/// No replica answers what is known of a call until its client has given up.
+#[test]
+fn a_question_ends_with_the_op_that_asked_it() {
+    let mut cluster = Cluster::with(5, two_partitions);
+    let key = away(&cluster);
+    let tag = cluster.call_as(1, 900, permit(2, 0, 0), txn(&format!("write={key}:x")));
+    cluster.run_some(Duration::from_millis(2_500), |packet| packet.kind() != "find");
+    assert_eq!(refusal(&cluster, tag), Refusal::TimedOut);
+    cluster.pool.clear();
+    cluster.assert_quiet();
+    assert!(cluster.machine(1).gauges().contains(&("attempts", 0)));
+}
+
 #[test]
 fn an_attempt_that_nobody_knew_goes_on_under_its_grant() {
     let mut cluster = Cluster::with(5, two_partitions);

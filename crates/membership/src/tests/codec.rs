@@ -47,6 +47,7 @@ fn every_message_comes_back_and_every_cut_is_refused() {
             round: 8,
             votes_as: Incarnation(9),
             reaches: NodeSet::only(NodeId(2)),
+            strangers: NodeSet::only(NodeId(3)),
             addresses: addresses(1),
         },
         Body::Found { round: 9, view },
