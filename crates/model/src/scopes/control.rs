@@ -184,23 +184,23 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "membership-successor",
             size: Size::Gate,
-            states: Some(1_432_281),
+            states: Some(522_557),
             reaches: &["membership: a live member's slot goes to its next incarnation"],
-            run: |name, limits| explore(&successor(name, [1, 0, 1]), limits),
+            run: |name, limits| explore(&successor(name, [0, 0, 1]), limits),
         },
         Entry {
             name: "membership-removal-twice",
             size: Size::Gate,
-            states: Some(831_249),
+            states: Some(880_465),
             reaches: &[],
-            run: |name, limits| explore(&removal(name, [2, 2, 0]), limits),
+            run: |name, limits| explore(&removal(name, [2, 1, 0]), limits),
         },
         Entry {
             name: "membership-night-removal",
             size: Size::Night,
             states: Some(12_936_050),
             reaches: &[],
-            run: |name, limits| explore(&removal(name, [3, 2, 0]), limits),
+            run: |name, limits| explore(&removal(name, [2, 2, 0]), limits),
         },
     ]
 }
