@@ -665,9 +665,12 @@ impl Membership {
     }
 }
 
-/// Whether every view that a log's message carries has its epoch's slot, as all that are proposed.
+/// Whether every view that a log's message carries has its epoch's slot, as all that are proposed,
+/// and one that a log has.
 fn are_in_their_slots(body: &paxos::Body<ViewEntry>) -> bool {
-    let is_in_slot = |slot: &SlotNumber, entry: &ViewEntry| slot.0 == entry.0.epoch.0;
+    let is_in_slot = |slot: &SlotNumber, entry: &ViewEntry| {
+        slot.0 == entry.0.epoch.0 && *slot <= paxos::SLOT_MAX
+    };
     match body {
         paxos::Body::Accept { slot, entry, .. } | paxos::Body::Learn { slot, entry } => {
             is_in_slot(slot, entry)

@@ -50,7 +50,7 @@ mod message;
 mod streams;
 
 pub use ballot::{Ballot, Stream, Voter};
-pub use log::{Log, NotLeading, Outbox, ROUND_MAX, Settings};
+pub use log::{Log, NotLeading, Outbox, ROUND_MAX, SLOT_MAX, Settings};
 pub use message::{Body, Entry, Message, decode_batch, encode_batch};
 pub use streams::Streams;
 

@@ -13,6 +13,10 @@ use crate::{Ballot, Body, Entry, Message, SlotNumber, Stream, Voter};
 /// leave no higher one.
 pub const ROUND_MAX: u64 = 1 << 48;
 
+/// The highest slot that has voters and that a message may name. No log grows so long; a slot at
+/// the end of its range would have none behind it.
+pub const SLOT_MAX: SlotNumber = SlotNumber(1 << 48);
+
 /// Bounds of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Settings {
@@ -51,6 +55,7 @@ impl<E> Default for Outbox<E> {
 }
 
 const CHOSEN_TWICE: Malformed = Malformed("log: another entry is known to be chosen for the slot");
+const BEYOND: Malformed = Malformed("log: a round or slot beyond the limit");
 
 /// The proposer leads no ballot for the next free slot: [`Log::campaign`] first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -191,10 +196,10 @@ impl<E: Entry> Log<E> {
         self.voters.push(Voters { from, through, set });
     }
 
-    /// The voters of a slot, if they have been named.
+    /// The voters of a slot, if they have been named. No slot above [`SLOT_MAX`] has any.
     pub fn voters_of(&self, slot: SlotNumber) -> Option<&[Voter]> {
         let covers = |voters: &&Voters| {
-            voters.from <= slot && voters.through.is_none_or(|through| slot <= through)
+            voters.from <= slot && slot <= voters.through.unwrap_or(SLOT_MAX).min(SLOT_MAX)
         };
         self.voters.iter().rev().find(covers).map(|voters| &voters.set[..])
     }
@@ -321,6 +326,9 @@ impl<E: Entry> Log<E> {
 
     /// What holds of every message of a correct voter, whatever this one knows.
     fn check(&self, from: Voter, body: &Body<E>) -> Result<(), Malformed> {
+        if body.slot() > SLOT_MAX {
+            return Err(BEYOND);
+        }
         let is_own = |ballot: &Ballot| ballot.proposer == from;
         let (ballot, is_fit) = match body {
             Body::Prepare { ballot, .. } => (ballot, is_own(ballot)),
@@ -349,7 +357,7 @@ impl<E: Entry> Log<E> {
             Body::Fetch { .. } => return Ok(()),
         };
         if ballot.round > ROUND_MAX {
-            return Err(Malformed("log: a round beyond the limit"));
+            return Err(BEYOND);
         }
         if is_fit { Ok(()) } else { Err(Malformed("log: a ballot or slots of another campaign")) }
     }
@@ -386,7 +394,8 @@ impl<E: Entry> Log<E> {
     /// chosen, says all that they said.
     ///
     /// # Errors
-    /// If another entry of that slot is known to be chosen. It changes nothing here.
+    /// If another entry of that slot is known to be chosen, or the slot is above [`SLOT_MAX`]. It
+    /// changes nothing here.
     pub fn jump(
         &mut self,
         slot: SlotNumber,
@@ -395,6 +404,9 @@ impl<E: Entry> Log<E> {
     ) -> Result<(), Malformed> {
         if self.chosen.get(&slot).is_some_and(|known| *known != entry) {
             return Err(CHOSEN_TWICE);
+        }
+        if slot > SLOT_MAX {
+            return Err(BEYOND);
         }
         if slot < self.next {
             return Ok(());

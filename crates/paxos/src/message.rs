@@ -94,6 +94,21 @@ pub enum Body<E> {
     },
 }
 
+impl<E> Body<E> {
+    /// The slot that the message speaks of, or the first one; 0 if of none.
+    pub(crate) fn slot(&self) -> SlotNumber {
+        match *self {
+            Self::Prepare { from: slot, .. }
+            | Self::Promise { from: slot, .. }
+            | Self::Accept { slot, .. }
+            | Self::Accepted { slot, .. }
+            | Self::Learn { slot, .. }
+            | Self::Fetch { from: slot } => slot,
+            Self::Reject { .. } => SlotNumber(0),
+        }
+    }
+}
+
 fn put_entry<E: Entry>(entry: &E, writer: &mut Writer<'_>) {
     let start = writer.0.len();
     writer.u32(0);

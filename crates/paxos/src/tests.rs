@@ -191,11 +191,21 @@ fn what_no_correct_voter_says_is_refused_and_changes_nothing() {
     // Entries of slots that were not asked for, or of a higher ballot than was promised.
     refuses(promise(vec![(SlotNumber(5), ballot(1, 2), vec![2])]));
     refuses(promise(vec![(slot, ballot(3, 2), vec![2])]));
+    // Slots that leave none behind them.
+    let last = SlotNumber(u64::MAX);
+    let accepted = vec![(last, ballot(1, 2), vec![2])];
+    refuses(Body::Prepare { ballot: ballot(3, 2), from: last });
+    refuses(Body::Promise { ballot: mine, from: last, accepted });
+    refuses(Body::Accept { ballot: ballot(3, 2), slot: last, entry: vec![2] });
+    refuses(Body::Accepted { ballot: mine, slot: last });
+    refuses(Body::Learn { slot: last, entry: vec![2] });
+    refuses(Body::Fetch { from: last });
     let learn = |entry| Body::Learn { slot, entry };
     log.on_message(at(0), voter(3), learn(vec![1]), &open, &mut out).expect(HONEST);
     let before = log.clone();
     log.on_message(at(0), voter(2), learn(vec![2]), &open, &mut out).expect_err("another entry");
     log.jump(slot, vec![2], &mut out).expect_err("another entry");
+    log.jump(last, vec![2], &mut out).expect_err("no slot is behind it");
     assert_eq!(log, before);
 }
 
@@ -206,6 +216,15 @@ fn a_voter_that_has_heard_of_the_highest_round_campaigns_no_more() {
     log.on_message(at(0), voter(2), prepare, &open, &mut out).expect(HONEST);
     log.campaign(at(0), &open, &mut out);
     assert!(!log.is_campaigning() && log.campaign_not_before() > at(0));
+}
+
+#[test]
+fn the_highest_slot_has_none_behind_it_to_campaign_for() {
+    let (mut log, mut out) = (log_of(1), Outbox::default());
+    log.jump(SLOT_MAX, vec![1], &mut out).expect(HONEST);
+    log.campaign(at(0), &open, &mut out);
+    assert!(!log.is_campaigning());
+    assert_eq!(log.propose(at(0), vec![2], &open, &mut out), Err(NotLeading));
 }
 
 #[test]
