@@ -248,8 +248,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let mut reader = Reader(keys);
         while !reader.0.is_empty() {
             let Ok(key) = reader.bytes() else {
-                return effects.ignored("hermes: damaged list of keys");
+                return effects.refused("hermes: damaged list of keys");
             };
+            if let Some(reason) = self.refuse_update(key, 0, 0) {
+                return effects.refused(reason);
+            }
             // A key that is gone here was deleted with the shadow's acknowledgement.
             let Some(handle) = self.table.find(key) else { continue };
             let record = self.table.lock(handle);

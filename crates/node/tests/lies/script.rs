@@ -1,0 +1,379 @@
+//! What happens in a run, drawn from bytes: of a fuzzer, which learns which of them lead somewhere,
+//! or of a seeded generator.
+
+use quorate_machine::Outcome;
+use quorate_meerkat::{Body, Item, Kind as Says, Message, guest_writer};
+use quorate_node::{EngineConfig, Isolation, ReadMode};
+use quorate_types::{NodeId, NodeSet, Timestamp, WriterId};
+use quorate_wire::{GuestMessage, Header, Kind, Writer};
+
+use crate::world::{GUEST, KEYSPACE, NODES, Packet, World};
+
+/// Whose messages are made up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum About {
+    /// Those of the Hermes machine.
+    Hermes,
+    /// Those of the Meerkat machine: of a member, or of a guest.
+    Meerkat,
+    /// Those of the membership, and of the keepers of leases.
+    Membership,
+    /// Those of the configuration log.
+    Paxos,
+}
+
+const KEYS: [&[u8]; 4] = [b"a", b"b", b"{k}1", b"{k}2"];
+/// The member that lies, beside its honest process.
+const LIAR: NodeId = NodeId(NODES);
+/// Transactions that a lying guest speaks of at a time.
+const GUEST_IDS: u64 = 3;
+/// How far their timestamps are apart.
+const MOMENT_NANOS: u64 = 300_000_000;
+
+/// Runs what the bytes say.
+///
+/// # Panics
+/// When a node does: nothing that arrives may end one. And when members that speak the truth do not
+/// understand each other, or don't come to the same, whatever a guest says.
+pub(crate) fn run(about: About, bytes: &[u8]) {
+    let mut script = Script { bytes };
+    let setup = script.u8();
+    let engine = engine(about, setup);
+    let mut world = World::new(&engine);
+    if about == About::Meerkat && setup & 1 == 0 {
+        return Liar { script, world }.lie_as_guest();
+    }
+    world.members_are_honest = false;
+    Liar { script, world }.lie_as_member(about);
+}
+
+fn engine(about: About, setup: u8) -> EngineConfig {
+    match about {
+        About::Meerkat => {
+            let isolation =
+                if setup & 2 == 0 { Isolation::Strict } else { Isolation::Serializable };
+            let pair = NodeSet::only(NodeId(1)).with(NodeId(2));
+            EngineConfig::Meerkat {
+                isolation,
+                max_clock_skew: EngineConfig::MAX_CLOCK_SKEW,
+                partitions: if setup & 4 == 0 { vec![None] } else { vec![None, Some(pair)] },
+            }
+        }
+        _ => EngineConfig::Hermes {
+            reads: if setup & 2 == 0 { ReadMode::Leased } else { ReadMode::Quorum },
+            ack_broadcast: setup & 4 != 0,
+        },
+    }
+}
+
+struct Script<'a> {
+    bytes: &'a [u8],
+}
+
+impl Script<'_> {
+    fn is_over(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// 0 once all are used.
+    fn u8(&mut self) -> u8 {
+        let Some((&first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        first
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        let number = if bound > 256 {
+            usize::from(self.u8()) << 8 | usize::from(self.u8())
+        } else {
+            self.u8().into()
+        };
+        number % bound.max(1)
+    }
+}
+
+struct Liar<'a> {
+    script: Script<'a>,
+    world: World,
+}
+
+impl Liar<'_> {
+    /// Lies of a member: messages that were said, said again to others at another time, with other
+    /// numbers in them.
+    fn lie_as_member(mut self, about: About) {
+        while !self.script.is_over() {
+            match self.script.u8() % 16 {
+                0..=3 => self.honest_step(),
+                _ => {
+                    let lie = self.altered(about, LIAR);
+                    self.tell(lie);
+                }
+            }
+        }
+        self.world.pass(300);
+    }
+
+    /// What clients ask for, time, and a node that is away for a while.
+    fn honest_step(&mut self) {
+        match self.script.u8() % 8 {
+            0..=3 => {
+                let node = self.script.below(usize::from(NODES));
+                self.submit(node);
+            }
+            4 | 5 => {
+                let time = 1 + u32::from(self.script.u8() % 32);
+                self.world.pass(time);
+            }
+            6 => self.world.pass(150),
+            _ => {
+                // A partition that is on 1 and 2 alone keeps one of them, whatever becomes of 3.
+                let away = if self.world.members_are_honest { NODES - 1 } else { 0 };
+                let node = 1 + away + self.script.below(usize::from(NODES - away)) as u16;
+                let node = NodeId(node);
+                self.world.cut = if self.world.cut == Some(node) { None } else { Some(node) };
+                self.world.pass(900);
+            }
+        }
+    }
+
+    fn submit(&mut self, node: usize) {
+        let key = KEYS[self.script.below(KEYS.len())];
+        let as_call = self.script.u8().is_multiple_of(4);
+        let words: &[&[u8]] = match self.script.u8() % 6 {
+            0 | 1 => &[b"APPEND", key, b"x"],
+            2 => &[b"SET", key, b"value"],
+            3 => &[b"DEL", key],
+            4 => &[b"SET", key, b"brief", b"PX", b"5"],
+            _ => &[b"GET", key],
+        };
+        self.world.submit(node, words, as_call && words[0] != b"GET");
+    }
+
+    /// A message that was said, altered in a few places.
+    fn altered(&mut self, about: About, from: NodeId) -> Option<Packet> {
+        let fits = |(kind, number): &(Kind, u8)| match about {
+            About::Hermes => *kind == Kind::Hermes,
+            About::Meerkat => *kind == Kind::Meerkat,
+            About::Membership => {
+                *kind == Kind::Session || (*kind == Kind::Membership && *number < 100)
+            }
+            About::Paxos => *kind == Kind::Membership && *number >= 100,
+        };
+        let kinds: Vec<_> = self.world.said.keys().copied().filter(fits).collect();
+        let kind = *kinds.get(self.script.below(kinds.len()))?;
+        let mut packet = self.one_of(kind)?;
+        let to = self.script.below(usize::from(NODES) - 1);
+        packet.to = NodeId(1 + to as u16);
+        packet.from = from;
+        let how = self.script.u8();
+        if how & 0x0f != 0 {
+            // Otherwise most lies would be of an epoch that is over.
+            let epoch = self.world.epoch_of(to, packet.lane).0.wrapping_add((how >> 7).into());
+            packet.bytes[8..Header::BYTES].copy_from_slice(&epoch.to_le_bytes());
+        }
+        for _ in 0..(how >> 4) % 4 {
+            self.alter(&mut packet.bytes, kind);
+        }
+        let length = (packet.bytes.len() - Header::BYTES) as u32;
+        packet.bytes[..4].copy_from_slice(&length.to_le_bytes());
+        Some(packet)
+    }
+
+    fn one_of(&mut self, kind: (Kind, u8)) -> Option<Packet> {
+        let said = self.world.said.get(&kind)?;
+        let index = self.script.below(said.len());
+        said.get(index).cloned()
+    }
+
+    /// Puts another number into a body: an extreme one, one more or less, or one of another message.
+    fn alter(&mut self, bytes: &mut Vec<u8>, kind: (Kind, u8)) {
+        let width = 1usize << (self.script.u8() % 4);
+        let length = bytes.len() - Header::BYTES;
+        let at = Header::BYTES + self.script.below(length + 1);
+        let Some(field) = bytes.get(at..at + width) else {
+            // Shorter, or longer.
+            match self.script.u8() % 2 {
+                0 => bytes.truncate(at),
+                _ => bytes.push(self.script.u8()),
+            }
+            return;
+        };
+        let mut number = [0; 8];
+        number[..width].copy_from_slice(field);
+        let known = u64::from_le_bytes(number);
+        let other = match self.script.u8() % 8 {
+            0 => 0,
+            1 => u64::MAX,
+            2 => known.wrapping_add(1),
+            3 => known.wrapping_sub(1),
+            4 => u64::from(self.script.u8()),
+            5 => known ^ 1 << (self.script.u8() % 64),
+            _ => {
+                let Some(other) = self.one_of(kind) else { return };
+                let from = Header::BYTES + self.script.below(other.bytes.len() - Header::BYTES + 1);
+                let mut number = [0; 8];
+                let field = other.bytes.get(from..from + width).unwrap_or_default();
+                number[..field.len()].copy_from_slice(field);
+                u64::from_le_bytes(number)
+            }
+        };
+        bytes[at..at + width].copy_from_slice(&other.to_le_bytes()[..width]);
+    }
+
+    fn tell(&mut self, lie: Option<Packet>) {
+        let Some(lie) = lie else { return };
+        let _ = self.world.hear(usize::from(lie.to.0 - 1), &lie);
+    }
+
+    // --- guests ----------------------------------------------------------------------------------
+
+    /// Lies of a guest, which says different things to different nodes about its transactions. In
+    /// the end all replicas hold the same, and clients get through.
+    fn lie_as_guest(mut self) {
+        let writer = self.join();
+        while !self.script.is_over() {
+            match self.script.u8() % 16 {
+                0..=3 => self.honest_step(),
+                4 => {
+                    let lie = self.altered(About::Meerkat, GUEST);
+                    self.tell_as_guest(writer, lie);
+                }
+                _ => {
+                    let lie = self.made_up(writer);
+                    self.tell_as_guest(writer, lie);
+                }
+            }
+        }
+        self.world.cut = None;
+        for node in 0..usize::from(NODES) {
+            let now = self.world.now();
+            let (lane, _) = &mut self.world.nodes[node].lanes[0];
+            lane.guest_lost(now, GUEST);
+        }
+        self.world.pass(3_000);
+        self.assert_alike();
+    }
+
+    /// Joins at every node on lane 0, under the first id that the first of them gives.
+    fn join(&mut self) -> WriterId {
+        let view = self.world.nodes[0].lanes[0].0.view();
+        let first = view.member(NodeId(1)).expect("it is a member").number;
+        let writer = guest_writer(first, 0).expect("the first id is free");
+        for node in 0..usize::from(NODES) {
+            self.enter(node, writer);
+        }
+        writer
+    }
+
+    fn enter(&mut self, node: usize, writer: WriterId) {
+        let (lane, _) = &mut self.world.nodes[node].lanes[0];
+        lane.guest_connected(GUEST, quorate_types::Incarnation(7));
+        let message = match node {
+            0 if self.world.refused == 0 => GuestMessage::Join,
+            _ => GuestMessage::Enter { writer },
+        };
+        let mut bytes = Vec::new();
+        let epoch = self.world.epoch_of(node, 0);
+        Header::frame(&mut bytes, Kind::Guest, KEYSPACE, epoch, |out| message.encode(out));
+        let to = NodeId(node as u16 + 1);
+        let _ = self.world.hear(node, &Packet { from: GUEST, to, lane: 0, bytes });
+    }
+
+    /// Says something well-formed about one of few transactions.
+    fn made_up(&mut self, writer: WriterId) -> Option<Packet> {
+        let node = self.script.below(usize::from(NODES));
+        let shape = self.script.u8();
+        // Around one moment, so that what it says meets what was said.
+        let moment = self.world.now().unix.0 / MOMENT_NANOS;
+        let version = (moment - u64::from(shape) % GUEST_IDS) * MOMENT_NANOS;
+        let id = Timestamp::new(version, writer);
+        let partition = [0, 0, 0, 1, 1, 2, 70, u16::MAX][usize::from(shape >> 5)];
+        let body = self.body(version);
+        let participants = [1, 1, 1, 2, 3, 3, 7, u64::MAX][self.script.below(8)];
+        let ok = self.script.u8().is_multiple_of(2);
+        let body = Body::check(&body).expect("just written");
+        let kind = match self.script.u8() % 12 {
+            0..=4 => Says::Validate { id, stable: 0, participants, body },
+            5 | 6 => Says::Decided { id, commit: ok, body: None },
+            7 | 8 => Says::Decided { id, commit: ok, body: Some(body) },
+            9 => Says::Accept { id, view: 0, ok, participants, body: Some(body) },
+            10 => Says::Stable { stable: version },
+            _ => Says::Check { at: id, body },
+        };
+        let mut bytes = Vec::new();
+        let epoch = self.world.epoch_of(node, 0);
+        Header::frame(&mut bytes, Kind::Meerkat, KEYSPACE, epoch, |out: &mut Writer<'_>| {
+            Message { partition, kind }.encode(out);
+        });
+        Some(Packet { from: GUEST, to: NodeId(node as u16 + 1), lane: 0, bytes })
+    }
+
+    fn body(&mut self, version: u64) -> Vec<u8> {
+        let shape = self.script.u8();
+        let base = Timestamp::new(version - 1 - u64::from(shape >> 4), WriterId(u32::MAX));
+        let content = quorate_machine::Content {
+            bytes: b"guest",
+            kind: quorate_machine::ValueKind::String,
+            expire_at: None,
+        };
+        let write = [None, Some(None), Some(Some(content)), Some(Some(content))];
+        let items: Vec<Item<'_>> = KEYS
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| shape >> index & 1 != 0)
+            .map(|(index, key)| {
+                let write = write[(usize::from(shape >> 2) + index) % 4];
+                let reads = write.is_none() || shape & 0x40 != 0;
+                Item { key, base: reads.then_some(base), absent: reads, write }
+            })
+            .collect();
+        Body::encode(&items)
+    }
+
+    /// A guest that is refused is gone, and comes back at once.
+    fn tell_as_guest(&mut self, writer: WriterId, lie: Option<Packet>) {
+        let Some(lie) = lie else { return };
+        let lie = Packet { lane: 0, from: GUEST, ..lie };
+        let node = usize::from(lie.to.0 - 1);
+        if self.world.hear(node, &lie).is_err() {
+            self.world.refused += 1;
+            let now = self.world.now();
+            let (lane, _) = &mut self.world.nodes[node].lanes[0];
+            lane.guest_lost(now, GUEST);
+            self.enter(node, writer);
+        }
+    }
+
+    /// Clients get through, and replicas of a partition hold the same.
+    fn assert_alike(&mut self) {
+        let mut open = Vec::new();
+        for (number, key) in KEYS.iter().enumerate() {
+            open.push(self.world.submit(number % 2, &[b"APPEND", key, b"end"], false));
+        }
+        self.world.pass(500);
+        for node in 0..2 {
+            for done in self.world.take_done(node) {
+                if let Some(at) = open.iter().position(|tag| *tag == done.tag) {
+                    assert!(matches!(done.outcome, Outcome::Done(_)), "{:?}", done.outcome);
+                    open.remove(at);
+                }
+            }
+        }
+        assert!(open.is_empty(), "a client waits for ever behind what a guest has said");
+        let pair = [self.contents(0), self.contents(1)];
+        assert_eq!(pair[0], pair[1], "nodes 1 and 2 hold different versions");
+    }
+
+    fn contents(&self, node: usize) -> Vec<(Vec<u8>, Timestamp, Option<Vec<u8>>)> {
+        let store = self.world.nodes[node].shared.store(KEYSPACE).expect("configured");
+        let mut all = Vec::new();
+        store.dump(&mut |key, version, _, value| {
+            // Deleted keys are forgotten by each when its time has come.
+            if let Some(value) = value {
+                all.push((key.to_vec(), version, Some(value.to_vec())));
+            }
+        });
+        all.sort();
+        all
+    }
+}
