@@ -17,7 +17,8 @@
 //!   choosing an order among the hidden ones.
 //! - **Unknown operations are never forced** and hence placed only where the next step depends on
 //!   the state and what they leave can lead to what that step, or another pending one, saw.
-//!   Placed anywhere else they could be left out.
+//!   Placed anywhere else they could be left out. One that leaves the state as it was is placed
+//!   only where it frees a `set`: a `del` of an absent key hides the writes right before it.
 //! - **Unknown operations that are equal are counted**, not told apart: all were invoked already.
 //! - **Values that no answer and no condition mentions** are one value, on keys without `append`.
 //! - **Growth.** On a key that is only read and incremented upwards, or only read and appended to,
@@ -448,18 +449,21 @@ impl Search {
         }
         for class in self.candidates(wanting, from) {
             let step = self.classes[class].step;
-            let Some(state) = step.apply_unseen(from.state, &mut self.values) else { continue };
-            if !self.leads_on(state, wanting, from) {
+            let state = step.apply_unseen(from.state, &mut self.values).unwrap_or(from.state);
+            let hidden = match step.blind_product() {
+                Some(_) => self.pending & self.blind & !from.placed,
+                None => 0,
+            };
+            let is_futile = state == from.state && hidden & !from.free == 0;
+            if is_futile || !self.leads_on(state, wanting, from) {
                 continue;
             }
             let mut after = from.clone();
             after.state = state;
+            after.free |= hidden;
             let nth = take_one(&mut after.used, class as u32);
             let entry = self.classes[class].entries[nth as usize];
             self.note(&mut after, entry, false);
-            if step.blind_product().is_some() {
-                after.free |= self.pending & self.blind & !after.placed;
-            }
             self.place_pure(&mut after, self.pure);
             successors.push(after);
         }

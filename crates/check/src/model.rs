@@ -161,7 +161,7 @@ impl Step {
     }
 
     /// What the step makes of `state` when its answer is not known. `None` if the key stays as
-    /// it is (which a wild state absorbs too), so that placing the step would be pointless.
+    /// it is (which a wild state absorbs too).
     pub(crate) fn apply_unseen(self, state: State, values: &mut Values) -> Option<State> {
         let next = match self {
             Self::Get => return None,

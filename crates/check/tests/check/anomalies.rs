@@ -200,6 +200,25 @@ fn an_unknown_delete_explains_an_absent_key() {
     ]);
 }
 
+/// The key is absent already when the unknown `del` has to be placed: what it is for is to take
+/// away the concurrent `set`, which nobody saw and which must not come after the `setnx`.
+#[test]
+fn an_unknown_delete_hides_a_write_though_the_key_is_absent() {
+    let operations = |delete| {
+        let mut operations = vec![
+            done(1, 4, 29, set("3"), Answer::Ok),
+            done(3, 15, 30, Action::Incr(1), int(22)),
+            done(4, 21, 27, Action::Del, int(0)),
+            done(5, 22, 28, Action::SetNx("21".into()), int(1)),
+            done(6, 43, 49, get(), saw("22")),
+        ];
+        operations.extend(delete);
+        operations
+    };
+    accepted(operations(Some(unknown(2, 12, Action::Del))));
+    rejected(operations(None), &["cannot be placed"]);
+}
+
 #[test]
 fn reads_of_two_processes_may_not_go_back_in_time() {
     // Both reads overlap the write, but not each other.

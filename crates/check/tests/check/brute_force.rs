@@ -126,11 +126,54 @@ fn random_history(rng: &mut Rng, kinds: &[u64]) -> Vec<Operation> {
     operations
 }
 
+/// A history with much overlap, in which every fourth outcome is unknown and its operation takes
+/// effect at any time after its invoke, or never. Some answers are spoiled in half of the histories.
+fn random_overlap(rng: &mut Rng, kinds: &[u64]) -> Vec<Operation> {
+    let count = 5 + rng.below(4);
+    let mut points = Vec::new();
+    let mut operations = Vec::new();
+    for process in 0..count {
+        let action = random_action(rng, kinds);
+        let invoke = rng.below(40);
+        let at = invoke + rng.below(20);
+        let is_unknown = rng.chance(1, 4);
+        let point = invoke + rng.below(if is_unknown { 40 } else { at - invoke + 1 });
+        if !is_unknown || rng.chance(3, 4) {
+            points.push((point, process as usize));
+        }
+        let outcome = match is_unknown {
+            true => Outcome::Unknown,
+            false => Outcome::Done { at, answer: Answer::Ok },
+        };
+        operations.push(Operation { process, key: "k".into(), action, invoke, outcome });
+    }
+    points.sort_unstable();
+    let is_spoiled = rng.chance(1, 2);
+    let mut state = None;
+    for (_, index) in points {
+        let Operation { action, outcome, .. } = &mut operations[index];
+        let (next, answer) = run(action, &state);
+        if let Outcome::Done { answer: seen, .. } = outcome {
+            let other = rng.chance(2, 3).then(|| pick(rng, &["1", "2", "12", "x", "y"]).into());
+            let is_wrong = is_spoiled && rng.chance(1, 2);
+            *seen = if is_wrong { run(action, &other).1 } else { answer };
+        }
+        state = next;
+    }
+    operations
+}
+
+type Generator = fn(&mut Rng, &[u64]) -> Vec<Operation>;
+
 fn agree(seed: u64, rounds: u32, kinds: &[u64]) {
+    agree_on(random_history, seed, rounds, kinds);
+}
+
+fn agree_on(generator: Generator, seed: u64, rounds: u32, kinds: &[u64]) {
     let mut rng = Rng::new(seed);
     let mut accepted = 0;
     for round in 0..rounds {
-        let operations = random_history(&mut rng, kinds);
+        let operations = generator(&mut rng, kinds);
         let expected = has_order(&operations, (1 << operations.len()) - 1, &None);
         let history = history(operations);
         let report = check_history(&history);
@@ -181,4 +224,12 @@ fn agrees_on_counters_that_only_rise() {
 #[test]
 fn agrees_on_texts_that_only_grow() {
     agree(8, 20_000, &[0, 8, 8]);
+}
+
+#[test]
+fn agrees_where_operations_of_unknown_outcome_overlap_others() {
+    agree_on(random_overlap, 9, 20_000, &[0, 1, 2, 3, 4, 5, 6, 8]);
+    agree_on(random_overlap, 10, 20_000, &[0, 1, 2, 3]);
+    agree_on(random_overlap, 11, 20_000, &[0, 1, 2, 4]);
+    agree_on(random_overlap, 12, 20_000, &[1, 2, 3, 5]);
 }
