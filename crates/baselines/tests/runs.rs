@@ -66,6 +66,10 @@ impl Transaction for Txn {
         Verdict::Commit(held)
     }
 
+    fn updates(&self) -> bool {
+        true
+    }
+
     fn into_owned(self) -> Self {
         self
     }

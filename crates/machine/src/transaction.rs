@@ -47,6 +47,9 @@ pub trait Transaction: Sized {
     /// Runs it.
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Self::Reply>;
 
+    /// Whether it may change anything.
+    fn updates(&self) -> bool;
+
     /// Copies what it borrows.
     fn into_owned(self) -> Self::Owned;
 
@@ -56,11 +59,6 @@ pub trait Transaction: Sized {
     fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
         let _ = visit;
         unreachable!("a transaction that is called under a session names its keys");
-    }
-
-    /// Whether it may change anything.
-    fn updates(&self) -> bool {
-        unreachable!("a transaction that is called under a session says whether it updates");
     }
 
     /// Appends a form of an answer that [`Transaction::decode_reply`] reads back.

@@ -72,6 +72,10 @@ impl Transaction for Ask {
         }
     }
 
+    fn updates(&self) -> bool {
+        matches!(self, Self::Commit { .. })
+    }
+
     fn into_owned(self) -> Self {
         self
     }

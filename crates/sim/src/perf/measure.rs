@@ -113,6 +113,10 @@ impl Transaction for Load {
         Verdict::Commit(())
     }
 
+    fn updates(&self) -> bool {
+        !self.puts.is_empty()
+    }
+
     fn into_owned(self) -> Self {
         self
     }
