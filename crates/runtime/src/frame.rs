@@ -12,7 +12,7 @@ use quorate_types::limits;
 
 /// Bytes before the messages.
 pub(crate) const HEADER_BYTES: usize = 8;
-/// The most bytes of messages in one frame: a full peer buffer and the message that filled it.
+/// The most bytes of messages in a node's frame: a full peer buffer and the message that filled it.
 pub(crate) const FRAME_BYTES_MAX: usize =
     limits::PEER_BUFFER_BYTES_MAX + limits::MESSAGE_BYTES_MAX + 16;
 
@@ -39,25 +39,28 @@ pub(crate) fn header(messages: &[u8]) -> [u8; HEADER_BYTES] {
 }
 
 /// How many bytes the frame at the front of `input` lacks; nothing before its header is whole, or
-/// if it announces what no peer sends.
-pub(crate) fn missing(input: &[u8]) -> Option<usize> {
+/// if it announces more than `bytes_max`, which no such peer sends.
+pub(crate) fn missing(input: &[u8], bytes_max: usize) -> Option<usize> {
     let (header, messages) = input.split_first_chunk::<HEADER_BYTES>()?;
     let [l0, l1, l2, l3, ..] = *header;
     let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-    (length <= FRAME_BYTES_MAX).then(|| length.saturating_sub(messages.len()))
+    (length <= bytes_max).then(|| length.saturating_sub(messages.len()))
 }
 
 /// Takes one frame off the front of `input` and returns its messages; nothing if it is not
-/// complete yet.
+/// complete yet. Such a peer's frames have at most `bytes_max` bytes of messages.
 ///
 /// # Errors
 /// When the connection must be closed.
 #[inline]
-pub(crate) fn split<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, BadFrame> {
+pub(crate) fn split<'a>(
+    input: &mut &'a [u8],
+    bytes_max: usize,
+) -> Result<Option<&'a [u8]>, BadFrame> {
     let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [l0, l1, l2, l3, c0, c1, c2, c3] = *header;
     let length = u32::from_le_bytes([l0, l1, l2, l3]);
-    if length as usize > FRAME_BYTES_MAX {
+    if length as usize > bytes_max {
         return Err(BadFrame::Length(length));
     }
     let Some((messages, rest)) = rest.split_at_checked(length as usize) else { return Ok(None) };
@@ -79,7 +82,7 @@ mod tests {
         assert_eq!(bytes, [9, 0, 0, 0, 0x83, 0x92, 0x06, 0xe3]);
         bytes.extend_from_slice(b"123456789rest");
         let mut input = &bytes[..];
-        assert_eq!(split(&mut input), Ok(Some(&b"123456789"[..])));
+        assert_eq!(split(&mut input, 9), Ok(Some(&b"123456789"[..])));
         assert_eq!(input, b"rest");
     }
 
@@ -88,19 +91,32 @@ mod tests {
         let mut bytes = header(b"messages").to_vec();
         bytes.extend_from_slice(b"messages");
         for cut in 0..bytes.len() {
-            assert_eq!(split(&mut &bytes[..cut]), Ok(None));
+            assert_eq!(split(&mut &bytes[..cut], 8), Ok(None));
             let known = cut >= HEADER_BYTES;
-            assert_eq!(missing(&bytes[..cut]), known.then(|| bytes.len() - cut));
+            assert_eq!(missing(&bytes[..cut], 8), known.then(|| bytes.len() - cut));
         }
     }
 
     #[test]
     fn damage_is_noticed() {
-        assert_eq!(missing(&[0xff; 8]), None);
         let mut bytes = header(b"messages").to_vec();
         bytes.extend_from_slice(b"messages");
         bytes[10] ^= 1;
-        assert_eq!(split(&mut &bytes[..]), Err(BadFrame::Checksum));
-        assert_eq!(split(&mut &[0xff; 8][..]), Err(BadFrame::Length(u32::MAX)));
+        assert_eq!(split(&mut &bytes[..], 8), Err(BadFrame::Checksum));
+    }
+
+    #[test]
+    fn who_announces_more_than_it_may_send_is_not_believed() {
+        let bytes_max = limits::GUEST_FRAME_BYTES_MAX;
+        let announced = |length: usize| [(length as u32).to_le_bytes(), [0; 4]].concat();
+        let largest = announced(bytes_max);
+        assert_eq!(missing(&largest, bytes_max), Some(bytes_max));
+        assert_eq!(split(&mut &largest[..], bytes_max), Ok(None));
+        let larger = announced(bytes_max + 1);
+        assert_eq!(missing(&larger, bytes_max), None);
+        let refused = Err(BadFrame::Length(bytes_max as u32 + 1));
+        assert_eq!(split(&mut &larger[..], bytes_max), refused);
+        // A node may send it.
+        assert_eq!(split(&mut &larger[..], FRAME_BYTES_MAX), Ok(None));
     }
 }

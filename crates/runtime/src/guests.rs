@@ -72,7 +72,7 @@ impl Host {
                 ),
             );
         };
-        let mut link = Link::new(node, String::from("a guest"), false);
+        let mut link = Link::of_guest(node);
         let token = Source::Link { host: self.index, peer: node }.token();
         let watch = |stream: &mut TcpStream| {
             registry.register(stream, token, Interest::READABLE | Interest::WRITABLE)

@@ -96,6 +96,8 @@ pub(crate) struct Link {
     /// The socket may hold bytes: an edge came and no short read since.
     readable: bool,
     hung_up: bool,
+    /// The most bytes of messages in one frame of the peer.
+    frame_bytes_max: usize,
     /// The reason logged last, so that a peer that stays away is one line and not one per attempt.
     complaint: String,
     pub(crate) counts: LinkCounts,
@@ -116,9 +118,16 @@ impl Link {
             sent: 0,
             readable: false,
             hung_up: false,
+            frame_bytes_max: frame::FRAME_BYTES_MAX,
             complaint: String::new(),
             counts: LinkCounts::default(),
         }
+    }
+
+    /// A link to a guest, which has connected. It sends no more at once than a transaction may hold.
+    pub(crate) fn of_guest(node: NodeId) -> Self {
+        let frame_bytes_max = limits::GUEST_FRAME_BYTES_MAX;
+        Self { frame_bytes_max, ..Self::new(node, String::from("a guest"), false) }
     }
 
     /// Where the peer is dialled.
@@ -276,7 +285,7 @@ impl Link {
         let mut share = READ_BYTES_PER_TURN;
         // A peer is believed what it announces, so that a large frame's bytes need not move when
         // the buffer grows. Room that nothing arrives for takes no memory.
-        if let Some(missing) = frame::missing(&self.input) {
+        if let Some(missing) = frame::missing(&self.input, self.frame_bytes_max) {
             self.input.reserve(missing);
         }
         while self.readable && share > 0 {
@@ -336,7 +345,8 @@ impl Link {
 
     /// Whether a complete frame has been read and not been handled.
     pub(crate) fn has_frame(&self) -> bool {
-        matches!(self.state, State::Up { .. }) && frame::missing(&self.input) == Some(0)
+        matches!(self.state, State::Up { .. })
+            && frame::missing(&self.input, self.frame_bytes_max) == Some(0)
     }
 
     /// Hands the complete frames that have been read to `handle`, as long as there is time for it.
@@ -348,7 +358,7 @@ impl Link {
         let State::Up { incarnation, .. } = self.state else { return Progress::Same };
         let mut rest = &self.input[..];
         loop {
-            match frame::split(&mut rest) {
+            match frame::split(&mut rest, self.frame_bytes_max) {
                 Ok(None) => break,
                 Ok(Some(messages)) => {
                     self.counts.frames_received += 1;

@@ -45,6 +45,9 @@ pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which
 /// the protocols treat as loss.
 pub const PEER_BUFFER_BYTES_MAX: usize = 16 * MESSAGE_BYTES_MAX;
+/// Most bytes of messages in one frame of a client that coordinates its transactions itself: its
+/// largest message, which holds what a transaction may.
+pub const GUEST_FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 16;
 
 /// Most calls of a session from the first incomplete one on (RIFL's window).
 pub const SESSION_WINDOW: u64 = 512;

@@ -7,15 +7,38 @@
 
 use std::io;
 
-use quorate_types::limits;
+use quorate_types::limits::{self, GUEST_FRAME_BYTES_MAX};
+use quorate_wire::Header;
 
 /// Bytes before the messages.
 const HEADER_BYTES: usize = 8;
-/// The most bytes of messages in one frame: a full buffer and the message that filled it.
+/// The most bytes of messages in a node's frame: a full buffer and the message that filled it.
 const FRAME_BYTES_MAX: usize = limits::PEER_BUFFER_BYTES_MAX + limits::MESSAGE_BYTES_MAX + 16;
 
-/// Appends a frame with these messages.
-pub(super) fn write(out: &mut Vec<u8>, messages: &[u8]) {
+/// Appends frames with these messages: as few as a node takes from a guest.
+pub(super) fn write(out: &mut Vec<u8>, mut messages: &[u8]) {
+    while messages.len() > GUEST_FRAME_BYTES_MAX {
+        let (first, rest) = messages.split_at(length_of_first(messages));
+        write_one(out, first);
+        messages = rest;
+    }
+    write_one(out, messages);
+}
+
+/// How many bytes the messages take that fit into the first frame.
+fn length_of_first(messages: &[u8]) -> usize {
+    let (mut rest, mut length) = (messages, 0);
+    loop {
+        let split = Header::split(&mut rest).expect("this process wrote these messages");
+        let next = split.map_or(length, |_| messages.len() - rest.len());
+        if next == length || next > GUEST_FRAME_BYTES_MAX {
+            return length;
+        }
+        length = next;
+    }
+}
+
+fn write_one(out: &mut Vec<u8>, messages: &[u8]) {
     let length = u32::try_from(messages.len()).expect("a turn's messages are far below 4 GiB");
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(&crc32c::crc32c(messages).to_le_bytes());
@@ -43,6 +66,9 @@ pub(super) fn split<'a>(input: &mut &'a [u8]) -> io::Result<Option<&'a [u8]>> {
 
 #[cfg(test)]
 mod tests {
+    use quorate_types::{Epoch, KeyspaceId};
+    use quorate_wire::Kind;
+
     use super::*;
 
     #[test]
@@ -59,5 +85,24 @@ mod tests {
         bytes[9] ^= 1;
         assert!(split(&mut &bytes[..]).is_err());
         assert!(split(&mut &[0xff; 8][..]).is_err());
+    }
+
+    #[test]
+    fn what_is_too_much_for_a_frame_goes_into_several() {
+        let mut messages = Vec::new();
+        for size in [1, limits::MESSAGE_BYTES_MAX, 2, limits::MESSAGE_BYTES_MAX / 2, 3] {
+            Header::frame(&mut messages, Kind::Meerkat, KeyspaceId(0), Epoch(1), |writer| {
+                writer.0.extend_from_slice(&vec![7; size]);
+            });
+        }
+        let mut bytes = Vec::new();
+        write(&mut bytes, &messages);
+        let (mut input, mut frames) = (&bytes[..], Vec::new());
+        while let Some(frame) = split(&mut input).unwrap() {
+            assert!(frame.len() <= GUEST_FRAME_BYTES_MAX);
+            frames.push(frame);
+        }
+        assert_eq!(frames.len(), 3);
+        assert_eq!(frames.concat(), messages);
     }
 }
