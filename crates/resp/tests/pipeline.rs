@@ -5,6 +5,9 @@ use quorate_machine::{Outcome, Refusal, Rng, Seal};
 use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared};
 
+/// `PIPELINE_REPLIES_MAX`.
+const REPLIES_MAX: usize = 4096;
+
 fn harness() -> Harness {
     Harness::new(Shared::new(Settings::default(), None))
 }
@@ -460,4 +463,34 @@ fn a_completion_comes_once() {
         harness.frontend.complete(tag, outcome.clone(), now, &mut harness.backend);
     }
     assert_eq!(harness.take(id), b"+OK\r\n");
+}
+
+/// Reads behind an update are submitted. A client that pipelines them has so many of the lane's ops
+/// and no more; the rest of what it sends stays in its socket until some of them end.
+#[test]
+fn reads_behind_an_unfinished_update_are_bounded_by_not_reading_further() {
+    for (read, reply, keys) in
+        [("GET a", "$1\r\n1\r\n", 1), ("MGET a b", "*2\r\n$1\r\n1\r\n$-1\r\n", 2)]
+    {
+        let mut harness = harness();
+        let id = harness.connect();
+        harness.feed(id, b"SET a 1\r\n");
+        harness.feed(id, format!("{read}\r\n").repeat(10_000).as_bytes());
+        while harness.frontend.has_postponed() {
+            harness.begin_turn();
+        }
+        // A command of several keys holds up those behind it.
+        let waiting = if keys == 1 { REPLIES_MAX } else { 1 + keys };
+        assert_eq!(harness.backend.waiting(), waiting, "{read}");
+        assert!(!harness.frontend.wants_read(id));
+        let mut output = Vec::new();
+        while harness.complete_one() {
+            harness.begin_turn();
+            assert!(harness.backend.waiting() <= waiting, "{read}");
+            output.extend(harness.take(id));
+        }
+        let expected = format!("+OK\r\n{}", reply.repeat(10_000));
+        assert_eq!(String::from_utf8(output).unwrap(), expected, "{read}");
+        assert!(harness.frontend.wants_read(id));
+    }
 }
