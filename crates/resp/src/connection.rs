@@ -364,6 +364,12 @@ impl Connection {
         self.output.len() + self.ready_bytes
     }
 
+    /// What its replies take before they are sent: encoded bytes, and the keys of a list.
+    #[inline]
+    pub(crate) fn unsent(&self) -> usize {
+        self.written() + self.walk_bytes()
+    }
+
     /// Whether commands must wait: for earlier replies, or for the client to read.
     pub(crate) fn is_paused(&self) -> bool {
         self.barrier

@@ -495,7 +495,7 @@ impl Frontend {
             }
             let waits = !connection.replies.is_empty();
             let timed_out = !timeout.is_zero() && idle > timeout && !waits;
-            let over = soft > 0 && connection.output.len() as u64 > soft;
+            let over = soft > 0 && connection.unsent() as u64 > soft;
             let since = over.then(|| connection.over_soft_limit.unwrap_or(now));
             connection.over_soft_limit = since;
             let owes = !connection.session.authenticated && self.core.shared.has_password();
@@ -632,7 +632,7 @@ fn run<B: Backend>(
         connection.kill();
     }
     let hard = settings.output_bytes_hard.load(Relaxed);
-    if hard > 0 && connection.written() as u64 > hard {
+    if hard > 0 && connection.unsent() as u64 > hard {
         connection.kill();
     }
     connection.counted = input.len();

@@ -167,6 +167,19 @@ fn keys_wait_for_a_client_that_does_not_read() {
 }
 
 #[test]
+fn a_list_of_keys_counts_towards_the_limit_of_unread_replies() {
+    for (limit, closes) in [(100_000, true), (1_000_000, false)] {
+        let mut harness = harness(Duration::ZERO);
+        fill(&mut harness, 10_000);
+        let id = harness.connect();
+        let set = format!("CONFIG SET client-output-buffer-limit \"normal {limit} 0 0\"");
+        assert_eq!(harness.talk(id, &set), "+OK\r\n");
+        harness.feed(id, b"KEYS *\r\n");
+        assert_eq!(harness.frontend.wants_close(id), closes, "{limit} bytes");
+    }
+}
+
+#[test]
 fn a_walk_counts_and_draws_keys_that_others_hold() {
     let mut harness = harness(Duration::ZERO);
     forget_large(&mut harness);
