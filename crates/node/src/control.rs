@@ -263,23 +263,14 @@ fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Memb
             admin_address: node.admin.clone(),
         })
         .collect();
-    // A transaction that begins by a clock read before a stall is put in the past of what committed
-    // meanwhile; only a view without the node keeps its messages from counting.
-    let transactional = config.keyspaces.iter().any(|keyspace| keyspace.engine.is_transactional());
-    let nervous = config.lease * 2 / 3;
-    let (suspect_after, suspect_after_max) = if transactional {
-        (nervous, nervous)
-    } else {
-        (config.suspect_after, config.suspect_after * SUSPECT_MAX_TIMES)
-    };
     Membership::new(
         Config {
             lease: config.lease,
             drift_ppm: config.clock_drift_ppm,
             heartbeat: config.lease / 3,
-            suspect_after,
-            suspect_after_max,
-            link_patience: suspect_after,
+            suspect_after: config.suspect_after,
+            suspect_after_max: config.suspect_after * SUSPECT_MAX_TIMES,
+            link_patience: config.suspect_after,
             groups: config.groups(),
             seed,
             ..Config::new(config.node, incarnation, genesis)

@@ -6,7 +6,10 @@
 //! that the driver empties at the end of each loop turn.
 //!
 //! # A loop turn
-//! 1. any number of [`Lane::receive`], [`Lane::submit`], [`Lane::read`], [`Lane::deliver`];
+//! 1. any number of [`Lane::receive`], [`Lane::submit`], [`Lane::read`], [`Lane::deliver`]. The
+//!    clock that an op or a letter with one is given must be read *after* it arrived: strict
+//!    isolation orders transactions by their timestamps, and one that is older than its arrival may
+//!    precede a transaction that was acknowledged before its client asked;
 //! 2. [`Lane::tick`] once [`Lane::next_deadline`] has come;
 //! 3. [`Lane::end_turn`], which closes batches;
 //! 4. [`Lane::seal`] with a *fresh* clock reading: whatever was read in this turn may leave only if

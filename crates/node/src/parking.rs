@@ -274,8 +274,7 @@ impl Lane {
     ///
     /// An answer may also wait for the next lease of the same life. A life that gets one was a
     /// member all along, so every update that was acknowledged meanwhile has waited for this replica,
-    /// and what it had read was current when it read it. That holds where updates wait for all live
-    /// replicas, and not beside an engine with transactions, whose quorums may leave this one out.
+    /// and what it had read was current when it read it.
     pub fn seal(&mut self, now: Now, more: bool, out: &mut Outbox) -> Seal {
         let holds = if mutant!("node_lease_checked_before_read") {
             self.lease_at_start
@@ -290,11 +289,6 @@ impl Lane {
                 if late || life != self.incarnation { Seal::Lost } else { Seal::Waits }
             }
             Some((_, life)) if life != self.incarnation => Seal::Lost,
-            // A transaction can commit without this replica while it stands still.
-            None if rests && self.engines.iter().flatten().any(Engine::is_transactional) => {
-                self.counts.seals_failed += 1;
-                Seal::Lost
-            }
             None if rests => {
                 self.counts.seals_failed += 1;
                 self.parking.unsealed = Some((now.monotonic, self.incarnation));

@@ -112,12 +112,20 @@ impl Clients {
     }
 
     /// Reads from every client that has something to say, and executes it.
-    pub(crate) fn read<B: Backend>(&mut self, now: Now, frontend: &mut Frontend, backend: &mut B) {
+    ///
+    /// `clock` is read after the bytes were: an op that is older by the clock than its arrival could
+    /// be put in the past of what was acknowledged before its client asked.
+    pub(crate) fn read<B: Backend>(
+        &mut self,
+        clock: impl Fn() -> Now,
+        frontend: &mut Frontend,
+        backend: &mut B,
+    ) {
         let mut ready = std::mem::replace(&mut self.ready, std::mem::take(&mut self.spare));
         let begun = self.bytes_received;
         let mut waiting = ready.drain(..);
         for slot in waiting.by_ref() {
-            self.read_one(slot, now, frontend, backend);
+            self.read_one(slot, &clock, frontend, backend);
             if self.bytes_received - begun >= ALL_BYTES_PER_TURN || frontend.is_turn_over() {
                 break;
             }
@@ -129,7 +137,7 @@ impl Clients {
     fn read_one<B: Backend>(
         &mut self,
         slot: usize,
-        now: Now,
+        clock: &impl Fn() -> Now,
         frontend: &mut Frontend,
         backend: &mut B,
     ) {
@@ -153,7 +161,7 @@ impl Clients {
                     share = share.saturating_sub(bytes);
                     // A short read means that the socket is empty, unless its end has come.
                     client.readable = !drained || client.hung_up;
-                    frontend.process(client.id, now, backend);
+                    frontend.process(client.id, clock(), backend);
                 }
                 Ok(Received::Nothing) => {
                     client.readable = false;
@@ -261,5 +269,50 @@ fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::{ErrorKind, Read};
+    use std::net::{TcpListener, TcpStream as Stream};
+
+    use quorate_resp::testing::MemoryBackend;
+    use quorate_resp::{Settings, Shared};
+    use quorate_types::{Instant, UnixNanos};
+
+    use super::*;
+
+    #[test]
+    fn the_clock_is_read_after_the_bytes_that_it_dates() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let mut client = Stream::connect(address).expect("somebody listens");
+        let (stream, peer) = listener.accept().expect("somebody has connected");
+        let observer = stream.try_clone().expect("a socket can be observed");
+        client.write_all(b"*1\r\n$4\r\nPING\r\n").expect("the socket is open");
+        // Waits until the bytes are there.
+        assert_eq!(observer.peek(&mut [0]).expect("the socket is open"), 1);
+        stream.set_nonblocking(true).expect("a socket can be");
+
+        let (mut frontend, mut backend) =
+            (Frontend::new(Shared::new(Settings::default(), None)), MemoryBackend::default());
+        let (mut clients, readings) = (Clients::default(), Cell::new(0));
+        let start = Now { monotonic: Instant(1), unix: UnixNanos(1) };
+        clients.open(start, TcpStream::from_std(stream), peer, &mut frontend, |_, _| Ok(()));
+        let clock = || {
+            let left = observer.peek(&mut [0]).expect_err("bytes arrived and were not read yet");
+            assert_eq!(left.kind(), ErrorKind::WouldBlock);
+            readings.set(readings.get() + 1);
+            start
+        };
+        frontend.begin_turn(start, &mut backend);
+        clients.read(clock, &mut frontend, &mut backend);
+        assert_eq!(readings.get(), 1, "one reading for what was read at once");
+        clients.flush(start, &mut frontend, &mut backend);
+        let mut answer = [0; 7];
+        client.read_exact(&mut answer).expect("the node answers");
+        assert_eq!(&answer, b"+PONG\r\n");
     }
 }

@@ -476,11 +476,12 @@ impl Host {
     }
 
     /// Reads from clients and executes what they ask for, what waits since the last turn first.
-    pub(crate) fn read_clients(&mut self, now: Now) {
+    pub(crate) fn read_clients(&mut self) {
+        let now = clock::now();
         let mut backend =
             LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
         self.frontend.begin_turn(now, &mut backend);
-        self.clients.read(now, &mut self.frontend, &mut backend);
+        self.clients.read(clock::now, &mut self.frontend, &mut backend);
     }
 
     /// Hands completed ops to the front end. Returns whether there were any.

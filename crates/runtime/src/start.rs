@@ -256,6 +256,7 @@ impl Seat {
             hosts,
             host_of_node: self.host_of_node,
             post: self.post,
+            mail: Vec::new(),
             errands: self.errands,
             threads: self.threads,
             acceptor: self.acceptor,

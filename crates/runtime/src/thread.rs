@@ -31,7 +31,7 @@ const EVENTS_MAX: usize = 1024;
 const ROUNDS_MAX: usize = 16;
 /// For how long mail of other lanes is handled in one turn.
 const MAIL_PER_TURN: Duration = Duration::from_millis(2);
-/// Letters that are handled before the clock is read again.
+/// Letters that are taken and handled by one reading of the clock.
 const MAIL_PER_READING: usize = 64;
 /// How long a lane whose ops wait for peers looks for their answers before it sleeps.
 const ACK_SPIN: Duration = Duration::from_micros(50);
@@ -49,6 +49,8 @@ pub(crate) struct LaneThread {
     /// By node id: which of `hosts` it is.
     pub(crate) host_of_node: Vec<Option<usize>>,
     pub(crate) post: Post,
+    /// Mail that was taken and is handled next.
+    pub(crate) mail: Vec<Parcel>,
     /// Errands for this thread.
     pub(crate) errands: Receiver<Errand>,
     /// Where errands for each thread are left.
@@ -260,19 +262,26 @@ impl LaneThread {
         any
     }
 
-    fn take_mail(&mut self, now: Now) -> bool {
-        let mut count = 0;
-        while let Some(Parcel { host, mail }) = self.post.take() {
-            let host = &mut self.hosts[host];
-            host.lane.deliver(now, mail, &mut host.out);
-            count += 1;
-            if count % MAIL_PER_READING == 0
-                && clock::monotonic().since(now.monotonic) >= MAIL_PER_TURN
-            {
-                break;
+    /// Handles mail of other lanes. The clock is read after mail was taken and before it is handled:
+    /// an op in it must not be older by the clock than its arrival.
+    fn take_mail(&mut self, begun: Now) -> bool {
+        let mut any = false;
+        loop {
+            let post = &mut self.post;
+            self.mail.extend(std::iter::from_fn(|| post.take()).take(MAIL_PER_READING));
+            if self.mail.is_empty() {
+                return any;
+            }
+            any = true;
+            let now = clock::now();
+            for Parcel { host, mail } in self.mail.drain(..) {
+                let host = &mut self.hosts[host];
+                host.lane.deliver(now, mail, &mut host.out);
+            }
+            if now.monotonic.since(begun.monotonic) >= MAIL_PER_TURN {
+                return true;
             }
         }
-        count > 0
     }
 
     fn read(&mut self, now: Now) {
@@ -288,7 +297,7 @@ impl LaneThread {
             // Peers first: their messages complete what clients wait for.
             host.read_links();
             if listens {
-                host.read_clients(now);
+                host.read_clients();
             }
             host.tend_links(now, &self.registry, errands);
         }

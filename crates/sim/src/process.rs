@@ -51,8 +51,9 @@ pub(crate) struct LaneHost {
     backlog: Vec<Event>,
     /// The turn was interrupted before its output left.
     pub(crate) interrupted: bool,
-    /// The process was stopped when a turn had just read the clock, this long ago: the first
-    /// request that it finds in its sockets afterwards is handled by that reading.
+    /// The lane stopped when a request had arrived and the clock had been read for it, then: it is
+    /// handled by that reading afterwards. Later requests are not, since the clock is read again
+    /// after they were taken from their sockets.
     pub(crate) clock_read_at: Option<u64>,
 }
 
@@ -197,7 +198,6 @@ impl World {
         self.changed();
         for (lane, host) in self.nodes[node].lanes.iter_mut().enumerate() {
             if only.is_none_or(|only| usize::from(only) == lane) {
-                host.clock_read_at = Some(time);
                 host.stopped_until = host.stopped_until.max(Some(until));
             }
         }
@@ -242,9 +242,14 @@ impl World {
 
     /// Keeps an event for when a lane goes on, if it stands still. Gives the event back otherwise.
     pub(crate) fn hold(&mut self, node: usize, lane: u16, event: Event) -> Option<Event> {
+        let time = self.time;
         let host = &mut self.nodes[node].lanes[usize::from(lane)];
         if host.stopped_until.is_none() {
             return Some(event);
+        }
+        if matches!(event, Event::Request { .. } | Event::SessionTry { .. }) {
+            // The first op had arrived, and the clock had been read, when the lane stopped.
+            host.clock_read_at.get_or_insert(time);
         }
         host.backlog.push(event);
         None
