@@ -101,7 +101,8 @@ fn late_grant(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
     scope
 }
 
-/// Node 3 holds its lease with the leave of node 2 alone, which restarts and is replaced; then the
+/// Node 3 holds its lease with the leave of node 2 alone, which restarts, reaches both others, and is
+/// replaced; then the
 /// connection between nodes 1 and 3 breaks.
 fn successor(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
     let mut scope = members(name, timers, &[(1, Request::PeerLost(NodeId(3)))]);
@@ -114,6 +115,9 @@ fn successor(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
         Prior::AllLost,
         Prior::Restart(two),
         Prior::Tick(two),
+        Prior::Arrives(two, three),
+        Prior::Arrives(three, two),
+        Prior::Arrives(two, three),
         Prior::Arrives(two, one),
         Prior::Arrives(one, two),
         Prior::Arrives(two, one),
@@ -184,7 +188,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "membership-successor",
             size: Size::Gate,
-            states: Some(522_557),
+            states: Some(763_548),
             reaches: &["membership: a live member's slot goes to its next incarnation"],
             run: |name, limits| explore(&successor(name, [0, 0, 1]), limits),
         },
