@@ -140,6 +140,16 @@ where
         }
         let home = self.ops.get(slot).and_then(|op| op.call.as_ref()).map(|call| call.home);
         let reply = match verdict {
+            // What another node's replica held may be older than what the client has seen: a watch
+            // that fails by it is confirmed as a read. A guest's owner runs its transaction again.
+            Verdict::Abandon(reply)
+                if !self.work.fetched.is_empty()
+                    && self.config.guest.is_none()
+                    && !mutant!("meerkat_abandoned_unconfirmed") =>
+            {
+                self.work.forget_writes();
+                reply
+            }
             Verdict::Abandon(reply) if home.is_none() => {
                 return self.finish(slot, Outcome::Done(reply), effects);
             }

@@ -88,6 +88,13 @@ impl Work {
         self.answer.clear();
     }
 
+    /// Keeps what was read alone, once the transaction has run.
+    pub(crate) fn forget_writes(&mut self) {
+        self.touched.retain(|touched| touched.base.is_some());
+        self.touched.iter_mut().for_each(|touched| touched.written = None);
+        self.index.clear();
+    }
+
     /// Keeps the answer of a call, which travels with what it does.
     pub(crate) fn keep_answer(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         self.answer.clear();

@@ -93,6 +93,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_abandoned_unconfirmed",
+        home: "meerkat",
+        guard: "a watch that fails by what another node's replica held is confirmed as a read",
+        checks: &[Tests("meerkat", "abandoned")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_expired_version_shown",
         home: "meerkat",
         guard: "a read of an expired value shows the version of its deletion",

@@ -2,7 +2,7 @@
 
 use quorate_machine::{Outcome, Refusal};
 use quorate_meerkat::{Body, Config, Conflict, Kind, Merged, Reason, RecordKey, Settled};
-use quorate_types::{Duration, MemberNumber, Role, Timestamp, WriterId, limits};
+use quorate_types::{Duration, MemberNumber, NodeId, Role, Timestamp, WriterId, limits};
 
 use crate::support::{Cluster, MLT, Packet, WALL, body_bytes, serializable};
 
@@ -598,4 +598,32 @@ fn a_read_of_an_expired_value_shows_the_version_of_its_deletion() {
     for node in 1..=3 {
         assert_eq!(cluster.meta(node, "k").wts, version, "the deletion's, at node {node}");
     }
+}
+
+/// A replica that has not heard of a decision holds something old: a watch that fails by it failed
+/// for nothing.
+#[test]
+fn what_is_abandoned_without_a_replica_rests_on_no_lost_decision() {
+    let mut cluster = Cluster::with(5, |config| {
+        let group = |nodes: [u16; 3]| Some(nodes.into_iter().map(NodeId).collect());
+        config.partitions = vec![group([1, 2, 3]), group([3, 4, 5])];
+    });
+    let mut keys = (0..).map(|n| format!("k{n}"));
+    let key = keys.find(|key| !cluster.holds(1, key)).expect("half of all keys are away");
+    cluster.run(3, &format!("write={key}:old"));
+    let deletion = cluster.submit(3, &format!("del={key}"));
+    cluster.deliver_some(|packet| packet.kind() != "decided");
+    cluster.pool.clear();
+    cluster.assert_done(deletion);
+    assert_eq!(cluster.stored(4, &key).as_deref(), Some("old"));
+    let tag = cluster.submit(1, &format!("unless={key} write={key}:new"));
+    while !cluster.pool.iter().any(|packet| packet.is(1, 4, "get")) {
+        cluster.pool.clear();
+        cluster.advance(MLT);
+        cluster.tick_node(1);
+    }
+    cluster.run_for(Duration::from_millis(500));
+    cluster.assert_done(tag);
+    cluster.assert_quiet();
+    assert_eq!(cluster.stored(5, &key).as_deref(), Some("new"));
 }
