@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use quorate_commands::{
     Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, Txn, Work, arity_error, resolve,
 };
-use quorate_machine::Improper;
+use quorate_machine::{Improper, mutant};
 use quorate_rifl::{Answer as Lease, Genuine, Grant, LeaseId, Lost, Request, Tenure};
 use quorate_types::{Instant, Tag};
 
@@ -231,6 +231,31 @@ impl<B: Backend> Context<'_, B> {
             // To read twice does no harm, and the second answer is as good as the first.
             self.keyed(&call);
         }
+    }
+
+    /// Whether what is no call would overtake one: calls run on the lane of their lease, or wait for
+    /// their grant, and what follows on the connection's own lane does not.
+    pub(crate) fn overtakes_calls(&self) -> bool {
+        self.open_calls() > 0 && !mutant!("resp_calls_overtaken")
+    }
+
+    /// Whether a `SESSION CALL` would overtake anything or be overtaken. Calls that update keep their
+    /// order among themselves; what only reads is no call.
+    pub(crate) fn call_overtakes(&self, args: Args<'_>) -> bool {
+        let inner = Args { spans: &args.spans[4..], ..args };
+        let Ok(spec) = resolve(inner) else { return false };
+        let updates = u64::from(self.connection.updates);
+        match spec.run {
+            // What its block does is not looked at before its turn.
+            Run::Connection(ConnectionCommand::Exec) => updates > 0,
+            _ if (Call { spec, args: inner }).updates() => updates > self.open_calls(),
+            _ => self.overtakes_calls(),
+        }
+    }
+
+    /// Calls of the attached session that are not answered.
+    fn open_calls(&self) -> u64 {
+        self.connection.attached.as_ref().map_or(0, |attached| attached.open)
     }
 
     /// The number of a call that the attached session may make.

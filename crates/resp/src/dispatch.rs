@@ -74,7 +74,7 @@ impl<B: Backend> Context<'_, B> {
             return Flow::Next;
         }
         // A parked command comes here twice; it is counted when it runs.
-        if !self.connection.replies.is_empty() && self.waits_for_earlier(spec) {
+        if !self.connection.replies.is_empty() && self.waits_for_earlier(&call) {
             return Flow::Park;
         }
         self.core.stats.called(spec);
@@ -217,9 +217,10 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// Whether a command must see the effect of everything this connection asked for before.
-    fn waits_for_earlier(&self, spec: &'static Spec) -> bool {
+    fn waits_for_earlier(&self, call: &Call<'_>) -> bool {
         use ServerCommand as Server;
-        match spec.run {
+        match call.spec.run {
+            Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.overtakes_calls(),
             Run::Server(
                 Server::Wait
                 | Server::Flushdb
@@ -231,8 +232,11 @@ impl<B: Backend> Context<'_, B> {
                 | Server::MemoryUsage
                 | Server::Shutdown,
             ) => true,
-            Run::Connection(ConnectionCommand::Exec | ConnectionCommand::SessionCall) => {
-                self.connection.transaction.has_local()
+            Run::Connection(ConnectionCommand::Exec) => {
+                self.connection.transaction.has_local() || self.overtakes_calls()
+            }
+            Run::Connection(ConnectionCommand::SessionCall) => {
+                self.connection.transaction.has_local() || self.call_overtakes(call.args)
             }
             Run::Connection(
                 ConnectionCommand::SessionOpen

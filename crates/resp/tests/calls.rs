@@ -65,6 +65,46 @@ fn errors_are_answers_and_are_kept() {
     assert_eq!(harness.talk(id, "SESSION CALL 1 0 INCR a"), wrong);
 }
 
+/// A call waits for its grant, or for another lane; what comes behind it must not be ahead of it.
+#[test]
+fn calls_and_what_is_no_call_keep_their_order_in_a_pipeline() {
+    let pipelines = [
+        ("SESSION CALL 0 0 INCR a\r\nSET a 7", ":1\r\n+OK\r\n"),
+        ("SET a 7\r\nSESSION CALL 0 0 INCR a", "+OK\r\n:8\r\n"),
+        ("SESSION CALL 0 0 INCR a\r\nGET a", ":1\r\n$1\r\n1\r\n"),
+        ("SESSION CALL 0 0 INCR a\r\nSESSION CALL 1 0 GET a", ":1\r\n$1\r\n1\r\n"),
+        (
+            "SESSION CALL 0 0 INCR a\r\nMULTI\r\nGET a\r\nEXEC",
+            ":1\r\n+OK\r\n+QUEUED\r\n*1\r\n$1\r\n1\r\n",
+        ),
+        (
+            "SET a 7\r\nMULTI\r\nINCR a\r\nSESSION CALL 0 0 EXEC",
+            "+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n:8\r\n",
+        ),
+    ];
+    for keyspace in ["SELECT 0", "SELECT 1"] {
+        for (pipeline, expected) in pipelines {
+            let mut harness = harness();
+            let id = harness.connect();
+            harness.talk(id, keyspace);
+            open(&mut harness, id);
+            harness.feed(id, format!("{pipeline}\r\n").as_bytes());
+            assert_eq!(harness.backend.waiting(), 1, "the second waits: {pipeline}");
+            while harness.complete_one() {}
+            assert_eq!(String::from_utf8(harness.take(id)).unwrap(), expected, "{pipeline}");
+        }
+    }
+}
+
+#[test]
+fn calls_alone_are_under_way_together() {
+    let mut harness = harness();
+    let id = harness.connect();
+    open(&mut harness, id);
+    harness.feed(id, b"SESSION CALL 0 0 INCR a\r\nSESSION CALL 1 0 INCR a\r\n");
+    assert_eq!(harness.backend.waiting(), 2);
+}
+
 #[test]
 fn a_block_is_one_call() {
     for (keyspace, other) in [("SELECT 0", "a"), ("SELECT 1", "b")] {

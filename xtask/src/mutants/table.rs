@@ -452,6 +452,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "resp_calls_overtaken",
+        home: "resp",
+        guard: "what is no call waits in a pipeline until the session's calls before it are answered",
+        checks: &[Tests("resp", "keep_their_order")],
+        in_gate: false,
+    },
+    Mutant {
         name: "resp_read_overtakes_read",
         home: "resp",
         guard: "a read waits for an earlier one of its key and connection that is at the engine",
