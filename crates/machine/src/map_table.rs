@@ -3,9 +3,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_types::UnixMillis;
+use quorate_types::{UnixMillis, hash_key};
 
-use crate::{CELLS, Content, Meta, Record, Siblings, Table, ValueKind};
+use crate::{CELLS, Content, Meta, PLACES, Record, Siblings, Table, ValueKind};
 
 /// A [`Table`] over an ordered map. The handle of a record is its number in order of insertion.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -134,6 +134,21 @@ impl<M: Meta> Table for MapTable<M> {
 
     fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
         self.scan(cursor, limit, &mut |handle| visit(&self.records[&handle].key))
+    }
+
+    fn scan_places(&self, from: u64, limit: usize, visit: &mut dyn FnMut(u64, u32)) -> u64 {
+        let place = |key: &[u8]| hash_key(key) % PLACES;
+        let mut records: Vec<(u64, u32)> =
+            self.by_key.iter().map(|(key, &handle)| (place(key), handle)).collect();
+        records.retain(|(place, _)| *place >= from);
+        records.sort_unstable();
+        for (number, &(place, handle)) in records.iter().enumerate() {
+            if number >= limit.max(1) && place != records[number - 1].0 {
+                return place;
+            }
+            visit(place, handle);
+        }
+        0
     }
 
     fn len(&self) -> usize {

@@ -82,6 +82,9 @@ pub trait Record {
     fn clear(&mut self);
 }
 
+/// How many places there are in the order of [`Table::scan_places`]. Keys are spread evenly.
+pub const PLACES: u64 = 1 << 40;
+
 /// Point access to the records that one machine owns: those of its keyspace and lane.
 pub trait Table {
     /// The protocol's words in each record.
@@ -147,6 +150,12 @@ pub trait Table {
     fn scan(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(Self::Handle)) -> u64;
     /// As [`Table::scan`], by key: safe while siblings remove records.
     fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64;
+    /// Visits some records in the order of their *places*, with them: from the place `from`, stopping
+    /// once about `limit` were looked at. Gives the place before which everything was visited, 0 at
+    /// the end. A place is below [`PLACES`] and follows from the key alone, so that the tables of two
+    /// nodes can be compared range by range.
+    fn scan_places(&self, from: u64, limit: usize, visit: &mut dyn FnMut(u64, Self::Handle))
+    -> u64;
     /// How many records, tombstones included.
     fn len(&self) -> usize;
     /// Whether there are none.

@@ -129,6 +129,17 @@ impl<M: Meta> Table for SharedTable<M> {
         self.0.scan(cursor, limit, &mut |record| visit(record.key()))
     }
 
+    fn scan_places(
+        &self,
+        from: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(u64, SharedHandle),
+    ) -> u64 {
+        self.0.scan_places(from, limit, &mut |place, record| {
+            visit(place, SharedHandle { hash: hash_key(record.key()), record: record.as_ptr() });
+        })
+    }
+
     fn len(&self) -> usize {
         self.0.len()
     }

@@ -4,7 +4,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use std::sync::Arc;
 
-use quorate_machine::Meta;
+use quorate_machine::{Meta, PLACES};
 use quorate_types::{LaneId, hash_key, lane_of_hash, limits::LANES_MAX};
 
 use crate::counters::{Counters, Stats};
@@ -219,6 +219,20 @@ impl<M: Meta> fmt::Debug for Store<M> {
     }
 }
 
+/// The place of a key with this hash, in the order in which a scan goes through a part.
+fn place_of(hash: u64) -> u64 {
+    let shard = hash & ((1 << SHARD_BITS) - 1);
+    shard << SHARD_AT | u64::from(((hash >> SHARD_BITS) as u32).reverse_bits())
+}
+
+/// A cursor of a scan as a place, and the other way round.
+fn reverse_bucket(cursor: u64) -> u64 {
+    let bucket = cursor as u32;
+    cursor - u64::from(bucket) + u64::from(bucket.reverse_bits())
+}
+
+const _: () = assert!(SHARD_AT + SHARD_BITS <= PLACES.ilog2(), "places have room for every shard");
+
 /// How far a scan goes on.
 pub(crate) struct Budget {
     pub(crate) records: usize,
@@ -268,6 +282,25 @@ impl Part {
             shard += usize::from(bucket == 0);
         }
         if shard < self.shards.len() { (shard as u64) << SHARD_AT | u64::from(bucket) } else { 0 }
+    }
+
+    /// As [`Part::scan`], in the order of places and with them. That is the order in which a scan
+    /// visits buckets: a place is a cursor whose bucket has its bits reversed.
+    pub(crate) fn scan_places<M: Meta>(
+        &self,
+        from: u64,
+        budget: &mut Budget,
+        pinned: &Guard,
+        visit: &mut dyn FnMut(u64, RecordPtr<M>),
+    ) -> u64 {
+        let next = self.scan(reverse_bucket(from), budget, pinned, &mut |record: RecordPtr<M>| {
+            let place = place_of(hash_key(record.key()));
+            // The bucket may begin before, as another table's may be smaller.
+            if place >= from {
+                visit(place, record);
+            }
+        });
+        reverse_bucket(next)
     }
 
     /// Removes every record.

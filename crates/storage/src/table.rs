@@ -185,6 +185,17 @@ impl<M: Meta> Writer<M> {
         self.store.part(self.lane).scan(cursor, &mut budget, &reclaim::pin(), visit)
     }
 
+    /// [`Table::scan_places`] of the lane's own part.
+    pub(crate) fn scan_places(
+        &self,
+        from: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(u64, RecordPtr<M>),
+    ) -> u64 {
+        let mut budget = Budget { records: limit.max(1), buckets: usize::MAX };
+        self.store.part(self.lane).scan_places(from, &mut budget, &reclaim::pin(), visit)
+    }
+
     /// How many records the lane's own part has.
     pub(crate) fn len(&self) -> usize {
         let records = self.store.part(self.lane).records();
@@ -279,6 +290,10 @@ impl<M: Meta> Table for LaneTable<M> {
 
     fn scan_keys(&self, cursor: u64, limit: usize, visit: &mut dyn FnMut(&[u8])) -> u64 {
         self.0.scan(cursor, limit, &mut |record| visit(record.key()))
+    }
+
+    fn scan_places(&self, from: u64, limit: usize, visit: &mut dyn FnMut(u64, Handle)) -> u64 {
+        self.0.scan_places(from, limit, &mut |place, record| visit(place, Handle(record.as_ptr())))
     }
 
     fn len(&self) -> usize {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Triple, content, key_of, set};
 use proptest::prelude::*;
-use quorate_machine::{MapTable, Record, Table};
+use quorate_machine::{MapTable, PLACES, Record, Table};
 use quorate_storage::{LaneTable, Stats, Store};
 use quorate_types::{UnixMillis, hash_key, lane_of_key};
 
@@ -335,4 +335,43 @@ fn keys_and_values_at_their_limits() {
         table.lock(handle).set_expiry(None);
         assert_eq!(store.stats().with_expiry, 0);
     }
+}
+
+/// The keys of a lane by place, a few at a time.
+fn keys_by_place(table: &mut LaneTable<Triple>, from: u64) -> Vec<(u64, Vec<u8>)> {
+    let (mut at, mut keys) = (from, Vec::new());
+    loop {
+        let mut found = Vec::new();
+        let next = table.scan_places(at, 7, &mut |place, handle| found.push((place, handle)));
+        for (place, handle) in found {
+            assert!(place >= at && (next == 0 || place < next), "{at}: {place} before {next}");
+            keys.push((place, table.lock(handle).key().to_vec()));
+        }
+        if next == 0 {
+            keys.sort_unstable();
+            return keys;
+        }
+        assert!(next > at);
+        at = next;
+    }
+}
+
+#[test]
+fn tables_of_any_size_agree_on_the_places_of_keys() {
+    let (small, large) = (Store::<Triple>::new(1), Store::<Triple>::new(1));
+    let (mut few, mut many) = (small.table(0), large.table(0));
+    for number in 0..20_000u32 {
+        set(&mut many, &key_of(number), b"v", None);
+        if number % 20 == 0 {
+            set(&mut few, &key_of(number), b"v", None);
+        }
+    }
+    let (mut some, all) = (keys_by_place(&mut few, 0), keys_by_place(&mut many, 0));
+    assert_eq!((some.len(), all.len()), (1_000, 20_000));
+    assert!(all.iter().all(|(place, _)| *place < PLACES));
+    assert!(some.iter().all(|entry| all.binary_search(entry).is_ok()));
+    // From any place on, whatever the buckets are: also from within one.
+    let from = some[500].0;
+    some.retain(|(place, _)| *place >= from);
+    assert_eq!(keys_by_place(&mut few, from), some);
 }

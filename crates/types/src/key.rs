@@ -1,5 +1,7 @@
 //! Key hashing: one stable 64-bit hash decides a key's lane and its place in the index.
 
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+
 use crate::LaneId;
 
 /// The hash of a key. Stable across builds, machines and versions, since peers must agree on the
@@ -22,6 +24,28 @@ pub fn lane_of_hash(hash: u64, lanes: u16) -> LaneId {
 #[inline]
 pub fn lane_of_key(key: &[u8], lanes: u16) -> LaneId {
     lane_of_hash(hash_key(key), lanes)
+}
+
+/// A family of hashes that one seed names. Whoever does not know the seed when a key is written can't
+/// choose keys whose hashes collide.
+#[derive(Debug)]
+pub struct SeededHash(RapidSecrets);
+
+impl SeededHash {
+    /// The one that this seed names; the same on every machine.
+    pub fn new(seed: u64) -> Self {
+        Self(RapidSecrets::seed(seed))
+    }
+
+    /// The hash of a key and some words about it.
+    pub fn of(&self, key: &[u8], words: [u64; 2]) -> u64 {
+        let mut bytes = [0; 24];
+        let [hash, first, second] = [rapidhash_v3_seeded(key, &self.0), words[0], words[1]];
+        for (place, word) in bytes.chunks_exact_mut(8).zip([hash, first, second]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        rapidhash_v3_seeded(&bytes, &self.0)
+    }
 }
 
 /// The Redis Cluster hash slot of a key, 0 to 16383: CRC16 (XMODEM) of the key, or of what stands
@@ -63,6 +87,23 @@ mod tests {
     }
 
     const PINNED: [u64; 2] = [6_457_959_414_642_172_395, 6_606_676_419_453_103_775];
+
+    #[test]
+    fn a_seeded_hash_depends_on_the_seed_the_key_and_each_word() {
+        let all = [
+            SeededHash::new(1).of(b"k", [2, 3]),
+            SeededHash::new(2).of(b"k", [2, 3]),
+            SeededHash::new(1).of(b"l", [2, 3]),
+            SeededHash::new(1).of(b"k", [4, 3]),
+            SeededHash::new(1).of(b"k", [2, 4]),
+        ];
+        for (at, hash) in all.iter().enumerate() {
+            assert!(!all[..at].contains(hash), "{at}");
+        }
+        assert_eq!(all[0], PINNED_SEEDED, "the hash changed: two builds would find all different");
+    }
+
+    const PINNED_SEEDED: u64 = 8_636_973_613_071_940_439;
 
     #[test]
     fn lanes_are_balanced() {

@@ -18,7 +18,7 @@ mod timestamp;
 mod view;
 
 pub use id::{Epoch, Incarnation, KeyspaceId, LaneId, MemberNumber, NodeId, Tag};
-pub use key::{hash_key, hash_slot, lane_of_hash, lane_of_key};
+pub use key::{SeededHash, hash_key, hash_slot, lane_of_hash, lane_of_key};
 pub use node_set::NodeSet;
 pub use quorum::Quorums;
 pub use time::{Duration, Instant, Now, UnixMillis, UnixNanos};
