@@ -25,6 +25,8 @@ where
             number,
             live,
             retired,
+            life,
+            has_base,
             is_replica,
             peers,
             active,
@@ -56,6 +58,6 @@ where
         (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);
         (queue_checks, next_queue, ack_sets, hot, sweep, copying).hash(state);
         (floors, tombstones, reads, steering, expiry).hash(state);
-        (tracker, tentative, overtaken).hash(state);
+        (tracker, tentative, overtaken, life, has_base).hash(state);
     }
 }

@@ -17,6 +17,9 @@
 //! a few at a time: however much a donor holds, there is never more on its way than the shadow has
 //! asked for. A shadow that hears from its donor keeps its place and only becomes more patient: what
 //! does not come soon may still stand in line behind something large.
+//!
+//! A shadow that has records already, of an earlier life or from a donor that it has lost, compares
+//! them and copies what differs (`difference.rs`).
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -28,7 +31,8 @@ use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::calls::Tentative;
-use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val};
+use crate::difference::Comparing;
+use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val, Words};
 use crate::replica::inv_of;
 use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
 
@@ -36,7 +40,7 @@ use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
 /// more at a time.
 const SCAN_RECORDS: usize = 12;
 /// Longer values are only named in their chunk, and sent when they are asked for.
-const VALUE_BYTES_IN_CHUNK: usize = limits::CHUNK_BYTES / 4;
+pub(crate) const VALUE_BYTES_IN_CHUNK: usize = limits::CHUNK_BYTES / 4;
 
 const _: () = assert!(
     limits::CHUNK_BYTES + 2 * SCAN_RECORDS * (limits::KEY_BYTES_MAX + VALUE_BYTES_IN_CHUNK + 128)
@@ -72,8 +76,10 @@ pub(crate) enum Copying {
 pub(crate) struct Source {
     donor: Option<NodeId>,
     /// Names the next chunk.
-    request: u64,
-    cursor: Cursor,
+    pub(crate) request: u64,
+    pub(crate) cursor: Cursor,
+    /// While records are compared, which takes the place of copying all of them.
+    pub(crate) comparing: Option<Comparing>,
     /// Large values that the last chunk named and that are not here yet. They come before the next
     /// chunk.
     lacking: VecDeque<Lacking>,
@@ -95,6 +101,12 @@ struct Lacking {
 }
 
 impl Source {
+    /// How far this replica has come that compares, if that is what the donor answers.
+    pub(crate) fn comparing_with(&self, donor: NodeId, request: u64) -> Option<Comparing> {
+        let is_asked = self.donor == Some(donor) && self.request == request;
+        self.comparing.clone().filter(|_| is_asked)
+    }
+
     /// How many values to ask for now, and how many bytes they have.
     fn choose_values(&self) -> (usize, usize) {
         let (mut values, mut bytes) = (0, 0);
@@ -168,7 +180,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Starts from the first record of some active replica: cursors mean nothing to another one.
+    /// Starts from the first record of some active replica: cursors mean nothing to another one. Who
+    /// has records compares them.
     fn choose_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let others = self.active.without(self.config.node);
         let count = others.len() as u64;
@@ -178,6 +191,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             donor,
             request,
             cursor: Cursor::START,
+            comparing: (!self.table.is_empty()).then(|| Comparing::new(self.table.len())),
             lacking: VecDeque::new(),
             asked: 0,
             patience: 0,
@@ -188,7 +202,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// Asks for the values that are lacking, or for the next chunk if none is.
-    fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+    pub(crate) fn ask_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let Copying::From(source) = &mut self.copying else { return };
         let (values, bytes) = source.choose_values();
         source.asked = values;
@@ -196,6 +210,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(donor) = source.donor else { return };
         if values == 0 {
             let Source { request, cursor, .. } = *source;
+            if let Some(comparing) = source.comparing.clone() {
+                return self.ask_difference(donor, request, &comparing, effects);
+            }
             return effects.send(donor, &Message::ChunkRead { request, cursor });
         }
         let mut keys = Vec::new();
@@ -305,6 +322,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 floor: self.floors.floor,
                 next_floor: self.floors.next_floor,
                 entries: &entries,
+                gone: Words::NONE,
                 sessions: &sessions,
             }),
         );
@@ -319,7 +337,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             added.next =
                 self.table.scan(added.next, SCAN_RECORDS, &mut |handle| handles.push(handle));
             for handle in handles {
-                added.values_left_out |= self.add_entry(handle, entries);
+                added.values_left_out |= self.add_entry(handle, VALUE_BYTES_IN_CHUNK, entries);
             }
             if added.next == 0 || entries.len() >= limits::CHUNK_BYTES {
                 return added;
@@ -332,8 +350,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         next.map(|(lease, sequence)| Cursor::Sessions(lease, sequence))
     }
 
-    /// Adds a record to a chunk; whether its value was left out.
-    fn add_entry(&mut self, handle: T::Handle, entries: &mut Vec<u8>) -> bool {
+    /// Adds a record to a chunk, with its value if that has at most so many bytes; whether it was left
+    /// out.
+    pub(crate) fn add_entry(
+        &mut self,
+        handle: T::Handle,
+        value_bytes_max: usize,
+        entries: &mut Vec<u8>,
+    ) -> bool {
         let record = self.table.lock(handle);
         let meta = record.meta();
         if meta.is_blank() {
@@ -343,7 +367,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let completion = self.tentative.get(&handle).map(Tentative::completion);
         let bytes = content.map_or(0, |content| content.bytes.len());
         let answer = completion.map_or(0, |completion| completion.answer.len());
-        let apart = (bytes + answer > VALUE_BYTES_IN_CHUNK).then_some((bytes + answer) as u32);
+        let apart = (bytes + answer > value_bytes_max).then_some((bytes + answer) as u32);
         let entry = Entry {
             key: record.key(),
             timestamp: meta.timestamp,
@@ -388,7 +412,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             complete &= self.adopt_entry(now, from, &entry, &mut lacking, effects);
         }
         if complete {
-            match self.follow_chunk(chunk, lacking.is_empty()) {
+            match self.follow_chunk(now, chunk, lacking.is_empty(), effects) {
                 Err(_) => return effects.refused("hermes: damaged chunk"),
                 Ok(true) => return,
                 Ok(false) => {}
@@ -405,11 +429,21 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// All of a chunk's records are here, or named: goes on to the next one. Whether there is none.
-    fn follow_chunk(&mut self, chunk: &Chunk<'_>, lacks_nothing: bool) -> Result<bool, Malformed> {
+    fn follow_chunk(
+        &mut self,
+        now: Now,
+        chunk: &Chunk<'_>,
+        lacks_nothing: bool,
+        effects: &mut impl Effects<Self>,
+    ) -> Result<bool, Malformed> {
         if !chunk.sessions.is_empty() && !mutant!("hermes_sessions_not_copied") {
             self.tracker.merge(chunk.sessions)?;
         }
         self.floors.raise_next(chunk.next_floor);
+        if let Copying::From(Source { comparing: Some(comparing), .. }) = &self.copying {
+            let comparing = comparing.clone();
+            return self.follow_difference(now, comparing, chunk, effects).map(|()| false);
+        }
         match chunk.next {
             None if !lacks_nothing => Err(Malformed("hermes: the last chunk leaves values out")),
             None => {
@@ -439,7 +473,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         lacking: &mut VecDeque<Lacking>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
-        let handle = self.table.find_or_insert(entry.key);
+        let handle = self.find_or_insert(entry.key);
         let meta = self.table.lock(handle).meta();
         if entry.timestamp < meta.timestamp
             && entry.completion.is_some()

@@ -22,6 +22,8 @@
 //! | MCHECK, MCHECK_ACK | replica ↔ members | still a member? (leaseless reads) |
 //! | CHUNK_READ, CHUNK | shadow ↔ active replica | records and sessions for a joining replica |
 //! | VALUE_READ | shadow → active replica | values too large for a chunk, which come as INVs |
+//! | COMPARE, COMPARED | shadow ↔ active replica | where records of an earlier life differ |
+//! | DIFFERENCE_READ | shadow → active replica | what differs, which comes as a CHUNK |
 //! | FLOOR_PREPARE, _READY, _COMMIT | smallest active ↔ replicas | collecting tombstones |
 //! | STEER, STEERED | node ↔ owner | please coordinate this op |
 //!
@@ -78,6 +80,8 @@
 //!   replica holds it, so the superseded write is over. Instead of sending its own INV again, its
 //!   coordinator drives the newer version.
 //! - **Deletes leave tombstones**, collected in rounds that raise a common floor: `tombstones.rs`.
+//! - **A life that ends leaves a base**: what a donor turns out to hold in the same version is not
+//!   copied to a process that was expelled and lived (`difference.rs`).
 //! - **Expiry is an update**: a value past its time is deleted by an ordinary read-modify-write
 //!   before anybody is told that it is gone, so no replica can return it afterwards.
 //! - **Acknowledgements carry a cookie** that names the pending op, so that two ops of one replica
@@ -96,6 +100,7 @@ extern crate alloc;
 
 mod calls;
 mod collector;
+mod difference;
 mod expiry;
 mod identity;
 mod join;
@@ -116,7 +121,7 @@ use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
 
-pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Steer, Val};
+pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Steer, Val, Words};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
 
@@ -138,6 +143,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
     const PROBES: &'static [&'static str] = &[
         "hermes: INV below the floor",
         "hermes: a chunk overtakes an update",
+        "hermes: a record of an earlier life goes",
+        "hermes: a record of an earlier life stays",
         "hermes: an update carries a batch of reads",
         "hermes: call completed by a newer version",
         "hermes: call overtaken",
@@ -199,6 +206,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
         let waiting: usize = self.queues.values().map(|queue| queue.waiters.len()).sum();
         assert_eq!(waiting, self.waiting, "waiting ops are counted");
         assert_eq!(self.queues.len(), self.queue_checks.len(), "every queue has one timer");
+        let serves = self.active.contains(self.config.node);
+        assert!(!(serves && self.has_base), "what an earlier life left is not served");
         assert!(self.floors.floor <= self.floors.next_floor, "a floor is prepared before raised");
         assert!(self.live || self.ops.is_empty(), "a node that is out has no updates");
         self.tracker.check_invariants();
@@ -320,6 +329,15 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             Message::Chunk(ref chunk) => self.on_chunk(now, from, chunk, effects),
             Message::ValueRead { keys } => self.on_value_read(from, keys, effects),
+            Message::Compare { request, shift, first, digests } => {
+                self.on_compare(from, request, shift, (first, digests), effects);
+            }
+            Message::Compared { request, records, buckets } => {
+                self.on_compared(now, from, request, (records, buckets), effects);
+            }
+            Message::DifferenceRead { request, shift, buckets, held } => {
+                self.on_difference_read(from, request, shift, (buckets, held), effects);
+            }
             Message::FloorPrepare { round, version } => {
                 self.on_floor_prepare(now, from, round, version, effects);
             }

@@ -7,20 +7,26 @@
 //! VAL      3 | version u64 | writer u32 | key
 //! MCHECK   4 | batch u64            MCHECK_ACK 5 | batch u64
 //! CHUNK?   6 | request u64 | cursor
-//! CHUNK    7 | request u64 | cursor | floor u64 | next_floor u64 | entries | sessions
+//! CHUNK    7 | request u64 | cursor | floor u64 | next_floor u64 | entries | gone | sessions
 //! FLOOR?   8 | round u64 | version u64      FLOOR_READY 9 | round u64 | next_floor u64
 //! FLOOR   10 | round u64 | version u64
 //! STEER   11 | sequence u64 | origin u64 | op
 //! STEERED 12 | sequence u64 | outcome
 //! STEER   13 | sequence u64 | origin u64 | call | date u64 | until u64 | owner u32 | op
 //! VALUES? 14 | keys
+//! COMPARE 15 | request u64 | shift u8 | first u64 | digests
+//! COMPARED 16 | request u64 | records u64 | buckets
+//! DIFFER? 17 | request u64 | shift u8 | buckets | held
 //!
 //! call: lease u64 | sequence u64 | first incomplete u64 | digest u32
 //! cursor: 0 u8 (the end) | 1 u8, place u64 (records) | 2 u8, lease u64, sequence u64 (sessions)
 //! ```
-//! Keys, answers, entries and the values in entries carry a length of four bytes; the last field fills the message. What
-//! stands in brackets is there only if a flag says so. The epoch stands in the header of every
-//! message (`quorate_wire::Header`).
+//! Digests, buckets, held and gone are words of eight bytes. Keys, answers, entries and the values in
+//! entries, gone, and the buckets of DIFFER? carry a length of four bytes; the last field fills the
+//! message. What stands in brackets is there only if a flag says so. The epoch stands in the header
+//! of every message (`quorate_wire::Header`).
+
+use alloc::vec::Vec;
 
 use quorate_machine::{Content, Slot, ValueKind};
 use quorate_rifl::{Call, Grant, LeaseId, Permit};
@@ -65,6 +71,39 @@ pub enum Message<'a> {
         /// The keys, each with its length.
         keys: &'a [u8],
     },
+    /// A shadow replica has records of an earlier life: in which of these buckets does the receiver
+    /// hold others?
+    Compare {
+        /// Comes back in the answer, and seeds the hashes of the digests.
+        request: u64,
+        /// A bucket has two to the power of this many places.
+        shift: u8,
+        /// The first bucket.
+        first: u64,
+        /// For this bucket and those that follow, the sum of the hashes of the sender's records.
+        digests: Words<'a>,
+    },
+    /// In these.
+    Compared {
+        /// The request that it answers.
+        request: u64,
+        /// How many records the sender has. If they are too many for buckets of this size, nothing was
+        /// compared.
+        records: u64,
+        /// The buckets, in order.
+        buckets: Words<'a>,
+    },
+    /// A shadow asks for what it lacks in some buckets. The answer is a chunk.
+    DifferenceRead {
+        /// Comes back in the answer, and seeds the hashes.
+        request: u64,
+        /// A bucket has two to the power of this many places.
+        shift: u8,
+        /// The buckets, in order.
+        buckets: Words<'a>,
+        /// The hashes of the sender's records in them.
+        held: Words<'a>,
+    },
     /// Nobody shall write an absent key at or below this version any more (pitfall H8).
     FloorPrepare {
         /// Names the round.
@@ -95,6 +134,49 @@ pub enum Message<'a> {
         /// Its outcome, encoded.
         outcome: &'a [u8],
     },
+}
+
+/// Numbers as they stand in a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Words<'a>(&'a [[u8; 8]]);
+
+impl<'a> Words<'a> {
+    /// None.
+    pub const NONE: Self = Self(&[]);
+
+    /// Numbers that [`Words::push`] wrote.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes.as_chunks().0)
+    }
+
+    /// Appends a number to those for a message.
+    pub fn push(bytes: &mut Vec<u8>, word: u64) {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+
+    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let pieces = bytes.len() % 8;
+        if pieces == 0 { Ok(Self::of(bytes)) } else { Err(Malformed("hermes: a piece of a word")) }
+    }
+
+    /// The numbers.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = u64> + 'a {
+        self.0.iter().map(|word| u64::from_le_bytes(*word))
+    }
+
+    /// How many.
+    pub fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn bytes(self) -> &'a [u8] {
+        self.0.as_flattened()
+    }
 }
 
 /// `STEER{op}`.
@@ -202,6 +284,9 @@ pub struct Chunk<'a> {
     pub next_floor: u64,
     /// Encoded [`Entry`]s.
     pub entries: &'a [u8],
+    /// Of the records that a shadow said it has ([`Message::DifferenceRead`]), the hashes of those that
+    /// the donor does not hold, or holds in another version.
+    pub gone: Words<'a>,
     /// Sessions, after all records: [`quorate_rifl::Tracker::encode_from`].
     pub sessions: &'a [u8],
 }
@@ -271,11 +356,28 @@ impl<'a> Message<'a> {
                 writer.u64(chunk.floor);
                 writer.u64(chunk.next_floor);
                 writer.bytes(chunk.entries);
+                writer.bytes(chunk.gone.bytes());
                 writer.rest(chunk.sessions);
             }
             Self::ValueRead { keys } => {
                 writer.u8(14);
                 writer.rest(keys);
+            }
+            Self::Compare { request, shift, first, digests } => {
+                words(writer, 15, &[request]);
+                writer.u8(shift);
+                writer.u64(first);
+                writer.rest(digests.bytes());
+            }
+            Self::Compared { request, records, buckets } => {
+                words(writer, 16, &[request, records]);
+                writer.rest(buckets.bytes());
+            }
+            Self::DifferenceRead { request, shift, buckets, held } => {
+                words(writer, 17, &[request]);
+                writer.u8(shift);
+                writer.bytes(buckets.bytes());
+                writer.rest(held.bytes());
             }
             Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
             Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
@@ -335,6 +437,7 @@ impl<'a> Message<'a> {
                 floor: reader.u64()?,
                 next_floor: reader.u64()?,
                 entries: reader.bytes()?,
+                gone: Words::read(reader.bytes()?)?,
                 sessions: reader.rest(),
             }),
             8 => Self::FloorPrepare { round: reader.u64()?, version: reader.u64()? },
@@ -348,6 +451,23 @@ impl<'a> Message<'a> {
             }),
             12 => Self::Steered { sequence: reader.u64()?, outcome: reader.rest() },
             14 => Self::ValueRead { keys: reader.rest() },
+            15 => Self::Compare {
+                request: reader.u64()?,
+                shift: reader.u8()?,
+                first: reader.u64()?,
+                digests: Words::read(reader.rest())?,
+            },
+            16 => Self::Compared {
+                request: reader.u64()?,
+                records: reader.u64()?,
+                buckets: Words::read(reader.rest())?,
+            },
+            17 => Self::DifferenceRead {
+                request: reader.u64()?,
+                shift: reader.u8()?,
+                buckets: Words::read(reader.bytes()?)?,
+                held: Words::read(reader.rest())?,
+            },
             _ => return Err(Malformed("hermes: unknown message")),
         };
         reader.end()?;
@@ -493,7 +613,6 @@ impl ContentHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     fn encoded(message: &Message<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -561,6 +680,8 @@ mod tests {
             }
             assert!(Message::decode(&[&bytes[..], &[0]].concat()).is_err());
         }
+        let words = Words::of(b"\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\x01");
+        assert_eq!(words.iter().collect::<Vec<u64>>(), [5, 6 | 1 << 56]);
         let open = [
             Message::Inv(Inv {
                 cookie: Slot::NONE,
@@ -584,8 +705,22 @@ mod tests {
                 floor: 3,
                 next_floor: 4,
                 entries: b"e",
+                gone: Words::NONE,
                 sessions: b"s",
             }),
+            Message::Chunk(Chunk {
+                request: 1,
+                next: Some(Cursor::START),
+                floor: 3,
+                next_floor: 4,
+                entries: b"e",
+                gone: words,
+                sessions: b"",
+            }),
+            Message::Compare { request: 1, shift: 2, first: 3, digests: words },
+            Message::Compared { request: 1, records: 2, buckets: words },
+            Message::DifferenceRead { request: 1, shift: 2, buckets: words, held: Words::NONE },
+            Message::DifferenceRead { request: 1, shift: 2, buckets: words, held: words },
             Message::Steer(Steer { sequence: 1, origin: 2, permit: None, op: b"op" }),
             Message::Steer(Steer { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" }),
             Message::Steered { sequence: 1, outcome: b"out" },
@@ -594,6 +729,13 @@ mod tests {
         for message in open {
             assert_eq!(Message::decode(&encoded(&message)), Ok(message));
         }
+        let compared = encoded(&Message::Compared { request: 1, records: 2, buckets: words });
+        assert_eq!(
+            compared,
+            *b"\x10\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\
+               \x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\x01"
+        );
+        assert!(Message::decode(&compared[..compared.len() - 1]).is_err(), "a piece of a word");
     }
 
     #[test]

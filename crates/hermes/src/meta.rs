@@ -38,6 +38,9 @@ pub struct Meta {
     /// Whether the record is in the list of tombstones, and so must not be removed by anybody else
     /// than the collector. It may have a value again.
     pub listed: bool,
+    /// The life of this process in which the version came here. What an earlier life left is not
+    /// held, but may turn out to be what a donor holds.
+    pub life: u16,
 }
 
 impl Meta {
@@ -68,6 +71,7 @@ impl Default for Meta {
             unsettled: false,
             op: Slot::NONE,
             listed: false,
+            life: 0,
         }
     }
 }
@@ -75,6 +79,7 @@ impl Default for Meta {
 const RMW: u64 = 1 << 40;
 const UNSETTLED: u64 = 1 << 41;
 const LISTED: u64 = 1 << 42;
+const LIFE_AT: u32 = 48;
 
 impl quorate_machine::Meta for Meta {
     type Annex = ();
@@ -87,7 +92,8 @@ impl quorate_machine::Meta for Meta {
             | (self.state as u64) << 32
             | if self.rmw { RMW } else { 0 }
             | if self.unsettled { UNSETTLED } else { 0 }
-            | if self.listed { LISTED } else { 0 };
+            | if self.listed { LISTED } else { 0 }
+            | u64::from(self.life) << LIFE_AT;
         words[2] = self.op.to_u64();
     }
 
@@ -105,6 +111,7 @@ impl quorate_machine::Meta for Meta {
             unsettled: words[1] & UNSETTLED != 0,
             op: Slot::from_u64(words[2]),
             listed: words[1] & LISTED != 0,
+            life: (words[1] >> LIFE_AT) as u16,
         }
     }
 }
@@ -125,6 +132,7 @@ mod tests {
                 unsettled: number % 3 == 0,
                 op: Slot { index: 9, generation: 77 },
                 listed: number % 4 == 0,
+                life: u16::MAX - number as u16,
             };
             let mut words = [0; Meta::WORDS];
             meta.pack(&mut words);

@@ -142,10 +142,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Begins a new life with nothing: the node re-joins under a fresh incarnation.
+    /// Begins a new life: the node re-joins under a fresh incarnation. It holds nothing, but what it
+    /// has it need not copy.
     pub fn reset(&mut self, _now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
         self.abandon(effects);
-        self.table.reset();
+        self.leave_base();
         self.forget_calls();
         self.config.incarnation = incarnation;
         self.steering = Steering::new(incarnation);
@@ -229,7 +230,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let owned_only = self.sweep.pass == 0;
         for handle in handles {
             let meta = self.table.lock(handle).meta();
-            let lost = meta.state == State::Invalid && self.is_orphan(&meta);
+            let lost =
+                meta.state == State::Invalid && self.is_orphan(&meta) && !self.is_base(&meta);
             if lost && (!owned_only || self.owns(handle)) {
                 effects.probe("hermes: sweep replays an orphan");
                 self.replay(now, handle, effects);

@@ -242,7 +242,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         });
         let listed = self.tombstones.note(&self.config, now, handle, deleted, &meta);
         let state = State::Write;
-        record.set_meta(Meta { timestamp, state, rmw, unsettled: rmw, op: slot, listed });
+        let life = self.life;
+        record.set_meta(Meta { timestamp, state, rmw, unsettled: rmw, op: slot, listed, life });
         let tentative = completion.map(|(Permit { call, date, .. }, answer)| {
             self.tracker.begin(&call, (handle, timestamp), answer.bytes().len());
             Tentative { timestamp, call, date, answer }
@@ -273,7 +274,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         inv: &Inv<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let handle = self.table.find_or_insert(inv.key);
+        let handle = self.find_or_insert(inv.key);
         let record = self.table.lock(handle);
         let meta = record.meta();
         if meta.is_blank() && inv.timestamp.version <= self.floors.floor {
@@ -434,6 +435,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             unsettled: inv.rmw || meta.unsettled,
             op: if superseded_write { meta.op } else { Slot::NONE },
             listed,
+            life: self.life,
         });
         drop(record);
         self.keep_completion(handle, inv.timestamp, inv.completion.as_ref());
@@ -469,8 +471,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.commit_if_acknowledged(now, ack.cookie, effects);
         } else if !ack.key.is_empty() {
             // O3: everybody hears every acknowledgement, and the cookie is another node's.
-            let handle = self.table.find(ack.key);
-            match handle {
+            match self.find(ack.key) {
                 Some(handle) => self.count_ack(now, handle, ack.timestamp, from, effects),
                 None => effects.ignored("hermes: ACK of an unknown key"),
             }
@@ -536,7 +537,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// VAL: the version may be read, if it is still the newest.
     pub(crate) fn on_val(&mut self, now: Now, val: &Val<'_>, effects: &mut impl Effects<Self>) {
-        let Some(handle) = self.table.find(val.key) else {
+        let Some(handle) = self.find(val.key) else {
             return effects.ignored("hermes: VAL of an unknown key");
         };
         let meta = self.table.lock(handle).meta();

@@ -162,6 +162,7 @@ pub(crate) struct Counters {
     pub(crate) expired: u64,
     pub(crate) tombstones_collected: u64,
     pub(crate) copied: u64,
+    pub(crate) kept: u64,
     pub(crate) unknown: u64,
     pub(crate) refused: u64,
 }
@@ -179,6 +180,10 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) live: bool,
     /// Whether this incarnation was live once and is not any more: it never is again (§8 rule 11).
     pub(crate) retired: bool,
+    /// Counts the lives of this process; stands in its records.
+    pub(crate) life: u16,
+    /// Whether there may be records of earlier lives.
+    pub(crate) has_base: bool,
     /// Whether it is a replica of this keyspace.
     pub(crate) is_replica: bool,
     /// Live replicas besides this node: who must acknowledge.
@@ -233,6 +238,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             number: MemberNumber(0),
             live: false,
             retired: false,
+            life: 0,
+            has_base: false,
             is_replica: false,
             peers: NodeSet::EMPTY,
             active: NodeSet::EMPTY,
@@ -291,8 +298,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.counters.copied
     }
 
+    /// Records of earlier lives that a donor turned out to hold, and that were not copied.
+    pub fn kept(&self) -> u64 {
+        self.counters.kept
+    }
+
     /// Counts since the start, by name, in a stable order.
-    pub fn counters(&self) -> [(&'static str, u64); 13] {
+    pub fn counters(&self) -> [(&'static str, u64); 14] {
         let counters = &self.counters;
         [
             ("writes", counters.writes),
@@ -306,6 +318,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             ("expired", counters.expired),
             ("tombstones_collected", counters.tombstones_collected),
             ("records_copied", counters.copied),
+            ("records_kept", counters.kept),
             ("unknown", counters.unknown),
             ("refused", counters.refused),
         ]

@@ -25,4 +25,4 @@ pub use listing::ListingMessage;
 pub use view::{read_view, write_view};
 
 /// The version of every layout here; peers of another version are refused at the hello.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;

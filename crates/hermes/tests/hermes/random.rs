@@ -27,6 +27,8 @@ struct Plan {
     /// Of 1000 deliveries, how many messages come again later.
     repeated: u64,
     crashes: bool,
+    /// Whether most that come back have their records, as a process has that stood still.
+    lives: bool,
     mix: Mix,
     configure: fn(&mut Config),
 }
@@ -86,6 +88,7 @@ const PLAN: Plan = Plan {
     lost: 50,
     repeated: 50,
     crashes: true,
+    lives: false,
     mix: Mix::Registers,
     configure: |_| {},
 };
@@ -349,6 +352,10 @@ impl Run {
                 if (down.count() + 1) * 2 < usize::from(self.plan.nodes) {
                     self.cluster.crash(node);
                 }
+            }
+            Role::Down if self.plan.lives && self.rng.chance(3, 4) => {
+                self.cluster.wake(node);
+                self.decide(node, Role::Shadow);
             }
             Role::Down => {
                 let seed = self.rng.next_u64() >> 16;
@@ -688,6 +695,25 @@ fn deleted_keys_stay_deleted() {
     let probes = sweep(500, plan);
     assert!(probes["hermes: tombstones collected"] > 0);
     assert!(probes["hermes: INV below the floor"] > 0);
+}
+
+#[test]
+fn deleted_keys_stay_deleted_where_they_were_not_heard_of() {
+    let deletes =
+        Plan { mix: Mix::Deletes, keys: 4, lives: true, configure: collect_often, ..PLAN };
+    let probes = sweep(500, Plan { steps: 500, ..deletes });
+    assert!(probes["hermes: a record of an earlier life goes"] > 0);
+    assert!(probes["hermes: a record of an earlier life stays"] > 0);
+    sweep(200, Plan { nodes: 5, steps: 400, ..deletes });
+}
+
+#[test]
+fn what_lived_comes_back_by_difference() {
+    let plan = Plan { lives: true, steps: 400, ..PLAN };
+    sweep(200, plan);
+    sweep(150, Plan { configure: |config| config.ack_broadcast = true, ..plan });
+    sweep(200, Plan { mix: Mix::Calls, ..plan });
+    sweep(100, Plan { mix: Mix::CountedCalls, keys: 1, lost: 200, repeated: 200, ..plan });
 }
 
 #[test]

@@ -117,6 +117,9 @@ pub(crate) fn kind(message: &Message<'_>) -> &'static str {
         Message::ChunkRead { .. } => "chunk_read",
         Message::Chunk(_) => "chunk",
         Message::ValueRead { .. } => "value_read",
+        Message::Compare { .. } => "compare",
+        Message::Compared { .. } => "compared",
+        Message::DifferenceRead { .. } => "difference_read",
         Message::FloorPrepare { .. } => "floor_prepare",
         Message::FloorReady { .. } => "floor_ready",
         Message::FloorCommit { .. } => "floor_commit",
@@ -178,6 +181,15 @@ pub(crate) fn describe(message: &Message<'_>) -> String {
         }
         Message::Steer(Steer { sequence, .. }) | Message::Steered { sequence, .. } => {
             write!(text, " #{sequence}").expect("to a string");
+        }
+        Message::Compare { digests, .. } => {
+            write!(text, " {} buckets", digests.len()).expect("to a string");
+        }
+        Message::Compared { buckets, .. } => {
+            write!(text, " {} differ", buckets.len()).expect("to a string");
+        }
+        Message::DifferenceRead { buckets, held, .. } => {
+            write!(text, " {} buckets, {} held", buckets.len(), held.len()).expect("to a string");
         }
         Message::ChunkRead { .. } | Message::ValueRead { .. } => {}
     }
@@ -344,6 +356,22 @@ impl Cluster {
     /// Starts a crashed process anew, as a shadow.
     pub(crate) fn rejoin(&mut self, node: u16) {
         self.start(node, u64::from(node) * 7919 + self.next_incarnation);
+        let roles = self.roles_with(node, Role::Shadow);
+        self.install(&roles);
+    }
+
+    /// A process that stood still while the others went on without it goes on: a new life.
+    pub(crate) fn wake(&mut self, node: u16) {
+        let incarnation = Incarnation(self.next_incarnation);
+        self.next_incarnation += 1;
+        let host = self.hosts.get_mut(&node).expect("a known node");
+        (host.incarnation, host.up) = (incarnation, true);
+        self.act(node, |machine, now, outbox| machine.reset(now, incarnation, outbox));
+    }
+
+    /// The same, and a view has it as a shadow.
+    pub(crate) fn come_back(&mut self, node: u16) {
+        self.wake(node);
         let roles = self.roles_with(node, Role::Shadow);
         self.install(&roles);
     }

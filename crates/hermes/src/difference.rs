@@ -1,0 +1,439 @@
+//! Coming back by difference: a process that was expelled and lived has most of what it has to copy.
+//!
+//! The records of its earlier lives are its *base*. A record says in which life its version came
+//! ([`Meta::life`]), so a new life begins without touching any. To every message a record of the base
+//! is blank; the first one that names its key makes it so. It becomes this life's only if the donor
+//! turns out to hold the same version of the key, Valid. That has the effect of a chunk with this
+//! record: a timestamp names one update of a key, and so its value, since member numbers are never used
+//! twice and a replica's updates of a key have rising versions. It does not matter what has become of
+//! the base's version here, nor how old it is. What the donor lacks was deleted and forgotten
+//! meanwhile, or was never agreed on, and goes.
+//!
+//! The places of keys ([`Table::scan_places`]) are divided into buckets of some eight records. The
+//! shadow sends the digest of each bucket of a range, which is the sum of the hashes of its records, and
+//! hears which ones differ ([`Message::Compare`]). Of those it sends the hashes themselves, and gets
+//! what the donor holds besides, and word of what the donor does not hold
+//! ([`Message::DifferenceRead`]). A hash is one of the key, the version and the request's random name,
+//! so that no client can choose keys that are taken for each other. The donor keeps nothing between
+//! requests; the shadow keeps its place. What changes here while a question is out has changed because
+//! an update came, and has left the base by that.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use quorate_machine::{Effects, Operation, PLACES, Record, Slot, Table, mutant};
+use quorate_types::{NodeId, Now, SeededHash, limits};
+use quorate_wire::Malformed;
+
+use crate::join::{Copying, VALUE_BYTES_IN_CHUNK};
+use crate::message::{Chunk, Cursor, Message, Words};
+use crate::{Hermes, Meta, State};
+
+/// Records for which there is a bucket.
+const BUCKET_RECORDS: u64 = 8;
+/// Most buckets that are compared at a time.
+const BUCKETS_MAX: usize = 256;
+/// Bytes of entries after which a chunk ends within a bucket.
+const BUCKET_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX / 2;
+
+const _: () = assert!(
+    BUCKET_BYTES_MAX + limits::KEY_BYTES_MAX + VALUE_BYTES_IN_CHUNK + 128
+        <= limits::MESSAGE_BYTES_MAX,
+    "a difference fits into a message"
+);
+/// Doublings that a table may have seen since the size of its buckets was chosen.
+const GROWTH_MAX: u8 = 3;
+
+/// How far a shadow has come that compares.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Comparing {
+    /// A bucket has two to the power of this many places.
+    shift: u8,
+    /// What lies before this place is settled.
+    place: u64,
+    /// The end of the range that was compared last.
+    end: u64,
+    /// Its buckets that differ and are not settled, in order.
+    differing: Vec<u64>,
+}
+
+impl Comparing {
+    /// For a table of so many records.
+    pub(crate) fn new(records: usize) -> Self {
+        Self { shift: shift_for(records as u64), place: 0, end: 0, differing: Vec::new() }
+    }
+
+    /// The buckets to compare next.
+    fn next_buckets(&self) -> Range<u64> {
+        let first = self.place >> self.shift;
+        first..(first + BUCKETS_MAX as u64).min(PLACES >> self.shift)
+    }
+}
+
+/// The size of buckets for so many records.
+fn shift_for(records: u64) -> u8 {
+    let buckets = (records / BUCKET_RECORDS).clamp(1, PLACES).next_power_of_two();
+    (PLACES.ilog2() - buckets.ilog2()) as u8
+}
+
+/// Whether a bucket of this size would have too many of so many records.
+fn is_too_coarse(shift: u8, records: u64) -> bool {
+    shift > shift_for(records) + 1
+}
+
+fn rise_within(mut buckets: impl Iterator<Item = u64>, range: &Range<u64>) -> bool {
+    let mut least = range.start;
+    buckets.all(|bucket| {
+        let fits = bucket >= least && bucket < range.end;
+        least = bucket + u64::from(fits);
+        fits
+    })
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+    /// A new life begins: what is here becomes the base.
+    pub(crate) fn leave_base(&mut self) {
+        match self.life.checked_add(1) {
+            Some(life) => self.life = life,
+            None => {
+                self.table.reset();
+                self.life = 0;
+            }
+        }
+        self.has_base = !self.table.is_empty();
+    }
+
+    /// Whether a record is an earlier life's.
+    pub(crate) fn is_base(&self, meta: &Meta) -> bool {
+        meta.life != self.life && !meta.is_blank()
+    }
+
+    /// The record of a key, if there is one: blank if an earlier life left it.
+    #[inline]
+    pub(crate) fn find(&mut self, key: &[u8]) -> Option<T::Handle> {
+        let handle = self.table.find(key)?;
+        if self.has_base {
+            self.drop_base(handle);
+        }
+        Some(handle)
+    }
+
+    /// The record of a key, made if need be: blank if an earlier life left it.
+    #[inline]
+    pub(crate) fn find_or_insert(&mut self, key: &[u8]) -> T::Handle {
+        let handle = self.table.find_or_insert(key);
+        if self.has_base {
+            self.drop_base(handle);
+        }
+        handle
+    }
+
+    fn drop_base(&mut self, handle: T::Handle) {
+        let meta = self.table.lock(handle).meta();
+        if self.is_base(&meta) && !mutant!("hermes_base_is_held") {
+            let mut record = self.table.lock(handle);
+            record.clear();
+            record.set_meta(Meta::default());
+        }
+    }
+
+    /// The donor holds this version: it is as if it had come in a chunk.
+    fn keep_base(&mut self, now: Now, handle: T::Handle) {
+        let mut record = self.table.lock(handle);
+        let meta = Meta { state: State::Valid, unsettled: false, listed: false, ..record.meta() };
+        let content = record.content();
+        let deleted = content.is_none();
+        self.expiry.note(now.monotonic, content.and_then(|content| content.expire_at));
+        let listed = self.tombstones.note(&self.config, now, handle, deleted, &meta);
+        record.set_meta(Meta { op: Slot::NONE, listed, life: self.life, ..meta });
+        self.floors.note_version(deleted, meta.timestamp.version);
+        self.counters.kept += 1;
+    }
+
+    /// What the comparison says of a record, which may have changed meanwhile.
+    fn settle_base(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        is_gone: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let meta = self.table.lock(handle).meta();
+        if meta.is_blank() && !self.queues.contains_key(&handle) {
+            self.forget(handle);
+        } else if !self.is_base(&meta) {
+            // An update came.
+        } else if is_gone && !mutant!("hermes_base_keeps_the_deleted") {
+            effects.probe("hermes: a record of an earlier life goes");
+            self.drop_base(handle);
+            self.forget(handle);
+        } else {
+            effects.probe("hermes: a record of an earlier life stays");
+            self.keep_base(now, handle);
+        }
+    }
+
+    /// The records in some buckets, with those.
+    fn records_in(&self, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
+        let (mut place, end) = (buckets.start << shift, buckets.end << shift);
+        // No more than are expected, as a scan does not know where to end.
+        let limit = buckets.count() * BUCKET_RECORDS as usize;
+        let mut records = Vec::new();
+        loop {
+            let next = self.table.scan_places(place, limit, &mut |place, handle| {
+                if place < end {
+                    records.push((place >> shift, handle));
+                }
+            });
+            if next == 0 || next >= end {
+                return records;
+            }
+            place = next;
+        }
+    }
+
+    /// The hash of a record, unless it is blank. A donor vouches only for what is Valid; who compares
+    /// asks for that.
+    fn hash_of(&mut self, hash: &SeededHash, handle: T::Handle) -> Option<u64> {
+        let vouches = self.active.contains(self.config.node);
+        let record = self.table.lock(handle);
+        let meta = record.meta();
+        if meta.is_blank() {
+            return None;
+        }
+        let in_doubt = vouches && meta.state != State::Valid;
+        let in_doubt = u64::from(in_doubt && !mutant!("hermes_doubtful_is_vouched_for"));
+        let version = [meta.timestamp.version, u64::from(meta.timestamp.writer.0) | in_doubt << 32];
+        let version = if mutant!("hermes_base_compared_by_key") { [0; 2] } else { version };
+        Some(hash.of(record.key(), version))
+    }
+
+    /// For each bucket the sum of the hashes of its records.
+    fn digests(&mut self, request: u64, shift: u8, buckets: Range<u64>) -> Vec<u64> {
+        let hash = SeededHash::new(request);
+        let mut digests = Vec::from_iter(buckets.clone().map(|_| 0u64));
+        for (bucket, handle) in self.records_in(shift, buckets.clone()) {
+            let digest = &mut digests[(bucket - buckets.start) as usize];
+            *digest = digest.wrapping_add(self.hash_of(&hash, handle).unwrap_or(0));
+        }
+        digests
+    }
+
+    /// Sends the digests of the next range, or the hashes of what differs in this one.
+    pub(crate) fn ask_difference(
+        &mut self,
+        donor: NodeId,
+        request: u64,
+        comparing: &Comparing,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let shift = comparing.shift;
+        let mut words = Vec::new();
+        if comparing.differing.is_empty() {
+            let buckets = comparing.next_buckets();
+            for digest in self.digests(request, shift, buckets.clone()) {
+                Words::push(&mut words, digest);
+            }
+            let digests = Words::of(&words);
+            let first = buckets.start;
+            return effects.send(donor, &Message::Compare { request, shift, first, digests });
+        }
+        let hash = SeededHash::new(request);
+        let mut held = Vec::new();
+        for &bucket in &comparing.differing {
+            Words::push(&mut words, bucket);
+            for (_, handle) in self.records_in(shift, bucket..bucket + 1) {
+                if let Some(hash) = self.hash_of(&hash, handle) {
+                    Words::push(&mut held, hash);
+                }
+            }
+        }
+        let (buckets, held) = (Words::of(&words), Words::of(&held));
+        effects.send(donor, &Message::DifferenceRead { request, shift, buckets, held });
+    }
+
+    /// A shadow asks in which buckets this replica holds something else.
+    pub(crate) fn on_compare(
+        &mut self,
+        from: NodeId,
+        request: u64,
+        shift: u8,
+        (first, digests): (u64, Words<'_>),
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.active.contains(self.config.node) {
+            return effects.ignored("hermes: asked to compare while not active");
+        }
+        let all = PLACES.checked_shr(u32::from(shift)).unwrap_or(0);
+        let end = first.saturating_add(digests.len() as u64);
+        if digests.is_empty() || digests.len() > BUCKETS_MAX || end > all {
+            return effects.refused("hermes: a comparison beyond the limit");
+        }
+        let records = self.table.len() as u64;
+        let mut buckets = Vec::new();
+        if !is_too_coarse(shift, records) {
+            let own = self.digests(request, shift, first..end);
+            for ((bucket, own), digest) in (first..).zip(own).zip(digests.iter()) {
+                if own != digest {
+                    Words::push(&mut buckets, bucket);
+                }
+            }
+        }
+        let buckets = Words::of(&buckets);
+        effects.send(from, &Message::Compared { request, records, buckets });
+    }
+
+    /// A donor has compared: the buckets that it does not name are settled.
+    pub(crate) fn on_compared(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        (records, buckets): (u64, Words<'_>),
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Copying::From(source) = &self.copying else {
+            return effects.ignored("hermes: comparison while not copying");
+        };
+        let Some(mut comparing) = source.comparing_with(from, request) else {
+            return effects.ignored("hermes: comparison of an earlier request");
+        };
+        let range = comparing.next_buckets();
+        let is_answer = comparing.differing.is_empty() && rise_within(buckets.iter(), &range);
+        if !is_answer {
+            return effects.refused("hermes: damaged comparison");
+        }
+        if is_too_coarse(comparing.shift, records) {
+            comparing.shift = shift_for(records);
+        } else {
+            comparing.end = range.end << comparing.shift;
+            comparing.differing = buckets.iter().collect();
+            for (bucket, handle) in self.records_in(comparing.shift, range) {
+                if comparing.differing.binary_search(&bucket).is_err() {
+                    self.settle_base(now, handle, false, effects);
+                }
+            }
+        }
+        self.go_on_comparing(comparing);
+        self.ask_donor(now, effects);
+    }
+
+    /// Goes on to what differs, to the next range, or to the sessions.
+    fn go_on_comparing(&mut self, mut comparing: Comparing) {
+        let fresh_request = self.rng.next_u64();
+        let Copying::From(source) = &mut self.copying else { return };
+        source.request = fresh_request;
+        if comparing.differing.is_empty() {
+            comparing.place = comparing.place.max(comparing.end);
+            comparing.shift = comparing.shift.min(shift_for(self.table.len() as u64));
+        }
+        if comparing.place < PLACES {
+            source.comparing = Some(comparing);
+        } else {
+            source.comparing = None;
+            source.cursor = Cursor::SESSIONS;
+            self.has_base = false;
+        }
+    }
+
+    /// A shadow asks for what it lacks in buckets that differ.
+    pub(crate) fn on_difference_read(
+        &mut self,
+        from: NodeId,
+        request: u64,
+        shift: u8,
+        (buckets, held): (Words<'_>, Words<'_>),
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.active.contains(self.config.node) {
+            return effects.ignored("hermes: asked for a difference while not active");
+        }
+        let all = PLACES.checked_shr(u32::from(shift)).unwrap_or(0);
+        let fits = !buckets.is_empty() && buckets.len() <= BUCKETS_MAX;
+        if !fits || !rise_within(buckets.iter(), &(0..all)) {
+            return effects.refused("hermes: a difference beyond the limit");
+        }
+        if shift > shift_for(self.table.len() as u64) + GROWTH_MAX {
+            return effects.ignored("hermes: a difference in buckets that are too large by now");
+        }
+        let hash = SeededHash::new(request);
+        let mut held: Vec<(u64, bool)> = held.iter().map(|hash| (hash, false)).collect();
+        held.sort_unstable();
+        let mut entries = core::mem::take(&mut self.scratch);
+        entries.clear();
+        let mut next = 0;
+        for bucket in buckets.iter() {
+            let is_whole = self.add_difference(&hash, shift, bucket, &mut held, &mut entries);
+            next = (bucket + u64::from(is_whole)) << shift;
+            if !is_whole || entries.len() >= limits::CHUNK_BYTES {
+                break;
+            }
+        }
+        let mut gone = Vec::new();
+        held.iter().filter(|(_, found)| !found).for_each(|(hash, _)| Words::push(&mut gone, *hash));
+        let chunk = Chunk {
+            request,
+            next: Some(Cursor::Records(next)),
+            floor: self.floors.floor,
+            next_floor: self.floors.next_floor,
+            entries: &entries,
+            gone: Words::of(&gone),
+            sessions: &[],
+        };
+        effects.send(from, &Message::Chunk(chunk));
+        self.scratch = entries;
+    }
+
+    /// Adds the records of a bucket to a chunk that are not among the hashes, and marks those that are
+    /// found. Whether all are looked at: the rest of a very large bucket comes when it is asked for
+    /// again.
+    fn add_difference(
+        &mut self,
+        hash: &SeededHash,
+        shift: u8,
+        bucket: u64,
+        held: &mut [(u64, bool)],
+        entries: &mut Vec<u8>,
+    ) -> bool {
+        for (_, handle) in self.records_in(shift, bucket..bucket + 1) {
+            let Some(hash) = self.hash_of(hash, handle) else { continue };
+            if let Ok(place) = held.binary_search_by_key(&hash, |(held, _)| *held) {
+                held[place].1 = true;
+                continue;
+            }
+            if entries.len() >= BUCKET_BYTES_MAX {
+                return false;
+            }
+            let has_room = entries.len() < limits::CHUNK_BYTES;
+            self.add_entry(handle, if has_room { VALUE_BYTES_IN_CHUNK } else { 0 }, entries);
+        }
+        true
+    }
+
+    /// What this replica lacked in some buckets is here, or named: settles them.
+    pub(crate) fn follow_difference(
+        &mut self,
+        now: Now,
+        mut comparing: Comparing,
+        chunk: &Chunk<'_>,
+        effects: &mut impl Effects<Self>,
+    ) -> Result<(), Malformed> {
+        let Some(Cursor::Records(until)) = chunk.next else {
+            return Err(Malformed("hermes: a difference that names no place"));
+        };
+        let shift = comparing.shift;
+        let settled = comparing.differing.partition_point(|bucket| (bucket + 1) << shift <= until);
+        let mut gone: Vec<u64> = chunk.gone.iter().collect();
+        gone.sort_unstable();
+        let hash = SeededHash::new(chunk.request);
+        for bucket in comparing.differing.drain(..settled) {
+            for (_, handle) in self.records_in(shift, bucket..bucket + 1) {
+                let hash = self.hash_of(&hash, handle);
+                let is_gone = hash.is_some_and(|hash| gone.binary_search(&hash).is_ok());
+                self.settle_base(now, handle, is_gone, effects);
+            }
+        }
+        self.go_on_comparing(comparing);
+        Ok(())
+    }
+}
