@@ -73,7 +73,7 @@ SPLIT = {"mget": "Array", "del": "Sum", "unlink": "Sum", "exists": "Sum", "touch
 CONNECTION = """ping echo hello auth select quit reset multi exec discard watch unwatch
     client|id client|getname client|setname client|setinfo client|info client|list
     client|no-evict client|no-touch client|reply client|kill
-    session|open session|renew session|close session|call session|info""".split()
+    session|open session|renew session|close session|call session|auto session|info""".split()
 SERVER = """command command|count command|docs command|info command|getkeys command|getkeysandflags
     command|list info config|get
     config|set config|resetstat dbsize time lolwut memory|usage scan keys randomkey flushdb
@@ -127,6 +127,16 @@ OWN = {
              "summary": "The client has the answers of all calls below this one."},
             {"name": "command", "type": "string"},
             {"name": "arg", "type": "string", "flags": ["optional", "multiple"]}]),
+    "session|auto": own(
+        -3, ["noscript", "no_multi"],
+        "Numbers the commands that follow: each that updates is a call of the session", [
+            {"name": "numbering", "type": "oneof", "arguments": [
+                {"name": "off", "type": "pure-token", "token": "OFF"},
+                {"name": "on", "type": "block", "arguments": [
+                    {"name": "seq", "type": "integer", "summary": "The number of the next command."},
+                    {"name": "depth", "type": "integer", "flags": ["optional"],
+                     "summary": "How many commands the client has without an answer at most; 1 by default."},
+                ]}]}]),
     "session|info": own(2, ["noscript", "no_multi"], "Returns the session that is attached to the connection"),
     "session|help": own(2, [], "Show helpful text about the different subcommands"),
 }

@@ -106,6 +106,12 @@ const MEMORY: &[&str] = &[
 ];
 
 const SESSION: &[&str] = &[
+    "AUTO <seq> [<depth>]",
+    "    Number the commands that follow, from <seq> on. Each that updates is a call",
+    "    under its number. The client waits for the answer to the <depth>-th command",
+    "    before each one (default: 1).",
+    "AUTO OFF",
+    "    Commands are not numbered any more.",
     "CALL <seq> <first-incomplete> <command> [<arg> ...]",
     "    Run a command on keys exactly once, however often it is called with this",
     "    number: every call gets the answer of the one that took effect. All calls",

@@ -122,6 +122,7 @@ pub enum ConnectionCommand {
     SessionRenew,
     SessionClose,
     SessionCall,
+    SessionAuto,
     SessionInfo,
 }
 

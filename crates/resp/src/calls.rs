@@ -7,8 +7,8 @@ use quorate_commands::{
     Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, Txn, Work, arity_error, resolve,
 };
 use quorate_machine::{Improper, mutant};
-use quorate_rifl::{Answer as Lease, Genuine, Grant, LeaseId, Lost, Request, Tenure};
-use quorate_types::{Instant, Tag};
+use quorate_rifl::{Answer as Lease, Genuine, Grant, LeaseId, Lost, Numbering, Request, Tenure};
+use quorate_types::{Instant, Tag, limits};
 
 use crate::backend::{Attempt, Backend};
 use crate::connection::{Asked, Reply};
@@ -21,8 +21,15 @@ const NO_SESSION: Answer<'static> = Answer::error(
     "NOSESSION no session is attached to this connection; begin one with SESSION OPEN, or attach one \
      with SESSION RENEW id until",
 );
-const FLUSHES: &str =
-    "ERR a flush is no part of a session's call; send the block without SESSION CALL";
+const FLUSHES: &str = "ERR a flush is no part of a session's call; send the block without SESSION \
+                       CALL, and after SESSION AUTO OFF";
+const NO_NUMBERS: Answer<'static> = Answer::error(
+    "NOSESSION the session that SESSION AUTO was to number the calls of is not attached, so this did \
+     not happen; attach it and say SESSION AUTO n, or SESSION AUTO OFF for commands without a session",
+);
+const NO_DEPTH: Answer<'static> = Answer::error(
+    "ERR the depth is how many commands are without an answer at most, from 1 to 512",
+);
 
 /// The session of a connection.
 #[derive(Debug)]
@@ -186,6 +193,7 @@ impl<B: Backend> Context<'_, B> {
             (id, opaque(attached.grant.until), remaining, attached.open)
         });
         let is_attached = i64::from(facts.is_some());
+        let next = self.connection.numbering.as_ref().map(|numbering| opaque(numbering.next()));
         let (id, until, remaining, open) = facts.unwrap_or((Answer::Null, Answer::Null, 0, 0));
         Answer::Map(vec![
             (Answer::text("id"), id),
@@ -193,7 +201,79 @@ impl<B: Backend> Context<'_, B> {
             (Answer::text("remaining"), Answer::Int(remaining)),
             (Answer::text("attached"), Answer::Int(is_attached)),
             (Answer::text("calls"), Answer::Int(open as i64)),
+            (Answer::text("next"), next.unwrap_or(Answer::Null)),
         ])
+    }
+
+    // --- numbers that are left out ------------------------------------------------------------
+
+    /// `SESSION AUTO n [depth]`, `SESSION AUTO OFF`. Once it was asked for, no update is a plain one
+    /// before `OFF`, also if the request was refused: the client may have sent updates behind it,
+    /// and try them again as calls.
+    pub(crate) fn session_auto(&mut self, args: Args<'_>) -> Result<(), Answer<'static>> {
+        if args.len() == 3 && args.get(2).eq_ignore_ascii_case(b"off") {
+            self.connection.numbering = None;
+            return Ok(());
+        }
+        let asked = self.asked_numbering(args);
+        let refused = !mutant!("resp_auto_refused_is_off");
+        let numbering = match &asked {
+            Ok(numbering) => Some(numbering.clone()),
+            Err(_) => refused.then(|| Numbering::new(None, 0, 1)),
+        };
+        self.connection.numbering = numbering.map(Box::new);
+        asked.map(|_| ())
+    }
+
+    fn asked_numbering(&self, args: Args<'_>) -> Result<Numbering, Answer<'static>> {
+        if args.len() > 4 {
+            return Err(Answer::error("ERR syntax error"));
+        }
+        // Far enough from the last number for every command that a connection can send.
+        let next = parse_number(args.get(2))?;
+        if next > i64::MAX as u64 {
+            return Err(NOT_AN_INTEGER);
+        }
+        let depth = if args.len() == 4 { parse_number(args.get(3))? } else { 1 };
+        if !(1..=limits::SESSION_WINDOW).contains(&depth) {
+            return Err(NO_DEPTH);
+        }
+        let attached = self.connection.attached.as_ref().ok_or(NO_SESSION)?;
+        Ok(Numbering::new(Some(attached.grant.lease), next, depth))
+    }
+
+    /// A command has come, and takes a number if the connection's commands have some.
+    #[inline]
+    pub(crate) fn number(&mut self, args: Args<'_>) {
+        if let Some(numbering) = &mut self.connection.numbering
+            && (!mutant!("resp_auto_skips_unknown_commands") || resolve(args).is_ok())
+        {
+            numbering.begin();
+        }
+    }
+
+    /// The number of an update as a call of the attached session, from its place among the
+    /// connection's commands; none if they have no numbers.
+    pub(crate) fn numbered_by_place(&mut self) -> Result<Option<Numbered>, Answer<'static>> {
+        let connection = &mut *self.connection;
+        let Some(numbering) = &mut connection.numbering else { return Ok(None) };
+        let lease = connection.attached.as_ref().map(|attached| attached.grant.lease);
+        let lease = lease.filter(|&lease| numbering.is_of(lease)).ok_or(NO_NUMBERS)?;
+        let answered = connection.first;
+        let place = answered + connection.replies.len() as u64;
+        let call = numbering.call(lease, 0, place, answered);
+        call.check().map_err(|why| Answer::error(Failure::Improper(why).text()))?;
+        let (sequence, first_incomplete) = (call.sequence, call.first_incomplete);
+        Ok(Some(Numbered { sequence, first_incomplete }))
+    }
+
+    /// An update of a connection whose commands have numbers.
+    pub(crate) fn numbered_update(&mut self, call: &Call<'_>) {
+        match self.numbered_by_place() {
+            Ok(Some(numbered)) => self.call_keyed(call, numbered),
+            Ok(None) => unreachable!("the connection's commands have numbers"),
+            Err(reply) => self.reply(call.spec, &reply),
+        }
     }
 
     // --- calls ---------------------------------------------------------------------------------
@@ -235,7 +315,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// Whether what is no call would overtake one: calls run on the lane of their lease, or wait for
     /// their grant, and what follows on the connection's own lane does not.
-    pub(crate) fn overtakes_calls(&self) -> bool {
+    fn overtakes_calls(&self) -> bool {
         self.open_calls() > 0 && !mutant!("resp_calls_overtaken")
     }
 
@@ -243,13 +323,26 @@ impl<B: Backend> Context<'_, B> {
     /// order among themselves; what only reads is no call.
     pub(crate) fn call_overtakes(&self, args: Args<'_>) -> bool {
         let inner = Args { spans: &args.spans[4..], ..args };
-        let Ok(spec) = resolve(inner) else { return false };
+        resolve(inner).is_ok_and(|spec| self.update_overtakes(&Call { spec, args: inner }))
+    }
+
+    /// The same for a command that is a call if it updates.
+    fn update_overtakes(&self, call: &Call<'_>) -> bool {
         let updates = u64::from(self.connection.updates);
-        match spec.run {
+        match call.spec.run {
             // What its block does is not looked at before its turn.
             Run::Connection(ConnectionCommand::Exec) => updates > 0,
-            _ if (Call { spec, args: inner }).updates() => updates > self.open_calls(),
+            _ if call.updates() => updates > self.open_calls(),
             _ => self.overtakes_calls(),
+        }
+    }
+
+    /// The same for a command on keys, `WATCH` or `EXEC` that is sent as it is.
+    pub(crate) fn command_overtakes(&self, call: &Call<'_>) -> bool {
+        if self.connection.numbering.is_some() {
+            self.update_overtakes(call)
+        } else {
+            self.overtakes_calls()
         }
     }
 

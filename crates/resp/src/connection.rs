@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::Spec;
 use quorate_machine::Slot;
+use quorate_rifl::Numbering;
 use quorate_types::Instant;
 
 use crate::calls::Attached;
@@ -185,6 +186,8 @@ pub(crate) struct Connection {
     pub(crate) transaction: Transaction,
     /// The session whose calls this connection makes.
     pub(crate) attached: Option<Box<Attached>>,
+    /// The numbers of its commands, if `SESSION AUTO` has asked for them.
+    pub(crate) numbering: Option<Box<Numbering>>,
     pub(crate) life: Life,
     /// Whether the client doesn't want the reply of the command that is being executed.
     pub(crate) mute: bool,
@@ -229,6 +232,7 @@ impl Connection {
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
             attached: None,
+            numbering: None,
             life: Life::Open,
             mute: false,
             unwanted: BTreeSet::new(),
@@ -391,6 +395,7 @@ impl Connection {
             + self.reads.bytes()
             + self.transaction.bytes()
             + self.walk_bytes()
+            + self.numbering.as_ref().map_or(0, |numbering| numbering.bytes())
     }
 
     /// Whether everything owed was sent and nothing more is to come.

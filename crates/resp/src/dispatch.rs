@@ -45,9 +45,13 @@ impl<B: Backend> Context<'_, B> {
             self.connection.session.wants = Wants::Every;
         }
         self.connection.mute = wants != Wants::Every;
+        self.number(args);
         let flow = self.execute(args);
         if flow == Flow::Park {
             self.connection.session.wants = wants;
+            if let Some(numbering) = &mut self.connection.numbering {
+                numbering.put_back();
+            }
         }
         self.connection.mute = false;
         flow
@@ -80,7 +84,14 @@ impl<B: Backend> Context<'_, B> {
         self.core.stats.called(spec);
         self.connection.facts.command.store(u64::from(spec.id) + 1, Relaxed);
         match spec.run {
+            Run::Key(_) if self.connection.numbering.is_some() && call.updates() => {
+                self.numbered_update(&call);
+            }
             Run::Key(_) => self.keyed(&call),
+            Run::Connection(ConnectionCommand::SessionAuto) => {
+                let reply = self.session_auto(args).err().unwrap_or(Answer::Ok);
+                self.reply(spec, &reply);
+            }
             Run::Connection(ConnectionCommand::Watch) => self.watch(&call),
             Run::Connection(ConnectionCommand::Exec) => self.exec(spec, None),
             Run::Connection(ConnectionCommand::SessionCall) => self.session_call(args),
@@ -220,7 +231,7 @@ impl<B: Backend> Context<'_, B> {
     fn waits_for_earlier(&self, call: &Call<'_>) -> bool {
         use ServerCommand as Server;
         match call.spec.run {
-            Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.overtakes_calls(),
+            Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.command_overtakes(call),
             Run::Server(
                 Server::Wait
                 | Server::Flushdb
@@ -233,7 +244,7 @@ impl<B: Backend> Context<'_, B> {
                 | Server::Shutdown,
             ) => true,
             Run::Connection(ConnectionCommand::Exec) => {
-                self.connection.transaction.has_local() || self.overtakes_calls()
+                self.connection.transaction.has_local() || self.command_overtakes(call)
             }
             Run::Connection(ConnectionCommand::SessionCall) => {
                 self.connection.transaction.has_local() || self.call_overtakes(call.args)
@@ -241,7 +252,8 @@ impl<B: Backend> Context<'_, B> {
             Run::Connection(
                 ConnectionCommand::SessionOpen
                 | ConnectionCommand::SessionRenew
-                | ConnectionCommand::SessionClose,
+                | ConnectionCommand::SessionClose
+                | ConnectionCommand::SessionAuto,
             ) => true,
             _ => false,
         }

@@ -111,7 +111,8 @@ impl<B: Backend> Context<'_, B> {
             | Command::SessionOpen
             | Command::SessionRenew
             | Command::SessionClose
-            | Command::SessionCall => {
+            | Command::SessionCall
+            | Command::SessionAuto => {
                 unreachable!("answered alone, or executed before this is reached")
             }
         }
@@ -225,6 +226,7 @@ impl<B: Backend> Context<'_, B> {
         let authenticated = !self.core.shared.has_password();
         self.connection.transaction.discard();
         self.connection.attached = None;
+        self.connection.numbering = None;
         self.connection.session =
             crate::connection::Session { authenticated, ..crate::connection::Session::default() };
         let facts = &self.connection.facts;

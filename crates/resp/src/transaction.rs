@@ -221,7 +221,14 @@ impl<B: Backend> Context<'_, B> {
         }
         let is_next = self.connection.replies.is_empty();
         // What is only read needs no record.
-        let numbered = numbered.filter(|_| plan.update || !plan.flush.is_empty());
+        let updates = plan.update || !plan.flush.is_empty();
+        let numbered = match numbered.filter(|_| updates) {
+            None if updates => match self.numbered_by_place() {
+                Ok(numbered) => numbered,
+                Err(reply) => return self.reply(spec, &reply),
+            },
+            numbered => numbered,
+        };
         if numbered.is_some()
             && let Err(text) = self.can_call(plan.target.as_ref().map(|(database, _)| *database))
         {

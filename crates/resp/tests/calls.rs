@@ -368,21 +368,22 @@ fn a_node_that_does_not_serve_says_so_at_once() {
 fn info_tells_of_the_attached_session() {
     let mut harness = harness();
     let id = harness.connect();
-    let none = "*10\r\n$2\r\nid\r\n$-1\r\n$5\r\nuntil\r\n$-1\r\n$9\r\nremaining\r\n:0\r\n\
-                $8\r\nattached\r\n:0\r\n$5\r\ncalls\r\n:0\r\n";
+    let none = "*12\r\n$2\r\nid\r\n$-1\r\n$5\r\nuntil\r\n$-1\r\n$9\r\nremaining\r\n:0\r\n\
+                $8\r\nattached\r\n:0\r\n$5\r\ncalls\r\n:0\r\n$4\r\nnext\r\n$-1\r\n";
     assert_eq!(harness.talk(id, "SESSION INFO"), none);
     let (session, until) = open(&mut harness, id);
     harness.now.monotonic += Duration::from_secs(60);
     harness.feed(id, b"SESSION CALL 0 0 INCR a\r\nSESSION CALL 1 0 INCR a\r\nSESSION INFO\r\n");
     let reply = String::from_utf8(harness.send(id, b"")).expect("text");
     let expected = format!(
-        ":1\r\n:2\r\n*10\r\n$2\r\nid\r\n${}\r\n{session}\r\n$5\r\nuntil\r\n${}\r\n{until}\r\n\
-         $9\r\nremaining\r\n:1740000\r\n$8\r\nattached\r\n:1\r\n$5\r\ncalls\r\n:2\r\n",
+        ":1\r\n:2\r\n*12\r\n$2\r\nid\r\n${}\r\n{session}\r\n$5\r\nuntil\r\n${}\r\n{until}\r\n\
+         $9\r\nremaining\r\n:1740000\r\n$8\r\nattached\r\n:1\r\n$5\r\ncalls\r\n:2\r\n\
+         $4\r\nnext\r\n$-1\r\n",
         session.len(),
         until.len()
     );
     assert_eq!(reply, expected);
-    assert!(harness.talk(id, "SESSION INFO").ends_with("calls\r\n:0\r\n"));
+    assert!(harness.talk(id, "SESSION INFO").contains("calls\r\n:0\r\n"));
     assert_eq!(harness.talk(id, "RESET"), "+RESET\r\n");
     assert_eq!(harness.talk(id, "SESSION INFO"), none);
 }
@@ -409,7 +410,7 @@ fn docs_and_help_know_sessions() {
     let mut harness = harness();
     let id = harness.connect();
     let docs = harness.talk(id, "COMMAND DOCS session");
-    for name in ["open", "renew", "close", "call", "info", "help"] {
+    for name in ["open", "renew", "close", "call", "auto", "info", "help"] {
         assert!(docs.contains(&format!("session|{name}\r\n")), "{name}");
     }
     assert!(docs.contains("first-incomplete\r\n"));

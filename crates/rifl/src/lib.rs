@@ -14,6 +14,7 @@
 //! | --- | --- | --- |
 //! | [`Requests`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
 //! | [`Tenure`] | client: how long its lease lasts, as far as it can be sure | `LeaseManager` |
+//! | [`Numbering`] | a connection's node: numbers the calls of a client that leaves that to it | |
 //! | [`Keeper`] | each lane of each node: leases, and the clock that they are dated by | `LeaseManager`, lease server |
 //! | [`Tracker`] | beside an engine's keys: what became of each call | `ResultTracker` |
 //!
@@ -46,6 +47,7 @@ mod client;
 mod keeper;
 mod key;
 mod message;
+mod numbering;
 mod records;
 mod sessions;
 mod terms;
@@ -59,5 +61,6 @@ pub use client::{Requests, Tenure};
 pub use keeper::{Answer, Config, Grant, Keeper, Lost, Request, Verdict, owner_of};
 pub use key::{Genuine, Key};
 pub use message::{Body, Denial, Message};
+pub use numbering::Numbering;
 pub use sessions::{Permit, Sessions};
 pub use tracker::{Found, Tracker};

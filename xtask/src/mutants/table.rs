@@ -403,6 +403,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_depth_believed",
+        home: "rifl",
+        guard: "no call is acknowledged before its answer is written",
+        checks: &[
+            Tests("rifl", "nothing_is_acknowledged_before"),
+            Tests("resp", "a_pipeline_acknowledges_nothing"),
+        ],
+        in_gate: false,
+    },
+    Mutant {
         name: "rifl_token_unchecked",
         home: "rifl",
         guard: "who was not told a session's id does nothing to it",
@@ -491,6 +501,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "resp",
         guard: "a read waits for an earlier one of its key and connection that is at the engine",
         checks: &[Tests("resp", "pipelined_reads_never_go_back")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "resp_auto_skips_unknown_commands",
+        home: "resp",
+        guard: "every command takes a number, so that client and node count alike",
+        checks: &[Tests("resp", "every_command_has_a_number")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "resp_auto_refused_is_off",
+        home: "resp",
+        guard: "no update is a plain one where its client takes it for a call",
+        checks: &[Tests("resp", "no_update_is_a_plain_one")],
         in_gate: false,
     },
     Mutant {

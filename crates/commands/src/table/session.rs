@@ -21,6 +21,62 @@ pub(super) const SESSION: Spec = Spec {
     subcommands: &[
         Spec {
             id: 15616,
+            name: "session|auto",
+            arity: -3,
+            flags: Flags(flag::NOSCRIPT | flag::NO_MULTI),
+            keys: Keys { first: 0, last: 0, step: 0 },
+            categories: Categories(category::SLOW | category::CONNECTION),
+            tips: &[],
+            key_specs: &[],
+            docs: Docs {
+                summary: "Numbers the commands that follow: each that updates is a call of the session",
+                since: "0.1.0",
+                group: "connection",
+                complexity: Some("O(1)"),
+                arguments: &[Argument {
+                    name: "numbering",
+                    kind: "oneof",
+                    arguments: &[
+                        Argument {
+                            name: "off",
+                            kind: "pure-token",
+                            token: Some("OFF"),
+                            ..ARGUMENT
+                        },
+                        Argument {
+                            name: "on",
+                            kind: "block",
+                            arguments: &[
+                                Argument {
+                                    name: "seq",
+                                    kind: "integer",
+                                    summary: Some("The number of the next command."),
+                                    ..ARGUMENT
+                                },
+                                Argument {
+                                    name: "depth",
+                                    kind: "integer",
+                                    summary: Some(
+                                        "How many commands the client has without an answer at most; 1 by default.",
+                                    ),
+                                    flags: &["optional"],
+                                    ..ARGUMENT
+                                },
+                            ],
+                            ..ARGUMENT
+                        },
+                    ],
+                    ..ARGUMENT
+                }],
+                ..DOCS
+            },
+            subcommands: &[],
+            access: AccessRule::Read,
+            split: Split::None,
+            run: Run::Connection(ConnectionCommand::SessionAuto),
+        },
+        Spec {
+            id: 15617,
             name: "session|call",
             arity: -5,
             flags: Flags(flag::NOSCRIPT | flag::NO_MULTI),
@@ -62,7 +118,7 @@ pub(super) const SESSION: Spec = Spec {
             run: Run::Connection(ConnectionCommand::SessionCall),
         },
         Spec {
-            id: 15617,
+            id: 15618,
             name: "session|close",
             arity: -2,
             flags: Flags(flag::NOSCRIPT | flag::NO_MULTI),
@@ -103,7 +159,7 @@ pub(super) const SESSION: Spec = Spec {
             run: Run::Connection(ConnectionCommand::SessionClose),
         },
         Spec {
-            id: 15618,
+            id: 15619,
             name: "session|help",
             arity: 2,
             flags: Flags(0),
@@ -124,7 +180,7 @@ pub(super) const SESSION: Spec = Spec {
             run: Run::Help,
         },
         Spec {
-            id: 15619,
+            id: 15620,
             name: "session|info",
             arity: 2,
             flags: Flags(flag::NOSCRIPT | flag::NO_MULTI),
@@ -145,7 +201,7 @@ pub(super) const SESSION: Spec = Spec {
             run: Run::Connection(ConnectionCommand::SessionInfo),
         },
         Spec {
-            id: 15620,
+            id: 15621,
             name: "session|open",
             arity: 2,
             flags: Flags(flag::NOSCRIPT | flag::NO_MULTI),
@@ -166,7 +222,7 @@ pub(super) const SESSION: Spec = Spec {
             run: Run::Connection(ConnectionCommand::SessionOpen),
         },
         Spec {
-            id: 15621,
+            id: 15622,
             name: "session|renew",
             arity: -2,
             flags: Flags(flag::NOSCRIPT | flag::NO_MULTI),
