@@ -64,6 +64,11 @@ impl Command {
         self.open || (self.kind == Kind::Update && self.fits && sessions.are_enabled())
     }
 
+    /// Whether it is an update that is sent as it is, and must not be taken for a call.
+    fn is_plain_update(&self, sessions: &Sessions) -> bool {
+        self.kind == Kind::Update && !self.is_call(sessions)
+    }
+
     fn settle(&mut self, held: &mut Held<'_>, end: Result<Reply, Error>) {
         held.complete(self.number.take());
         self.end = Some(end);
@@ -126,36 +131,20 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
             Err(tried) => return Some(tried.failure()),
         }
     }
-    let mut request = Request::default();
-    let mut sent = Vec::new();
-    for (at, command) in commands.iter_mut().enumerate() {
-        if command.end.is_some() {
-            continue;
-        }
-        let mut line: Vec<&[u8]> = command.words.iter().map(Vec::as_slice).collect();
-        if !command.is_call(sessions) {
-            request.push(&line);
-            sent.push(at);
-            continue;
-        }
-        // The window is full: the rest waits for its answers.
-        let known = command.number.filter(|_| !mutant!("client_retries_under_a_new_number"));
-        let Some(number) = known.or_else(|| held.begin()) else { break };
-        command.number = Some(number);
-        let head = held.head(number);
-        line = words(&head, &line);
-        request.push(&line);
-        sent.push(at);
-    }
+    let (request, sent) = compose(&mut loan, held, commands);
     if sent.is_empty() {
         // It is full of calls that nobody waited for.
         held.forget();
         return Some(Failure::TryAgain("a session's window is full".to_owned()));
     }
-    let (replies, lost) = match loan.exchange(&request).await {
+    let (mut replies, lost) = match loan.exchange(&request).await {
         Ok(replies) => (replies, None),
         Err(mut lost) => (std::mem::take(&mut lost.replies), Some(lost)),
     };
+    if request.counted() < request.commands() && !replies.is_empty() && !replies.remove(0).is_ok() {
+        // Then no update was carried out.
+        loan.connection().numbers = None;
+    }
     let (mut failure, mut expired) = (None, None);
     let answered = replies.len();
     for (at, reply) in sent.iter().zip(replies) {
@@ -191,6 +180,53 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
         Some(reason) => Some(expire(held, commands, reason)),
         None => failure,
     }
+}
+
+/// What a round sends: of the commands that are not settled, as many as there are numbers for.
+fn compose(
+    loan: &mut Loan,
+    held: &mut Held<'_>,
+    commands: &mut [Command],
+) -> (Request, Vec<usize>) {
+    let sessions = held.sessions();
+    let (mut request, mut sent) = (Request::default(), Vec::new());
+    let unsettled = || commands.iter().filter(|command| command.end.is_none());
+    let has_calls = unsettled().any(|command| command.is_call(sessions));
+    let has_plain = unsettled().any(|command| command.is_plain_update(sessions));
+    let is_new = unsettled().all(|command| command.number.is_none());
+    let count = unsettled().count();
+    let counts_along = has_calls
+        && is_new
+        && !has_plain
+        && held.count_along(loan.connection(), count, &mut request);
+    if has_plain {
+        loan.connection().stop_numbering(&mut request);
+    }
+    for (at, command) in commands.iter_mut().enumerate() {
+        if command.end.is_some() {
+            continue;
+        }
+        let mut head = Default::default();
+        let mut line: Vec<&[u8]> = command.words.iter().map(Vec::as_slice).collect();
+        let (head, is_call) = (&mut head, command.is_call(sessions));
+        if is_call || counts_along {
+            // The window is full: the rest waits for its answers.
+            let known = command.number.filter(|_| !mutant!("client_retries_under_a_new_number"));
+            let Some(number) = known.or_else(|| held.begin()) else { break };
+            if is_call {
+                command.number = Some(number);
+            } else {
+                held.complete(Some(number));
+            }
+            if !counts_along {
+                *head = held.head(number);
+                line = words(head, &line);
+            }
+        }
+        request.push(&line);
+        sent.push(at);
+    }
+    (request, sent)
 }
 
 /// Takes the reply to a call; why it is to be tried again, if it is.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use quorate_machine::mutant;
+
 use crate::parser::{Bounds, Parser};
 use crate::reply::Reply;
 use crate::request::Request;
@@ -66,6 +68,18 @@ pub(crate) struct Lost {
     pub(crate) replies: Vec<Reply>,
 }
 
+/// How a node numbers the commands of a connection (`SESSION AUTO`). It counts them all, whatever
+/// they are, and so does the client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    /// Whose calls the updates are, by the client's own number; nobody's after `AUTO OFF`.
+    pub(crate) session: Option<u64>,
+    /// The number of the next command.
+    pub(crate) next: u64,
+    /// How many commands may be without an answer.
+    pub(crate) depth: usize,
+}
+
 /// A connection.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
@@ -77,12 +91,24 @@ pub(crate) struct Connection {
     pub(crate) watching: bool,
     /// The session that is attached to it, by the client's own number.
     pub(crate) session: Option<u64>,
+    /// How its commands are numbered, if the node knows how to.
+    pub(crate) numbers: Option<Box<Numbers>>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
         let parser = Parser::new(Bounds::default());
-        Self { stream, parser, sound: true, watching: false, session: None }
+        Self { stream, parser, sound: true, watching: false, session: None, numbers: None }
+    }
+
+    /// Lets a request begin with what makes its updates plain commands.
+    pub(crate) fn stop_numbering(&mut self, request: &mut Request) {
+        if let Some(numbers) = &mut self.numbers
+            && numbers.session.take().is_some()
+            && !mutant!("client_plain_update_numbered")
+        {
+            request.push_numbering(&[b"SESSION", b"AUTO", b"OFF"]);
+        }
     }
 
     /// Whether another call may use it.
@@ -110,6 +136,9 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Vec<Reply>, Lost> {
         self.sound = false;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.next += request.counted() as u64;
+        }
         let mut replies = Vec::with_capacity(request.commands());
         let mut unsent = request.bytes();
         let exchange =

@@ -58,7 +58,8 @@
 //! first try did. The client opens as many sessions as it has updates under way at a time, and
 //! attaches them to other connections after a failure; they end half an hour after their last use.
 //! When the attempts are used up, [`Error::Unknown`] names the call, and [`Client::ask_again`] goes
-//! on. A server without sessions, such as Redis, gets plain commands.
+//! on. While no call is open, their numbers are left out, as the node counts the commands (`SESSION
+//! AUTO`). A server without sessions, such as Redis, gets plain commands.
 //!
 //! A future that is dropped half-way takes its connection with it. What it had sent may happen.
 //!

@@ -124,6 +124,9 @@ impl RespSession {
 /// Commits without a session: what may have happened stays unknown.
 pub(crate) async fn exec_plain(loan: &mut Loan, block: &Block) -> Result<(), Failure> {
     let update = !block.writes.is_empty();
+    if update && let Err(lost) = loan.stop_numbering().await {
+        return Err(loan.lost(lost));
+    }
     let replies = match loan.exchange(&block.request(EXEC)).await {
         Ok(replies) => replies,
         // EXEC was on its way. Without writes it doesn't matter what became of it.

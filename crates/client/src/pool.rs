@@ -241,6 +241,16 @@ impl Loan {
         self.connection().exchange(request, timeout).await
     }
 
+    /// Makes updates plain commands, if they are not.
+    pub(crate) async fn stop_numbering(&mut self) -> Result<(), Lost> {
+        let mut request = Request::default();
+        self.connection().stop_numbering(&mut request);
+        if request.commands() > 0 {
+            self.exchange(&request).await?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn connection(&mut self) -> &mut Connection {
         self.connection.as_mut().expect("it is there until the drop")
     }

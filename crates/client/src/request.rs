@@ -11,6 +11,7 @@ use crate::error::Error;
 pub(crate) struct Request {
     bytes: Vec<u8>,
     commands: usize,
+    uncounted: usize,
 }
 
 impl Request {
@@ -19,6 +20,12 @@ impl Request {
         let mut request = Self::default();
         request.push(words);
         request
+    }
+
+    /// Adds a command that says how those behind it are numbered, and has no number itself.
+    pub(crate) fn push_numbering(&mut self, words: &[&[u8]]) {
+        self.push(words);
+        self.uncounted += 1;
     }
 
     /// Adds a command.
@@ -34,6 +41,11 @@ impl Request {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// How many of its commands have a number, where commands have some.
+    pub(crate) fn counted(&self) -> usize {
+        self.commands - self.uncounted
     }
 
     /// How many replies there will be.

@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorate_machine::mutant;
 use quorate_rifl::{Requests, Tenure};
+use quorate_types::limits::SESSION_WINDOW;
 use quorate_types::{Duration, Instant};
 
 use crate::block::Block;
+use crate::connection::{Connection, Numbers};
 use crate::error::Error;
 use crate::pool::Loan;
 use crate::reply::{Reply, ServerError};
@@ -168,19 +170,37 @@ impl Sessions {
             held.session = Some(share(self.open(loan).await?));
             return Ok(());
         };
-        let (number, renewal) = {
+        // Numbered updates would acknowledge calls that are open.
+        if lock(session).requests.open() > 0
+            && !mutant!("client_numbers_beside_open_calls")
+            && let Err(lost) = loan.stop_numbering().await
+        {
+            return Err(Tried::Failed(loan.lost(lost)));
+        }
+        let (number, next, renewal) = {
             let session = lock(session);
             if attached == Some(session.number) && self.now() < session.tenure.renew_at() {
                 return Ok(());
             }
             let words: [&[u8]; 4] = [b"SESSION", b"RENEW", &session.id, &session.until];
-            (session.number, Request::one(&words))
+            let mut request = Request::one(&words);
+            let next = (session.requests.open() == 0).then(|| session.requests.next());
+            if attached != Some(session.number) {
+                match next {
+                    Some(next) => number_from(&mut request, next, 1),
+                    None => request.push_numbering(&[b"SESSION", b"AUTO", b"OFF"]),
+                }
+            }
+            (session.number, next, request)
         };
         let sent_at = self.now();
         let mut replies = match loan.exchange(&renewal).await {
             Ok(replies) => replies,
             Err(lost) => return Err(Tried::Failed(loan.lost(lost))),
         };
+        if renewal.commands() > 1 {
+            loan.connection().numbers = numbers(number, next, replies.pop());
+        }
         match replies.pop().expect("each command has a reply") {
             Reply::Error(error) if error.code == "EXPIRED" => {
                 Err(Tried::Expired(error.to_string()))
@@ -208,6 +228,7 @@ impl Sessions {
             "EXPIRED" => Tried::Expired(error.to_string()),
             "NOSESSION" => {
                 loan.connection().session = None;
+                loan.connection().numbers = None;
                 Tried::Failed(Failure::TryAgain(error.to_string()))
             }
             "NOTSUPPORTED" => {
@@ -225,10 +246,13 @@ impl Sessions {
     /// Opens a session over a connection.
     async fn open(&self, loan: &mut Loan) -> Result<Session, Tried> {
         let sent_at = self.now();
-        let mut replies = match loan.exchange(&Request::one(&[b"SESSION", b"OPEN"])).await {
+        let mut request = Request::one(&[b"SESSION", b"OPEN"]);
+        number_from(&mut request, 0, 1);
+        let mut replies = match loan.exchange(&request).await {
             Ok(replies) => replies,
             Err(lost) => return Err(Tried::Failed(loan.lost(lost))),
         };
+        let numbered = replies.pop();
         let reply = replies.pop().expect("each command has a reply");
         if let Reply::Error(error) = reply {
             let unknown = error.code == "ERR" && error.message.starts_with("unknown command");
@@ -246,6 +270,7 @@ impl Sessions {
         };
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         loan.connection().session = Some(number);
+        loan.connection().numbers = numbers(number, Some(0), numbered);
         let tenure = Tenure::new(self.term_from(sent_at), term);
         let requests = Requests::default();
         Ok(Session { number, id, until, tenure, requests })
@@ -260,6 +285,34 @@ impl<'a> Held<'a> {
     /// The number of a new call; nothing while the window is full.
     pub(crate) fn begin(&mut self) -> Option<u64> {
         lock(self.attached()).requests.begin()
+    }
+
+    /// Whether so many new commands can be sent as they are, with the next numbers of the session:
+    /// the node counts as the client does. `request` begins with what that takes.
+    ///
+    /// Not while a call is open: each command acknowledges what lies further back than the exchange
+    /// that it belongs to.
+    pub(crate) fn count_along(
+        &self,
+        connection: &mut Connection,
+        commands: usize,
+        request: &mut Request,
+    ) -> bool {
+        let mut session = lock(self.attached());
+        let Some(numbers) = &mut connection.numbers else { return false };
+        if session.requests.open() > 0 || commands as u64 > SESSION_WINDOW {
+            return false;
+        }
+        // Others may have used the session over another connection meanwhile.
+        let (number, next) = (session.number, session.requests.next());
+        let is_ahead = numbers.next >= next || mutant!("client_counts_its_connection_only");
+        if numbers.session == Some(number) && is_ahead && numbers.depth >= commands {
+            session.requests.leave_out(numbers.next);
+        } else {
+            number_from(request, next, commands);
+            **numbers = Numbers { session: Some(number), next, depth: commands };
+        }
+        true
     }
 
     /// What stands before the command of a call.
@@ -317,6 +370,21 @@ fn share(session: Session) -> Shared {
 fn lock(session: &Shared) -> MutexGuard<'_, Session> {
     // Nothing that holds the lock leaves the session half changed.
     session.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks a node to number the commands that follow.
+fn number_from(request: &mut Request, next: u64, depth: usize) {
+    let [next, depth] = [next, depth as u64].map(|number| number.to_string().into_bytes());
+    request.push_numbering(&[b"SESSION", b"AUTO", &next, &depth]);
+}
+
+/// How a connection's commands are numbered after the answer to that, or to `AUTO OFF` if there is no
+/// next number; nothing if the node knows no numbering.
+fn numbers(session: u64, next: Option<u64>, answer: Option<Reply>) -> Option<Box<Numbers>> {
+    let is_ok = answer.is_some_and(|answer| answer.is_ok());
+    let numbers =
+        Numbers { session: next.map(|_| session), next: next.unwrap_or_default(), depth: 1 };
+    is_ok.then(|| Box::new(numbers))
 }
 
 /// The words of a call.

@@ -179,5 +179,7 @@ fn a_pipeline_keeps_its_order_and_its_calls_go_together() {
     harness.talk(id, "SESSION AUTO 0 8");
     harness.feed(id, b"INCR a\r\nINCR a\r\nGET a\r\nINCR a\r\nMULTI\r\nGET a\r\nEXEC\r\n");
     assert_eq!(harness.backend.submitted, 2, "what only reads waits for both");
-    assert_eq!(next(&mut harness, id).len(), 1);
+    let reply = String::from_utf8(harness.send(id, b"")).expect("text");
+    assert_eq!(reply, ":1\r\n:2\r\n$1\r\n2\r\n:3\r\n+OK\r\n+QUEUED\r\n*1\r\n$1\r\n3\r\n");
+    assert_eq!(next(&mut harness, id), "8");
 }

@@ -23,6 +23,22 @@ impl Requests {
         Some(self.next - 1)
     }
 
+    /// The number of the next call.
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// No call has a number below this one but those that were begun.
+    ///
+    /// # Panics
+    /// If a call is open: what is left out could not be acknowledged.
+    pub fn leave_out(&mut self, below: u64) {
+        assert_eq!(self.open(), 0, "numbers are left out between calls");
+        self.next = self.next.max(below);
+        self.first = self.next;
+        self.over.clear();
+    }
+
     /// The answer to a call is known and will never be asked for again.
     pub fn complete(&mut self, sequence: u64) {
         assert!(sequence < self.next, "call {sequence} was never begun");
@@ -123,6 +139,19 @@ mod tests {
         assert_eq!(requests.begin(), None);
         requests.complete(0);
         assert_eq!(requests.begin(), Some(limits::SESSION_WINDOW));
+    }
+
+    #[test]
+    fn numbers_can_be_left_out_between_calls() {
+        let mut requests = Requests::default();
+        assert_eq!(requests.begin(), Some(0));
+        requests.complete(0);
+        requests.leave_out(limits::SESSION_WINDOW * 2);
+        assert_eq!(requests.begin(), Some(limits::SESSION_WINDOW * 2));
+        assert_eq!(requests.first_incomplete(), limits::SESSION_WINDOW * 2);
+        requests.complete(limits::SESSION_WINDOW * 2);
+        requests.leave_out(3);
+        assert_eq!((requests.next(), requests.open()), (limits::SESSION_WINDOW * 2 + 1, 0));
     }
 
     #[test]

@@ -644,6 +644,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "client_counts_its_connection_only",
+        home: "client",
+        guard: "a session that went on over another connection is numbered anew",
+        checks: &[Tests("client", "a_session_that_went_on_elsewhere")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "client_numbers_beside_open_calls",
+        home: "client",
+        guard: "no command without a number of its own acknowledges a call that is open",
+        checks: &[Tests("client", "what_was_lost_on_the_way")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "client_plain_update_numbered",
+        home: "client",
+        guard: "what is no call is not numbered as one",
+        checks: &[Tests("client", "sessions::"), Tests("client", "pipelines::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "client_term_from_the_answer",
         home: "client",
         guard: "a term counts from when it was asked for",

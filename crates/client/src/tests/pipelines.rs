@@ -43,9 +43,9 @@ async fn each_command_has_its_answer_in_one_exchange() {
             "SESSION OPEN",
             "SESSION CALL 0 0 SET k v",
             "GET k",
-            "SESSION CALL 1 0 INCR n",
-            "SESSION CALL 2 0 NOPE",
-            "SESSION CALL 3 0 DEL k",
+            "SESSION CALL 2 0 INCR n",
+            "SESSION CALL 3 0 NOPE",
+            "SESSION CALL 4 0 DEL k",
             "GET k",
         ]
     );

@@ -45,6 +45,8 @@ struct World {
     values: BTreeMap<String, String>,
     versions: BTreeMap<String, u64>,
     seen: Vec<Seen>,
+    /// The commands as they were spelt.
+    sent: Vec<String>,
     dials: Vec<String>,
     down: Vec<String>,
     connections: usize,
@@ -85,15 +87,23 @@ impl Net {
         self.world(|world| world.down.retain(|down| down != node));
     }
 
-    /// The commands so far, without those that introduce a connection.
+    /// The commands so far, without those that introduce a connection or number others. A call
+    /// whose number was left out has it.
     pub(super) fn commands(&self) -> Vec<String> {
         let seen = self.world(|world| world.seen.clone());
         seen.into_iter()
             .map(|seen| seen.command)
             .filter(|command| {
-                !["SELECT", "AUTH", "HELLO"].iter().any(|name| command.starts_with(name))
+                !["SELECT", "AUTH", "HELLO", "SESSION AUTO"]
+                    .iter()
+                    .any(|name| command.starts_with(name))
             })
             .collect()
+    }
+
+    /// How many commands were spelt so.
+    pub(super) fn spelt(&self, command: &str) -> usize {
+        self.world(|world| world.sent.iter().filter(|sent| sent.starts_with(command)).count())
     }
 
     /// The nodes that executed such commands.
@@ -204,9 +214,33 @@ struct Client {
     watched: BTreeMap<String, u64>,
     queue: Option<Vec<Vec<String>>>,
     session: Option<u64>,
+    numbers: Option<Numbers>,
+}
+
+/// How the commands of a connection are numbered.
+struct Numbers {
+    session: u64,
+    next: u64,
+    depth: u64,
 }
 
 impl Client {
+    /// A command as it is meant: an update without a number is the call of its place.
+    fn spell(&mut self, words: &[String]) -> Vec<String> {
+        let Some(numbers) = &mut self.numbers else { return words.to_vec() };
+        let number = numbers.next;
+        numbers.next += 1;
+        let plain =
+            ["GET", "MGET", "SELECT", "HELLO", "AUTH", "WATCH", "UNWATCH", "MULTI", "SESSION"];
+        if plain.contains(&&*words[0]) || (self.queue.is_some() && words[0] != "EXEC") {
+            return words.to_vec();
+        }
+        assert_eq!(self.session, Some(numbers.session), "updates are calls of one session");
+        let first = (number + 1).saturating_sub(numbers.depth);
+        let head = ["SESSION".to_owned(), "CALL".to_owned(), number.to_string(), first.to_string()];
+        head.iter().chain(words).cloned().collect()
+    }
+
     fn execute(&mut self, world: &mut World, words: &[&str]) -> String {
         match words {
             ["WATCH", keys @ ..] => {
@@ -229,6 +263,18 @@ impl Client {
                 }
                 self.session = Some(id);
                 lease(id)
+            }
+            ["SESSION", "AUTO", "OFF"] => {
+                self.numbers = None;
+                "+OK\r\n".to_owned()
+            }
+            ["SESSION", "AUTO", next, depth] => {
+                let Some(session) = self.session else {
+                    return "-NOSESSION no session is attached\r\n".to_owned();
+                };
+                let [next, depth] = [next, depth].map(|number| number.parse().expect("a number"));
+                self.numbers = Some(Numbers { session, next, depth });
+                "+OK\r\n".to_owned()
             }
             ["SESSION", "CALL", sequence, first, words @ ..] => {
                 let Some(id) = self.session else {
@@ -333,8 +379,11 @@ async fn serve(net: Net, node: String, mut stream: DuplexStream) {
     });
     let mut client = Client::default();
     while let Some(command) = read_command(&mut stream).await {
+        let sent = command.join(" ");
+        let command = client.spell(&command);
         let words: Vec<&str> = command.iter().map(|word| &**word).collect();
         let (answer, act) = net.world(|world| {
+            world.sent.push(sent);
             world.seen.push(Seen { node: node.clone(), command: words.join(" ") });
             let mut decide = world.decide.take();
             let act = decide.as_mut().and_then(|decide| decide(&node, &words));
@@ -343,7 +392,7 @@ async fn serve(net: Net, node: String, mut stream: DuplexStream) {
                 world.execute(other);
             }
             if let (Some(Act::Answer(_)), Some(&"EXEC")) = (&act, words.last()) {
-                client = Client { session: client.session, ..Client::default() };
+                (client.queue, client.watched) = (None, BTreeMap::new());
             }
             let executes =
                 !matches!(act, Some(Act::Answer(_) | Act::Close | Act::CloseAndExecuteAfter(_)));

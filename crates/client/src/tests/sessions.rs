@@ -211,3 +211,45 @@ async fn what_a_command_answers_is_no_failure_of_the_call() {
     assert!(matches!(error, Error::Server { code, .. } if code == "ERR"));
     assert_eq!(net.count("SESSION CALL 0 0 NOPE"), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_leave_their_numbers_out_while_all_goes_well() {
+    let net = Net::new();
+    let client = open(builder().pool_size(1), &net).await;
+    for number in 1..=3 {
+        assert_eq!(client.incr("n").await.unwrap(), number);
+        client.get("n").await.unwrap();
+    }
+    client.pipeline().incr("n").incr("n").send().await;
+    assert_eq!((net.spelt("SESSION CALL"), net.spelt("INCR")), (0, 5));
+    // The first, and one for the pipeline, of which two are without an answer at a time.
+    assert_eq!((net.spelt("SESSION AUTO"), net.spelt("SESSION AUTO 5 2")), (2, 1));
+    // A retry says its number, and then it goes on without.
+    net.decide(first_calls([Act::ExecuteAndClose]));
+    assert_eq!(client.incr("n").await.unwrap(), 6);
+    assert_eq!(net.spelt("SESSION CALL 7 7 INCR n"), 1);
+    assert_eq!(client.incr("n").await.unwrap(), 7);
+    assert_eq!(net.spelt("SESSION CALL"), 1);
+    assert_eq!(net.count("SESSION OPEN"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_went_on_elsewhere_is_numbered_anew() {
+    let net = Net::new();
+    let client = open(builder().pool_size(2), &net).await;
+    assert_eq!(client.incr("n").await.unwrap(), 1);
+    net.decide(|_, words| (words[0] == "GET").then_some(Act::AnswerLate(millis(100))));
+    let reader = client.clone();
+    let late = tokio::spawn(async move { reader.get("n").await });
+    tokio::time::sleep(millis(10)).await;
+    for number in 2..=4 {
+        assert_eq!(client.incr("n").await.unwrap(), number);
+    }
+    late.await.unwrap().unwrap();
+    // Over the first connection, which has counted no further than its own commands.
+    for number in 5..=6 {
+        assert_eq!(client.incr("n").await.unwrap(), number);
+    }
+    assert_eq!((net.spelt("SESSION CALL"), net.count("SESSION OPEN")), (0, 1));
+    assert_eq!(net.value("n").as_deref(), Some("6"));
+}
