@@ -5,7 +5,8 @@
 //! - A member is *unheard* here if its connection broke, or if it is silent for longer than its
 //!   silences have lately been, by a margin ([`crate::Config::suspect_after`]). The margin grows with
 //!   the silences that ended well, as in the accrual detector (Hayashibara et al., SRDS 2004), and
-//!   with this node's own delays: a slow node trusts its suspicions less (Lifeguard, DSN 2018).
+//!   with this node's own delays: a slow node trusts its suspicions less, unless another node
+//!   confirms them (Lifeguard, DSN 2018).
 //! - Every renewal says whom its sender hears. A member leaves at once if most of those that are
 //!   heard don't hear it (Rapid, ATC 2018): it has crashed, or is cut off.
 //! - If some hear it and some don't, a link is broken. After [`crate::Config::link_patience`] one end
@@ -41,7 +42,23 @@ impl Delay {
 }
 
 impl Membership {
-    /// How long `peer` may be silent before it counts as unheard.
+    /// How long the member `node` may be silent before it counts as unheard: no longer than is usual
+    /// with anybody, once another member confirms its silence. Two that wait for different times would
+    /// take a node that nobody hears for a broken link, and the wrong one would leave.
+    fn patience_with(&self, node: NodeId, peer: &Peer) -> Duration {
+        let confirms = |other: NodeId| {
+            let peer = self.peers.get(&other).filter(|peer| self.recently(peer.heard));
+            peer.and_then(|peer| peer.hears).is_some_and(|heard| !heard.contains(node))
+        };
+        let others = self.view.live().without(node).without(self.me.node);
+        let confirmed = others.into_iter().any(confirms);
+        if confirmed && !mutant!("membership_silence_unconfirmed") {
+            return self.config.suspect_after;
+        }
+        self.patience(peer)
+    }
+
+    /// How long `peer` may be silent, as far as this node can tell by itself.
     fn patience(&self, peer: &Peer) -> Duration {
         let usual = peer.silence.longest(self.now) + self.lateness.longest(self.now);
         (self.config.suspect_after + usual).min(self.config.suspect_after_max)
@@ -107,13 +124,13 @@ impl Membership {
             && !peer.leaving
             && !restarted
             && !cut
-            && self.now.since(peer.heard) < self.patience(peer)
+            && self.now.since(peer.heard) < self.patience_with(node, peer)
     }
 
     /// When the member `node`, heard now, will count as unheard if it stays silent.
     pub(crate) fn unheard_at(&self, node: NodeId) -> Instant {
         let Some(peer) = self.peers.get(&node) else { return Instant::NEVER };
-        let silent = peer.heard + self.patience(peer);
+        let silent = peer.heard + self.patience_with(node, peer);
         peer.cut_since.map_or(silent, |since| silent.min(since + self.config.suspect_after))
     }
 

@@ -539,6 +539,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_silence_unconfirmed",
+        home: "membership",
+        guard: "a silence that another member confirms is waited for no longer than is usual",
+        checks: &[Tests("membership", "calm")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_joins_over_a_broken_link",
         home: "membership",
         guard: "a node is let in only once all members hear it",

@@ -90,6 +90,27 @@ fn a_broken_link_costs_one_node_once() {
     }
 }
 
+/// Nobody hears node 1, which hears everybody. Node 2 is more patient than node 3, since it was often
+/// late itself: that must not look as if only the link between nodes 1 and 3 were broken.
+#[test]
+fn a_mute_node_goes_and_nobody_else() {
+    let mut world = World::formed(11, 3);
+    for _ in 0..3 {
+        world.run(2_000);
+        world.catch_up();
+        world.pause(2, 1_100);
+        world.run(1_100);
+        world.run_until_serving(&[1, 2, 3], 1_000);
+    }
+    world.run(500);
+    world.catch_up();
+    let before = world.machine(3).view().epoch;
+    world.loses = |from, _, _| from == 1;
+    world.run(3_000);
+    let view = world.machine(3).view();
+    assert_eq!((view.live(), view.epoch), (nodes(&[2, 3]), Epoch(before.0 + 1)), "{view:?}");
+}
+
 /// A short interruption of one link, as when a connection is reset, expels nobody.
 #[test]
 fn a_link_that_comes_back_costs_nobody() {
