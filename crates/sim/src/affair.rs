@@ -12,6 +12,10 @@ use crate::steps::Step;
 pub(crate) enum Affair {
     /// A command on one key, recorded as such.
     Single { key: String, action: Action },
+    /// Sets a key for so many milliseconds.
+    Lapse { key: String, value: String, millis: u64 },
+    /// Watches a key that nobody else touches, and sets it for so many milliseconds.
+    Own { key: String, value: String, millis: u64 },
     /// A command alone, or a block of them.
     Steps { steps: Vec<Step>, alone: bool },
     /// Watches two purses, reads them, and moves money from the first to the second.
@@ -30,7 +34,7 @@ pub(crate) enum Affair {
 
 /// The keys that are judged one by one.
 fn is_single(key: &str) -> bool {
-    ["key:", "count:", "fresh:"].iter().any(|prefix| key.starts_with(prefix))
+    ["key:", "count:", "fresh:", "ttl:"].iter().any(|prefix| key.starts_with(prefix))
 }
 
 fn action_words(key: &str, action: &Action) -> String {
@@ -51,6 +55,10 @@ impl fmt::Display for Affair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Single { key, action } => f.write_str(&action_words(key, action)),
+            Self::Lapse { key, value, millis } => write!(f, "SET {key} {value} PX {millis}"),
+            Self::Own { key, value, millis } => {
+                write!(f, "WATCH {key}; SET {key} {value} PX {millis}; EXEC")
+            }
             Self::Steps { steps, alone: true } if steps.len() == 1 => write!(f, "{}", steps[0]),
             Self::Steps { steps, .. } => {
                 f.write_str("MULTI; ")?;
@@ -120,6 +128,13 @@ impl FromStr for Step {
     }
 }
 
+fn parse_lapse(text: &str) -> Option<(String, String, u64)> {
+    let ["SET", key, value, "PX", millis] = text.split(' ').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    Some((key.to_owned(), value.to_owned(), millis.parse().ok()?))
+}
+
 fn parse_single(text: &str) -> Option<Affair> {
     let words: Vec<&str> = text.split(' ').collect();
     let key = words.get(1).filter(|key| is_single(key))?;
@@ -161,6 +176,12 @@ impl FromStr for Affair {
                 let amount = amount.parse().map_err(|_| wrong())?;
                 Self::Transfer { keys, amount, unique: unique.parse().map_err(|_| wrong())? }
             }
+            [watch, lapse, "EXEC"]
+                if let Some((key, value, millis)) = parse_lapse(lapse)
+                    && watch.strip_prefix("WATCH ") == Some(&key) =>
+            {
+                Self::Own { key, value, millis }
+            }
             [watch, ref sets @ .., "EXEC"] if watch.starts_with("WATCH ") => {
                 let reads = watch.split(' ').skip(1).map(str::to_owned).collect();
                 let set = |set: &&str| match set.parse() {
@@ -168,6 +189,9 @@ impl FromStr for Affair {
                     _ => Err(wrong()),
                 };
                 Self::Update { reads, writes: sets.iter().map(set).collect::<Result<_, _>>()? }
+            }
+            [single] if let Some((key, value, millis)) = parse_lapse(single) => {
+                Self::Lapse { key, value, millis }
             }
             [single] => match (single.strip_prefix("PAIR "), parse_single(single)) {
                 (Some(value), _) => Self::Pair(value.to_owned()),
@@ -189,6 +213,8 @@ mod tests {
             "GET key:1",
             "APPEND key:1 ,7",
             "DEL fresh:17",
+            "SET ttl:3 v40 PX 25",
+            "WATCH mine:2; SET mine:2 v41 PX 30; EXEC",
             "INCRBY count:0 1",
             "GET list:0:1",
             "MSETNX reg:0 v1 reg:1 v2",

@@ -13,6 +13,7 @@ use quorate_types::{Tag, Timestamp};
 
 use crate::affair::Affair;
 use crate::command::Command;
+use crate::lapses::{self, Lapses};
 use crate::operations;
 use crate::options::Workload;
 use crate::progress::Progress;
@@ -57,6 +58,7 @@ enum Load {
         /// Makes values unique.
         values: u64,
         churn: bool,
+        lapses: Option<Lapses>,
     },
     /// Transactions.
     Transactions(Box<Transactions>),
@@ -78,6 +80,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) keys: usize,
     /// Whether clients make and delete ever new keys.
     pub(crate) churn: bool,
+    /// How far wall clocks may be apart, if clients set keys that expire.
+    pub(crate) expiry: Option<u64>,
     pub(crate) workload: Workload,
     /// The isolation of transactions, if there are any.
     pub(crate) isolation: Option<Isolation>,
@@ -101,6 +105,8 @@ pub(crate) struct Clients {
     pub(crate) orders: Vec<Order>,
     /// Whether clients begin new ops.
     working: bool,
+    /// Answers that no history explains.
+    complaints: Vec<String>,
     /// Whether ops complete that should.
     pub(crate) progress: Progress,
     /// How many things they drew.
@@ -118,7 +124,10 @@ impl Clients {
             Recorder::with_clock(TxnHistory::default(), move || reading.load(Ordering::Relaxed))
         };
         let load = match plan.isolation {
-            None => Load::Operations { keys: plan.keys, values: 0, churn: plan.churn },
+            None => {
+                let (keys, churn, lapses) = (plan.keys, plan.churn, plan.expiry.map(Lapses::new));
+                Load::Operations { keys, values: 0, churn, lapses }
+            }
             Some(isolation) => {
                 let mut rng = world.rng.fork();
                 let bank = recorder();
@@ -162,6 +171,7 @@ impl Clients {
             record: plan.record,
             orders: Vec::new(),
             working: true,
+            complaints: Vec::new(),
             progress: Progress::default(),
             drawn: plan.drawn,
             done: 0,
@@ -191,9 +201,13 @@ impl Clients {
         let finish = |recorder: Recorder<TxnHistory>| {
             recorder.finish().expect("recording to memory can't fail")
         };
-        let (bank, complaints) = match self.load {
-            Load::Operations { .. } => (TxnHistory::default(), Vec::new()),
-            Load::Transactions(load) => (finish(load.bank), load.complaints),
+        let mut complaints = self.complaints;
+        let bank = match self.load {
+            Load::Operations { .. } => TxnHistory::default(),
+            Load::Transactions(mut load) => {
+                complaints.append(&mut load.complaints);
+                finish(load.bank)
+            }
         };
         Seen { history: finish(self.recorder), bank, complaints }
     }
@@ -296,6 +310,10 @@ impl Clients {
         }
         let lane = client.rng.below(u64::from(world.lanes())) as u16;
         let affair = match &mut self.load {
+            Load::Operations { values, lapses: Some(_), .. } if client.rng.chance(1, 3) => {
+                *values += 1;
+                Lapses::draw(&mut client.rng, *values, true)
+            }
             Load::Operations { values, churn: true, .. } if client.rng.chance(1, 2) => {
                 *values += 1;
                 operations::draw_churn(&mut client.rng, *values, true)
@@ -308,7 +326,9 @@ impl Clients {
                 let action = operations::draw_action(&mut client.rng, key, *values);
                 Affair::Single { key: format!("key:{key}"), action }
             }
-            Load::Transactions(load) => load.draw(index as u64, &mut client.rng),
+            Load::Transactions(load) => {
+                load.draw(index as u64, client.guest.is_some(), &mut client.rng)
+            }
         };
         Order { at: world.time, client: index, node: client.node, lane, affair }
     }
@@ -320,6 +340,10 @@ impl Clients {
                 let recorder = &self.recorder;
                 let invocation = recorder.invoke(index as u64, key.as_str(), action.clone());
                 (Open::Single(invocation, action.clone()), Command::Op(call))
+            }
+            (Load::Operations { .. }, Affair::Lapse { key, value, millis }) => {
+                let open = Open::lapse(&self.recorder, index as u64, key, value, *millis);
+                (open, Command::Op(lapses::to_call(key, value, *millis)))
             }
             // A script for another engine: there is nothing to do.
             (Load::Operations { .. }, _) => return self.schedule_next(world, index, world.time),
@@ -410,6 +434,15 @@ impl Clients {
             let at = at.map(|at| format!(" at {at:?}")).unwrap_or_default();
             format!("{now} client {index} {}: {outcome:?}{at}", waiting.command)
         });
+        if let (Outcome::Done(reply), Open::Single(_, Action::Get)) = (&outcome, &waiting.open) {
+            let lapses = match &self.load {
+                Load::Operations { lapses, .. } => lapses.as_ref(),
+                Load::Transactions(load) => load.lapses.as_ref(),
+            };
+            let command = waiting.command.to_string();
+            let late = lapses.and_then(|lapses| lapses.check(&command, reply, waiting.began));
+            self.complaints.extend(late);
+        }
         let next = match (&mut self.load, waiting.open) {
             (Load::Operations { .. }, Open::Single(invocation, action)) => {
                 match outcome {
@@ -421,8 +454,12 @@ impl Clients {
                 }
                 None
             }
+            (Load::Operations { lapses, .. }, Open::Lapsing(lapsing)) => {
+                lapsing.end(&outcome, time, lapses.as_mut(), &self.recorder);
+                None
+            }
             (Load::Transactions(load), open) => {
-                load.end(index as u64, open, outcome, at, &self.recorder)
+                load.end(index as u64, time, open, outcome, at, &self.recorder)
             }
             (Load::Operations { .. }, open) => unreachable!("{open:?} among single-key commands"),
         };

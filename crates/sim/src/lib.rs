@@ -27,6 +27,7 @@ mod faults;
 mod guests;
 mod health;
 mod judge;
+mod lapses;
 mod links;
 mod loader;
 mod names;

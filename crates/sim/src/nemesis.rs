@@ -50,15 +50,6 @@ impl Nemesis {
         script: Option<&[(u64, Fault)]>,
         world: &mut World,
     ) -> Self {
-        let wall_error_max = match engine {
-            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => 2_000 * MS,
-            // Isolation rests on clocks only if it is strict. Half the bound each way: the bound
-            // is on the difference between two clocks.
-            EngineConfig::Meerkat { isolation: Isolation::Strict, max_clock_skew, .. } => {
-                max_clock_skew.as_nanos() as u64 / 2
-            }
-            EngineConfig::Meerkat { .. } => 2_000 * MS,
-        };
         let mut this = Self {
             rng: world.rng.fork(),
             faults,
@@ -66,7 +57,7 @@ impl Nemesis {
             active: true,
             scripted: script.is_some(),
             rests_until: 0,
-            wall_error_max,
+            wall_error_max: Self::wall_error_max(engine),
             done: Vec::new(),
         };
         match script {
@@ -93,6 +84,23 @@ impl Nemesis {
             }
         }
         this
+    }
+
+    /// How far two wall clocks may be apart, in nanoseconds.
+    pub(crate) fn clocks_apart(faults: Faults, engine: &EngineConfig) -> u64 {
+        if faults.clock { 2 * Self::wall_error_max(engine) } else { 0 }
+    }
+
+    fn wall_error_max(engine: &EngineConfig) -> u64 {
+        match engine {
+            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => 2_000 * MS,
+            // Isolation rests on clocks only if it is strict. Half the bound each way: the bound
+            // is on the difference between two clocks.
+            EngineConfig::Meerkat { isolation: Isolation::Strict, max_clock_skew, .. } => {
+                max_clock_skew.as_nanos() as u64 / 2
+            }
+            EngineConfig::Meerkat { .. } => 2_000 * MS,
+        }
     }
 
     /// Draws something, and when to draw again.

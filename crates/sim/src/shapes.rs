@@ -17,6 +17,8 @@ names! {
     churn,
     /// The keyspace is on some of the nodes.
     groups,
+    /// Keys expire.
+    expiry,
     /// There is one node.
     alone,
 }
@@ -34,6 +36,8 @@ pub(crate) struct Shape {
     /// How many of them are large.
     pub(crate) large: u32,
     pub(crate) churn: bool,
+    /// Whether clients set keys that expire.
+    pub(crate) expiry: bool,
     /// How many nodes, if that follows from the rest.
     pub(crate) nodes: Option<u16>,
     /// How many of the nodes have the keyspace, if not all.
@@ -59,6 +63,7 @@ impl Shape {
             records: options.records.unwrap_or(of_size(records)),
             large: options.large.unwrap_or(of_size(large)),
             churn: drawn.churn,
+            expiry: drawn.expiry,
             nodes: match (drawn.alone, groups) {
                 (true, _) => Some(1),
                 (false, true) => Some(5),
@@ -84,6 +89,7 @@ impl fmt::Display for Shape {
         if self.records.max(self.large) > 0 {
             write!(f, ", {} records, {} of them large", self.records, self.large)?;
         }
-        f.write_str(if self.churn { ", churn" } else { "" })
+        f.write_str(if self.churn { ", churn" } else { "" })?;
+        f.write_str(if self.expiry { ", expiry" } else { "" })
     }
 }

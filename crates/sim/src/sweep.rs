@@ -306,6 +306,7 @@ impl<'a> Simulation<'a> {
             count: options.clients,
             keys: options.keys,
             churn: shape.churn,
+            expiry: shape.expiry.then(|| Nemesis::clocks_apart(faults, &engine)),
             workload: options.workload,
             isolation,
             orders: script.map(|script| &script.orders[..]),

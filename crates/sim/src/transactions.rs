@@ -10,11 +10,15 @@
 //! | `count:*` | single increments | linearizability |
 //! | `tweet:*` | Retwis: up to ten keys, some written, half of them by `WATCH` | the checker |
 //! | `ycsb:*` | YCSB-T: one key read and written, half of the times by `WATCH` | the checker |
+//! | `ttl:*` | set for a while, read, deleted | linearizability, and nobody reads one late |
+//! | `mine:*`, `kept:*` | set by one client alone, by `WATCH` and `EXEC` | no watch fails |
 //!
 //! What begins with nothing needs no set-up: an absent purse or account holds 0, and all of them
 //! together hold 0 for ever.
 
-use quorate_check::{Action, Bytes, Invocation, OpenTxn, Recorder, TxnHistory, TxnOp, balance};
+use quorate_check::{
+    Action, Answer, Bytes, Invocation, OpenTxn, Recorder, TxnHistory, TxnOp, balance,
+};
 use quorate_commands::{Block, OwnedCall, Reply, Txn, Watch};
 use quorate_machine::{Outcome, Rng};
 use quorate_node::Isolation;
@@ -24,6 +28,7 @@ use quorate_workloads::{Generator, Source as _};
 use crate::affair::Affair;
 use crate::clients::Plan;
 use crate::command::Command;
+use crate::lapses::{self, Lapses};
 use crate::operations;
 use crate::options::Workload;
 use crate::steps::{Nonsense, Step, effects, to_txn, with_version};
@@ -37,6 +42,8 @@ const COUNTERS: u64 = 2;
 const TWEETS: u64 = 24;
 /// Keys of YCSB-T.
 const YCSB_KEYS: u64 = 12;
+/// Who deletes what expires: for each client another process.
+const EXPIRY: u64 = 1 << 32;
 /// The two keys of a pair, and the one that a swap passes through.
 const PAIR: [&str; 3] = ["pair:a", "pair:b", "pair:swap"];
 
@@ -53,10 +60,67 @@ pub(crate) enum Open {
     Reading { txn: OpenTxn, keys: Vec<String>, watches: Vec<Watch>, then: Then },
     /// What was to be written once they were read.
     Writing { txn: OpenTxn, ops: Vec<TxnOp>, writes: usize },
+    /// A value that expires, and what deletes it.
+    Lapsing(Lapsing),
+    /// The version of a key that nobody else touches, and what sets it.
+    WatchingOwn { key: String, millis: u64, call: OwnedCall },
+    /// It is set, which nobody keeps from happening unless a value expires that was there.
+    SettingOwn { key: String, millis: u64, existed: bool },
     /// A change of the pair.
     Pairing,
     /// A look at the pair.
     Looking,
+}
+
+/// A value that is being set for a while.
+#[derive(Debug)]
+pub(crate) struct Lapsing {
+    set: Invocation,
+    /// It expires when it likes.
+    expiry: Invocation,
+    value: String,
+    millis: u64,
+}
+
+impl Open {
+    /// A client sets a key for a while; then something else deletes it.
+    pub(crate) fn lapse(
+        history: &Recorder<TxnHistory>,
+        process: u64,
+        key: &str,
+        value: &str,
+        millis: u64,
+    ) -> Self {
+        let set = history.invoke(process, key, Action::Set(value.into()));
+        let expiry = history.invoke(EXPIRY + process, key, Action::Del);
+        Self::Lapsing(Lapsing { set, expiry, value: value.to_owned(), millis })
+    }
+}
+
+impl Lapsing {
+    /// The answer is there.
+    pub(crate) fn end(
+        self,
+        outcome: &Outcome<Reply<'static>>,
+        now: u64,
+        lapses: Option<&mut Lapses>,
+        history: &Recorder<TxnHistory>,
+    ) {
+        match outcome {
+            Outcome::Refused(_) => {
+                history.refused(self.set);
+                return history.refused(self.expiry);
+            }
+            Outcome::Unknown => history.unknown(self.set),
+            Outcome::Done(_) => {
+                history.done(self.set, Answer::Ok);
+                if let Some(lapses) = lapses {
+                    lapses.set(&self.value, self.millis, now);
+                }
+            }
+        }
+        history.unknown(self.expiry);
+    }
 }
 
 /// What to do with keys that were watched and read.
@@ -77,6 +141,8 @@ pub(crate) struct Transactions {
     isolation: Isolation,
     keys: u64,
     churn: bool,
+    /// Keys that expire, if there are any.
+    pub(crate) lapses: Option<Lapses>,
     /// Makes values unique.
     pub(crate) unique: u64,
     retwis: Generator,
@@ -104,6 +170,7 @@ impl Transactions {
             isolation,
             keys: plan.keys as u64,
             churn: plan.churn,
+            lapses: plan.expiry.map(Lapses::new),
             unique: 0,
             retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
             ycsb: generator(quorate_workloads::Workload::YcsbT, YCSB_KEYS),
@@ -122,9 +189,13 @@ impl Transactions {
         (0..ACCOUNTS).map(|account| Bytes::from(format!("account:{account}"))).collect()
     }
 
-    /// The next thing that a client does. Each client has a workload of its own that it prefers.
-    pub(crate) fn draw(&mut self, process: u64, rng: &mut Rng) -> Affair {
+    /// The next thing that a client does, of a guest or another one. Each client has a workload of its
+    /// own that it prefers.
+    pub(crate) fn draw(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Affair {
         self.unique += 1;
+        if let Some(affair) = self.draw_lapse(process, guest, rng) {
+            return affair;
+        }
         match self.workload {
             Workload::Retwis => return self.draw_generated(true, rng),
             Workload::YcsbT => return self.draw_generated(false, rng),
@@ -147,6 +218,19 @@ impl Transactions {
         }
     }
 
+    /// Something with keys that expire, now and then, if there are any.
+    fn draw_lapse(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Option<Affair> {
+        let lapses = self.lapses.as_mut().filter(|_| self.workload == Workload::Mix)?;
+        // Reads may be old if the keyspace is only serializable.
+        let recent = self.isolation == Isolation::Strict;
+        match rng.below(6) {
+            // What fails at a guest is run again by its owner.
+            0 if recent && !guest => Some(lapses.draw_own(process, self.unique, rng)),
+            1 => Some(Lapses::draw(rng, self.unique, recent)),
+            _ => None,
+        }
+    }
+
     /// Begins what a client wants.
     pub(crate) fn begin(
         &mut self,
@@ -156,6 +240,18 @@ impl Transactions {
     ) -> (Open, Command) {
         match affair {
             Affair::Single { key, action } => Self::single(process, key, action.clone(), history),
+            Affair::Lapse { key, value, millis } => {
+                let open = Open::lapse(history, process, key, value, *millis);
+                (open, Command::Txn(Txn::Call(lapses::to_call(key, value, *millis))))
+            }
+            Affair::Own { key, value, millis } => {
+                let call = lapses::to_call(key, value, *millis);
+                let keys = vec![key.as_bytes().into()];
+                (
+                    Open::WatchingOwn { key: key.clone(), millis: *millis, call },
+                    Command::Txn(Txn::Versions(keys)),
+                )
+            }
             Affair::Steps { steps, alone } => {
                 let steps = steps.clone();
                 let alone = *alone && steps.len() == 1;
@@ -376,11 +472,19 @@ impl Transactions {
     pub(crate) fn end(
         &mut self,
         process: u64,
+        now: u64,
         open: Open,
         outcome: Outcome<Reply<'static>>,
         at: Option<Timestamp>,
         history: &Recorder<TxnHistory>,
     ) -> Next {
+        let open = match open {
+            Open::Lapsing(lapsing) => {
+                lapsing.end(&outcome, now, self.lapses.as_mut(), history);
+                return None;
+            }
+            open => open,
+        };
         match outcome {
             Outcome::Done(reply) => {
                 self.done(process, open, &reply, at, history).unwrap_or_else(|nonsense| {
@@ -409,7 +513,12 @@ impl Transactions {
             Open::Steps { txn, .. } | Open::Reading { txn, .. } | Open::Writing { txn, .. } => {
                 (txn, history)
             }
-            Open::Watching { .. } | Open::Pairing | Open::Looking => return,
+            Open::Watching { .. }
+            | Open::WatchingOwn { .. }
+            | Open::SettingOwn { .. }
+            | Open::Pairing
+            | Open::Looking => return,
+            Open::Lapsing(_) => unreachable!("it has ended already"),
         };
         if refused { recorder.aborted(txn) } else { recorder.undecided(txn, None) }
     }
@@ -445,7 +554,33 @@ impl Transactions {
                 }
                 history.committed(txn, at, ops);
             }
+            Open::WatchingOwn { key, millis, call } => {
+                let Reply::Array(versions) = reply else {
+                    return Err(format!("a watch was answered {reply:?}"));
+                };
+                let [Reply::Version(timestamp, existed)] = versions[..] else {
+                    return Err(format!("a watch was answered {reply:?}"));
+                };
+                let watch = Watch { existed, timestamp };
+                let watches = vec![(key.as_bytes().into(), watch)];
+                let block = Block { watches, calls: vec![call] };
+                return Ok(Some((
+                    Open::SettingOwn { key, millis, existed },
+                    Command::Txn(Txn::Block(block)),
+                )));
+            }
+            Open::SettingOwn { key, millis, existed }
+                if *reply == Reply::NullArray && Lapses::must_hold(existed, millis) =>
+            {
+                return Err(format!("EXEC fails after WATCH of {key}, which nobody has touched"));
+            }
+            Open::SettingOwn { key, millis, .. } => {
+                if let Some(lapses) = &mut self.lapses {
+                    lapses.ended_own(process, key, millis);
+                }
+            }
             Open::Pairing => {}
+            Open::Lapsing(_) => unreachable!("it has ended already"),
             Open::Looking => {
                 let Reply::Array(values) = reply else {
                     return Err(format!("a look at the pair was answered {reply:?}"));

@@ -1,0 +1,103 @@
+//! Keys that expire: what clients do with them, and what their values may look like.
+//!
+//! When a value expires is for the clocks of the nodes to say. For the judges it is deleted at some
+//! time after it was set, or never; and nobody may read it long after it should have gone.
+
+use std::collections::BTreeMap;
+
+use quorate_check::{Action, Bytes};
+use quorate_commands::{OwnedCall, Reply};
+use quorate_machine::Rng;
+
+use crate::affair::Affair;
+use crate::world::MS;
+
+/// How many things happen to one such key, or the judges would have too much to try.
+const LIFE: u64 = 12;
+/// How much later than said a value may be seen, apart from what clocks differ: a stopped process
+/// goes on with the time that it had read.
+const GRACE: u64 = 1_500 * MS;
+
+/// For how many milliseconds a value is set that outlives every run.
+const LONG: u64 = 3_600_000;
+
+/// Values that expire.
+pub(crate) struct Lapses {
+    /// How far two wall clocks may be apart.
+    clocks_apart: u64,
+    /// When each value that was set may be seen last.
+    seen_until: BTreeMap<Bytes, u64>,
+    /// The keys that a client alone sets, by client and name, if nothing of them is under way.
+    own: BTreeMap<(u64, &'static str), String>,
+}
+
+impl Lapses {
+    pub(crate) fn new(clocks_apart: u64) -> Self {
+        Self { clocks_apart, seen_until: BTreeMap::new(), own: BTreeMap::new() }
+    }
+
+    /// Something with a key that expires. `reads` says whether to look at such keys, too.
+    pub(crate) fn draw(rng: &mut Rng, unique: u64, reads: bool) -> Affair {
+        let key = format!("ttl:{}", unique / LIFE);
+        let value = format!("v{unique}");
+        let bytes = Bytes::from(value.as_str());
+        let action = match rng.below(10) {
+            0..=3 => return Affair::Lapse { key, value, millis: 1 + rng.below(400) },
+            4..=6 if reads => Action::Get,
+            7 => Action::SetNx(bytes),
+            8 => Action::GetSet(bytes),
+            _ => Action::Del,
+        };
+        Affair::Single { key, action }
+    }
+
+    /// A client watches a key that nobody else touches, and sets it: one that it always sets for
+    /// long, or one that has mostly expired when it comes again.
+    pub(crate) fn draw_own(&mut self, process: u64, unique: u64, rng: &mut Rng) -> Affair {
+        let (name, millis) = match rng.chance(1, 2) {
+            true => ("kept", LONG),
+            false => ("mine", 1 + rng.below(60)),
+        };
+        // If nobody knows what became of the last change, it may happen yet: the next has a new key.
+        let key = self.own.remove(&(process, name));
+        let key = key.unwrap_or_else(|| format!("{name}:{process}.{unique}"));
+        Affair::Own { key, value: format!("v{unique}"), millis }
+    }
+
+    /// Whether a watch of such a key, which had a value or none, has to hold.
+    pub(crate) fn must_hold(existed: bool, millis: u64) -> bool {
+        !existed || millis == LONG
+    }
+
+    /// It was set, or the watch failed.
+    pub(crate) fn ended_own(&mut self, process: u64, key: String, millis: u64) {
+        let name = if millis == LONG { "kept" } else { "mine" };
+        self.own.insert((process, name), key);
+    }
+
+    /// A value was set.
+    pub(crate) fn set(&mut self, value: &str, millis: u64, now: u64) {
+        let until = self.last_seen(millis, now);
+        self.seen_until.insert(Bytes::from(value), until);
+    }
+
+    /// Until when a value may be seen that was set by now for so long.
+    fn last_seen(&self, millis: u64, now: u64) -> u64 {
+        now + millis * MS + self.clocks_apart + GRACE
+    }
+
+    /// What is wrong with the answer to a read that began then.
+    pub(crate) fn check(&self, key: &str, reply: &Reply<'_>, began: u64) -> Option<String> {
+        let Reply::Bulk(value) = reply else { return None };
+        let until = *self.seen_until.get(&Bytes(value.to_vec()))?;
+        let late = began.checked_sub(until)?;
+        Some(format!("{key} holds a value {} ms after it must have expired", late / MS))
+    }
+}
+
+/// The command that sets a key for a while.
+pub(crate) fn to_call(key: &str, value: &str, millis: u64) -> OwnedCall {
+    let millis = millis.to_string();
+    let words: [&[u8]; 5] = [b"SET", key.as_bytes(), value.as_bytes(), b"PX", millis.as_bytes()];
+    OwnedCall::new(words).expect("clients know the commands")
+}
