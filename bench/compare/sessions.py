@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Measures what sessions cost: the same writes with and without one, and a million sessions.
 
-One run, interleaved: `SET` and the same `SET` as a session's call, each on a cluster of its own and
-on one that holds a million sessions with one record each; round after round, CPU time summed over
+One run, interleaved: `SET`, the same `SET` as a session's call (behind `SESSION AUTO`), and as one
+that says its number (`SESSION CALL`), each on a cluster of its own and on one that holds a million
+sessions with one record each; round after round, CPU time summed over
 all nodes. Figures are medians over the rounds. What one costs more than another is the median of
 their quotients in each round, in which they ran within seconds of each other, with the quartiles:
 the machine's pace changes between rounds. Both clusters have the same keys. Needs only the standard
@@ -26,6 +27,7 @@ from workloads import Runner
 HERE = pathlib.Path(__file__).resolve().parent
 # The goals of sessions, and what the thesis measured (section 2.6): 530 ns on 13.5 us, 116 bytes.
 THROUGHPUT_LOSS_MAX, LATENCY_MORE_MAX = 0.02, 0.04
+OPS = ("set", "call", "spelt-call")
 SESSION_BYTES_MAX, CROWDED_LATENCY_MORE_MAX = 120, 0.05
 
 
@@ -84,7 +86,7 @@ def measure(options, alone, crowded):
 
 
 def compare(options, runner, clusters, connections):
-    cells = {(name, op): [] for name in clusters for op in ("set", "call")}
+    cells = {(name, op): [] for name in clusters for op in OPS}
     for number in range(options.rounds):
         # A B C D, then D C B A: none always comes after the same other.
         for name, op in list(cells)[::1 if number % 2 == 0 else -1]:
@@ -99,7 +101,7 @@ def compare(options, runner, clusters, connections):
     names = ("throughput", "p50_us", "p99_us", "cpu_us_per_op")
     rounds = {cell: {name: [report[name] for report in reports] for name in names}
               for cell, reports in cells.items()}
-    return {name: {op: rounds[name, op] for op in ("set", "call")} for name in clusters}
+    return {name: {op: rounds[name, op] for op in OPS} for name in clusters}
 
 
 def open_sessions(options, runner, system):
@@ -139,6 +141,7 @@ def table(result):
         crowd = quotients(crowded[1]["call"], alone[1]["call"], "p50_us")
         crowd_set = quotients(crowded[1]["set"], alone[1]["set"], "p50_us")
         cpu = quotients(alone[50]["call"], alone[50]["set"], "cpu_us_per_op")
+        spelt = quotients(alone[50]["spelt-call"], alone[50]["set"], "cpu_us_per_op")
         crowded_cpu = quotients(crowded[50]["call"], alone[50]["call"], "cpu_us_per_op")
         most = max(figures["memory"]["bytes_per_session"])
         verdicts += [
@@ -148,6 +151,7 @@ def table(result):
                  CROWDED_LATENCY_MORE_MAX),
             figure(engine, "the same of a SET", crowd_set),
             figure(engine, "CPU time of all nodes added by sessions, 50 connections", cpu),
+            figure(engine, "the same of calls that say their numbers", spelt),
             figure(engine, f"the same of a call by {sessions} other sessions", crowded_cpu),
             f"- {engine}: {most} bytes per session and node (goal: {SESSION_BYTES_MAX}), "
             f"{'met' if most <= SESSION_BYTES_MAX else 'MISSED'}; of a closed one "

@@ -34,8 +34,10 @@ enum Op {
     MultiWait,
     /// `SET` of every key once, in order; ends when all are written.
     Fill,
-    /// `SET key value` as the next call of the connection's session.
+    /// `SET key value` as the next call of the connection's session, which its node numbers.
     Call,
+    /// The same as `SESSION CALL n n SET key value`.
+    SpeltCall,
     /// `SESSION OPEN`, and `SET` of each key once, in order, as the call of a session of its own;
     /// ends when all are written.
     Open,
@@ -107,6 +109,7 @@ fn main() -> anyhow::Result<()> {
         Op::Get => resp::Redis::get(),
         Op::Set | Op::Fill => resp::Redis::set(&value),
         Op::Call => resp::Redis::call(&value),
+        Op::SpeltCall => resp::Redis::spelt(&value),
         Op::Open => resp::Redis::open(&value, false),
         Op::OpenClose => resp::Redis::open(&value, true),
         Op::SetWait => resp::Redis::set_wait(&value, wait),

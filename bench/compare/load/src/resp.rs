@@ -18,11 +18,17 @@ pub(crate) struct Redis {
     replicas: Option<u8>,
     /// The op's answer so far: that of its worst reply.
     answer: Answer,
-    /// The number of the session's next call, if ops are calls.
+    /// The number of the session's next call, if ops are calls that say theirs.
     call: Option<u64>,
-    /// Whether the reply to the greeting is still to come.
-    greets: bool,
+    /// What is sent first.
+    greeting: &'static [u8],
+    /// Replies to the greeting that are still to come.
+    greetings: usize,
 }
+
+const OPEN: &[u8] = b"*2\r\n$7\r\nSESSION\r\n$4\r\nOPEN\r\n";
+const OPEN_AND_NUMBER: &[u8] = b"*2\r\n$7\r\nSESSION\r\n$4\r\nOPEN\r\n\
+                                 *3\r\n$7\r\nSESSION\r\n$4\r\nAUTO\r\n$1\r\n0\r\n";
 
 impl Redis {
     /// `GET key`.
@@ -55,11 +61,19 @@ impl Redis {
         Self::boxed(&parts, &end, 4 + usize::from(replicas.is_some()), replicas)
     }
 
-    /// `SESSION CALL n n SET key value`, where n is the next number.
+    /// `SET key value` behind `SESSION AUTO 0`.
     pub(crate) fn call(value: &[u8]) -> Box<KeyDialect> {
+        let parts = ["*3\r\n$3\r\nSET\r\n$16\r\n", ""];
+        let mut redis = Self::new(&parts, &with_value(value), 1, None);
+        (redis.greeting, redis.greetings) = (OPEN_AND_NUMBER, 2);
+        Box::new(redis)
+    }
+
+    /// `SESSION CALL n n SET key value`, where n is the next number.
+    pub(crate) fn spelt(value: &[u8]) -> Box<KeyDialect> {
         let parts = ["\r\n$3\r\nSET\r\n$16\r\n", ""];
         let mut redis = Self::new(&parts, &with_value(value), 1, None);
-        (redis.call, redis.greets) = (Some(0), true);
+        (redis.call, redis.greeting, redis.greetings) = (Some(0), OPEN, 1);
         Box::new(redis)
     }
 
@@ -87,7 +101,8 @@ impl Redis {
             last.extend_from_slice(end);
         }
         let answer = Answer::Good;
-        Self { parts, replies, come: 0, replicas, answer, call: None, greets: false }
+        let (call, greeting, greetings) = (None, b"".as_slice(), 0);
+        Self { parts, replies, come: 0, replicas, answer, call, greeting, greetings }
     }
 
     /// The op's answer, once its last reply has come.
@@ -127,9 +142,7 @@ impl Dialect for Redis {
     type Request = Key;
 
     fn greet(&mut self, out: &mut Vec<u8>) {
-        if self.greets {
-            out.extend_from_slice(b"*2\r\n$7\r\nSESSION\r\n$4\r\nOPEN\r\n");
-        }
+        out.extend_from_slice(self.greeting);
     }
 
     fn request(&mut self, key: &Key, out: &mut Vec<u8>) {
@@ -151,7 +164,8 @@ impl Dialect for Redis {
 
     fn answer(&mut self, input: &[u8], _out: &mut Vec<u8>) -> Result<Option<Step>, Misunderstood> {
         let Some(reply) = scan(input)? else { return Ok(None) };
-        if std::mem::take(&mut self.greets) {
+        if let Some(left) = self.greetings.checked_sub(1) {
+            self.greetings = left;
             return match reply.error {
                 None => Ok(Some(Step { used: reply.bytes, answer: None })),
                 Some(error) => {
@@ -208,7 +222,7 @@ mod tests {
 
     #[test]
     fn calls_are_numbered_and_follow_the_opening() {
-        let mut call = Redis::call(b"v");
+        let mut call = Redis::spelt(b"v");
         let mut out = Vec::new();
         call.greet(&mut out);
         call.request(b"key:000000000001", &mut out);
@@ -225,6 +239,19 @@ mod tests {
         let mut call = Redis::call(b"v");
         call.greet(&mut Vec::new());
         assert!(call.answer(b"-ERR no\r\n", &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_call_looks_like_its_command_behind_the_opening() {
+        let mut call = Redis::call(b"v");
+        let (mut out, mut plain) = (Vec::new(), Vec::new());
+        call.greet(&mut out);
+        assert!(out.ends_with(b"$7\r\nSESSION\r\n$4\r\nAUTO\r\n$1\r\n0\r\n"));
+        out.clear();
+        call.request(b"key:000000000001", &mut out);
+        Redis::set(b"v").request(b"key:000000000001", &mut plain);
+        assert_eq!(out, plain);
+        assert_eq!(answers(call, b"*0\r\n+OK\r\n+OK\r\n"), [None, None, Some(Answer::Good)]);
     }
 
     #[test]
