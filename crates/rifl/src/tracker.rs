@@ -89,9 +89,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     /// Why it is refused for good.
     pub fn find(&self, call: &Call) -> Result<Found<'_, A>, Improper> {
         call.check()?;
-        if self.closed.contains(&call.lease) {
-            return Err(Improper::Closed);
-        }
+        // No session is open and closed, so most calls take one look.
         if let Some(session) = self.sessions.get(&call.lease) {
             if call.sequence < session.acknowledged && !mutant!("rifl_stale_executes") {
                 return Err(Improper::Stale);
@@ -102,6 +100,8 @@ impl<A: Copy + PartialEq> Tracker<A> {
                 }
                 return Ok(Found::Completed(record.answer.bytes()));
             }
+        } else if self.closed.contains(&call.lease) {
+            return Err(Improper::Closed);
         }
         match self.in_progress.get(&(call.lease, call.sequence)) {
             Some(open) => Ok(Found::InProgress(open.attempt)),
