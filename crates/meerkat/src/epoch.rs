@@ -159,6 +159,7 @@ where
         self.phase = Phase::Frozen;
         self.recoveries.clear();
         self.suspects.clear();
+        self.unnamed.clear();
         self.acks.clear();
         self.acks_due = Instant::NEVER;
         self.commit_waits.clear();
@@ -776,6 +777,7 @@ where
         self.member = quorate_types::MemberNumber(0);
         self.groups.clear();
         self.suspects.clear();
+        self.unnamed.clear();
         self.stable.clear();
         self.trackers.fill(Tracker::default());
         self.gone_on = NodeSet::EMPTY;

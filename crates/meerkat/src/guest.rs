@@ -19,7 +19,7 @@ use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::record::{RecordKey, guest_writer, is_guest};
-use crate::recovery::RecoveryPart;
+use crate::recovery::{RecoveryPart, group_live};
 use crate::state::{Isolation, Meerkat};
 
 /// How old a transaction of a guest may be when a replica first hears of it from the guest.
@@ -27,6 +27,9 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How old it is at least when a replica forgets its end on the guest's word: by then others that
 /// were not told the same have asked.
 const KEPT: Duration = Duration::from_secs(4);
+/// How often a replica names a commit to the others that it took on a guest's word: what is lost with
+/// a connection is said again on the next.
+const NAMINGS: u8 = 2;
 /// How long the end of a transaction is remembered for a guest that is gone, at least.
 const MEMORY: Duration = Duration::from_secs(60);
 
@@ -118,6 +121,7 @@ where
         let vouches = record.view == 0 && said_ok && !record.body.is_empty();
         if vouches || mutant!("meerkat_guest_taken_at_its_word") {
             self.end_record(now, key, true);
+            self.name_later(now, key, 0);
             return self.acknowledge(now, id, partition, effects);
         }
         self.ask_replicas(partition, id, effects);
@@ -137,12 +141,76 @@ where
         self.acknowledge(now, key.id(), key.partition, effects);
     }
 
+    /// Names a commit that this replica took on a guest's word to the others, in company with others
+    /// like it: one that nobody has told of the transaction has no record that would make it ask.
+    pub(crate) fn name_commit(
+        &mut self,
+        now: Now,
+        key: RecordKey,
+        times: u8,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.votes_on(key.partition) || mutant!("meerkat_guest_commit_unnamed") {
+            return;
+        }
+        let live = group_live(&self.groups, key.partition);
+        for node in live.without(self.config.node) {
+            self.acknowledge_to(now, node, key.id(), key.partition, effects);
+        }
+        if times + 1 < NAMINGS {
+            self.name_later(now, key, times + 1);
+        }
+    }
+
+    fn name_later(&mut self, now: Now, key: RecordKey, times: u8) {
+        self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key, times));
+    }
+
+    /// Another replica knows that a guest's transaction has committed. If this one does not, it asks
+    /// what the transaction has done.
+    pub(crate) fn on_named_commit(
+        &self,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let record = self.records.get(&RecordKey::new(id, partition));
+        let is_known = self.is_stable(id) || record.is_some_and(|record| record.decision.is_some());
+        if self.votes_on(partition) && !is_known {
+            effects.probe("meerkat: a guest's commit is named by another replica");
+            effects.send(from, &Message { partition, kind: Kind::Pull { id } });
+        }
+    }
+
     // --- takeovers of a guest's transaction ------------------------------------------------------
 
-    /// A replica knows how a guest's transaction has ended in a partition.
-    pub(crate) fn learn_end(&mut self, id: Timestamp, partition: u16, commit: bool) {
+    /// A replica knows how a guest's transaction has ended in a partition, and what it has done there.
+    pub(crate) fn learn_end(
+        &mut self,
+        id: Timestamp,
+        partition: u16,
+        commit: bool,
+        body: Option<Body<'_>>,
+    ) {
         if let Some(part) = self.recoveries.get_mut(&id).and_then(|r| r.part(partition)) {
             part.chosen = Some(commit);
+            if let Some(body) = body {
+                part.body = body.bytes().to_vec();
+            }
+        }
+    }
+
+    /// A guest may have told each replica that its transaction does something else. Who knows of a
+    /// commit says with it what it does, and this replica does the same.
+    pub(crate) fn take_sets(&mut self, key: RecordKey, body: &[u8]) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        if record.body == body || mutant!("meerkat_guest_sets_kept") {
+            return;
+        }
+        let told = core::mem::replace(&mut record.body, body.to_vec());
+        if core::mem::take(&mut record.registered) {
+            self.release_at(key.id(), key.partition, Body::trusted(&told));
         }
     }
 
@@ -225,11 +293,11 @@ where
                 effects.broadcast(to, &Message { partition, kind });
             }
             let key = RecordKey::new(id, partition);
-            if let Some(record) = self.records.get_mut(&key).filter(|r| r.decision.is_none()) {
-                if record.body.is_empty() {
-                    record.body = part.body;
+            if self.records.get(&key).is_some_and(|record| record.decision.is_none()) {
+                if commit && !part.body.is_empty() {
+                    self.take_sets(key, &part.body);
                 }
-                if !commit || !record.body.is_empty() {
+                if !commit || !self.records[&key].body.is_empty() {
                     self.end_record(now, key, commit);
                 }
             }

@@ -36,6 +36,7 @@ where
             spare_bodies: _,
             over: _,
             suspects,
+            unnamed,
             recoveries,
             stable,
             trackers,
@@ -69,7 +70,7 @@ where
         } = self;
         (config.incarnation, table, rng, view, phase, active, member, groups).hash(state);
         (epoch_floor, read_high, change, copying).hash(state);
-        (records, footprints, suspects, recoveries, stable, gone_on, acks).hash(state);
+        (records, footprints, suspects, unnamed, recoveries, stable, gone_on, acks).hash(state);
         (trackers, acks_due, guests, graves, sweep_cursor, floor_published, whole_up_to)
             .hash(state);
         (ops, attempts, next_sequence, last_issued, announced, announce_due).hash(state);

@@ -153,6 +153,7 @@ where
 
     const PROBES: &'static [&'static str] = &[
         "meerkat: a call's attempt ends with its epoch",
+        "meerkat: a guest's commit is named by another replica",
         "meerkat: a learner brings what it has not installed",
         "meerkat: backup coordinator takes over",
         "meerkat: call answered from its record",

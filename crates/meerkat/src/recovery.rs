@@ -159,7 +159,9 @@ where
                         self.take_promise(me, partition, id, view, known);
                     }
                     Err(Refused::Decided(commit)) if is_guest(id.writer) => {
-                        self.learn_end(id, partition, commit);
+                        let record = self.records.get(&RecordKey::new(id, partition));
+                        let body = record.map(|record| record.body.clone()).unwrap_or_default();
+                        self.learn_end(id, partition, commit, Body::trusted_opt(&body));
                     }
                     Err(Refused::Decided(commit)) => {
                         return self.end_recovery(now, id, commit, effects);

@@ -160,7 +160,7 @@ where
             return self.on_claim(now, partition, id, commit, body, effects);
         }
         if is_guest(id.writer) {
-            self.learn_end(id, partition, commit);
+            self.learn_end(id, partition, commit, body.filter(|_| commit));
             self.evaluate_recovery(now, id, effects);
         } else {
             self.recoveries.remove(&id);
@@ -191,6 +191,13 @@ where
             }
             return self.acknowledge(now, id, partition, effects);
         }
+        if commit
+            && is_guest(id.writer)
+            && let Some(body) = body
+        {
+            self.take_sets(key, body.bytes());
+        }
+        let record = self.records.get_mut(&key).expect("just made");
         if commit && record.body.is_empty() {
             match body {
                 Some(body) => record.body.extend_from_slice(body.bytes()),
@@ -330,9 +337,19 @@ where
         partition: u16,
         effects: &mut impl Effects<Self>,
     ) {
-        let Some(to) = self.coordinator_of(id).filter(|node| *node != self.config.node) else {
-            return;
-        };
+        if let Some(to) = self.coordinator_of(id).filter(|node| *node != self.config.node) {
+            self.acknowledge_to(now, to, id, partition, effects);
+        }
+    }
+
+    pub(crate) fn acknowledge_to(
+        &mut self,
+        now: Now,
+        to: NodeId,
+        id: Timestamp,
+        partition: u16,
+        effects: &mut impl Effects<Self>,
+    ) {
         let queue = self.acks.entry((to, partition)).or_default();
         write_timestamp(&mut Writer(queue), id);
         if queue.len() >= ACKS_MAX * ID_BYTES {

@@ -188,6 +188,9 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// Undecided records in order of arrival: a timer wheel with one slot per moment, since all
     /// wait equally long.
     pub(crate) suspects: VecDeque<(Instant, crate::record::RecordKey)>,
+    /// Commits that this replica took on a guest's word, to be named to the others; how often they
+    /// were, and when again. All wait equally long, as above.
+    pub(crate) unnamed: VecDeque<(Instant, crate::record::RecordKey, u8)>,
     pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
     /// Per coordinator: everything up to here is final on all replicas.
     pub(crate) stable: BTreeMap<WriterId, u64>,
@@ -262,6 +265,7 @@ where
             spare_bodies: Vec::new(),
             over: Vec::new(),
             suspects: VecDeque::new(),
+            unnamed: VecDeque::new(),
             recoveries: BTreeMap::new(),
             stable: BTreeMap::new(),
             trackers: vec![Tracker::default(); partitions],

@@ -36,6 +36,7 @@ where
                 first(self.fast_checks.front().map(|(at, _)| *at)),
                 first(self.resends.front().map(|(at, _)| *at)),
                 first(self.suspects.front().map(|(at, _)| *at)),
+                first(self.unnamed.front().map(|(at, ..)| *at)),
                 first(self.backoffs.first().map(|(at, _)| *at)),
                 first(self.commit_waits.first().map(|(at, _)| *at)),
                 first(takeover),
@@ -93,6 +94,12 @@ where
         {
             self.suspects.pop_front();
             self.on_suspect_timeout(now, key, effects);
+        }
+        while let Some(&(at, key, times)) = self.unnamed.front()
+            && at <= now.monotonic
+        {
+            self.unnamed.pop_front();
+            self.name_commit(now, key, times, effects);
         }
         while let Some(&(at, slot)) = self.backoffs.first()
             && at <= now.monotonic

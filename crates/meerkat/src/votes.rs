@@ -8,7 +8,7 @@ use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
-use crate::record::RecordKey;
+use crate::record::{RecordKey, is_guest};
 use crate::state::{Counter, Isolation, Meerkat};
 
 /// A transaction of so many bytes is sent again one timeout later for each of them.
@@ -357,7 +357,7 @@ where
         self.advance_stable(self.writer(), stable);
     }
 
-    /// ACKED: replicas know the ends of these transactions.
+    /// ACKED: replicas know the ends of these transactions. Of a guest's, they say so to each other.
     pub(crate) fn on_acked(
         &mut self,
         from: NodeId,
@@ -368,6 +368,10 @@ where
         let mut closed = false;
         for id in crate::message::ids(bytes) {
             let own = id.writer == self.writer();
+            if !own && is_guest(id.writer) {
+                self.on_named_commit(from, partition, id, effects);
+                continue;
+            }
             let Some(attempt) = self.attempts.get_mut(&id.version).filter(|_| own) else {
                 effects.ignored("meerkat: ACKED of a closed attempt");
                 continue;

@@ -107,6 +107,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_guest_commit_unnamed",
+        home: "meerkat",
+        guard: "a guest's commit reaches a replica that has never heard of it",
+        checks: &[Tests("meerkat", "what_replicas_took_on_a_guests_word")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_guest_sets_kept",
+        home: "meerkat",
+        guard: "a guest's transaction does the same at every replica that learns of its commit from another",
+        checks: &[Tests("meerkat", "a_guest_that_tells_two_replicas_different_sets")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_guest_taken_at_its_word",
         home: "meerkat",
         guard: "a replica takes a guest's commit only if it has said OK itself",

@@ -1,10 +1,10 @@
 //! Guests: coordinators without a replica.
 
 use quorate_machine::{MapTable, Outcome, Record as _, Table, ValueKind};
-use quorate_meerkat::{Config, Kind, Meerkat, guest_writer};
+use quorate_meerkat::{Body, Config, Kind, Meerkat, guest_writer};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, limits};
 
-use crate::support::{Cluster, Host, MLT, id_of};
+use crate::support::{Cluster, Host, MLT, body_bytes, id_of};
 
 /// Under which the nodes reach the guest.
 const GUEST: u16 = 63;
@@ -319,6 +319,62 @@ fn a_guest_that_tells_two_replicas_different_ends_is_settled_among_them() {
         }
         cluster.assert_everywhere("k", commit.then_some("v"));
         cluster.run(2, "append=k:w");
+    }
+}
+
+/// What a guest's transaction does is what it told the one that is asked first: the others do the
+/// same, whatever they were told.
+#[test]
+fn a_guest_that_tells_two_replicas_different_sets_does_one_thing() {
+    for takes_word in [None, Some(2), Some(3)] {
+        let mut cluster = with_guest(3);
+        let (_, id) = cluster.begin("append=k:v");
+        cluster.pool.clear();
+        cluster.lies = true;
+        let told = [("k", "one"), ("a", "two"), ("b", "three")];
+        for (node, (key, value)) in (1..).zip(told) {
+            let bytes = body_bytes(&[(key, None, Some(value))]);
+            let body = Body::check(&bytes).expect("just written");
+            let kind = Kind::Validate { id, stable: 0, participants: 1, body };
+            cluster.tell(GUEST, node, kind);
+        }
+        if let Some(node) = takes_word {
+            cluster.tell(GUEST, node, Kind::Decided { id, commit: true, body: None });
+        }
+        cluster.crash(GUEST);
+        cluster.pool.clear();
+        (1..=3).for_each(|node| cluster.machine(node).guest_left(NodeId(GUEST)));
+        cluster.run_for(Duration::from_secs(1));
+        let done = told[usize::from(takes_word.unwrap_or(1)) - 1];
+        for (key, value) in told {
+            cluster.assert_everywhere(key, (key == done.0).then_some(value));
+            cluster.run(2, &format!("append={key}:w"));
+        }
+    }
+}
+
+/// A guest that commits with a majority and dies before it has reached the third, or that never tells
+/// it: nobody waits there for an end that would be asked for.
+#[test]
+fn what_replicas_took_on_a_guests_word_reaches_one_that_never_heard_of_it() {
+    for told in [1, 2] {
+        let mut cluster = with_guest(3);
+        let (_, id) = cluster.begin("append=k:v");
+        for node in 1..=2 {
+            cluster.deliver(GUEST, node, "validate");
+        }
+        cluster.pool.clear();
+        for node in 1..=told {
+            cluster.tell(GUEST, node, Kind::Decided { id, commit: true, body: None });
+        }
+        cluster.crash(GUEST);
+        cluster.pool.clear();
+        (1..=3).for_each(|node| cluster.machine(node).guest_left(NodeId(GUEST)));
+        assert!(cluster.record(3, id).is_none());
+        cluster.run_for(Duration::from_secs(1));
+        assert_eq!(cluster.decision(3, id), Some(true), "told {told}");
+        cluster.assert_everywhere("k", Some("v"));
+        cluster.run(3, "append=k:w");
     }
 }
 
