@@ -15,6 +15,7 @@ use crate::state::Meerkat;
 
 /// Why what is said of a transaction of this node's is refused.
 pub(crate) const NEVER_BEGAN: &str = "meerkat: a transaction that this node never began";
+const NO_TIMESTAMP: &str = "meerkat: a transaction without a timestamp";
 /// How far a timestamp may be ahead of this node's wall clock. A hybrid clock follows the furthest
 /// one for ever, so this must outlast a clock that was set wrong once; and none may come near the end
 /// of its range.
@@ -52,7 +53,7 @@ where
             }
             Kind::Prepare { id, view } if view > 0 => self.refuse_proposal(from, id, view),
             Kind::Prepare { .. } => Some("meerkat: a takeover in the coordinator's view"),
-            Kind::Decided { id, .. } if self.config.guest.is_none() => self.refuse_lane(id),
+            Kind::Decided { id, .. } if self.config.guest.is_none() => self.refuse_id(id),
             _ => None,
         }
     }
@@ -66,7 +67,7 @@ where
         if !is_theirs {
             return Some("meerkat: a proposal in the name of another");
         }
-        self.refuse_lane(id)
+        self.refuse_id(id)
     }
 
     /// Whether a transaction is one that this node would have begun, and never has. The record of one
@@ -75,7 +76,10 @@ where
         key.writer == self.writer() && !self.records.contains_key(key)
     }
 
-    fn refuse_lane(&self, id: Timestamp) -> Option<&'static str> {
+    fn refuse_id(&self, id: Timestamp) -> Option<&'static str> {
+        if id.version == 0 {
+            return Some(NO_TIMESTAMP);
+        }
         let is_here = lane_of(id.writer, self.config.lanes) == self.config.lane;
         (!is_here).then_some("meerkat: a transaction of another lane")
     }
@@ -120,10 +124,14 @@ where
     ) -> Option<&'static str> {
         let count = self.config.partitions.len();
         let fits = |key: &RecordKey| {
-            usize::from(key.partition) < count && !self.is_absurd(now, key.version)
+            usize::from(key.partition) < count
+                && key.version > 0
+                && !self.is_absurd(now, key.version)
         };
-        (self.is_absurd(now, newest) || !keys.all(fits))
-            .then_some("meerkat: a record of no partition, or years ahead of this node's clock")
+        (self.is_absurd(now, newest) || !keys.all(fits)).then_some(
+            "meerkat: a record of no partition, without a timestamp, or years ahead of this node's \
+             clock",
+        )
     }
 }
 

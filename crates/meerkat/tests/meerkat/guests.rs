@@ -291,6 +291,19 @@ fn a_guest_speaks_for_itself_only() {
     assert_eq!(cluster.ignored["meerkat: message of no live member"], before + 1);
 }
 
+/// A node announces what is below its guests' transactions, and nothing is below that one.
+#[test]
+fn a_transaction_without_a_timestamp_is_refused_whoever_names_it() {
+    let mut cluster = with_guest(3);
+    let writer = guest_writer(cluster.view.members[0].number, 0).expect("the first id is free");
+    let id = Timestamp::new(0, writer);
+    let why = Some("meerkat: a transaction without a timestamp");
+    assert_eq!(cluster.lie(2, 1, Kind::Prepare { id, view: 64 + 2 }), why);
+    assert_eq!(cluster.lie(2, 1, Kind::Decided { id, commit: true, body: None }), why);
+    assert_eq!(cluster.lie(GUEST, 1, Kind::Decided { id, commit: false, body: None }), why);
+    cluster.run_for(Duration::from_millis(100));
+}
+
 /// What a guest says to one node and to another, of a transaction that all three said OK to: it has
 /// one end, the same everywhere.
 #[test]
