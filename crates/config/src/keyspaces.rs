@@ -213,7 +213,7 @@ fn hermes(keyspace: &Keyspace) -> EngineConfig {
         Some(Reads::Quorum) => ReadMode::Quorum,
     };
     let ack_broadcast = keyspace.ack_broadcast.as_ref().is_some_and(|given| *given.get_ref());
-    EngineConfig::Hermes { reads, ack_broadcast }
+    EngineConfig::Hermes { reads, ack_broadcast, collect_every: EngineConfig::COLLECT_EVERY }
 }
 
 /// What is legal in a keyspace and still deserves attention: replica groups that cannot lose a

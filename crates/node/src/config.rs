@@ -117,6 +117,8 @@ pub enum EngineConfig {
         reads: ReadMode,
         /// Whether followers broadcast their acknowledgements (optimisation O3).
         ack_broadcast: bool,
+        /// How often deleted keys are forgotten while they are few.
+        collect_every: Duration,
     },
     /// Transactions over several keys, without coordination between lanes or replicas.
     Meerkat {
@@ -134,7 +136,13 @@ pub enum EngineConfig {
 
 impl EngineConfig {
     /// The engine with its default options.
-    pub const HERMES: Self = Self::Hermes { reads: ReadMode::Leased, ack_broadcast: false };
+    pub const HERMES: Self = Self::Hermes {
+        reads: ReadMode::Leased,
+        ack_broadcast: false,
+        collect_every: Self::COLLECT_EVERY,
+    };
+    /// Default for how often deleted keys are forgotten: not so often that anybody notices.
+    pub const COLLECT_EVERY: Duration = Duration::from_secs(10);
 
     /// Default for the most that two nodes' wall clocks differ: what badly kept ones do.
     pub const MAX_CLOCK_SKEW: Duration = Duration::from_millis(50);

@@ -367,7 +367,7 @@ fn hermes(
     seed: u64,
     store: &Arc<Store<quorate_hermes::Meta>>,
 ) -> HermesMachine {
-    let EngineConfig::Hermes { reads, ack_broadcast } = keyspace.engine else {
+    let EngineConfig::Hermes { reads, ack_broadcast, collect_every } = keyspace.engine else {
         unreachable!("a keyspace's store is made for its engine")
     };
     let config = &shared.config;
@@ -377,6 +377,7 @@ fn hermes(
             message_loss_timeout: config.message_loss_timeout,
             op_timeout: config.op_timeout,
             ack_broadcast,
+            collect_every,
             reads: match reads {
                 ReadMode::Leased => quorate_hermes::Reads::Leased,
                 ReadMode::Quorum => quorate_hermes::Reads::Quorum,

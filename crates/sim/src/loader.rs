@@ -1,8 +1,10 @@
 //! Records that are there before anything breaks, so that joins and scans take many turns.
 //!
-//! Nobody else touches them: what was acknowledged must be there at the end, on every replica.
+//! Nobody else touches them: what was acknowledged must be there at the end, on every replica. A third
+//! is deleted while things break, a few at a time, and must be gone at the end: a node that was away
+//! may come back with records of keys that the others have deleted and forgotten.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_commands::OwnedCall;
 use quorate_machine::{Outcome, Rng};
@@ -14,6 +16,8 @@ use crate::world::{self, Event, MS, World};
 
 /// Tags with this bit are of records that are loaded.
 pub(crate) const LOAD_TAG: u64 = 1 << 61;
+/// Tags with these bits are of their deletions.
+const DELETE_TAG: u64 = LOAD_TAG | 1 << 60;
 /// The names of these records begin so.
 const PREFIX: &str = "bulk:";
 /// When loading begins: the first view has been formed.
@@ -22,6 +26,12 @@ const BEGIN: u64 = 300 * MS;
 const PACE: u64 = 2 * MS;
 /// How many at a time.
 const BATCH: usize = 40;
+/// How often some are deleted.
+const DELETE_PACE: u64 = 150 * MS;
+/// Of the records, the part that is deleted at a time.
+const DELETED_PART: usize = 100;
+/// One record of so many is deleted.
+const DELETED_EVERY: usize = 3;
 /// From this size on a value is large: engines send such apart.
 const LARGE: u64 = 64 * 1024;
 
@@ -32,8 +42,15 @@ pub(crate) struct Loader {
     sizes: Vec<usize>,
     /// Records that have not been sent, or not with success.
     due: VecDeque<usize>,
-    /// What each acknowledged one holds.
+    /// What each acknowledged one holds that nobody has begun to delete.
     acknowledged: BTreeMap<String, String>,
+    /// Records that some attempt to store may yet store.
+    doubtful: BTreeSet<usize>,
+    /// Records to be deleted, or whose deletion is not acknowledged.
+    leaving: VecDeque<usize>,
+    /// Records whose deletion is acknowledged.
+    deleted: BTreeSet<String>,
+    is_deleting: bool,
     active: bool,
 }
 
@@ -58,7 +75,17 @@ impl Loader {
         if !due.is_empty() {
             world.schedule(BEGIN, Event::Load);
         }
-        Self { rng, sizes, due: due.into(), acknowledged: BTreeMap::new(), active: true }
+        Self {
+            rng,
+            sizes,
+            due: due.into(),
+            acknowledged: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            leaving: VecDeque::new(),
+            deleted: BTreeSet::new(),
+            is_deleting: false,
+            active: true,
+        }
     }
 
     /// No more records are sent.
@@ -71,22 +98,62 @@ impl Loader {
         if !self.active {
             return;
         }
+        if self.is_deleting {
+            self.delete(world);
+            return world.schedule(world.time + DELETE_PACE, Event::Load);
+        }
         let mut bytes = 0;
         for _ in 0..BATCH {
-            let Some(record) = self.due.pop_front().filter(|_| bytes < LARGE) else { break };
-            bytes += self.sizes[record] as u64;
-            let node = self.rng.below(world.nodes.len() as u64) as usize;
-            let lane = self.rng.below(u64::from(world.lanes())) as usize;
-            if !world.nodes[node].up || world.nodes[node].is_stopped() {
-                self.due.push_back(record);
-                continue;
+            if bytes >= LARGE {
+                break;
             }
+            let Some(record) = self.due.pop_front() else { break };
+            bytes += self.sizes[record] as u64;
             let (key, value) = self.record(record);
-            let call = OwnedCall::new([b"SET", key.as_bytes(), &value]).expect("SET is known");
-            let tag = Tag(LOAD_TAG | record as u64);
-            world.execute(node, lane, tag, tag.0, &world.command(call));
+            if !self.ask(world, Tag(LOAD_TAG | record as u64), [b"SET", key.as_bytes(), &value]) {
+                self.due.push_back(record);
+            }
+        }
+        if self.due.is_empty() && self.acknowledged.len() * 2 > self.sizes.len() {
+            self.is_deleting = true;
+            let is_sure = |record: &usize| {
+                let is_acknowledged = self.acknowledged.contains_key(&self.record(*record).0);
+                is_acknowledged && !self.doubtful.contains(record)
+            };
+            let every = (0..self.sizes.len()).step_by(DELETED_EVERY);
+            self.leaving = every.filter(is_sure).collect();
         }
         world.schedule(world.time + PACE, Event::Load);
+    }
+
+    /// Deletes some more, and stores what could not be stored.
+    fn delete(&mut self, world: &mut World) {
+        for _ in 0..self.sizes.len() / DELETED_PART + 1 {
+            let Some(record) = self.leaving.pop_front() else { break };
+            let (key, _) = self.record(record);
+            self.acknowledged.remove(&key);
+            if !self.ask(world, Tag(DELETE_TAG | record as u64), [b"DEL", key.as_bytes()]) {
+                self.leaving.push_back(record);
+            }
+        }
+        if let Some(record) = self.due.pop_front() {
+            let (key, value) = self.record(record);
+            if !self.ask(world, Tag(LOAD_TAG | record as u64), [b"SET", key.as_bytes(), &value]) {
+                self.due.push_back(record);
+            }
+        }
+    }
+
+    /// Asks some node; whether it runs.
+    fn ask<const N: usize>(&mut self, world: &mut World, tag: Tag, command: [&[u8]; N]) -> bool {
+        let node = self.rng.below(world.nodes.len() as u64) as usize;
+        let lane = self.rng.below(u64::from(world.lanes())) as usize;
+        if !world.nodes[node].up || world.nodes[node].is_stopped() {
+            return false;
+        }
+        let call = OwnedCall::new(command).expect("a known command");
+        world.execute(node, lane, tag, tag.0, &world.command(call));
+        true
     }
 
     fn record(&self, record: usize) -> (String, Vec<u8>) {
@@ -111,20 +178,25 @@ impl Loader {
     pub(crate) fn collect(&mut self, world: &mut World) {
         let mine = |answer: &mut world::Answer| answer.tag.0 & LOAD_TAG != 0;
         for answer in world.answers.extract_if(.., mine) {
-            let record = (answer.tag.0 & !LOAD_TAG) as usize;
+            let record = (answer.tag.0 & !DELETE_TAG) as usize;
             if record == self.sizes.len() {
                 continue;
             }
-            if matches!(answer.outcome, Outcome::Done(_)) {
-                let (key, value) = self.record(record);
-                self.acknowledged.insert(key, digest(&value));
-            } else {
-                self.due.push_back(record);
+            let is_done = matches!(answer.outcome, Outcome::Done(_));
+            let (key, value) = self.record(record);
+            match (answer.tag.0 & DELETE_TAG == DELETE_TAG, is_done) {
+                (true, true) => drop(self.deleted.insert(key)),
+                (true, false) => self.leaving.push_back(record),
+                (false, true) => drop(self.acknowledged.insert(key, digest(&value))),
+                (false, false) => {
+                    self.doubtful.insert(record);
+                    self.due.push_back(record);
+                }
             }
         }
     }
 
-    /// A record that was acknowledged and is gone.
+    /// A record that was acknowledged and is gone, or deleted and there.
     pub(crate) fn missing(&self, contents: &[Entry]) -> Option<String> {
         let held: BTreeMap<&str, &str> =
             contents.iter().map(|(key, _, value)| (key.as_str(), value.as_str())).collect();
@@ -134,7 +206,13 @@ impl Loader {
             .filter(|(key, value)| held.get(key.as_str()) != Some(&value.as_str()))
             .count();
         let all = self.acknowledged.len();
-        (lost > 0).then(|| format!("{lost} of {all} loaded records are missing at the end"))
+        if lost > 0 {
+            return Some(format!("{lost} of {all} loaded records are missing at the end"));
+        }
+        let nothing = digest(b"");
+        let is_back = |key: &&String| held.get(key.as_str()).is_some_and(|held| **held != nothing);
+        let (back, all) = (self.deleted.iter().filter(is_back).count(), self.deleted.len());
+        (back > 0).then(|| format!("{back} of {all} deleted records are back at the end"))
     }
 }
 

@@ -62,7 +62,8 @@ impl Setup {
         let mut text = format!(
             "{nodes} nodes, {lanes} lanes, reads {reads:?}, ack_broadcast {ack_broadcast}, {faults}"
         );
-        let engine = EngineConfig::Hermes { reads, ack_broadcast };
+        let collect_every = shape.collect_every;
+        let engine = EngineConfig::Hermes { reads, ack_broadcast, collect_every };
         let group = shape.draw_group(nodes, rng);
         if let Some(group) = group {
             text.push_str(&format!(", keyspace on {}", show_groups(&[Some(group)])));

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use quorate_machine::Rng;
-use quorate_types::{NodeId, NodeSet};
+use quorate_node::EngineConfig;
+use quorate_types::{Duration, NodeId, NodeSet};
 
 use crate::names::names;
 use crate::{Engine, Options};
@@ -29,7 +30,7 @@ impl Shapes {
 }
 
 /// What a seed chose.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Shape {
     /// Records that are there from the start.
     pub(crate) records: u32,
@@ -42,6 +43,25 @@ pub(crate) struct Shape {
     pub(crate) nodes: Option<u16>,
     /// How many of the nodes have the keyspace, if not all.
     replicas: Option<usize>,
+    /// How often deleted keys are forgotten.
+    pub(crate) collect_every: Duration,
+}
+
+/// In every other run deleted keys are forgotten soon, also while some node is away.
+const COLLECT_SOON: Duration = Duration::from_millis(150);
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            records: 0,
+            large: 0,
+            churn: false,
+            expiry: false,
+            nodes: None,
+            replicas: None,
+            collect_every: EngineConfig::COLLECT_EVERY,
+        }
+    }
 }
 
 impl Shape {
@@ -59,6 +79,7 @@ impl Shape {
         let of_size = |drawn_count| if drawn.size { drawn_count } else { 0 };
         // Partitions of meerkat have groups of their own.
         let groups = drawn.groups && options.engine == Engine::Hermes;
+        let soon = rng.chance(1, 2) && options.engine == Engine::Hermes;
         Self {
             records: options.records.unwrap_or(of_size(records)),
             large: options.large.unwrap_or(of_size(large)),
@@ -70,6 +91,7 @@ impl Shape {
                 (false, false) => None,
             },
             replicas: groups.then_some(replicas as usize),
+            collect_every: if soon { COLLECT_SOON } else { EngineConfig::COLLECT_EVERY },
         }
     }
 
@@ -90,6 +112,7 @@ impl fmt::Display for Shape {
             write!(f, ", {} records, {} of them large", self.records, self.large)?;
         }
         f.write_str(if self.churn { ", churn" } else { "" })?;
-        f.write_str(if self.expiry { ", expiry" } else { "" })
+        f.write_str(if self.expiry { ", expiry" } else { "" })?;
+        f.write_str(if self.collect_every == COLLECT_SOON { ", collects soon" } else { "" })
     }
 }

@@ -11,7 +11,7 @@ mod world;
 
 use quorate_hermes::Message;
 use quorate_machine::Rng;
-use quorate_node::{EngineConfig, ReadMode};
+use quorate_node::EngineConfig;
 use quorate_types::{NodeId, lane_of_key};
 use quorate_wire::{Header, Kind, Writer};
 
@@ -61,8 +61,7 @@ fn lies_about_the_log_end_no_node() {
 /// A lane has no record of a key that another lane owns, and its table asserts that nobody asks.
 #[test]
 fn a_member_that_asks_a_lane_for_the_value_of_another_lanes_key_is_refused() {
-    let engine = EngineConfig::Hermes { reads: ReadMode::Leased, ack_broadcast: false };
-    let mut world = World::new(&engine);
+    let mut world = World::new(&EngineConfig::HERMES);
     let lane = usize::from(lane_of_key(b"a", LANES).0);
     for (asked, is_refused) in [(lane, false), (1 - lane, true)] {
         let mut bytes = Vec::new();

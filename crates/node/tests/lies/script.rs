@@ -62,6 +62,7 @@ fn engine(about: About, setup: u8) -> EngineConfig {
         _ => EngineConfig::Hermes {
             reads: if setup & 2 == 0 { ReadMode::Leased } else { ReadMode::Quorum },
             ack_broadcast: setup & 4 != 0,
+            collect_every: EngineConfig::COLLECT_EVERY,
         },
     }
 }
