@@ -171,10 +171,9 @@ impl Sessions {
             return Ok(());
         };
         // Numbered updates would acknowledge calls that are open.
-        if lock(session).requests.open() > 0
-            && !mutant!("client_numbers_beside_open_calls")
-            && let Err(lost) = loan.stop_numbering().await
-        {
+        let has_open = lock(session).requests.open() > 0;
+        let has_open = has_open && !mutant!("client_numbers_beside_open_calls");
+        if has_open && let Err(lost) = loan.stop_numbering().await {
             return Err(Tried::Failed(loan.lost(lost)));
         }
         let (number, next, renewal) = {
@@ -184,7 +183,7 @@ impl Sessions {
             }
             let words: [&[u8]; 4] = [b"SESSION", b"RENEW", &session.id, &session.until];
             let mut request = Request::one(&words);
-            let next = (session.requests.open() == 0).then(|| session.requests.next());
+            let next = (!has_open).then(|| session.requests.next());
             if attached != Some(session.number) {
                 match next {
                     Some(next) => number_from(&mut request, next, 1),
