@@ -61,6 +61,8 @@ impl NodeConfig {
     pub const SUSPECT_LEASES: u32 = 4;
     /// Default for [`NodeConfig::suspect_after`].
     pub const SUSPECT_AFTER: Duration = Duration::from_millis(600);
+    /// How far the silences of others stretch suspicion at most, in times its least.
+    const SUSPECT_MAX_TIMES: u32 = 8;
     /// Default for [`NodeConfig::clock_drift_ppm`]: ten times what a bad quartz does.
     pub const CLOCK_DRIFT_PPM: u32 = 1_000;
     /// Default for [`NodeConfig::message_loss_timeout`].
@@ -71,6 +73,11 @@ impl NodeConfig {
     pub const SESSION_TERM: Duration = limits::LEASE_TERM;
     /// Default for [`NodeConfig::op_timeout`].
     pub const OP_TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// How long a member may be silent at most before it is suspected, whatever silences were seen.
+    pub fn suspect_after_max(&self) -> Duration {
+        self.suspect_after * Self::SUSPECT_MAX_TIMES
+    }
 
     /// The replica groups of all keyspaces and partitions that are not on every member.
     pub(crate) fn groups(&self) -> Vec<NodeSet> {

@@ -17,8 +17,6 @@ use crate::{ControlFacts, MemberFacts, Outbox, SERVING, Shared};
 
 /// The tag of requests that nobody waits for.
 const NOBODY: Tag = Tag(0);
-/// How far the silences of others stretch suspicion at most, in times its least.
-const SUSPECT_MAX_TIMES: u32 = 8;
 
 /// A change of the membership that a person asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -269,7 +267,7 @@ fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Memb
             drift_ppm: config.clock_drift_ppm,
             heartbeat: config.lease / 3,
             suspect_after: config.suspect_after,
-            suspect_after_max: config.suspect_after * SUSPECT_MAX_TIMES,
+            suspect_after_max: config.suspect_after_max(),
             link_patience: config.suspect_after,
             groups: config.groups(),
             seed,

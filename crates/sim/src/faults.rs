@@ -36,9 +36,6 @@ names! {
 }
 
 impl Faults {
-    /// What a sweep draws from if nothing is said: today's code does not notice every cut of a lane.
-    pub const USUAL: Self = Self::ALL.without(Self { standing: true, ..Self::NONE });
-
     /// A random part of these faults: a sweep whose runs all have every fault never sees what only
     /// a quiet network lets happen (swarm testing, Groce et al., ISSTA 2012).
     pub(crate) fn swarm(self, rng: &mut Rng) -> Self {

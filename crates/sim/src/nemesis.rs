@@ -15,6 +15,7 @@ use quorate_types::NodeSet;
 use crate::Faults;
 use crate::links::{Links, SILENCE_MAX};
 use crate::network::hash;
+use crate::progress::settles;
 use crate::script::{Fault, Process};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
@@ -242,10 +243,12 @@ impl Nemesis {
             Fault::Cut(links) => {
                 Self::cut(world, links);
                 undo_within = Some(2_000 * MS);
-                // Alone, now and then, and long enough for connections to be given up.
+                // Alone, now and then, and long enough for connections to be given up, and for the
+                // cluster to go on.
                 if self.faults.standing && self.rng.chance(1, 3) {
                     world.network.calm = true;
-                    self.rests_until = world.time + SILENCE_MAX + self.rng.below(SILENCE_MAX);
+                    let least = SILENCE_MAX.max(settles(world));
+                    self.rests_until = world.time + least + self.rng.below(SILENCE_MAX);
                 }
             }
             Fault::Delay(links, by) => {

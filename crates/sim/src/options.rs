@@ -235,11 +235,9 @@ impl Options {
 }
 
 impl Options {
-    /// The defaults for an engine, under the usual faults that it survives.
+    /// The defaults for an engine, under the faults that it survives.
     pub fn of(engine: Engine) -> Self {
-        let survives = engine.survives();
-        let faults = if survives == Faults::ALL { Faults::USUAL } else { survives };
-        Self { engine, faults, ..Self::new() }
+        Self { engine, faults: engine.survives(), ..Self::new() }
     }
 
     /// Whether a run can have these options.

@@ -1,9 +1,9 @@
 //! Whether ops complete while nothing changes.
 //!
-//! A cluster need not answer while it finds out what has happened. Once nothing has changed for
-//! [`SETTLES`], be it that all is well or that a fault stands, every op completes within [`OP_MAX`]
-//! that is asked of a node without a fault, and all nodes but one go on where a link between two of
-//! them is cut, provided that a majority is connected and alive.
+//! A cluster need not answer while it finds out what has happened. Once nothing has changed for as
+//! long as that may take ([`settles`]), be it that all is well or that a fault stands, every op
+//! completes within [`OP_MAX`] that is asked of a node without a fault, and all nodes but one go on
+//! where a link between two of them is cut, provided that a majority is connected and alive.
 
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Refusal};
@@ -11,8 +11,17 @@ use quorate_types::NodeSet;
 
 use crate::world::{MS, World};
 
-/// How long a cluster may take to come to terms with a change.
+/// How long a cluster may take to come to terms with a change, once it has noticed it.
 const SETTLES: u64 = 2_000 * MS;
+/// How long a cluster may take to notice what has changed, and to come to terms with it. Who broke a
+/// connection or restarted is noticed at once; a cut by the silence behind it, for which a node waits
+/// the longer the longer silences it has known.
+pub(crate) fn settles(world: &World) -> u64 {
+    let patience = world.nodes[0].config.suspect_after_max().as_nanos();
+    let patience = u64::try_from(patience).unwrap_or(u64::MAX / 4);
+    SETTLES + if world.isolated.is_empty() { 0 } else { patience }
+}
+
 /// How long an op may take then.
 const OP_MAX: u64 = 1_000 * MS;
 
@@ -31,7 +40,7 @@ impl Progress {
     /// The last change, if an op that begins now should complete unless something changes again.
     pub(crate) fn begin(world: &World) -> Option<u64> {
         let since = world.changed_at.filter(|_| world.network.is_calm())?;
-        (since + SETTLES <= world.time).then_some(since)
+        (since + settles(world) <= world.time).then_some(since)
     }
 
     /// An op has ended that was asked of a node at `began`, when the last change was `steady`.
