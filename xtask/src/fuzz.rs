@@ -17,6 +17,10 @@ const TARGETS: &[(&str, u32)] = &[
     ("commands", 4096),
     ("history", 8192),
     ("config", 8192),
+    ("lies_hermes", 1024),
+    ("lies_meerkat", 1024),
+    ("lies_membership", 1024),
+    ("lies_paxos", 1024),
 ];
 
 /// What a run may take, in MiB: of memory, and of one allocation. A decoder that believes an
@@ -49,7 +53,7 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
         Ok((*name, child))
     });
     let running: Vec<(&str, Child)> = running.collect::<anyhow::Result<_>>()?;
-    println!("{:<10} {:>12} {:>10} {:>8}", "target", "inputs", "features", "corpus");
+    println!("{:<15} {:>12} {:>10} {:>8}", "target", "inputs", "features", "corpus");
     let mut failed = Vec::new();
     for (name, child) in running {
         let output = child.wait_with_output().with_context(|| format!("cannot wait for {name}"))?;
@@ -57,7 +61,7 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
         if output.status.success() {
             println!("{}", summary(name, &log));
         } else {
-            println!("{name:<10} FAILED");
+            println!("{name:<15} FAILED");
             println!("{log}");
             failed.push(name);
         }
@@ -136,7 +140,7 @@ fn summary(name: &str, log: &str) -> String {
         words.nth(1).unwrap_or("?")
     };
     let corpus = after("corp:").split('/').next().unwrap_or("?");
-    format!("{name:<10} {inputs:>12} {:>10} {corpus:>8}", after("ft:"))
+    format!("{name:<15} {inputs:>12} {:>10} {corpus:>8}", after("ft:"))
 }
 
 #[cfg(test)]

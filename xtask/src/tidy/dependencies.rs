@@ -1,5 +1,6 @@
 //! Rules about what links what: layering, confined and banned libraries, unused ones, licences.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -113,11 +114,30 @@ pub fn check_names(
             continue;
         }
         let text = read(root, &path)?;
-        let own: Vec<&Source> =
+        let mut own: Vec<&Source> =
             sources.iter().filter(|source| source.path.starts_with(home)).collect();
+        let named: BTreeSet<PathBuf> = own.iter().flat_map(|source| named_paths(source)).collect();
+        own.extend(sources.iter().filter(|source| named.contains(&source.path)));
         check_names_of(&path, &text, &own, violations);
     }
     Ok(())
+}
+
+/// The files of other crates that a file declares as its modules by `#[path = "..."]`.
+fn named_paths(source: &Source) -> impl Iterator<Item = PathBuf> + '_ {
+    let lines = source.text.lines();
+    lines.filter_map(|line| quoted(line.strip_suffix(']')?, "#[path = ")).map(|named| {
+        let mut path = source.path.clone();
+        path.pop();
+        for part in named.split('/') {
+            if part == ".." {
+                path.pop();
+            } else {
+                path.push(part);
+            }
+        }
+        path
+    })
 }
 
 fn check_names_of(path: &Path, text: &str, own: &[&Source], violations: &mut Vec<Violation>) {

@@ -1,0 +1,14 @@
+//! Well-formed lies of a Hermes replica: three whole nodes, of which none may stop.
+#![no_main]
+
+#[expect(dead_code, reason = "this target is about one of the protocols")]
+#[path = "../../crates/node/tests/lies/script.rs"]
+mod script;
+#[path = "../../crates/node/tests/lies/world.rs"]
+mod world;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| {
+    script::run(script::About::Hermes, input);
+});
