@@ -11,6 +11,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -167,12 +168,22 @@ pub(crate) fn poll_until<T>(
     }
 }
 
-/// Ports that nobody has at the moment.
+/// Where [`free_ports`] looks: below the ports that the system gives to outgoing connections, of
+/// which one could otherwise take a port between its choice and the start of its node.
+const PORTS: std::ops::Range<u32> = 10_000..32_000;
+/// How many of them a test process looks at before another one's.
+const PORTS_PER_PROCESS: u32 = 200;
+
+/// Ports that nobody has at the moment, other ones at each call.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    // All are held together, so that they differ.
-    let held: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(PORTS_PER_PROCESS);
+    let candidates = std::iter::repeat_with(|| {
+        let offset = first.wrapping_add(TAKEN.fetch_add(1, Relaxed)) % PORTS.len() as u32;
+        (PORTS.start + offset) as u16
+    });
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    candidates.take(PORTS.len()).filter(is_free).take(count).collect()
 }
 
 /// Every engine that a keyspace may have.
