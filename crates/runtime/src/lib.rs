@@ -34,7 +34,6 @@ mod backend;
 mod clients;
 mod clock;
 mod files;
-mod frame;
 mod guests;
 mod handle;
 mod host;

@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 use quorate_types::{Incarnation, Instant, NodeId, limits};
-use quorate_wire::{Header, Hello};
-
-use crate::frame;
+use quorate_wire::{FRAME_BYTES_MAX, Frames, Header, Hello, Outgoing, frame_header};
 
 /// First pause before a lost connection is dialled again.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
@@ -90,14 +88,12 @@ pub(crate) struct Link {
     retry_at: Instant,
     backoff: Duration,
     input: Vec<u8>,
-    /// Bytes that the socket did not take yet, from `sent` on.
-    unsent: Vec<u8>,
-    sent: usize,
+    frames: Frames,
+    /// What the socket did not take yet.
+    outgoing: Outgoing,
     /// The socket may hold bytes: an edge came and no short read since.
     readable: bool,
     hung_up: bool,
-    /// The most bytes of messages in one frame of the peer.
-    frame_bytes_max: usize,
     /// The reason logged last, so that a peer that stays away is one line and not one per attempt.
     complaint: String,
     pub(crate) counts: LinkCounts,
@@ -114,20 +110,18 @@ impl Link {
             retry_at: Instant::ZERO,
             backoff: BACKOFF_MIN,
             input: Vec::new(),
-            unsent: Vec::new(),
-            sent: 0,
+            frames: Frames::default(),
+            outgoing: Outgoing::default(),
             readable: false,
             hung_up: false,
-            frame_bytes_max: frame::FRAME_BYTES_MAX,
             complaint: String::new(),
             counts: LinkCounts::default(),
         }
     }
 
-    /// A link to a guest, which has connected. It sends no more at once than a transaction may hold.
+    /// A link to a guest, which has connected.
     pub(crate) fn of_guest(node: NodeId) -> Self {
-        let frame_bytes_max = limits::GUEST_FRAME_BYTES_MAX;
-        Self { frame_bytes_max, ..Self::new(node, String::from("a guest"), false) }
+        Self::new(node, String::from("a guest"), false)
     }
 
     /// Where the peer is dialled.
@@ -157,12 +151,12 @@ impl Link {
 
     /// Bytes that wait for the other side to read.
     pub(crate) fn backlog(&self) -> usize {
-        self.unsent.len() - self.sent
+        self.outgoing.len()
     }
 
     /// Bytes that its buffers take.
     pub(crate) fn bytes(&self) -> usize {
-        self.input.capacity() + self.unsent.capacity()
+        self.input.capacity() + self.frames.bytes() + self.outgoing.bytes()
     }
 
     /// Why there is no connection, for people; empty if nothing went wrong.
@@ -231,7 +225,14 @@ impl Link {
         self.readable = true;
         self.state = State::Up { stream, incarnation: theirs };
         self.greeted();
-        hello.encode(&mut self.unsent);
+        self.introduce(hello)
+    }
+
+    /// Sends the hello. It is no message and travels in no frame.
+    fn introduce(&mut self, hello: &Hello) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        self.outgoing.push_bytes(&bytes);
         self.write_unsent()
     }
 
@@ -267,8 +268,7 @@ impl Link {
         crate::net::tune_peer(&stream);
         self.clear_buffers();
         self.state = State::Greeting(stream);
-        hello().encode(&mut self.unsent);
-        self.write_unsent()
+        self.introduce(&hello())
     }
 
     /// Whether the socket may have bytes to read.
@@ -283,11 +283,6 @@ impl Link {
             return Progress::Same;
         }
         let mut share = READ_BYTES_PER_TURN;
-        // A peer is believed what it announces, so that a large frame's bytes need not move when
-        // the buffer grows. Room that nothing arrives for takes no memory.
-        if let Some(missing) = frame::missing(&self.input, self.frame_bytes_max) {
-            self.input.reserve(missing);
-        }
         while self.readable && share > 0 {
             let (State::Greeting(stream) | State::Up { stream, .. }) = &self.state else {
                 self.readable = false;
@@ -345,8 +340,7 @@ impl Link {
 
     /// Whether a complete frame has been read and not been handled.
     pub(crate) fn has_frame(&self) -> bool {
-        matches!(self.state, State::Up { .. })
-            && frame::missing(&self.input, self.frame_bytes_max) == Some(0)
+        matches!(self.state, State::Up { .. }) && Frames::is_complete(&self.input)
     }
 
     /// Hands the complete frames that have been read to `handle`, as long as there is time for it.
@@ -358,11 +352,11 @@ impl Link {
         let State::Up { incarnation, .. } = self.state else { return Progress::Same };
         let mut rest = &self.input[..];
         loop {
-            match frame::split(&mut rest, self.frame_bytes_max) {
+            match self.frames.split(&mut rest) {
                 Ok(None) => break,
                 Ok(Some(messages)) => {
                     self.counts.frames_received += 1;
-                    if let Err(error) = handle(incarnation, messages) {
+                    if let Err(error) = handle(incarnation, &messages) {
                         self.counts.frames_bad += 1;
                         return Progress::Lost(error.to_string());
                     }
@@ -386,19 +380,26 @@ impl Link {
         Progress::Same
     }
 
-    /// Sends messages as one frame, with one system call unless the socket is full. May take the
-    /// buffer.
+    /// Sends messages, those that fit into one frame with one system call unless the socket is full.
+    /// May take the buffer.
     pub(crate) fn send(&mut self, messages: &mut Vec<u8>) -> Progress {
         let State::Up { stream, .. } = &mut self.state else {
             self.counts.frames_dropped += 1;
             return Progress::Same;
         };
-        let waiting = self.unsent.len() - self.sent;
-        if waiting > 0 {
-            self.queue(waiting, messages);
+        if !self.outgoing.is_empty() {
+            // The poll says when the socket takes more.
+            self.queue(messages);
             return Progress::Same;
         }
-        let header = frame::header(messages);
+        if messages.len() > FRAME_BYTES_MAX {
+            self.queue(messages);
+            return match self.write_unsent() {
+                Ok(()) => Progress::Same,
+                Err(error) => Progress::Lost(error.to_string()),
+            };
+        }
+        let header = frame_header(messages);
         self.counts.frames_sent += 1;
         let parts = [IoSlice::new(&header), IoSlice::new(messages)];
         let written = loop {
@@ -410,38 +411,25 @@ impl Link {
             }
         };
         self.counts.bytes_sent += written as u64;
-        if written < header.len() {
-            self.unsent.extend_from_slice(&header[written..]);
-        }
-        let messages_written = written.saturating_sub(header.len());
-        if self.unsent.is_empty() && messages.len() - messages_written >= BULK_BYTES {
-            // Copying what is large costs more than another buffer.
-            self.unsent = std::mem::take(messages);
-            self.sent = messages_written;
-        } else {
-            self.unsent.extend_from_slice(&messages[messages_written..]);
-        }
+        self.outgoing.push_bytes(&header[written.min(header.len())..]);
+        self.outgoing.push_bytes(&messages[written.saturating_sub(header.len())..]);
         Progress::Same
     }
 
-    /// Lets messages wait behind `waiting` unsent bytes, as far as there is room.
-    fn queue(&mut self, waiting: usize, messages: &[u8]) {
-        if waiting + messages.len() > limits::PEER_BUFFER_BYTES_MAX {
+    /// Lets messages wait behind what is unsent, as far as there is room: an outbox holds no more than
+    /// its bound and the message that passed it.
+    fn queue(&mut self, messages: &mut Vec<u8>) {
+        let waiting = self.outgoing.len();
+        if waiting + messages.len() > limits::PEER_BUFFER_BYTES_MAX + limits::MESSAGE_BYTES_MAX {
             self.counts.frames_dropped += 1;
             return;
         }
-        let small;
-        let messages = if messages.len() < BULK_BYTES || waiting < BACKLOG_BYTES {
-            messages
-        } else {
+        if messages.len() >= BULK_BYTES && waiting >= BACKLOG_BYTES {
             self.counts.frames_dropped += 1;
-            small = without_bulk(messages);
-            &small
-        };
+            *messages = without_bulk(messages);
+        }
         if !messages.is_empty() {
-            self.counts.frames_sent += 1;
-            self.unsent.extend_from_slice(&frame::header(messages));
-            self.unsent.extend_from_slice(messages);
+            self.counts.frames_sent += self.outgoing.push(messages) as u64;
         }
     }
 
@@ -468,8 +456,8 @@ impl Link {
 
     fn clear_buffers(&mut self) {
         self.input = Vec::new();
-        self.unsent = Vec::new();
-        self.sent = 0;
+        self.frames = Frames::default();
+        self.outgoing = Outgoing::default();
         self.readable = false;
         self.hung_up = false;
     }
@@ -478,34 +466,20 @@ impl Link {
         let (State::Greeting(stream) | State::Up { stream, .. }) = &mut self.state else {
             return Ok(());
         };
-        while self.sent < self.unsent.len() {
-            match stream.write(&self.unsent[self.sent..]) {
+        while !self.outgoing.is_empty() {
+            match stream.write(self.outgoing.unsent()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
-                    self.sent += written;
+                    self.outgoing.advance(written);
                     self.counts.bytes_sent += written as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.drop_sent();
-                    return Ok(());
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        self.unsent.clear();
-        self.unsent.shrink_to(KEEP_BYTES_MAX);
-        self.sent = 0;
+        self.outgoing.shrink_to(KEEP_BYTES_MAX);
         Ok(())
-    }
-
-    /// Moves what is left to the front once it is the smaller part, so that a peer that never quite
-    /// catches up can't make the buffer grow, and each byte is moved about once.
-    fn drop_sent(&mut self) {
-        if self.sent > self.unsent.len() / 2 {
-            self.unsent.drain(..self.sent);
-            self.sent = 0;
-        }
     }
 }
 

@@ -11,6 +11,9 @@ const BACKLOG: i32 = 1024;
 /// How long sent bytes may stay unacknowledged before a peer connection counts as lost. Leases and
 /// heartbeats find a dead peer sooner; this frees the socket of one that vanished without a word.
 const PEER_SILENCE_MAX: Duration = Duration::from_secs(3);
+/// How many bytes a peer connection takes that can't be sent yet. What is beyond stays with the link,
+/// where a small message overtakes what is left of a large one.
+const PEER_NOT_SENT_BYTES: u32 = 2 * quorate_wire::FRAME_BYTES_MAX as u32;
 /// How soon the system probes an idle client connection, and how often after that: finds clients
 /// whose machine vanished (Redis's `tcp-keepalive 300`).
 const CLIENT_KEEPALIVE: Duration = Duration::from_secs(300);
@@ -92,6 +95,7 @@ pub(crate) fn tune_peer(stream: &mio::net::TcpStream) {
         .with_retries(2);
     let result = socket
         .set_tcp_nodelay(true)
+        .and(socket.set_tcp_notsent_lowat(PEER_NOT_SENT_BYTES))
         .and(socket.set_tcp_user_timeout(Some(PEER_SILENCE_MAX)))
         .and(socket.set_tcp_keepalive(&keepalive));
     if let Err(error) = result {

@@ -13,9 +13,9 @@ pub const KEYSPACES_MAX: usize = 16;
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
-/// Longest value, in bytes. Redis allows 512 MiB; a value here travels in one message and is copied
-/// a few times within one loop turn, and a turn that outlasts the lease would cost the node its
-/// place in the view.
+/// Longest value, in bytes. Redis allows 512 MiB; a value here is one message, which its coordinator
+/// copies for each replica within one loop turn, and other clients wait for that turn: some 2 ms for
+/// a value of this size.
 pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes of the answers of one command, or of all commands of one transaction. What would
 /// answer more is refused before it changes anything.
@@ -45,9 +45,6 @@ pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which
 /// the protocols treat as loss.
 pub const PEER_BUFFER_BYTES_MAX: usize = 16 * MESSAGE_BYTES_MAX;
-/// Most bytes of messages in one frame of a client that coordinates its transactions itself: its
-/// largest message, which holds what a transaction may.
-pub const GUEST_FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 16;
 
 /// Most calls of a session from the first incomplete one on (RIFL's window).
 pub const SESSION_WINDOW: u64 = 512;

@@ -1,6 +1,6 @@
-//! Bytes between peers: the message header, the connection hello, what nodes and guests (clients
-//! that coordinate their transactions themselves) agree on, and the codec that protocol crates lay
-//! their messages out with.
+//! Bytes between peers: frames, the message header, the connection hello, what nodes and guests
+//! (clients that coordinate their transactions themselves) agree on, and the codec that protocol
+//! crates lay their messages out with.
 //!
 //! All integers are little-endian and fixed in width, byte strings are length-prefixed, and there
 //! are no optional fields: a reader needs no schema and a golden vector is readable in hex. A
@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod codec;
+mod frame;
 mod guest;
 mod header;
 mod hello;
@@ -18,6 +19,7 @@ mod listing;
 mod view;
 
 pub use codec::{Malformed, Reader, Writer};
+pub use frame::{BadFrame, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frames, Outgoing, frame_header};
 pub use guest::{GuestMessage, Welcome};
 pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};
@@ -25,4 +27,4 @@ pub use listing::ListingMessage;
 pub use view::{read_view, write_view};
 
 /// The version of every layout here; peers of another version are refused at the hello.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;

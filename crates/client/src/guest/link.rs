@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorate_types::{Incarnation, LaneId, NodeId};
-use quorate_wire::{Hello, VERSION};
+use quorate_wire::{BadFrame, Frames, Hello, Outgoing, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::frame;
 use crate::connection::{Dial, Stream};
 use crate::limits;
 
@@ -105,6 +104,11 @@ impl Introduction {
             }
         }
     }
+}
+
+/// The error of a connection whose bytes can't be trusted.
+pub(super) fn damaged(frame: BadFrame) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, frame)
 }
 
 fn refusal(input: &[u8]) -> io::Error {
@@ -238,10 +242,11 @@ impl Line {
         let (mut reader, mut writer) = tokio::io::split(introduced.stream);
         let mut input = introduced.rest;
         let read = async {
+            let mut frames = Frames::default();
             loop {
                 let mut rest = &input[..];
-                while let Some(messages) = frame::split(&mut rest)? {
-                    let news = News::Messages(messages.to_vec());
+                while let Some(messages) = frames.split(&mut rest).map_err(damaged)? {
+                    let news = News::Messages(messages.into_owned());
                     if self.news.send((self.node, news)).await.is_err() {
                         return Ok(());
                     }
@@ -255,15 +260,20 @@ impl Line {
             }
         };
         let write = async {
-            let mut bytes = Vec::new();
-            while let Some((meant_for, messages)) = outgoing.recv().await {
+            let mut unsent = Outgoing::default();
+            while let Some((meant_for, mut messages)) = outgoing.recv().await {
                 waiting.fetch_sub(messages.len(), Ordering::Relaxed);
                 if meant_for != number {
                     continue;
                 }
-                bytes.clear();
-                frame::write(&mut bytes, &messages);
-                writer.write_all(&bytes).await?;
+                unsent.push(&mut messages);
+                while !unsent.is_empty() {
+                    let written = writer.write(unsent.unsent()).await?;
+                    if written == 0 {
+                        return Err(io::ErrorKind::WriteZero.into());
+                    }
+                    unsent.advance(written);
+                }
                 writer.flush().await?;
             }
             Ok(())

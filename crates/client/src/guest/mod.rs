@@ -5,7 +5,6 @@
 //! `session.rs` the task that owns it, `link.rs` the connections.
 
 mod ask;
-mod frame;
 mod link;
 mod session;
 

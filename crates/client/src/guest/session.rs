@@ -11,13 +11,14 @@ use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
     WriterId,
 };
-use quorate_wire::{GuestMessage, Header, Hello, Kind as Part, Malformed, Welcome};
+use quorate_wire::{
+    Frames, GuestMessage, Header, Hello, Kind as Part, Malformed, Welcome, frame_header,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::ask::{Answer, Ask};
-use super::frame;
-use super::link::{Introduced, Introduction, Line, Link, News};
+use super::link::{Introduced, Introduction, Line, Link, News, damaged};
 use crate::connection::Dial;
 use crate::limits::{GUEST_FAREWELL_MAX, GUEST_QUEUE_MAX, GUEST_SEPARATION_MAX};
 use crate::retry::chance;
@@ -93,17 +94,18 @@ impl Applicant {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut messages = Vec::new();
         encode(&mut messages, self.keyspace, Epoch(0), &GuestMessage::Join);
-        let mut bytes = Vec::new();
-        frame::write(&mut bytes, &messages);
+        let mut bytes = frame_header(&messages).to_vec();
+        bytes.append(&mut messages);
+        let mut frames = Frames::default();
         let Introduced { stream, rest: input, .. } = introduced;
         let lost = |error: std::io::Error| error.to_string();
         stream.write_all(&bytes).await.map_err(lost)?;
         stream.flush().await.map_err(lost)?;
         loop {
             let mut rest = &input[..];
-            if let Some(messages) = frame::split(&mut rest).map_err(lost)? {
+            if let Some(messages) = frames.split(&mut rest).map_err(|bad| lost(damaged(bad)))? {
                 let used = input.len() - rest.len();
-                let welcome = read_welcome(messages).map_err(|error| error.to_string())?;
+                let welcome = read_welcome(&messages).map_err(|error| error.to_string())?;
                 input.drain(..used);
                 return welcome;
             }
