@@ -67,6 +67,7 @@ where
             op_deadlines,
             work: _,
             counters: _,
+            clock_lead: _,
         } = self;
         (config.incarnation, table, rng, view, phase, active, member, groups).hash(state);
         (epoch_floor, read_high, change, copying).hash(state);

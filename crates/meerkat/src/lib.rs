@@ -386,11 +386,16 @@ where
         }
     }
 
-    /// STABLE: the sender's coordinator on this lane has nothing open up to here.
+    /// STABLE: the sender's coordinator on this lane has nothing open up to here. An idle one says
+    /// what its clock shows, so that the clocks of nodes which have no transaction in common stay
+    /// together.
     fn on_stable(&mut self, now: Now, from: NodeId, stable: u64, effects: &mut impl Effects<Self>) {
         let lane = self.config.lane.0 as u8;
         let member = self.view.member(from).filter(|member| member.role != Role::Down);
         let writer = member.map(|member| WriterId::new(member.number, lane));
+        if writer.is_some() && !mutant!("meerkat_stable_without_clock") {
+            self.follow_clock(now, stable);
+        }
         if writer.is_some() && !self.gone_on.contains(from) {
             self.gone_on.insert(from);
             if self.all_have_gone_on() {

@@ -116,7 +116,7 @@ pub(crate) enum Phase {
 }
 
 /// What was counted, by name.
-pub(crate) const COUNTERS: [&str; 20] = [
+pub(crate) const COUNTERS: [&str; 21] = [
     "commits_fast",
     "commits_slow",
     "reads_confirmed",
@@ -137,6 +137,7 @@ pub(crate) const COUNTERS: [&str; 20] = [
     "commit_waits",
     "records_dropped",
     "calls_answered_again",
+    "clocks_apart",
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,9 +153,11 @@ pub(crate) enum Counter {
     CommitWaits,
     RecordsDropped,
     CallsAnsweredAgain,
+    /// An idle node's clock was further ahead of this one than `max_clock_skew`.
+    ClocksApart,
 }
 
-const _: () = assert!(Counter::CallsAnsweredAgain as usize == COUNTERS.len() - 1);
+const _: () = assert!(Counter::ClocksApart as usize == COUNTERS.len() - 1);
 
 /// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
 /// same lane elsewhere.
@@ -234,6 +237,9 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) op_deadlines: VecDeque<(Instant, Slot)>,
     pub(crate) work: Work,
     pub(crate) counters: [u64; COUNTERS.len()],
+    /// How far the hybrid clock was ahead of the wall clock when another node's was heard last, in
+    /// nanoseconds.
+    pub(crate) clock_lead: u64,
 }
 
 impl<T, X> Meerkat<T, X>
@@ -296,6 +302,7 @@ where
             op_deadlines: VecDeque::new(),
             work: Work::default(),
             counters: [0; COUNTERS.len()],
+            clock_lead: 0,
             config,
         }
     }
@@ -353,6 +360,17 @@ where
         }
     }
 
+    /// As [`Meerkat::observe`], for what another node's clock showed a moment ago: measures how far
+    /// this one was behind.
+    pub(crate) fn follow_clock(&mut self, now: Now, theirs: u64) {
+        let behind = theirs.saturating_sub(self.clock(now));
+        if behind > self.config.max_clock_skew.as_nanos() as u64 {
+            self.count(Counter::ClocksApart);
+        }
+        self.observe(now, theirs);
+        self.clock_lead = self.clock(now).saturating_sub(now.unix.0);
+    }
+
     /// A timestamp that is above `above`, everything this lane has issued, and everything that was
     /// answered anywhere before now.
     pub(crate) fn issue(&mut self, now: Now, above: u64) -> Timestamp {
@@ -401,6 +419,7 @@ where
             ("sessions", self.trackers.iter().map(Tracker::len).sum::<usize>() as u64),
             ("frozen", u64::from(self.phase == Phase::Frozen)),
             ("stuck", u64::from(self.phase == Phase::Frozen && self.stuck().is_some())),
+            ("clock_lead_us", self.clock_lead / 1000),
         ]
     }
 

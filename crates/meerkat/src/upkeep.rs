@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Effects, Outcome, Record as _, Refusal, Siblings, Slot, Table, Transaction, mutant,
 };
-use quorate_types::{Duration, Instant, Now, Role, WriterId};
+use quorate_types::{Duration, Instant, NodeSet, Now, Role, WriterId};
 
 use crate::attempt::Stage;
 use crate::coordinator::FLOOR;
@@ -185,14 +185,7 @@ where
         self.advance_stable(self.writer(), stable);
         if stable > self.announced || busy {
             self.announced = stable;
-            for partition in 0..self.groups.len() as u16 {
-                let group = self.groups[usize::from(partition)];
-                let others = group.live.union(group.learners).without(self.config.node);
-                if !others.is_empty() {
-                    effects
-                        .broadcast(others, &Message { partition, kind: Kind::Stable { stable } });
-                }
-            }
+            self.announce(stable, effects);
         }
         if self.config.guest.is_some() {
             return;
@@ -203,6 +196,23 @@ where
         self.table.set_cell(FLOOR, floor);
         self.drop_footprints(now);
         self.collect(now, effects);
+    }
+
+    /// Tells each replica, and the other members of the clock.
+    fn announce(&mut self, stable: u64, effects: &mut impl Effects<Self>) {
+        let mut told = NodeSet::only(self.config.node);
+        for partition in 0..self.groups.len() as u16 {
+            let group = self.groups[usize::from(partition)];
+            let replicas = group.live.union(group.learners).without(self.config.node);
+            if !replicas.is_empty() {
+                effects.broadcast(replicas, &Message { partition, kind: Kind::Stable { stable } });
+            }
+            told = told.union(replicas);
+        }
+        let others = self.view.active().difference(told);
+        if !others.is_empty() && self.config.guest.is_none() {
+            effects.broadcast(others, &Message { partition: 0, kind: Kind::Stable { stable } });
+        }
     }
 
     pub(crate) fn all_have_gone_on(&self) -> bool {

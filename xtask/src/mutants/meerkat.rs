@@ -163,6 +163,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "meerkat_stable_without_clock",
+        home: "meerkat",
+        guard: "the clocks of idle nodes stay together",
+        checks: &[Tests("meerkat", "pitfalls::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_no_commit_wait",
         home: "meerkat",
         guard: "a commit that a live node may not know of waits for its clock",

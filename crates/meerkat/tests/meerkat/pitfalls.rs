@@ -19,6 +19,29 @@ fn a_lagging_clock_loses_no_update() {
 }
 
 #[test]
+fn a_lagging_clock_catches_up_with_those_of_idle_nodes() {
+    // Nothing but STABLE passes between them, and 2 may be no replica.
+    fn elsewhere(config: &mut Config) {
+        config.partitions = vec![Some([1, 3].into_iter().map(NodeId).collect())];
+    }
+    for configure in [serializable, elsewhere] {
+        let mut cluster = Cluster::with(3, configure);
+        cluster.run_for(Duration::from_millis(300));
+        assert_eq!(cluster.counter(1, "clocks_apart"), 0);
+        cluster.tell(3, 1, Kind::Stable { stable: WALL + 10_000_000_000 });
+        cluster.run_for(Duration::from_millis(1_500));
+        for node in [1, 2] {
+            assert_eq!(cluster.counter(node, "clocks_apart"), 1, "afterwards {node} follows");
+            let lead = cluster.gauge(node, "clock_lead_us");
+            assert!((9_600_000..9_800_000).contains(&lead), "{lead} at {node}");
+        }
+        cluster.submit(2, "write=k:v");
+        cluster.take(2, 0, "validate");
+        assert!(cluster.last_attempt(2).version > WALL + 10_000_000_000);
+    }
+}
+
+#[test]
 fn a_replica_refuses_a_timestamp_that_is_not_above_what_was_read() {
     // The other half of the same: coordinators may be wrong. At 50 every test of Algorithm 1
     // passes, and the write of version 50 would vanish under version 100.

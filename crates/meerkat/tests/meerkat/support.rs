@@ -719,6 +719,12 @@ impl Cluster {
         counters.iter().find(|(known, _)| *known == name).expect("a counter of this name").1
     }
 
+    /// What the machine shows now, by its name.
+    pub(crate) fn gauge(&mut self, node: u16, name: &str) -> u64 {
+        let gauges = self.machine(node).gauges();
+        gauges.iter().find(|(known, _)| *known == name).expect("a gauge of this name").1
+    }
+
     pub(crate) fn probed(&self, name: &str) -> u64 {
         self.probes.get(name).copied().unwrap_or(0)
     }
