@@ -2,8 +2,8 @@
 //!
 //! The records of its earlier lives are its *base*. A record says in which life its version came
 //! ([`Meta::life`]), so a new life begins without touching any. To every message a record of the base
-//! is blank; the first one that names its key makes it so. It becomes this life's only if the donor
-//! turns out to hold the same version of the key, Valid. That has the effect of a chunk with this
+//! is not there, and an update takes its place. It becomes this life's only if the donor turns out to
+//! hold the same version of the key, Valid. That has the effect of a chunk with this
 //! record: a timestamp names one update of a key, and so its value, since member numbers are never used
 //! twice and a replica's updates of a key have rising versions. It does not matter what has become of
 //! the base's version here, nor how old it is. What the donor lacks was deleted and forgotten
@@ -108,17 +108,24 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         meta.life != self.life && !meta.is_blank()
     }
 
-    /// The record of a key, if there is one: blank if an earlier life left it.
+    /// The record of a key, if this life has one. What an earlier life left stays as it is: the
+    /// donor may be comparing it.
     #[inline]
     pub(crate) fn find(&mut self, key: &[u8]) -> Option<T::Handle> {
         let handle = self.table.find(key)?;
         if self.has_base {
-            self.drop_base(handle);
+            if mutant!("hermes_base_dropped_by_any_message") {
+                self.drop_base(handle);
+            }
+            let meta = self.table.lock(handle).meta();
+            if self.is_base(&meta) && !mutant!("hermes_base_is_held") {
+                return None;
+            }
         }
         Some(handle)
     }
 
-    /// The record of a key, made if need be: blank if an earlier life left it.
+    /// The record of a key, for an update to be put into it: blank if there was none in this life.
     #[inline]
     pub(crate) fn find_or_insert(&mut self, key: &[u8]) -> T::Handle {
         let handle = self.table.find_or_insert(key);

@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use quorate_machine::Effects;
+use quorate_machine::{Effects, mutant};
 use quorate_paxos::{SlotNumber, Voter};
 use quorate_types::{Instant, Member, NodeId, NodeSet, Role, View};
 
@@ -165,7 +165,15 @@ impl Membership {
                 self.promises.free_to_remove(Voter { node, incarnation }) <= self.now
             })
         };
-        let crashed: NodeSet = self.crashed().into_iter().filter(free).collect();
+        // If only another lane is cut off, its heartbeats renew its lease until a view without it is
+        // proposed.
+        let cut = |node: &NodeId| {
+            let peer = self.peers.get(node);
+            peer.is_some_and(|peer| peer.cut_since.is_some())
+                && !mutant!("membership_cut_lane_renews")
+        };
+        let crashed = self.crashed().into_iter().filter(|node| free(node) || cut(node));
+        let crashed: NodeSet = crashed.collect();
         if let Some(next) = self.without(crashed) {
             return Some(next);
         }

@@ -1,6 +1,6 @@
 //! What a world can still lose, and what it has lost or left undone.
 
-use quorate_types::{KeyspaceId, NodeSet, Role};
+use quorate_types::{KeyspaceId, NodeSet, Role, View};
 
 use crate::guests::Guest;
 use crate::process::{LaneHost, Node};
@@ -71,14 +71,30 @@ impl World {
     pub(crate) fn majority_lost(&self) -> bool {
         self.nodes.iter().filter(|node| node.up).any(|node| {
             let view = node.lane(0).view();
-            let lost = view.members.iter().filter(|member| {
-                let now = &self.nodes[self.index(member.node)];
-                !now.up || !now.lives.contains(&member.incarnation)
-            });
-            let lost: NodeSet = lost.map(|member| member.node).collect();
+            let lost = self.lost(view);
             let of_group = |group: &NodeSet| lost.intersection(*group).len() * 2 > group.len();
             lost.len() * 2 > view.members.len() || self.groups.iter().any(of_group)
         }) || self.partition_stuck()
+    }
+
+    /// The members of a view whose process has ended, or has lost its memory since.
+    fn lost(&self, view: &View) -> NodeSet {
+        let lost = view.members.iter().filter(|member| {
+            let now = &self.nodes[self.index(member.node)];
+            !now.up || !now.lives.contains(&member.incarnation)
+        });
+        lost.map(|member| member.node).collect()
+    }
+
+    /// Whether the members that can still vote, and are not cut off, are no majority. Of two that do
+    /// not reach each other one votes.
+    pub(crate) fn lacks_votes(&self) -> bool {
+        let up = self.nodes.iter().filter(|node| node.up);
+        let newest = up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch);
+        newest.is_some_and(|view| {
+            let lost = self.lost(view).difference(self.isolated).len();
+            (lost + self.isolated.len().min(1)) * 2 >= view.members.len()
+        })
     }
 
     /// Whether an engine says that too few replicas of some partition are left, while the nodes are a

@@ -200,14 +200,16 @@ impl Loader {
     pub(crate) fn missing(&self, contents: &[Entry]) -> Option<String> {
         let held: BTreeMap<&str, &str> =
             contents.iter().map(|(key, _, value)| (key.as_str(), value.as_str())).collect();
-        let lost = self
+        let mut lost = self
             .acknowledged
             .iter()
-            .filter(|(key, value)| held.get(key.as_str()) != Some(&value.as_str()))
-            .count();
+            .filter(|(key, value)| held.get(key.as_str()) != Some(&value.as_str()));
         let all = self.acknowledged.len();
-        if lost > 0 {
-            return Some(format!("{lost} of {all} loaded records are missing at the end"));
+        if let Some((first, _)) = lost.next() {
+            let lost = lost.count() + 1;
+            return Some(format!(
+                "{lost} of {all} loaded records are missing at the end, {first} the first"
+            ));
         }
         let nothing = digest(b"");
         let is_back = |key: &&String| held.get(key.as_str()).is_some_and(|held| **held != nothing);

@@ -9,16 +9,18 @@ use quorate_commands::Reply;
 use quorate_machine::{Outcome, Refusal};
 use quorate_types::NodeSet;
 
+use crate::links::SILENCE_MAX;
 use crate::world::{MS, World};
 
 /// How long a cluster may take to come to terms with a change, once it has noticed it.
 const SETTLES: u64 = 2_000 * MS;
 /// How long a cluster may take to notice what has changed, and to come to terms with it. Who broke a
 /// connection or restarted is noticed at once; a cut by the silence behind it, for which a node waits
-/// the longer the longer silences it has known.
+/// the longer the longer silences it has known, and on a lane without heartbeats by the operating
+/// system.
 pub(crate) fn settles(world: &World) -> u64 {
     let patience = world.nodes[0].config.suspect_after_max().as_nanos();
-    let patience = u64::try_from(patience).unwrap_or(u64::MAX / 4);
+    let patience = u64::try_from(patience).unwrap_or(u64::MAX / 4).max(SILENCE_MAX);
     SETTLES + if world.isolated.is_empty() { 0 } else { patience }
 }
 
@@ -68,6 +70,7 @@ impl Progress {
             && (self.failed.difference(world.isolated) != NodeSet::EMPTY
                 || world.nodes.len() - self.failed.len() < expected)
             && !world.majority_lost()
+            && !world.lacks_votes()
         {
             self.complaint = Some(format!(
                 "an op that was asked of {:?} {} ms after the last change, with {:?} cut off, ended \

@@ -298,6 +298,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "hermes_base_dropped_by_any_message",
+        home: "hermes",
+        guard: "only an update takes the place of what an earlier life left",
+        checks: &[Tests("hermes", "difference::what_is_no_update"), SWEEP],
+        in_gate: true,
+    },
+    Mutant {
         name: "hermes_base_is_held",
         home: "hermes",
         guard: "to messages, what an earlier life left is not there",
@@ -556,6 +563,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "membership_groups_ignored",
         home: "membership",
         guard: "silence never costs a replica group its last active member",
+        checks: &[Tests("membership", "calm")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "membership_cut_lane_renews",
+        home: "membership",
+        guard: "a member of which a lane reaches nobody goes, although it renews its lease",
         checks: &[Tests("membership", "calm")],
         in_gate: false,
     },

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use quorate_hermes::{Config, Message, State, Words};
-use quorate_machine::{Effects, Event, Machine, Outcome, PLACES};
+use quorate_hermes::{Ack, Config, Message, State, Val, Words};
+use quorate_machine::{Effects, Event, Machine, Outcome, PLACES, Slot};
 use quorate_types::{NodeId, Role, Tag, hash_key, limits};
 
 use crate::op::{Reply, append, del, get, set, set_until, value, wipe};
-use crate::support::{Cluster, MLT, Node, WALL};
+use crate::support::{Cluster, MLT, Node, Packet, WALL, encoded};
 
 fn collect_often(config: &mut Config) {
     config.collect_every = Duration::from_millis(50);
@@ -186,6 +186,31 @@ fn an_update_that_overtakes_the_comparison_replaces_what_was_left() {
     cluster.run_for(MLT * 6);
     assert!(cluster.machine(3).is_caught_up());
     assert_eq!(cluster.stored(3, &key(2)), None);
+    assert_agreement(&mut cluster);
+}
+
+/// An acknowledgement to everybody, or a VAL, of a version that was left: the donor has vouched for it
+/// by then.
+#[test]
+fn what_is_no_update_takes_nothing_out_of_the_comparison() {
+    let mut cluster = left_behind(20, |config| config.ack_broadcast = true);
+    cluster.come_back(3);
+    cluster.deliver(3, 0, "compare");
+    let answers = cluster.take(0, 3, "compared");
+    for (number, cookie) in [(3, Slot::NONE), (4, Slot::from_u64(0))] {
+        let (key, timestamp) = (key(number), cluster.meta(1, &key(number)).timestamp);
+        let key = key.as_bytes();
+        let ack = Message::Ack(Ack { cookie, key, timestamp });
+        let val = Message::Val(Val { key, timestamp });
+        for message in [ack, val] {
+            let bytes = encoded(&message);
+            cluster.inject(&Packet { from: NodeId(2), bytes, ..answers[0].clone() });
+        }
+    }
+    answers.iter().for_each(|packet| cluster.inject(packet));
+    cluster.run_for(MLT * 6);
+    assert!(cluster.machine(3).is_caught_up());
+    assert_eq!((cluster.machine(3).kept(), cluster.machine(3).copied()), (20, 0));
     assert_agreement(&mut cluster);
 }
 

@@ -221,6 +221,25 @@ fn a_lane_without_a_connection_counts_as_a_broken_link() {
     world.run_until_serving(&[1, 2, 3], 1_000);
 }
 
+/// One lane of node 3 has lost its connections to all others, while its heartbeats go on.
+#[test]
+fn a_node_with_a_lane_that_reaches_nobody_goes() {
+    let mut world = World::formed(11, 3);
+    world.run(300);
+    for (at, lost) in [(1, 3), (2, 3), (3, 1), (3, 2)] {
+        world.request(at, Request::LaneLost(NodeId(lost)));
+    }
+    world.run(500);
+    assert_eq!(world.machine(1).view().epoch, Epoch(1), "it may come back");
+    world.run(3_000);
+    assert_eq!(world.machine(1).view().live(), nodes(&[1, 2]));
+    assert_eq!(world.machine(1).view().epoch, Epoch(2), "it stays out");
+    for (at, found) in [(1, 3), (2, 3), (3, 1), (3, 2)] {
+        world.request(at, Request::LanesFound(NodeId(found)));
+    }
+    world.run_until_serving(&[1, 2, 3], 1_000);
+}
+
 #[test]
 fn suspicion_waits_for_a_second_observer() {
     let mut world = World::formed(9, 5);
