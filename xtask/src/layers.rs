@@ -38,6 +38,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "rifl", kind: Kind::Pure(CONTRACT) },
     Layer { name: "hermes", kind: Kind::Pure(ENGINE) },
     Layer { name: "meerkat", kind: Kind::Pure(ENGINE) },
+    Layer { name: "frame", kind: Kind::Std },
     Layer { name: "sync", kind: Kind::Std },
     Layer { name: "storage", kind: Kind::StdUnsafe },
     Layer { name: "baselines", kind: Kind::Std },

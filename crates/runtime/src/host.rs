@@ -54,6 +54,8 @@ pub(crate) struct Host {
     pub(crate) links: Vec<Option<Box<Link>>>,
     linked: NodeSet,
     pub(crate) links_to_read: NodeSet,
+    /// Links that go on with a large message in the next turn.
+    links_to_write: NodeSet,
     pub(crate) guests: Guests,
     /// Peers on this very thread.
     local: NodeSet,
@@ -108,6 +110,7 @@ impl Host {
             links: (0..=limits::NODE_ID_MAX).map(|_| None).collect(),
             linked: NodeSet::EMPTY,
             links_to_read: NodeSet::EMPTY,
+            links_to_write: NodeSet::EMPTY,
             guests: Guests::default(),
             local: local.without(node),
             to_send: NodeSet::EMPTY,
@@ -331,6 +334,9 @@ impl Host {
                 if link.wants_read() {
                     self.links_to_read.insert(node);
                 }
+                if link.wants_write() {
+                    self.links_to_write.insert(node);
+                }
             }
         }
     }
@@ -428,6 +434,11 @@ impl Host {
             send_now = send_now.intersection(urgent);
         }
         self.held_turns = if self.to_send.is_empty() { 0 } else { self.held_turns + 1 };
+        for node in std::mem::take(&mut self.links_to_write) {
+            let Some(link) = &mut self.links[usize::from(node.0)] else { continue };
+            let progress = link.write();
+            self.sent(now, node, progress);
+        }
         for node in send_now {
             let messages = self.out.peer(node);
             if messages.is_empty() {
@@ -441,11 +452,20 @@ impl Host {
             if messages.capacity() > KEEP_BYTES_MAX {
                 *messages = Vec::new();
             }
-            if let Progress::Lost(reason) = progress {
-                self.lost(now, node, &reason);
-            } else if self.is_slow_guest(node) {
-                self.drop_guest(now, node, "it reads too slowly");
-            }
+            self.sent(now, node, progress);
+        }
+    }
+
+    /// Something was written to a peer.
+    fn sent(&mut self, now: Now, node: NodeId, progress: Progress) {
+        if let Progress::Lost(reason) = progress {
+            return self.lost(now, node, &reason);
+        }
+        if self.is_slow_guest(node) {
+            return self.drop_guest(now, node, "it reads too slowly");
+        }
+        if self.links[usize::from(node.0)].as_ref().is_some_and(|link| link.wants_write()) {
+            self.links_to_write.insert(node);
         }
     }
 
@@ -633,6 +653,7 @@ impl Host {
     pub(crate) fn has_work(&mut self) -> bool {
         self.has_answers()
             || !self.links_to_read.is_empty()
+            || !self.links_to_write.is_empty()
             || self.clients.has_work(&self.frontend)
     }
 

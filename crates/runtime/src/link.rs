@@ -11,8 +11,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mio::net::TcpStream;
+use quorate_frame::{FRAME_BYTES_MAX, Frames, Outgoing, whole_header};
 use quorate_types::{Incarnation, Instant, NodeId, limits};
-use quorate_wire::{FRAME_BYTES_MAX, Frames, Header, Hello, Outgoing, frame_header};
+use quorate_wire::{Header, Hello};
 
 /// First pause before a lost connection is dialled again.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
@@ -23,7 +24,10 @@ const GREETING_MAX: Duration = Duration::from_secs(1);
 /// Bytes of room that a read offers at least.
 const READ_BYTES: usize = 64 * 1024;
 /// Bytes that one turn reads from one peer at most before others get their turn.
-const READ_BYTES_PER_TURN: usize = 4 * 1024 * 1024;
+const READ_BYTES_PER_TURN: usize = 512 * 1024;
+/// Bytes that one turn writes to one peer before others get their turn: a large message leaves over
+/// several turns.
+const WRITE_BYTES_PER_TURN: usize = 256 * 1024;
 /// Messages of this size are dropped while `BACKLOG_BYTES` wait: what sends them again when no
 /// answer comes soon would otherwise queue copy behind copy on a connection that is already late,
 /// and everything else, heartbeats too, behind those.
@@ -93,6 +97,8 @@ pub(crate) struct Link {
     outgoing: Outgoing,
     /// The socket may hold bytes: an edge came and no short read since.
     readable: bool,
+    /// The socket has taken all that it was offered.
+    writable: bool,
     hung_up: bool,
     /// The reason logged last, so that a peer that stays away is one line and not one per attempt.
     complaint: String,
@@ -113,6 +119,7 @@ impl Link {
             frames: Frames::default(),
             outgoing: Outgoing::default(),
             readable: false,
+            writable: false,
             hung_up: false,
             complaint: String::new(),
             counts: LinkCounts::default(),
@@ -223,6 +230,7 @@ impl Link {
         self.clear_buffers();
         self.input.extend_from_slice(rest);
         self.readable = true;
+        self.writable = true;
         self.state = State::Up { stream, incarnation: theirs };
         self.greeted();
         self.introduce(hello)
@@ -247,6 +255,7 @@ impl Link {
         if !event.is_writable() {
             return Progress::Same;
         }
+        self.writable = true;
         let result = match std::mem::replace(&mut self.state, State::Down) {
             State::Dialling(stream) => self.connected(stream, hello),
             state => {
@@ -267,6 +276,7 @@ impl Link {
         stream.peer_addr()?;
         crate::net::tune_peer(&stream);
         self.clear_buffers();
+        self.writable = true;
         self.state = State::Greeting(stream);
         self.introduce(&hello())
     }
@@ -387,19 +397,11 @@ impl Link {
             self.counts.frames_dropped += 1;
             return Progress::Same;
         };
-        if !self.outgoing.is_empty() {
-            // The poll says when the socket takes more.
+        if !self.outgoing.is_empty() || messages.len() > FRAME_BYTES_MAX {
             self.queue(messages);
-            return Progress::Same;
+            return self.write();
         }
-        if messages.len() > FRAME_BYTES_MAX {
-            self.queue(messages);
-            return match self.write_unsent() {
-                Ok(()) => Progress::Same,
-                Err(error) => Progress::Lost(error.to_string()),
-            };
-        }
-        let header = frame_header(messages);
+        let header = whole_header(messages);
         self.counts.frames_sent += 1;
         let parts = [IoSlice::new(&header), IoSlice::new(messages)];
         let written = loop {
@@ -411,6 +413,7 @@ impl Link {
             }
         };
         self.counts.bytes_sent += written as u64;
+        self.writable = written == header.len() + messages.len();
         self.outgoing.push_bytes(&header[written.min(header.len())..]);
         self.outgoing.push_bytes(&messages[written.saturating_sub(header.len())..]);
         Progress::Same
@@ -459,22 +462,38 @@ impl Link {
         self.frames = Frames::default();
         self.outgoing = Outgoing::default();
         self.readable = false;
+        self.writable = false;
         self.hung_up = false;
+    }
+
+    /// Whether something is left that the socket may take: [`Link::write`] goes on in the next turn.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.writable && !self.outgoing.is_empty()
+    }
+
+    /// Writes this turn's share of what waits.
+    pub(crate) fn write(&mut self) -> Progress {
+        match self.write_unsent() {
+            Ok(()) => Progress::Same,
+            Err(error) => Progress::Lost(error.to_string()),
+        }
     }
 
     fn write_unsent(&mut self) -> io::Result<()> {
         let (State::Greeting(stream) | State::Up { stream, .. }) = &mut self.state else {
             return Ok(());
         };
-        while !self.outgoing.is_empty() {
+        let mut share = WRITE_BYTES_PER_TURN;
+        while self.writable && !self.outgoing.is_empty() && share > 0 {
             match stream.write(self.outgoing.unsent()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     self.outgoing.advance(written);
                     self.counts.bytes_sent += written as u64;
+                    share = share.saturating_sub(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(error) => return Err(error),
             }
         }

@@ -13,7 +13,7 @@ const BACKLOG: i32 = 1024;
 const PEER_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How many bytes a peer connection takes that can't be sent yet. What is beyond stays with the link,
 /// where a small message overtakes what is left of a large one.
-const PEER_NOT_SENT_BYTES: u32 = 2 * quorate_wire::FRAME_BYTES_MAX as u32;
+const PEER_NOT_SENT_BYTES: u32 = 2 * quorate_frame::FRAME_BYTES_MAX as u32;
 /// How soon the system probes an idle client connection, and how often after that: finds clients
 /// whose machine vanished (Redis's `tcp-keepalive 300`).
 const CLIENT_KEEPALIVE: Duration = Duration::from_secs(300);

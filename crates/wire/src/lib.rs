@@ -1,4 +1,4 @@
-//! Bytes between peers: frames, the message header, the connection hello, what nodes and guests
+//! Bytes between peers: the message header, the connection hello, what nodes and guests
 //! (clients that coordinate their transactions themselves) agree on, and the codec that protocol
 //! crates lay their messages out with.
 //!
@@ -11,7 +11,6 @@
 extern crate alloc;
 
 mod codec;
-mod frame;
 mod guest;
 mod header;
 mod hello;
@@ -19,7 +18,6 @@ mod listing;
 mod view;
 
 pub use codec::{Malformed, Reader, Writer};
-pub use frame::{BadFrame, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frames, Outgoing, frame_header};
 pub use guest::{GuestMessage, Welcome};
 pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};

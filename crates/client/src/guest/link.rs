@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use quorate_frame::{BadFrame, Frames, Outgoing};
 use quorate_types::{Incarnation, LaneId, NodeId};
-use quorate_wire::{BadFrame, Frames, Hello, Outgoing, VERSION};
+use quorate_wire::{Hello, VERSION};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::timeout;

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use quorate_frame::{Frames, whole_header};
 use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Refusal};
 use quorate_meerkat::{Config, Isolation, Kind, Meerkat, Message, Meta, lane_of};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
     WriterId,
 };
-use quorate_wire::{
-    Frames, GuestMessage, Header, Hello, Kind as Part, Malformed, Welcome, frame_header,
-};
+use quorate_wire::{GuestMessage, Header, Hello, Kind as Part, Malformed, Welcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
@@ -94,7 +93,7 @@ impl Applicant {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut messages = Vec::new();
         encode(&mut messages, self.keyspace, Epoch(0), &GuestMessage::Join);
-        let mut bytes = frame_header(&messages).to_vec();
+        let mut bytes = whole_header(&messages).to_vec();
         bytes.append(&mut messages);
         let mut frames = Frames::default();
         let Introduced { stream, rest: input, .. } = introduced;

@@ -10,18 +10,17 @@
 //! can't empty; protocols expect messages to be reordered. The checksum covers what follows it:
 //! TCP's own 16-bit checksum lets about one damaged segment in 65,536 through, and a damaged
 //! message would be replicated faithfully.
+#![forbid(unsafe_code)]
 
-use alloc::borrow::Cow;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use core::ops::Range;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::ops::Range;
 
 use quorate_types::limits;
-
-use crate::Header;
+use quorate_wire::Header;
 
 /// Bytes before the messages.
-pub const FRAME_HEADER_BYTES: usize = 8;
+pub const HEADER_BYTES: usize = 8;
 /// The most bytes of messages in one frame. A larger message travels in pieces of this size.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 
@@ -33,39 +32,28 @@ const PIECE: u32 = 1 << 31;
 const LAST_PIECE: u32 = PIECE | 1 << 30;
 
 /// Why the rest of a connection's bytes can't be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadFrame {
     /// The length is not one that a peer sends.
+    #[error("a frame announces {0} bytes, more than any peer sends")]
     Length(u32),
     /// The bytes are not those that were sent.
+    #[error("a frame's checksum does not match its bytes")]
     Checksum,
     /// The pieces of a message are more than any message has.
+    #[error("the pieces of a message exceed the largest message")]
     Pieces,
 }
 
-impl core::fmt::Display for BadFrame {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Length(length) => {
-                write!(f, "a frame announces {length} bytes, more than any peer sends")
-            }
-            Self::Checksum => f.write_str("a frame's checksum does not match its bytes"),
-            Self::Pieces => f.write_str("the pieces of a message exceed the largest message"),
-        }
-    }
-}
-
-impl core::error::Error for BadFrame {}
-
 /// The header of a frame that holds these whole messages, at most [`FRAME_BYTES_MAX`] bytes.
 #[inline]
-pub fn frame_header(messages: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
+pub fn whole_header(messages: &[u8]) -> [u8; HEADER_BYTES] {
     header(0, messages)
 }
 
-fn header(part: u32, bytes: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
+fn header(part: u32, bytes: &[u8]) -> [u8; HEADER_BYTES] {
     assert!(bytes.len() <= FRAME_BYTES_MAX, "a frame of {} bytes was built", bytes.len());
-    let mut header = [0; FRAME_HEADER_BYTES];
+    let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&(part | bytes.len() as u32).to_le_bytes());
     header[4..].copy_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
     header
@@ -82,7 +70,7 @@ impl Frames {
     /// Whether a complete frame is at the front of `input`, or one that [`Frames::split`] refuses.
     #[inline]
     pub fn is_complete(input: &[u8]) -> bool {
-        let Some((header, rest)) = input.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+        let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
             return false;
         };
         let length = word(header, 0) & LENGTH;
@@ -96,7 +84,7 @@ impl Frames {
     /// When the connection must be closed.
     #[inline]
     pub fn split<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, BadFrame> {
-        let Some((header, rest)) = input.split_first_chunk::<FRAME_HEADER_BYTES>() else {
+        let Some((header, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
         };
         let (length, part) = (word(header, 0) & LENGTH, word(header, 0) & !LENGTH);
@@ -111,11 +99,19 @@ impl Frames {
         if part == 0 {
             return Ok(Some(Cow::Borrowed(bytes)));
         }
-        if self.pieces.len() + bytes.len() > Header::BYTES + limits::MESSAGE_BYTES_MAX {
+        const WHOLE_MAX: usize = Header::BYTES + limits::MESSAGE_BYTES_MAX;
+        if self.pieces.len() + bytes.len() > WHOLE_MAX {
             return Err(BadFrame::Pieces);
         }
+        if self.pieces.is_empty()
+            && let [l0, l1, l2, l3, ..] = *bytes
+        {
+            // The message begins with its length. Room that nothing arrives for takes no memory.
+            let body = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+            self.pieces.reserve_exact(body.saturating_add(Header::BYTES).min(WHOLE_MAX));
+        }
         self.pieces.extend_from_slice(bytes);
-        let whole = if part == LAST_PIECE { core::mem::take(&mut self.pieces) } else { Vec::new() };
+        let whole = if part == LAST_PIECE { std::mem::take(&mut self.pieces) } else { Vec::new() };
         Ok(Some(Cow::Owned(whole)))
     }
 
@@ -125,7 +121,7 @@ impl Frames {
     }
 }
 
-fn word(header: &[u8; FRAME_HEADER_BYTES], at: usize) -> u32 {
+fn word(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
     u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
 }
 
@@ -174,7 +170,7 @@ impl Outgoing {
     /// make.
     pub fn push(&mut self, messages: &mut Vec<u8>) -> usize {
         if messages.len() <= FRAME_BYTES_MAX {
-            self.frames.extend_from_slice(&frame_header(messages));
+            self.frames.extend_from_slice(&whole_header(messages));
             self.frames.extend_from_slice(messages);
             return 1;
         }
@@ -200,7 +196,7 @@ impl Outgoing {
         }
         count += self.push_frame(&messages[frame]);
         if !large.is_empty() {
-            let buffer = core::mem::take(messages);
+            let buffer = std::mem::take(messages);
             self.large.push_back(Large { buffer, messages: large });
         }
         count
@@ -210,7 +206,7 @@ impl Outgoing {
         if messages.is_empty() {
             return 0;
         }
-        self.frames.extend_from_slice(&frame_header(messages));
+        self.frames.extend_from_slice(&whole_header(messages));
         self.frames.extend_from_slice(messages);
         1
     }
@@ -267,11 +263,10 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
+    use quorate_types::{Epoch, KeyspaceId};
+    use quorate_wire::Kind;
 
     use super::*;
-    use crate::Kind;
-    use quorate_types::{Epoch, KeyspaceId};
 
     fn message(out: &mut Vec<u8>, body: usize) {
         Header::frame(out, Kind::Hermes, KeyspaceId(0), Epoch(1), |writer| {
@@ -309,7 +304,7 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_frame_and_of_pieces() {
         // The check value of CRC-32C, as in RFC 3720's catalogue.
-        let mut bytes = frame_header(b"123456789").to_vec();
+        let mut bytes = whole_header(b"123456789").to_vec();
         assert_eq!(bytes, [9, 0, 0, 0, 0x83, 0x92, 0x06, 0xe3]);
         bytes.extend_from_slice(b"123456789rest");
         let mut input = &bytes[..];
@@ -322,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_frame_arrives_whole_or_not_at_all() {
-        let mut bytes = frame_header(b"messages").to_vec();
+        let mut bytes = whole_header(b"messages").to_vec();
         bytes.extend_from_slice(b"messages");
         for cut in 0..bytes.len() {
             assert_eq!(Frames::default().split(&mut &bytes[..cut]), Ok(None));
@@ -333,7 +328,7 @@ mod tests {
 
     #[test]
     fn damage_is_noticed() {
-        let mut bytes = frame_header(b"messages").to_vec();
+        let mut bytes = whole_header(b"messages").to_vec();
         bytes.extend_from_slice(b"messages");
         bytes[10] ^= 1;
         assert_eq!(Frames::default().split(&mut &bytes[..]), Err(BadFrame::Checksum));
