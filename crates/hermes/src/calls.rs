@@ -161,7 +161,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             || mutant!("hermes_overtaken_call_completed")
         {
             effects.probe("hermes: call completed by a newer version");
-            self.complete(handle, &tentative);
+            self.complete(handle, tentative);
             return;
         }
         effects.probe("hermes: call overtaken");
@@ -180,13 +180,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.overtaken.remove(&handle);
         }
         if let Some(tentative) = self.tentative.remove(&handle) {
-            self.complete(handle, &tentative);
+            self.complete(handle, tentative);
         }
     }
 
-    fn complete(&mut self, handle: T::Handle, tentative: &Tentative) {
+    fn complete(&mut self, handle: T::Handle, tentative: Tentative) {
         let Tentative { timestamp, call, date, answer } = tentative;
-        self.tracker.complete(call, (handle, *timestamp), *date, answer.bytes());
+        self.tracker.complete(&call, (handle, timestamp), date, answer);
     }
 
     /// The completion that came with a version which this replica now takes over.
@@ -199,7 +199,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(completion) = completion else { return };
         let tentative = Tentative::of(timestamp, completion);
         if mutant!("hermes_call_completed_at_inv") {
-            return self.complete(handle, &tentative);
+            return self.complete(handle, tentative);
         }
         self.tentative.insert(handle, tentative);
     }

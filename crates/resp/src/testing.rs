@@ -244,7 +244,7 @@ impl MemoryBackend {
         };
         let mut answer = Vec::new();
         reply.encode(&mut answer);
-        self.tracker.complete(&called.call, tag, 1, &answer);
+        self.tracker.complete(&called.call, tag, 1, answer.as_slice());
         Ok(reply)
     }
 

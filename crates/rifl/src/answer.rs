@@ -46,6 +46,18 @@ impl AnswerBytes {
     }
 }
 
+impl From<&[u8]> for AnswerBytes {
+    fn from(answer: &[u8]) -> Self {
+        Self::new(answer)
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for AnswerBytes {
+    fn from(answer: &[u8; N]) -> Self {
+        Self::new(answer)
+    }
+}
+
 impl fmt::Debug for AnswerBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.bytes().escape_ascii())

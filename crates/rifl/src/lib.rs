@@ -44,6 +44,7 @@ extern crate alloc;
 mod answer;
 mod call;
 mod client;
+mod directory;
 mod keeper;
 mod key;
 mod message;

@@ -46,21 +46,26 @@ impl Records {
 
     /// Keeps a record of a call that has none. All sequences lie within one window.
     pub(crate) fn insert(&mut self, record: Record) {
-        *self = match mem::take(self) {
-            Self::None => Self::One(record),
-            Self::One(first) => Self::Ring(ring(RING_MIN, [first, record].into_iter())),
-            Self::Ring(mut records) => {
-                let place = &mut records[place(record.sequence, records.len())];
-                if place.is_none() {
-                    *place = Some(record);
-                    Self::Ring(records)
-                } else {
-                    let length = records.len() * 2;
-                    let all = records.into_iter().flatten().chain([record]);
-                    Self::Ring(ring(length, all))
-                }
+        match self {
+            Self::None => *self = Self::One(record),
+            Self::Ring(records) if records[place(record.sequence, records.len())].is_none() => {
+                let place = place(record.sequence, records.len());
+                records[place] = Some(record);
             }
-        };
+            _ => self.grow(record),
+        }
+    }
+
+    /// Keeps a record for which there is no place.
+    fn grow(&mut self, record: Record) {
+        *self = Self::Ring(match mem::take(self) {
+            Self::None => unreachable!("a place for the only record is there"),
+            Self::One(first) => ring(RING_MIN, [first, record].into_iter()),
+            Self::Ring(records) => {
+                let length = records.len() * 2;
+                ring(length, records.into_iter().flatten().chain([record]))
+            }
+        });
     }
 
     /// Drops everything below a sequence number.

@@ -3,8 +3,6 @@
 //! The *date* of an attempt is its place on the hybrid clock that expiries stand on too: see
 //! `docs/design/006-sessions.md`, which also has the argument for [`Tracker::admits`].
 
-use alloc::boxed::Box;
-use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -14,6 +12,7 @@ use quorate_types::limits;
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::answer::AnswerBytes;
+use crate::directory::Directory;
 use crate::records::{Record, Records};
 use crate::{Call, LeaseId};
 
@@ -55,7 +54,7 @@ struct Open<A> {
 /// its lease is known to be expired, and nothing else ever takes a record away.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tracker<A> {
-    sessions: BTreeMap<LeaseId, Box<Session>>,
+    sessions: Directory<Session>,
     /// Calls that are being attempted here.
     in_progress: Lookup<(LeaseId, u64), Open<A>>,
     closed: BTreeSet<LeaseId>,
@@ -70,7 +69,7 @@ pub struct Tracker<A> {
 impl<A> Default for Tracker<A> {
     fn default() -> Self {
         Self {
-            sessions: BTreeMap::new(),
+            sessions: Directory::default(),
             in_progress: Lookup::default(),
             closed: BTreeSet::new(),
             marks: BTreeMap::new(),
@@ -90,7 +89,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     pub fn find(&self, call: &Call) -> Result<Found<'_, A>, Improper> {
         call.check()?;
         // No session is open and closed, so most calls take one look.
-        if let Some(session) = self.sessions.get(&call.lease) {
+        if let Some(session) = self.sessions.get(call.lease) {
             if call.sequence < session.acknowledged && !mutant!("rifl_stale_executes") {
                 return Err(Improper::Stale);
             }
@@ -117,7 +116,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         let above = match self.marks.get(&lease) {
             Some(mark) => *mark,
             // Most dates are above everything that is forgotten: the session needn't be found.
-            None if at > self.discarded || self.sessions.contains_key(&lease) => 0,
+            None if at > self.discarded || self.sessions.contains(lease) => 0,
             None => self.discarded,
         };
         if at <= above && !mutant!("rifl_undated") { Err(above) } else { Ok(()) }
@@ -146,11 +145,11 @@ impl<A: Copy + PartialEq> Tracker<A> {
 
     /// An attempt dated `at` has taken effect here, with this answer. In the same step as the
     /// effect; harmless when repeated.
-    pub fn complete(&mut self, call: &Call, attempt: A, at: u64, answer: &[u8]) {
+    pub fn complete(&mut self, call: &Call, attempt: A, at: u64, answer: impl Into<AnswerBytes>) {
         self.abandon(call, attempt);
-        let session = match self.sessions.entry(call.lease) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => {
+        let session = match self.sessions.get_mut(call.lease) {
+            Some(known) => known,
+            None => {
                 if self.closed.contains(&call.lease) {
                     return;
                 }
@@ -159,21 +158,21 @@ impl<A: Copy + PartialEq> Tracker<A> {
                 } else if at <= self.discarded && !mutant!("rifl_unmarked") {
                     self.marks.insert(call.lease, self.discarded);
                 }
-                unknown.insert(Box::default())
+                self.sessions.insert(call.lease, Session::default())
             }
         };
         session.acknowledge(call.first_incomplete);
         let acknowledged = call.sequence < session.acknowledged && !mutant!("rifl_resurrected");
         if !acknowledged && session.records.get(call.sequence).is_none() {
             let (sequence, digest) = (call.sequence, call.digest);
-            session.records.insert(Record { sequence, digest, answer: AnswerBytes::new(answer) });
+            session.records.insert(Record { sequence, digest, answer: answer.into() });
         }
     }
 
     /// The client has the answers of all calls below `first_incomplete`: forgets them, and refuses
     /// them from now on.
     pub fn acknowledge(&mut self, lease: LeaseId, first_incomplete: u64) {
-        if let Some(session) = self.sessions.get_mut(&lease) {
+        if let Some(session) = self.sessions.get_mut(lease) {
             session.acknowledge(first_incomplete);
         }
     }
@@ -187,7 +186,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     /// Bytes of memory that a session's answers take, or will when its calls in progress complete.
     fn held(&self, lease: LeaseId) -> usize {
         let answers = |records: &Records| records.iter().map(|record| record.answer.heap()).sum();
-        let kept: usize = self.sessions.get(&lease).map_or(0, |session| answers(&session.records));
+        let kept: usize = self.sessions.get(lease).map_or(0, |session| answers(&session.records));
         if mutant!("rifl_open_answers_uncounted") {
             return kept;
         }
@@ -201,7 +200,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
             return false;
         }
         self.marks.remove(&lease);
-        if self.sessions.remove(&lease).is_some() {
+        if self.sessions.remove(lease).is_some() {
             self.closed.insert(lease);
         }
         true
@@ -213,7 +212,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         if self.is_busy(lease) && !mutant!("rifl_discarded_in_progress") {
             return false;
         }
-        self.sessions.remove(&lease);
+        self.sessions.remove(lease);
         self.closed.remove(&lease);
         self.marks.remove(&lease);
         self.discarded = self.discarded.max(granted);
@@ -227,7 +226,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     /// Sessions in order of lease, after this one: what a sweep asks about.
     pub fn leases_after(&self, after: Option<LeaseId>) -> impl Iterator<Item = LeaseId> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut open = self.sessions.range((from, Bound::Unbounded)).map(|(lease, _)| *lease);
+        let mut open = self.sessions.leases_after(after);
         let mut closed = self.closed.range((from, Bound::Unbounded)).copied();
         let (mut next_open, mut next_closed) = (open.next(), closed.next());
         core::iter::from_fn(move || match (next_open, next_closed) {
@@ -261,7 +260,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
 
     /// Bytes of memory that a session takes besides its place in the map.
     pub fn bytes_of(&self, lease: LeaseId) -> usize {
-        let session = self.sessions.get(&lease);
+        let session = self.sessions.get(lease);
         session.map_or(0, |session| size_of::<Session>() + session.records.heap())
     }
 
@@ -309,7 +308,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     ) -> Option<u64> {
         let mut writer = Writer(out);
         writer.u64(lease.0);
-        let session = self.sessions.get(&lease);
+        let session = self.sessions.get(lease);
         writer.u8(u8::from(session.is_some()));
         writer.u64(self.marks.get(&lease).copied().unwrap_or_default());
         let session = session?;
@@ -362,7 +361,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         };
         let mark = reader.u64()?;
         if !open {
-            self.sessions.remove(&lease);
+            self.sessions.remove(lease);
             self.marks.remove(&lease);
             self.closed.insert(lease);
             return Ok(());
@@ -385,7 +384,10 @@ impl<A: Copy + PartialEq> Tracker<A> {
             return Ok(());
         }
         // Records here that are further ahead were made with a later acknowledgement.
-        let known = self.sessions.entry(lease).or_default();
+        let known = match self.sessions.get_mut(lease) {
+            Some(known) => known,
+            None => self.sessions.insert(lease, Session::default()),
+        };
         if !mutant!("rifl_watermark_left_behind") {
             known.acknowledge(acknowledged);
         }
@@ -419,8 +421,8 @@ impl<A: Copy + PartialEq> Tracker<A> {
     /// # Panics
     /// When an invariant is broken.
     pub fn check_invariants(&self) {
-        for (lease, session) in &self.sessions {
-            assert!(!self.closed.contains(lease), "{lease:?} is open and closed");
+        for (lease, session) in self.sessions.iter() {
+            assert!(!self.closed.contains(&lease), "{lease:?} is open and closed");
             for record in session.records.iter() {
                 let window = session.acknowledged
                     ..session.acknowledged.saturating_add(limits::SESSION_WINDOW);
@@ -431,7 +433,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
             }
         }
         for lease in self.marks.keys() {
-            assert!(self.sessions.contains_key(lease), "{lease:?} is marked and unknown");
+            assert!(self.sessions.contains(*lease), "{lease:?} is marked and unknown");
         }
     }
 }

@@ -134,7 +134,7 @@ fn run(steps: Vec<Step>) {
             Step::Complete { lease, ahead, back, digest, answer } => {
                 let call = make(lease, ahead, back, digest);
                 // Whatever is under way here, another attempt has been decided.
-                calls.complete(&call, attempt, at, &answer);
+                calls.complete(&call, attempt, at, answer.as_slice());
                 if !plain.closed.contains(&lease) {
                     plain.watermarks.entry(lease).or_default();
                     plain.acknowledge(lease, call.first_incomplete);

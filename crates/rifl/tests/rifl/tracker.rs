@@ -312,7 +312,7 @@ fn long_answers_are_bounded_for_each_session() {
     let answer = vec![0; 1 << 20];
     let mut kept = 0;
     while calls.has_room(lease(1), answer.len()) {
-        calls.complete(&call(kept, 0), 1, 10, &answer);
+        calls.complete(&call(kept, 0), 1, 10, answer.as_slice());
         kept += 1;
     }
     assert_eq!(kept, 8);
@@ -326,7 +326,7 @@ fn long_answers_are_bounded_for_each_session() {
 fn long_answers_of_calls_in_progress_count_too() {
     let mut calls = Calls::default();
     let answer = vec![0; 1 << 20];
-    calls.complete(&call(0, 0), 1, 10, &answer);
+    calls.complete(&call(0, 0), 1, 10, answer.as_slice());
     for attempt in 1..8 {
         assert!(calls.has_room(lease(1), answer.len()), "{attempt} of eight");
         calls.begin(&call(u64::from(attempt), 0), attempt, answer.len());
