@@ -45,6 +45,7 @@ mod answer;
 mod call;
 mod client;
 mod directory;
+mod grant;
 mod keeper;
 mod key;
 mod message;
@@ -59,7 +60,8 @@ pub use quorate_machine::Improper;
 
 pub use call::{Call, LeaseId};
 pub use client::{Requests, Tenure};
-pub use keeper::{Answer, Config, Grant, Keeper, Lost, Request, Verdict, owner_of};
+pub use grant::{Answer, Config, Grant, Lost, Request, Verdict, owner_of};
+pub use keeper::Keeper;
 pub use key::{Genuine, Key};
 pub use message::{Body, Denial, Message};
 pub use numbering::Numbering;

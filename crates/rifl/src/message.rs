@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::LeaseId;
-use crate::keeper::Lost;
+use crate::grant::Lost;
 use crate::key::Key;
 
 /// What one keeper tells another.

@@ -6,7 +6,7 @@ use core::ops::Bound;
 
 use quorate_types::{Duration, Instant};
 
-use crate::keeper::Lost;
+use crate::grant::Lost;
 
 const CHUNK: u64 = 64;
 const CLOSED: u32 = 1 << 31;
