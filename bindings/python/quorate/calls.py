@@ -125,10 +125,10 @@ class Call:
         """Whether the reply must not be decoded."""
         return not self.is_block and NEVER_DECODE in self.parts[0][1]
 
-    def wire(self) -> Wire:
-        """What a try sends."""
+    def wire(self, is_numbered: bool = False) -> Wire:
+        """What a try sends; as it is if its place says its number."""
         last = (b"EXEC",) if self.is_block else self.commands[0]
-        if self.session is not None:
+        if self.session is not None and not is_numbered:
             last = (b"SESSION", b"CALL", *self.session.numbers(self.sequence), *last)
         if not self.is_block:
             return [last]
@@ -167,10 +167,33 @@ class Call:
         self.session = None
 
 
+class Row(list[Call]):
+    """New calls, and what reads between them, whose numbers their node counts (SESSION AUTO)."""
+
+    def __init__(self, calls: Iterable[Call], session: Session, numbers: range) -> None:
+        super().__init__(calls)
+        self._session = session
+        self._numbers = numbers
+
+    def frame(self) -> tuple[Wire, Wire]:
+        """What is sent before and behind it. Nothing is numbered that others send over the
+        connection later: who counts wrong tries calls under the numbers of others."""
+        begin = (b"SESSION", b"AUTO", *self._session.row(self._numbers))
+        return [begin], [(b"SESSION", b"AUTO", b"OFF")]
+
+
 def _words(args: Sequence[Any]) -> list[Any]:
     """redis-py writes "CONFIG GET" as one argument."""
     first = args[0]
     return [*(first.split() if isinstance(first, (str, bytes)) else [first]), *args[1:]]
+
+
+def _is_row(pending: Sequence[Call], numbered: Sequence[Call]) -> bool:
+    """Whether a node can count these: several commands of which none was tried before, and which do
+    no more than read and update keys."""
+    is_known = {Kind.CALL, Kind.READ}.issuperset(call.kind for call in pending)
+    is_new = all(call.session is None for call in numbered)
+    return len(numbered) > 1 and is_known and is_new and not any(call.is_block for call in pending)
 
 
 def _kind(kinds: Iterable[Kind], sessions: bool) -> Kind:
@@ -280,6 +303,8 @@ class Caller:
         self._session: Session | None = None
         # Which session each connection makes the calls of.
         self._attached: dict[Any, Session] = {}
+        # The connections whose nodes count commands if they are asked to.
+        self._counting: set[Any] = set()
 
     def new(self, parts: Sequence[Part], is_block: bool = False) -> Call:
         """A call that nobody has tried."""
@@ -376,10 +401,15 @@ class Caller:
         self, connection: Any, batch: Sequence[Call]
     ) -> tuple[Hint, Exception | None]:
         """Makes these calls, and hears what comes of them."""
-        wires = [call.wire() for call in batch]
-        wire = [command for commands in wires for command in commands]
+        is_row = isinstance(batch, Row)
+        before, behind = batch.frame() if isinstance(batch, Row) else ([], [])
+        wires = [call.wire(is_row) for call in batch]
+        wire = [*before, *(command for commands in wires for command in commands), *behind]
         raw = [call.raw for call, commands in zip(batch, wires) for _ in commands]
+        raw = [*(False for _ in before), *raw, *(False for _ in behind)]
         replies, lost = await self.port.exchange(connection, wire, raw)
+        # If numbering was refused, so are the calls: that says enough.
+        replies = replies[len(before) :]
         hint, why = Hint.GO_ON, lost
         for call, commands in zip(batch, wires):
             own, replies = replies[: len(commands)], replies[len(commands) :]
@@ -455,6 +485,8 @@ class Caller:
         if session is None:
             session = await self._current(connection)
         await self._attach(connection, session, numbered)
+        if connection in self._counting and _is_row(pending, numbered):
+            return self._row(session, pending)
         batch: list[Call] = []
         for call in pending:
             if call.kind is Kind.CALL:
@@ -466,6 +498,21 @@ class Caller:
                 elif call.session is not session:
                     break
             batch.append(call)
+        return self._or_replace(session, batch)
+
+    def _row(self, session: Session, pending: Sequence[Call]) -> Sequence[Call]:
+        """As many of these new calls as the session has numbers for. What only reads takes one too:
+        the node counts it."""
+        numbers = session.begin_row(len(pending))
+        row = Row(pending[: len(numbers)], session, numbers)
+        for call, number in zip(row, numbers):
+            if call.kind is Kind.CALL:
+                call.session, call.sequence = session, number
+            else:
+                session.complete(number)
+        return self._or_replace(session, row)
+
+    def _or_replace(self, session: Session, batch: Sequence[Call]) -> Sequence[Call]:
         if not batch and self._session is session:
             # Its oldest call holds up the window. It can still be asked for; others go on in
             # another session.
@@ -482,7 +529,7 @@ class Caller:
             session = self._session
             if session is None or not session.may_begin(time.monotonic()):
                 sent = time.monotonic()
-                reply = await self._ask(connection, b"SESSION", b"OPEN")
+                reply = await self._ask_lease(connection, b"OPEN")
                 self._session = session = Session(reply, sent)
                 self._attached[connection] = session
         return session
@@ -495,7 +542,7 @@ class Caller:
         # Calls wait for the answer: without it, they might run in the session before.
         self._attached.pop(connection, None)
         try:
-            reply = await self._ask(connection, b"SESSION", b"RENEW", *session.lease)
+            reply = await self._ask_lease(connection, b"RENEW", *session.lease)
         except Refused as refused:
             if code_word(refused.why) == "EXPIRED":
                 self._expired(session, calls, refused.why)
@@ -510,12 +557,27 @@ class Caller:
         if keys:
             await self._ask(connection, b"WATCH", *keys)
 
+    async def _ask_lease(self, connection: Any, *words: bytes) -> Any:
+        """The answer to a request for a session. And whether the node counts commands: one that does
+        not would take those behind SESSION AUTO for plain ones."""
+        self._counting.discard(connection)
+        wire = [(b"SESSION", *words), (b"SESSION", b"AUTO", b"OFF")]
+        reply, counting = await self._ask_all(connection, wire)
+        if not isinstance(counting, Exception):
+            self._counting.add(connection)
+        return self._checked(reply)
+
     async def _ask(self, connection: Any, *words: bytes) -> Any:
-        replies, lost = await self.port.exchange(connection, [words], [False])
+        return self._checked((await self._ask_all(connection, [words]))[0])
+
+    async def _ask_all(self, connection: Any, wire: Wire) -> list[Any]:
+        replies, lost = await self.port.exchange(connection, wire, [False for _ in wire])
         if lost is not None:
             self._attached.pop(connection, None)
             raise Refused(Hint.OTHER_NODE, lost)
-        reply = replies[0]
+        return replies
+
+    def _checked(self, reply: Any) -> Any:
         if not isinstance(reply, Exception):
             return reply
         if is_refusal(reply):

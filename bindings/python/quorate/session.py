@@ -26,10 +26,14 @@ class Requests:
 
     def begin(self) -> int | None:
         """The number of a new call; None while the oldest open call holds up the window."""
-        if self._next - self._first >= WINDOW:
-            return None
-        self._next += 1
-        return self._next - 1
+        numbers = self.begin_row(1)
+        return numbers[0] if numbers else None
+
+    def begin_row(self, count: int) -> range:
+        """As many numbers in a row, or as many of them as the window has."""
+        first = self._next
+        self._next = min(first + count, self._first + WINDOW)
+        return range(first, self._next)
 
     def complete(self, sequence: int) -> None:
         """The answer to a call is known, or nobody will ask for it."""
@@ -105,10 +109,21 @@ class Session:
         with self._lock:
             return self._requests.begin()
 
+    def begin_row(self, count: int) -> range:
+        """As many numbers in a row, or as many of them as the window has."""
+        with self._lock:
+            return self._requests.begin_row(count)
+
     def complete(self, sequence: int) -> None:
         """The answer to this call is known, or nobody will ask for it."""
         with self._lock:
             self._requests.complete(sequence)
+
+    def row(self, numbers: range) -> tuple[bytes, bytes]:
+        """The first number of a row, and how many commands up to its last one may be without an
+        answer, as they are sent: all from the first incomplete call on, whoever makes it."""
+        with self._lock:
+            return b"%d" % numbers.start, b"%d" % (numbers.stop - self._requests.first_incomplete)
 
     def numbers(self, sequence: int) -> tuple[bytes, bytes]:
         """A call's number and the first incomplete one, as they are sent."""

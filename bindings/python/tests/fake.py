@@ -15,10 +15,18 @@ TERM_MS = 30 * 60 * 1000
 class Cluster:
     """Nodes on ports of this machine, which share keys and records."""
 
-    def __init__(self, nodes: int = 3, password: str | None = None, has_sessions: bool = True) -> None:
+    def __init__(
+        self,
+        nodes: int = 3,
+        password: str | None = None,
+        has_sessions: bool = True,
+        counts: bool = True,
+    ) -> None:
         self.lock = threading.Lock()
         self.password = password
         self.has_sessions = has_sessions
+        #: Whether nodes know SESSION AUTO.
+        self.counts = counts
         self.keys: dict[bytes, bytes] = {}
         self.versions: dict[bytes, int] = {}
         # (session, number): the commands and their answer.
@@ -30,8 +38,10 @@ class Cluster:
         # What to do about the next commands with these first words, in order; an "always" stays.
         self.faults: deque[tuple[tuple[bytes, ...], str]] = deque()
         self.always: dict[tuple[bytes, ...], str] = {}
-        # (node, command) as they arrived.
+        # (node, command); a call as if it had said its number.
         self.log: list[tuple[int, tuple[bytes, ...]]] = []
+        # Commands as they arrived.
+        self.sent: list[tuple[bytes, ...]] = []
         self._servers = [_Server(self, node) for node in range(nodes)]
         self.nodes = [f"127.0.0.1:{server.server_address[1]}" for server in self._servers]
 
@@ -100,14 +110,26 @@ class _Connection(socketserver.StreamRequestHandler):
         self.watched: dict[bytes, int] = {}
         self.authenticated = self.cluster.password is None
         self.protocol = 2
+        # The number of the next command and the depth, or why they have none though they should.
+        self.numbers: tuple[int, int] | Error | None = None
         try:
             while (words := self._read()) is not None:
                 with self.cluster.lock:
+                    self.cluster.sent.append(words)
+                    words = self._with_number(words)
                     self.cluster.log.append((self.server.node, words))
                     fault = self.cluster.fault(words)
                     if fault == "lose":
                         return
-                    answer = Error(fault) if fault not in (None, "drop") else self._run(words)
+                    is_auto = words[:2] == (b"SESSION", b"AUTO")
+                    if isinstance(self.numbers, Error) and words[0].upper() in UPDATES:
+                        answer: object = self.numbers
+                    elif fault in (None, "drop"):
+                        answer = self._run(words)
+                    else:
+                        answer = Error(fault)
+                        if is_auto:
+                            self.numbers = NO_NUMBERS
                     if fault is not None and words[-1] == b"EXEC":
                         self.block = None
                     if fault == "drop":
@@ -127,6 +149,16 @@ class _Connection(socketserver.StreamRequestHandler):
             length = int(self.rfile.readline()[1:])
             words.append(self.rfile.read(length + 2)[:-2])
         return tuple(words)
+
+    def _with_number(self, words: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """An update behind SESSION AUTO as the call that it is."""
+        if not isinstance(self.numbers, tuple):
+            return words
+        number, depth = self.numbers
+        self.numbers = number + 1, depth
+        if words[0].upper() not in UPDATES:
+            return words
+        return (b"SESSION", b"CALL", b"%d" % number, b"%d" % max(0, number + 1 - depth), *words)
 
     def _run(self, words: tuple[bytes, ...]) -> object:
         name = words[0].upper()
@@ -181,11 +213,24 @@ class _Connection(socketserver.StreamRequestHandler):
             cluster.renewed += 1
             self.session = words[2]
             return self._lease()
+        if name == b"AUTO":
+            return self._auto(words)
         if self.session is None:
             return Error("NOSESSION no session is attached to this connection")
         if self.session not in cluster.sessions:
             return Error("EXPIRED the session's lease is over")
         return self._call(int(words[2]), int(words[3]), words[4:])
+
+    def _auto(self, words: tuple[bytes, ...]) -> object:
+        if not self.cluster.counts:
+            return Error("ERR unknown subcommand 'AUTO'")
+        if words[2] == b"OFF":
+            self.numbers = None
+            return "OK"
+        depth = int(words[3])
+        assert 1 <= depth <= 512, f"a depth of {depth}"
+        self.numbers = (int(words[2]), depth) if self.session else NO_NUMBERS
+        return "OK" if self.session else NO_NUMBERS
 
     def _lease(self) -> object:
         return {b"id": self.session, b"until": b"%d" % self.cluster.renewed, b"term": TERM_MS}
@@ -248,6 +293,10 @@ class _Connection(socketserver.StreamRequestHandler):
 
 class Error(str):
     """An error reply."""
+
+
+UPDATES = {b"SET", b"INCR", b"INCRBY", b"DEL", b"SETRANGE"}
+NO_NUMBERS = Error("NOSESSION the session that SESSION AUTO was to number the calls of is not attached")
 
 
 def encode(answer: object, protocol: int) -> bytes:

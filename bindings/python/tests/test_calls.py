@@ -287,6 +287,68 @@ class Scenarios:
         self.assertEqual(self.wait(row.execute()), list(range(1, 1201)))
         self.assertEqual(self.cluster.opened, 1)
 
+    def test_the_node_numbers_the_calls_of_a_row(self):
+        client = self.client()
+        self.wait(client.incr("a"))
+        begun = len(self.cluster.sent)
+        row = client.pipeline(transaction=False)
+        row.incr("a").get("a").incr("a")
+        self.assertEqual(self.wait(row.execute()), [2, b"2", 3])
+        incr = (b"INCRBY", b"a", b"1")
+        auto = [(b"SESSION", b"AUTO", b"1", b"3"), (b"SESSION", b"AUTO", b"OFF")]
+        self.assertEqual(self.cluster.sent[begun:], [auto[0], incr, (b"GET", b"a"), incr, auto[1]])
+        self.assertEqual([number for _, number, _ in self.cluster.calls()], [0, 1, 3])
+        self.assertEqual(self.wait(client.incr("a")), 4)
+        self.assertEqual(self.cluster.sent[-1][:4], (b"SESSION", b"CALL", b"4", b"4"))
+
+    def test_a_row_acknowledges_no_call_that_is_open(self):
+        client = self.client(deadline=0.03)
+        self.cluster.fail("SESSION CALL", "drop", *[REFUSED] * 1000)
+        with self.assertRaises(quorate.Unknown) as raised:
+            self.wait(client.incr("a"))
+        self.cluster.faults.clear()
+        row = client.pipeline(transaction=False)
+        row.incr("b").incr("b")
+        self.assertEqual(self.wait(row.execute()), [1, 2])
+        self.assertIn((b"SESSION", b"AUTO", b"1", b"3"), self.cluster.sent)
+        self.assertEqual(self.wait(client.ask_again(raised.exception.call)), 1)
+        self.assertEqual(self.count(), 1)
+
+    def test_a_row_on_a_connection_without_the_session_does_not_happen_before_it_is_there(self):
+        client = self.client()
+        self.wait(client.incr("a"))
+        self.cluster.fail("SESSION AUTO 1", "NOSESSION no session is attached to this connection")
+        self.cluster.fail("SESSION CALL 2", "drop")
+        row = client.pipeline(transaction=False)
+        row.incr("a").incr("a")
+        self.assertEqual(sorted(self.wait(row.execute())), [2, 3])
+        self.assertEqual(self.cluster.renewed, 2, "once for each connection that had to have it")
+        self.assertEqual((self.count(), self.cluster.opened), (3, 1))
+
+    def test_a_row_whose_connection_breaks_is_asked_for_by_its_numbers(self):
+        client = self.client()
+        self.cluster.fail("SESSION AUTO 0", "drop")
+        row = client.pipeline(transaction=False)
+        row.incr("a").incr("a")
+        self.assertEqual(self.wait(row.execute()), [1, 2])
+        self.assertEqual([number for _, number, _ in self.cluster.calls()], [0, 1])
+        self.cluster.fail("SESSION CALL 3", "drop")
+        row.incr("a").incr("a").incr("a")
+        self.assertEqual(self.wait(row.execute()), [3, 4, 5])
+        self.assertEqual([number for _, number, _ in self.cluster.calls()][2:], [2, 3, 3, 4])
+
+    def test_a_node_that_does_not_count_is_told_the_numbers(self):
+        self.cluster.close()
+        self.cluster = fake.Cluster(counts=False)
+        self.addCleanup(self.cluster.close)
+        client = self.client()
+        self.cluster.fail("SESSION CALL 1", "drop")
+        row = client.pipeline(transaction=False)
+        row.incr("a").incr("a")
+        self.assertEqual(self.wait(row.execute()), [1, 2])
+        self.assertEqual(len(self.cluster.calls()), 3)
+        self.assertEqual(self.cluster.arrived("INCRBY"), 0)
+
     def test_a_row_says_of_each_command_what_became_of_it(self):
         client = self.client(deadline=0)
         self.wait(client.set("text", "x"))

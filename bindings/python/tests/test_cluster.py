@@ -112,13 +112,23 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def lose_exec(client: quorate.Client, arrives: bool) -> list[bool]:
-    """Lets the connection break when the client calls its next EXEC. The answer is empty after it."""
+def is_exec(wire) -> bool:
+    """Whether a try calls an EXEC."""
+    return wire[-1][:2] + wire[-1][4:] == (b"SESSION", b"CALL", b"EXEC")
+
+
+def is_row(wire) -> bool:
+    """Whether a node is to count what a try sends."""
+    return wire[0][:2] == (b"SESSION", b"AUTO") and wire[0][2] != b"OFF"
+
+
+def lose(client: quorate.Client, is_it, arrives: bool) -> list[bool]:
+    """Lets the connection break at the client's next try of a kind. The answer is empty after it."""
     port, losses = client._caller.port, [True]
     exchange = type(port).exchange
 
     async def lossy(connection, wire, raw):
-        if not losses or wire[-1][:2] + wire[-1][4:] != (b"SESSION", b"CALL", b"EXEC"):
+        if not losses or not is_it(wire):
             return await exchange(port, connection, wire, raw)
         losses.clear()
         if arrives:
@@ -221,7 +231,7 @@ class ClusterTest(unittest.TestCase):
             # Whichever key says where the record lies, one that is written is not that one.
             for key, arrives in itertools.product(keys, (True, False)):
                 with self.subTest(engine=engine, key=key, arrives=arrives):
-                    losses = lose_exec(client, arrives)
+                    losses = lose(client, is_exec, arrives)
                     runs = []
 
                     @client.transaction
@@ -233,6 +243,21 @@ class ClusterTest(unittest.TestCase):
                     self.assertEqual(add(), [before + 1])
                     self.assertEqual((losses, len(runs)), ([], 1 if arrives else 2))
                     self.assertEqual(int(client.get(key)), before + 1)
+
+    def test_rows_whose_answers_are_lost_count_once(self):
+        for database, engine in enumerate(ENGINES):
+            client = self.client(database)
+            for number, arrives in enumerate((True, False)):
+                with self.subTest(engine=engine, arrives=arrives):
+                    losses = lose(client, is_row, arrives)
+                    row = client.pipeline(transaction=False)
+                    for _ in range(300):
+                        row.incr("row").get("row").incr("other")
+                    answers = row.execute()
+                    self.assertEqual(losses, [])
+                    expected = list(range(300 * number + 1, 300 * number + 301))
+                    self.assertEqual([answers[0::3], answers[2::3]], [expected, expected])
+                    self.assertEqual(int(client.get("row")), expected[-1])
 
     def test_the_examples_of_the_documents(self):
         for page, count in (("bindings/python/README.md", 3), ("docs/src/python.md", 4)):

@@ -28,6 +28,14 @@ class RequestsTest(unittest.TestCase):
         requests.complete(0)
         self.assertEqual(requests.begin(), WINDOW)
 
+    def test_a_row_takes_the_numbers_that_there_are(self):
+        requests = Requests()
+        self.assertEqual(requests.begin_row(3), range(3))
+        self.assertEqual(requests.begin_row(WINDOW), range(3, WINDOW))
+        self.assertEqual(len(requests.begin_row(2)), 0)
+        requests.complete(0)
+        self.assertEqual(requests.begin_row(2), range(WINDOW, WINDOW + 1))
+
 
 class TenureTest(unittest.TestCase):
     def test_a_term_counts_from_the_sending(self):
