@@ -51,13 +51,18 @@ impl<'a> Args<'a> {
         self.spans.iter().map(move |span| &buffer[span.start as usize..span.end as usize])
     }
 
-    /// A copy of the arguments, without whatever else is in the buffer.
+    /// A copy of the arguments, without whatever else is in the buffer: one lies behind the other.
     pub fn to_owned(&self) -> OwnedArgs {
-        let mut owned = OwnedArgs::with_capacity(self.iter().map(<[u8]>::len).sum(), self.len());
-        for argument in self.iter() {
-            owned.push(argument);
-        }
-        owned.finish()
+        let length = |span: &Span| (span.end - span.start) as usize;
+        let mut buffer = Vec::with_capacity(self.spans.iter().map(length).sum());
+        let copy = |span: &Span| {
+            let start = buffer.len() as u32;
+            buffer.extend_from_slice(&self.buffer[span.start as usize..span.end as usize]);
+            Span { start, end: buffer.len() as u32 }
+        };
+        // No longer than the buffer, whose spans have 32 bits.
+        let spans = self.spans.iter().map(copy).collect();
+        OwnedArgs { buffer: buffer.into(), spans }
     }
 
     pub(crate) fn encode(&self, writer: &mut Writer<'_>) {

@@ -73,6 +73,9 @@ pub(crate) struct Sessions {
     answers: Vec<(Tag, Answer)>,
     waiting: Slab<Waiting>,
     sweep: Sweep,
+    /// How far beyond the date of a first attempt a grant should reach, in nanoseconds: other
+    /// attempts may follow it, each with a later date, until its time is over.
+    margin: u64,
 }
 
 impl Sessions {
@@ -83,12 +86,14 @@ impl Sessions {
         now: Now,
     ) -> Self {
         let sweep = Sweep { at: now.monotonic, began: now.monotonic, keyspace: 0, after: None };
+        let margin = (config.op_timeout * 2).min(config.session_term / 4);
         Self {
             keeper: Keeper::new(keeper_config(config, lane, incarnation)),
             asked: Slab::default(),
             answers: Vec::new(),
             waiting: Slab::default(),
             sweep,
+            margin: margin.as_nanos() as u64,
         }
     }
 
@@ -325,14 +330,10 @@ impl Lane {
         }
     }
 
-    /// The date up to which a grant should reach for an attempt that begins now: other attempts may
-    /// follow it, each with a later date, until its time is over.
+    /// The date up to which a grant should reach for an attempt that begins now.
     fn wanted_date(&self, now: Now, keyspace: KeyspaceId) -> u64 {
         let date = self.engine(keyspace).map_or(0, |engine| engine.date(now));
-        let date = date.max(self.sessions.keeper.clock(now));
-        let config = &self.shared.config;
-        let margin = (config.op_timeout * 2).min(config.session_term / 4);
-        date.saturating_add(margin.as_nanos() as u64)
+        date.max(self.sessions.keeper.clock(now)).saturating_add(self.sessions.margin)
     }
 
     /// Whether an attempt may begin under the grant that the connection has.
