@@ -27,7 +27,8 @@ names! {
     lane,
     /// Connections break: what was sent before arrives, the rest is lost until they stand again.
     reset,
-    /// Connections carry so many bytes a second, in order: what is large delays what is behind it.
+    /// Connections carry so many bytes a second: what is large is late, and small messages overtake
+    /// it.
     bandwidth,
     /// Processes stand still for less than half a second, again and again.
     stall,

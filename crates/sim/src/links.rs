@@ -6,11 +6,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use quorate_frame::FRAME_BYTES_MAX;
+
 use crate::script::{node, number};
 
 /// How long a cut lasts before the operating system gives up the connections that it cut
 /// (`TCP_USER_TIMEOUT` of the runtime), and their ends hear of it.
 pub(crate) const SILENCE_MAX: u64 = 3_000 * crate::world::MS;
+
+/// Bytes that a socket has and has not sent, at most: nothing overtakes them.
+const SOCKET_BYTES: u64 = 2 * FRAME_BYTES_MAX as u64;
 
 /// Some links: from a node to another one or to all, and back unless it is one way, of one lane or
 /// of all.
@@ -86,11 +91,14 @@ pub(crate) struct Link {
     broken_until: u64,
     /// When all that was sent has left.
     free_at: u64,
+    /// When the small messages among it have left.
+    small_free_at: u64,
 }
 
 impl Link {
-    /// Sends a message behind all that was sent before it, where 1024 bytes take `pace`. How much
-    /// later than otherwise it arrives; nothing if there is no room for it.
+    /// Sends a message behind what was sent before it, where 1024 bytes take `pace`: a small one only
+    /// behind small ones, and what the socket has of a large one. How much later than otherwise it
+    /// arrives; nothing if there is no room for it.
     pub(crate) fn queue(
         &mut self,
         now: u64,
@@ -105,8 +113,14 @@ impl Link {
         if waiting * 1024 / pace > bytes_max as u64 {
             return None;
         }
-        self.free_at = now + waiting + bytes as u64 * pace / 1024;
-        Some(self.free_at - now + self.late_by)
+        let takes = bytes as u64 * pace / 1024;
+        self.free_at = now + waiting + takes;
+        if bytes > FRAME_BYTES_MAX {
+            return Some(self.free_at - now + self.late_by);
+        }
+        let in_socket = SOCKET_BYTES * pace / 1024;
+        self.small_free_at = self.small_free_at.max(now + waiting.min(in_socket)) + takes;
+        Some(self.small_free_at - now + self.late_by)
     }
 
     /// Whether a message that is sent now gets anywhere.
@@ -199,8 +213,8 @@ impl LinkTable {
             if link.given_up {
                 back.push(place);
             }
-            let Link { broken_until, free_at, .. } = *link;
-            *link = Link { broken_until, free_at, ..Link::default() };
+            let Link { broken_until, free_at, small_free_at, .. } = *link;
+            *link = Link { broken_until, free_at, small_free_at, ..Link::default() };
         }
         back
     }
