@@ -609,6 +609,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "rifl_page_believed",
+        home: "rifl",
+        guard: "a page that was used lately may have given its place to another",
+        checks: &[Tests("rifl", "directory::"), Tests("rifl", "tracker::")],
+        in_gate: false,
+    },
+    Mutant {
         name: "rifl_open_answers_uncounted",
         home: "rifl",
         guard: "the answers of calls in progress count towards what a session holds",
