@@ -607,6 +607,12 @@ impl World {
     pub(crate) fn handle_seat(&mut self, event: Event) {
         match event {
             Event::GuestConnects { node, id, connection, lane, session, bytes, .. } => {
+                let hung_up =
+                    |guest: usize| self.guests[guest].lines[node].connection != connection;
+                if self.guest_of(id).is_none_or(hung_up) {
+                    // While this node stood still, the guest connected anew, perhaps to another lane.
+                    return;
+                }
                 if let Some((old, _)) = self.nodes[node].seats.insert(id, (lane, connection)) {
                     self.turn(node, usize::from(old), |lane, now, _| {
                         lane.guest_lost(now, id);
