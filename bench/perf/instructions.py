@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Counts the instructions that a SET takes, plain and as a session's call, and where they go.
 
-    bench/perf/instructions.py [--program call_costs] [--json FILE]
+    bench/perf/instructions.py [--program call_costs] [--sessions N] [--json FILE]
 
 Runs `call_costs` under valgrind's callgrind, once for each engine and kind of op: `set`, `auto` (a
 call behind SESSION AUTO), `call` (one that says its number). That example of `quorate-runtime` has
@@ -10,7 +10,8 @@ to those of its answer. Prints instructions for each op on all three nodes toget
 and summed up, and what a call adds. Counts differ by less than a tenth of a percent from run to run,
 whatever else the machine does; they are no times.
 
-Needs valgrind and Rust. `--program` counts a program that is built already.
+Needs valgrind and Rust. `--program` counts a program that is built already; with `--sessions`, so
+many other sessions with one record each are there.
 """
 
 import argparse
@@ -40,10 +41,12 @@ PARTS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", type=pathlib.Path, help="call_costs, built in release mode")
+    parser.add_argument("--sessions", type=int, default=0, help="other sessions (default none)")
     parser.add_argument("--json", type=pathlib.Path, help="also write what is printed to this file")
     options = parser.parse_args()
     program = options.program or build()
-    result = {engine: {kind: count(program, engine, kind) for kind in KINDS} for engine in ENGINES}
+    cells = lambda engine: {kind: count(program, engine, kind, options.sessions) for kind in KINDS}
+    result = {engine: cells(engine) for engine in ENGINES}
     for engine, kinds in result.items():
         print(table(engine, kinds))
     if options.json:
@@ -56,14 +59,14 @@ def build():
     return ROOT / "target/release/examples/call_costs"
 
 
-def count(program, engine, kind):
+def count(program, engine, kind, sessions):
     """Instructions for each op, by place: the crate, or the module of one that sessions concern."""
     with tempfile.TemporaryDirectory() as work:
         out = pathlib.Path(work) / "out"
         valgrind = ["valgrind", "--tool=callgrind", "--toggle-collect=*call_costs*measured*",
                     "--collect-atstart=no", f"--callgrind-out-file={out}", "--quiet"]
-        run = subprocess.run([*valgrind, program, engine, kind], check=True, text=True,
-                             stdout=subprocess.PIPE)
+        command = [*valgrind, program, engine, kind, "--sessions", str(sessions)]
+        run = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE)
         ops = int(re.match(r"(\d+) ops", run.stdout).group(1))
         return {place: costs / ops for place, costs in places(out).items() if place != CLIENTS}
 
