@@ -9,30 +9,23 @@
 //! the base's version here, nor how old it is. What the donor lacks was deleted and forgotten
 //! meanwhile, or was never agreed on, and goes.
 //!
-//! The places of keys ([`Table::scan_places`]) are divided into buckets of some eight records. The
-//! shadow sends the digest of each bucket of a range, which is the sum of the hashes of its records, and
-//! hears which ones differ ([`Message::Compare`]). Of those it sends the hashes themselves, and gets
-//! what the donor holds besides, and word of what the donor does not hold
-//! ([`Message::DifferenceRead`]). A hash is one of the key, the version and the request's random name,
-//! so that no client can choose keys that are taken for each other. The donor keeps nothing between
-//! requests; the shadow keeps its place. What changes here while a question is out has changed because
-//! an update came, and has left the base by that.
+//! How two tables are compared is in [`quorate_machine::difference`]. A hash is one of the key, the
+//! version and the request's random name. What changes here while a question is out has changed
+//! because an update came, and has left the base by that.
 
 use alloc::vec::Vec;
-use core::ops::Range;
 
-use quorate_machine::{Effects, Operation, PLACES, Record, Slot, Table, mutant};
+use quorate_machine::difference::{
+    Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
+};
+use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
 use quorate_types::{NodeId, Now, SeededHash, limits};
-use quorate_wire::Malformed;
+use quorate_wire::{Malformed, Words};
 
 use crate::join::{Copying, VALUE_BYTES_IN_CHUNK};
-use crate::message::{Chunk, Cursor, Message, Words};
+use crate::message::{Chunk, Cursor, Message};
 use crate::{Hermes, Meta, State};
 
-/// Records for which there is a bucket.
-const BUCKET_RECORDS: u64 = 8;
-/// Most buckets that are compared at a time.
-const BUCKETS_MAX: usize = 256;
 /// Bytes of entries after which a chunk ends within a bucket.
 const BUCKET_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX / 2;
 
@@ -41,54 +34,6 @@ const _: () = assert!(
         <= limits::MESSAGE_BYTES_MAX,
     "a difference fits into a message"
 );
-/// Doublings that a table may have seen since the size of its buckets was chosen.
-const GROWTH_MAX: u8 = 3;
-
-/// How far a shadow has come that compares.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Comparing {
-    /// A bucket has two to the power of this many places.
-    shift: u8,
-    /// What lies before this place is settled.
-    place: u64,
-    /// The end of the range that was compared last.
-    end: u64,
-    /// Its buckets that differ and are not settled, in order.
-    differing: Vec<u64>,
-}
-
-impl Comparing {
-    /// For a table of so many records.
-    pub(crate) fn new(records: usize) -> Self {
-        Self { shift: shift_for(records as u64), place: 0, end: 0, differing: Vec::new() }
-    }
-
-    /// The buckets to compare next.
-    fn next_buckets(&self) -> Range<u64> {
-        let first = self.place >> self.shift;
-        first..(first + BUCKETS_MAX as u64).min(PLACES >> self.shift)
-    }
-}
-
-/// The size of buckets for so many records.
-fn shift_for(records: u64) -> u8 {
-    let buckets = (records / BUCKET_RECORDS).clamp(1, PLACES).next_power_of_two();
-    (PLACES.ilog2() - buckets.ilog2()) as u8
-}
-
-/// Whether a bucket of this size would have too many of so many records.
-fn is_too_coarse(shift: u8, records: u64) -> bool {
-    shift > shift_for(records) + 1
-}
-
-fn rise_within(mut buckets: impl Iterator<Item = u64>, range: &Range<u64>) -> bool {
-    let mut least = range.start;
-    buckets.all(|bucket| {
-        let fits = bucket >= least && bucket < range.end;
-        least = bucket + u64::from(fits);
-        fits
-    })
-}
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// A new life begins: what is here becomes the base.
@@ -180,50 +125,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// The records in some buckets, with those.
-    fn records_in(&self, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
-        let (mut place, end) = (buckets.start << shift, buckets.end << shift);
-        // No more than are expected, as a scan does not know where to end.
-        let limit = buckets.count() * BUCKET_RECORDS as usize;
-        let mut records = Vec::new();
-        loop {
-            let next = self.table.scan_places(place, limit, &mut |place, handle| {
-                if place < end {
-                    records.push((place >> shift, handle));
-                }
-            });
-            if next == 0 || next >= end {
-                return records;
-            }
-            place = next;
-        }
-    }
-
-    /// The hash of a record, unless it is blank. A donor vouches only for what is Valid; who compares
+    /// Whether this replica vouches for what it holds: a donor only for what is Valid; who compares
     /// asks for that.
-    fn hash_of(&mut self, hash: &SeededHash, handle: T::Handle) -> Option<u64> {
-        let vouches = self.active.contains(self.config.node);
-        let record = self.table.lock(handle);
-        let meta = record.meta();
-        if meta.is_blank() {
-            return None;
-        }
-        let in_doubt = vouches && meta.state != State::Valid;
-        let in_doubt = u64::from(in_doubt && !mutant!("hermes_doubtful_is_vouched_for"));
-        let version = [meta.timestamp.version, u64::from(meta.timestamp.writer.0) | in_doubt << 32];
-        let version = if mutant!("hermes_base_compared_by_key") { [0; 2] } else { version };
-        Some(hash.of(record.key(), version))
-    }
-
-    /// For each bucket the sum of the hashes of its records.
-    fn digests(&mut self, request: u64, shift: u8, buckets: Range<u64>) -> Vec<u64> {
-        let hash = SeededHash::new(request);
-        let mut digests = Vec::from_iter(buckets.clone().map(|_| 0u64));
-        for (bucket, handle) in self.records_in(shift, buckets.clone()) {
-            let digest = &mut digests[(bucket - buckets.start) as usize];
-            *digest = digest.wrapping_add(self.hash_of(&hash, handle).unwrap_or(0));
-        }
-        digests
+    fn vouches(&self) -> bool {
+        self.active.contains(self.config.node)
     }
 
     /// Sends the digests of the next range, or the hashes of what differs in this one.
@@ -234,23 +139,24 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         comparing: &Comparing,
         effects: &mut impl Effects<Self>,
     ) {
-        let shift = comparing.shift;
+        let (shift, vouches) = (comparing.shift(), self.vouches());
+        let hash = SeededHash::new(request);
         let mut words = Vec::new();
-        if comparing.differing.is_empty() {
+        if comparing.differing().is_empty() {
             let buckets = comparing.next_buckets();
-            for digest in self.digests(request, shift, buckets.clone()) {
+            let first = buckets.start;
+            let hash_of = |table: &mut T, handle| hash_of(table, vouches, &hash, handle);
+            for digest in digests(&mut self.table, shift, buckets, hash_of) {
                 Words::push(&mut words, digest);
             }
             let digests = Words::of(&words);
-            let first = buckets.start;
             return effects.send(donor, &Message::Compare { request, shift, first, digests });
         }
-        let hash = SeededHash::new(request);
         let mut held = Vec::new();
-        for &bucket in &comparing.differing {
+        for &bucket in comparing.differing() {
             Words::push(&mut words, bucket);
-            for (_, handle) in self.records_in(shift, bucket..bucket + 1) {
-                if let Some(hash) = self.hash_of(&hash, handle) {
+            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
+                if let Some(hash) = hash_of(&mut self.table, vouches, &hash, handle) {
                     Words::push(&mut held, hash);
                 }
             }
@@ -265,23 +171,23 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         from: NodeId,
         request: u64,
         shift: u8,
-        (first, digests): (u64, Words<'_>),
+        (first, theirs): (u64, Words<'_>),
         effects: &mut impl Effects<Self>,
     ) {
         if !self.active.contains(self.config.node) {
             return effects.ignored("hermes: asked to compare while not active");
         }
-        let all = PLACES.checked_shr(u32::from(shift)).unwrap_or(0);
-        let end = first.saturating_add(digests.len() as u64);
-        if digests.is_empty() || digests.len() > BUCKETS_MAX || end > all {
+        let Some(range) = compared_buckets(shift, first, theirs.len()) else {
             return effects.refused("hermes: a comparison beyond the limit");
-        }
+        };
         let records = self.table.len() as u64;
         let mut buckets = Vec::new();
         if !is_too_coarse(shift, records) {
-            let own = self.digests(request, shift, first..end);
-            for ((bucket, own), digest) in (first..).zip(own).zip(digests.iter()) {
-                if own != digest {
+            let (hash, vouches) = (SeededHash::new(request), self.vouches());
+            let hash_of = |table: &mut T, handle| hash_of(table, vouches, &hash, handle);
+            let own = digests(&mut self.table, shift, range.clone(), hash_of);
+            for ((bucket, own), theirs) in range.zip(own).zip(theirs.iter()) {
+                if own != theirs {
                     Words::push(&mut buckets, bucket);
                 }
             }
@@ -305,20 +211,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(mut comparing) = source.comparing_with(from, request) else {
             return effects.ignored("hermes: comparison of an earlier request");
         };
-        let range = comparing.next_buckets();
-        let is_answer = comparing.differing.is_empty() && rise_within(buckets.iter(), &range);
-        if !is_answer {
+        let Some(range) = comparing.take_answer(records, buckets.iter()) else {
             return effects.refused("hermes: damaged comparison");
-        }
-        if is_too_coarse(comparing.shift, records) {
-            comparing.shift = shift_for(records);
-        } else {
-            comparing.end = range.end << comparing.shift;
-            comparing.differing = buckets.iter().collect();
-            for (bucket, handle) in self.records_in(comparing.shift, range) {
-                if comparing.differing.binary_search(&bucket).is_err() {
-                    self.settle_base(now, handle, false, effects);
-                }
+        };
+        for (bucket, handle) in records_in(&self.table, comparing.shift(), range) {
+            if !comparing.differs(bucket) {
+                self.settle_base(now, handle, false, effects);
             }
         }
         self.go_on_comparing(comparing);
@@ -330,11 +228,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let fresh_request = self.rng.next_u64();
         let Copying::From(source) = &mut self.copying else { return };
         source.request = fresh_request;
-        if comparing.differing.is_empty() {
-            comparing.place = comparing.place.max(comparing.end);
-            comparing.shift = comparing.shift.min(shift_for(self.table.len() as u64));
-        }
-        if comparing.place < PLACES {
+        if comparing.go_on(self.table.len()) {
             source.comparing = Some(comparing);
         } else {
             source.comparing = None;
@@ -355,17 +249,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if !self.active.contains(self.config.node) {
             return effects.ignored("hermes: asked for a difference while not active");
         }
-        let all = PLACES.checked_shr(u32::from(shift)).unwrap_or(0);
-        let fits = !buckets.is_empty() && buckets.len() <= BUCKETS_MAX;
-        if !fits || !rise_within(buckets.iter(), &(0..all)) {
+        if !may_ask_for(shift, buckets.iter()) {
             return effects.refused("hermes: a difference beyond the limit");
         }
-        if shift > shift_for(self.table.len() as u64) + GROWTH_MAX {
+        if is_outgrown(shift, self.table.len()) {
             return effects.ignored("hermes: a difference in buckets that are too large by now");
         }
         let hash = SeededHash::new(request);
-        let mut held: Vec<(u64, bool)> = held.iter().map(|hash| (hash, false)).collect();
-        held.sort_unstable();
+        let mut held = Held::new(held.iter());
         let mut entries = core::mem::take(&mut self.scratch);
         entries.clear();
         let mut next = 0;
@@ -377,7 +268,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
         }
         let mut gone = Vec::new();
-        held.iter().filter(|(_, found)| !found).for_each(|(hash, _)| Words::push(&mut gone, *hash));
+        held.gone().for_each(|hash| Words::push(&mut gone, hash));
         let chunk = Chunk {
             request,
             next: Some(Cursor::Records(next)),
@@ -399,13 +290,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         hash: &SeededHash,
         shift: u8,
         bucket: u64,
-        held: &mut [(u64, bool)],
+        held: &mut Held,
         entries: &mut Vec<u8>,
     ) -> bool {
-        for (_, handle) in self.records_in(shift, bucket..bucket + 1) {
-            let Some(hash) = self.hash_of(hash, handle) else { continue };
-            if let Ok(place) = held.binary_search_by_key(&hash, |(held, _)| *held) {
-                held[place].1 = true;
+        let vouches = self.vouches();
+        for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
+            let hash = hash_of(&mut self.table, vouches, hash, handle);
+            if hash.is_none_or(|hash| held.find(hash)) {
                 continue;
             }
             if entries.len() >= BUCKET_BYTES_MAX {
@@ -428,14 +319,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let Some(Cursor::Records(until)) = chunk.next else {
             return Err(Malformed("hermes: a difference that names no place"));
         };
-        let shift = comparing.shift;
-        let settled = comparing.differing.partition_point(|bucket| (bucket + 1) << shift <= until);
+        let (shift, vouches) = (comparing.shift(), self.vouches());
         let mut gone: Vec<u64> = chunk.gone.iter().collect();
         gone.sort_unstable();
         let hash = SeededHash::new(chunk.request);
-        for bucket in comparing.differing.drain(..settled) {
-            for (_, handle) in self.records_in(shift, bucket..bucket + 1) {
-                let hash = self.hash_of(&hash, handle);
+        for bucket in comparing.take_settled(until) {
+            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
+                let hash = hash_of(&mut self.table, vouches, &hash, handle);
                 let is_gone = hash.is_some_and(|hash| gone.binary_search(&hash).is_ok());
                 self.settle_base(now, handle, is_gone, effects);
             }
@@ -443,4 +333,23 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.go_on_comparing(comparing);
         Ok(())
     }
+}
+
+/// The hash of a record, unless it is blank. Who vouches for what it holds marks what is not Valid.
+fn hash_of<T: Table<Meta = Meta>>(
+    table: &mut T,
+    vouches: bool,
+    hash: &SeededHash,
+    handle: T::Handle,
+) -> Option<u64> {
+    let record = table.lock(handle);
+    let meta = record.meta();
+    if meta.is_blank() {
+        return None;
+    }
+    let in_doubt = vouches && meta.state != State::Valid;
+    let in_doubt = u64::from(in_doubt && !mutant!("hermes_doubtful_is_vouched_for"));
+    let version = [meta.timestamp.version, u64::from(meta.timestamp.writer.0) | in_doubt << 32];
+    let version = if mutant!("hermes_base_compared_by_key") { [0; 2] } else { version };
+    Some(hash.of(record.key(), version))
 }

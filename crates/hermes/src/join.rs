@@ -25,14 +25,14 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use quorate_machine::difference::Comparing;
 use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
 use quorate_rifl::{Found, LeaseId};
 use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, limits};
-use quorate_wire::{Malformed, Reader, Writer};
+use quorate_wire::{Malformed, Reader, Words, Writer};
 
 use crate::calls::Tentative;
-use crate::difference::Comparing;
-use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val, Words};
+use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val};
 use crate::replica::inv_of;
 use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
 

@@ -121,7 +121,7 @@ use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
 
-pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Steer, Val, Words};
+pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Steer, Val};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
 

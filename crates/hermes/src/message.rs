@@ -26,12 +26,10 @@
 //! message. What stands in brackets is there only if a flag says so. The epoch stands in the header
 //! of every message (`quorate_wire::Header`).
 
-use alloc::vec::Vec;
-
 use quorate_machine::{Content, Slot, ValueKind};
 use quorate_rifl::{Call, Grant, LeaseId, Permit};
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
-use quorate_wire::{Malformed, Reader, Writer};
+use quorate_wire::{Malformed, Reader, Words, Writer};
 
 /// The highest version of a key: far more updates than there will ever be. One at the end of its
 /// range would leave no higher one.
@@ -134,49 +132,6 @@ pub enum Message<'a> {
         /// Its outcome, encoded.
         outcome: &'a [u8],
     },
-}
-
-/// Numbers as they stand in a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Words<'a>(&'a [[u8; 8]]);
-
-impl<'a> Words<'a> {
-    /// None.
-    pub const NONE: Self = Self(&[]);
-
-    /// Numbers that [`Words::push`] wrote.
-    pub fn of(bytes: &'a [u8]) -> Self {
-        Self(bytes.as_chunks().0)
-    }
-
-    /// Appends a number to those for a message.
-    pub fn push(bytes: &mut Vec<u8>, word: u64) {
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-
-    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let pieces = bytes.len() % 8;
-        if pieces == 0 { Ok(Self::of(bytes)) } else { Err(Malformed("hermes: a piece of a word")) }
-    }
-
-    /// The numbers.
-    pub fn iter(self) -> impl ExactSizeIterator<Item = u64> + 'a {
-        self.0.iter().map(|word| u64::from_le_bytes(*word))
-    }
-
-    /// How many.
-    pub fn len(self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn bytes(self) -> &'a [u8] {
-        self.0.as_flattened()
-    }
 }
 
 /// `STEER{op}`.
@@ -612,6 +567,8 @@ impl ContentHead {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn encoded(message: &Message<'_>) -> Vec<u8> {

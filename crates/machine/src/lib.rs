@@ -20,6 +20,7 @@
 
 extern crate alloc;
 
+pub mod difference;
 mod lookup;
 mod map_table;
 mod operation;

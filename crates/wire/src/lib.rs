@@ -16,6 +16,7 @@ mod header;
 mod hello;
 mod listing;
 mod view;
+mod words;
 
 pub use codec::{Malformed, Reader, Writer};
 pub use guest::{GuestMessage, Welcome};
@@ -23,6 +24,7 @@ pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};
 pub use listing::ListingMessage;
 pub use view::{read_view, write_view};
+pub use words::Words;
 
 /// The version of every layout here; peers of another version are refused at the hello.
 pub const VERSION: u16 = 4;

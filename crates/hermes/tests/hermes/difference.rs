@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use quorate_hermes::{Ack, Config, Message, State, Val, Words};
+use quorate_hermes::{Ack, Config, Message, State, Val};
 use quorate_machine::{Effects, Event, Machine, Outcome, PLACES, Slot};
 use quorate_types::{NodeId, Role, Tag, hash_key, limits};
+use quorate_wire::Words;
 
 use crate::op::{Reply, append, del, get, set, set_until, value, wipe};
 use crate::support::{Cluster, MLT, Node, Packet, WALL, encoded};

@@ -1,0 +1,204 @@
+//! What two tables differ in: the walk of a replica that compares what it has with another's records
+//! and copies only what is different. What a record's hash says, and what becomes of it, is up to the
+//! protocol.
+//!
+//! The places of keys ([`Table::scan_places`]) are divided into buckets of some eight records. Who
+//! compares sends the digest of each bucket of a range, which is the sum of the hashes of its records,
+//! and hears which ones differ. Of those it sends the hashes themselves, and gets what the other holds
+//! besides, and word of what the other does not hold. A hash has to be seeded by the random name of the
+//! question, so that no client can choose keys that are taken for each other. The other keeps nothing
+//! between questions; who compares keeps its place ([`Comparing`]).
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::{PLACES, Table};
+
+/// Records for which there is a bucket.
+const BUCKET_RECORDS: u64 = 8;
+/// Most buckets that are compared at a time.
+const BUCKETS_MAX: usize = 256;
+/// Doublings that a table may have seen since the size of its buckets was chosen.
+const GROWTH_MAX: u8 = 3;
+
+/// How far a replica has come that compares.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Comparing {
+    /// A bucket has two to the power of this many places.
+    shift: u8,
+    /// What lies before this place is settled.
+    place: u64,
+    /// The end of the range that was compared last.
+    end: u64,
+    /// Its buckets that differ and are not settled, in order.
+    differing: Vec<u64>,
+}
+
+impl Comparing {
+    /// For a table of so many records.
+    pub fn new(records: usize) -> Self {
+        Self { shift: shift_for(records as u64), place: 0, end: 0, differing: Vec::new() }
+    }
+
+    /// A bucket has two to the power of this many places.
+    pub fn shift(&self) -> u8 {
+        self.shift
+    }
+
+    /// The buckets that differ and are to be asked for; none if the next ones are to be compared.
+    pub fn differing(&self) -> &[u64] {
+        &self.differing
+    }
+
+    /// The buckets to compare next.
+    pub fn next_buckets(&self) -> Range<u64> {
+        let first = self.place >> self.shift;
+        first..(first + BUCKETS_MAX as u64).min(PLACES >> self.shift)
+    }
+
+    /// Takes the answer to a comparison of the next buckets: how many records the other has, and which
+    /// buckets differ. Gives the buckets that were compared, none of them if the other has too many
+    /// records for their size; those that do not differ are settled. `None` if this answers no such
+    /// question.
+    pub fn take_answer(
+        &mut self,
+        records: u64,
+        buckets: impl Iterator<Item = u64> + Clone,
+    ) -> Option<Range<u64>> {
+        let range = self.next_buckets();
+        if !self.differing.is_empty() || !rise_within(buckets.clone(), &range) {
+            return None;
+        }
+        if is_too_coarse(self.shift, records) {
+            self.shift = shift_for(records);
+            return Some(0..0);
+        }
+        self.end = range.end << self.shift;
+        self.differing = buckets.collect();
+        Some(range)
+    }
+
+    /// Whether a bucket is among those that differ.
+    pub fn differs(&self, bucket: u64) -> bool {
+        self.differing.binary_search(&bucket).is_ok()
+    }
+
+    /// The buckets that differed and that are settled up to a place.
+    pub fn take_settled(&mut self, until: u64) -> Vec<u64> {
+        let shift = self.shift;
+        let settled = self.differing.partition_point(|bucket| (bucket + 1) << shift <= until);
+        self.differing.drain(..settled).collect()
+    }
+
+    /// Goes on to what differs, or to the next range, in a table of so many records. Whether there is
+    /// anything left.
+    pub fn go_on(&mut self, records: usize) -> bool {
+        if self.differing.is_empty() {
+            self.place = self.place.max(self.end);
+            self.shift = self.shift.min(shift_for(records as u64));
+        }
+        self.place < PLACES
+    }
+}
+
+/// The size of buckets for so many records.
+fn shift_for(records: u64) -> u8 {
+    let buckets = (records / BUCKET_RECORDS).clamp(1, PLACES).next_power_of_two();
+    (PLACES.ilog2() - buckets.ilog2()) as u8
+}
+
+/// Whether a bucket of this size would have too many of so many records.
+pub fn is_too_coarse(shift: u8, records: u64) -> bool {
+    shift > shift_for(records) + 1
+}
+
+/// The same of buckets that were chosen when the table was smaller.
+pub fn is_outgrown(shift: u8, records: usize) -> bool {
+    shift > shift_for(records as u64) + GROWTH_MAX
+}
+
+fn rise_within(mut buckets: impl Iterator<Item = u64>, range: &Range<u64>) -> bool {
+    let mut least = range.start;
+    buckets.all(|bucket| {
+        let fits = bucket >= least && bucket < range.end;
+        least = bucket + u64::from(fits);
+        fits
+    })
+}
+
+/// How many buckets of this size there are.
+fn buckets_of(shift: u8) -> u64 {
+    PLACES.checked_shr(u32::from(shift)).unwrap_or(0)
+}
+
+/// The buckets that a question compares, from this one on; `None` if no correct replica asks so.
+pub fn compared_buckets(shift: u8, first: u64, count: usize) -> Option<Range<u64>> {
+    let end = first.saturating_add(count as u64);
+    ((1..=BUCKETS_MAX).contains(&count) && end <= buckets_of(shift)).then_some(first..end)
+}
+
+/// Whether a correct replica may ask for what these buckets hold.
+pub fn may_ask_for(shift: u8, buckets: impl ExactSizeIterator<Item = u64>) -> bool {
+    (1..=BUCKETS_MAX).contains(&buckets.len()) && rise_within(buckets, &(0..buckets_of(shift)))
+}
+
+/// The records in some buckets, with those.
+pub fn records_in<T: Table>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
+    let (mut place, end) = (buckets.start << shift, buckets.end << shift);
+    // No more than are expected, as a scan does not know where to end.
+    let limit = buckets.count() * BUCKET_RECORDS as usize;
+    let mut records = Vec::new();
+    while place < end {
+        let next = table.scan_places(place, limit, &mut |place, handle| {
+            if place < end {
+                records.push((place >> shift, handle));
+            }
+        });
+        if next == 0 {
+            break;
+        }
+        place = next;
+    }
+    records
+}
+
+/// For each bucket the sum of the hashes of its records; one without a hash does not count.
+pub fn digests<T: Table>(
+    table: &mut T,
+    shift: u8,
+    buckets: Range<u64>,
+    mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
+) -> Vec<u64> {
+    let mut digests = Vec::from_iter(buckets.clone().map(|_| 0u64));
+    for (bucket, handle) in records_in(table, shift, buckets.clone()) {
+        let digest = &mut digests[(bucket - buckets.start) as usize];
+        *digest = digest.wrapping_add(hash_of(table, handle).unwrap_or(0));
+    }
+    digests
+}
+
+/// The hashes of what who asks has, as the other replica goes through them.
+pub struct Held(Vec<(u64, bool)>);
+
+impl Held {
+    /// Those that a question names.
+    pub fn new(hashes: impl Iterator<Item = u64>) -> Self {
+        let mut held = Vec::from_iter(hashes.map(|hash| (hash, false)));
+        held.sort_unstable();
+        Self(held)
+    }
+
+    /// Whether this one is among them, which is remembered.
+    pub fn find(&mut self, hash: u64) -> bool {
+        let place = self.0.binary_search_by_key(&hash, |(held, _)| *held);
+        place.is_ok_and(|place| {
+            self.0[place].1 = true;
+            true
+        })
+    }
+
+    /// Those that were not found.
+    pub fn gone(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().filter(|(_, found)| !found).map(|(hash, _)| *hash)
+    }
+}

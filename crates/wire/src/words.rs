@@ -1,0 +1,53 @@
+//! Lists of numbers in a message.
+
+use alloc::vec::Vec;
+
+use crate::Malformed;
+
+/// Numbers as they stand in a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Words<'a>(&'a [[u8; 8]]);
+
+impl<'a> Words<'a> {
+    /// None.
+    pub const NONE: Self = Self(&[]);
+
+    /// Numbers that [`Words::push`] wrote.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes.as_chunks().0)
+    }
+
+    /// Appends a number to those for a message.
+    pub fn push(bytes: &mut Vec<u8>, word: u64) {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+
+    /// Reads what [`Words::bytes`] gave.
+    ///
+    /// # Errors
+    /// When the last number is not whole.
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let pieces = bytes.len() % 8;
+        if pieces == 0 { Ok(Self::of(bytes)) } else { Err(Malformed("a piece of a word")) }
+    }
+
+    /// The numbers.
+    pub fn iter(self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
+        self.0.iter().map(|word| u64::from_le_bytes(*word))
+    }
+
+    /// How many.
+    pub fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As they are laid out.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0.as_flattened()
+    }
+}
