@@ -177,7 +177,8 @@ pub fn digests<T: Table>(
     digests
 }
 
-/// The hashes of what who asks has, as the other replica goes through them.
+/// The hashes of what the asking replica has, as the other one goes through them.
+#[derive(Debug)]
 pub struct Held(Vec<(u64, bool)>);
 
 impl Held {

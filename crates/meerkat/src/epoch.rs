@@ -12,8 +12,8 @@
 //!
 //! Learners report as well. One that has adopted a result and not heard of its release may be the
 //! only one that still has the sets of what committed, since members drop them with the release. And a
-//! process that was expelled drops its store, but keeps what it would have reported: its records are
-//! as frozen as those of a member. A process that was started anew has nothing to tell.
+//! process that was expelled keeps what it would have reported: its records are as frozen as those of
+//! a member. A process that was started anew has nothing to tell.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -85,7 +85,7 @@ pub(crate) struct Change {
     read_high: u64,
     /// What was adopted and is not released.
     adopted: Option<Merged>,
-    /// This node begins a new life: its store goes before it takes part in anything.
+    /// This node begins a new life, and lanes may not have handed over yet what they knew in the last.
     blank: bool,
     /// What it would have reported in its last life; until this one has adopted something.
     former: Option<Report>,
@@ -320,11 +320,8 @@ where
         if !all || self.phase != Phase::Frozen {
             return;
         }
-        if core::mem::take(&mut change.blank) {
-            // Every lane has stopped using the store of the last life.
-            self.table.reset();
-            self.epoch_floor = 0;
-        }
+        // Every lane has handed over what it knew in its last life.
+        change.blank = false;
         self.make_report(now);
         if self.leads() {
             self.take_own_report();
@@ -663,7 +660,7 @@ where
             let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
             let body = Body::trusted_opt(&settled.body);
             if let Some(body) = body.filter(|_| settled.commit && self.holds(key.partition)) {
-                occ::apply(&mut self.table, key.id(), body);
+                self.apply(key.id(), body);
                 self.bury(key.id(), body);
                 // The lane has its sessions' records to itself.
                 if body.call().is_some() && lane < calls.len() {
@@ -763,7 +760,7 @@ where
     }
 
     /// Begins a new life under a fresh incarnation: everything is forgotten but what this node
-    /// would have reported.
+    /// would have reported, and what its table holds, to be compared (`difference.rs`).
     pub fn reset(
         &mut self,
         now: Now,
@@ -790,6 +787,7 @@ where
         self.last_issued = 0;
         self.announced = 0;
         self.copying = crate::join::Copying::default();
+        self.leave_base();
         self.floor_published = 0;
         self.whole_up_to = 0;
         self.table.set_cell(FLOOR, 0);

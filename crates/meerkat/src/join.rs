@@ -2,11 +2,13 @@
 //! what was there before, in chunks (spec §8). Each lane copies its part from the same lane of an
 //! active member, and of further ones if that one has no replica of some partitions. Versions and
 //! read timestamps travel with the keys; the Thomas rule sorts out what a decision has made newer
-//! already.
+//! already. A replica that has records, of an earlier life or from a donor that it has lost, compares
+//! them and copies what differs (`difference.rs`).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use quorate_machine::difference::Comparing;
 use quorate_machine::{
     Content, Effects, Protocol, Record, Siblings, Table, Transaction, ValueKind, mutant,
 };
@@ -15,6 +17,7 @@ use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::calls::Tracker;
+use crate::difference::claim;
 use crate::merge::Report;
 use crate::message::{Kind, Message, read_timestamp, write_timestamp};
 use crate::meta::Meta;
@@ -38,7 +41,10 @@ pub(crate) struct Copying {
     donor: Option<NodeId>,
     /// Partitions that donors have given whole, as a bit set.
     given: u64,
+    /// Names the next answer. A comparison's begin at random, since they seed its hashes.
     request: u64,
+    /// While records are compared, which takes the place of copying all of them.
+    comparing: Option<Comparing>,
     /// The donor's records are all here: of which partitions its calls are still missing, and from
     /// where on in the first of them.
     calls: Option<(u64, CallsCursor)>,
@@ -56,6 +62,7 @@ impl Default for Copying {
             donor: None,
             given: 0,
             request: 0,
+            comparing: None,
             calls: None,
             cursor: 0,
             after: None,
@@ -86,16 +93,21 @@ impl Copying {
         }
     }
 
-    /// Another donor's cursors mean nothing: begins again.
-    fn choose(&mut self, donors: NodeSet, spin: usize) {
+    /// Another donor's cursors mean nothing: begins again, by a comparison if there is one to begin.
+    fn choose(&mut self, donors: NodeSet, spin: u64, comparing: Option<Comparing>) {
         if self.donor.is_some_and(|donor| donors.contains(donor)) {
             return;
         }
-        self.donor = donors.nth(spin % donors.len().max(1));
+        self.donor = donors.nth(spin as usize % donors.len().max(1));
         self.calls = None;
         self.cursor = 0;
         self.after = None;
-        self.request += 1;
+        self.request = if comparing.is_some() { spin } else { self.request.wrapping_add(1) };
+        self.comparing = comparing;
+    }
+
+    fn next_request(&mut self) {
+        self.request = self.request.wrapping_add(1);
     }
 
     /// The donor has given everything that it has: these partitions.
@@ -125,8 +137,11 @@ where
         }
         let donors = self.groups.iter().zip(0..).filter(|(_, number)| missing & 1 << number != 0);
         let donors = donors.fold(NodeSet::EMPTY, |all, (group, _)| all.union(group.live));
-        let spin = self.rng.next_u64() as usize;
-        self.copying.choose(donors, spin);
+        let spin = self.rng.next_u64();
+        // Who has little more than what was settled when it came copies everything.
+        let has_most = self.life > 0 || self.copying.copied > 0;
+        let comparing = Some(self.table.len()).filter(|records| has_most && *records > 0);
+        self.copying.choose(donors, spin, comparing.map(Comparing::new));
         self.copying.resend_at = now.monotonic + self.config.message_loss_timeout * 5;
         let Some(donor) = self.copying.donor else { return };
         let Copying { request, calls, cursor, ref after, .. } = self.copying;
@@ -134,6 +149,10 @@ where
             let partition = partitions.trailing_zeros() as u16;
             let kind = Kind::CallsRead { request, cursor };
             return effects.send(donor, &Message { partition, kind });
+        }
+        if let Some(comparing) = self.copying.comparing.clone() {
+            let partitions = self.given_by(donor) & missing;
+            return self.ask_difference(donor, partitions, request, &comparing, effects);
         }
         let kind = Kind::ChunkRead { request, cursor, after: after.as_deref() };
         effects.send(donor, &Message { partition: 0, kind });
@@ -218,33 +237,15 @@ where
         entries: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.expects(from, request) || self.copying.calls.is_some() {
+        let Copying { calls, comparing, .. } = &self.copying;
+        if !self.expects(from, request) || calls.is_some() || comparing.is_some() {
             return effects.ignored("meerkat: CHUNK that was not asked for");
         }
-        let mut reader = Reader(entries);
-        let mut last = None;
-        while !reader.0.is_empty() {
-            let Ok((key, meta, content)) = read_entry(&mut reader) else {
-                return effects.refused("meerkat: damaged chunk");
-            };
-            if self.is_absurd(now, meta.wts.max(meta.rts).version) {
-                return effects.refused("meerkat: a version years ahead of this node's clock");
-            }
-            last = Some(key);
-            if !self.holds(self.partition_of(key)) {
-                continue;
-            }
-            let value_len = content.map_or(0, |content| content.bytes.len());
-            let mut record = self.table.lock_key(key, value_len);
-            install(&mut record, meta.wts, content);
-            let mut here = record.meta();
-            if here.rts < meta.rts {
-                here.rts = meta.rts;
-                record.set_meta(here);
-            }
-            self.copying.copied += 1;
-        }
-        self.copying.request += 1;
+        let last = match self.adopt_entries(now, entries) {
+            Ok(last) => last,
+            Err(reason) => return effects.refused(reason),
+        };
+        self.copying.next_request();
         self.copying.after = last.filter(|_| next.is_none()).map(Vec::from);
         if let Some(next) = next {
             self.copying.cursor = next;
@@ -255,6 +256,58 @@ where
             }
         }
         self.copy_on(now, effects);
+    }
+
+    /// Takes over a donor's records where they are newer than what is here; the key of the last one.
+    pub(crate) fn adopt_entries<'a>(
+        &mut self,
+        now: Now,
+        entries: &'a [u8],
+    ) -> Result<Option<&'a [u8]>, &'static str> {
+        let mut reader = Reader(entries);
+        let mut last = None;
+        while !reader.0.is_empty() {
+            let Ok((key, meta, content)) = read_entry(&mut reader) else {
+                return Err("meerkat: damaged chunk");
+            };
+            if self.is_absurd(now, meta.wts.max(meta.rts).version) {
+                return Err("meerkat: a version years ahead of this node's clock");
+            }
+            last = Some(key);
+            if !self.holds(self.partition_of(key)) {
+                continue;
+            }
+            let value_len = content.map_or(0, |content| content.bytes.len());
+            let mut record = self.table.lock_key(key, value_len);
+            claim(&mut record, self.life);
+            install(&mut record, meta.wts, content);
+            let mut here = record.meta();
+            if here.rts < meta.rts {
+                here.rts = meta.rts;
+                record.set_meta(here);
+            }
+            drop(record);
+            self.copying.copied += 1;
+        }
+        Ok(last)
+    }
+
+    /// Goes on to what differs, to the next range, or to the calls of these partitions.
+    pub(crate) fn go_on_comparing(&mut self, mut comparing: Comparing, partitions: u64) {
+        self.copying.next_request();
+        if comparing.go_on(self.table.len()) {
+            self.copying.comparing = Some(comparing);
+        } else {
+            self.copying.comparing = None;
+            self.copying.calls = Some((partitions, CALLS_BEGIN));
+        }
+    }
+
+    /// The partitions that this replica compares, and how far it has come, if that is what this donor
+    /// answers.
+    pub(crate) fn compares(&self, from: NodeId, request: u64) -> Option<(u64, Comparing)> {
+        let comparing = self.copying.comparing.clone().filter(|_| self.expects(from, request))?;
+        Some((self.given_by(from) & self.held() & !self.copying.given, comparing))
     }
 
     /// Whether an answer is the one that this replica waits for while it catches up.
@@ -302,7 +355,7 @@ where
         {
             return effects.ignored("meerkat: damaged calls");
         }
-        self.copying.request += 1;
+        self.copying.next_request();
         let missing = if next.is_some() { missing } else { missing & !(1 << partition) };
         self.copying.calls = Some((missing, next.unwrap_or(CALLS_BEGIN)));
         if missing == 0 {
@@ -329,7 +382,7 @@ pub(crate) fn probe_learners<P: Protocol>(
     }
 }
 
-fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u8>) {
+pub(crate) fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u8>) {
     let meta = record.meta();
     if meta == Meta::default() {
         // Somebody has asked for a key that never was.

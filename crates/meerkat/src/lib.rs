@@ -37,6 +37,8 @@
 //! | STABLE | coordinator → replicas | everything up to here is over everywhere |
 //! | FREEZE, FROZEN, ADOPT, ADOPTED, RELEASE | leader ↔ members | epoch change (§5.3.1) |
 //! | CHUNK_READ, CHUNK | joining ↔ active replica | records from before it joined |
+//! | COMPARE, COMPARED | joining ↔ active replica | in which ranges do our records differ? |
+//! | DIFFERENCE_READ, DIFFERENCE | joining ↔ active replica | what differs there |
 //! | CALLS_READ, CALLS | joining ↔ active replica | sessions from before it joined |
 //!
 //! # Where this differs from the paper, and why
@@ -89,6 +91,7 @@ mod attempt;
 mod body;
 mod calls;
 mod coordinator;
+mod difference;
 mod epoch;
 mod execution;
 mod expiry;
@@ -155,6 +158,8 @@ where
         "meerkat: a call's attempt ends with its epoch",
         "meerkat: a guest's commit is named by another replica",
         "meerkat: a learner brings what it has not installed",
+        "meerkat: a record of an earlier life goes",
+        "meerkat: a record of an earlier life stays",
         "meerkat: backup coordinator takes over",
         "meerkat: call answered from its record",
         "meerkat: call waits for another attempt at it",
@@ -211,6 +216,8 @@ where
             assert!(self.records.is_empty(), "a frozen lane has handed its records over");
             assert!(self.recoveries.is_empty(), "a frozen lane takes nothing over");
         }
+        let is_whole = self.life == 0 || self.copying.is_done();
+        assert!(is_whole || !self.active, "what an earlier life left is not served");
         let waiting = self.lines.values().flatten();
         for (_, slot) in waiting {
             assert!(self.ops.get(*slot).is_some_and(|op| op.in_line), "a line holds open ops");
@@ -320,6 +327,10 @@ where
                 let next = (!more).then_some(next);
                 self.on_chunk(now, from, request, next, entries, effects);
             }
+            Kind::Compare { .. }
+            | Kind::Compared { .. }
+            | Kind::DifferenceRead { .. }
+            | Kind::Difference { .. } => self.on_comparison(now, from, &message.kind, effects),
             Kind::Found { request, clock, found } => {
                 self.on_found(now, request, clock, found, effects);
             }
@@ -335,6 +346,33 @@ where
             | Kind::Accept { .. }
             | Kind::Prepare { .. }
             | Kind::Check { .. } => self.on_question(now, from, message, effects),
+        }
+    }
+
+    /// The messages between a replica that compares its records and its donor.
+    fn on_comparison(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        kind: &Kind<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        match *kind {
+            Kind::Compare { request, partitions, shift, first, digests } => {
+                self.on_compare(now, from, request, partitions, shift, first, digests, effects);
+            }
+            Kind::Compared { request, clock, records, buckets } => {
+                self.on_compared(now, from, request, clock, records, buckets, effects);
+            }
+            Kind::DifferenceRead { request, partitions, shift, buckets, held } => {
+                self.on_difference_read(
+                    now, from, request, partitions, shift, buckets, held, effects,
+                );
+            }
+            Kind::Difference { request, clock, until, gone, entries } => {
+                self.on_difference(now, from, request, clock, until, gone, entries, effects);
+            }
+            _ => unreachable!("the others are handled elsewhere"),
         }
     }
 

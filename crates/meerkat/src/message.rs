@@ -9,7 +9,7 @@
 
 use quorate_rifl::{Call, Found, Improper, LeaseId};
 use quorate_types::{Timestamp, WriterId};
-use quorate_wire::{Malformed, Reader, Writer};
+use quorate_wire::{Malformed, Reader, Words, Writer};
 
 use crate::body::Body;
 use crate::join::CallsCursor;
@@ -237,6 +237,58 @@ pub enum Kind<'a> {
         /// The records.
         entries: &'a [u8],
     },
+    /// Joining replica that has records → active one: in which of these buckets do you hold others?
+    Compare {
+        /// Comes back in the answer, and seeds the hashes of the digests.
+        request: u64,
+        /// The partitions whose keys count, as a bit set.
+        partitions: u64,
+        /// A bucket has two to the power of this many places.
+        shift: u8,
+        /// The first bucket.
+        first: u64,
+        /// For this bucket and those that follow, the sum of the hashes of the sender's records.
+        digests: Words<'a>,
+    },
+    /// In these.
+    Compared {
+        /// As in the request.
+        request: u64,
+        /// The sender's hybrid clock: above every timestamp at which its records were read.
+        clock: u64,
+        /// How many records the sender has. If they are too many for buckets of this size, nothing
+        /// was compared.
+        records: u64,
+        /// The buckets, in order.
+        buckets: Words<'a>,
+    },
+    /// Joining replica → active one: what do I lack in these buckets?
+    DifferenceRead {
+        /// Comes back in the answer, and seeds the hashes.
+        request: u64,
+        /// As in `Compare`.
+        partitions: u64,
+        /// As in `Compare`.
+        shift: u8,
+        /// The buckets, in order.
+        buckets: Words<'a>,
+        /// The hashes of the sender's records in them.
+        held: Words<'a>,
+    },
+    /// Its answer.
+    Difference {
+        /// As in the request.
+        request: u64,
+        /// As in `Compared`.
+        clock: u64,
+        /// The buckets before this place are answered in full.
+        until: u64,
+        /// Of the hashes for these buckets, those of records that the sender does not hold, and
+        /// perhaps others.
+        gone: Words<'a>,
+        /// The records.
+        entries: &'a [u8],
+    },
 }
 
 pub(crate) fn write_timestamp(writer: &mut Writer<'_>, timestamp: Timestamp) {
@@ -316,6 +368,10 @@ const FIND: u8 = 23;
 const FOUND: u8 = 24;
 const CALLS_READ: u8 = 25;
 const CALLS: u8 = 26;
+const COMPARE: u8 = 27;
+const COMPARED: u8 = 28;
+const DIFFERENCE_READ: u8 = 29;
+const DIFFERENCE: u8 = 30;
 
 /// The answers to FIND besides a completed call and one in progress, by number.
 const FOUND_NEW: u8 = 0;
@@ -528,6 +584,44 @@ impl<'a> Message<'a> {
                 }
                 writer.rest(sessions);
             }
+            _ => self.encode_comparison(writer),
+        }
+    }
+
+    /// The messages of a replica that compares what it has.
+    fn encode_comparison(&self, writer: &mut Writer<'_>) {
+        match self.kind {
+            Kind::Compare { request, partitions, shift, first, digests } => {
+                writer.u8(COMPARE);
+                writer.u64(request);
+                writer.u64(partitions);
+                writer.u8(shift);
+                writer.u64(first);
+                writer.rest(digests.bytes());
+            }
+            Kind::Compared { request, clock, records, buckets } => {
+                writer.u8(COMPARED);
+                writer.u64(request);
+                writer.u64(clock);
+                writer.u64(records);
+                writer.rest(buckets.bytes());
+            }
+            Kind::DifferenceRead { request, partitions, shift, buckets, held } => {
+                writer.u8(DIFFERENCE_READ);
+                writer.u64(request);
+                writer.u64(partitions);
+                writer.u8(shift);
+                writer.bytes(buckets.bytes());
+                writer.rest(held.bytes());
+            }
+            Kind::Difference { request, clock, until, gone, entries } => {
+                writer.u8(DIFFERENCE);
+                writer.u64(request);
+                writer.u64(clock);
+                writer.u64(until);
+                writer.bytes(gone.bytes());
+                writer.rest(entries);
+            }
             _ => unreachable!("the others are encoded above"),
         }
     }
@@ -615,6 +709,33 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
             request: reader.u64()?,
             next: if flag(reader)? { Some(read_cursor(reader)?) } else { None },
             sessions: reader.rest(),
+        },
+        COMPARE => Kind::Compare {
+            request: reader.u64()?,
+            partitions: reader.u64()?,
+            shift: reader.u8()?,
+            first: reader.u64()?,
+            digests: Words::read(reader.rest())?,
+        },
+        COMPARED => Kind::Compared {
+            request: reader.u64()?,
+            clock: reader.u64()?,
+            records: reader.u64()?,
+            buckets: Words::read(reader.rest())?,
+        },
+        DIFFERENCE_READ => Kind::DifferenceRead {
+            request: reader.u64()?,
+            partitions: reader.u64()?,
+            shift: reader.u8()?,
+            buckets: Words::read(reader.bytes()?)?,
+            held: Words::read(reader.rest())?,
+        },
+        DIFFERENCE => Kind::Difference {
+            request: reader.u64()?,
+            clock: reader.u64()?,
+            until: reader.u64()?,
+            gone: Words::read(reader.bytes()?)?,
+            entries: reader.rest(),
         },
         _ => return Err(Malformed("unknown kind of message")),
     })

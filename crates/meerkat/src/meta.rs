@@ -1,7 +1,8 @@
 //! What Meerkat keeps in every record: the vstore of §4.2.
 
-use alloc::vec::Vec;
+use alloc::boxed::Box;
 
+use quorate_machine::mutant;
 use quorate_types::{Timestamp, WriterId};
 
 /// The words of a record.
@@ -54,14 +55,33 @@ pub struct Registration {
 /// The `readers` and `writers` of a key (§4.2) in one list: what each transaction read and whether
 /// it writes, so that the checks can be exact and name the blocker (spec §2.1).
 ///
-/// Nearly always there is none or one, which takes no allocation.
+/// Nearly always there is none or one, which takes no allocation. The size decides how many cache lines
+/// a record has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Pending {
     first: Option<Registration>,
-    rest: Vec<Registration>,
+    rest: Box<[Registration]>,
+    /// In which life of the process the record was taken over, while the replica was catching up; 0
+    /// otherwise. Only a replica that catches up asks (`difference.rs`).
+    life: u32,
 }
 
+const _: () = assert!(size_of::<Pending>() <= 72, "a record of 16 and 100 bytes has four lines");
+
 impl Pending {
+    /// In which life of the process the record was taken over.
+    pub(crate) fn life(&self) -> u32 {
+        self.life
+    }
+
+    /// Takes the record over in this life. Nobody is registered who was in an earlier one.
+    pub(crate) fn take_over(&mut self, life: u32) {
+        if !mutant!("meerkat_base_keeps_registrations") {
+            *self = Self::default();
+        }
+        self.life = life;
+    }
+
     /// Whether no transaction is registered.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -71,7 +91,7 @@ impl Pending {
     /// The registered transactions, in no order.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Registration> {
-        self.first.iter().chain(&self.rest)
+        self.first.iter().chain(&self.rest[..])
     }
 
     /// Registers a transaction, once.
@@ -82,7 +102,10 @@ impl Pending {
         if self.first.is_none() {
             self.first = Some(registration);
         } else {
-            self.rest.push(registration);
+            let mut rest = core::mem::take(&mut self.rest).into_vec();
+            rest.reserve_exact(1);
+            rest.push(registration);
+            self.rest = rest.into_boxed_slice();
         }
     }
 
@@ -92,11 +115,10 @@ impl Pending {
         if self.first.is_some_and(|first| first.id == id) {
             self.first = None;
         } else if !self.rest.is_empty() {
-            self.rest.retain(|other| other.id != id);
-            if self.rest.is_empty() {
-                // A key that was hot once need not keep the memory.
-                self.rest = Vec::new();
-            }
+            // A key that was hot once need not keep the memory.
+            let mut rest = core::mem::take(&mut self.rest).into_vec();
+            rest.retain(|other| other.id != id);
+            self.rest = rest.into_boxed_slice();
         }
     }
 }

@@ -151,7 +151,10 @@ pub(crate) fn has_two_ends(reports: &BTreeMap<NodeId, Report>) -> bool {
 fn newest(kind: &Kind<'_>) -> u64 {
     match *kind {
         Kind::Get { request, .. } | Kind::Find { request, .. } => request,
-        Kind::Values { clock, .. } | Kind::Found { clock, .. } => clock,
+        Kind::Values { clock, .. }
+        | Kind::Found { clock, .. }
+        | Kind::Compared { clock, .. }
+        | Kind::Difference { clock, .. } => clock,
         Kind::Validate { id, stable, .. } => id.version.max(stable),
         Kind::Stable { stable } => stable,
         Kind::Vote { id: at, vote: verdict } | Kind::Checked { at, result: verdict } => {

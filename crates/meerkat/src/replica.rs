@@ -11,7 +11,7 @@ use crate::body::Body;
 use crate::coordinator::OLDEST;
 use crate::message::{Kind, Message, write_timestamp};
 use crate::meta::Meta;
-use crate::occ::{self, Conflict, Reason};
+use crate::occ::{Conflict, Reason};
 use crate::record::{Record, RecordKey, is_guest};
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Meerkat};
@@ -301,7 +301,7 @@ where
 
     /// Installs a committed transaction, and the record of its call with it.
     fn install(&mut self, key: RecordKey, body: Body<'_>) {
-        occ::apply(&mut self.table, key.id(), body);
+        self.apply(key.id(), body);
         if !mutant!("meerkat_effect_without_record") {
             self.complete_call(key.id(), key.partition, body);
         }

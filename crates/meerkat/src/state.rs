@@ -116,7 +116,7 @@ pub(crate) enum Phase {
 }
 
 /// What was counted, by name.
-pub(crate) const COUNTERS: [&str; 21] = [
+pub(crate) const COUNTERS: [&str; 22] = [
     "commits_fast",
     "commits_slow",
     "reads_confirmed",
@@ -138,6 +138,7 @@ pub(crate) const COUNTERS: [&str; 21] = [
     "records_dropped",
     "calls_answered_again",
     "clocks_apart",
+    "records_kept",
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,9 +156,11 @@ pub(crate) enum Counter {
     CallsAnsweredAgain,
     /// An idle node's clock was further ahead of this one than `max_clock_skew`.
     ClocksApart,
+    /// Of an earlier life, since a donor holds the same.
+    RecordsKept,
 }
 
-const _: () = assert!(Counter::ClocksApart as usize == COUNTERS.len() - 1);
+const _: () = assert!(Counter::RecordsKept as usize == COUNTERS.len() - 1);
 
 /// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
 /// same lane elsewhere.
@@ -180,6 +183,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// On lane 0.
     pub(crate) change: Option<Box<Change>>,
     pub(crate) copying: Copying,
+    /// Counts the lives of this process.
+    pub(crate) life: u32,
     // --- replica ---
     pub(crate) records: Records,
     /// Committed transactions that every replica knows the end of, as long as one that is not
@@ -266,6 +271,7 @@ where
             read_high: 0,
             change: (config.lane.0 == 0).then(Box::default),
             copying: Copying::default(),
+            life: 0,
             records: Records::new(),
             footprints: VecDeque::new(),
             spare_bodies: Vec::new(),

@@ -629,7 +629,7 @@ impl Lane {
         self.step_keeper(now, Event::View(&view), out);
     }
 
-    /// Begins a new life: ops in flight are answered, records forgotten (a crashed identity never
+    /// Begins a new life: ops in flight are answered, records put aside (a crashed identity never
     /// returns, and what this one wrote last may never have been agreed on).
     fn rejoin(&mut self, now: Now, incarnation: Incarnation, out: &mut Outbox) {
         self.parking.forget_life(now.monotonic, self.incarnation);

@@ -4,6 +4,7 @@ use quorate_machine::Rng;
 use quorate_meerkat::{Body, Conflict, Kind, Message, Reason};
 use quorate_rifl::{Call, Found, Improper, LeaseId};
 use quorate_types::{Timestamp, WriterId};
+use quorate_wire::Words;
 
 use crate::support::{body_bytes, encoded, kind_name};
 
@@ -19,6 +20,7 @@ fn body() -> Vec<u8> {
 fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
     let body = Body::check(bytes).expect("just made");
     let id = id();
+    let words = Words::of(b"\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\x01");
     let call = Call { lease: LeaseId(4), sequence: 3, first_incomplete: 2, digest: 1 };
     let vote =
         Err(Conflict { reason: Reason::PendingReader, with: Timestamp::new(9, WriterId(8)) });
@@ -59,6 +61,10 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::ChunkRead { request: 1, cursor: 2, after: Some(b"") },
         Kind::Chunk { request: 1, next: 0, more: false, entries: b"entries" },
         Kind::Chunk { request: 1, next: 7, more: true, entries: b"entries" },
+        Kind::Compare { request: 1, partitions: 2, shift: 3, first: 4, digests: words },
+        Kind::Compared { request: 1, clock: 2, records: 3, buckets: words },
+        Kind::DifferenceRead { request: 1, partitions: 2, shift: 3, buckets: words, held: words },
+        Kind::Difference { request: 1, clock: 2, until: 3, gone: words, entries: b"entries" },
         Kind::Find { request: 7, call },
         Kind::Found { request: 7, clock: 8, found: Ok(Found::New) },
         Kind::Found { request: 7, clock: 8, found: Ok(Found::Completed(b"answer")) },
@@ -80,7 +86,7 @@ fn every_kind_comes_back() {
         names.push(kind_name(&kind));
     }
     names.dedup();
-    assert!(names.len() >= 26, "{names:?}");
+    assert!(names.len() >= 30, "{names:?}");
 }
 
 #[test]
@@ -155,7 +161,8 @@ fn the_layout_is_pinned() {
     let bytes = body_bytes(&[("k", None, Some("v"))]);
     let body = Body::check(&bytes).expect("just made");
     let vote = Err(Conflict { reason: Reason::StaleRead, with: Timestamp::new(9, WriterId(8)) });
-    let pinned: [(Kind<'_>, &[u8]); 6] = [
+    let word = Words::of(b"\x09\0\0\0\0\0\0\x08");
+    let pinned: [(Kind<'_>, &[u8]); 10] = [
         (
             Kind::Validate { id: id(), stable: 5, participants: 1, body },
             b"\x02\0\x03\x04\x03\x02\x01\0\0\0\0\x06\x05\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
@@ -175,6 +182,26 @@ fn the_layout_is_pinned() {
         ),
         (Kind::Adopted { parts: 2 }, b"\x02\0\x13\x02\0\0\0"),
         (Kind::Release, b"\x02\0\x14"),
+        (
+            Kind::Compare { request: 1, partitions: 2, shift: 3, first: 4, digests: word },
+            b"\x02\0\x1b\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\x04\0\0\0\0\0\0\0\
+              \x09\0\0\0\0\0\0\x08",
+        ),
+        (
+            Kind::Compared { request: 1, clock: 2, records: 3, buckets: word },
+            b"\x02\0\x1c\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\
+              \x09\0\0\0\0\0\0\x08",
+        ),
+        (
+            Kind::DifferenceRead { request: 1, partitions: 2, shift: 3, buckets: word, held: word },
+            b"\x02\0\x1d\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\x08\0\0\0\
+              \x09\0\0\0\0\0\0\x08\x09\0\0\0\0\0\0\x08",
+        ),
+        (
+            Kind::Difference { request: 1, clock: 2, until: 3, gone: word, entries: b"e" },
+            b"\x02\0\x1e\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\
+              \x08\0\0\0\x09\0\0\0\0\0\0\x08e",
+        ),
     ];
     for (kind, expected) in pinned {
         assert_eq!(encoded(&Message { partition: 2, kind }), expected, "{kind:?}");

@@ -5,6 +5,7 @@
 
 mod calls;
 mod codec;
+mod difference;
 mod guests;
 mod interaction;
 mod lanes;

@@ -1,0 +1,377 @@
+//! Coming back by difference: a process that was expelled and lived has most of what it has to copy.
+//!
+//! The records of its earlier lives are its *base*. Beside its words a record says in which life of the
+//! process this replica took it over while it was catching up (`Pending::life`); so a new life begins
+//! without touching any. A record of the base becomes this life's only if the donor turns out to hold
+//! the same version of the key. That has the effect of a chunk with this record, since a version is
+//! the id of one transaction, and a committed one has one set of writes. What the donor lacks was
+//! deleted and forgotten meanwhile, and goes. What is registered in a record of the base was settled
+//! long ago, and goes too.
+//!
+//! Read timestamps are not compared: they rise without a version, and not on all replicas alike. An
+//! answer has the donor's clock instead, which is above all that the donor holds. It counts as the
+//! timestamp of a read here, so no write at or below it is let pass in any epoch in which this replica
+//! votes (`merge.rs`).
+//!
+//! How two tables are compared is in [`quorate_machine::difference`]. A lane compares its own part of
+//! the records, those of the partitions that it shares with the donor, with the same lane's there;
+//! what a sibling installs meanwhile has left the base by that.
+
+use alloc::vec::Vec;
+
+use quorate_machine::difference::{
+    Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
+};
+use quorate_machine::{Effects, Record, Siblings, Table, Transaction, mutant};
+use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
+use quorate_wire::Words;
+
+use crate::body::Body;
+use crate::coordinator::partition_of;
+use crate::join::write_entry;
+use crate::message::{Kind, Message};
+use crate::meta::Meta;
+use crate::occ::{self, install};
+use crate::state::{Counter, Meerkat};
+
+/// The keys that two replicas compare.
+#[derive(Clone, Copy)]
+struct Shared {
+    /// Partitions, as a bit set.
+    partitions: u64,
+    /// Of so many.
+    count: usize,
+}
+
+impl Shared {
+    fn has(self, key: &[u8]) -> bool {
+        self.partitions & 1 << partition_of(key, self.count) != 0
+    }
+}
+
+/// Makes a record this life's: blank if an earlier one left it.
+pub(crate) fn claim(record: &mut impl Record<Meta = Meta>, life: u32) {
+    if record.annex().life() == life {
+        return;
+    }
+    if record.meta() != Meta::default() {
+        record.clear();
+        record.set_meta(Meta::default());
+    }
+    record.annex_mut().take_over(life);
+}
+
+impl<T, X> Meerkat<T, X>
+where
+    T: Table<Meta = Meta> + Siblings,
+    X: Transaction<Owned = X>,
+{
+    /// A new life begins: what is here becomes the base. All lanes count the same lives.
+    pub(crate) fn leave_base(&mut self) {
+        if !mutant!("meerkat_base_counts_as_own") {
+            self.life = self.life.checked_add(1).expect("a process has less than 2^32 lives");
+        }
+    }
+
+    /// Installs a committed transaction in the records. As long as this replica catches up, siblings
+    /// may not have compared their parts yet, and questions are out that count on what is here: only a
+    /// newer version takes a key out of the base, and a read counts as one of the whole node.
+    pub(crate) fn apply(&mut self, id: Timestamp, body: Body<'_>) {
+        let life = self.life;
+        if self.active || life == 0 {
+            return occ::apply(&mut self.table, id, body);
+        }
+        for item in body.iter() {
+            if item.base.is_some() {
+                self.read_high = self.read_high.max(id.version);
+                if mutant!("meerkat_base_blanked_by_reads") {
+                    claim(&mut self.table.lock_key(item.key, 0), life);
+                }
+            }
+            let Some(content) = item.write else { continue };
+            let value_len = content.map_or(0, |content| content.bytes.len());
+            let mut record = self.table.lock_key(item.key, value_len);
+            if id > record.meta().wts || mutant!("meerkat_base_gives_way_to_older") {
+                claim(&mut record, life);
+                install(&mut record, id, content);
+            }
+        }
+    }
+
+    fn shared(&self, partitions: u64) -> Shared {
+        Shared { partitions, count: self.config.partitions.len() }
+    }
+
+    /// What the comparison says of a record, which may have changed meanwhile.
+    fn settle_base(
+        &mut self,
+        handle: T::Handle,
+        shared: Shared,
+        is_gone: bool,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let life = self.life;
+        // A sibling may have removed it.
+        let Some(mut record) = self.table.try_lock(handle) else { return };
+        if record.annex().life() == life || !shared.has(record.key()) {
+            // It was installed meanwhile, or another donor's word counts.
+            return;
+        }
+        let has_version = record.meta().wts != Timestamp::ZERO;
+        if has_version && (!is_gone || mutant!("meerkat_base_keeps_the_deleted")) {
+            effects.probe("meerkat: a record of an earlier life stays");
+            record.annex_mut().take_over(life);
+            drop(record);
+            return self.count(Counter::RecordsKept);
+        }
+        if has_version {
+            effects.probe("meerkat: a record of an earlier life goes");
+        }
+        let key = record.key().to_vec();
+        drop(record);
+        self.table.remove_if(&key, |record| record.annex().life() != life);
+    }
+
+    /// Sends the digests of the next range, or the hashes of what differs in this one.
+    pub(crate) fn ask_difference(
+        &mut self,
+        donor: NodeId,
+        partitions: u64,
+        request: u64,
+        comparing: &Comparing,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let (shift, shared) = (comparing.shift(), self.shared(partitions));
+        let hash = SeededHash::new(request);
+        let mut words = Vec::new();
+        if comparing.differing().is_empty() {
+            let buckets = comparing.next_buckets();
+            let first = buckets.start;
+            let hash_of = |table: &mut T, handle| hash_of(table, shared, &hash, handle);
+            for digest in digests(&mut self.table, shift, buckets, hash_of) {
+                Words::push(&mut words, digest);
+            }
+            let digests = Words::of(&words);
+            let kind = Kind::Compare { request, partitions, shift, first, digests };
+            return effects.send(donor, &Message { partition: 0, kind });
+        }
+        let mut held = Vec::new();
+        for &bucket in comparing.differing() {
+            Words::push(&mut words, bucket);
+            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
+                if let Some(hash) = hash_of(&mut self.table, shared, &hash, handle) {
+                    Words::push(&mut held, hash);
+                }
+            }
+        }
+        let (buckets, held) = (Words::of(&words), Words::of(&held));
+        let kind = Kind::DifferenceRead { request, partitions, shift, buckets, held };
+        effects.send(donor, &Message { partition: 0, kind });
+    }
+
+    /// COMPARE: in which buckets this replica holds something else.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_compare(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        partitions: u64,
+        shift: u8,
+        first: u64,
+        theirs: Words<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.active {
+            return effects.ignored("meerkat: COMPARE to a node that is catching up itself");
+        }
+        let Some(range) = compared_buckets(shift, first, theirs.len()) else {
+            return effects.refused("meerkat: a comparison beyond the limit");
+        };
+        let records = self.table.len() as u64;
+        let mut buckets = Vec::new();
+        if !is_too_coarse(shift, records) {
+            let (hash, shared) = (SeededHash::new(request), self.shared(partitions));
+            let hash_of = |table: &mut T, handle| hash_of(table, shared, &hash, handle);
+            let own = digests(&mut self.table, shift, range.clone(), hash_of);
+            for ((bucket, own), theirs) in range.zip(own).zip(theirs.iter()) {
+                if own != theirs {
+                    Words::push(&mut buckets, bucket);
+                }
+            }
+        }
+        let (clock, buckets) = (self.clock(now), Words::of(&buckets));
+        let kind = Kind::Compared { request, clock, records, buckets };
+        effects.send(from, &Message { partition: 0, kind });
+    }
+
+    /// COMPARED: the buckets that it does not name are settled.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_compared(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        clock: u64,
+        records: u64,
+        buckets: Words<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        let Some((partitions, mut comparing)) = self.compares(from, request) else {
+            return effects.ignored("meerkat: COMPARED that was not asked for");
+        };
+        let Some(range) = comparing.take_answer(records, buckets.iter()) else {
+            return effects.refused("meerkat: damaged comparison");
+        };
+        self.note_reads(now, clock);
+        let shared = self.shared(partitions);
+        for (bucket, handle) in records_in(&self.table, comparing.shift(), range) {
+            if !comparing.differs(bucket) {
+                self.settle_base(handle, shared, false, effects);
+            }
+        }
+        self.go_on_comparing(comparing, partitions);
+        self.copy_on(now, effects);
+    }
+
+    /// What is kept here was perhaps read at the donor, up to its clock.
+    fn note_reads(&mut self, now: Now, clock: u64) {
+        self.observe(now, clock);
+        if !mutant!("meerkat_base_without_reads") {
+            self.read_high = self.read_high.max(clock);
+        }
+    }
+
+    /// DIFFERENCE_READ: what this replica holds besides, and what it does not hold.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_difference_read(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        partitions: u64,
+        shift: u8,
+        buckets: Words<'_>,
+        held: Words<'_>,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !self.active {
+            return effects
+                .ignored("meerkat: DIFFERENCE_READ to a node that is catching up itself");
+        }
+        if !may_ask_for(shift, buckets.iter()) {
+            return effects.refused("meerkat: a difference beyond the limit");
+        }
+        if is_outgrown(shift, self.table.len()) {
+            return effects.ignored("meerkat: a difference in buckets that are too large by now");
+        }
+        let (hash, shared) = (SeededHash::new(request), self.shared(partitions));
+        let mut held = Held::new(held.iter());
+        let mut entries = Vec::new();
+        let (mut until, mut settles) = (0, false);
+        for bucket in buckets.iter() {
+            let place = (shift, bucket);
+            let is_whole =
+                self.add_difference(&hash, shared, place, !settles, &mut held, &mut entries);
+            until = (bucket + u64::from(is_whole)) << shift;
+            if !is_whole {
+                break;
+            }
+            settles = true;
+        }
+        let mut gone = Vec::new();
+        if settles {
+            held.gone().for_each(|hash| Words::push(&mut gone, hash));
+        }
+        let (clock, gone) = (self.clock(now), Words::of(&gone));
+        let kind = Kind::Difference { request, clock, until, gone, entries: &entries };
+        effects.send(from, &Message { partition: 0, kind });
+    }
+
+    /// Adds the records of a bucket that are not among the hashes, and marks those that are found.
+    /// Whether all are looked at: the rest comes when the bucket is asked for again. One that is
+    /// larger than a chunk goes alone, in an answer that settles nothing.
+    fn add_difference(
+        &mut self,
+        hash: &SeededHash,
+        shared: Shared,
+        (shift, bucket): (u8, u64),
+        is_first: bool,
+        held: &mut Held,
+        entries: &mut Vec<u8>,
+    ) -> bool {
+        for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
+            let hash = hash_of(&mut self.table, shared, hash, handle);
+            if hash.is_none_or(|hash| held.find(hash)) {
+                continue;
+            }
+            let Some(record) = self.table.try_lock(handle) else { continue };
+            let before = entries.len();
+            write_entry(&record, entries);
+            if entries.len() >= limits::CHUNK_BYTES {
+                if !is_first || before > 0 {
+                    entries.truncate(before);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// DIFFERENCE: settles the buckets that are whole.
+    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
+    pub(crate) fn on_difference(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        request: u64,
+        clock: u64,
+        until: u64,
+        gone: Words<'_>,
+        entries: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        let compares = self.compares(from, request);
+        let Some((partitions, mut comparing)) = compares.filter(|(_, comparing)| {
+            // Only then was it asked for.
+            !comparing.differing().is_empty()
+        }) else {
+            return effects.ignored("meerkat: DIFFERENCE that was not asked for");
+        };
+        if let Err(reason) = self.adopt_entries(now, entries) {
+            return effects.refused(reason);
+        }
+        self.note_reads(now, clock);
+        let (shift, shared) = (comparing.shift(), self.shared(partitions));
+        let mut gone = Vec::from_iter(gone.iter());
+        gone.sort_unstable();
+        let hash = SeededHash::new(request);
+        for bucket in comparing.take_settled(until) {
+            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
+                let hash = hash_of(&mut self.table, shared, &hash, handle);
+                let is_gone = hash.is_some_and(|hash| gone.binary_search(&hash).is_ok());
+                self.settle_base(handle, shared, is_gone, effects);
+            }
+        }
+        self.go_on_comparing(comparing, partitions);
+        self.copy_on(now, effects);
+    }
+}
+
+/// The hash of a record, if it is one of those that are compared and has a version.
+fn hash_of<T: Table<Meta = Meta>>(
+    table: &mut T,
+    shared: Shared,
+    hash: &SeededHash,
+    handle: T::Handle,
+) -> Option<u64> {
+    let record = table.try_lock(handle)?;
+    let wts = record.meta().wts;
+    if wts == Timestamp::ZERO || !shared.has(record.key()) {
+        return None;
+    }
+    let has_value = u64::from(record.content().is_some());
+    let version = [wts.version, u64::from(wts.writer.0) | has_value << 32];
+    let version = if mutant!("meerkat_base_compared_by_key") { [0; 2] } else { version };
+    Some(hash.of(record.key(), version))
+}
