@@ -543,7 +543,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-rejoin",
             size: Size::Small,
-            states: Some(4705),
+            states: Some(4822),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&rejoin(name), limits),
         },
