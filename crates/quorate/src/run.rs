@@ -14,8 +14,8 @@ use crate::log::Logs;
 
 /// How often the beginning of service is looked for.
 const READY_POLL: Duration = Duration::from_millis(5);
-/// The exit code after a second signal, as shells report an interrupt.
-const EXIT_INTERRUPTED: i32 = 130;
+/// The exit code after a signal that ends what is under way, as shells report an interrupt.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 /// Runs nodes until they stop: on SIGTERM or SIGINT, which drain, or on a client's `SHUTDOWN`. A
 /// second signal ends the process at once. `ready` is called once every node serves.
@@ -35,7 +35,7 @@ pub(crate) fn run(
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             if stopper.is_stopping() {
-                std::process::exit(EXIT_INTERRUPTED);
+                std::process::exit(i32::from(EXIT_INTERRUPTED));
             }
             tracing::info!(signal, "finishing what is pending; a second signal ends at once");
             stopper.stop();

@@ -2,8 +2,11 @@
 
 mod perf;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use clap::Args;
@@ -13,9 +16,13 @@ use quorate_sim::{
     Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Shapes, Sweep, Workload, record,
     replay, run as run_seed, shrink, sweep,
 };
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::run::EXIT_INTERRUPTED;
 
 /// Exit codes: 0 all runs passed, 10 an invariant broke, 11 clients saw what they must not see,
-/// 12 a cluster did not recover.
+/// 12 a cluster did not recover, 130 a signal stopped a sweep of which nothing failed.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// The engine of the simulated keyspace: hermes, meerkat, or a rival of meerkat: kuafu, tapir,
@@ -247,21 +254,47 @@ fn many(args: &Options, options: &quorate_sim::Options) -> anyhow::Result<ExitCo
         ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {eta} left")
             .context("the template is fixed")?,
     );
+    let stop = stop_on_signals().context("cannot listen to signals of the system")?;
     let seeds = args.from..args.from.saturating_add(args.seeds);
-    let result = sweep(seeds, options, args.failures, |done| bar.set_position(done));
+    let result = sweep(seeds.clone(), options, args.failures, |done| {
+        bar.set_position(done);
+        match stop.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
     bar.finish_and_clear();
     for failure in &result.failures {
         eprintln!("{failure}");
         eprintln!("  replay: {}", replay_command(args, failure));
     }
-    if let Some(failure) = result.failures.first() {
-        write_script(args, failure.seed, options)?;
-    }
+    let stopped_early = result.seeds != seeds;
     if !args.quiet {
         report_sweep(args, &result);
+    } else if stopped_early {
+        println!("{}", summary(args, &result));
     }
-    let code = result.failures.first().map_or(0, |failure| failure.kind.exit_code());
-    Ok(ExitCode::from(code))
+    if let Some(failure) = result.failures.first() {
+        write_script(args, failure.seed, options)?;
+        return Ok(ExitCode::from(failure.kind.exit_code()));
+    }
+    Ok(if stopped_early { ExitCode::from(EXIT_INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Set by the first signal to end, after which the seeds that were begun are finished; a second
+/// signal ends the process at once.
+fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds the flag not yet set.
+        flag::register_conditional_shutdown(
+            signal,
+            i32::from(EXIT_INTERRUPTED),
+            Arc::clone(&stop),
+        )?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }
 
 /// The one command that shows the failure again.
@@ -307,12 +340,20 @@ fn report_calls([acknowledged, unknown]: [u64; 2]) {
     }
 }
 
+/// What was run, so that it can be written down: all seeds of a range.
+fn summary(args: &Options, result: &Sweep) -> String {
+    let (first, last) = (result.seeds.start, result.seeds.end.saturating_sub(1));
+    let run = result.seeds.end - result.seeds.start;
+    format!("{} of {run} seeds ({first} to {last}) passed on engine {}", result.passed, args.engine)
+}
+
 fn report_sweep(args: &Options, result: &Sweep) {
     let [done, refused, unknown] = result.ops;
     println!(
-        "{} of {} seeds passed on engine {}: {done} ops done, {refused} refused, {unknown} \
-         unknown; {} views; {} peer messages",
-        result.passed, args.seeds, args.engine, result.views, result.messages
+        "{}: {done} ops done, {refused} refused, {unknown} unknown; {} views; {} peer messages",
+        summary(args, result),
+        result.views,
+        result.messages
     );
     report_calls(result.calls);
     if result.beyond > 0 {

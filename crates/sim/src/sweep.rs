@@ -1,10 +1,11 @@
 //! One run, and many.
 
 use std::fmt;
+use std::ops::{ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quorate_check::TxnHistory;
 use quorate_machine::Rng;
@@ -188,6 +189,8 @@ fn execute(
 /// The result of many runs.
 #[derive(Debug, Default)]
 pub struct Sweep {
+    /// The seeds that were run: all of them unless the sweep stopped early.
+    pub seeds: Range<u64>,
     /// Runs that ended well.
     pub passed: u64,
     /// Of these, runs in which a majority lost its memory, so that only safety was judged.
@@ -207,15 +210,17 @@ pub struct Sweep {
 }
 
 /// Runs `seeds` on all cores and calls `progress` after each with the number done. Stops early
-/// once `failures_max` runs have failed.
+/// once `failures_max` runs have failed or `progress` says so; seeds that were begun are finished,
+/// so that those that were run have no gap.
 pub fn sweep(
-    seeds: std::ops::Range<u64>,
+    seeds: Range<u64>,
     options: &Options,
     failures_max: usize,
-    progress: impl Fn(u64) + Sync,
+    progress: impl Fn(u64) -> ControlFlow<()> + Sync,
 ) -> Sweep {
     let next = AtomicU64::new(seeds.start);
     let done = AtomicU64::new(0);
+    let enough = AtomicBool::new(failures_max == 0);
     let known = quorate_node::PROBES.iter().flat_map(|list| list.iter());
     let known = known.filter(|name| options.engine.has_probe(name)).map(|name| (*name, 0));
     let total = Mutex::new(Sweep { probes: known.collect(), ..Sweep::default() });
@@ -223,16 +228,20 @@ pub fn sweep(
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                loop {
+                while !enough.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    let enough =
-                        total.lock().expect("no worker panics").failures.len() >= failures_max;
-                    if seed >= seeds.end || enough {
+                    if seed >= seeds.end {
                         break;
                     }
                     let result = run(seed, options);
-                    total.lock().expect("no worker panics").add(result);
-                    progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                    let mut total = total.lock().expect("no worker panics");
+                    total.add(result);
+                    let failures = total.failures.len();
+                    drop(total);
+                    let wanted = progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                    if failures >= failures_max || wanted.is_break() {
+                        enough.store(true, Ordering::Relaxed);
+                    }
                 }
             });
         }
@@ -240,6 +249,7 @@ pub fn sweep(
     let mut sweep = total.into_inner().expect("no worker panics");
     sweep.failures.sort_by_key(|failure| failure.seed);
     sweep.probes.sort_unstable();
+    sweep.seeds = seeds.start..next.into_inner().min(seeds.end);
     sweep
 }
 

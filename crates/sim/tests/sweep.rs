@@ -1,6 +1,9 @@
 //! Short sweeps that every test run makes; `quorate sim` makes the long ones.
 
+use std::ops::ControlFlow;
+
 use quorate_sim::{Engine, Faults, Options, Script, Workload, record, replay, run, shrink, sweep};
+use quorate_types::Duration;
 
 /// The mutants' runner asks for more.
 fn seeds() -> u64 {
@@ -8,7 +11,7 @@ fn seeds() -> u64 {
 }
 
 fn assert_passes(options: &Options, seeds: u64, least_ops: u64) {
-    let result = sweep(1..seeds + 1, options, 1, |_| ());
+    let result = sweep(1..seeds + 1, options, 1, |_| ControlFlow::Continue(()));
     if let Some(failure) = result.failures.first() {
         // What a person would want to see of it, found as `quorate sim` finds it.
         let script = record(failure.seed, options).1.expect("it failed a moment ago");
@@ -87,6 +90,20 @@ fn rivals_survive_delays_and_clocks() {
 fn the_same_seed_gives_the_same_run() {
     assert_repeats(Engine::Hermes);
     assert_repeats(Engine::Meerkat);
+}
+
+/// What is written down of a sweep that was stopped is that all seeds of a range were run.
+#[test]
+fn a_sweep_that_stops_has_run_seeds_without_a_gap() {
+    let options =
+        Options { safety_phase: Duration::from_millis(500), ..Options::of(Engine::Hermes) };
+    let result = sweep(5..1_000, &options, 1, |done| match done {
+        3.. => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    assert_eq!(result.seeds.start, 5);
+    assert_eq!(result.passed, result.seeds.end - result.seeds.start);
+    assert!((3..100).contains(&result.passed), "{} were run", result.passed);
 }
 
 /// Whatever was drawn is written down: nothing of a run depends on anything else.
