@@ -668,7 +668,12 @@ where
                 }
             }
             let decision = Some(settled.commit);
-            let record = Record { decision, since: now.monotonic, ..Record::default() };
+            // A guest tells of its commit again, also who has joined since and asks the others for
+            // the sets. Those of a member's transaction are with its coordinator.
+            let kept =
+                settled.commit && is_guest(key.writer) && !mutant!("meerkat_outcome_without_sets");
+            let body = if kept { settled.body.clone() } else { Vec::new() };
+            let record = Record { decision, body, since: now.monotonic, ..Record::default() };
             // A dead coordinator asks nobody any more; a guest may live on. Who votes on nothing is
             // asked by nobody.
             let own = key.writer.member() == self.member && !is_guest(key.writer);

@@ -202,7 +202,7 @@ where
                 attempt.superseded = true;
                 return;
             }
-            record.accepted = Some((0, ok));
+            record.accept(0, ok);
         }
         let here = self.records.contains_key(&key) && self.votes_on(partition);
         let node = self.config.node;
@@ -398,7 +398,11 @@ where
         let own = id.writer == self.writer();
         let known = self.records.get(&RecordKey::new(id, partition));
         if let Some(record) = known.filter(|record| !own && record.decision == Some(true)) {
-            let kind = Kind::Decided { id, commit: true, body: record.body() };
+            // An answer without the sets would only be asked about again, for ever.
+            let Some(body) = record.body() else {
+                return effects.ignored("meerkat: PULL of sets that are kept no more");
+            };
+            let kind = Kind::Decided { id, commit: true, body: Some(body) };
             return effects.send(from, &Message { partition, kind });
         }
         let Some(attempt) = self.attempts.get_mut(&id.version).filter(|_| own) else {

@@ -114,6 +114,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_outcome_without_sets",
+        home: "meerkat",
+        guard: "what a guest's transaction did is kept over epochs for who asks",
+        checks: &[Tests("meerkat", "the_end_of_a_guests_transaction_is_told_to_who")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_guest_sets_kept",
         home: "meerkat",
         guard: "a guest's transaction does the same at every replica that learns of its commit from another",

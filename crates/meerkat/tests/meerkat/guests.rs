@@ -239,6 +239,27 @@ fn the_end_of_a_guests_transaction_is_told_again_after_a_view_change() {
     cluster.assert_settled();
 }
 
+/// Who has joined since asks the others what was committed, and is answered with it. Two nodes that
+/// know of a commit and not of what it did once asked and answered each other without end.
+#[test]
+fn the_end_of_a_guests_transaction_is_told_to_who_has_joined_since() {
+    let mut cluster = with_guest(3);
+    cluster.expel(&[3]);
+    cluster.deliver_all();
+    let (tag, id) = cluster.begin("append=k:v");
+    cluster.deliver_some(|packet| packet.is(0, 0, "validate") || packet.is(0, 0, "vote"));
+    cluster.assert_done(tag);
+    cluster.pool.clear();
+    cluster.rejoin(3);
+    cluster.machine(3).guest_joined(id.writer, NodeId(GUEST));
+    cluster.run_for(Duration::from_secs(1));
+    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.run_for(Duration::from_secs(6));
+    cluster.assert_everywhere("k", Some("v"));
+    assert!(cluster.record(1, id).is_none(), "it is over on all replicas");
+    cluster.assert_settled();
+}
+
 #[test]
 fn a_guest_that_has_missed_an_epoch_answers_nothing() {
     let mut cluster = with_guest(3);
