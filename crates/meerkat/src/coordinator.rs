@@ -269,14 +269,7 @@ where
             if self.votes_on(part.partition) {
                 let mut body = self.spare_bodies.pop().unwrap_or_default();
                 body.extend_from_slice(&part.body);
-                let record = Record {
-                    participants,
-                    body,
-                    vote: Some(Ok(())),
-                    registered: true,
-                    since: now.monotonic,
-                    ..Record::default()
-                };
+                let record = Record::voted(participants, body, Ok(()), now.monotonic);
                 self.records.insert(RecordKey::new(id, part.partition), record);
             }
         }

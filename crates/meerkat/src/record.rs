@@ -103,6 +103,23 @@ const DECIDED: u8 = 8;
 const COMMITTED: u8 = 16;
 
 impl Record {
+    /// A transaction on which this replica has just voted. Nothing but a vote registers one, so what
+    /// is registered has sets, and is undecided: its end takes it out (I7).
+    ///
+    /// # Panics
+    /// If it may commit and does nothing.
+    pub(crate) fn voted(participants: u64, body: Vec<u8>, vote: Vote, since: Instant) -> Self {
+        let registered = vote.is_ok();
+        assert!(!registered || !body.is_empty(), "what is registered has sets");
+        Self { participants, body, vote: Some(vote), registered, since, ..Self::default() }
+    }
+
+    /// Takes a proposal of a view, which it joins with that (I10).
+    pub(crate) fn accept(&mut self, view: u64, ok: bool) {
+        self.view = view;
+        self.accepted = Some((view, ok));
+    }
+
     /// The sets, if they are known.
     pub fn body(&self) -> Option<Body<'_>> {
         (!self.body.is_empty()).then(|| Body::trusted(&self.body))

@@ -368,8 +368,7 @@ where
             && record.view <= view
             && record.decision.is_none()
         {
-            record.view = view;
-            record.accepted = Some((view, ok));
+            record.accept(view, ok);
             part.accepts.insert(node);
         }
         self.send_recovery_accepts(id, effects);

@@ -82,14 +82,7 @@ where
         };
         let mut bytes = self.spare_bodies.pop().unwrap_or_default();
         bytes.extend_from_slice(body.bytes());
-        let record = Record {
-            participants,
-            body: bytes,
-            vote: Some(vote),
-            registered: vote.is_ok(),
-            since: now.monotonic,
-            ..Record::default()
-        };
+        let record = Record::voted(participants, bytes, vote, now.monotonic);
         self.records.insert(key, record);
         self.suspect(now, key);
         self.reply(from, partition, Kind::Vote { id, vote }, effects);
@@ -128,8 +121,7 @@ where
             let kind = Kind::Superseded { id, view: record.view };
             return self.reply(from, partition, kind, effects);
         }
-        record.view = view;
-        record.accepted = Some((view, ok));
+        record.accept(view, ok);
         record.participants |= participants;
         if record.body.is_empty()
             && let Some(body) = body

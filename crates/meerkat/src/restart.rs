@@ -128,14 +128,7 @@ where
     fn judge_anew(&mut self, now: Now, key: RecordKey, index: usize, participants: u64) -> Vote {
         let body = self.attempts[&key.version].parts[index].body.clone();
         let vote = self.judge(key.id(), key.partition, Body::trusted(&body));
-        let record = Record {
-            participants,
-            body,
-            vote: Some(vote),
-            registered: vote.is_ok(),
-            since: now.monotonic,
-            ..Record::default()
-        };
+        let record = Record::voted(participants, body, vote, now.monotonic);
         self.records.insert(key, record);
         vote
     }

@@ -120,11 +120,10 @@ impl Membership {
         let cut = peer.cut_since.is_some_and(|since| {
             self.now.since(since) >= self.config.suspect_after && !mutant!("membership_lane_cut")
         });
-        !peer.lost
-            && !peer.leaving
-            && !restarted
-            && !cut
-            && self.now.since(peer.heard) < self.patience_with(node, peer)
+        let silence = self.now.since(peer.heard);
+        // The shortest patience that there is comes first: who was just heard needs no witnesses.
+        let heard = silence < self.config.suspect_after || silence < self.patience_with(node, peer);
+        heard && !peer.lost && !peer.leaving && !restarted && !cut
     }
 
     /// When the member `node`, heard now, will count as unheard if it stays silent.

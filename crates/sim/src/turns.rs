@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_commands::{Reply, Txn};
 use quorate_machine::{Outcome, Rng, Seal};
 use quorate_node::{Lane, Mail, Outbox, SessionCall};
-use quorate_types::{Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
+use quorate_types::{Instant, KeyspaceId, LaneId, NodeSet, Now, Tag};
 
 use crate::command::Command;
 use crate::script::Fault;
@@ -183,12 +183,7 @@ impl World {
         }
         let rejoined = host.out.rejoined.take();
         let mail: Vec<(LaneId, Mail)> = host.out.mail.drain(..).collect();
-        let packets: Vec<(NodeId, Vec<u8>)> = host
-            .out
-            .take_waiting()
-            .into_iter()
-            .map(|peer| (peer, std::mem::take(host.out.peer(peer))))
-            .collect();
+        let peers = host.out.take_waiting();
         if let Some(incarnation) = rejoined {
             self.nodes[node].lives.push(incarnation);
             self.nodes[node].link += 1;
@@ -200,11 +195,16 @@ impl World {
             let at = self.time + 1_000;
             self.schedule(at, Event::Mail { node, life, lane: to.0, mail: Box::new(mail) });
         }
-        for (peer, bytes) in packets {
+        for peer in peers {
+            let waiting = self.nodes[node].lanes[lane].out.peer(peer);
+            let mut bytes = std::mem::take(waiting);
             self.transmit(node, lane as u16, peer, incarnation, &bytes);
             if self.nodes[node].life != life {
                 return;
             }
+            // Back in its place, so that the next messages find room.
+            bytes.clear();
+            *self.nodes[node].lanes[lane].out.peer(peer) = bytes;
         }
         self.rearm(node, lane);
     }
