@@ -440,7 +440,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-epochs",
             size: Size::Small,
-            states: Some(1677),
+            states: Some(1723),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&epochs(name), limits),
         },
