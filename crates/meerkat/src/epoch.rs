@@ -199,7 +199,9 @@ where
         self.recoveries.clear();
         self.attempts.clear();
         let (records, read_high) = self.take_records();
-        if self.config.lane.0 == 0 {
+        if self.config.guest.is_some() {
+            // A guest has one lane, whichever it is, and its next stay is another's.
+        } else if self.config.lane.0 == 0 {
             self.on_lane_left(records, read_high);
         } else {
             effects.mail(LaneId(0), Mail::Left { records, read_high });

@@ -1,6 +1,6 @@
 //! Guests: coordinators without a replica.
 
-use quorate_machine::{MapTable, Outcome, Record as _, Table, ValueKind};
+use quorate_machine::{MapTable, Outcome, Record as _, Refusal, Table, ValueKind};
 use quorate_meerkat::{Body, Config, Kind, Meerkat, guest_writer};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, limits};
 
@@ -470,4 +470,16 @@ fn what_stands_around_many_keys_counts_too() {
     assert!(largest.unwrap() <= limits::MESSAGE_BYTES_MAX);
     cluster.deliver_all();
     cluster.assert_done(tag);
+}
+
+/// A guest has the lane that it drew, and no siblings that would have to hear of its end.
+#[test]
+fn the_stay_of_a_guest_ends_on_any_lane() {
+    fn second_of_two(config: &mut Config) {
+        (config.lane, config.lanes) = (LaneId(1), 2);
+    }
+    let mut cluster = with_guest_of(Cluster::new(3), second_of_two);
+    let tag = cluster.submit(GUEST, "write=k:v");
+    cluster.begin_life(GUEST);
+    assert_eq!(cluster.outcome(tag), Some(&Outcome::Refused(Refusal::NotServing)));
 }
