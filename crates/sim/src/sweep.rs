@@ -374,8 +374,9 @@ impl<'a> Simulation<'a> {
             return Err((FailureKind::Liveness, "ops in flight never ended".into()));
         }
         self.final_reads(deadline).map_err(|message| (FailureKind::Liveness, message))?;
-        self.loader.read_unreadable(&mut self.world);
         loop {
+            // A read may find a newer version, which in turn only a read finishes.
+            self.loader.read_unreadable(&mut self.world);
             let Some(message) = self.disagreement() else { return Ok(()) };
             if self.world.time >= deadline {
                 return Err((FailureKind::Safety, message));
