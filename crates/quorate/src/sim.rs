@@ -51,11 +51,11 @@ pub(crate) struct Options {
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
     /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing.
-    /// All but the last if nothing is said.
+    /// All that the engine survives if nothing is said.
     #[arg(long)]
     faults: Option<Faults>,
     /// What the cluster and its data may look like: the usual, all, none, or a list of size, churn,
-    /// groups, alone.
+    /// groups, expiry, alone.
     #[arg(long)]
     shapes: Option<Shapes>,
     /// How many records there are from the start; otherwise the seed decides.
