@@ -201,8 +201,17 @@ where
     }
 
     fn check_invariants(&self) {
-        // What holds of each record (I7, I10) follows from the few functions that change one:
-        // `Record::voted`, `Record::accept`, `end_record`.
+        for (key, record) in &self.records {
+            // I10: a view is joined before anything is accepted in it.
+            if let Some((view, _)) = record.accepted {
+                assert!(view <= record.view, "{key:?} accepted in view {view} without joining it");
+            }
+            // I7: what is registered is undecided, and its sets are known.
+            if record.registered {
+                assert!(record.decision.is_none(), "{key:?} is decided and still registered");
+                assert!(!record.body.is_empty(), "{key:?} is registered without sets");
+            }
+        }
         if self.phase != Phase::Normal {
             assert!(self.records.is_empty(), "a frozen lane has handed its records over");
             assert!(self.recoveries.is_empty(), "a frozen lane takes nothing over");

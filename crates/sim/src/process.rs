@@ -55,6 +55,22 @@ pub(crate) struct LaneHost {
     /// handled by that reading afterwards. Later requests are not, since the clock is read again
     /// after they were taken from their sockets.
     pub(crate) clock_read_at: Option<u64>,
+    /// Turns so far.
+    turns: u64,
+}
+
+/// Turns from one look at all that a lane holds to the next: it takes as long as the rest of many.
+const TURNS_UNCHECKED: u64 = 16;
+
+impl LaneHost {
+    /// A turn is over. Asserts now and then what must hold between turns; tests of machines and the
+    /// model do after every step.
+    pub(crate) fn check_invariants(&mut self) {
+        self.turns += 1;
+        if self.turns.is_multiple_of(TURNS_UNCHECKED) {
+            self.lane.check_invariants();
+        }
+    }
 }
 
 impl Node {
@@ -146,6 +162,7 @@ impl World {
                 stopped_until: None,
                 backlog: Vec::new(),
                 interrupted: false,
+                turns: 0,
                 clock_read_at: None,
             })
             .collect();

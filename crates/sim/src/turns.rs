@@ -114,7 +114,7 @@ impl World {
         let host = &mut self.nodes[node].lanes[lane];
         host.lane.tick(now, &mut host.out);
         host.lane.end_turn(now, &mut host.out);
-        host.lane.check_invariants();
+        host.check_invariants();
         match self.draw_interruption(node, lane) {
             Some(span) => {
                 self.nodes[node].lanes[lane].interrupted = true;
