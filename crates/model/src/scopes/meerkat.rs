@@ -377,14 +377,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-lossy",
             size: Size::Gate,
-            states: Some(103_797),
+            states: Some(106_261),
             reaches: &["meerkat: slow path"],
             run: |name, limits| explore(&lossy(name, Serializable), limits),
         },
         Entry {
             name: "meerkat-lossy-strict",
             size: Size::Gate,
-            states: Some(88_217),
+            states: Some(89_555),
             reaches: &["meerkat: slow path", "meerkat: commit-wait"],
             run: |name, limits| explore(&lossy(name, Strict), limits),
         },
@@ -405,14 +405,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-takeover",
             size: Size::Gate,
-            states: Some(540_368),
+            states: Some(544_769),
             reaches: &["meerkat: decided as a backup"],
             run: |name, limits| explore(&takeover(name, Serializable), limits),
         },
         Entry {
             name: "meerkat-takeover-strict",
             size: Size::Gate,
-            states: Some(383_030),
+            states: Some(386_219),
             reaches: &["meerkat: decided as a backup"],
             run: |name, limits| explore(&takeover(name, Strict), limits),
         },
@@ -447,7 +447,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-combined",
             size: Size::Gate,
-            states: Some(942_179),
+            states: Some(1_131_193),
             reaches: &["meerkat: epoch released", "meerkat: slow path"],
             run: |name, limits| explore(&combined(name), limits),
         },
