@@ -125,6 +125,7 @@ fn view(nodes: u16) -> View {
     };
     View {
         epoch: Epoch(1),
+        cluster: Incarnation(1),
         members: (1..=nodes).map(member).collect(),
         last_number: MemberNumber(u32::from(nodes)),
     }

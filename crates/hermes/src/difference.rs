@@ -7,7 +7,8 @@
 //! record: a timestamp names one update of a key, and so its value, since member numbers are never used
 //! twice and a replica's updates of a key have rising versions. It does not matter what has become of
 //! the base's version here, nor how old it is. What the donor lacks was deleted and forgotten
-//! meanwhile, or was never agreed on, and goes.
+//! meanwhile, or was never agreed on, and goes. All this holds within one cluster: what was left of
+//! another goes before a record is looked at ([`View::cluster`](quorate_types::View::cluster)).
 //!
 //! How two tables are compared is in [`quorate_machine::difference`]. A hash is one of the key, the
 //! version and the request's random name. What changes here while a question is out has changed
@@ -19,7 +20,7 @@ use quorate_machine::difference::{
     Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
 };
 use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
-use quorate_types::{NodeId, Now, SeededHash, limits};
+use quorate_types::{Incarnation, NodeId, Now, SeededHash, limits};
 use quorate_wire::{Malformed, Words};
 
 use crate::join::{Copying, VALUE_BYTES_IN_CHUNK};
@@ -46,6 +47,19 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
         }
         self.has_base = !self.table.is_empty();
+    }
+
+    /// This life is one in `cluster`. What an earlier one left of another cluster goes: versions and
+    /// member numbers began anew in this one, so equal timestamps mean nothing, and a founder serves
+    /// without having compared.
+    pub(crate) fn enter_cluster(&mut self, cluster: Incarnation, effects: &mut impl Effects<Self>) {
+        let other = self.cluster != cluster && !mutant!("hermes_base_of_another_cluster");
+        self.cluster = cluster;
+        if other && self.has_base {
+            effects.probe("hermes: records of another cluster go");
+            self.table.reset();
+            self.has_base = false;
+        }
     }
 
     /// Whether a record is an earlier life's.

@@ -27,6 +27,7 @@ where
             retired,
             life,
             has_base,
+            cluster,
             is_replica,
             peers,
             active,
@@ -58,6 +59,6 @@ where
         (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);
         (queue_checks, next_queue, ack_sets, hot, sweep, copying).hash(state);
         (floors, tombstones, reads, steering, expiry).hash(state);
-        (tracker, tentative, overtaken, life, has_base).hash(state);
+        (tracker, tentative, overtaken, life, has_base, cluster).hash(state);
     }
 }

@@ -160,6 +160,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: replay superseded",
         "hermes: replay while the coordinator lives",
         "hermes: replayed read-modify-write answered as done",
+        "hermes: records of another cluster go",
         "hermes: shadow changes its donor",
         "hermes: sweep replays an orphan",
         "hermes: tombstone without VAL replayed",

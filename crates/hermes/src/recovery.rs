@@ -64,6 +64,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             return;
         }
+        self.enter_cluster(view.cluster, effects);
         let me = view.member(node).expect("a live member is a member");
         self.number = me.number;
         let shadow = me.role == Role::Shadow;

@@ -184,6 +184,8 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) life: u16,
     /// Whether there may be records of earlier lives.
     pub(crate) has_base: bool,
+    /// The cluster that the records are of; 0 before the first view.
+    pub(crate) cluster: Incarnation,
     /// Whether it is a replica of this keyspace.
     pub(crate) is_replica: bool,
     /// Live replicas besides this node: who must acknowledge.
@@ -240,6 +242,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             retired: false,
             life: 0,
             has_base: false,
+            cluster: Incarnation(0),
             is_replica: false,
             peers: NodeSet::EMPTY,
             active: NodeSet::EMPTY,

@@ -19,7 +19,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
-use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits};
+use quorate_types::{
+    Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits,
+};
 
 use crate::body::Body;
 use crate::calls::Tracker;
@@ -85,6 +87,8 @@ pub(crate) struct Change {
     read_high: u64,
     /// What was adopted and is not released.
     adopted: Option<Merged>,
+    /// The table and `former` are of another cluster than the view.
+    foreign: bool,
     /// This node begins a new life, and lanes may not have handed over yet what they knew in the last.
     blank: bool,
     /// What it would have reported in its last life; until this one has adopted something.
@@ -150,6 +154,7 @@ where
         };
         self.member = me.number;
         self.active = me.role == Role::Active;
+        self.enter_cluster();
         // The hybrid clock follows the wall clock from view to view, forward only.
         self.observe(now, now.unix.0);
         self.regroup();
@@ -324,11 +329,37 @@ where
         }
         // Every lane has handed over what it knew in its last life.
         change.blank = false;
+        self.forget_other_cluster(effects);
         self.make_report(now);
         if self.leads() {
             self.take_own_report();
             self.send_freezes(effects);
             self.try_merge(now, effects);
+        }
+    }
+
+    /// A view of another cluster than the one before. Lives count anew, and lane 0 will forget what
+    /// they left.
+    fn enter_cluster(&mut self) {
+        let former = core::mem::replace(&mut self.cluster, self.view.cluster);
+        if former == self.cluster || former.0 == 0 || mutant!("meerkat_base_of_another_cluster") {
+            return;
+        }
+        self.life = 0;
+        if let Some(change) = &mut self.change {
+            change.foreign = true;
+        }
+    }
+
+    /// What an earlier life left of another cluster goes: epochs, clocks and member numbers began anew
+    /// in this one, so neither its versions nor its report mean anything, and a founder serves
+    /// without having compared. No lane touches the table until it is released.
+    fn forget_other_cluster(&mut self, effects: &mut impl Effects<Self>) {
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        if core::mem::take(&mut change.foreign) {
+            effects.probe("meerkat: records of another cluster go");
+            change.former = None;
+            self.table.reset();
         }
     }
 
@@ -768,12 +799,7 @@ where
 
     /// Begins a new life under a fresh incarnation: everything is forgotten but what this node
     /// would have reported, and what its table holds, to be compared (`difference.rs`).
-    pub fn reset(
-        &mut self,
-        now: Now,
-        incarnation: quorate_types::Incarnation,
-        effects: &mut impl Effects<Self>,
-    ) {
+    pub fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
         self.leave(effects);
         self.end_life(now);
         self.config.incarnation = incarnation;
@@ -815,6 +841,7 @@ where
         if mutant!("meerkat_expelled_forgets") {
             former = None;
         }
-        **change = Change { blank: true, former, ..Change::default() };
+        let foreign = change.foreign;
+        **change = Change { foreign, blank: true, former, ..Change::default() };
     }
 }

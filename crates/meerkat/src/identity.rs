@@ -31,6 +31,7 @@ where
             read_high,
             change,
             copying,
+            cluster,
             life,
             records,
             footprints,
@@ -71,7 +72,7 @@ where
             clock_lead: _,
         } = self;
         (config.incarnation, table, rng, view, phase, active, member, groups).hash(state);
-        (epoch_floor, read_high, change, copying, life).hash(state);
+        (epoch_floor, read_high, change, copying, cluster, life).hash(state);
         (records, footprints, suspects, unnamed, recoveries, stable, gone_on, acks).hash(state);
         (trackers, acks_due, guests, graves, sweep_cursor, floor_published, whole_up_to)
             .hash(state);

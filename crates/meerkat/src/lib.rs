@@ -170,6 +170,7 @@ where
         "meerkat: epoch change",
         "meerkat: epoch released",
         "meerkat: merged with the report of a former life",
+        "meerkat: records of another cluster go",
         "meerkat: payload pulled",
         "meerkat: slow path",
         "meerkat: takeover waits for all replicas",

@@ -183,7 +183,9 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// On lane 0.
     pub(crate) change: Option<Box<Change>>,
     pub(crate) copying: Copying,
-    /// Counts the lives of this process.
+    /// The cluster of the last view; 0 before the first.
+    pub(crate) cluster: Incarnation,
+    /// Counts the lives of this process in that cluster.
     pub(crate) life: u32,
     // --- replica ---
     pub(crate) records: Records,
@@ -271,6 +273,7 @@ where
             read_high: 0,
             change: (config.lane.0 == 0).then(Box::default),
             copying: Copying::default(),
+            cluster: Incarnation(0),
             life: 0,
             records: Records::new(),
             footprints: VecDeque::new(),

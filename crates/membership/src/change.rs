@@ -21,8 +21,8 @@ fn member(config: &MemberConfig, role: Role) -> Member {
     }
 }
 
-/// The view of epoch 1: all configured nodes, active, numbered in order of id.
-pub(crate) fn genesis(founders: &[(MemberConfig, Incarnation)]) -> View {
+/// A founder's view of epoch 1: all configured nodes, active, numbered in order of id.
+pub(crate) fn genesis(founder: Incarnation, founders: &[(MemberConfig, Incarnation)]) -> View {
     let mut members: Vec<Member> = founders
         .iter()
         .map(|(config, incarnation)| Member {
@@ -35,7 +35,7 @@ pub(crate) fn genesis(founders: &[(MemberConfig, Incarnation)]) -> View {
         member.number = MemberNumber(index as u32 + 1);
     }
     let last_number = MemberNumber(members.len() as u32);
-    View { epoch: Epoch(1), members, last_number }
+    View { epoch: Epoch(1), cluster: founder, members, last_number }
 }
 
 fn successor(view: &View) -> View {

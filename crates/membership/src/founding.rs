@@ -155,7 +155,8 @@ impl Membership {
         if unproven || asks {
             self.announce(from.node, effects);
         }
-        if self.log.is_some() && message.epoch < self.view.epoch {
+        let lags = message.cluster != self.view.cluster || message.epoch < self.view.epoch;
+        if self.log.is_some() && lags {
             self.teach(from.node, effects);
         }
         self.give_up_dead_vote(effects);
@@ -200,7 +201,7 @@ impl Membership {
         if lowest != Some(self.me.node) || self.log.is_some() {
             return;
         }
-        let view = self.founders().map(|founders| change::genesis(&founders));
+        let view = self.founders().map(|founders| change::genesis(self.me.incarnation, &founders));
         if self.founding.proposal.as_deref() != view.as_ref() {
             self.founding.withdraw();
         }
@@ -236,7 +237,8 @@ impl Membership {
             .is_some_and(|peer| peer.confirmed == from.incarnation && !peer.is_member);
         let names_both = view.0.is_live(self.me.node, self.me.incarnation)
             && view.0.is_live(from.node, from.incarnation);
-        if !lives || !names_both || view.0.epoch.0 != 1 {
+        let is_own = view.0.cluster == from.incarnation;
+        if !lives || !names_both || !is_own || view.0.epoch.0 != 1 {
             return effects.ignored("a first view for others");
         }
         if self.vote.as_ref().is_some_and(|vote| vote.founder == from && vote.round > round) {
@@ -269,7 +271,6 @@ impl Membership {
         let complete =
             self.founding.proposal.take_if(|view| view.voters().is_subset(self.founding.votes));
         let Some(view) = complete else { return };
-        self.lineage = self.me.incarnation;
         self.install(view.clone(), effects);
         for node in view.voters() {
             self.teach(node, effects);
@@ -280,7 +281,6 @@ impl Membership {
     pub(crate) fn on_chosen_outside(
         &mut self,
         from: Voter,
-        lineage: Incarnation,
         entry: ViewEntry,
         effects: &mut impl Effects<Self>,
     ) {
@@ -293,12 +293,12 @@ impl Membership {
             }
             // Perhaps it was admitted and given up again before it heard of either. It is a voter
             // all the same, and as such goes into its next life.
-            self.lineage = lineage;
             return self.install(view, effects);
         }
         let lives =
             self.peers.get(&from.node).is_some_and(|peer| peer.confirmed == from.incarnation);
-        if !lives || view.epoch <= self.known.epoch {
+        let is_old = view.cluster == self.known.cluster && view.epoch <= self.known.epoch;
+        if !lives || is_old {
             return effects.ignored("a view without this node");
         }
         self.known = view;

@@ -58,8 +58,6 @@ pub struct Membership {
     nothing: Arc<View>,
     /// The newest view that this node is not live in, before it has one.
     pub(crate) known: Arc<View>,
-    /// Which cluster: the incarnation of its founder. 0 before the first view.
-    pub(crate) lineage: Incarnation,
     pub(crate) log: Option<Log<ViewEntry>>,
     pub(crate) out: Outbox<ViewEntry>,
     pub(crate) lease: Lease,
@@ -164,7 +162,6 @@ impl Membership {
             config,
             view: Arc::new(View::default()),
             known: Arc::new(View::default()),
-            lineage: Incarnation(0),
             log: None,
             out: Outbox::default(),
             lease: Lease::default(),
@@ -199,8 +196,7 @@ impl Membership {
         let former = self.view.member(self.voter.node);
         if former.is_some_and(|own| own.incarnation == self.voter.incarnation) {
             next.voter = self.voter;
-            (next.view, next.lineage) = (self.view, self.lineage);
-            (next.log, next.promises) = (self.log, self.promises);
+            (next.view, next.log, next.promises) = (self.view, self.log, self.promises);
         }
         next.lateness = self.lateness;
         next.peers.extend(self.peers.into_iter().map(|(node, peer)| (node, peer.into_next_life())));
@@ -250,12 +246,12 @@ impl Membership {
             }
             Body::Leave => self.on_leave(sender, effects),
             Body::Grant { to, sent } => self.on_grant(sender, message.epoch, to, sent, effects),
-            Body::Log(body) => self.on_log(sender, message.lineage, body, effects),
+            Body::Log(body) => self.on_log(sender, message.cluster, body, effects),
         }
     }
 
     fn ignore_message(&self, from: NodeId, message: &Message) -> Option<&'static str> {
-        let other_cluster = message.lineage != self.lineage;
+        let other_cluster = message.cluster != self.view.cluster;
         match message.body {
             _ if self.expelled => Some("expelled"),
             _ if from == self.me.node => Some("own node id"),
@@ -355,19 +351,19 @@ impl Membership {
     fn on_log(
         &mut self,
         from: Voter,
-        lineage: Incarnation,
+        cluster: Incarnation,
         message: paxos::Message<ViewEntry>,
         effects: &mut impl Effects<Self>,
     ) {
         if message.stream != STREAM {
             return effects.ignored("unknown stream");
         }
-        if !are_in_their_slots(&message.body) {
-            return effects.refused("membership: a view in another slot than its epoch's");
+        if !are_in_their_slots(cluster, &message.body) {
+            return effects.refused("membership: a view of another cluster or slot");
         }
         // A view says all that the views before it said.
         if let paxos::Body::Learn { entry, .. } = message.body {
-            return self.on_chosen(from, lineage, entry, effects);
+            return self.on_chosen(from, entry, effects);
         }
         let Self { log, out, view, promises, now, .. } = self;
         let Some(log) = log else { return effects.ignored("log message outside the view") };
@@ -378,15 +374,9 @@ impl Membership {
         self.flush(effects);
     }
 
-    fn on_chosen(
-        &mut self,
-        from: Voter,
-        lineage: Incarnation,
-        entry: ViewEntry,
-        effects: &mut impl Effects<Self>,
-    ) {
+    fn on_chosen(&mut self, from: Voter, entry: ViewEntry, effects: &mut impl Effects<Self>) {
         if self.log.is_none() {
-            return self.on_chosen_outside(from, lineage, entry, effects);
+            return self.on_chosen_outside(from, entry, effects);
         }
         if entry.0.epoch.0 > self.view.epoch.0 + 1 {
             effects.probe("membership: a lagging node jumps over views");
@@ -471,6 +461,8 @@ impl Membership {
         self.wish_since = None;
         self.stuck_since = None;
         if self.is_live() {
+            // It may be a view of a cluster that is over.
+            self.known = self.nothing.clone();
             // A lease of the new epoch must not wait for the next heartbeat.
             self.heartbeat_at = self.now;
         } else if was_admitted {
@@ -479,7 +471,6 @@ impl Membership {
             // The former life's vote is gone too: an outsider like any other.
             (self.voter, self.log) = (self.me, None);
             self.known = core::mem::take(&mut self.view);
-            self.lineage = Incarnation(0);
         }
         self.answer_requests(effects);
     }
@@ -506,10 +497,10 @@ impl Membership {
         if to == self.me.node {
             return;
         }
-        let epoch = self.view.epoch.max(self.known.epoch);
         let speaker = if matches!(body, Body::Log(_)) { self.voter } else { self.me };
-        let (incarnation, lineage) = (speaker.incarnation, self.lineage);
-        effects.send(to, &Message { incarnation, lineage, epoch, body });
+        let View { cluster, epoch, .. } = *self.newest_view();
+        let incarnation = speaker.incarnation;
+        effects.send(to, &Message { incarnation, cluster, epoch, body });
     }
 
     // Requests.
@@ -665,11 +656,12 @@ impl Membership {
     }
 }
 
-/// Whether every view that a log's message carries has its epoch's slot, as all that are proposed,
-/// and one that a log has.
-fn are_in_their_slots(body: &paxos::Body<ViewEntry>) -> bool {
+/// Whether every view that a message of a cluster's log carries is one of that cluster and has its
+/// epoch's slot, as all that are proposed, and one that a log has.
+fn are_in_their_slots(cluster: Incarnation, body: &paxos::Body<ViewEntry>) -> bool {
     let is_in_slot = |slot: &SlotNumber, entry: &ViewEntry| {
-        slot.0 == entry.0.epoch.0 && *slot <= paxos::SLOT_MAX
+        let view = &entry.0;
+        view.cluster == cluster && view.epoch.0 == slot.0 && *slot <= paxos::SLOT_MAX
     };
     match body {
         paxos::Body::Accept { slot, entry, .. } | paxos::Body::Learn { slot, entry } => {

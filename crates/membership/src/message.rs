@@ -24,8 +24,8 @@ pub struct ViewEntry(pub Arc<View>);
 pub struct Message {
     /// The life of the sender.
     pub incarnation: Incarnation,
-    /// The founder's incarnation, which tells clusters of one name apart; 0 outside a view.
-    pub lineage: Incarnation,
+    /// The cluster that `epoch` is one of, as in [`View::cluster`]; 0 if the sender knows of no view.
+    pub cluster: Incarnation,
     /// The newest epoch that the sender knows.
     pub epoch: Epoch,
     /// What it says.
@@ -96,7 +96,7 @@ pub enum Body {
 }
 
 impl Message {
-    /// Appends the message: `kind u8 | incarnation u64 | lineage u64 | epoch u64 | fields in the
+    /// Appends the message: `kind u8 | incarnation u64 | cluster u64 | epoch u64 | fields in the
     /// order of their declaration`.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         writer.u8(match self.body {
@@ -109,7 +109,7 @@ impl Message {
             Body::Leave => 7,
         });
         writer.u64(self.incarnation.0);
-        writer.u64(self.lineage.0);
+        writer.u64(self.cluster.0);
         writer.u64(self.epoch.0);
         match &self.body {
             Body::Announce {
@@ -167,7 +167,7 @@ impl Message {
         let reader = &mut reader;
         let kind = reader.u8()?;
         let incarnation = Incarnation(reader.u64()?);
-        let lineage = Incarnation(reader.u64()?);
+        let cluster = Incarnation(reader.u64()?);
         let epoch = Epoch(reader.u64()?);
         let body = match kind {
             1 => Body::Announce {
@@ -200,7 +200,7 @@ impl Message {
             _ => return Err(Malformed("unknown membership message")),
         };
         reader.end()?;
-        Ok(Self { incarnation, lineage, epoch, body })
+        Ok(Self { incarnation, cluster, epoch, body })
     }
 }
 
@@ -220,8 +220,11 @@ impl paxos::Entry for ViewEntry {
 /// A view that can have been proposed.
 fn read_entry(reader: &mut Reader<'_>) -> Result<ViewEntry, Malformed> {
     let view = read_view(reader)?;
-    if !(Epoch(1)..=EPOCH_MAX).contains(&view.epoch) || view.active().is_empty() {
-        return Err(Malformed("a view of no epoch, or without an active member"));
+    if !(Epoch(1)..=EPOCH_MAX).contains(&view.epoch)
+        || view.cluster.0 == 0
+        || view.active().is_empty()
+    {
+        return Err(Malformed("a view of no epoch or cluster, or without an active member"));
     }
     Ok(ViewEntry(Arc::new(view)))
 }

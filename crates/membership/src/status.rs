@@ -134,7 +134,8 @@ impl Membership {
         )
     }
 
-    fn newest_view(&self) -> &View {
+    /// Of the view in force and one that this node is not in, the newer.
+    pub(crate) fn newest_view(&self) -> &View {
         if self.view.epoch > self.known.epoch { &self.view } else { &self.known }
     }
 

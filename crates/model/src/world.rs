@@ -266,7 +266,7 @@ impl<E: Engine> World<E> {
         }
         if scope.has_views {
             let last_number = MemberNumber(u32::from(scope.nodes));
-            self.decide(View { epoch: Epoch(1), members, last_number });
+            self.decide(View { epoch: Epoch(1), cluster: Incarnation(1), members, last_number });
             for node in 1..=scope.nodes {
                 self.install(scope, NodeId(node));
             }

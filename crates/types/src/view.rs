@@ -44,6 +44,9 @@ pub struct Member {
 pub struct View {
     /// Counted up by 1 with every view. 0 is the empty view before the first.
     pub epoch: Epoch,
+    /// Which cluster this is a view of: the incarnation of its founder. Epochs and member numbers
+    /// begin anew with every cluster, so neither means anything in another. 0 in the empty view.
+    pub cluster: Incarnation,
     /// The voters, in ascending order of node id.
     pub members: Vec<Member>,
     /// The largest member number handed out so far.

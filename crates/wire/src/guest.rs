@@ -147,7 +147,12 @@ mod tests {
             client_address: "c".into(),
             admin_address: String::new(),
         };
-        View { epoch: Epoch(7), members: [member].into(), last_number: MemberNumber(4) }
+        View {
+            epoch: Epoch(7),
+            cluster: Incarnation(8),
+            members: [member].into(),
+            last_number: MemberNumber(4),
+        }
     }
 
     fn golden(message: GuestMessage, expected: &[u8]) {
@@ -162,7 +167,7 @@ mod tests {
         assert!(GuestMessage::decode(&bytes).is_err());
     }
 
-    const VIEW_BYTES: &[u8] = b"\x07\0\0\0\0\0\0\0\x04\0\0\0\x01\
+    const VIEW_BYTES: &[u8] = b"\x07\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\x04\0\0\0\x01\
         \x02\0\x09\0\0\0\0\0\0\0\x04\0\0\0\x01\x01\0\0\0p\x01\0\0\0c\0\0\0\0";
 
     #[test]

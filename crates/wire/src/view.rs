@@ -10,10 +10,11 @@ use crate::{Malformed, Reader, Writer};
 /// Longest `host:port`.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// Appends a view: `epoch u64 | last_number u32 | count u8 | members`; a member is `node u16 |
+/// Appends a view: `epoch u64 | cluster u64 | last_number u32 | count u8 | members`; a member is `node u16 |
 /// incarnation u64 | number u32 | role u8 | three addresses`.
 pub fn write_view(view: &View, writer: &mut Writer<'_>) {
     writer.u64(view.epoch.0);
+    writer.u64(view.cluster.0);
     writer.u32(view.last_number.0);
     writer.u8(u8::try_from(view.members.len()).expect("MEMBERS_MAX is below 256"));
     for member in &view.members {
@@ -37,6 +38,7 @@ pub fn write_view(view: &View, writer: &mut Writer<'_>) {
 /// When the bytes are no view within the limits.
 pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
     let epoch = Epoch(reader.u64()?);
+    let cluster = Incarnation(reader.u64()?);
     let last_number = MemberNumber(reader.u32()?);
     let count = usize::from(reader.u8()?);
     if count > limits::MEMBERS_MAX || last_number.0 > limits::MEMBER_NUMBER_MAX {
@@ -71,7 +73,7 @@ pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
         }
         members.push(member);
     }
-    Ok(View { epoch, members, last_number })
+    Ok(View { epoch, cluster, members, last_number })
 }
 
 fn node(reader: &mut Reader<'_>) -> Result<NodeId, Malformed> {
@@ -103,7 +105,8 @@ mod tests {
     fn every_life_in_a_view_has_a_number_of_its_own() {
         let again = |members: &[Member]| {
             let members = members.to_vec();
-            let view = View { epoch: Epoch(3), members, last_number: MemberNumber(9) };
+            let (cluster, last_number) = (Incarnation(8), MemberNumber(9));
+            let view = View { epoch: Epoch(3), cluster, members, last_number };
             let mut bytes = Vec::new();
             write_view(&view, &mut Writer(&mut bytes));
             read_view(&mut Reader(&bytes)).map(|copy| assert_eq!(copy, view))

@@ -436,6 +436,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_base_of_another_cluster",
+        home: "meerkat",
+        guard: "what was left of another cluster is forgotten",
+        checks: &[Tests("meerkat", "another_cluster")],
+        in_gate: true,
+    },
+    Mutant {
         name: "meerkat_base_blanked_by_reads",
         home: "meerkat",
         guard: "only a newer version takes a key out of what an earlier life left",

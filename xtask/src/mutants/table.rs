@@ -312,6 +312,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "hermes_base_of_another_cluster",
+        home: "hermes",
+        guard: "what was left of another cluster is forgotten",
+        checks: &[Tests("hermes", "another_cluster")],
+        in_gate: true,
+    },
+    Mutant {
         name: "hermes_doubtful_is_vouched_for",
         home: "hermes",
         guard: "a donor vouches only for what is Valid",

@@ -414,3 +414,61 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
     cluster.run_for(MLT * 6);
     assert_agreement(&mut cluster);
 }
+
+/// 1 and 2 lose what they had and found a cluster without 3, which still has its records.
+fn others_begin_anew(cluster: &mut Cluster) {
+    for node in [1, 2] {
+        cluster.crash(node);
+        cluster.start(node, u64::from(node));
+    }
+    cluster.found_anew();
+}
+
+#[test]
+fn a_founder_serves_nothing_of_another_cluster() {
+    let mut cluster = left_behind(100, |_| {});
+    others_begin_anew(&mut cluster);
+    cluster.wake(3);
+    cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Active)]);
+    assert_eq!(cluster.run(3, get(&key(7))), Reply::Value(None));
+    assert!(!cluster.has_record(3, &key(8)));
+    assert_eq!(cluster.run(3, append(&key(9), "b")), Reply::Int(1));
+    cluster.assert_everywhere(&key(9), Some("b"));
+}
+
+/// In the other cluster the same member writes the same keys at the same versions and under the
+/// same random names: only the values tell the two apart.
+#[test]
+fn a_shadow_compares_nothing_of_another_cluster() {
+    let mut cluster = Cluster::seeded(3, |_| 1, |_| {});
+    let fill = |cluster: &mut Cluster, byte: &str| {
+        (0..100).for_each(|number| _ = cluster.run(1, set(&key(number), &byte.repeat(64))));
+    };
+    fill(&mut cluster, "a");
+    let before = cluster.meta(3, &key(7)).timestamp;
+    cluster.expel(3);
+    for node in [1, 2] {
+        cluster.crash(node);
+        cluster.start(node, 1);
+    }
+    cluster.found_anew();
+    cluster.install(&[(1, Role::Active), (2, Role::Active)]);
+    fill(&mut cluster, "b");
+    assert_eq!(cluster.meta(1, &key(7)).timestamp, before, "the case is the one that is meant");
+    cluster.wake(3);
+    bytes_to_catch_up(&mut cluster);
+    assert_eq!(cluster.machine(3).kept(), 0);
+    assert_agreement(&mut cluster);
+    assert_eq!(cluster.run(3, get(&key(7))), value(&"b".repeat(64)));
+}
+
+/// A life that ends before its first view leaves things as they were.
+#[test]
+fn a_life_without_a_view_changes_nothing() {
+    let mut cluster = left_behind(100, |_| {});
+    cluster.wake(3);
+    cluster.wake(3);
+    bytes_to_catch_up(&mut cluster);
+    assert_eq!(cluster.machine(3).kept(), 100);
+    assert_agreement(&mut cluster);
+}

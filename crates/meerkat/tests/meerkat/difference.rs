@@ -469,3 +469,51 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
     catch_up(&mut cluster);
     assert_agreement(&mut cluster);
 }
+
+/// 1 and 2 lose what they had, and the next view is the first of another cluster.
+fn others_begin_anew(cluster: &mut Cluster) {
+    for node in [1, 2] {
+        cluster.crash(node);
+        cluster.start(node, u64::from(node), 0);
+    }
+    cluster.found_anew();
+}
+
+#[test]
+fn a_founder_serves_nothing_of_another_cluster() {
+    let mut cluster = left_behind(100, |_| {});
+    others_begin_anew(&mut cluster);
+    cluster.wake(3);
+    cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Active)]);
+    cluster.run_for(SETTLE);
+    assert!(cluster.machine(3).is_normal(), "no report of the other cluster is in the way");
+    assert_eq!(cluster.machine(3).table().entries().count(), 0);
+    assert_eq!(cluster.run(3, "read=key-7"), [None]);
+}
+
+/// Some versions of the other cluster happen to be those that node 3 has.
+#[test]
+fn a_shadow_compares_nothing_of_another_cluster() {
+    let mut cluster = left_behind(100, |_| {});
+    others_begin_anew(&mut cluster);
+    cluster.install(&[(1, Role::Active), (2, Role::Active)]);
+    cluster.run_for(SETTLE);
+    cluster.run(1, &write(7, "b"));
+    cluster.run_for(SETTLE);
+    cluster.wake(3);
+    bytes_to_catch_up(&mut cluster);
+    assert_eq!(kept(&mut cluster), 0);
+    assert_eq!(cluster.probed(GOES), 0, "nothing was left to compare");
+    assert_agreement(&mut cluster);
+}
+
+/// A life that ends before its first view leaves things as they were.
+#[test]
+fn a_life_without_a_view_changes_nothing() {
+    let mut cluster = left_behind(100, |_| {});
+    cluster.wake(3);
+    cluster.wake(3);
+    bytes_to_catch_up(&mut cluster);
+    assert_eq!(kept(&mut cluster), 100);
+    assert_agreement(&mut cluster);
+}

@@ -77,7 +77,12 @@ impl Lanes {
             admin_address: String::new(),
         };
         let members = (1..=3).map(member).collect();
-        let view = View { epoch: self.epoch, members, last_number: MemberNumber(3) };
+        let view = View {
+            epoch: self.epoch,
+            cluster: Incarnation(1),
+            members,
+            last_number: MemberNumber(3),
+        };
         self.step(lane, Event::View(&view));
     }
 

@@ -308,7 +308,7 @@ impl Cluster {
             hosts: BTreeMap::new(),
             pool: Vec::new(),
             now: Now { monotonic: Instant(1_000_000_000), unix: UnixNanos(WALL) },
-            view: View::default(),
+            view: View { cluster: Incarnation(1), ..View::default() },
             outcomes: BTreeMap::new(),
             fresh_outcomes: Vec::new(),
             fresh_packets: Vec::new(),
@@ -368,8 +368,15 @@ impl Cluster {
                 admin_address: String::new(),
             });
         }
-        self.view = View { epoch: Epoch(self.view.epoch.0 + 1), members, last_number };
+        let (epoch, cluster) = (Epoch(self.view.epoch.0 + 1), self.view.cluster);
+        self.view = View { epoch, cluster, members, last_number };
         self.view.clone()
+    }
+
+    /// The next view will be the first of another cluster.
+    pub(crate) fn found_anew(&mut self) {
+        let cluster = Incarnation(self.view.cluster.0 + 1);
+        self.view = View { cluster, ..View::default() };
     }
 
     /// Decides a view and tells every process that is up.

@@ -156,7 +156,7 @@ fn a_node_that_leaves_is_out_at_once_and_nobody_stops() {
         }
         world.run(5);
         assert_eq!(world.completed[&tag], Ok(Epoch(2)));
-        let view = &world.installed[&(world.machine(rest[0]).lineage, Epoch(2))];
+        let view = &world.installed[&(world.machine(rest[0]).view().cluster, Epoch(2))];
         assert_eq!(view.member(NodeId(leaver)).map(|member| member.role), Some(Role::Down));
     }
 }
@@ -168,7 +168,7 @@ fn one_of_two_leaves_at_once() {
     world.run(200);
     world.request(2, Request::Leave);
     world.run(10);
-    assert!(world.installed.contains_key(&(world.machine(1).lineage, Epoch(2))));
+    assert!(world.installed.contains_key(&(world.machine(1).view().cluster, Epoch(2))));
     assert!(world.is_serving(1));
 }
 

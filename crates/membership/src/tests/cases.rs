@@ -110,7 +110,7 @@ fn a_rolling_restart_never_stops_service() {
 #[test]
 fn a_whole_restart_founds_a_new_cluster() {
     let mut world = World::formed(6, 3);
-    let lineage = world.machine(1).lineage;
+    let cluster = world.machine(1).view().cluster;
     for node in 1..=3 {
         world.crash(node);
     }
@@ -118,8 +118,62 @@ fn a_whole_restart_founds_a_new_cluster() {
         world.start(node);
     }
     world.run_until_serving(&[1, 2, 3], 500);
-    assert_ne!(world.machine(1).lineage, lineage);
+    assert_ne!(world.machine(1).view().cluster, cluster);
     assert_eq!(world.machine(1).view().epoch, Epoch(1));
+}
+
+/// A node that was taken out goes on running, and may found the next cluster.
+#[test]
+fn a_removed_node_that_founds_anew_hears_that_it_is_another_cluster() {
+    let mut world = World::formed(6, 3);
+    let cluster = world.machine(3).view().cluster;
+    let tag = world.request(1, Request::Remove(NodeId(3)));
+    world.run(400);
+    assert!(world.completed[&tag].is_ok());
+    for node in 1..=2 {
+        world.crash(node);
+    }
+    for node in 1..=2 {
+        world.start(node);
+    }
+    world.run_until_serving(&[1, 2, 3], 500);
+    let view = world.machine(3).view();
+    assert_eq!((view.epoch, view.active().len()), (Epoch(1), 3));
+    assert_ne!(view.cluster, cluster);
+    assert_eq!(view.cluster, world.machine(1).me.incarnation);
+}
+
+/// It knows an epoch of the cluster that is over, and the new one is not as far.
+#[test]
+fn a_removed_node_is_added_to_a_cluster_founded_without_it() {
+    let mut world = World::formed(6, 3);
+    world.configure(4, (1..=3).map(addresses).collect());
+    world.start(4);
+    for _ in 0..3 {
+        let tag = world.request(1, Request::Add(addresses(4)));
+        world.run_until_serving(&[1, 2, 3, 4], 500);
+        assert!(world.completed[&tag].is_ok());
+        world.request(1, Request::Remove(NodeId(4)));
+        world.run(400);
+    }
+    let over = world.machine(4).newest_view().clone();
+    for node in 1..=3 {
+        world.crash(node);
+    }
+    for node in 1..=3 {
+        world.start(node);
+    }
+    world.run_until_serving(&[1, 2, 3], 500);
+    world.run(400);
+    let known = world.machine(4).newest_view();
+    assert!(known.cluster != over.cluster && known.epoch < over.epoch, "{known:?}");
+    // What the members decide is told to everybody once, and that gets lost.
+    world.loses = |_, to, body| to == 4 && matches!(body, Body::Log(_));
+    let tag = world.request(1, Request::Add(addresses(4)));
+    world.run(100);
+    assert!(world.completed[&tag].is_ok());
+    world.loses = |_, _, _| false;
+    world.run_until_serving(&[1, 2, 3, 4], 500);
 }
 
 #[test]

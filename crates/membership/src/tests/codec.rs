@@ -10,7 +10,7 @@ use super::world::addresses;
 use crate::{Body, Message, ViewEntry, change};
 
 fn message(body: Body) -> Message {
-    Message { incarnation: Incarnation(1), lineage: Incarnation(2), epoch: Epoch(3), body }
+    Message { incarnation: Incarnation(1), cluster: Incarnation(2), epoch: Epoch(3), body }
 }
 
 fn bytes(message: &Message) -> Vec<u8> {
@@ -36,7 +36,7 @@ fn golden_bytes_of_a_renewal() {
 #[test]
 fn every_message_comes_back_and_every_cut_is_refused() {
     let founders = [(addresses(2), Incarnation(7)), (addresses(1), Incarnation(8))];
-    let view = ViewEntry(Arc::new(change::genesis(&founders)));
+    let view = ViewEntry(Arc::new(change::genesis(Incarnation(2), &founders)));
     let learn = paxos::Body::Learn { slot: paxos::SlotNumber(1), entry: view.clone() };
     for body in [
         Body::Announce {

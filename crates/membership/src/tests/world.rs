@@ -222,7 +222,7 @@ impl World {
         let expelled = machine.expelled();
         if !expelled && machine.view().epoch.0 > 0 {
             let view = machine.view().clone();
-            let key = (machine.lineage, view.epoch);
+            let key = (view.cluster, view.epoch);
             let first = self.installed.entry(key).or_insert_with(|| view.clone());
             assert_eq!(*first, view, "two views for one epoch");
         }
@@ -317,15 +317,15 @@ impl World {
     /// The lease rule: whoever believes itself operational is live in every newer view that anyone
     /// has installed; and no two clusters are operational at once.
     pub(super) fn violation(&self) -> Option<alloc::string::String> {
-        let mut lineages = Vec::new();
+        let mut clusters = Vec::new();
         for (id, node) in &self.nodes {
             let Some(machine) = &node.machine else { continue };
             if machine.lease_until() <= node.local(self.now) {
                 continue;
             }
-            lineages.push(machine.lineage);
-            let own = (machine.lineage, machine.view().epoch);
-            let end = (machine.lineage, Epoch(u64::MAX));
+            clusters.push(machine.view().cluster);
+            let own = (machine.view().cluster, machine.view().epoch);
+            let end = (machine.view().cluster, Epoch(u64::MAX));
             for ((_, epoch), view) in self.installed.range(own..end) {
                 if !view.is_live(*id, machine.me.incarnation) {
                     return Some(format!(
@@ -335,8 +335,8 @@ impl World {
                 }
             }
         }
-        lineages.dedup();
-        (lineages.len() > 1).then(|| format!("clusters {lineages:?} at once"))
+        clusters.dedup();
+        (clusters.len() > 1).then(|| format!("clusters {clusters:?} at once"))
     }
 
     pub(super) fn is_serving(&self, node: u16) -> bool {

@@ -143,7 +143,12 @@ impl Cluster {
     pub(crate) fn install(&mut self, members: Vec<Member>) {
         let last = members.iter().map(|member| member.number).max().unwrap_or_default();
         let epoch = Epoch(self.view.epoch.0 + 1);
-        self.view = View { epoch, members, last_number: last.max(self.view.last_number) };
+        self.view = View {
+            epoch,
+            cluster: Incarnation(1),
+            members,
+            last_number: last.max(self.view.last_number),
+        };
     }
 
     pub(crate) fn tell(&mut self, node: u16) {

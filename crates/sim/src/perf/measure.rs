@@ -279,6 +279,7 @@ fn view() -> View {
     };
     View {
         epoch: Epoch(1),
+        cluster: Incarnation(1),
         members: (1..=NODES).map(member).collect(),
         last_number: MemberNumber(u32::from(NODES)),
     }
