@@ -628,9 +628,8 @@ where
     /// run again, and this one must not take effect before.
     fn neighbour(&self, slot: Slot) -> Option<Slot> {
         let op = self.ops.get(slot)?;
-        let others = self.work.items().filter_map(|item| {
-            self.under_way.get(&(op.origin, quorate_types::hash_key(item.key))).copied()
-        });
+        let under_way = |hash| self.under_way.get(&(op.origin, hash)).copied();
+        let others = self.work.hashes().filter_map(under_way);
         let is_earlier =
             |other: &Slot| self.ops.get(*other).is_some_and(|other| other.sequence < op.sequence);
         { others }.find(is_earlier)
@@ -652,17 +651,17 @@ where
         for key in keys.drain(..) {
             self.leave_key(origin, key, slot);
         }
-        keys.extend(self.work.items().map(|item| quorate_types::hash_key(item.key)));
-        self.under_way.extend(keys.iter().map(|key| ((origin, *key), slot)));
+        keys.extend(self.work.hashes());
+        for key in &keys {
+            self.under_way.insert((origin, *key), slot);
+        }
         if let Some(op) = self.ops.get_mut(slot) {
             op.keys = keys;
         }
     }
 
     fn leave_key(&mut self, origin: u64, key: u64, slot: Slot) {
-        if self.under_way.get(&(origin, key)) == Some(&slot) {
-            self.under_way.remove(&(origin, key));
-        }
+        self.under_way.remove_if(&(origin, key), |other| *other == slot);
     }
 
     /// Stands an op in its origin's line, in order of submission.

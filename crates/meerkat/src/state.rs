@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Rng, Siblings, Slab, Slot, Table, Transaction};
+use quorate_machine::{Lookup, Rng, Siblings, Slab, Slot, Table, Transaction};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums,
     Role, Timestamp, View, WriterId, limits,
@@ -232,7 +232,7 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// Ops that wait to be tried (again), by origin, in order of submission.
     pub(crate) lines: BTreeMap<u64, Vec<(u64, Slot)>>,
     /// By origin and hash of a key: the op that is under way there.
-    pub(crate) under_way: BTreeMap<(u64, u64), Slot>,
+    pub(crate) under_way: Lookup<(u64, u64), Slot>,
     /// Ops that wait for the end of a transaction that this lane has a record of.
     pub(crate) parked: BTreeMap<Timestamp, Vec<Slot>>,
     pub(crate) backoffs: BTreeSet<(Instant, Slot)>,
@@ -301,7 +301,7 @@ where
             announce_due: Instant::NEVER,
             was_busy: false,
             lines: BTreeMap::new(),
-            under_way: BTreeMap::new(),
+            under_way: Lookup::default(),
             parked: BTreeMap::new(),
             backoffs: BTreeSet::new(),
             ready: VecDeque::new(),

@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use quorate_machine::{Change, Content, Current, Record, Table, ValueKind, Workspace};
-use quorate_types::{Timestamp, UnixMillis, limits};
+use quorate_machine::{Change, Content, Current, Lookup, Record, Table, ValueKind, Workspace};
+use quorate_types::{Timestamp, UnixMillis, hash_key, limits};
 
 use crate::body::{ITEM_BYTES, Item};
 use crate::meta::Meta;
@@ -30,6 +30,10 @@ struct Stored {
 #[derive(Clone, Debug)]
 struct Touched {
     key: Range<usize>,
+    /// The hash of the key.
+    hash: u64,
+    /// The key touched before this one that has the same hash, if this one is in the index.
+    same_hash: Option<usize>,
     /// The version that was read, if the key was.
     base: Option<Timestamp>,
     /// Whether there was none.
@@ -47,7 +51,9 @@ struct Touched {
 pub(crate) struct Work {
     arena: Vec<u8>,
     touched: Vec<Touched>,
-    index: BTreeMap<Vec<u8>, usize>,
+    /// Where the key of a hash that was touched last stands, once there are more than
+    /// [`LINEAR_MAX`] keys.
+    index: Lookup<u64, usize>,
     /// Whether a value had no room in the arena.
     full: bool,
     /// Keys of partitions without a replica here whose values are not known yet.
@@ -106,33 +112,47 @@ impl Work {
         &self.answer
     }
 
-    fn find(&self, key: &[u8]) -> Option<usize> {
-        if self.touched.len() <= LINEAR_MAX {
-            self.touched.iter().position(|touched| &self.arena[touched.key.clone()] == key)
-        } else {
-            self.index.get(key).copied()
-        }
+    /// Where a key stands; it is touched now if it was not before.
+    fn position(&mut self, key: &[u8]) -> usize {
+        let hash = hash_key(key);
+        self.find(key, hash).unwrap_or_else(|| self.insert(key, hash))
     }
 
-    fn insert(&mut self, key: &[u8]) -> usize {
+    fn find(&self, key: &[u8], hash: u64) -> Option<usize> {
+        let is_key = |position: usize| {
+            let touched = &self.touched[position];
+            touched.hash == hash && &self.arena[touched.key.clone()] == key
+        };
+        if self.touched.len() <= LINEAR_MAX {
+            return (0..self.touched.len()).find(|position| is_key(*position));
+        }
+        let latest = self.index.get(&hash).copied();
+        let same_hash = |position: &usize| self.touched[*position].same_hash;
+        core::iter::successors(latest, same_hash).find(|position| is_key(*position))
+    }
+
+    fn insert(&mut self, key: &[u8], hash: u64) -> usize {
         let position = self.touched.len();
-        if position == LINEAR_MAX {
-            for (at, touched) in self.touched.iter().enumerate() {
-                self.index.insert(self.arena[touched.key.clone()].to_vec(), at);
-            }
-        }
-        if position >= LINEAR_MAX {
-            self.index.insert(key.to_vec(), position);
-        }
         let key = self.store(key);
         self.touched.push(Touched {
             key,
+            hash,
+            same_hash: None,
             base: None,
             absent: false,
             shown: Timestamp::ZERO,
             seen: None,
             written: None,
         });
+        let unlisted = match position {
+            ..LINEAR_MAX => position..position,
+            LINEAR_MAX => 0..position + 1,
+            _ => position..position + 1,
+        };
+        for position in unlisted {
+            let touched = &mut self.touched[position];
+            touched.same_hash = self.index.insert(touched.hash, position);
+        }
         position
     }
 
@@ -188,6 +208,11 @@ impl Work {
             .map(|base| base.version)
             .max()
             .unwrap_or(0)
+    }
+
+    /// The hash of each key that was touched.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.touched.iter().map(|touched| touched.hash)
     }
 
     /// What the transaction did to each key.
@@ -269,7 +294,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Run<'_, T, L> {
 
 impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for Run<'_, T, L> {
     fn read(&mut self, key: &[u8]) -> Current<'_> {
-        let position = self.work.find(key).unwrap_or_else(|| self.work.insert(key));
+        let position = self.work.position(key);
         // What the transaction has written itself needs no read of what was there before, except
         // that a version is asked for.
         if self.work.touched[position].written.is_none() {
@@ -284,7 +309,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for Run<'_, T, L> {
     }
 
     fn write(&mut self, key: &[u8], change: Change<'_>) {
-        let position = self.work.find(key).unwrap_or_else(|| self.work.insert(key));
+        let position = self.work.position(key);
         let written = match change {
             Change::Keep => return,
             Change::Set { bytes, kind, expire_at } => {
@@ -430,5 +455,21 @@ mod tests {
             }
         });
         assert_eq!(work.len(), keys.len());
+    }
+
+    #[test]
+    fn keys_of_one_hash_are_told_apart() {
+        let mut work = Work::default();
+        let keys: Vec<Vec<u8>> = (0..40u8).map(|n| [b'k', n].to_vec()).collect();
+        for (number, key) in keys.iter().enumerate() {
+            let hash = number as u64 % 3;
+            assert_eq!(work.find(key, hash), None);
+            assert_eq!(work.insert(key, hash), number);
+        }
+        for (number, key) in keys.iter().enumerate() {
+            assert_eq!(work.find(key, number as u64 % 3), Some(number));
+        }
+        work.clear();
+        assert_eq!(work.find(&keys[39], 0), None);
     }
 }
