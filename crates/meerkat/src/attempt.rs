@@ -8,6 +8,7 @@ use quorate_types::{Instant, NodeSet, Now, Tag};
 
 use crate::calls::Called;
 use crate::occ::Conflict;
+use crate::replica::SPARE_BYTES_MAX;
 use crate::work::Fetched;
 
 /// A client's transaction until it is answered.
@@ -130,6 +131,15 @@ impl Attempt {
         }
     }
 
+    /// Lets go of the bodies whose memory is too much to be kept for the next attempts.
+    pub(crate) fn shed(&mut self) {
+        for part in &mut self.parts {
+            if part.body.capacity() > SPARE_BYTES_MAX {
+                part.body = Vec::new();
+            }
+        }
+    }
+
     /// Takes note of what is in the way; the latest counts.
     pub(crate) fn meets(&mut self, conflict: Conflict) {
         if self.conflict.is_none_or(|known| known.with < conflict.with) {
@@ -161,5 +171,23 @@ impl Attempt {
     /// Whether it may have been decided without this node's knowledge.
     pub(crate) fn is_open_update(&self) -> bool {
         matches!(self.stage, Stage::Voting | Stage::CommitWait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorate_machine::Slab;
+
+    #[test]
+    fn what_is_kept_of_an_attempt_is_no_large_body() {
+        let now = Now { monotonic: Instant(1), unix: quorate_types::UnixNanos(1) };
+        let slot = Slab::default().insert(());
+        let part = |bytes| Part { body: Vec::with_capacity(bytes), ..Part::default() };
+        let parts = [100, SPARE_BYTES_MAX, SPARE_BYTES_MAX + 1].map(part).into();
+        let mut attempt = Attempt::question(now, slot, Stage::Voting, parts);
+        attempt.shed();
+        let kept: Vec<usize> = attempt.parts.iter().map(|part| part.body.capacity()).collect();
+        assert_eq!(kept, [100, SPARE_BYTES_MAX, 0]);
     }
 }

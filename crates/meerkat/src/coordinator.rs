@@ -691,8 +691,9 @@ where
     }
 
     /// Keeps an attempt's memory for the next one.
-    pub(crate) fn recycle(&mut self, attempt: Attempt) {
+    pub(crate) fn recycle(&mut self, mut attempt: Attempt) {
         if self.spare_attempts.len() < SPARE_ATTEMPTS_MAX {
+            attempt.shed();
             self.spare_attempts.push(attempt);
         }
     }

@@ -23,7 +23,7 @@ const ID_BYTES: usize = 12;
 /// Bodies whose memory is kept for the next ones.
 const SPARE_BODIES_MAX: usize = 1024;
 /// The largest body whose memory is kept.
-const SPARE_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const SPARE_BYTES_MAX: usize = 16 * 1024;
 
 impl<T, X> Meerkat<T, X>
 where
