@@ -404,6 +404,8 @@ impl Nemesis {
                 u64::from(world.guests[guest].id.0)
             }
         };
+        let (least, most) = &mut world.wall_errors;
+        (*least, *most) = ((*least).min(error), (*most).max(error));
         let time = world.time;
         world.trace.event(&[time, 10, number, error.cast_unsigned()], || {
             format!("{} the wall clock of {process} is off by {} us", At(time), error / 1_000)

@@ -137,6 +137,8 @@ pub(crate) struct World {
     pub(crate) guests: Vec<Guest>,
     /// The replica group of each partition.
     pub(crate) groups: Vec<NodeSet>,
+    /// The least and the largest error of a wall clock so far, in nanoseconds.
+    pub(crate) wall_errors: (i64, i64),
     /// When a message counts as lost.
     pub(crate) loss_timeout: Duration,
     pub(crate) fates: Fates,
@@ -189,6 +191,7 @@ impl World {
             trace: Trace::new(trace),
             guests: Vec::new(),
             groups: Self::groups_of(&configs),
+            wall_errors: (0, 0),
             loss_timeout: configs[0].message_loss_timeout,
             fates: Fates::new(rng.fork()),
             interruptions: Interruptions {
