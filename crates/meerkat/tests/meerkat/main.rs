@@ -6,6 +6,7 @@
 mod calls;
 mod codec;
 mod difference;
+mod entries;
 mod guests;
 mod interaction;
 mod lanes;

@@ -18,7 +18,10 @@ use quorate_types::{
 };
 use quorate_wire::Writer;
 
+use crate::entries::{Entry, entries, text};
 use crate::txn::{Reply, Txn, txn};
+
+pub(crate) use crate::entries::body_bytes;
 
 pub(crate) type Node = Meerkat<MapTable<Meta>, Txn>;
 
@@ -176,52 +179,6 @@ fn body_of<'a>(kind: &Kind<'a>) -> Option<Body<'a>> {
         Kind::Accept { body, .. } | Kind::Decided { body, .. } | Kind::Promise { body, .. } => body,
         _ => None,
     }
-}
-
-/// What a transaction does to one key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
-    pub(crate) key: String,
-    pub(crate) base: Option<Timestamp>,
-    pub(crate) write: Option<Option<String>>,
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).expect("tests store text")
-}
-
-pub(crate) fn entries(body: Body<'_>) -> Vec<Entry> {
-    body.iter()
-        .map(|item| Entry {
-            key: text(item.key),
-            base: item.base,
-            write: item.write.map(|content| content.map(|content| text(content.bytes))),
-        })
-        .collect()
-}
-
-/// The encoded sets of a transaction that a test makes up: keys with the version that was read and
-/// the value that is written, if any. The key was absent if all writers together wrote the version.
-pub(crate) fn body_bytes(items: &[(&str, Option<Timestamp>, Option<&str>)]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut writer = Writer(&mut bytes);
-    writer.u32(items.len() as u32);
-    for (key, base, value) in items {
-        let absent = base.is_some_and(|base| base.writer == WriterId(u32::MAX));
-        let flags = u8::from(base.is_some()) | if value.is_some() { 2 | 4 } else { 0 };
-        let flags = flags | if absent { 16 } else { 0 };
-        writer.u8(flags);
-        writer.bytes(key.as_bytes());
-        if let Some(base) = base {
-            writer.u64(base.version);
-            writer.u32(base.writer.0);
-        }
-        if let Some(value) = value {
-            writer.u8(0);
-            writer.bytes(value.as_bytes());
-        }
-    }
-    bytes
 }
 
 /// One process.
