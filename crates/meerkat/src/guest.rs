@@ -202,7 +202,7 @@ where
     }
 
     /// A guest may have told each replica that its transaction does something else. Who knows of a
-    /// commit says with it what it does, and this replica does the same.
+    /// commit, or proposes one, says with it what it does, and this replica does the same.
     pub(crate) fn take_sets(&mut self, key: RecordKey, body: &[u8]) {
         let Some(record) = self.records.get_mut(&key) else { return };
         if record.body == body || mutant!("meerkat_guest_sets_kept") {

@@ -171,6 +171,8 @@ pub struct TooFew {
 struct Gathered {
     participants: u64,
     body: Vec<u8>,
+    /// What the sets are of: a commit that a replica knows, or the proposal of a view.
+    body_of: (bool, u64),
     decision: Option<bool>,
     accepted: Option<(u64, bool)>,
     ok: usize,
@@ -313,8 +315,14 @@ fn settle(
 
 fn gather(into: &mut Gathered, record: &Record, votes: bool) {
     into.participants |= record.participants;
-    if into.body.is_empty() {
+    // A guest may have told each replica other sets. What a replica knows to be committed was installed
+    // with its own, and what a backup has had accepted was, perhaps.
+    let proposed = record.accepted.map_or(0, |(view, ok)| if ok { view } else { 0 });
+    let body_of = (record.decision == Some(true), proposed);
+    let is_better = body_of > into.body_of && !mutant!("meerkat_merge_takes_any_sets");
+    if into.body.is_empty() || (is_better && !record.body.is_empty()) {
         into.body.clone_from(&record.body);
+        into.body_of = body_of;
     }
     if let Some(commit) = record.decision {
         // What one replica has installed can't be taken back.

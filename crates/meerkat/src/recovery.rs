@@ -291,7 +291,11 @@ where
         if is_newest {
             part.accepted = known.accepted;
         }
-        if part.body.is_empty() {
+        // A guest may have told each replica other sets, and what an earlier backup has had accepted
+        // is an end with its sets. The members' are the same wherever they are known.
+        let is_proposed = is_newest && known.accepted.is_some_and(|(view, ok)| view > 0 && ok);
+        let is_better = is_proposed && !mutant!("meerkat_proposal_without_its_sets");
+        if part.body.is_empty() || (is_better && !known.body.is_empty()) {
             part.body = known.body;
         }
     }
@@ -370,6 +374,10 @@ where
         {
             record.accept(view, ok);
             part.accepts.insert(node);
+            if ok && is_guest(id.writer) && !part.body.is_empty() {
+                let sets = part.body.clone();
+                self.take_sets(key, &sets);
+            }
         }
         self.send_recovery_accepts(id, effects);
     }

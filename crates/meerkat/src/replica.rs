@@ -132,6 +132,13 @@ where
             record.since = now.monotonic;
             self.suspect(now, key);
         }
+        if view > 0
+            && ok
+            && is_guest(id.writer)
+            && let Some(body) = body
+        {
+            self.take_sets(key, body.bytes());
+        }
         self.reply(from, partition, Kind::Accepted { id, view }, effects);
     }
 

@@ -128,6 +128,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_proposal_without_its_sets",
+        home: "meerkat",
+        guard: "a backup of a guest's transaction proposes the sets that an earlier one has had accepted",
+        checks: &[Tests("meerkat", "backups_of_a_guest_that_told_each_other_sets")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_merge_takes_any_sets",
+        home: "meerkat",
+        guard: "an epoch change gives a guest's transaction the sets that were installed, or accepted",
+        checks: &[Tests("meerkat", "told_each_other_sets")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_guest_taken_at_its_word",
         home: "meerkat",
         guard: "a replica takes a guest's commit only if it has said OK itself",

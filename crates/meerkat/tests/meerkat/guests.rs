@@ -253,6 +253,7 @@ fn the_end_of_a_guests_transaction_is_told_to_who_has_joined_since() {
     cluster.rejoin(3);
     cluster.machine(3).guest_joined(id.writer, NodeId(GUEST));
     cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.gauge(GUEST, "attempts"), 0, "everybody knows its end, 3 as well");
     cluster.install(&cluster.roles_with(3, Role::Active));
     cluster.run_for(Duration::from_secs(6));
     cluster.assert_everywhere("k", Some("v"));
@@ -384,6 +385,69 @@ fn a_guest_that_tells_two_replicas_different_sets_does_one_thing() {
             cluster.assert_everywhere(key, (key == done.0).then_some(value));
             cluster.run(2, &format!("append={key}:w"));
         }
+    }
+}
+
+/// Two backups at a time, and the guest has told each that its transaction does something else: what
+/// the first has had accepted is what the second proposes, sets and all.
+#[test]
+fn backups_of_a_guest_that_told_each_other_sets_propose_the_same() {
+    for accepts in [2, 3] {
+        let mut cluster = with_guest(3);
+        let (_, id) = cluster.begin("append=k:v");
+        cluster.pool.clear();
+        cluster.lies = true;
+        for (node, value) in [(1, "one"), (2, "two"), (3, "three")] {
+            let bytes = body_bytes(&[("k", None, Some(value))]);
+            let body = Body::check(&bytes).expect("just written");
+            cluster.tell(GUEST, node, Kind::Validate { id, stable: 0, participants: 1, body });
+        }
+        cluster.crash(GUEST);
+        cluster.pool.clear();
+        (1..=3).for_each(|node| cluster.machine(node).guest_left(NodeId(GUEST)));
+        // 1 takes over, and another accepts what it proposes; that answer is late.
+        cluster.tick(Duration::from_millis(101));
+        cluster.deliver_some(|packet| packet.is(1, 0, "prepare") || packet.is(0, 1, "promise"));
+        cluster.deliver(1, accepts, "accept");
+        let late = cluster.take(accepts, 1, "accepted");
+        cluster.pool.clear();
+        // 2 takes over from it, and has 3 accept its proposal.
+        cluster.advance(Duration::from_millis(200));
+        cluster.tick_node(2);
+        cluster.deliver_some(|packet| packet.is(2, 0, "prepare") || packet.is(0, 2, "promise"));
+        cluster.deliver(2, 3, "accept");
+        // Each learns that a majority has accepted what it proposed.
+        cluster.inject(&late[0]);
+        cluster.deliver(3, 2, "accepted");
+        cluster.pool.clear();
+        assert_eq!([1, 2].map(|node| cluster.decision(node, id)), [Some(true), Some(true)]);
+        cluster.run_for(Duration::from_secs(1));
+        cluster.assert_everywhere("k", Some("one"));
+    }
+}
+
+/// The same over an epoch change: who has taken the guest's word has installed what it was told, and
+/// the others install that, too.
+#[test]
+fn an_epoch_change_settles_what_a_guest_did_that_told_each_other_sets() {
+    for takes_word in 1..=3 {
+        let mut cluster = with_guest(3);
+        let (_, id) = cluster.begin("append=k:v");
+        cluster.pool.clear();
+        cluster.lies = true;
+        let told = ["one", "two", "three"];
+        for (node, value) in (1..).zip(told) {
+            let bytes = body_bytes(&[("k", None, Some(value))]);
+            let body = Body::check(&bytes).expect("just written");
+            cluster.tell(GUEST, node, Kind::Validate { id, stable: 0, participants: 1, body });
+        }
+        cluster.tell(GUEST, takes_word, Kind::Decided { id, commit: true, body: None });
+        cluster.crash(GUEST);
+        cluster.pool.clear();
+        cluster.install(&cluster.roles());
+        cluster.deliver_all();
+        cluster.assert_everywhere("k", Some(told[usize::from(takes_word) - 1]));
+        cluster.run(2, "append=k:w");
     }
 }
 

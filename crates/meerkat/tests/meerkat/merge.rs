@@ -97,6 +97,33 @@ fn no_merge_contradicts_a_fast_decision() {
     }
 }
 
+/// A guest may have told each replica other sets. An end that a replica knows has its own, and so has
+/// what a backup coordinator has had accepted.
+#[test]
+fn a_guest_that_told_each_other_sets_has_done_what_was_accepted_or_installed() {
+    let bodies = ["one", "two", "three"].map(|value| body_bytes(&[("k", None, Some(value))]));
+    let told = |index: usize| voted(&bodies[index], Ok(()));
+    for (accepted, decided, done) in [
+        ([0, 65, 130], None, 2),
+        ([130, 65, 0], None, 0),
+        ([65, 130, 0], None, 1),
+        ([0, 0, 0], Some(1), 1),
+        ([65, 0, 0], Some(2), 2),
+    ] {
+        let reports = (0..3).map(|index| {
+            let view = accepted[index];
+            let decision = (decided == Some(index)).then_some(true);
+            let accepted = (view > 0).then_some((view, true));
+            let record = Record { accepted, decision, ..told(index) };
+            (NodeId(index as u16 + 1), report(3, [(key(id(5)), record)].into()))
+        });
+        let merged = merge(&reports.collect(), groups(true)).expect("all are left");
+        let settled = &merged.settled[&key(id(5))];
+        assert!(settled.commit);
+        assert_eq!(settled.body, bodies[done], "{accepted:?} {decided:?}");
+    }
+}
+
 #[test]
 fn no_merge_contradicts_a_slow_decision() {
     let body = body_bytes(&[("k", None, Some("v"))]);
