@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
-use quorate_machine::{Machine, Protocol};
+use quorate_machine::{Effects, Machine, Protocol};
 use quorate_types::{Epoch, Incarnation, Instant, NodeId, Now};
 
 use crate::history::{Answer, Store};
@@ -26,6 +26,18 @@ pub trait Engine: Clone + Send + Sync + 'static {
 
     /// A process that starts and remembers nothing.
     fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Self::Machine;
+
+    /// A process that was taken out of the view while it lived begins another life, with what it has.
+    /// Only where scopes have [`crate::scope::Change::Return`].
+    fn begin_life(
+        machine: &mut Self::Machine,
+        now: Now,
+        incarnation: Incarnation,
+        effects: &mut impl Effects<Self::Machine>,
+    ) {
+        let _ = (machine, now, incarnation, effects);
+        unreachable!("no scope of this protocol has a process that returns");
+    }
 
     /// Hashes a machine. What this leaves out must not decide what the machine does.
     fn hash(machine: &Self::Machine, state: &mut impl Hasher);

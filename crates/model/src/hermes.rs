@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use quorate_hermes::{Config, Hermes, Message, Meta, Request};
-use quorate_machine::{Content, Machine as _, MapTable, Outcome};
+use quorate_machine::{Content, Effects, Machine as _, MapTable, Outcome};
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Role, Timestamp};
 use quorate_wire::Writer;
 
@@ -31,6 +31,10 @@ impl Serves for Inner {
 
     fn fate(&self, call: &quorate_rifl::Call) -> Fate {
         self.tracker().find(call).into()
+    }
+
+    fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
+        Self::reset(self, now, incarnation, effects);
     }
 }
 
@@ -125,6 +129,15 @@ impl Engine for Register {
         Served(Hermes::new(config, MapTable::default()))
     }
 
+    fn begin_life(
+        machine: &mut Machine,
+        now: Now,
+        incarnation: Incarnation,
+        effects: &mut impl Effects<Machine>,
+    ) {
+        machine.begin_life(now, incarnation, effects);
+    }
+
     fn hash(machine: &Machine, state: &mut impl Hasher) {
         Hash::hash(machine, state);
     }
@@ -176,7 +189,10 @@ impl Engine for Register {
 
     fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
         match (held(&before.0), held(&after.0)) {
-            (Some((old, _)), Some((new, _))) if new.timestamp < old.timestamp => {
+            // What an earlier life left need not have been chosen by anybody.
+            (Some((old, _)), Some((new, _)))
+                if old.life == new.life && new.timestamp < old.timestamp =>
+            {
                 Err(format!("a record went back from {:?} to {:?}", old.timestamp, new.timestamp))
             }
             _ => Ok(()),

@@ -50,6 +50,8 @@ pub enum Change {
     Without(NodeId),
     /// A member that is down comes back as a shadow, under a new incarnation.
     Rejoin(NodeId),
+    /// The same for a process that was taken out while it lived: it keeps what it has, and compares.
+    Return(NodeId),
     /// A shadow that has caught up is active.
     Promote(NodeId),
 }
@@ -71,6 +73,8 @@ pub enum Prior {
     View(Change),
     /// A client makes a call.
     Call(usize),
+    /// Time passes, and whatever is due in it arrives.
+    Passes(Duration),
 }
 
 /// What is explored.

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use quorate_machine::{Effects, Event, Improper, Machine, Outcome, Protocol};
 use quorate_rifl::{Call, Found, Grant, LeaseId, Lost, Permit, Sessions, Verdict};
-use quorate_types::{Instant, LaneId, MemberNumber, NodeId, Now, Tag, Timestamp};
+use quorate_types::{Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Tag, Timestamp};
 
 use crate::engine::Engine;
 use crate::history::{Answer, Store};
@@ -25,6 +25,9 @@ pub(crate) trait Serves: Sessions + Protocol<Outcome = Outcome<String>> + Clone 
 
     /// What it knows of a call.
     fn fate(&self, call: &Call) -> Fate;
+
+    /// Begins another life, with what it has.
+    fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>);
 }
 
 /// What a replica knows of a call.
@@ -164,6 +167,18 @@ where
 /// See the module's documentation.
 #[derive(Clone, Hash)]
 pub(crate) struct Served<M>(pub(crate) M);
+
+impl<M: Serves> Served<M> {
+    /// Begins another life, with what it has.
+    pub(crate) fn begin_life(
+        &mut self,
+        now: Now,
+        incarnation: Incarnation,
+        effects: &mut impl Effects<Self>,
+    ) {
+        self.0.reset(now, incarnation, &mut Through(effects));
+    }
+}
 
 impl<M: Serves> Protocol for Served<M> {
     type Message<'a> = M::Message<'a>;

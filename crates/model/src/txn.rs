@@ -19,9 +19,11 @@ pub(crate) enum Step {
     Append(&'static str, &'static str),
     /// Reads it and writes it if it is absent.
     Claim(&'static str, &'static str),
+    /// Deletes it without reading.
+    Delete(&'static str),
 }
 
-use Step::{Append, Claim, Read, Write};
+use Step::{Append, Claim, Delete, Read, Write};
 
 /// A transaction. Its answer is what it read, in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -36,6 +38,7 @@ impl fmt::Display for Txn {
                 Write(key, value) => write!(f, "write {key}={value}")?,
                 Append(key, tail) => write!(f, "append {key}+{tail}")?,
                 Claim(key, value) => write!(f, "claim {key}={value}")?,
+                Delete(key) => write!(f, "delete {key}")?,
             }
         }
         Ok(())
@@ -60,6 +63,9 @@ impl Txn {
                 Claim(key, new) => {
                     heard.push(store.get(key).cloned().unwrap_or_default());
                     store.entry(key.to_owned()).or_insert_with(|| new.to_owned());
+                }
+                Delete(key) => {
+                    store.remove(key);
                 }
             }
         }
@@ -92,6 +98,7 @@ impl Transaction for Txn {
             match *step {
                 Read(key) => heard.push(look(workspace, key)),
                 Write(key, value) => set(workspace, key, value.to_owned()),
+                Delete(key) => workspace.write(key.as_bytes(), Change::Delete),
                 Append(key, tail) => {
                     let value = look(workspace, key);
                     set(workspace, key, value.clone() + tail);
@@ -114,7 +121,7 @@ impl Transaction for Txn {
     }
 
     fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
-        for Read(key) | Write(key, _) | Append(key, _) | Claim(key, _) in &self.0 {
+        for Read(key) | Write(key, _) | Append(key, _) | Claim(key, _) | Delete(key) in &self.0 {
             visit(key.as_bytes());
         }
     }

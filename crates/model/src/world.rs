@@ -253,6 +253,7 @@ impl<E: Engine> World<E> {
                 self.run_calmly(scope, self.time);
             }
             Prior::Call(call) => self.call(scope, call),
+            Prior::Passes(span) => self.run_calmly(scope, self.time + span.as_nanos() as u64),
         }
     }
 
@@ -536,6 +537,18 @@ impl<E: Engine> World<E> {
         self.pool.retain(|(packet, _)| packet.to != node);
     }
 
+    /// A process that was taken out of the view begins another life under a fresh incarnation, over
+    /// new connections.
+    fn begin_life(&mut self, scope: &Scope<E>, node: NodeId) {
+        self.lives += 1;
+        let incarnation = Incarnation(self.lives);
+        self.pool.retain(|(packet, _)| packet.to != node);
+        self.hosts[usize::from(node.0) - 1].incarnation = incarnation;
+        self.step(scope, node, |machine, now, out| {
+            E::begin_life(machine, now, incarnation, out);
+        });
+    }
+
     /// A node hears of the latest view.
     pub(crate) fn install(&mut self, scope: &Scope<E>, node: NodeId) {
         let view = self.view.clone();
@@ -554,6 +567,7 @@ impl<E: Engine> World<E> {
             Change::AfterCrashes => self.left.crashes == 0 && self.crashed().next().is_some(),
             Change::Without(node) => self.host(node).up && role(node) != Role::Down,
             Change::Rejoin(node) => role(node) == Role::Down,
+            Change::Return(node) => role(node) == Role::Down && self.host(node).up,
             Change::Promote(node) => {
                 role(node) == Role::Shadow
                     && self.host(node).up
@@ -584,10 +598,13 @@ impl<E: Engine> World<E> {
             }
             Change::Without(node) => set(node, Role::Down),
             Change::Promote(node) => set(node, Role::Active),
-            Change::Rejoin(node) => {
+            Change::Rejoin(node) | Change::Return(node) => {
                 let number = MemberNumber(last_number.0 + 1);
                 view.last_number = number;
-                self.restart(scope, node);
+                match change {
+                    Change::Return(_) => self.begin_life(scope, node),
+                    _ => self.restart(scope, node),
+                }
                 let incarnation = self.host(node).incarnation;
                 let known = view.members.iter_mut().find(|member| member.node == node);
                 let known = known.expect("every node is a member");
@@ -641,7 +658,14 @@ impl<E: Engine> World<E> {
                 !call.started || call.answer.is_some() || world.was_restarted(made.node)
             });
             let now = Instant(world.time);
-            if answered && world.up().all(|(_, machine)| scope.engine.is_at_rest(machine, now)) {
+            // Who was taken out while it lived has nothing to do until it comes back.
+            let is_in = |node: NodeId| {
+                !scope.has_views || world.view.is_live(node, world.host(node).incarnation)
+            };
+            let rests = |(node, machine): (NodeId, &E::Machine)| {
+                !is_in(node) || scope.engine.is_at_rest(machine, now)
+            };
+            if answered && world.up().all(rests) {
                 let result = scope.engine.check_at_rest(&world);
                 return result.map_err(|reason| format!("at rest: {reason}"));
             }

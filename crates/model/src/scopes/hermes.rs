@@ -95,6 +95,18 @@ fn expelled(name: &'static str) -> Scope<Register> {
     scope
 }
 
+/// A node that holds the key is taken out of the view while it runs, perhaps in the midst of a
+/// read-modify-write of another one, and comes back by comparing.
+fn returned(name: &'static str) -> Scope<Register> {
+    let calls = [(1, Set(b'a'), None), (2, Append(b'b'), None)];
+    let mut scope = cluster(name, 3, &calls);
+    let three = NodeId(3);
+    scope.first_calls = 1;
+    scope.changes = vec![Change::Without(three), Change::Return(three), Change::Promote(three)];
+    scope.rests = true;
+    scope
+}
+
 /// H1: five nodes, and the coordinators of two read-modify-writes crash.
 fn double_crash(name: &'static str) -> Scope<Register> {
     let calls = [(4, Append(b'b'), None), (5, Append(b'a'), None)];
@@ -374,6 +386,13 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(27_413),
             reaches: &[],
             run: |name, limits| explore(&calls_expired(name), limits),
+        },
+        Entry {
+            name: "hermes-returned",
+            size: Size::Small,
+            states: Some(2185),
+            reaches: &[],
+            run: |name, limits| explore(&returned(name), limits),
         },
         Entry {
             name: "hermes-rejoin",

@@ -194,6 +194,40 @@ fn five(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
+/// A replica that holds a key is taken out while it lives, perhaps in the midst of a transaction over
+/// that key, and comes back by comparing.
+fn returned(name: &'static str) -> Scope<Transactions> {
+    let txns: [(u16, &[Step]); 2] =
+        [(1, &[Step::Append("k", "a")]), (2, &[Step::Append("k", "b")])];
+    let mut scope = cluster(name, Serializable, &txns);
+    let three = NodeId(3);
+    scope.first_calls = 1;
+    scope.changes = vec![Change::Without(three), Change::Return(three), Change::Promote(three)];
+    scope.rests = true;
+    scope
+}
+
+/// The same without a transaction in its midst. Meanwhile one of its keys was deleted, which the others
+/// have forgotten; and while it compares, a transaction reads the other.
+fn returned_deleted(name: &'static str) -> Scope<Transactions> {
+    let txns: [(u16, &[Step]); 3] = [
+        (1, &[Step::Write("k", "a"), Step::Write("m", "b")]),
+        (1, &[Step::Delete("m")]),
+        (2, &[Step::Read("k"), Step::Write("n", "c")]),
+    ];
+    let mut scope = cluster(name, Serializable, &txns);
+    let three = NodeId(3);
+    scope.first_calls = 1;
+    scope.prelude = vec![
+        Prior::View(Change::Without(three)),
+        Prior::Call(1),
+        Prior::Passes(Duration::from_secs(3)),
+    ];
+    scope.changes = vec![Change::Return(three), Change::Promote(three)];
+    scope.rests = true;
+    scope
+}
+
 fn rejoin(name: &'static str) -> Scope<Transactions> {
     let mut scope = cluster(name, Serializable, &[(3, &[Step::Append("k", "a")])]);
     scope.budget.crashes = 1;
@@ -539,6 +573,23 @@ pub(super) fn entries() -> Vec<Entry> {
             states: Some(465),
             reaches: &["meerkat: a learner brings what it has not installed"],
             run: |name, limits| explore(&learner(name), limits),
+        },
+        Entry {
+            name: "meerkat-returned",
+            size: Size::Small,
+            states: Some(7852),
+            reaches: &["meerkat: a record of an earlier life stays"],
+            run: |name, limits| explore(&returned(name), limits),
+        },
+        Entry {
+            name: "meerkat-returned-deleted",
+            size: Size::Small,
+            states: Some(1233),
+            reaches: &[
+                "meerkat: a record of an earlier life goes",
+                "meerkat: a record of an earlier life stays",
+            ],
+            run: |name, limits| explore(&returned_deleted(name), limits),
         },
         Entry {
             name: "meerkat-rejoin",
