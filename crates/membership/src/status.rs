@@ -194,10 +194,13 @@ impl Membership {
         if holders.is_majority_of(view.voters()) || lost.len() * 2 < view.members.len() {
             return None;
         }
+        let (who, verb) = match holders.is_empty() {
+            true => ("the cluster".into(), "has ended"),
+            false => (list(holders), "cannot go on"),
+        };
         Some(format!(
-            "{} in epoch {} cannot go on because {} lost their state: a majority of the members \
-             was lost; stop all nodes and start them together to begin with an empty cluster",
-            list(holders),
+            "{who} in epoch {} {verb} because {} lost their state: a majority of the members was \
+             lost; stop all nodes and start them together to begin with an empty cluster",
             view.epoch,
             list(lost)
         ))

@@ -204,6 +204,26 @@ fn a_majority_that_lost_its_state_founds_nothing_and_says_why() {
 }
 
 #[test]
+fn an_outsider_says_when_no_member_is_left_that_has_its_state() {
+    let mut world = World::formed(7, 3);
+    world.request(1, Request::Remove(NodeId(3)));
+    world.run(400);
+    for node in [1, 2] {
+        world.crash(node);
+    }
+    // What it configures keeps node 1 from founding anew.
+    world.start(1);
+    world.configure(2, (1..=4).map(addresses).collect());
+    world.start(2);
+    world.configure(1, (1..=4).map(addresses).collect());
+    world.start(1);
+    world.run(400);
+    let reason = world.reason(3);
+    let said = "the cluster in epoch 2 has ended because nodes 1, 2 lost their state";
+    assert!(reason.starts_with(said), "{reason}");
+}
+
+#[test]
 fn a_fourth_node_is_added_and_removed_again() {
     let mut world = World::formed(8, 3);
     world.configure(4, (1..=4).map(addresses).collect());
