@@ -337,9 +337,12 @@ where
         let participants = attempt.participants();
         for part in &attempt.parts {
             let Some(group) = self.groups.get(usize::from(part.partition)) else { continue };
-            let voted = part.ok.union(part.abort).with(self.config.node);
+            let voted = part.ok.union(part.abort);
+            // A backup decides, and may have said so already: who voted tells the end as well.
+            let is_asked = attempt.superseded && !mutant!("meerkat_superseded_asks_nobody");
+            let heard = if is_asked { NodeSet::EMPTY } else { voted };
             let kind = Kind::Validate { id, stable, participants, body: Body::trusted(&part.body) };
-            let to = group.live.difference(voted);
+            let to = group.live.difference(heard).without(self.config.node);
             if !to.is_empty() {
                 effects.broadcast(to, &Message { partition: part.partition, kind });
             }

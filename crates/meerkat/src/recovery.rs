@@ -11,7 +11,7 @@ use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
 use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
-use crate::record::{RecordKey, is_guest};
+use crate::record::{Record, RecordKey, is_guest};
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Isolation, Meerkat};
 
@@ -80,33 +80,29 @@ where
     T: Table<Meta = Meta> + Siblings,
     X: Transaction<Owned = X>,
 {
-    /// Looks at a record again after the recovery timeout.
+    /// Looks at a record again after the recovery timeout, and whether a backup has taken over
+    /// meanwhile. An undecided record has one such timer, from when it was made.
     pub(crate) fn suspect(&mut self, now: Now, key: RecordKey) {
-        self.suspects.push_back((now.monotonic + self.config.recovery_timeout, key));
+        let view = self.records.get(&key).map_or(0, |record| record.view);
+        self.suspects.push_back((now.monotonic + self.config.recovery_timeout, key, view));
     }
 
-    /// Looks again at what a takeover that was lost was about.
-    pub(crate) fn suspect_again(&mut self, now: Now, id: Timestamp) {
-        for partition in 0..self.groups.len() as u16 {
-            let key = RecordKey::new(id, partition);
-            if self.records.get(&key).is_some_and(|record| record.decision.is_none()) {
-                self.suspect(now, key);
-            }
-        }
-    }
-
-    /// A record has waited for its end: takes over, the replicas one after the other.
+    /// A record has waited for its end: takes over, the replicas one after the other. `joined` is the
+    /// view that this replica had joined one recovery timeout ago: a backup that came since then has
+    /// as long for its takeover. Otherwise many backups would supersede each other without end.
     pub(crate) fn on_suspect_timeout(
         &mut self,
         now: Now,
         key: RecordKey,
+        joined: u64,
         effects: &mut impl Effects<Self>,
     ) {
         let id = key.id();
         let Some(record) = self.records.get(&key).filter(|record| record.decision.is_none()) else {
             return;
         };
-        if id.writer == self.writer() || self.recoveries.contains_key(&id) {
+        let is_attended = record.view != joined && !mutant!("meerkat_backups_wait_for_nobody");
+        if id.writer == self.writer() || self.recoveries.contains_key(&id) || is_attended {
             return self.suspect(now, key);
         }
         let Some(group) = self.group(key.partition) else { return };
@@ -130,8 +126,8 @@ where
         };
         recovery.widen(participants);
         self.recoveries.insert(id, recovery);
-        self.suspect(now, key);
         self.prepare(now, id, effects);
+        self.suspect(now, key);
     }
 
     /// Asks every replica that has not promised, this one first.
@@ -153,7 +149,7 @@ where
                 effects.broadcast(others, &Message { partition, kind: Kind::Prepare { id, view } });
             }
             if group.live.difference(promised).contains(self.config.node) {
-                match self.promise(RecordKey::new(id, partition), view) {
+                match self.promise(now, RecordKey::new(id, partition), view) {
                     Ok(known) => {
                         let me = self.config.node;
                         self.take_promise(me, partition, id, view, known);
@@ -176,13 +172,19 @@ where
         self.evaluate_recovery(now, id, effects);
     }
 
-    /// Joins a view at this replica. From now on it gives no vote in view 0.
-    fn promise(&mut self, key: RecordKey, view: u64) -> Result<Known, Refused> {
-        let record = self.records.entry(key).or_default();
+    /// Joins a view at this replica. From now on it gives no vote in view 0. A backup that asks again
+    /// has not got the answer, and gets it again.
+    fn promise(&mut self, now: Now, key: RecordKey, view: u64) -> Result<Known, Refused> {
+        if !self.records.contains_key(&key) {
+            self.records.insert(key, Record { since: now.monotonic, ..Record::default() });
+            self.suspect(now, key);
+        }
+        let record = self.records.get_mut(&key).expect("just made, if it was not there");
         if let Some(commit) = record.decision {
             return Err(Refused::Decided(commit));
         }
-        if view <= record.view {
+        let is_again = view == record.view && view > 0 && !mutant!("meerkat_promise_given_once");
+        if view <= record.view && !is_again {
             return Err(Refused::Superseded(record.view));
         }
         let joined = core::mem::replace(&mut record.view, view);
@@ -217,14 +219,7 @@ where
         if self.never_began(&key) {
             return effects.refused(NEVER_BEGAN);
         }
-        let is_new = !self.records.contains_key(&key);
-        let result = self.promise(key, view);
-        if is_new {
-            if let Some(record) = self.records.get_mut(&key) {
-                record.since = now.monotonic;
-            }
-            self.suspect(now, key);
-        }
+        let result = self.promise(now, key, view);
         let kind = match &result {
             Err(Refused::Decided(commit)) => {
                 let body = self.records.get(&key).and_then(|record| record.body());

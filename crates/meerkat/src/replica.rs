@@ -443,7 +443,7 @@ where
     /// was validated here after a footprint's transaction had ended was checked against it.
     pub(crate) fn drop_footprints(&mut self, now: Now) {
         let undecided = loop {
-            let Some((_, key)) = self.suspects.front() else { break None };
+            let Some((_, key, _)) = self.suspects.front() else { break None };
             match self.records.get(key).filter(|record| record.decision.is_none()) {
                 Some(record) => break Some(record),
                 // Nobody has to be suspected on its account any more.

@@ -197,7 +197,7 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) over: Vec<(crate::record::RecordKey, crate::record::Record)>,
     /// Undecided records in order of arrival: a timer wheel with one slot per moment, since all
     /// wait equally long.
-    pub(crate) suspects: VecDeque<(Instant, crate::record::RecordKey)>,
+    pub(crate) suspects: VecDeque<(Instant, crate::record::RecordKey, u64)>,
     /// Commits that this replica took on a guest's word, to be named to the others; how often they
     /// were, and when again. All wait equally long, as above.
     pub(crate) unnamed: VecDeque<(Instant, crate::record::RecordKey, u8)>,

@@ -35,7 +35,7 @@ where
             [
                 first(self.fast_checks.front().map(|(at, _)| *at)),
                 first(self.resends.front().map(|(at, _)| *at)),
-                first(self.suspects.front().map(|(at, _)| *at)),
+                first(self.suspects.front().map(|(at, ..)| *at)),
                 first(self.unnamed.front().map(|(at, ..)| *at)),
                 first(self.backoffs.first().map(|(at, _)| *at)),
                 first(self.commit_waits.first().map(|(at, _)| *at)),
@@ -89,11 +89,11 @@ where
             self.commit_waits.pop_first();
             self.try_commit(now, version, effects);
         }
-        while let Some(&(at, key)) = self.suspects.front()
+        while let Some(&(at, key, joined)) = self.suspects.front()
             && at <= now.monotonic
         {
             self.suspects.pop_front();
-            self.on_suspect_timeout(now, key, effects);
+            self.on_suspect_timeout(now, key, joined, effects);
         }
         while let Some(&(at, key, times)) = self.unnamed.front()
             && at <= now.monotonic

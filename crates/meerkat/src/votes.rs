@@ -94,7 +94,6 @@ where
             && view > recovery.view
         {
             self.recoveries.remove(&id);
-            self.suspect_again(now, id);
         }
         match self.open_attempt(id) {
             Some(attempt) => {

@@ -338,6 +338,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_superseded_asks_nobody",
+        home: "meerkat",
+        guard: "a superseded coordinator asks who has voted for the end, too (4.4)",
+        checks: &[Tests("meerkat", "takeovers::a_superseded")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_promise_given_once",
+        home: "meerkat",
+        guard: "a promise that was lost is given again (4.4)",
+        checks: &[Tests("meerkat", "takeovers::a_promise")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_backups_wait_for_nobody",
+        home: "meerkat",
+        guard: "a backup gives the one before it time for its takeover (4.4)",
+        checks: &[Tests("meerkat", "takeovers::a_backup_gives")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_ambiguous_takeover_aborts",
         home: "meerkat",
         guard: "a takeover that may hide a fast commit waits for more replies (4.4)",

@@ -1,10 +1,10 @@
 //! Backup coordinators that meet what others have left behind (spec §4.4): what one of them has
 //! decided, nobody after it decides differently.
 
-use quorate_meerkat::Kind;
-use quorate_types::{Duration, Timestamp};
+use quorate_meerkat::{Conflict, Kind, Reason};
+use quorate_types::{Duration, MemberNumber, Timestamp, WriterId};
 
-use crate::support::{Cluster, MLT, Packet, serializable};
+use crate::support::{Cluster, MLT, Packet, WALL, serializable};
 
 /// Lets time pass for this node only, until it takes a transaction over.
 fn take_over(cluster: &mut Cluster, node: u16) {
@@ -111,4 +111,100 @@ fn a_takeover_that_may_hide_a_fast_commit_waits() {
     cluster.run_for(Duration::from_millis(700));
     assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
     cluster.assert_everywhere("k", Some("v"));
+}
+
+#[test]
+fn a_promise_that_was_lost_is_given_again() {
+    // A takeover of a guest's transaction needs every promise: one that is lost and never given again
+    // would hold it up for ever.
+    let mut cluster = Cluster::new(3);
+    let id = Timestamp::new(WALL + 50, WriterId::new(MemberNumber(2), 0));
+    for _ in 0..2 {
+        cluster.tell(3, 1, Kind::Prepare { id, view: 67 });
+        let answers = cluster.take(1, 3, "any");
+        let Kind::Promise { view, .. } = answers[0].message().kind else { panic!("{answers:?}") };
+        assert_eq!((answers.len(), view), (1, 67));
+    }
+    cluster.tell(2, 1, Kind::Prepare { id, view: 66 });
+    let answer = cluster.take(1, 2, "any").remove(0);
+    assert_eq!(answer.message().kind, Kind::Superseded { id, view: 67 });
+}
+
+/// 1 of five coordinates and is silent; 2 and 3 have its transaction.
+fn left_to_2_and_3() -> (Cluster, Timestamp) {
+    let mut cluster = Cluster::new(5);
+    cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    for voter in [2, 3] {
+        cluster.deliver(1, voter, "validate");
+    }
+    cluster.pool.clear();
+    (cluster, id)
+}
+
+/// How many takeovers a node begins while only it goes on.
+fn takeovers_within(cluster: &mut Cluster, node: u16, span: Duration) -> u64 {
+    let before = cluster.counter(node, "recoveries");
+    let mut left = span;
+    while left > Duration::ZERO {
+        cluster.advance(MLT);
+        cluster.tick_node(node);
+        left = left.saturating_sub(MLT);
+    }
+    cluster.pool.clear();
+    cluster.counter(node, "recoveries") - before
+}
+
+#[test]
+fn a_backup_gives_the_one_before_it_time() {
+    let (mut cluster, id) = left_to_2_and_3();
+    // 3 would take over after three recovery timeouts of 100 ms each.
+    takeovers_within(&mut cluster, 3, Duration::from_millis(280));
+    assert_eq!(cluster.counter(3, "recoveries"), 0);
+    cluster.tell(2, 3, Kind::Prepare { id, view: 66 });
+    assert_eq!(takeovers_within(&mut cluster, 3, Duration::from_millis(80)), 0);
+    assert_eq!(takeovers_within(&mut cluster, 3, Duration::from_millis(60)), 1);
+}
+
+#[test]
+fn a_backup_that_was_superseded_tries_again_once() {
+    // One timer for each record, however often its takeovers fail: otherwise each failure would
+    // double the attempts, until backups do nothing but supersede each other.
+    let (mut cluster, id) = left_to_2_and_3();
+    take_over(&mut cluster, 2);
+    for _ in 0..4 {
+        let higher = cluster.record(2, id).expect("it voted").view + 1;
+        cluster.advance(MLT);
+        cluster.tell(3, 2, Kind::Superseded { id, view: higher });
+        assert_eq!(takeovers_within(&mut cluster, 2, Duration::from_millis(100)), 1);
+    }
+}
+
+#[test]
+fn a_superseded_coordinator_asks_those_who_have_voted_for_the_end() {
+    // 2 takes over and commits, and what it tells 1 is lost. 1 has everybody's vote, and one says ABORT.
+    let mut cluster = Cluster::new(3);
+    let tag = cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    cluster.deliver(1, 2, "validate");
+    cluster.deliver(1, 3, "validate");
+    let vote = cluster.take(2, 1, "vote").remove(0);
+    cluster.take(3, 1, "vote");
+    take_over(&mut cluster, 2);
+    for (there, back) in [("prepare", "promise"), ("accept", "accepted")] {
+        cluster.deliver(2, 1, there);
+        cluster.deliver(2, 3, there);
+        cluster.deliver(1, 2, back);
+        cluster.deliver_some(|packet| packet.is(3, 2, back));
+    }
+    assert_eq!(cluster.decision(2, id), Some(true));
+    cluster.pool.clear();
+    cluster.inject(&vote);
+    let against = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
+    cluster.tell(3, 1, Kind::Vote { id, vote: Err(against) });
+    cluster.assert_open(tag);
+    cluster.run_for(Duration::from_millis(700));
+    cluster.assert_done(tag);
+    cluster.assert_everywhere("k", Some("v"));
+    cluster.assert_quiet();
 }

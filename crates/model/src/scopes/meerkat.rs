@@ -439,14 +439,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-takeover",
             size: Size::Gate,
-            states: Some(544_769),
+            states: Some(561_269),
             reaches: &["meerkat: decided as a backup"],
             run: |name, limits| explore(&takeover(name, Serializable), limits),
         },
         Entry {
             name: "meerkat-takeover-strict",
             size: Size::Gate,
-            states: Some(386_219),
+            states: Some(393_845),
             reaches: &["meerkat: decided as a backup"],
             run: |name, limits| explore(&takeover(name, Strict), limits),
         },
