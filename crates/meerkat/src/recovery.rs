@@ -179,7 +179,8 @@ where
     /// Joins a view at this replica. From now on it gives no vote in view 0. A backup that asks again
     /// has not got the answer, and gets it again.
     fn promise(&mut self, now: Now, key: RecordKey, view: u64) -> Result<Known, Refused> {
-        if !self.records.contains_key(&key) {
+        let is_new = !self.records.contains_key(&key);
+        if is_new {
             self.records.insert(key, Record { since: now.monotonic, ..Record::default() });
             self.suspect(now, key);
         }
