@@ -15,7 +15,7 @@ use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
 use crate::body::Body;
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, Notice};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::record::{RecordKey, guest_writer, is_guest};
@@ -27,9 +27,6 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How old it is at least when a replica forgets its end on the guest's word: by then others that
 /// were not told the same have asked.
 const KEPT: Duration = Duration::from_secs(4);
-/// How often a replica names a commit to the others that it took on a guest's word: what is lost with
-/// a connection is said again on the next.
-const NAMINGS: u8 = 2;
 /// How long the end of a transaction is remembered for a guest that is gone, at least.
 const MEMORY: Duration = Duration::from_secs(60);
 
@@ -121,7 +118,9 @@ where
         let vouches = record.view == 0 && said_ok && !record.body.is_empty();
         if vouches || mutant!("meerkat_guest_taken_at_its_word") {
             self.end_record(now, key, true);
-            self.name_later(now, key, 0);
+            let others = group_live(&self.groups, partition).without(self.config.node);
+            self.records.get_mut(&key).expect("just ended").unaware = others;
+            self.name_later(now, key);
             return self.acknowledge(now, id, partition, effects);
         }
         self.ask_replicas(partition, id, effects);
@@ -141,45 +140,60 @@ where
         self.acknowledge(now, key.id(), key.partition, effects);
     }
 
-    /// Names a commit that this replica took on a guest's word to the others, in company with others
-    /// like it: one that nobody has told of the transaction has no record that would make it ask.
+    /// Names a commit that this replica took on a guest's word to those that may not know of it, and
+    /// again until they do: who was told nothing of the transaction has no record that would make it ask.
     pub(crate) fn name_commit(
         &mut self,
         now: Now,
         key: RecordKey,
-        times: u8,
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.votes_on(key.partition) || mutant!("meerkat_guest_commit_unnamed") {
+        let unaware = self.records.get(&key).map_or(NodeSet::EMPTY, |record| record.unaware);
+        if unaware.is_empty() || mutant!("meerkat_guest_commit_unnamed") {
             return;
         }
-        let live = group_live(&self.groups, key.partition);
-        for node in live.without(self.config.node) {
-            self.acknowledge_to(now, node, key.id(), key.partition, effects);
+        for node in unaware {
+            self.notify(now, node, key.partition, Notice::Named, key.id(), effects);
         }
-        if times + 1 < NAMINGS {
-            self.name_later(now, key, times + 1);
+        if !mutant!("meerkat_guest_commit_named_once") {
+            self.name_later(now, key);
         }
     }
 
-    fn name_later(&mut self, now: Now, key: RecordKey, times: u8) {
-        self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key, times));
+    fn name_later(&mut self, now: Now, key: RecordKey) {
+        self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key));
     }
 
-    /// Another replica knows that a guest's transaction has committed. If this one does not, it asks
-    /// what the transaction has done.
-    pub(crate) fn on_named_commit(
-        &self,
+    /// NAMED: another replica knows that these transactions of guests have committed. If this one does
+    /// not, it asks what they have done.
+    pub(crate) fn on_named(
+        &mut self,
+        now: Now,
         from: NodeId,
         partition: u16,
-        id: Timestamp,
+        bytes: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        let record = self.records.get(&RecordKey::new(id, partition));
-        let is_known = self.is_stable(id) || record.is_some_and(|record| record.decision.is_some());
-        if self.votes_on(partition) && !is_known {
-            effects.probe("meerkat: a guest's commit is named by another replica");
-            effects.send(from, &Message { partition, kind: Kind::Pull { id } });
+        if !self.votes_on(partition) {
+            return effects.ignored("meerkat: NAMED to a node that does not vote");
+        }
+        for id in crate::message::ids(bytes).filter(|id| is_guest(id.writer)) {
+            let key = RecordKey::new(id, partition);
+            let ended = self.records.get(&key).is_some_and(|record| record.decision.is_some());
+            if ended || self.is_stable(id) {
+                self.note_aware(from, key);
+                self.notify(now, from, partition, Notice::Acked, id, effects);
+            } else {
+                effects.probe("meerkat: a guest's commit is named by another replica");
+                effects.send(from, &Message { partition, kind: Kind::Pull { id } });
+            }
+        }
+    }
+
+    /// Another replica knows that a guest's transaction has committed: it need not be told.
+    pub(crate) fn note_aware(&mut self, node: NodeId, key: RecordKey) {
+        if let Some(record) = self.records.get_mut(&key) {
+            record.unaware.remove(node);
         }
     }
 
@@ -334,7 +348,7 @@ where
     }
 
     /// Forgets how the transactions of guests ended that are gone: they will not ask. Nobody sends
-    /// their ends again, so that a learner may have missed one: the change that makes it active takes
+    /// a learner their ends again, so that it may have missed one: the change that makes it active takes
     /// the sets from here.
     pub(crate) fn forget_guests(&mut self, now: Now) {
         let (guests, groups) = (&self.guests, &self.groups);
@@ -347,6 +361,7 @@ where
             !is_guest(key.writer)
                 || guests.contains_key(&key.writer)
                 || record.decision.is_none()
+                || (!record.unaware.is_empty() && !mutant!("meerkat_unaware_forgotten"))
                 || is_copied(key.partition)
                 || now.monotonic.since(record.since) < MEMORY
         });

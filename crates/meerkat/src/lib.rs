@@ -292,6 +292,7 @@ where
                 self.on_decided(now, from, partition, id, commit, body, effects);
             }
             Kind::Acked { ids } => self.on_acked(from, partition, ids, effects),
+            Kind::Named { ids } => self.on_named(now, from, partition, ids, effects),
             Kind::Pull { id } => self.on_pull(from, partition, id, effects),
             Kind::Promise { id, view, vote, accepted, participants, body } => self.on_promise(
                 now,

@@ -108,6 +108,12 @@ pub enum Kind<'a> {
         /// Ids, one after the other.
         ids: &'a [u8],
     },
+    /// Replica → replica: these transactions of guests have committed; do you know? Answered with
+    /// `Acked`, or with `Pull`.
+    Named {
+        /// As in `Acked`.
+        ids: &'a [u8],
+    },
     /// Replica → coordinator: it committed, you say, but I lack what it did.
     Pull {
         /// The transaction.
@@ -291,6 +297,25 @@ pub enum Kind<'a> {
     },
 }
 
+/// What a replica tells of many transactions at once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Notice {
+    /// See [`Kind::Acked`].
+    Acked,
+    /// See [`Kind::Named`].
+    Named,
+}
+
+impl Notice {
+    /// The message that has these ids.
+    pub(crate) fn of(self, ids: &[u8]) -> Kind<'_> {
+        match self {
+            Self::Acked => Kind::Acked { ids },
+            Self::Named => Kind::Named { ids },
+        }
+    }
+}
+
 pub(crate) fn write_timestamp(writer: &mut Writer<'_>, timestamp: Timestamp) {
     writer.u64(timestamp.version);
     writer.u32(timestamp.writer.0);
@@ -372,6 +397,7 @@ const COMPARE: u8 = 27;
 const COMPARED: u8 = 28;
 const DIFFERENCE_READ: u8 = 29;
 const DIFFERENCE: u8 = 30;
+const NAMED: u8 = 31;
 
 /// The answers to FIND besides a completed call and one in progress, by number.
 const FOUND_NEW: u8 = 0;
@@ -476,6 +502,10 @@ impl<'a> Message<'a> {
             }
             Kind::Acked { ids } => {
                 writer.u8(ACKED);
+                writer.rest(ids);
+            }
+            Kind::Named { ids } => {
+                writer.u8(NAMED);
                 writer.rest(ids);
             }
             Kind::Pull { id } => {
@@ -628,7 +658,8 @@ impl<'a> Message<'a> {
 
     /// Whether nobody's answer depends on it, so that it may wait a moment for company.
     pub fn is_lazy(&self) -> bool {
-        matches!(self.kind, Kind::Decided { .. } | Kind::Acked { .. } | Kind::Stable { .. })
+        let is_report = matches!(self.kind, Kind::Acked { .. } | Kind::Named { .. });
+        is_report || matches!(self.kind, Kind::Decided { .. } | Kind::Stable { .. })
     }
 
     /// Reads a message; strings are borrowed from `bytes`.
@@ -672,6 +703,7 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
             body: read_body(reader)?,
         },
         ACKED => Kind::Acked { ids: reader.rest() },
+        NAMED => Kind::Named { ids: reader.rest() },
         PULL => Kind::Pull { id: read_timestamp(reader)? },
         PREPARE => Kind::Prepare { id: read_timestamp(reader)?, view: reader.u64()? },
         PROMISE => {
@@ -741,7 +773,7 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
     })
 }
 
-/// Reads the ids of an `Acked`.
+/// Reads the ids of an `Acked` or a `Named`.
 pub(crate) fn ids(bytes: &[u8]) -> impl Iterator<Item = Timestamp> {
     let mut reader = Reader(bytes);
     core::iter::from_fn(move || read_timestamp(&mut reader).ok())

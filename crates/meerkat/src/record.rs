@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_types::{Instant, LaneId, MemberNumber, Timestamp, WriterId, limits};
+use quorate_types::{Instant, LaneId, MemberNumber, NodeSet, Timestamp, WriterId, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::Body;
@@ -83,6 +83,9 @@ pub struct Record {
     pub decision: Option<bool>,
     /// When it came.
     pub since: Instant,
+    /// If it has committed by the word of a guest that this replica took: who votes on it in this epoch
+    /// and may not know of that yet. The record stays until all do.
+    pub unaware: NodeSet,
 }
 
 /// Reads the number of a partition: sets of them are words.

@@ -9,14 +9,14 @@ use quorate_wire::Writer;
 
 use crate::body::Body;
 use crate::coordinator::OLDEST;
-use crate::message::{Kind, Message, write_timestamp};
+use crate::message::{Kind, Message, Notice, write_timestamp};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::record::{Record, RecordKey, is_guest};
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Meerkat};
 
-/// Acknowledged ids that wait for company, at most.
+/// Ids that wait for company, at most.
 const ACKS_MAX: usize = 64;
 /// Bytes of an id on the wire.
 const ID_BYTES: usize = 12;
@@ -337,35 +337,36 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         if let Some(to) = self.coordinator_of(id).filter(|node| *node != self.config.node) {
-            self.acknowledge_to(now, to, id, partition, effects);
+            self.notify(now, to, partition, Notice::Acked, id, effects);
         }
     }
 
-    pub(crate) fn acknowledge_to(
+    /// Tells another node of a transaction, in company with others.
+    pub(crate) fn notify(
         &mut self,
         now: Now,
         to: NodeId,
-        id: Timestamp,
         partition: u16,
+        notice: Notice,
+        id: Timestamp,
         effects: &mut impl Effects<Self>,
     ) {
-        let queue = self.acks.entry((to, partition)).or_default();
+        let queue = self.acks.entry((to, partition, notice)).or_default();
         write_timestamp(&mut Writer(queue), id);
         if queue.len() >= ACKS_MAX * ID_BYTES {
-            effects.send(to, &Message { partition, kind: Kind::Acked { ids: queue } });
+            effects.send(to, &Message { partition, kind: notice.of(queue) });
             queue.clear();
         } else if self.acks_due == quorate_types::Instant::NEVER {
             self.acks_due = now.monotonic + self.config.message_loss_timeout / 4;
         }
     }
 
-    /// Sends the acknowledgements that have waited long enough.
+    /// Sends what has waited for company long enough.
     pub(crate) fn flush_acks(&mut self, effects: &mut impl Effects<Self>) {
         self.acks_due = quorate_types::Instant::NEVER;
-        for ((to, partition), ids) in &mut self.acks {
+        for ((to, partition, notice), ids) in &mut self.acks {
             if !ids.is_empty() {
-                let kind = Kind::Acked { ids };
-                effects.send(*to, &Message { partition: *partition, kind });
+                effects.send(*to, &Message { partition: *partition, kind: notice.of(ids) });
                 ids.clear();
             }
         }

@@ -198,9 +198,9 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// Undecided records in order of arrival: a timer wheel with one slot per moment, since all
     /// wait equally long.
     pub(crate) suspects: VecDeque<(Instant, crate::record::RecordKey, u64)>,
-    /// Commits that this replica took on a guest's word, to be named to the others; how often they
-    /// were, and when again. All wait equally long, as above.
-    pub(crate) unnamed: VecDeque<(Instant, crate::record::RecordKey, u8)>,
+    /// Commits that this replica took on a guest's word, and when they are named to those that may not
+    /// know of them. All wait equally long, as above.
+    pub(crate) unnamed: VecDeque<(Instant, crate::record::RecordKey)>,
     pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
     /// Per coordinator: everything up to here is final on all replicas.
     pub(crate) stable: BTreeMap<WriterId, u64>,
@@ -208,7 +208,8 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) trackers: Vec<Tracker>,
     /// Members that are known to have installed what the last epoch came to.
     pub(crate) gone_on: NodeSet,
-    pub(crate) acks: BTreeMap<(NodeId, u16), Vec<u8>>,
+    /// Ids that wait for company, by whom they are told, in which partition, and as what.
+    pub(crate) acks: BTreeMap<(NodeId, u16, crate::message::Notice), Vec<u8>>,
     pub(crate) acks_due: Instant,
     /// Clients that coordinate their transactions themselves, by the id under which this node
     /// reaches them.

@@ -95,11 +95,11 @@ where
             self.suspects.pop_front();
             self.on_suspect_timeout(now, key, joined, effects);
         }
-        while let Some(&(at, key, times)) = self.unnamed.front()
+        while let Some(&(at, key)) = self.unnamed.front()
             && at <= now.monotonic
         {
             self.unnamed.pop_front();
-            self.name_commit(now, key, times, effects);
+            self.name_commit(now, key, effects);
         }
         while let Some(&(at, slot)) = self.backoffs.first()
             && at <= now.monotonic

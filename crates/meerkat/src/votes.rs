@@ -356,7 +356,8 @@ where
         self.advance_stable(self.writer(), stable);
     }
 
-    /// ACKED: replicas know the ends of these transactions. Of a guest's, they say so to each other.
+    /// ACKED: a replica knows the ends of these transactions: own ones, or those of guests that were
+    /// named to it.
     pub(crate) fn on_acked(
         &mut self,
         from: NodeId,
@@ -368,7 +369,7 @@ where
         for id in crate::message::ids(bytes) {
             let own = id.writer == self.writer();
             if !own && is_guest(id.writer) {
-                self.on_named_commit(from, partition, id, effects);
+                self.note_aware(from, RecordKey::new(id, partition));
                 continue;
             }
             let Some(attempt) = self.attempts.get_mut(&id.version).filter(|_| own) else {

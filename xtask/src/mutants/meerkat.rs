@@ -114,6 +114,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_guest_commit_named_once",
+        home: "meerkat",
+        guard: "a guest's commit is named until every replica knows it, however long one is cut off",
+        checks: &[Tests("meerkat", "a_guests_commit_is_named_until_every_replica_knows_it")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_unaware_forgotten",
+        home: "meerkat",
+        guard: "what a dead guest has committed is remembered until every replica knows it",
+        checks: &[Tests("meerkat", "a_guests_commit_is_named_until_every_replica_knows_it")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_outcome_without_sets",
         home: "meerkat",
         guard: "what a guest's transaction did is kept over epochs for who asks",

@@ -37,6 +37,7 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::Decided { id, commit: true, body: Some(body) },
         Kind::Decided { id, commit: false, body: None },
         Kind::Acked { ids: b"0123456789ab" },
+        Kind::Named { ids: b"0123456789ab" },
         Kind::Pull { id },
         Kind::Prepare { id, view: 66 },
         Kind::Promise { id, view: 66, vote: None, accepted: None, participants: 0, body: None },
@@ -162,7 +163,7 @@ fn the_layout_is_pinned() {
     let body = Body::check(&bytes).expect("just made");
     let vote = Err(Conflict { reason: Reason::StaleRead, with: Timestamp::new(9, WriterId(8)) });
     let word = Words::of(b"\x09\0\0\0\0\0\0\x08");
-    let pinned: [(Kind<'_>, &[u8]); 10] = [
+    let pinned: [(Kind<'_>, &[u8]); 11] = [
         (
             Kind::Validate { id: id(), stable: 5, participants: 1, body },
             b"\x02\0\x03\x04\x03\x02\x01\0\0\0\0\x06\x05\0\0\x05\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\
@@ -180,6 +181,7 @@ fn the_layout_is_pinned() {
             Kind::Decided { id: id(), commit: true, body: None },
             b"\x02\0\x08\x04\x03\x02\x01\0\0\0\0\x06\x05\0\0\x01",
         ),
+        (Kind::Named { ids: b"0123456789ab" }, b"\x02\0\x1f0123456789ab"),
         (Kind::Adopted { parts: 2 }, b"\x02\0\x13\x02\0\0\0"),
         (Kind::Release, b"\x02\0\x14"),
         (

@@ -476,6 +476,30 @@ fn what_replicas_took_on_a_guests_word_reaches_one_that_never_heard_of_it() {
     }
 }
 
+/// The third is cut off for longer than anybody would say it twice, and for longer than the ends of
+/// the transactions of guests that are gone are remembered; then a word of it is lost once more.
+#[test]
+fn a_guests_commit_is_named_until_every_replica_knows_it() {
+    let mut cluster = with_guest(3);
+    let (_, id) = cluster.begin("append=k:v");
+    for node in 1..=2 {
+        cluster.deliver(GUEST, node, "validate");
+        cluster.tell(GUEST, node, Kind::Decided { id, commit: true, body: None });
+    }
+    cluster.crash(GUEST);
+    cluster.pool.clear();
+    (1..=3).for_each(|node| cluster.machine(node).guest_left(NodeId(GUEST)));
+    cluster.run_some(Duration::from_secs(70), |packet| !packet.is(0, 3, "any"));
+    assert!(cluster.record(3, id).is_none());
+    cluster.pool.clear();
+    cluster.run_for(Duration::from_secs(1));
+    assert_eq!(cluster.decision(3, id), Some(true));
+    cluster.assert_everywhere("k", Some("v"));
+    // All know that all know, and forget it.
+    cluster.run_for(Duration::from_secs(70));
+    cluster.assert_quiet();
+}
+
 #[test]
 fn a_commit_that_a_replica_cannot_vouch_for_is_asked_about() {
     let mut cluster = with_guest(3);

@@ -132,6 +132,7 @@ pub(crate) fn kind_name(kind: &Kind<'_>) -> &'static str {
         Kind::Superseded { .. } => "superseded",
         Kind::Decided { .. } => "decided",
         Kind::Acked { .. } => "acked",
+        Kind::Named { .. } => "named",
         Kind::Pull { .. } => "pull",
         Kind::Prepare { .. } => "prepare",
         Kind::Promise { .. } => "promise",
