@@ -20,7 +20,8 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{
-    Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits,
+    Duration, Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View,
+    limits,
 };
 
 use crate::body::Body;
@@ -37,6 +38,8 @@ use crate::state::{Group, Isolation, Meerkat, Phase};
 
 /// Bytes of a report or a merged record in one message.
 const PART_BYTES: usize = limits::CHUNK_BYTES;
+/// Doublings after which the patience with a part that is on its way grows no more.
+const PATIENCE_DOUBLINGS_MAX: u32 = 3;
 
 /// The transactions of calls, encoded.
 type Calls = Vec<(RecordKey, Vec<u8>)>;
@@ -95,6 +98,9 @@ pub(crate) struct Change {
     former: Option<Report>,
     /// This node's report, encoded.
     report: Vec<u8>,
+    /// The part of it that the leader was sent last.
+    told: Option<u32>,
+    patience: Patience,
     /// The merged record as it comes in.
     incoming: Vec<u8>,
     incoming_parts: u32,
@@ -111,17 +117,53 @@ struct Lead {
     reports: BTreeMap<NodeId, Incoming>,
     /// The merged record, encoded.
     merged: Option<Vec<u8>>,
-    /// Parts of it that each member keeps.
-    adopted: BTreeMap<NodeId, u32>,
+    /// What each member keeps of it.
+    adopted: BTreeMap<NodeId, Adopted>,
     /// Why it can't go on.
     stuck: Option<TooFew>,
 }
 
+/// A member's report, as far as it has come.
 #[derive(Clone, Hash, Debug, Default)]
 struct Incoming {
     bytes: Vec<u8>,
     next: u32,
     done: bool,
+}
+
+/// What a member keeps of the merged record.
+#[derive(Clone, Hash, Debug, Default)]
+struct Adopted {
+    parts: u32,
+    patience: Patience,
+}
+
+/// When a part is sent again that may have been lost: after one, two, four timeouts and so on. What
+/// arrives late by then shows that the link is slow, so the wait stays as long for the parts that
+/// follow; otherwise each of them would be on its way several times.
+#[derive(Clone, Hash, Debug, Default)]
+struct Patience {
+    again_at: Instant,
+    doublings: u32,
+}
+
+impl Patience {
+    /// A part is sent for the first time.
+    fn begin(&mut self, now: Now, timeout: Duration) {
+        self.again_at = now.monotonic + timeout * (1 << self.doublings);
+    }
+
+    /// Whether to send a part now, for the first time or again.
+    fn is_over(&mut self, now: Now, timeout: Duration) -> bool {
+        if self.again_at > now.monotonic {
+            return false;
+        }
+        if self.again_at > Instant::ZERO {
+            self.doublings = (self.doublings + 1).min(PATIENCE_DOUBLINGS_MAX);
+        }
+        self.begin(now, timeout);
+        true
+    }
 }
 
 fn parts_of(bytes: &[u8]) -> u32 {
@@ -275,6 +317,8 @@ where
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         change.frozen = 0;
         change.report.clear();
+        change.told = None;
+        change.patience = Patience::default();
         change.incoming.clear();
         change.incoming_parts = 0;
         change.total_parts = None;
@@ -407,7 +451,7 @@ where
         let change = self.change.as_mut().expect("lane 0 changes epochs");
         let bytes = change.report.clone();
         if let Some(lead) = &mut change.lead {
-            lead.reports.insert(node, Incoming { bytes, next: 0, done: true });
+            lead.reports.insert(node, Incoming { bytes, done: true, ..Incoming::default() });
         }
     }
 
@@ -428,6 +472,7 @@ where
     /// FREEZE: this node is frozen by its view; the leader wants its report.
     pub(crate) fn on_freeze(
         &mut self,
+        now: Now,
         from: NodeId,
         number: u32,
         effects: &mut impl Effects<Self>,
@@ -435,7 +480,14 @@ where
         if !self.has_report() || self.leader() != Some(from) {
             return effects.ignored("meerkat: FREEZE before all lanes are frozen");
         }
-        let change = self.change.as_ref().expect("lane 0 changes epochs");
+        let timeout = self.config.message_loss_timeout;
+        let change = self.change.as_mut().expect("lane 0 changes epochs");
+        // The leader asks at every timeout, since this node may not have been ready when it did first.
+        if change.told.replace(number) != Some(number) {
+            change.patience.begin(now, timeout);
+        } else if !change.patience.is_over(now, timeout) {
+            return effects.ignored("meerkat: FREEZE while the part is on its way");
+        }
         let (parts, bytes) = (parts_of(&change.report), part(&change.report, number));
         if number < parts {
             let kind = Kind::Frozen { part: number, parts, bytes };
@@ -499,7 +551,7 @@ where
                 merged.encode(&mut bytes);
                 lead.merged = Some(bytes);
                 self.adopt(now, merged);
-                self.send_adopts(effects);
+                self.send_adopts(now, effects);
                 self.try_release(now, effects);
             }
         }
@@ -534,7 +586,8 @@ where
     }
 
     /// Sends each member the next part of the merged record.
-    fn send_adopts(&mut self, effects: &mut impl Effects<Self>) {
+    fn send_adopts(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let timeout = self.config.message_loss_timeout;
         let others = self.view.live().without(self.config.node);
         let Some(lead) = self.change.as_mut().and_then(|change| change.lead.as_mut()) else {
             return;
@@ -542,8 +595,9 @@ where
         let Some(bytes) = &lead.merged else { return };
         let parts = parts_of(bytes);
         for node in others {
-            let kept = *lead.adopted.entry(node).or_default();
-            if kept < parts {
+            let adopted = lead.adopted.entry(node).or_default();
+            let kept = adopted.parts;
+            if kept < parts && adopted.patience.is_over(now, timeout) {
                 let kind = Kind::Adopt { part: kept, parts, bytes: part(bytes, kept) };
                 effects.send(node, &Message { partition: 0, kind });
             }
@@ -570,12 +624,13 @@ where
             return effects.ignored("meerkat: ADOPTED before there was anything to adopt");
         };
         let parts = parts_of(bytes);
-        let known = lead.adopted.entry(from).or_default();
-        if kept <= *known {
+        let adopted = lead.adopted.entry(from).or_default();
+        if kept <= adopted.parts {
             return effects.ignored("meerkat: ADOPTED again");
         }
-        *known = kept;
+        adopted.parts = kept;
         if kept < parts {
+            adopted.patience.begin(now, self.config.message_loss_timeout);
             let kind = Kind::Adopt { part: kept, parts, bytes: part(bytes, kept) };
             return effects.send(from, &Message { partition: 0, kind });
         }
@@ -589,7 +644,8 @@ where
         };
         let Some(bytes) = &lead.merged else { return };
         let parts = parts_of(bytes);
-        let keeps = |node: NodeId| lead.adopted.get(&node).is_some_and(|kept| *kept == parts);
+        let keeps =
+            |node: NodeId| lead.adopted.get(&node).is_some_and(|adopted| adopted.parts == parts);
         let early = mutant!("meerkat_released_by_one");
         if others.into_iter().all(keeps) || early {
             effects.broadcast(others, &Message { partition: 0, kind: Kind::Release });
@@ -772,7 +828,7 @@ where
         if self.leads() {
             if self.has_report() {
                 self.send_freezes(effects);
-                self.send_adopts(effects);
+                self.send_adopts(now, effects);
             }
         } else if kept {
             self.send_adopted(effects);

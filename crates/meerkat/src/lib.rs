@@ -313,7 +313,7 @@ where
                 self.on_values(now, from, partition, request, clock, items, effects);
             }
             Kind::Stable { stable } => self.on_stable(now, from, stable, effects),
-            Kind::Freeze { part } => self.on_freeze(from, part, effects),
+            Kind::Freeze { part } => self.on_freeze(now, from, part, effects),
             Kind::Frozen { part, parts, bytes } => {
                 self.on_frozen(now, from, part, parts, bytes, effects);
             }

@@ -117,6 +117,7 @@ where
         // Above every view that was joined here, in whichever partition: promises are given again, so a
         // view must be of one takeover only.
         let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
+        let all = if mutant!("meerkat_view_above_one_partition") { key..=key } else { all };
         let highest = self.records.range(all).map(|(_, record)| record.view).max().unwrap_or(0);
         let view = (highest / VIEW_STEP + 1) * VIEW_STEP + u64::from(self.config.node.0);
         self.count(Counter::Recoveries);

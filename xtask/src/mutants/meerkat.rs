@@ -359,6 +359,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_view_above_one_partition",
+        home: "meerkat",
+        guard: "a view is of one takeover only, since promises are given again (4.4)",
+        checks: &[Tests("meerkat", "takeovers::a_takeover_goes_above")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_promise_given_once",
         home: "meerkat",
         guard: "a promise that was lost is given again (4.4)",

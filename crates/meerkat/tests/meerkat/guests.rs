@@ -411,9 +411,11 @@ fn backups_of_a_guest_that_told_each_other_sets_propose_the_same() {
         cluster.deliver(1, accepts, "accept");
         let late = cluster.take(accepts, 1, "accepted");
         cluster.pool.clear();
-        // 2 takes over from it, and has 3 accept its proposal.
-        cluster.advance(Duration::from_millis(200));
-        cluster.tick_node(2);
+        // 2 has given it time, takes over from it, and has 3 accept its proposal.
+        for _ in 0..2 {
+            cluster.advance(Duration::from_millis(200));
+            cluster.tick_node(2);
+        }
         cluster.deliver_some(|packet| packet.is(2, 0, "prepare") || packet.is(0, 2, "promise"));
         cluster.deliver(2, 3, "accept");
         // Each learns that a majority has accepted what it proposed.

@@ -4,6 +4,7 @@
 //! it is delivered. Only the test decides which message arrives, when, how often, or never.
 
 mod calls;
+mod changes;
 mod codec;
 mod difference;
 mod entries;

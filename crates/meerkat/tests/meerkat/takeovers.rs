@@ -1,10 +1,10 @@
 //! Backup coordinators that meet what others have left behind (spec §4.4): what one of them has
 //! decided, nobody after it decides differently.
 
-use quorate_meerkat::{Conflict, Kind, Reason};
-use quorate_types::{Duration, MemberNumber, Timestamp, WriterId};
+use quorate_meerkat::{Conflict, Kind, Message, Reason};
+use quorate_types::{Duration, MemberNumber, NodeId, Timestamp, WriterId};
 
-use crate::support::{Cluster, MLT, Packet, WALL, serializable};
+use crate::support::{Cluster, MLT, Packet, WALL, encoded, serializable};
 
 /// Lets time pass for this node only, until it takes a transaction over.
 fn take_over(cluster: &mut Cluster, node: u16) {
@@ -207,4 +207,22 @@ fn a_superseded_coordinator_asks_those_who_have_voted_for_the_end() {
     cluster.assert_done(tag);
     cluster.assert_everywhere("k", Some("v"));
     cluster.assert_quiet();
+}
+
+#[test]
+fn a_takeover_goes_above_what_its_node_has_joined_in_any_partition() {
+    // 2 has joined a view of 3 in the partition that 1 has told it nothing of.
+    let mut cluster = Cluster::with(3, |config| config.partitions = vec![None, None]);
+    cluster.submit(1, "append=k:v");
+    let id = cluster.last_attempt(1);
+    let partition = cluster.deliver(1, 2, "validate").message().partition;
+    cluster.pool.clear();
+    let kind = Kind::Prepare { id, view: 67 };
+    let bytes = encoded(&Message { partition: 1 - partition, kind });
+    let epoch = cluster.view.epoch;
+    cluster.inject(&Packet { from: NodeId(3), to: NodeId(2), epoch, bytes });
+    cluster.pool.clear();
+    take_over(&mut cluster, 2);
+    let prepare = cluster.take(2, 3, "prepare").remove(0);
+    assert_eq!(prepare.message().kind, Kind::Prepare { id, view: 130 });
 }
