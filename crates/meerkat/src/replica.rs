@@ -55,7 +55,8 @@ where
             return effects.ignored("meerkat: VALIDATE of a transaction that is over");
         }
         let key = RecordKey::new(id, partition);
-        if self.comes_late(now, &key) {
+        let is_late = self.comes_late(now, &key);
+        if is_late && mutant!("meerkat_late_guest_unanswered") {
             return effects.ignored("meerkat: a guest's transaction that begins late");
         }
         let forgotten = |record: &&Record| match (record.decision, record.vote) {
@@ -73,9 +74,11 @@ where
             };
             return self.reply(from, partition, kind, effects);
         }
-        let vote = if is_guest(id.writer) && id.version <= self.announced {
-            // The floor of the others may have passed it: it would come back from the dead.
-            let with = Timestamp::new(self.announced, id.writer);
+        let vote = if is_guest(id.writer) && (is_late || id.version <= self.announced) {
+            // The floor of the others may have passed it, or they may have forgotten its end: it would
+            // come back from the dead. The guest begins again above this node's clock.
+            let above = if is_late { self.clock(now) } else { self.announced };
+            let with = Timestamp::new(above, id.writer);
             Err(Conflict { reason: Reason::BelowFloor, with })
         } else {
             self.judge(id, partition, body)

@@ -359,6 +359,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_late_guest_unanswered",
+        home: "meerkat",
+        guard: "a guest is told that what it begins comes too late",
+        checks: &[Tests("meerkat", "guests::what_a_guest_was_held_up")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_view_above_one_partition",
         home: "meerkat",
         guard: "a view is of one takeover only, since promises are given again (4.4)",

@@ -290,6 +290,24 @@ fn a_guest_cut_off_is_told_that_it_does_not_know() {
     cluster.assert_settled();
 }
 
+/// Replicas vote against what a guest begins late, since others may have forgotten its end. Once they
+/// were silent, and the guest asked for ever.
+#[test]
+fn what_a_guest_was_held_up_with_for_too_long_aborts() {
+    let mut cluster = with_guest(3);
+    let (tag, id) = cluster.begin("append=k:v");
+    cluster.run_some(Duration::from_secs(2), |packet| !packet.is(GUEST, 0, "any"));
+    assert_eq!(cluster.outcome(tag), Some(&Outcome::Unknown));
+    cluster.run_for(Duration::from_secs(6));
+    let attempts = |(name, count)| (name == "attempts").then_some(count);
+    let gauges = cluster.machine(GUEST).gauges();
+    assert_eq!(gauges.into_iter().find_map(attempts), Some(0));
+    assert_eq!(cluster.ledger.ends.get(&id), Some(&false));
+    cluster.assert_everywhere("k", None);
+    assert_eq!(cluster.run(GUEST, "append=k:w"), [None]);
+    cluster.assert_settled();
+}
+
 #[test]
 fn a_guest_speaks_for_itself_only() {
     let mut cluster = with_guest(3);
