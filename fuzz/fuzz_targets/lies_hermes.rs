@@ -1,4 +1,4 @@
-//! Well-formed lies of a Hermes replica: three whole nodes, of which none may stop.
+//! Well-formed lies of a Hermes replica to three whole nodes; none of the nodes may stop.
 #![no_main]
 
 #[expect(dead_code, reason = "this target is about one of the protocols")]

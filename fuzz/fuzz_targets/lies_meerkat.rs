@@ -1,5 +1,5 @@
-//! Well-formed lies of a Meerkat replica, and of a guest that says different things to each node:
-//! three whole nodes, of which none may stop.
+//! Well-formed lies of a Meerkat replica, and of a guest that tells each node something else, to
+//! three whole nodes; none of the nodes may stop.
 #![no_main]
 
 #[expect(dead_code, reason = "this target is about one of the protocols")]

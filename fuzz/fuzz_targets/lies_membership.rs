@@ -1,5 +1,5 @@
-//! Well-formed lies about the membership and the leases of sessions: three whole nodes, of which
-//! none may stop.
+//! Well-formed lies about the membership and the leases of sessions, told to three whole nodes;
+//! none of the nodes may stop.
 #![no_main]
 
 #[expect(dead_code, reason = "this target is about one of the protocols")]

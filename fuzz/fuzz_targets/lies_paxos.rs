@@ -1,4 +1,4 @@
-//! Well-formed lies about the log of views: three whole nodes, of which none may stop.
+//! Well-formed lies about the log of views, told to three whole nodes; none of the nodes may stop.
 #![no_main]
 
 #[expect(dead_code, reason = "this target is about one of the protocols")]

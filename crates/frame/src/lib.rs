@@ -26,7 +26,7 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// The bits of a length, and what the two above them say of the frame.
 const LENGTH: u32 = (1 << 30) - 1;
-/// A piece of a message, of which more follow.
+/// A piece of a message, and more pieces of it follow.
 const PIECE: u32 = 1 << 31;
 /// The last piece of a message.
 const LAST_PIECE: u32 = PIECE | 1 << 30;
@@ -211,7 +211,7 @@ impl Outgoing {
         1
     }
 
-    /// The bytes to send next; none if nothing waits.
+    /// The bytes to send next; empty if nothing waits.
     pub fn unsent(&mut self) -> &[u8] {
         if self.sent == self.frames.len() {
             self.frames.clear();

@@ -428,7 +428,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.ask_donor(now, effects);
     }
 
-    /// All of a chunk's records are here, or named: goes on to the next one. Whether there is none.
+    /// All of a chunk's records are here, or named: goes on to the next chunk. Returns whether this
+    /// was the last one.
     fn follow_chunk(
         &mut self,
         now: Now,

@@ -45,7 +45,7 @@ impl Comparing {
         self.shift
     }
 
-    /// The buckets that differ and are to be asked for; none if the next ones are to be compared.
+    /// The buckets that differ and are to be asked for; empty if the next ones are to be compared.
     pub fn differing(&self) -> &[u64] {
         &self.differing
     }

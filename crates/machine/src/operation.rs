@@ -73,13 +73,13 @@ pub trait Operation: Sized {
     /// Appends a form that [`Operation::decode`] reads back on another node of the same version.
     fn encode(&self, out: &mut Vec<u8>);
 
-    /// Reads what [`Operation::encode`] wrote; nothing if the bytes are damaged.
+    /// Reads what [`Operation::encode`] wrote; `None` if the bytes are damaged.
     fn decode(bytes: &[u8]) -> Option<Self::Owned>;
 
     /// Appends a form of an answer that [`Operation::decode_reply`] reads back.
     fn encode_reply(reply: &Self::Reply, out: &mut Vec<u8>);
 
-    /// Reads what [`Operation::encode_reply`] wrote; nothing if the bytes are damaged.
+    /// Reads what [`Operation::encode_reply`] wrote; `None` if the bytes are damaged.
     fn decode_reply(bytes: &[u8]) -> Option<Self::Reply>;
 }
 

@@ -67,7 +67,7 @@ pub trait Transaction: Sized {
         unreachable!("a transaction that is called under a session has answers to be kept");
     }
 
-    /// Reads what [`Transaction::encode_reply`] wrote; nothing if the bytes are damaged.
+    /// Reads what [`Transaction::encode_reply`] wrote; `None` if the bytes are damaged.
     fn decode_reply(bytes: &[u8]) -> Option<Self::Reply> {
         let _ = bytes;
         unreachable!("a transaction that is called under a session has answers to be kept");

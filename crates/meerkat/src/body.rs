@@ -100,7 +100,7 @@ impl<'a> Body<'a> {
         Self(bytes)
     }
 
-    /// As [`Body::trusted`]; nothing if there are no bytes.
+    /// As [`Body::trusted`]; `None` if there are no bytes.
     pub(crate) fn trusted_opt(bytes: &'a [u8]) -> Option<Self> {
         (!bytes.is_empty()).then(|| Self::trusted(bytes))
     }

@@ -210,7 +210,7 @@ where
         self.resume(now, 0, Records::new(), Calls::new(), effects);
     }
 
-    /// This life is over, or has not begun.
+    /// This process is no member of the view: it was expelled, or has not joined yet.
     fn leave(&mut self, effects: &mut impl Effects<Self>) {
         self.phase = Phase::Out;
         self.active = false;
@@ -219,7 +219,7 @@ where
         self.attempts.clear();
         let (records, read_high) = self.take_records();
         if self.config.guest.is_some() {
-            // A guest has one lane, whichever it is, and its next stay is another's.
+            // A guest has one lane, which need not be lane 0, and keeps nothing for its next stay.
         } else if self.config.lane.0 == 0 {
             self.on_lane_left(records, read_high);
         } else {

@@ -76,7 +76,7 @@ pub enum Kind<'a> {
         ok: bool,
         /// As in `Validate`.
         participants: u64,
-        /// As in `Validate`; nothing if it is unknown, which only an abort can do without.
+        /// As in `Validate`. `None` if it is unknown: an abort can be proposed without it.
         body: Option<Body<'a>>,
     },
     /// Replica → proposer: taken.
@@ -357,7 +357,7 @@ fn write_body(writer: &mut Writer<'_>, body: Option<Body<'_>>) {
     writer.rest(body.map_or(&[], Body::bytes));
 }
 
-/// A body that is the last field: nothing if no byte is left.
+/// A body that is the last field; `None` if no byte is left.
 fn read_body<'a>(reader: &mut Reader<'a>) -> Result<Option<Body<'a>>, Malformed> {
     let bytes = reader.rest();
     if bytes.is_empty() { Ok(None) } else { Body::check(bytes).map(Some) }

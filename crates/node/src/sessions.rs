@@ -73,8 +73,8 @@ pub(crate) struct Sessions {
     answers: Vec<(Tag, Answer)>,
     waiting: Slab<Waiting>,
     sweep: Sweep,
-    /// How far beyond the date of a first attempt a grant should reach, in nanoseconds: other
-    /// attempts may follow it, each with a later date, until its time is over.
+    /// How far beyond the date of a call's first attempt a grant should reach, in nanoseconds. Until
+    /// the call times out it may be attempted again, each time with a later date.
     margin: u64,
 }
 
@@ -428,8 +428,8 @@ impl Lane {
         }
     }
 
-    /// One step of a sweep: asks the owners of some leases of which there are records here whether
-    /// they are over.
+    /// One step of a sweep: takes some of the leases that have records here, and asks their owners
+    /// whether they have expired.
     fn sweep(&mut self, now: Now, out: &mut Outbox) {
         let leases = self.leases_to_sweep(now);
         let mut by_lane: Vec<Vec<LeaseId>> =

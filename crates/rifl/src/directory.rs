@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// One of few leases, of which some are neighbours.
+    /// One of a few leases; some have consecutive counters.
     fn draw(rng: &mut Rng) -> LeaseId {
         LeaseId(rng.below(3) << 40 | rng.below(2) << 34 | rng.below(4) << 20 | rng.below(150))
     }

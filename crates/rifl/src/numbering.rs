@@ -17,7 +17,7 @@ use crate::call::{Call, LeaseId};
 /// again, not executed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Numbering {
-    /// The session; none if the client asked for one that is not there.
+    /// The session; `None` if the client asked for one that does not exist.
     lease: Option<LeaseId>,
     next: u64,
     depth: u64,

@@ -132,7 +132,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         assert!(before.is_none(), "{call:?} is attempted twice at once");
     }
 
-    /// An attempt has ended without effect; nothing if another one is under way.
+    /// An attempt has ended without effect. Does nothing if another one is under way.
     pub fn abandon(&mut self, call: &Call, attempt: A) {
         let name = (call.lease, call.sequence);
         self.in_progress.remove_if(&name, |open| open.attempt == attempt);

@@ -97,8 +97,8 @@ pub(crate) struct Link {
 
 impl Link {
     /// Sends a message behind what was sent before it, where 1024 bytes take `pace`: a small one only
-    /// behind small ones, and what the socket has of a large one. How much later than otherwise it
-    /// arrives; nothing if there is no room for it.
+    /// behind small ones, and what the socket has of a large one. Returns how much later it arrives
+    /// than on a link without a queue; `None` if the queue has no room for it.
     pub(crate) fn queue(
         &mut self,
         now: u64,

@@ -63,8 +63,8 @@ pub(crate) struct LaneHost {
 const TURNS_UNCHECKED: u64 = 16;
 
 impl LaneHost {
-    /// A turn is over. Asserts now and then what must hold between turns; tests of machines and the
-    /// model do after every step.
+    /// Called after each turn. Asserts now and then what must hold between turns; the tests of the
+    /// machines and the model checker do so after every step.
     pub(crate) fn check_invariants(&mut self) {
         self.turns += 1;
         if self.turns.is_multiple_of(TURNS_UNCHECKED) {

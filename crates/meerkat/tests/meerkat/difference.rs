@@ -306,7 +306,7 @@ fn a_life_that_ends_before_it_has_compared_leaves_the_base_as_it_was() {
     assert_agreement(&mut cluster);
 }
 
-/// Buckets are sized for the larger of the two tables, whichever that is.
+/// Buckets are sized for the larger of the two tables, be it the donor's or the other.
 #[test]
 fn tables_of_very_different_sizes_are_compared_in_steps() {
     for (before, after) in [(10, 3_000), (3_000, 10)] {

@@ -64,7 +64,7 @@ impl Keeper {
         (MemberNumber(1)..=self.view.last_number).contains(&lease.member())
     }
 
-    /// Grants a full term, if the lease lives. Nothing if that can't be said now.
+    /// Grants a full term, if the lease lives. `None` as long as the owner does not know.
     pub(super) fn renew(
         &mut self,
         now: Now,
