@@ -199,6 +199,10 @@ impl World {
             return;
         }
         let to = usize::from(packet.to.0 - 1);
+        if to >= self.nodes.len() {
+            // A lie has named a member that does not exist.
+            return;
+        }
         let result = self.hear(to, packet);
         assert!(
             result.is_ok() || !self.members_are_honest,
