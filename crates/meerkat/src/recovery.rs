@@ -17,6 +17,8 @@ use crate::state::{Counter, Isolation, Meerkat};
 
 /// Views between two of one node: more than there are nodes.
 pub(crate) const VIEW_STEP: u64 = 64;
+/// Doublings after which the wait of a takeover for answers grows no more.
+const RESEND_DOUBLINGS_MAX: u32 = 5;
 /// How much later than the home partition's replicas the others take over, in timeouts.
 const AWAY_RANKS: u32 = 3;
 
@@ -29,6 +31,8 @@ pub(crate) struct Recovery {
     /// Nodes whose clocks are known to have passed the timestamp.
     pub(crate) seen: NodeSet,
     pub(crate) resend_at: Instant,
+    /// How often what it waits for has been asked for again.
+    resends: u32,
 }
 
 #[derive(Clone, Hash, Debug, Default)]
@@ -128,6 +132,7 @@ where
             parts: Vec::new(),
             seen: NodeSet::only(self.config.node),
             resend_at: now.monotonic + self.config.message_loss_timeout,
+            resends: 0,
         };
         recovery.widen(participants);
         self.recoveries.insert(id, recovery);
@@ -481,7 +486,9 @@ where
         }
     }
 
-    /// The message loss timer of takeovers.
+    /// The message loss timer of takeovers: asks again after one, two, four timeouts and so on. Many
+    /// transactions may be taken over at a time, and on a slow link what asks again too soon stands in
+    /// line before the answers.
     pub(crate) fn on_recovery_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let due: Vec<Timestamp> = self
             .recoveries
@@ -491,7 +498,9 @@ where
             .collect();
         for id in due {
             if let Some(recovery) = self.recoveries.get_mut(&id) {
-                recovery.resend_at = now.monotonic + self.config.message_loss_timeout;
+                recovery.resends = (recovery.resends + 1).min(RESEND_DOUBLINGS_MAX);
+                recovery.resend_at =
+                    now.monotonic + self.config.message_loss_timeout * (1 << recovery.resends);
             }
             self.send_recovery_accepts(id, effects);
             self.prepare(now, id, effects);

@@ -226,3 +226,17 @@ fn a_takeover_goes_above_what_its_node_has_joined_in_any_partition() {
     let prepare = cluster.take(2, 3, "prepare").remove(0);
     assert_eq!(prepare.message().kind, Kind::Prepare { id, view: 130 });
 }
+
+/// Many transactions may be taken over at a time: over a slow link, what asks again at every timeout
+/// stands in line before the answers.
+#[test]
+fn a_takeover_that_hears_nothing_asks_less_and_less_often() {
+    let (mut cluster, _) = left_to_2_and_3();
+    take_over(&mut cluster, 2);
+    for _ in 0..12 {
+        cluster.advance(MLT);
+        cluster.tick_node(2);
+    }
+    // At once, and after one, three and seven timeouts.
+    assert_eq!(cluster.take(2, 3, "prepare").len(), 4);
+}
