@@ -425,7 +425,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-lossy",
             size: Size::Night,
-            states: Some(3_997_080),
+            states: Some(4_411_296),
             reaches: &["meerkat: slow path"],
             run: |name, limits| explore(&night_lossy(name), limits),
         },
@@ -495,14 +495,14 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-combined",
             size: Size::Night,
-            states: Some(1_309_387),
+            states: Some(1_310_672),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&combined_pair(name, 1), limits),
         },
         Entry {
             name: "meerkat-night-return",
             size: Size::Night,
-            states: Some(5_200_587),
+            states: Some(8_466_424),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| explore(&returns(name), limits),
         },
@@ -547,7 +547,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "meerkat-night-calls-return",
             size: Size::Night,
-            states: Some(591_623),
+            states: Some(604_904),
             reaches: &["meerkat: epoch released"],
             run: |name, limits| {
                 explore(&calls_return(name, &[(3, None), (2, None), (3, Some(1))]), limits)
