@@ -112,15 +112,29 @@ pub(super) fn damaged(frame: BadFrame) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, frame)
 }
 
+/// The error of a connection on which no node introduced itself. A node that refuses says why in a
+/// line of text. A client port takes the introduction for a Redis command: it waits for the end of
+/// the line, and answers with an error of Redis if the session's number happens to hold one.
 fn refusal(input: &[u8]) -> io::Error {
-    let text = String::from_utf8_lossy(input.strip_prefix(b"-REFUSED ").unwrap_or(input));
-    match text.trim_end() {
-        "" => io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the node closed the connection; is that its peer address?",
-        ),
-        text => io::Error::new(io::ErrorKind::ConnectionRefused, text.to_owned()),
-    }
+    let (kind, text) = match input.strip_prefix(b"-REFUSED ") {
+        Some(reason) => {
+            let reason = String::from_utf8_lossy(reason).trim_end().to_owned();
+            (io::ErrorKind::ConnectionRefused, reason)
+        }
+        None if input.is_empty() => {
+            let text = "the node closed the connection; is that its peer address?";
+            (io::ErrorKind::UnexpectedEof, text.to_owned())
+        }
+        None => {
+            let line = String::from_utf8_lossy(input);
+            let text = format!(
+                "what answers there is no peer port ({}); is that its peer address?",
+                line.trim_end().escape_debug()
+            );
+            (io::ErrorKind::InvalidData, text)
+        }
+    };
+    io::Error::new(kind, text)
 }
 
 /// Something that happened to a node's connection.
@@ -282,6 +296,26 @@ impl Line {
         tokio::select! {
             end = read => end,
             end = write => end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_the_nodes_own_sentence_and_another_answer_asks_for_the_address() {
+        let refused = refusal(b"-REFUSED this node has 16 clients\r\n");
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(refused.to_string(), "this node has 16 clients");
+        let closed = refusal(b"");
+        assert_eq!(closed.kind(), io::ErrorKind::UnexpectedEof);
+        let redis = refusal(b"-ERR unknown command 'QRT1\x07', with args beginning with: \r\n");
+        assert_eq!(redis.kind(), io::ErrorKind::InvalidData);
+        assert!(redis.to_string().contains(r"unknown command \'QRT1\u{7}\'"), "{redis}");
+        for error in [closed, redis] {
+            assert!(error.to_string().contains("peer address"), "{error}");
         }
     }
 }
