@@ -1,23 +1,23 @@
 //! A node comes back to a cluster that holds much, as a new process or as one that was expelled and
-//! lived: whole nodes with one lane each, in virtual time, over links that hold and carry no more than
-//! real ones.
+//! lived, or is removed and meets another cluster: whole nodes with one lane each, in virtual time,
+//! over links that hold and carry no more than real ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorate_commands::{Op, OwnedCall};
+use quorate_commands::OwnedCall;
 use quorate_machine::Outcome;
 use quorate_node::{
-    EngineConfig, Host, KeyspaceConfig, KeyspaceStore, Lane, NodeAddress, NodeConfig, Outbox,
-    Shared,
+    Change, EngineConfig, Host, KeyspaceConfig, KeyspaceStore, Lane, MemberConfig, NodeAddress,
+    NodeConfig, Outbox, Shared,
 };
 use quorate_types::{
-    Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, Timestamp, UnixNanos,
-    hash_key, limits,
+    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, Timestamp,
+    UnixNanos, hash_key, limits,
 };
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
-const NODES: u16 = 3;
+const ALL: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 /// The node that leaves and comes back.
 const LAST: usize = 2;
 const TURN: Duration = Duration::from_millis(1);
@@ -26,9 +26,10 @@ const TURN_BYTES: usize = 1_250_000;
 /// Commands in flight while a test fills the store.
 const WINDOW: usize = 8;
 
-fn shared(node: NodeId) -> Arc<Shared> {
-    let addresses = (1..=NODES).map(|number| NodeAddress {
-        node: NodeId(number),
+/// A node of a cluster that these nodes found together.
+fn shared(node: NodeId, founders: &[NodeId], engine: EngineConfig) -> Arc<Shared> {
+    let addresses = founders.iter().map(|founder| NodeAddress {
+        node: *founder,
         peer: String::new(),
         client: String::new(),
         admin: String::new(),
@@ -49,7 +50,7 @@ fn shared(node: NodeId) -> Arc<Shared> {
             id: KEYSPACE,
             name: "default".to_owned(),
             replicas: None,
-            engine: EngineConfig::HERMES,
+            engine,
         }],
         seed: u64::from(node.0),
     })
@@ -90,6 +91,7 @@ impl Link {
 }
 
 struct Cluster {
+    engine: EngineConfig,
     time: Duration,
     nodes: Vec<Arc<Shared>>,
     hosts: Vec<Host>,
@@ -102,17 +104,38 @@ struct Cluster {
     moved: u64,
     tag: u64,
     done: u64,
+    /// The node through which commands and changes of the membership go.
+    asked: usize,
+    /// The answers to changes of the membership.
+    changes: Vec<Result<Epoch, String>>,
 }
 
 impl Cluster {
     fn new() -> Self {
-        let nodes: Vec<_> = (1..=NODES).map(|node| shared(NodeId(node))).collect();
+        Self::of(EngineConfig::HERMES)
+    }
+
+    fn of(engine: EngineConfig) -> Self {
+        let of_all = |node| shared(node, &ALL, engine.clone());
+        let nodes: Vec<_> = ALL.into_iter().map(of_all).collect();
         let time = Duration::from_secs(1);
         let hosts = nodes.iter().map(|shared| host(shared, time)).collect();
-        let link = || (0..NODES).map(|_| Link::default()).collect();
-        let links = (0..NODES).map(|_| link()).collect();
-        let (stopped, lost, moved, tag, done) = (None, 0, 0, 0, 0);
-        let mut this = Self { time, nodes, hosts, links, stopped, lost, moved, tag, done };
+        let link = || (0..ALL.len()).map(|_| Link::default()).collect();
+        let links = (0..ALL.len()).map(|_| link()).collect();
+        let mut this = Self {
+            engine,
+            time,
+            nodes,
+            hosts,
+            links,
+            stopped: None,
+            lost: 0,
+            moved: 0,
+            tag: 0,
+            done: 0,
+            asked: 0,
+            changes: Vec::new(),
+        };
         this.run_until(Duration::from_secs(10), Self::is_whole);
         this
     }
@@ -172,6 +195,7 @@ impl Cluster {
             assert!(matches!(answer.outcome, Outcome::Done(_)), "{:?}", answer.outcome);
             self.done += 1;
         }
+        self.changes.extend(host.out.control.drain(..).map(|(_, answer)| answer));
         let _ = host.out.take_urgent();
         if host.out.rejoined.take().is_some() {
             // Its connections are closed, and what was on its way with them is lost.
@@ -196,14 +220,18 @@ impl Cluster {
         self.command((0..keys).map(|number| vec![b"SET".to_vec(), key(number), value.clone()]));
     }
 
-    /// Runs commands through one node.
+    /// Runs commands through the node that is asked.
     fn command(&mut self, commands: impl Iterator<Item = Vec<Vec<u8>>>) {
         for command in commands {
             self.tag += 1;
             let call = OwnedCall::new(command.iter().map(Vec::as_slice)).expect("a command");
             let (now, tag) = (at(self.time), Tag(self.tag));
-            let host = &mut self.hosts[0];
-            host.lane.submit(now, KEYSPACE, tag, self.tag, Op::Call(call), &mut host.out);
+            let host = &mut self.hosts[self.asked];
+            let (call, out) = (call.call(), &mut host.out);
+            match self.engine.is_transactional() {
+                true => host.lane.transact(now, KEYSPACE, tag, self.tag, call, out),
+                false => host.lane.submit(now, KEYSPACE, tag, self.tag, call, out),
+            }
             while self.tag - self.done >= WINDOW as u64 {
                 self.turn();
             }
@@ -211,12 +239,43 @@ impl Cluster {
         self.run_until(Duration::from_secs(10), |cluster| cluster.done == cluster.tag);
     }
 
+    /// Changes the membership, and waits for the answer.
+    fn change(&mut self, change: Change) {
+        let (now, asked) = (at(self.time), self.asked);
+        let host = &mut self.hosts[asked];
+        host.lane.change_members(now, Tag(1), change, &mut host.out);
+        self.run_until(Duration::from_secs(10), |cluster| !cluster.changes.is_empty());
+        let answer = self.changes.remove(0);
+        assert!(answer.is_ok(), "{answer:?}");
+    }
+
+    /// Takes a node out, and starts all others anew, to found another cluster. What the node has
+    /// sent meanwhile has arrived.
+    fn found_anew_without(&mut self, removed: usize, founders: &[NodeId]) {
+        self.asked = usize::from(removed == 0);
+        self.change(Change::Remove(self.hosts[removed].node));
+        self.run_until(Duration::from_secs(10), |cluster| {
+            cluster.hosts[removed].lane.view().epoch == Epoch(0)
+        });
+        for other in (0..self.hosts.len()).filter(|other| *other != removed) {
+            self.restart(other, founders);
+        }
+    }
+
+    /// Starts a node anew, as a process that knows nothing.
+    fn restart(&mut self, node: usize, founders: &[NodeId]) {
+        self.nodes[node] = shared(self.hosts[node].node, founders, self.engine.clone());
+        self.hosts[node] = host(&self.nodes[node], self.time);
+        self.links[node].iter_mut().for_each(|link| *link = Link::default());
+        self.links.iter_mut().for_each(|links| links[node] = Link::default());
+    }
+
     /// Stops the last node until the others have gone on without it.
     fn stop(&mut self) {
         self.stopped = Some(LAST);
         // Whoever was silent before is suspected later.
         self.run_until(Duration::from_secs(10), |cluster| {
-            cluster.hosts[0].lane.view().active().len() < usize::from(NODES)
+            cluster.hosts[0].lane.view().active().len() < ALL.len()
         });
     }
 
@@ -232,8 +291,7 @@ impl Cluster {
 
     /// Starts it anew, as a process that knows nothing; the same.
     fn start_anew(&mut self) -> (Duration, u64) {
-        self.nodes[LAST] = shared(self.hosts[LAST].node);
-        self.hosts[LAST] = host(&self.nodes[LAST], self.time);
+        self.restart(LAST, &ALL);
         self.go_on()
     }
 
@@ -323,4 +381,51 @@ fn an_expelled_node_copies_what_differs_and_loses_what_was_deleted() {
     assert_eq!(cluster.records(LAST), cluster.records(0));
     println!("{difference} bytes in {took:?}, beside {copy} in {took_anew:?}");
     assert!(difference * 20 < copy, "{difference} bytes, beside {copy}");
+}
+
+/// It holds the records of the cluster that it was in, and founds the next one together with nodes
+/// that have lost theirs: the lowest id proposes the first view, be it the one that was removed or
+/// another. Nobody may hold what nobody has set since.
+#[test]
+fn a_removed_node_that_founds_anew_has_forgotten_what_it_held() {
+    for engine in [EngineConfig::HERMES, EngineConfig::meerkat()] {
+        for removed in [0, LAST] {
+            let mut cluster = Cluster::of(engine.clone());
+            cluster.fill(100, 64);
+            assert_eq!(cluster.records(removed).len(), 100);
+            cluster.found_anew_without(removed, &ALL);
+            cluster.run_until(Duration::from_secs(20), Cluster::is_whole);
+            for node in 0..ALL.len() {
+                assert_eq!(cluster.records(node).len(), 0, "{engine:?}, node {node}");
+            }
+            cluster.fill(10, 64);
+            cluster
+                .run_until(Duration::from_secs(1), |cluster| cluster.records(removed).len() == 10);
+        }
+    }
+}
+
+/// It holds the records of the cluster that it was in, and joins one that was founded without it, in
+/// which versions began anew: equal ones are of different values.
+#[test]
+fn a_removed_node_that_joins_another_cluster_has_forgotten_what_it_held() {
+    for engine in [EngineConfig::HERMES, EngineConfig::meerkat()] {
+        let mut cluster = Cluster::of(engine.clone());
+        cluster.fill(100, 64);
+        cluster.found_anew_without(LAST, &ALL[..LAST]);
+        cluster.run_until(Duration::from_secs(20), |cluster| {
+            cluster.hosts[..LAST].iter().all(|host| host.lane.serving(at(cluster.time)).is_ok())
+        });
+        cluster.fill(50, 32);
+        let address = |node| MemberConfig {
+            node,
+            peer_address: String::new(),
+            client_address: String::new(),
+            admin_address: String::new(),
+        };
+        cluster.change(Change::Add(address(ALL[LAST])));
+        cluster.run_until(Duration::from_secs(20), Cluster::is_whole);
+        assert_eq!(cluster.records(0).len(), 50);
+        assert_eq!(cluster.records(LAST), cluster.records(0), "{engine:?}");
+    }
 }

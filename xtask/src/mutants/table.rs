@@ -7,6 +7,7 @@ const SWEEP: Check = Tests("sim", "clusters_survive_every_fault");
 const PAXOS_TESTS: Check = Tests("paxos", "");
 const MEMBERSHIP_TESTS: Check = Tests("membership", "");
 const HERMES_CALLS: Check = Tests("hermes", "random::calls");
+pub(super) const REMOVED: Check = Tests("node", "a_removed_node");
 
 /// All but those of Meerkat.
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -315,7 +316,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "hermes_base_of_another_cluster",
         home: "hermes",
         guard: "what was left of another cluster is forgotten",
-        checks: &[Tests("hermes", "another_cluster")],
+        checks: &[Tests("hermes", "another_cluster"), REMOVED],
         in_gate: true,
     },
     Mutant {
