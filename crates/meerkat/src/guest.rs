@@ -118,9 +118,6 @@ where
         let vouches = record.view == 0 && said_ok && !record.body.is_empty();
         if vouches || mutant!("meerkat_guest_taken_at_its_word") {
             self.end_record(now, key, true);
-            let others = group_live(&self.groups, partition).without(self.config.node);
-            self.records.get_mut(&key).expect("just ended").unaware = others;
-            self.name_later(now, key);
             return self.acknowledge(now, id, partition, effects);
         }
         self.ask_replicas(partition, id, effects);
@@ -140,8 +137,18 @@ where
         self.acknowledge(now, key.id(), key.partition, effects);
     }
 
-    /// Names a commit that this replica took on a guest's word to those that may not know of it, and
-    /// again until they do: who was told nothing of the transaction has no record that would make it ask.
+    /// A guest's transaction has committed at this replica: the others that vote may not know of it.
+    /// The record stays until they do.
+    pub(crate) fn name_later(&mut self, now: Now, key: RecordKey) {
+        let others = group_live(&self.groups, key.partition).without(self.config.node);
+        if let Some(record) = self.records.get_mut(&key) {
+            record.unaware = others;
+            self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key));
+        }
+    }
+
+    /// Names a guest's commit to those that may not know of it, and again until they do: who was told
+    /// nothing of the transaction has no record that would make it ask.
     pub(crate) fn name_commit(
         &mut self,
         now: Now,
@@ -156,12 +163,8 @@ where
             self.notify(now, node, key.partition, Notice::Named, key.id(), effects);
         }
         if !mutant!("meerkat_guest_commit_named_once") {
-            self.name_later(now, key);
+            self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key));
         }
-    }
-
-    fn name_later(&mut self, now: Now, key: RecordKey) {
-        self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key));
     }
 
     /// NAMED: another replica knows that these transactions of guests have committed. If this one does
@@ -212,6 +215,35 @@ where
             if let Some(body) = body {
                 part.body = body.bytes().to_vec();
             }
+        }
+    }
+
+    /// A backup coordinator asks about a transaction that its coordinator has called over everywhere:
+    /// there is no record of it any more. Of a member's, the backup knows the end as well, or will
+    /// before it can ask a majority. Of a guest's, the replicas have confirmed the end that the guest
+    /// told them, and each remembers a commit until all know it. So what the backup has open has
+    /// aborted.
+    pub(crate) fn answer_about_settled(
+        &self,
+        from: NodeId,
+        partition: u16,
+        id: Timestamp,
+        effects: &mut impl Effects<Self>,
+    ) {
+        if !is_guest(id.writer) || mutant!("meerkat_settled_unanswered") {
+            return effects.ignored("meerkat: a takeover of a transaction that is over");
+        }
+        let kind = Kind::Decided { id, commit: false, body: None };
+        effects.send(from, &Message { partition, kind });
+    }
+
+    /// A replica that knows the ends of a guest's transaction in its own partitions leaves the others
+    /// to their replicas: those take over what they have open.
+    pub(crate) fn drop_needless_takeover(&mut self, id: Timestamp) {
+        let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
+        let is_open = self.records.range(all).any(|(_, record)| record.decision.is_none());
+        if !is_open && !mutant!("meerkat_needless_takeover") {
+            self.recoveries.remove(&id);
         }
     }
 

@@ -83,8 +83,8 @@ pub struct Record {
     pub decision: Option<bool>,
     /// When it came.
     pub since: Instant,
-    /// If it has committed by the word of a guest that this replica took: who votes on it in this epoch
-    /// and may not know of that yet. The record stays until all do.
+    /// Of a guest's transaction that has committed here: who votes on it in this epoch and may not
+    /// know of that yet. The record stays until all do.
     pub unaware: NodeSet,
 }
 

@@ -223,8 +223,7 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         if self.is_stable(id) {
-            // The asker knows the end as well, or will before it can ask a majority.
-            return effects.ignored("meerkat: PREPARE of a transaction that is over");
+            return self.answer_about_settled(from, partition, id, effects);
         }
         let key = RecordKey::new(id, partition);
         if self.never_began(&key) {

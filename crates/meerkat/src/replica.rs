@@ -105,6 +105,9 @@ where
         body: Option<Body<'_>>,
         effects: &mut impl Effects<Self>,
     ) {
+        if self.is_stable(id) && view > 0 {
+            return self.answer_about_settled(from, partition, id, effects);
+        }
         if self.is_stable(id) {
             return effects.ignored("meerkat: ACCEPT of a transaction that is over");
         }
@@ -299,6 +302,12 @@ where
         } else {
             self.spare(body);
         }
+        if is_guest(id.writer) {
+            if commit {
+                self.name_later(now, key);
+            }
+            self.drop_needless_takeover(id);
+        }
     }
 
     /// Installs a committed transaction, and the record of its call with it.
@@ -406,7 +415,10 @@ where
         }
         let from = RecordKey { writer, version: known, partition: 0 };
         let to = RecordKey { writer, version: stable, partition: u16::MAX };
-        let is_open = |(_, record): (_, &Record)| record.decision.is_none();
+        let is_open = |(_, record): (_, &Record)| {
+            let is_known = record.unaware.is_empty() || mutant!("meerkat_commit_forgotten_unknown");
+            record.decision.is_none() || !is_known
+        };
         if self.records.range(from..=to).any(is_open) {
             // What a guest has told each replica is settled among them first.
             return is_guest(writer);

@@ -129,6 +129,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "meerkat_commit_forgotten_unknown",
+        home: "meerkat",
+        guard: "a guest's commit is kept until every replica knows it, whatever the guest says",
+        checks: &[Tests("meerkat", "a_commit_is_kept_until_every_replica_knows_it")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_settled_unanswered",
+        home: "meerkat",
+        guard: "who takes over what the others have forgotten is told its end",
+        checks: &[Tests("meerkat", "a_replica_that_missed_an_abort_learns_it")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_needless_takeover",
+        home: "meerkat",
+        guard: "a takeover stops once the ends in the own partitions are known",
+        checks: &[Tests("meerkat", "a_takeover_stops_once_the_ends")],
+        in_gate: false,
+    },
+    Mutant {
         name: "meerkat_outcome_without_sets",
         home: "meerkat",
         guard: "what a guest's transaction did is kept over epochs for who asks",

@@ -264,7 +264,7 @@ fn away(cluster: &Cluster) -> String {
     keys.find(|key| !cluster.holds(1, key)).expect("half of all keys are away")
 }
 
-fn two_partitions(config: &mut Config) {
+pub(crate) fn two_partitions(config: &mut Config) {
     let group = |nodes: [u16; 3]| Some(nodes.into_iter().map(NodeId).collect());
     config.partitions = vec![group([1, 2, 3]), group([3, 4, 5])];
 }

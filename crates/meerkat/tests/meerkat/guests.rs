@@ -4,6 +4,7 @@ use quorate_machine::{MapTable, Outcome, Record as _, Refusal, Table, ValueKind}
 use quorate_meerkat::{Body, Config, Kind, Meerkat, guest_writer};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, limits};
 
+use crate::calls::two_partitions;
 use crate::support::{Cluster, Host, MLT, body_bytes, id_of};
 
 /// Under which the nodes reach the guest.
@@ -518,6 +519,72 @@ fn a_guests_commit_is_named_until_every_replica_knows_it() {
     // All know that all know, and forget it.
     cluster.run_for(Duration::from_secs(70));
     cluster.assert_quiet();
+}
+
+/// A guest says that its transaction has aborted, and later that all of its transactions up to there
+/// are over. The replicas settle the abort among themselves; replica 1 hears nothing of that.
+#[test]
+fn a_replica_that_missed_an_abort_learns_it_from_those_that_have_forgotten_it() {
+    let mut cluster = with_guest(3);
+    let (_, id) = cluster.begin("append=k:v");
+    for node in 1..=3 {
+        cluster.deliver(GUEST, node, "validate");
+        cluster.tell(GUEST, node, Kind::Decided { id, commit: false, body: None });
+    }
+    cluster.pool.clear();
+    cluster.crash(GUEST);
+    let ends = ["accept", "decided", "named"];
+    cluster.run_some(Duration::from_secs(5), |packet| {
+        !packet.is(1, 0, "prepare") && !ends.iter().any(|kind| packet.is(0, 1, kind))
+    });
+    assert_eq!(cluster.machine(1).gauges()[1], ("undecided", 1), "it has heard no end");
+    assert_eq!(cluster.decision(2, id), Some(false), "the others have settled it");
+    let stable = id.version;
+    (2..=3).for_each(|node| cluster.tell(GUEST, node, Kind::Stable { stable }));
+    cluster.pool.clear();
+    cluster.run_for(Duration::from_secs(2));
+    assert_eq!(cluster.machine(1).gauges()[1], ("undecided", 0), "the others told it the end");
+}
+
+/// The guest lies: it tells replica 1 of an abort, the others of the commit, and all that everything
+/// is over. The others settle on the commit, and remember it until replica 1 has it.
+#[test]
+fn a_commit_is_kept_until_every_replica_knows_it_whatever_the_guest_says() {
+    let mut cluster = with_guest(3);
+    let (_, id) = cluster.begin("append=k:v");
+    for node in 1..=3 {
+        cluster.deliver(GUEST, node, "validate");
+        cluster.tell(GUEST, node, Kind::Decided { id, commit: node > 1, body: None });
+    }
+    cluster.pool.clear();
+    cluster.crash(GUEST);
+    cluster.run_some(Duration::from_secs(5), |packet| {
+        !packet.is(1, 0, "any") && !packet.is(0, 1, "any")
+    });
+    let stable = id.version;
+    (2..=3).for_each(|node| cluster.tell(GUEST, node, Kind::Stable { stable }));
+    cluster.pool.clear();
+    cluster.run_for(Duration::from_secs(2));
+    cluster.assert_everywhere("k", Some("v"));
+    assert_eq!(cluster.machine(1).gauges()[1], ("undecided", 0));
+}
+
+/// Node 1 votes in one of two partitions, and hears nothing from node 4, which votes in the other
+/// one. Another backup tells it the end in its own partition.
+#[test]
+fn a_takeover_stops_once_the_ends_in_the_own_partitions_are_known() {
+    let mut cluster = with_guest_of(Cluster::with(5, two_partitions), two_partitions);
+    let mut keys = (0..).map(|n| format!("k{n}"));
+    let here = keys.find(|key| !cluster.holds(5, key)).expect("half of all keys are here");
+    let away = keys.find(|key| !cluster.holds(1, key)).expect("half of all keys are away");
+    cluster.begin(&format!("append={here}:v append={away}:v"));
+    cluster.deliver_some(|packet| packet.is(GUEST, 0, "validate"));
+    cluster.crash(GUEST);
+    cluster.run_some(Duration::from_secs(2), |packet| !packet.is(4, 1, "any"));
+    for (node, key) in [(1, &here), (5, &away)] {
+        assert_eq!(cluster.stored(node, key).as_deref(), Some("v"));
+    }
+    assert_eq!(cluster.machine(1).gauges()[4], ("recovering", 0));
 }
 
 #[test]
