@@ -159,7 +159,7 @@ where
     }
 
     /// The partitions that this node holds, as a bit set.
-    fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         let held = (0..self.groups.len() as u16).filter(|partition| self.holds(*partition));
         held.fold(0, |set, partition| set | 1 << partition)
     }

@@ -517,3 +517,18 @@ fn a_life_without_a_view_changes_nothing() {
     assert_eq!(kept(&mut cluster), 100);
     assert_agreement(&mut cluster);
 }
+
+/// Its node serves other keyspaces, and does not wait until this one has changed epochs.
+#[test]
+fn a_new_life_without_replicas_is_active_before_its_epoch_is_released() {
+    let mut cluster = Cluster::with(3, |config| {
+        config.partitions = vec![Some([NodeId(1), NodeId(2)].into_iter().collect())];
+    });
+    cluster.run(3, &write(1, "a"));
+    cluster.expel(&[3]);
+    cluster.come_back(3);
+    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.deliver_all();
+    cluster.run(3, &write(1, "b"));
+    assert_eq!(cluster.run(1, &format!("read={}", key(1))), [Some("b".repeat(64))]);
+}
