@@ -83,6 +83,10 @@ const STEPS: &[Step] = &[
         name: "sim-meerkat",
         run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
     },
+    Step {
+        name: "sim-beside",
+        run: Run::Quorate(&["sim", "--beside", "hermes,meerkat", "--seeds", "40"]),
+    },
     Step { name: "same-trace", run: Run::Own("one seed twice, one trace", same_trace) },
     Step { name: "loom", run: Run::Own("models of primitives under --cfg loom", threads::loom) },
     Step { name: "shuttle", run: Run::Own("lanes under --cfg shuttle", threads::shuttle) },

@@ -13,8 +13,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_check::HistoryWriter;
 use quorate_sim::{
-    Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Shapes, Sweep, Workload, record,
-    replay, run as run_seed, shrink, sweep,
+    Beside, Engine, Failure, FailureKind, Faults, Isolations, Run, Script, Shapes, Sweep, Workload,
+    record, replay, run as run_seed, shrink, sweep,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -25,7 +25,7 @@ use crate::run::EXIT_INTERRUPTED;
 /// 12 a cluster did not recover, 130 a signal stopped a sweep in which nothing had failed.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// The engine of the simulated keyspace: hermes, meerkat, or a rival of meerkat: kuafu, tapir,
+    /// The engine of the first simulated keyspace: hermes, meerkat, or a rival of meerkat: kuafu, tapir,
     /// meerkat-pb.
     #[arg(long, default_value = "hermes")]
     engine: Engine,
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(long)]
     seed: Option<u64>,
     /// Run what a script has, as it is written for a seed that fails.
-    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "records", "large"])]
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "beside", "records", "large"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
     /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing.
@@ -58,6 +58,10 @@ pub(crate) struct Options {
     /// groups, expiry, alone.
     #[arg(long)]
     shapes: Option<Shapes>,
+    /// Keyspaces beside the first one, each with clients of its own: none, a list of up to two engines
+    /// (hermes, meerkat), or any, where the seed decides.
+    #[arg(long, default_value = "any")]
+    beside: Beside,
     /// How many records there are from the start; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     records: Option<u32>,
@@ -134,6 +138,7 @@ fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
         guests: args.guests,
         sessions: args.sessions,
         shapes: args.shapes.unwrap_or(Shapes::USUAL),
+        beside: args.beside.clone(),
         records: args.records,
         large: args.large,
         faults,
@@ -311,6 +316,9 @@ fn replay_command(args: &Options, failure: &Failure) -> String {
     }
     if let Some(shapes) = args.shapes {
         command.push_str(&format!(" --shapes {shapes}"));
+    }
+    if args.beside != Beside::Any {
+        command.push_str(&format!(" --beside {}", args.beside));
     }
     if let Some(records) = args.records {
         command.push_str(&format!(" --records {records}"));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use quorate_commands::OwnedCall;
 use quorate_machine::{Outcome, Rng};
 use quorate_node::EngineConfig;
-use quorate_types::{Duration, Tag, limits};
+use quorate_types::{Duration, KeyspaceId, Tag, limits};
 
 use crate::Faults;
 use crate::links::LinkTable;
@@ -82,7 +82,9 @@ fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
 fn begin(world: &mut World, node: usize, number: u64, words: &[&str]) {
     let call = OwnedCall::new(words.iter().map(|word| word.as_bytes()))
         .expect("measured commands are known");
-    world.execute(node, 0, Tag(number), node as u64, &world.command(call));
+    let keyspace = KeyspaceId(0);
+    let command = world.keyspace(keyspace).command(call);
+    world.execute(node, 0, Tag(number), node as u64, keyspace, &command);
 }
 
 fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {

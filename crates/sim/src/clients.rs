@@ -9,10 +9,11 @@ use quorate_check::{Action, Recorder, TxnHistory};
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Refusal, Rng};
 use quorate_node::Isolation;
-use quorate_types::{Tag, Timestamp};
+use quorate_types::{KeyspaceId, Timestamp};
 
 use crate::affair::Affair;
 use crate::command::Command;
+use crate::keyspaces::{ClientId, is_of, unmarked};
 use crate::lapses::{self, Lapses};
 use crate::operations;
 use crate::options::Workload;
@@ -76,6 +77,7 @@ pub(crate) struct Seen {
 
 /// What there are clients of.
 pub(crate) struct Plan<'a> {
+    pub(crate) keyspace: KeyspaceId,
     pub(crate) count: usize,
     pub(crate) keys: usize,
     /// Whether clients make and delete ever new keys.
@@ -93,8 +95,9 @@ pub(crate) struct Plan<'a> {
     pub(crate) record: bool,
 }
 
-/// All clients of a run and what they saw.
+/// All clients of a keyspace and what they saw.
 pub(crate) struct Clients {
+    keyspace: KeyspaceId,
     clients: Vec<Client>,
     load: Load,
     recorder: Recorder<TxnHistory>,
@@ -137,18 +140,20 @@ impl Clients {
         };
         let recorder = recorder();
         // Two clients in each guest, as far as there are any.
-        let guests = world.guests.len();
-        let of_guests = (2 * guests).min(plan.count / 2);
+        let of_keyspace = |guest: &usize| world.guests[*guest].keyspace == plan.keyspace;
+        let guests: Vec<usize> = (0..world.guests.len()).filter(of_keyspace).collect();
+        let of_guests = (2 * guests.len()).min(plan.count / 2);
         let clients = (0..plan.count)
             .map(|index| {
                 let at = world.time + world.rng.below(THINK);
                 let node = world.rng.below(world.nodes.len() as u64) as usize;
-                let guest = (index + of_guests >= plan.count).then(|| index % guests);
+                let guest = (index + of_guests >= plan.count).then(|| guests[index % guests.len()]);
+                let id = ClientId { keyspace: plan.keyspace, index };
                 let orders: VecDeque<Order> = plan
                     .orders
                     .into_iter()
                     .flatten()
-                    .filter(|order| order.client == index)
+                    .filter(|order| order.client == id)
                     .cloned()
                     .collect();
                 let first = match plan.orders {
@@ -156,13 +161,14 @@ impl Clients {
                     Some(_) => orders.front().map(|order| order.at),
                 };
                 if let Some(at) = first {
-                    world.schedule(at, Event::Client(index));
+                    world.schedule(at, Event::Client(id));
                 }
                 let rng = world.rng.fork();
                 Client { rng, node, guest, sequence: 0, waiting: None, orders }
             })
             .collect();
         Self {
+            keyspace: plan.keyspace,
             clients,
             load,
             recorder,
@@ -216,15 +222,15 @@ impl Clients {
     pub(crate) fn handle(&mut self, world: &mut World, event: Event) {
         self.clock.store(world.time, Ordering::Relaxed);
         match event {
-            Event::Client(index) => self.begin(world, index),
-            Event::Request { client, op } => self.arrive(world, client, op),
-            Event::ClientTimeout { client, op } => {
-                if self.clients[client]
+            Event::Client(client) => self.begin(world, client.index),
+            Event::Request { client, op } => self.arrive(world, client.index, op),
+            Event::ClientTimeout { client: ClientId { index, .. }, op } => {
+                if self.clients[index]
                     .waiting
                     .as_ref()
                     .is_some_and(|waiting| waiting.sequence == op)
                 {
-                    self.end(world, client, Outcome::Unknown, None);
+                    self.end(world, index, Outcome::Unknown, None);
                 }
             }
             other => unreachable!("not a client's event: {other:?}"),
@@ -254,7 +260,9 @@ impl Clients {
     /// Passes on the answers that have left nodes.
     pub(crate) fn collect(&mut self, world: &mut World) {
         self.clock.store(world.time, Ordering::Relaxed);
-        for answer in std::mem::take(&mut world.answers) {
+        let keyspace = self.keyspace;
+        let mine = move |answer: &mut world::Answer| is_of(answer.tag, keyspace);
+        for answer in world.answers.extract_if(.., mine).collect::<Vec<_>>() {
             self.answered(world, answer);
         }
     }
@@ -282,6 +290,10 @@ impl Clients {
         affairs.len() as u64
     }
 
+    fn id(&self, index: usize) -> ClientId {
+        ClientId { keyspace: self.keyspace, index }
+    }
+
     fn begin(&mut self, world: &mut World, index: usize) {
         if !self.working || self.clients[index].waiting.is_some() {
             return;
@@ -304,6 +316,7 @@ impl Clients {
 
     fn draw(&mut self, world: &World, index: usize) -> Order {
         let nodes = world.nodes.len() as u64;
+        let id = self.id(index);
         let client = &mut self.clients[index];
         if client.rng.chance(1, 10) {
             client.node = client.rng.below(nodes) as usize;
@@ -330,7 +343,7 @@ impl Clients {
                 load.draw(index as u64, client.guest.is_some(), &mut client.rng)
             }
         };
-        Order { at: world.time, client: index, node: client.node, lane, affair }
+        Order { at: world.time, client: id, node: client.node, lane, affair }
     }
 
     fn issue(&mut self, world: &mut World, index: usize, node: usize, lane: u16, affair: &Affair) {
@@ -361,28 +374,31 @@ impl Clients {
         open: Open,
         command: Command,
     ) {
+        let id = self.id(index);
         let client = &mut self.clients[index];
         client.sequence += 1;
         let sequence = client.sequence;
         let (began, steady) = (world.time, Progress::begin(world));
         client.waiting = Some(Waiting { sequence, began, steady, open, command, sent_to, lane });
-        world.schedule(world.time, Event::Request { client: index, op: sequence });
-        world.schedule(world.time + PATIENCE, Event::ClientTimeout { client: index, op: sequence });
+        world.schedule(world.time, Event::Request { client: id, op: sequence });
+        world.schedule(world.time + PATIENCE, Event::ClientTimeout { client: id, op: sequence });
     }
 
     fn arrive(&mut self, world: &mut World, index: usize, op: u64) {
+        let id = self.id(index);
+        let request = Event::Request { client: id, op };
         let client = &mut self.clients[index];
         let Some(waiting) = client.waiting.as_ref().filter(|waiting| waiting.sequence == op) else {
             return;
         };
-        let tag = Tag((index as u64) << 32 | op);
+        let tag = id.tag(op);
         let refused = Outcome::Refused(Refusal::NotServing);
         if let Some(guest) = client.guest {
             let Command::Txn(txn) = &waiting.command else {
                 unreachable!("guests have transactions only")
             };
             if world.guests[guest].paused {
-                world.hold_for_guest(guest, Event::Request { client: index, op });
+                world.hold_for_guest(guest, request);
             } else if world.guests[guest].serves() {
                 world.ask_guest(guest, tag, txn);
             } else {
@@ -394,15 +410,17 @@ impl Clients {
         if !world.nodes[node].up {
             // Nobody listens there, so nothing was sent.
             self.end(world, index, refused, None);
-        } else if world.hold(node, waiting.lane, Event::Request { client: index, op }).is_some() {
+        } else if world.hold(node, waiting.lane, request).is_some() {
             let command = waiting.command.clone();
-            world.execute(node, usize::from(waiting.lane), tag, index as u64, &command);
+            let lane = usize::from(waiting.lane);
+            world.execute(node, lane, tag, index as u64, self.keyspace, &command);
         }
     }
 
     fn answered(&mut self, world: &mut World, answer: world::Answer) {
-        let index = (answer.tag.0 >> 32) as usize;
-        let op = answer.tag.0 & u64::from(u32::MAX);
+        let tag = unmarked(answer.tag);
+        let index = (tag >> 32) as usize;
+        let op = tag & u64::from(u32::MAX);
         let current = self.clients[index].waiting.as_ref();
         if current.is_some_and(|waiting| waiting.sequence == op) {
             self.end(world, index, answer.outcome, answer.at);
@@ -416,6 +434,7 @@ impl Clients {
         outcome: Outcome<Reply<'static>>,
         at: Option<Timestamp>,
     ) {
+        let id = self.id(index);
         let client = &mut self.clients[index];
         let waiting = client.waiting.take().expect("an op ends once");
         let (kind, count) = match &outcome {
@@ -429,10 +448,10 @@ impl Clients {
             self.progress.end(world, sent_to, began, steady, &outcome);
         }
         let time = world.time;
-        world.trace.event(&[time, 20, index as u64, waiting.sequence, kind], || {
+        world.trace.event(&[time, 20, id.word(), waiting.sequence, kind], || {
             let now = crate::trace::At(time);
             let at = at.map(|at| format!(" at {at:?}")).unwrap_or_default();
-            format!("{now} client {index} {}: {outcome:?}{at}", waiting.command)
+            format!("{now} client {id} {}: {outcome:?}{at}", waiting.command)
         });
         if let (Outcome::Done(reply), Open::Single(_, Action::Get)) = (&outcome, &waiting.open) {
             let lapses = match &self.load {
@@ -476,9 +495,9 @@ impl Clients {
     /// The next op of a client: at this time, or when the script has it.
     fn schedule_next(&self, world: &mut World, index: usize, at: u64) {
         if !self.scripted {
-            world.schedule(at, Event::Client(index));
+            world.schedule(at, Event::Client(self.id(index)));
         } else if let Some(order) = self.clients[index].orders.front() {
-            world.schedule(order.at, Event::Client(index));
+            world.schedule(order.at, Event::Client(self.id(index)));
         }
     }
 }

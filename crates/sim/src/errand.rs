@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use quorate_types::KeyspaceId;
+
 /// Something that a client with a session does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Errand {
@@ -25,8 +27,8 @@ pub(crate) enum Asks {
     Open,
     Renew,
     Close,
-    /// Makes the client's call of this number, or tries it again: adds one to each key.
-    Call(u64, Vec<String>),
+    /// Makes the client's call of this number, or tries it again: adds one to each key of a keyspace.
+    Call(u64, KeyspaceId, Vec<String>),
 }
 
 impl fmt::Display for Asks {
@@ -35,7 +37,13 @@ impl fmt::Display for Asks {
             Self::Open => f.write_str("OPEN"),
             Self::Renew => f.write_str("RENEW"),
             Self::Close => f.write_str("CLOSE"),
-            Self::Call(number, keys) => write!(f, "CALL {number} INCR {}", keys.join(" ")),
+            Self::Call(number, keyspace, keys) => {
+                write!(f, "CALL {number} ")?;
+                if keyspace.0 > 0 {
+                    write!(f, "SELECT {} ", keyspace.0)?;
+                }
+                write!(f, "INCR {}", keys.join(" "))
+            }
         }
     }
 }
@@ -49,9 +57,14 @@ impl FromStr for Asks {
             ["OPEN"] => Self::Open,
             ["RENEW"] => Self::Renew,
             ["CLOSE"] => Self::Close,
+            ["CALL", number, "SELECT", keyspace, "INCR", ref keys @ ..] if !keys.is_empty() => {
+                let keyspace = KeyspaceId(keyspace.parse().map_err(|_| wrong())?);
+                let keys = keys.iter().map(|key| (*key).to_owned());
+                Self::Call(number.parse().map_err(|_| wrong())?, keyspace, keys.collect())
+            }
             ["CALL", number, "INCR", ref keys @ ..] if !keys.is_empty() => {
                 let keys = keys.iter().map(|key| (*key).to_owned());
-                Self::Call(number.parse().map_err(|_| wrong())?, keys.collect())
+                Self::Call(number.parse().map_err(|_| wrong())?, KeyspaceId(0), keys.collect())
             }
             _ => return Err(wrong()),
         })
@@ -64,11 +77,18 @@ mod tests {
 
     #[test]
     fn what_clients_with_sessions_ask_comes_back() {
-        for text in ["OPEN", "RENEW", "CLOSE", "CALL 7 INCR call:0", "CALL 8 INCR call:1 call:4"] {
+        for text in [
+            "OPEN",
+            "RENEW",
+            "CLOSE",
+            "CALL 7 INCR call:0",
+            "CALL 8 INCR call:1 call:4",
+            "CALL 9 SELECT 1 INCR call:2",
+        ] {
             let asks: Asks = text.parse().unwrap();
             assert_eq!(asks.to_string(), text);
         }
-        for text in ["FLY", "CALL 7 INCR", "CALL x INCR call:0"] {
+        for text in ["FLY", "CALL 7 INCR", "CALL x INCR call:0", "CALL 7 SELECT x INCR call:0"] {
             assert!(text.parse::<Asks>().unwrap_err().contains(text));
         }
     }

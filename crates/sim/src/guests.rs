@@ -57,6 +57,7 @@ struct Line {
 /// What the machine wants done.
 #[derive(Default)]
 struct Out {
+    keyspace: KeyspaceId,
     epoch: Epoch,
     peers: BTreeMap<NodeId, Vec<u8>>,
     done: Vec<(Tag, Outcome<Reply<'static>>, Option<Timestamp>)>,
@@ -65,9 +66,9 @@ struct Out {
 
 impl Effects<Machine> for Out {
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
-        let epoch = self.epoch;
+        let (keyspace, epoch) = (self.keyspace, self.epoch);
         let buffer = self.peers.entry(to).or_default();
-        Header::frame(buffer, Part::Meerkat, KeyspaceId(0), epoch, |writer| message.encode(writer));
+        Header::frame(buffer, Part::Meerkat, keyspace, epoch, |writer| message.encode(writer));
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
@@ -87,6 +88,8 @@ impl Effects<Machine> for Out {
 pub(crate) struct Guest {
     /// Under which every node reaches it.
     pub(crate) id: NodeId,
+    /// Whose transactions it coordinates.
+    pub(crate) keyspace: KeyspaceId,
     pub(crate) up: bool,
     pub(crate) paused: bool,
     /// Counts its processes.
@@ -151,19 +154,20 @@ pub(crate) fn guest_id(guest: usize) -> NodeId {
 }
 
 /// What one says to let the other know who speaks.
-fn introduce(epoch: Epoch, message: &GuestMessage) -> Vec<u8> {
+fn introduce(keyspace: KeyspaceId, epoch: Epoch, message: &GuestMessage) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Header::frame(&mut bytes, Part::Guest, KeyspaceId(0), epoch, |writer| message.encode(writer));
+    Header::frame(&mut bytes, Part::Guest, keyspace, epoch, |writer| message.encode(writer));
     bytes
 }
 
 impl World {
-    /// Adds a guest that begins at once.
-    pub(crate) fn add_guest(&mut self, mut rng: Rng, drift_ppm: u64) {
+    /// Adds a guest of a keyspace that begins at once.
+    pub(crate) fn add_guest(&mut self, keyspace: KeyspaceId, mut rng: Rng, drift_ppm: u64) {
         let guest = self.guests.len();
         let rate_ppm = rng.below(drift_ppm + 1) as i64 - drift_ppm as i64 / 2;
         self.guests.push(Guest {
             id: guest_id(guest),
+            keyspace,
             up: false,
             paused: false,
             life: 0,
@@ -331,8 +335,9 @@ impl World {
         let this = &mut self.guests[guest];
         this.session = Incarnation(this.rng.next_u64().max(1));
         this.lane = this.rng.below(lanes) as u16;
+        let keyspace = this.keyspace;
         let node = this.rng.below(self.nodes.len() as u64) as usize;
-        self.connect(guest, node, introduce(Epoch(0), &GuestMessage::Join));
+        self.connect(guest, node, introduce(keyspace, Epoch(0), &GuestMessage::Join));
     }
 
     fn enter_all(&mut self, guest: usize) {
@@ -346,7 +351,7 @@ impl World {
                 continue;
             }
             let enter = GuestMessage::Enter { writer: stay.writer };
-            let bytes = introduce(this.out.epoch, &enter);
+            let bytes = introduce(this.keyspace, this.out.epoch, &enter);
             self.drop_line(guest, node);
             self.connect(guest, node, bytes);
         }
@@ -458,7 +463,7 @@ impl World {
             guest: Some(welcome.writer),
             ..Config::new(Hello::GUEST, this.session, LaneId(this.lane), lanes, seed)
         };
-        this.out = Out::default();
+        this.out = Out { keyspace: this.keyspace, ..Out::default() };
         this.stay = Some(Stay {
             machine: Machine::new(config, MapTable::default()),
             writer: welcome.writer,

@@ -1,8 +1,9 @@
 //! What a world can still lose, and what it has lost or left undone.
 
-use quorate_types::{KeyspaceId, NodeSet, Role, View};
+use quorate_types::{NodeSet, Role, View};
 
 use crate::guests::Guest;
+use crate::keyspaces::Keyspace;
 use crate::process::{LaneHost, Node};
 use crate::world::{MS, World};
 
@@ -27,7 +28,7 @@ impl World {
 
     fn all_groups(&self, holds: impl Fn(NodeSet) -> bool) -> bool {
         let all = self.nodes.iter().map(|node| node.id).collect();
-        holds(all) && self.groups.iter().all(|group| holds(*group))
+        holds(all) && self.groups().all(holds)
     }
 
     /// Nodes that hold everything and are not disturbed.
@@ -39,7 +40,8 @@ impl World {
         // A view whose engines are not through with the change protects nobody yet: of the replicas
         // of one epoch, a minority may be lost before the next one is released.
         let through = |host: &LaneHost| {
-            host.lane.engine(KeyspaceId(0)).is_some_and(quorate_node::Engine::is_caught_up)
+            let engine = |keyspace: &Keyspace| host.lane.engine(keyspace.id);
+            self.keyspaces.iter().filter_map(engine).all(quorate_node::Engine::is_caught_up)
         };
         let holds = |node: &Node| {
             let member = newest.member(node.id);
@@ -72,8 +74,8 @@ impl World {
         self.nodes.iter().filter(|node| node.up).any(|node| {
             let view = node.lane(0).view();
             let lost = self.lost(view);
-            let of_group = |group: &NodeSet| lost.intersection(*group).len() * 2 > group.len();
-            lost.len() * 2 > view.members.len() || self.groups.iter().any(of_group)
+            let of_group = |group: NodeSet| lost.intersection(group).len() * 2 > group.len();
+            lost.len() * 2 > view.members.len() || self.groups().any(of_group)
         }) || self.partition_stuck()
     }
 
@@ -101,22 +103,24 @@ impl World {
     /// majority and go on from view to view. That can't be where all partitions are on all nodes.
     fn partition_stuck(&self) -> bool {
         let all = self.nodes.len();
-        let stuck = |host: &LaneHost| {
-            let facts = host.lane.engine(KeyspaceId(0)).map(quorate_node::Engine::facts);
+        let hosts = || self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes);
+        let is_stuck = |keyspace: &Keyspace, host: &LaneHost| {
+            let facts = host.lane.engine(keyspace.id).map(quorate_node::Engine::facts);
             facts.is_some_and(|facts| facts.gauges.contains(&("stuck", 1)))
         };
-        self.groups.iter().any(|group| group.len() < all)
-            && self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes).any(stuck)
+        self.keyspaces.iter().any(|keyspace| {
+            keyspace.groups.iter().any(|group| group.len() < all)
+                && hosts().any(|host| is_stuck(keyspace, host))
+        })
     }
 
     /// Transactions that some lane has no decision about, or that some lane's clients wait for.
     pub(crate) fn undecided(&self) -> Option<String> {
-        if !self.is_transactional() {
-            return None;
-        }
-        let lanes = self.nodes.iter().flat_map(|node| node.lanes.iter().map(move |l| (node, l)));
-        let of_nodes = lanes.into_iter().find_map(|(node, host)| {
-            let facts = host.lane.engine(KeyspaceId(0))?.facts();
+        let transactional = self.keyspaces.iter().filter(|keyspace| keyspace.is_transactional());
+        let lanes = || self.nodes.iter().flat_map(|node| node.lanes.iter().map(move |l| (node, l)));
+        let all = transactional.flat_map(|keyspace| lanes().map(move |lane| (keyspace, lane)));
+        let of_nodes = { all }.find_map(|(keyspace, (node, host))| {
+            let facts = host.lane.engine(keyspace.id)?.facts();
             let gauge = |name| facts.gauges.iter().find(|(known, _)| *known == name);
             let left = UNDONE.into_iter().filter_map(gauge).find(|(_, value)| *value > 0);
             let (name, count) = left?;

@@ -27,6 +27,7 @@ mod faults;
 mod guests;
 mod health;
 mod judge;
+mod keyspaces;
 mod lapses;
 mod links;
 mod loader;
@@ -52,6 +53,7 @@ mod world;
 
 pub use budget::{Cost, measure_costs};
 pub use faults::Faults;
+pub use keyspaces::Beside;
 pub use options::{Engine, Isolations, Options, Workload};
 pub use quorate_node::Isolation;
 pub use script::Script;

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quorate_commands::OwnedCall;
 use quorate_machine::{Outcome, Rng};
-use quorate_types::Tag;
+use quorate_types::{KeyspaceId, Tag};
 
+use crate::keyspaces::{is_of, mark, unmarked};
 use crate::process::Entry;
 use crate::shapes::Shape;
 use crate::world::{self, Event, MS, World};
@@ -35,8 +36,9 @@ const DELETED_EVERY: usize = 3;
 /// From this size on a value is large: engines send such apart.
 const LARGE: u64 = 64 * 1024;
 
-/// Loads records.
+/// Loads records of a keyspace.
 pub(crate) struct Loader {
+    keyspace: KeyspaceId,
     rng: Rng,
     /// The length of each record's value.
     sizes: Vec<usize>,
@@ -55,7 +57,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    pub(crate) fn new(shape: &Shape, world: &mut World) -> Self {
+    pub(crate) fn new(keyspace: KeyspaceId, shape: &Shape, world: &mut World) -> Self {
         let mut rng = world.rng.fork();
         let count = shape.records.max(shape.large);
         let sizes: Vec<usize> = (0..count)
@@ -73,9 +75,10 @@ impl Loader {
             due.swap(at, rng.below(at as u64 + 1) as usize);
         }
         if !due.is_empty() {
-            world.schedule(BEGIN, Event::Load);
+            world.schedule(BEGIN, Event::Load(keyspace));
         }
         Self {
+            keyspace,
             rng,
             sizes,
             due: due.into(),
@@ -100,7 +103,7 @@ impl Loader {
         }
         if self.is_deleting {
             self.delete(world);
-            return world.schedule(world.time + DELETE_PACE, Event::Load);
+            return world.schedule(world.time + DELETE_PACE, Event::Load(self.keyspace));
         }
         let mut bytes = 0;
         for _ in 0..BATCH {
@@ -123,7 +126,7 @@ impl Loader {
             let every = (0..self.sizes.len()).step_by(DELETED_EVERY);
             self.leaving = every.filter(is_sure).collect();
         }
-        world.schedule(world.time + PACE, Event::Load);
+        world.schedule(world.time + PACE, Event::Load(self.keyspace));
     }
 
     /// Deletes some more, and stores what could not be stored.
@@ -152,7 +155,9 @@ impl Loader {
             return false;
         }
         let call = OwnedCall::new(command).expect("a known command");
-        world.execute(node, lane, tag, tag.0, &world.command(call));
+        let tag = Tag(mark(self.keyspace) | tag.0);
+        let command = world.keyspace(self.keyspace).command(call);
+        world.execute(node, lane, tag, tag.0, self.keyspace, &command);
         true
     }
 
@@ -166,19 +171,23 @@ impl Loader {
     /// is may not. Only whoever wants to read it finds out.
     pub(crate) fn read_unreadable(&self, world: &mut World) {
         for node in 0..world.nodes.len() {
-            for key in world.nodes[node].unreadable() {
+            for key in world.nodes[node].unreadable(self.keyspace) {
                 let call = OwnedCall::new([&b"GET"[..], &key]).expect("GET is known");
-                let tag = Tag(LOAD_TAG | self.sizes.len() as u64);
-                world.execute(node, 0, tag, tag.0, &world.command(call));
+                let tag = Tag(mark(self.keyspace) | LOAD_TAG | self.sizes.len() as u64);
+                let command = world.keyspace(self.keyspace).command(call);
+                world.execute(node, 0, tag, tag.0, self.keyspace, &command);
             }
         }
     }
 
     /// Takes the answers that are for it.
     pub(crate) fn collect(&mut self, world: &mut World) {
-        let mine = |answer: &mut world::Answer| answer.tag.0 & LOAD_TAG != 0;
+        let keyspace = self.keyspace;
+        let mine = move |answer: &mut world::Answer| {
+            answer.tag.0 & LOAD_TAG != 0 && is_of(answer.tag, keyspace)
+        };
         for answer in world.answers.extract_if(.., mine) {
-            let record = (answer.tag.0 & !DELETE_TAG) as usize;
+            let record = (unmarked(answer.tag) & !DELETE_TAG) as usize;
             if record == self.sizes.len() {
                 continue;
             }

@@ -13,6 +13,7 @@ use quorate_node::{EngineConfig, Isolation};
 use quorate_types::NodeSet;
 
 use crate::Faults;
+use crate::keyspaces::Keyspace;
 use crate::links::{Links, SILENCE_MAX};
 use crate::network::hash;
 use crate::progress::settles;
@@ -45,12 +46,7 @@ pub(crate) struct Nemesis {
 }
 
 impl Nemesis {
-    pub(crate) fn new(
-        faults: Faults,
-        engine: &EngineConfig,
-        script: Option<&[(u64, Fault)]>,
-        world: &mut World,
-    ) -> Self {
+    pub(crate) fn new(faults: Faults, script: Option<&[(u64, Fault)]>, world: &mut World) -> Self {
         let mut this = Self {
             rng: world.rng.fork(),
             faults,
@@ -58,7 +54,7 @@ impl Nemesis {
             active: true,
             scripted: script.is_some(),
             rests_until: 0,
-            wall_error_max: Self::wall_error_max(engine),
+            wall_error_max: Self::wall_error_max(world),
             done: Vec::new(),
         };
         match script {
@@ -88,12 +84,13 @@ impl Nemesis {
     }
 
     /// How far two wall clocks may be apart, in nanoseconds.
-    pub(crate) fn clocks_apart(faults: Faults, engine: &EngineConfig) -> u64 {
-        if faults.clock { 2 * Self::wall_error_max(engine) } else { 0 }
+    pub(crate) fn clocks_apart(faults: Faults, world: &World) -> u64 {
+        if faults.clock { 2 * Self::wall_error_max(world) } else { 0 }
     }
 
-    fn wall_error_max(engine: &EngineConfig) -> u64 {
-        match engine {
+    /// What every keyspace puts up with.
+    fn wall_error_max(world: &World) -> u64 {
+        let of_keyspace = |keyspace: &Keyspace| match &keyspace.engine {
             EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => 2_000 * MS,
             // Isolation rests on clocks only if it is strict. Half the bound each way: the bound
             // is on the difference between two clocks.
@@ -101,7 +98,9 @@ impl Nemesis {
                 max_clock_skew.as_nanos() as u64 / 2
             }
             EngineConfig::Meerkat { .. } => 2_000 * MS,
-        }
+        };
+        let all = world.keyspaces.iter().map(of_keyspace);
+        all.min().expect("there is a keyspace")
     }
 
     /// Draws something, and when to draw again.

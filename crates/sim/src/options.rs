@@ -6,9 +6,9 @@ use std::str::FromStr;
 use quorate_node::{Isolation, System};
 use quorate_types::Duration;
 
-use crate::{Faults, Shapes};
+use crate::{Beside, Faults, Shapes};
 
-/// The engine of the simulated keyspace.
+/// The engine of the first simulated keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
     /// Single-key commands; judged by linearizability.
@@ -79,6 +79,10 @@ impl Engine {
         }
         if self.rival().is_some() && options.sessions.is_some_and(|sessions| sessions > 0) {
             return Err(format!("{self} has no sessions; choose hermes or meerkat"));
+        }
+        let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
+        if self.rival().is_some() && beside.is_some() {
+            return Err(format!("{self} is measured alone; --beside is for hermes and meerkat"));
         }
         if self != Self::Meerkat && options.isolation.is_some() {
             return Err(format!("only meerkat has a choice of isolation, {self} has not"));
@@ -192,6 +196,8 @@ pub struct Options {
     pub sessions: Option<u16>,
     /// What the cluster and its data may look like; each run has a random part of it.
     pub shapes: Shapes,
+    /// Which keyspaces there are beside the first one.
+    pub beside: Beside,
     /// How many records are there from the start; drawn per seed if nothing is said.
     pub records: Option<u32>,
     /// How many of them are large; drawn per seed if nothing is said.
@@ -222,6 +228,7 @@ impl Options {
             guests: None,
             sessions: None,
             shapes: Shapes::USUAL,
+            beside: Beside::Any,
             records: None,
             large: None,
             faults: Faults::ALL,
@@ -246,6 +253,12 @@ impl Options {
     /// With what is possible instead.
     pub fn check(&self) -> Result<(), String> {
         self.engine.check(self)
+    }
+
+    /// Whether a rare branch of this name belongs to what every run of these options has.
+    pub fn has_probe(&self, name: &str) -> bool {
+        let is_beside = |engine: Engine| self.beside.has(engine) && engine.has_probe(name);
+        self.engine.has_probe(name) || Engine::ALL.into_iter().any(is_beside)
     }
 }
 

@@ -96,9 +96,9 @@ impl Node {
         &self.lanes[lane].lane
     }
 
-    /// Every key that has a value here, with its version and value, in order of key.
-    pub(crate) fn contents(&self) -> Vec<Entry> {
-        let store = self.shared.store(KeyspaceId(0)).expect("every world has keyspace 0");
+    /// Every key of a keyspace that has a value here, with its version and value, in order of key.
+    pub(crate) fn contents(&self, keyspace: KeyspaceId) -> Vec<Entry> {
+        let store = self.shared.store(keyspace).expect("every node knows every keyspace");
         let mut contents = Vec::new();
         store.dump(&mut |key, version, readable, value| {
             if value.is_some() || !readable {
@@ -114,9 +114,28 @@ impl Node {
         contents
     }
 
+    /// What a keyspace's account says that does not fit what is there, if anything.
+    pub(crate) fn misaccount(&self, keyspace: KeyspaceId) -> Option<String> {
+        let store = self.shared.store(keyspace).expect("every node knows every keyspace");
+        let mut held = BTreeMap::new();
+        store.dump(&mut |key, _, _, value| {
+            held.insert(key.to_vec(), value.is_some());
+        });
+        let records = held.len() as u64;
+        let with_value = held.values().filter(|has_value| **has_value).count() as u64;
+        let said = store.stats();
+        ((said.records, said.with_value) != (records, with_value)).then(|| {
+            format!(
+                "{:?} accounts for {} records of keyspace {}, {} with a value; there are {records}, \
+                 {with_value} with a value",
+                self.id, said.records, keyspace.0, said.with_value
+            )
+        })
+    }
+
     /// The keys whose records are not readable.
-    pub(crate) fn unreadable(&self) -> Vec<Vec<u8>> {
-        let store = self.shared.store(KeyspaceId(0)).expect("every world has keyspace 0");
+    pub(crate) fn unreadable(&self, keyspace: KeyspaceId) -> Vec<Vec<u8>> {
+        let store = self.shared.store(keyspace).expect("every node knows every keyspace");
         let mut keys = Vec::new();
         store.dump(&mut |key, _, readable, _| {
             if !readable {

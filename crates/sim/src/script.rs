@@ -23,10 +23,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use quorate_types::Duration;
+use quorate_types::{Duration, KeyspaceId};
 
 use crate::affair::Affair;
 use crate::errand::{Deed, Errand};
+use crate::keyspaces::ClientId;
 use crate::links::Links;
 use crate::options::{Isolations, Options};
 use crate::sweep::FailureKind;
@@ -110,7 +111,7 @@ pub(crate) enum Fault {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Order {
     pub(crate) at: u64,
-    pub(crate) client: usize,
+    pub(crate) client: ClientId,
     pub(crate) node: usize,
     pub(crate) lane: u16,
     pub(crate) affair: Affair,
@@ -123,8 +124,8 @@ pub struct Script {
     pub(crate) options: Options,
     /// How the run fails, if it does.
     pub(crate) expect: Option<FailureKind>,
-    /// How many things were drawn, which makes what comes at the end unique.
-    pub(crate) drawn: u64,
+    /// How many things were drawn for each keyspace, which makes what comes at the end unique.
+    pub(crate) drawn: Vec<u64>,
     pub(crate) orders: Vec<Order>,
     /// The same of clients with sessions.
     pub(crate) errands: Vec<Errand>,
@@ -249,12 +250,14 @@ impl fmt::Display for Script {
         number(f, "records", options.records)?;
         number(f, "large", options.large)?;
         writeln!(f, "shapes {}", options.shapes)?;
+        writeln!(f, "beside {}", options.beside)?;
         writeln!(f, "faults {}", options.faults)?;
         writeln!(f, "clients {}", options.clients)?;
         writeln!(f, "keys {}", options.keys)?;
         writeln!(f, "safety {}", Seconds(options.safety_phase.as_nanos() as u64))?;
         writeln!(f, "heal {}", Seconds(options.heal_limit.as_nanos() as u64))?;
-        writeln!(f, "drawn {}", self.drawn)?;
+        let drawn: Vec<String> = self.drawn.iter().map(u64::to_string).collect();
+        writeln!(f, "drawn {}", drawn.join(" "))?;
         writeln!(f, "expect {}", self.expect.map_or("success", FailureKind::name))?;
         let mut lines: Vec<(u64, String)> = Vec::new();
         for order in &self.orders {
@@ -399,7 +402,7 @@ impl FromStr for Script {
             seed: 0,
             options: Options::new(),
             expect: None,
-            drawn: 0,
+            drawn: Vec::new(),
             orders: Vec::new(),
             errands: Vec::new(),
             faults: Vec::new(),
@@ -432,11 +435,14 @@ impl Script {
                 let (head, affair) = rest
                     .split_once(": ")
                     .ok_or_else(|| format!("'{rest}' does not say what the client asks"))?;
-                let [client, "at", to] = head.split(' ').collect::<Vec<_>>()[..] else {
-                    return Err(format!("'{head}' is not: client NUMBER at NODE/LANE"));
+                let (client, keyspace, to) = match head.split(' ').collect::<Vec<_>>()[..] {
+                    [client, "at", to] => (client, 0, to),
+                    [client, "in", keyspace, "at", to] => (client, number(keyspace)?, to),
+                    _ => return Err(format!("'{head}' is not: client NUMBER at NODE/LANE")),
                 };
                 let (node, lane) = place(to)?;
-                let (client, affair) = (number(client)?, affair.parse()?);
+                let client = ClientId { keyspace: KeyspaceId(keyspace), index: number(client)? };
+                let affair = affair.parse()?;
                 self.orders.push(Order { at, client, node, lane, affair });
             }
             "session" => self.errands.push(parse_errand(at, rest)?),
@@ -462,12 +468,15 @@ impl Script {
             "records" => options.records = Some(number(value)?),
             "large" => options.large = Some(number(value)?),
             "shapes" => options.shapes = value.parse()?,
+            "beside" => options.beside = value.parse()?,
             "faults" => options.faults = value.parse()?,
             "clients" => options.clients = number(value)?,
             "keys" => options.keys = number(value)?,
             "safety" => options.safety_phase = Duration::from_nanos(seconds(value)?),
             "heal" => options.heal_limit = Duration::from_nanos(seconds(value)?),
-            "drawn" => self.drawn = number(value)?,
+            "drawn" => {
+                self.drawn = value.split_whitespace().map(number).collect::<Result<_, _>>()?
+            }
             "expect" if value == "success" => self.expect = None,
             "expect" => self.expect = Some(value.parse()?),
             _ => return Err(format!("'{name}' is no option of a run")),
@@ -485,6 +494,7 @@ mod tests {
     fn every_line_comes_back() {
         let text = "engine meerkat\nseed 17\nexpect liveness\nworkload retwis\nnodes 5\n\
                     isolation strict\nfaults loss,crash\nshapes churn\nrecords 70\nsafety 1.5\n\
+                    beside hermes\ndrawn 4 7\n0.1 client 3 in 1 at 1/0: GET key:4\n\
                     0.1 client 3 at 2/0: MULTI; GET reg:0; SET reg:1 v44.1; EXEC\n\
                     0.11 session 0 at 2/1: OPEN\n0.12 session 0 at 1/0: CALL 3 INCR a b\n\
                     0.13 session 0 at 3/0 late 2.5: RENEW\n0.14 session 0 gives up\n\
@@ -495,7 +505,7 @@ mod tests {
                     1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #3 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
-        assert_eq!(script.sizes(), [5, 14, 3]);
+        assert_eq!(script.sizes(), [6, 14, 3]);
         assert_eq!(script.options.engine, Engine::Meerkat);
         assert_eq!(script.expect, Some(FailureKind::Liveness));
         let again: Script = script.to_string().parse().unwrap();

@@ -11,12 +11,13 @@ use std::fmt;
 
 use quorate_commands::{Block, Op, OwnedCall, Reply, Txn, Work};
 use quorate_machine::{Improper, Outcome, Refusal, Rng};
-use quorate_node::{EngineConfig, SessionCall};
+use quorate_node::SessionCall;
 use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request, Requests, Tenure};
 use quorate_types::{Duration, Instant, KeyspaceId, Tag};
 
 use crate::Options;
 use crate::errand::{Asks, Deed, Errand};
+use crate::keyspaces::Keyspace;
 use crate::process::Entry;
 use crate::trace::At;
 use crate::world::{self, Event, MS, World};
@@ -50,13 +51,14 @@ struct Try {
 #[derive(Clone, Debug)]
 enum What {
     Lease(Request),
-    Call { call: Call, grant: Grant, keys: Vec<String> },
+    Call { call: Call, grant: Grant, keyspace: KeyspaceId, keys: Vec<String> },
 }
 
 /// A call whose answer is awaited.
 struct Open {
     /// Its place among the calls of its client.
     number: u64,
+    keyspace: KeyspaceId,
     keys: Vec<String>,
     /// The try that it waits for.
     awaited: Option<u64>,
@@ -93,12 +95,13 @@ struct Count {
 pub(crate) struct SessionClients {
     clients: Vec<Client>,
     term: Duration,
-    transactional: bool,
+    /// Whether each keyspace is transactional.
+    transactional: Vec<bool>,
     tries: BTreeMap<u64, Try>,
     next: u64,
     /// The first answer to each call.
     answers: BTreeMap<(LeaseId, u64), Reply<'static>>,
-    counts: BTreeMap<String, Count>,
+    counts: BTreeMap<(KeyspaceId, String), Count>,
     working: bool,
     scripted: bool,
     record: bool,
@@ -117,11 +120,12 @@ pub(crate) struct SessionPlan {
 }
 
 impl SessionPlan {
-    pub(crate) fn draw(seed: u64, options: &Options, engine: &EngineConfig) -> Self {
+    pub(crate) fn draw(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"sessions"));
         let drawn = rng.below(4) as u16;
         let term = Duration::from_secs([4, 8, 30, 1800][rng.below(4) as usize]);
-        let count = if engine.has_sessions() { options.sessions.unwrap_or(drawn) } else { 0 };
+        let count =
+            if options.engine.rival().is_none() { options.sessions.unwrap_or(drawn) } else { 0 };
         Self { count, term, rng }
     }
 }
@@ -163,7 +167,7 @@ impl SessionClients {
         Self {
             clients,
             term,
-            transactional: world.is_transactional(),
+            transactional: world.keyspaces.iter().map(Keyspace::is_transactional).collect(),
             tries: BTreeMap::new(),
             next: 0,
             answers: BTreeMap::new(),
@@ -269,11 +273,16 @@ impl SessionClients {
             && session.tenure.may_begin(now)
             && let Some(sequence) = session.requests.begin()
         {
+            // Where there is one keyspace, nothing is drawn.
+            let count = self.transactional.len() as u64;
+            let at = if count > 1 { client.rng.below(count) } else { 0 };
+            let keyspace = KeyspaceId(at as u8);
             let mut keys = vec![format!("call:{}", client.rng.below(COUNTERS))];
-            if self.transactional && client.rng.chance(1, 2) {
+            if self.transactional[at as usize] && client.rng.chance(1, 2) {
                 keys.push(format!("call:{}", COUNTERS + client.rng.below(COUNTERS)));
             }
-            session.open.insert(sequence, Open { number: client.begun, keys, awaited: None });
+            let open = Open { number: client.begun, keyspace, keys, awaited: None };
+            session.open.insert(sequence, open);
             client.begun += 1;
             self.call(world, index, sequence);
         }
@@ -306,6 +315,11 @@ impl SessionClients {
 
     /// What a client with a script asks, if it may.
     fn prepare(&mut self, now: Instant, index: usize, asks: &Asks, copy: bool) -> Option<What> {
+        if let Asks::Call(_, keyspace, keys) = asks
+            && !self.has(*keyspace, keys.len() > 1)
+        {
+            return None;
+        }
         let client = &mut self.clients[index];
         let free = copy || client.asking.is_none();
         let Some(session) = &mut client.session else {
@@ -324,8 +338,7 @@ impl SessionClients {
                 client.closing |= closes;
                 closes.then_some(What::Lease(Request::Close { lease }))
             }
-            Asks::Call(_, keys) if keys.len() > 1 && !self.transactional => None,
-            Asks::Call(number, keys) => {
+            Asks::Call(number, keyspace, keys) => {
                 let open = session.open.iter().find(|(_, open)| open.number == *number);
                 let sequence = match open {
                     Some((sequence, _)) => *sequence,
@@ -336,8 +349,9 @@ impl SessionClients {
                         }
                         let sequence = session.requests.begin()?;
                         client.begun = number + 1;
-                        let (number, keys) = (*number, keys.clone());
-                        session.open.insert(sequence, Open { number, keys, awaited: None });
+                        let (number, keyspace, keys) = (*number, *keyspace, keys.clone());
+                        let open = Open { number, keyspace, keys, awaited: None };
+                        session.open.insert(sequence, open);
                         sequence
                     }
                 };
@@ -359,7 +373,7 @@ impl SessionClients {
     fn call(&mut self, world: &mut World, index: usize, sequence: u64) {
         let session = self.clients[index].session.as_ref().expect("calls are of a session");
         let open = &session.open[&sequence];
-        let asks = Asks::Call(open.number, open.keys.clone());
+        let asks = Asks::Call(open.number, open.keyspace, open.keys.clone());
         let what = self.what_of(index, sequence);
         self.send(world, index, what, &asks);
     }
@@ -367,14 +381,15 @@ impl SessionClients {
     /// A try at a call that is open.
     fn what_of(&self, index: usize, sequence: u64) -> What {
         let session = self.clients[index].session.as_ref().expect("calls are of a session");
-        let keys = session.open[&sequence].keys.clone();
+        let Open { keyspace, keys, .. } = &session.open[&sequence];
+        let (keyspace, keys) = (*keyspace, keys.clone());
         let call = Call {
             lease: session.grant.lease,
             sequence,
             first_incomplete: session.requests.first_incomplete(),
-            digest: work(&keys, self.transactional).digest(),
+            digest: self.work(keyspace, &keys).digest(),
         };
-        What::Call { call, grant: session.grant, keys }
+        What::Call { call, grant: session.grant, keyspace, keys }
     }
 
     /// Sends a request, and now and then a copy of it that comes late, to wherever.
@@ -441,9 +456,9 @@ impl SessionClients {
         let (tag, origin) = (Tag(SESSION_TAG | number), one.client as u64);
         match &one.what {
             What::Lease(request) => world.lease(node, lane, tag, *request),
-            What::Call { call, grant, keys } => {
-                let work = work(keys, self.transactional);
-                let (keyspace, call, grant) = (KeyspaceId(0), *call, *grant);
+            What::Call { call, grant, keyspace, keys } => {
+                let work = self.work(*keyspace, keys);
+                let (keyspace, call, grant) = (*keyspace, *call, *grant);
                 let call = SessionCall { keyspace, origin, call, grant, work };
                 world.call(node, lane, tag, call);
             }
@@ -521,7 +536,7 @@ impl SessionClients {
         // The dates of transactions follow the wall clock that is furthest ahead, and move along the
         // clocks by which leases end (docs/design/006-sessions.md).
         let (least, most) = world.wall_errors;
-        let ahead = if self.transactional { most.abs_diff(least) } else { 0 };
+        let ahead = if self.transactional.contains(&true) { most.abs_diff(least) } else { 0 };
         // An owner grants a little less than a term, and clocks differ.
         let now = Self::now(world) + Duration::from_nanos(ahead);
         let safe = now < session.tenure.renew_at() + self.term / 4;
@@ -540,20 +555,18 @@ impl SessionClients {
         world.trace.event(&[time, 31, lease.0, session.open.len() as u64], || {
             format!("{} session {lease:?} of client {index} is lost: {why}", At(time))
         });
-        for key in session.open.into_values().flat_map(|open| open.keys) {
-            self.counts.entry(key).or_default().unknown += 1;
-        }
+        session.open.into_values().for_each(|open| self.never_known(open));
     }
 
     fn answered(&mut self, world: &mut World, tag: Tag, outcome: Outcome<Reply<'static>>) {
         let number = tag.0 & !SESSION_TAG;
         let Some(one) = self.tries.remove(&number) else { return };
         Self::note(world, number, &one, &format!("{outcome:?}"));
-        let What::Call { call, keys, .. } = &one.what else {
+        let What::Call { call, keyspace, keys, .. } = &one.what else {
             unreachable!("a request for a lease is answered as such")
         };
         match outcome {
-            Outcome::Done(reply) => self.done(one.client, call, keys, reply),
+            Outcome::Done(reply) => self.done(one.client, call, (*keyspace, keys), reply),
             Outcome::Refused(Refusal::Improper(why)) => {
                 let session = self.clients[one.client].session.as_ref();
                 let session = session.filter(|session| session.grant.lease == call.lease);
@@ -568,7 +581,13 @@ impl SessionClients {
 
     /// A call has an answer: of the first try that is heard of, or of another, which must say the
     /// same.
-    fn done(&mut self, index: usize, call: &Call, keys: &[String], reply: Reply<'static>) {
+    fn done(
+        &mut self,
+        index: usize,
+        call: &Call,
+        (keyspace, keys): (KeyspaceId, &[String]),
+        reply: Reply<'static>,
+    ) {
         let id = (call.lease, call.sequence);
         if let Some(first) = self.answers.get(&id) {
             if *first != reply {
@@ -589,7 +608,8 @@ impl SessionClients {
         }
         // Its client may have given it up: then it is unknown, and counts as that.
         for (key, count) in keys.iter().zip(counted) {
-            if !self.counts.entry(key.clone()).or_default().seen.insert(count) {
+            let counts = self.counts.entry((keyspace, key.clone())).or_default();
+            if !counts.seen.insert(count) {
                 self.complaints.push(format!("{call:?} and another call both saw {key} = {count}"));
             }
         }
@@ -601,7 +621,7 @@ impl SessionClients {
         if session.open.remove(&call.sequence).is_some() {
             session.requests.complete(call.sequence);
             for key in keys {
-                self.counts.entry(key.clone()).or_default().acknowledged += 1;
+                self.counts.entry((keyspace, key.clone())).or_default().acknowledged += 1;
             }
         }
     }
@@ -639,15 +659,33 @@ impl SessionClients {
         let is_same = |other: &Call| (other.lease, other.sequence) == (call.lease, call.sequence);
         let on_its_way = |one: &Try| matches!(&one.what, What::Call { call, .. } if is_same(call));
         let will_be_sent = |errand: &Errand| match &errand.deed {
-            Deed::Send { asks: Asks::Call(number, _), .. } => *number == open.number,
+            Deed::Send { asks: Asks::Call(number, ..), .. } => *number == open.number,
             _ => false,
         };
         if self.tries.values().any(on_its_way) || client.errands.iter().any(will_be_sent) {
             return;
         }
-        for key in session.open.remove(&call.sequence).into_iter().flat_map(|open| open.keys) {
-            self.counts.entry(key).or_default().unknown += 1;
+        if let Some(open) = session.open.remove(&call.sequence) {
+            self.never_known(open);
         }
+    }
+
+    /// Nobody will know what became of a call.
+    fn never_known(&mut self, open: Open) {
+        for key in open.keys {
+            self.counts.entry((open.keyspace, key)).or_default().unknown += 1;
+        }
+    }
+
+    /// Whether there is such a keyspace, and it has transactions if that is asked.
+    fn has(&self, keyspace: KeyspaceId, transactions: bool) -> bool {
+        let found = self.transactional.get(usize::from(keyspace.0));
+        found.is_some_and(|transactional| *transactional || !transactions)
+    }
+
+    /// What a call does.
+    fn work(&self, keyspace: KeyspaceId, keys: &[String]) -> Work {
+        work(keys, self.transactional[usize::from(keyspace.0)])
     }
 
     fn note(world: &mut World, number: u64, one: &Try, text: &str) {
@@ -660,13 +698,14 @@ impl SessionClients {
 
     // --- the end ---------------------------------------------------------------------------------
 
-    /// What the counters say that they must not, given what they hold in the end.
-    pub(crate) fn contradiction(&self, contents: &[Entry]) -> Option<String> {
+    /// What the counters of a keyspace say that they must not, given what it holds in the end.
+    pub(crate) fn contradiction(&self, keyspace: KeyspaceId, contents: &[Entry]) -> Option<String> {
         let value = |key: &str| {
             let found = contents.iter().find(|(name, ..)| name == key);
             found.map_or(Ok(0), |(_, _, value)| value.parse::<u64>())
         };
-        self.counts.iter().find_map(|(key, count)| {
+        let mut counts = self.counts.iter().filter(|((of, _), _)| *of == keyspace);
+        counts.find_map(|((_, key), count)| {
             let Count { acknowledged, unknown, .. } = count;
             let held = value(key).ok();
             let fits =

@@ -16,15 +16,15 @@ use crate::{Faults, Options};
 /// Bytes that may wait for a peer where bytes take time: far more than one chunk of a join.
 const BUFFER_BYTES: usize = 4 * limits::CHUNK_BYTES;
 
-/// Everything that is fixed before a run.
+/// Everything that is fixed before a run, but for the keyspaces beside the first one.
 pub(crate) struct Setup {
     /// In words.
     pub(crate) text: String,
     pub(crate) faults: Faults,
-    pub(crate) engine: EngineConfig,
     pub(crate) nodes: Vec<NodeConfig>,
     pub(crate) network: Network,
-    /// Clients that coordinate transactions themselves, in processes of their own.
+    /// Clients that coordinate transactions of the first keyspace themselves, in processes of their
+    /// own.
     pub(crate) guests: u16,
 }
 
@@ -38,17 +38,6 @@ impl Setup {
             Engine::KuaFu => Self::rival(System::KuaFu, options, faults, rng),
             Engine::Tapir => Self::rival(System::Tapir, options, faults, rng),
             Engine::MeerkatPb => Self::rival(System::MeerkatPb, options, faults, rng),
-        }
-    }
-
-    /// What transactions may rely on, if there are any.
-    pub(crate) fn isolation(&self) -> Option<Isolation> {
-        match &self.engine {
-            EngineConfig::Hermes { .. } => None,
-            EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
-            // The primary's order is that of real time; timestamps of clients' nodes are not.
-            EngineConfig::Baseline(System::KuaFu) => Some(Isolation::Strict),
-            EngineConfig::Baseline(_) => Some(Isolation::Serializable),
         }
     }
 
@@ -68,10 +57,10 @@ impl Setup {
         if let Some(group) = group {
             text.push_str(&format!(", keyspace on {}", show_groups(&[Some(group)])));
         }
-        let mut nodes = configs(nodes, lanes, engine.clone(), rng);
+        let mut nodes = configs(nodes, lanes, engine, rng);
         nodes.iter_mut().for_each(|config| config.keyspaces[0].replicas = group);
         draw_patience(&mut nodes, rng);
-        Self { text, faults, engine, nodes, network, guests: 0 }
+        Self { text, faults, nodes, network, guests: 0 }
     }
 
     /// The rivals lose nothing and have no recovery: what is left to disturb are delays and clocks.
@@ -84,8 +73,8 @@ impl Setup {
             Network { straggling: 0, ordered: true, ..draw_network(faults, nodes, lanes, rng) };
         let text = format!("{nodes} nodes, {lanes} lanes, {faults}");
         let engine = EngineConfig::Baseline(system);
-        let nodes = configs(nodes, lanes, engine.clone(), rng);
-        Self { text, faults, engine, nodes, network, guests: 0 }
+        let nodes = configs(nodes, lanes, engine, rng);
+        Self { text, faults, nodes, network, guests: 0 }
     }
 
     fn meerkat(options: &Options, shape: &Shape, faults: Faults, rng: &mut Rng) -> Self {
@@ -112,12 +101,12 @@ impl Setup {
             max_clock_skew: Duration::from_millis(skew),
             partitions,
         };
-        let mut nodes = configs(nodes, lanes, engine.clone(), rng);
+        let mut nodes = configs(nodes, lanes, engine, rng);
         draw_patience(&mut nodes, rng);
         for config in &mut nodes {
             config.message_loss_timeout = Duration::from_millis(loss_timeout);
         }
-        Self { text, faults, engine, nodes, network, guests }
+        Self { text, faults, nodes, network, guests }
     }
 }
 
@@ -129,7 +118,7 @@ fn draw_patience(nodes: &mut [NodeConfig], rng: &mut Rng) {
 }
 
 /// The replica groups of some partitions: all nodes, or, where there are enough, some of them.
-fn draw_partitions(nodes: u16, rng: &mut Rng) -> Vec<Option<NodeSet>> {
+pub(crate) fn draw_partitions(nodes: u16, rng: &mut Rng) -> Vec<Option<NodeSet>> {
     let count = 1 + rng.below(4) as usize;
     if nodes < 4 || rng.chance(1, 2) {
         return vec![None; count];
@@ -146,7 +135,7 @@ fn draw_partitions(nodes: u16, rng: &mut Rng) -> Vec<Option<NodeSet>> {
     (0..count).map(|_| Some(draw_group())).collect()
 }
 
-fn show_groups(partitions: &[Option<NodeSet>]) -> String {
+pub(crate) fn show_groups(partitions: &[Option<NodeSet>]) -> String {
     let show = |group: &Option<NodeSet>| match group {
         None => "all".to_owned(),
         Some(group) => {

@@ -6,6 +6,7 @@
 //! cut short. Every run is a deterministic one of its script, so what is left at the end fails for
 //! sure.
 
+use crate::Beside;
 use crate::script::{Fate, Script};
 use crate::sweep::replay;
 use quorate_types::Duration;
@@ -38,6 +39,7 @@ fn shrink_while(
     loop {
         let before = shrinking.best.sizes();
         shrinking.shorten();
+        shrinking.single_out();
         shrinking.lighten();
         shrinking.reduce(|script| &mut script.faults);
         shrinking.calm();
@@ -90,6 +92,11 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
         if end < self.best.options.safety_phase {
             self.try_with(|script| script.options.safety_phase = end);
         }
+    }
+
+    /// Leaves out the keyspaces beside the first one, or those after it.
+    fn single_out(&mut self) {
+        self.try_with(|script| script.options.beside = Beside::NONE);
     }
 
     /// Begins with fewer records, or none.

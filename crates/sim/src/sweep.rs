@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use quorate_check::TxnHistory;
 use quorate_machine::Rng;
-use quorate_node::Isolation;
-use quorate_types::{Duration, NodeSet, Role};
+use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
 
 use crate::Options;
 use crate::clients::{Clients, Plan};
 use crate::judge::{contradiction, lost_appends};
+use crate::keyspaces::{Keyspace, Neighbour};
 use crate::loader::Loader;
 use crate::nemesis::Nemesis;
 use crate::process::Entry;
@@ -53,7 +53,7 @@ pub struct Run {
     pub beyond: bool,
     /// Rare branches reached, and how often.
     pub probes: Vec<(&'static str, u64)>,
-    /// What the clients saw.
+    /// What the clients of the first keyspace saw.
     pub history: TxnHistory,
     /// A line per event, if asked for.
     pub trace: Vec<String>,
@@ -111,7 +111,8 @@ pub struct Failure {
     pub message: String,
     /// A line per event, if asked for.
     pub trace: Vec<String>,
-    /// What the clients saw, if the run got that far.
+    /// What the clients of the keyspace saw that it is about, or of the first one, if the run got that
+    /// far.
     pub history: Option<TxnHistory>,
 }
 
@@ -222,7 +223,7 @@ pub fn sweep(
     let done = AtomicU64::new(0);
     let enough = AtomicBool::new(failures_max == 0);
     let known = quorate_node::PROBES.iter().flat_map(|list| list.iter());
-    let known = known.filter(|name| options.engine.has_probe(name)).map(|name| (*name, 0));
+    let known = known.filter(|name| options.has_probe(name)).map(|name| (*name, 0));
     let total = Mutex::new(Sweep { probes: known.collect(), ..Sweep::default() });
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -279,15 +280,20 @@ impl Sweep {
     }
 }
 
+/// Those who use one keyspace.
+struct Users {
+    clients: Clients,
+    loader: Loader,
+}
+
 struct Simulation<'a> {
     seed: u64,
     options: &'a Options,
     setup: String,
-    isolation: Option<Isolation>,
     world: World,
-    clients: Clients,
+    /// By number of their keyspace.
+    users: Vec<Users>,
     sessions: SessionClients,
-    loader: Loader,
     nemesis: Nemesis,
     beyond: bool,
 }
@@ -297,40 +303,56 @@ impl<'a> Simulation<'a> {
         let mut rng = Rng::new(seed);
         let shape = Shape::draw(seed, options);
         let setup = Setup::draw(options, &shape, &mut rng);
-        let isolation = setup.isolation();
-        let Setup { mut text, faults, engine, mut nodes, network, guests } = setup;
-        let with_sessions = SessionPlan::draw(seed, options, &engine);
+        let Setup { mut text, faults, mut nodes, network, guests } = setup;
+        let with_sessions = SessionPlan::draw(seed, options);
         text.push_str(&format!("{shape}{with_sessions}"));
         nodes.iter_mut().for_each(|node| node.session_term = with_sessions.term);
+        let mut shapes = vec![(shape, guests)];
+        for neighbour in Neighbour::draw(seed, options, nodes.len() as u16) {
+            neighbour.add_to(&mut nodes);
+            text.push_str(&neighbour.to_string());
+            shapes.push((neighbour.shape, neighbour.guests));
+        }
         let drift_ppm = if faults.drift { u64::from(nodes[0].clock_drift_ppm) } else { 0 };
         let mut world = World::new(nodes, network, faults, rng, options.trace);
-        for _ in 0..guests {
-            let rng = world.rng.fork();
-            world.add_guest(rng, drift_ppm);
+        let ids: Vec<KeyspaceId> = world.keyspaces.iter().map(|keyspace| keyspace.id).collect();
+        for (id, (_, guests)) in ids.iter().zip(&shapes) {
+            for _ in 0..*guests {
+                let rng = world.rng.fork();
+                world.add_guest(*id, rng, drift_ppm);
+            }
         }
         if let Some(script) = script {
             world.follow(script.fate_table(), &script.faults);
         }
         world.fates.drawn = record.then(Vec::new);
-        let plan = Plan {
+        let plans = ids.iter().zip(&shapes).map(|(id, (shape, _))| Plan {
+            keyspace: *id,
             count: options.clients,
             keys: options.keys,
             churn: shape.churn,
-            expiry: shape.expiry.then(|| Nemesis::clocks_apart(faults, &engine)),
+            expiry: shape.expiry.then(|| Nemesis::clocks_apart(faults, &world)),
             workload: options.workload,
-            isolation,
+            isolation: world.keyspace(*id).isolation(),
             orders: script.map(|script| &script.orders[..]),
-            drawn: script.map_or(0, |script| script.drawn),
+            drawn: script
+                .and_then(|script| script.drawn.get(usize::from(id.0)).copied())
+                .unwrap_or(0),
             record,
-        };
-        let clients = Clients::new(&plan, &mut world);
+        });
+        let plans: Vec<Plan<'_>> = plans.collect();
+        let clients: Vec<Clients> =
+            plans.iter().map(|plan| Clients::new(plan, &mut world)).collect();
         let errands = script.map(|script| &script.errands[..]);
         let sessions = SessionClients::new(with_sessions, errands, record, &mut world);
         let faults_done = script.map(|script| &script.faults[..]);
-        let nemesis = Nemesis::new(faults, &engine, faults_done, &mut world);
-        let loader = Loader::new(&shape, &mut world);
+        let nemesis = Nemesis::new(faults, faults_done, &mut world);
+        let mut users = Vec::new();
+        for ((id, (shape, _)), clients) in ids.into_iter().zip(shapes).zip(clients) {
+            users.push(Users { clients, loader: Loader::new(id, &shape, &mut world) });
+        }
         let (setup, beyond) = (text, false);
-        Self { seed, options, setup, isolation, world, clients, sessions, loader, nemesis, beyond }
+        Self { seed, options, setup, world, users, sessions, nemesis, beyond }
     }
 
     /// What happened, for a run that was recorded.
@@ -338,12 +360,15 @@ impl<'a> Simulation<'a> {
         let mut faults = std::mem::take(&mut self.nemesis.done);
         faults.append(&mut self.world.interruptions.done);
         faults.sort_by_key(|(at, _)| *at);
+        let users = self.users.iter_mut();
+        let mut orders: Vec<_> = users.flat_map(|users| users.clients.orders.drain(..)).collect();
+        orders.sort_by_key(|order| order.at);
         Script {
             seed: self.seed,
             options: self.options.clone(),
             expect: None,
-            drawn: self.clients.drawn,
-            orders: std::mem::take(&mut self.clients.orders),
+            drawn: self.users.iter().map(|users| users.clients.drawn).collect(),
+            orders,
             errands: std::mem::take(&mut self.sessions.errands),
             faults,
             fates: self.world.fates.drawn.take().unwrap_or_default(),
@@ -358,7 +383,9 @@ impl<'a> Simulation<'a> {
         let deadline = self.world.time + span(self.options.heal_limit);
         // Clients go on for a while: healing under load is part of the promise.
         self.advance(self.world.time + AFTERMATH, |_| false);
-        if let Some(message) = self.clients.progress.complaint.take() {
+        let complaint =
+            self.users.iter_mut().find_map(|users| users.clients.progress.complaint.take());
+        if let Some(message) = complaint {
             return Err((FailureKind::Liveness, message));
         }
         if !self.advance(deadline, Self::all_serve) {
@@ -366,17 +393,20 @@ impl<'a> Simulation<'a> {
             let message = self.why_not_serving();
             return if self.beyond { Ok(()) } else { Err((FailureKind::Liveness, message)) };
         }
-        self.clients.stop();
         self.sessions.stop();
-        self.loader.stop();
-        let any_waiting = |this: &Self| this.clients.any_waiting() || this.sessions.any_waiting();
-        if !self.advance(deadline, |this| !any_waiting(this)) {
+        for Users { clients, loader } in &mut self.users {
+            clients.stop();
+            loader.stop();
+        }
+        if !self.advance(deadline, |this| !this.any_waiting() && !this.sessions.any_waiting()) {
             return Err((FailureKind::Liveness, "ops in flight never ended".into()));
         }
         self.final_reads(deadline).map_err(|message| (FailureKind::Liveness, message))?;
         loop {
             // A read may find a newer version, which in turn only a read finishes.
-            self.loader.read_unreadable(&mut self.world);
+            for users in &self.users {
+                users.loader.read_unreadable(&mut self.world);
+            }
             let Some(message) = self.disagreement() else { return Ok(()) };
             if self.world.time >= deadline {
                 return Err((FailureKind::Safety, message));
@@ -409,7 +439,9 @@ impl<'a> Simulation<'a> {
         match self.world.handle(event) {
             None => {}
             Some(Event::Nemesis) => self.nemesis.act(&mut self.world),
-            Some(Event::Load) => self.loader.act(&mut self.world),
+            Some(Event::Load(keyspace)) => {
+                self.users[usize::from(keyspace.0)].loader.act(&mut self.world);
+            }
             Some(Event::Fault(fault)) => self.nemesis.apply(&mut self.world, fault),
             Some(Event::Undo(undo)) => self.nemesis.undo(&mut self.world, undo),
             Some(
@@ -418,20 +450,34 @@ impl<'a> Simulation<'a> {
                 | Event::SessionTry { .. }
                 | Event::SessionTimeout { .. }),
             ) => self.sessions.handle(&mut self.world, &event),
-            Some(event) => self.clients.handle(&mut self.world, event),
+            Some(
+                event @ (Event::Client(client)
+                | Event::Request { client, .. }
+                | Event::ClientTimeout { client, .. }),
+            ) => {
+                let users = &mut self.users[usize::from(client.keyspace.0)];
+                users.clients.handle(&mut self.world, event);
+            }
+            Some(other) => unreachable!("nobody's event: {other:?}"),
         }
-        self.loader.collect(&mut self.world);
-        self.sessions.collect(&mut self.world);
-        self.clients.collect(&mut self.world);
-        while let Some(node) = self.world.died.pop() {
-            self.clients.node_died(&mut self.world, node);
+        let Self { users, world, sessions, .. } = self;
+        users.iter_mut().for_each(|users| users.loader.collect(world));
+        sessions.collect(world);
+        users.iter_mut().for_each(|users| users.clients.collect(world));
+        while let Some(node) = world.died.pop() {
+            users.iter_mut().for_each(|users| users.clients.node_died(world, node));
         }
-        while let Some(guest) = self.world.died_guests.pop() {
-            self.clients.guest_died(&mut self.world, guest);
+        while let Some(guest) = world.died_guests.pop() {
+            users.iter_mut().for_each(|users| users.clients.guest_died(world, guest));
         }
         while let Some(process) = self.world.ambushed.pop() {
             self.nemesis.died(&mut self.world, process);
         }
+    }
+
+    /// Whether any client waits for an answer.
+    fn any_waiting(&self) -> bool {
+        self.users.iter().any(|users| users.clients.any_waiting())
     }
 
     fn all_serve(&self) -> bool {
@@ -466,22 +512,31 @@ impl<'a> Simulation<'a> {
         text
     }
 
-    /// Every node must answer what its clients want, of whatever key.
+    /// Every node must answer what its clients want, of whatever key of whatever keyspace.
     fn final_reads(&mut self, deadline: u64) -> Result<(), String> {
+        (0..self.users.len()).try_for_each(|keyspace| self.final_reads_of(keyspace, deadline))
+    }
+
+    fn final_reads_of(&mut self, keyspace: usize, deadline: u64) -> Result<(), String> {
+        let of_keyspace = if keyspace == 0 { String::new() } else { format!(" in {keyspace}") };
         for round in 0.. {
             for node in 0..self.world.nodes.len() {
-                let done = self.clients.done;
-                let issued = self.clients.issue_closing(&mut self.world, node, round);
+                let clients = &mut self.users[keyspace].clients;
+                let done = clients.done;
+                let issued = clients.issue_closing(&mut self.world, node, round);
                 if issued == 0 {
                     return Ok(());
                 }
                 let id = self.world.nodes[node].id;
-                if !self.advance(deadline, |this| !this.clients.any_waiting()) {
-                    return Err(format!("the last ops, round {round}, are stuck on {id:?}"));
-                }
-                if self.clients.done != done + issued {
+                if !self.advance(deadline, |this| !this.any_waiting()) {
                     return Err(format!(
-                        "the last ops, round {round}, were refused by {id:?} although all is well"
+                        "the last ops{of_keyspace}, round {round}, are stuck on {id:?}"
+                    ));
+                }
+                if self.users[keyspace].clients.done != done + issued {
+                    return Err(format!(
+                        "the last ops{of_keyspace}, round {round}, were refused by {id:?} although \
+                         all is well"
                     ));
                 }
             }
@@ -491,10 +546,19 @@ impl<'a> Simulation<'a> {
 
     /// How two replicas differ, if any two do, or what is left undone.
     fn disagreement(&self) -> Option<String> {
+        let differs =
+            self.world.keyspaces.iter().find_map(|keyspace| self.disagreement_of(keyspace));
+        differs.or_else(|| self.world.undecided())
+    }
+
+    /// How two replicas of a keyspace differ, if any two do, or what a node's account of it does not
+    /// fit.
+    fn disagreement_of(&self, keyspace: &Keyspace) -> Option<String> {
+        let nodes = self.world.nodes.iter();
         let stores: Vec<Vec<Vec<Entry>>> =
-            self.world.nodes.iter().map(|node| self.by_partition(node.contents())).collect();
+            nodes.map(|node| keyspace.by_partition(node.contents(keyspace.id))).collect();
         let empty = Vec::new();
-        for (partition, group) in self.world.groups.iter().enumerate() {
+        for (partition, group) in keyspace.groups.iter().enumerate() {
             let first = self.first_of(*group);
             let expected = &stores[first][partition];
             for (index, node) in self.world.nodes.iter().enumerate() {
@@ -506,8 +570,9 @@ impl<'a> Simulation<'a> {
                         these.iter().filter(differs).take(SHOWN).cloned().collect()
                     };
                     return Some(format!(
-                        "replicas disagree on partition {partition}: {:?} should hold {:?}, and \
-                         should not hold {:?}",
+                        "replicas disagree on partition {partition} of keyspace {}: {:?} should \
+                         hold {:?}, and should not hold {:?}",
+                        keyspace.id.0,
                         node.id,
                         only(wanted, held),
                         only(held, wanted)
@@ -515,7 +580,7 @@ impl<'a> Simulation<'a> {
                 }
             }
         }
-        self.world.undecided()
+        self.world.nodes.iter().find_map(|node| node.misaccount(keyspace.id))
     }
 
     fn first_of(&self, group: NodeSet) -> usize {
@@ -523,59 +588,60 @@ impl<'a> Simulation<'a> {
         self.world.index(first)
     }
 
-    fn by_partition(&self, contents: Vec<Entry>) -> Vec<Vec<Entry>> {
-        let count = self.world.groups.len();
-        let mut parts = vec![Vec::new(); count];
-        for entry in contents {
-            let partition = quorate_meerkat::partition_of(entry.0.as_bytes(), count);
-            parts[usize::from(partition)].push(entry);
-        }
-        parts
-    }
-
-    /// What the keyspace holds, each partition as its first replica has it.
-    fn contents(&self) -> Vec<Entry> {
-        let parts = self.world.groups.iter().enumerate().flat_map(|(partition, group)| {
+    /// What a keyspace holds, each partition as its first replica has it.
+    fn contents(&self, keyspace: &Keyspace) -> Vec<Entry> {
+        let parts = keyspace.groups.iter().enumerate().flat_map(|(partition, group)| {
             let node = &self.world.nodes[self.first_of(*group)];
-            self.by_partition(node.contents()).swap_remove(partition)
+            keyspace.by_partition(node.contents(keyspace.id)).swap_remove(partition)
         });
         parts.collect()
     }
 
     fn judge(self) -> Result<Run, Box<Failure>> {
-        let ops = [self.clients.done, self.clients.refused, self.clients.unknown];
+        let mut ops = [0; 3];
+        for Users { clients, .. } in &self.users {
+            let these = [clients.done, clients.refused, clients.unknown];
+            ops.iter_mut().zip(these).for_each(|(sum, count)| *sum += count);
+        }
         let epoch = self.world.nodes[0].lane(0).view().epoch.0;
         let messages = self.world.messages;
         let probes = self.world.probes.iter().map(|(name, count)| (*name, *count)).collect();
         let digest = self.world.trace.digest();
-        let contents = self.contents();
+        let contents: Vec<Vec<Entry>> =
+            self.world.keyspaces.iter().map(|keyspace| self.contents(keyspace)).collect();
         let trace = self.world.trace.into_lines();
-        let seen = self.clients.finish();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
-        let mut wrong = contradiction(&seen, self.isolation);
-        wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
-        if !beyond {
-            wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
-            wrong = wrong.or_else(|| self.sessions.contradiction(&contents));
-            wrong = wrong.or_else(|| self.loader.missing(&contents));
+        let mut histories = Vec::new();
+        let keyspaces = self.world.keyspaces.iter().zip(contents);
+        for ((keyspace, contents), Users { clients, loader }) in keyspaces.zip(self.users) {
+            let seen = clients.finish();
+            let mut wrong = contradiction(&seen, keyspace.isolation());
+            wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
+            if !beyond {
+                wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
+                wrong = wrong.or_else(|| self.sessions.contradiction(keyspace.id, &contents));
+                wrong = wrong.or_else(|| loader.missing(&contents));
+            }
+            let history = seen.history;
+            if let Some(wrong) = wrong {
+                let message = format!("keyspace {}: {wrong}\n({setup})", keyspace.id.0);
+                let (kind, history) = (FailureKind::Safety, Some(history));
+                return Err(Box::new(Failure { seed, kind, message, trace, history }));
+            }
+            histories.push(history);
         }
-        let history = seen.history;
-        if let Some(wrong) = wrong {
-            let message = format!("{wrong}\n({setup})");
-            let kind = FailureKind::Safety;
-            return Err(Box::new(Failure { seed, kind, message, trace, history: Some(history) }));
-        }
+        let history = histories.swap_remove(0);
         let calls = self.sessions.totals();
         Ok(Run { seed, setup, digest, ops, calls, epoch, messages, beyond, probes, history, trace })
     }
 
-    fn fail(self, kind: FailureKind, message: String) -> Box<Failure> {
+    fn fail(mut self, kind: FailureKind, message: String) -> Box<Failure> {
         Box::new(Failure {
             seed: self.seed,
             kind,
             message: format!("{message} ({})", self.setup),
             trace: self.world.trace.into_lines(),
-            history: Some(self.clients.finish().history),
+            history: Some(self.users.swap_remove(0).clients.finish().history),
         })
     }
 }

@@ -33,9 +33,9 @@ impl World {
         lane: usize,
         tag: Tag,
         origin: u64,
+        keyspace: KeyspaceId,
         command: &Command,
     ) {
-        let keyspace = KeyspaceId(0);
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
             if let Some(call) = command.single_read() {

@@ -3,14 +3,14 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use quorate_commands::{OwnedCall, Reply, Txn};
+use quorate_commands::Reply;
 use quorate_machine::{Outcome, Rng};
-use quorate_node::{EngineConfig, Mail, NodeConfig, Shared};
-use quorate_types::{Duration, Incarnation, NodeId, NodeSet, Tag, Timestamp};
+use quorate_node::{Mail, NodeConfig, Shared};
+use quorate_types::{Duration, Incarnation, KeyspaceId, NodeId, NodeSet, Tag, Timestamp};
 
 use crate::Faults;
-use crate::command::Command;
 use crate::guests::Guest;
+use crate::keyspaces::{ClientId, Keyspace};
 use crate::network::{Fates, Network, describe, hash};
 use crate::process::Node;
 use crate::script::{Fate, Fault, MessageId, Process};
@@ -47,11 +47,11 @@ pub(crate) enum Event {
     /// Connections that have been cut for long are given up.
     GiveUp,
     /// Whatever the layer above scheduled.
-    Client(usize),
+    Client(ClientId),
     /// A client gives up waiting.
-    ClientTimeout { client: usize, op: u64 },
+    ClientTimeout { client: ClientId, op: u64 },
     /// A client's request reaches its node.
-    Request { client: usize, op: u64 },
+    Request { client: ClientId, op: u64 },
     /// A client with a session looks at what it has to do.
     Session(usize),
     /// Such a client tries a call again.
@@ -82,8 +82,8 @@ pub(crate) enum Event {
     GuestSays { node: usize, life: u64, id: NodeId, connection: u64, bytes: Vec<u8> },
     /// A node learns that a guest's connection is gone.
     GuestLost { node: usize, life: u64, id: NodeId, connection: u64 },
-    /// Some records are loaded.
-    Load,
+    /// Some records of a keyspace are loaded.
+    Load(KeyspaceId),
     /// The nemesis draws something.
     Nemesis,
     /// A script has something break, or mended.
@@ -135,8 +135,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) trace: Trace,
     pub(crate) guests: Vec<Guest>,
-    /// The replica group of each partition.
-    pub(crate) groups: Vec<NodeSet>,
+    /// In order of number.
+    pub(crate) keyspaces: Vec<Keyspace>,
     /// The least and the largest error of a wall clock so far, in nanoseconds.
     pub(crate) wall_errors: (i64, i64),
     /// When a message counts as lost.
@@ -190,7 +190,7 @@ impl World {
             network,
             trace: Trace::new(trace),
             guests: Vec::new(),
-            groups: Self::groups_of(&configs),
+            keyspaces: Keyspace::all(&configs),
             wall_errors: (0, 0),
             loss_timeout: configs[0].message_loss_timeout,
             fates: Fates::new(rng.fork()),
@@ -244,17 +244,6 @@ impl World {
             world.start(node);
         }
         world
-    }
-
-    fn groups_of(configs: &[NodeConfig]) -> Vec<NodeSet> {
-        let all: NodeSet = configs.iter().map(|config| config.node).collect();
-        match &configs[0].keyspaces[0].engine {
-            EngineConfig::Meerkat { partitions, .. } => {
-                partitions.iter().map(|group| group.unwrap_or(all)).collect()
-            }
-            EngineConfig::Hermes { .. } => vec![configs[0].keyspaces[0].replicas.unwrap_or(all)],
-            EngineConfig::Baseline(_) => vec![all],
-        }
     }
 
     /// Follows a script from now on: of messages, and of turns that are interrupted.
@@ -405,13 +394,13 @@ impl World {
         self.changed_at = Some(self.time);
     }
 
-    /// What a client asks for that wants this done and nothing else.
-    pub(crate) fn command(&self, call: OwnedCall) -> Command {
-        if self.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) }
+    /// The keyspace of this number.
+    pub(crate) fn keyspace(&self, id: KeyspaceId) -> &Keyspace {
+        &self.keyspaces[usize::from(id.0)]
     }
 
-    /// Whether the keyspace has transactions.
-    pub(crate) fn is_transactional(&self) -> bool {
-        self.nodes[0].config.keyspaces[0].engine.is_transactional()
+    /// The replica groups of all partitions of all keyspaces.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = NodeSet> {
+        self.keyspaces.iter().flat_map(|keyspace| keyspace.groups.iter().copied())
     }
 }

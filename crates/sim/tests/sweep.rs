@@ -2,12 +2,19 @@
 
 use std::ops::ControlFlow;
 
-use quorate_sim::{Engine, Faults, Options, Script, Workload, record, replay, run, shrink, sweep};
+use quorate_sim::{
+    Beside, Engine, Faults, Options, Script, Workload, record, replay, run, shrink, sweep,
+};
 use quorate_types::Duration;
 
 /// The mutants' runner asks for more.
 fn seeds() -> u64 {
     std::env::var("QUORATE_SEEDS").map_or(12, |text| text.parse().expect("a number"))
+}
+
+/// A cluster with one keyspace.
+fn alone(engine: Engine) -> Options {
+    Options { beside: Beside::NONE, ..Options::of(engine) }
 }
 
 fn assert_passes(options: &Options, seeds: u64, least_ops: u64) {
@@ -23,9 +30,8 @@ fn assert_passes(options: &Options, seeds: u64, least_ops: u64) {
     }
     assert_eq!(result.passed, seeds);
     assert!(result.ops[0] > least_ops * seeds, "clients got something done: {:?}", result.ops);
-    let engine = options.engine;
-    let strange = result.probes.iter().find(|(name, _)| !engine.has_probe(name));
-    assert_eq!(strange, None, "only the branches of {engine} belong here");
+    let strange = result.probes.iter().find(|(name, _)| !options.has_probe(name));
+    assert_eq!(strange, None, "only the branches of {} belong here", options.engine);
 }
 
 fn assert_quiet(engine: Engine) {
@@ -54,35 +60,49 @@ fn a_quiet_cluster_refuses_and_forgets_nothing() {
 
 #[test]
 fn clusters_survive_every_fault() {
-    assert_passes(&Options::of(Engine::Hermes), seeds(), 500);
+    assert_passes(&alone(Engine::Hermes), seeds(), 500);
 }
 
 #[test]
 fn transactions_survive_every_fault() {
-    assert_passes(&Options::of(Engine::Meerkat), seeds(), 500);
+    assert_passes(&alone(Engine::Meerkat), seeds(), 500);
 }
 
 #[test]
 fn clients_that_coordinate_survive_every_fault() {
-    assert_passes(&Options { guests: Some(2), ..Options::of(Engine::Meerkat) }, seeds() / 3, 500);
+    assert_passes(&Options { guests: Some(2), ..alone(Engine::Meerkat) }, seeds() / 3, 500);
 }
 
 #[test]
 fn partitions_on_some_of_the_nodes_survive_every_fault() {
-    assert_passes(&Options { nodes: Some(5), ..Options::of(Engine::Meerkat) }, seeds() / 3, 500);
+    assert_passes(&Options { nodes: Some(5), ..alone(Engine::Meerkat) }, seeds() / 3, 500);
+}
+
+/// Of the same engine and of different ones, three at a time in the last.
+#[test]
+fn keyspaces_side_by_side_survive_every_fault() {
+    for (engine, beside) in [
+        (Engine::Hermes, vec![Engine::Hermes]),
+        (Engine::Hermes, vec![Engine::Meerkat]),
+        (Engine::Meerkat, vec![Engine::Hermes]),
+        (Engine::Meerkat, vec![Engine::Meerkat, Engine::Hermes]),
+    ] {
+        let options = Options { beside: Beside::These(beside), ..Options::of(engine) };
+        assert_passes(&options, seeds() / 4, 1_000);
+    }
 }
 
 #[test]
 fn retwis_and_ycsb_t_survive_every_fault() {
     for workload in [Workload::Retwis, Workload::YcsbT] {
-        assert_passes(&Options { workload, ..Options::of(Engine::Meerkat) }, seeds() / 3, 500);
+        assert_passes(&Options { workload, ..alone(Engine::Meerkat) }, seeds() / 3, 500);
     }
 }
 
 #[test]
 fn rivals_survive_delays_and_clocks() {
     for engine in [Engine::KuaFu, Engine::Tapir, Engine::MeerkatPb] {
-        assert_passes(&Options::of(engine), seeds() / 3, 500);
+        assert_passes(&alone(engine), seeds() / 3, 500);
     }
 }
 
@@ -113,7 +133,12 @@ fn a_script_gives_the_run_that_it_was_written_for() {
         for seed in 1..4 {
             let guests = (engine == Engine::Meerkat).then_some(2);
             let sessions = (engine != Engine::Tapir).then_some(2);
-            let options = Options { guests, sessions, ..Options::of(engine) };
+            let beside = match (engine, seed) {
+                (Engine::Tapir, _) | (_, 1) => Beside::NONE,
+                (_, 2) => Beside::These(vec![Engine::Meerkat]),
+                _ => Beside::These(vec![Engine::Hermes, Engine::Meerkat]),
+            };
+            let options = Options { guests, sessions, beside, ..Options::of(engine) };
             let (result, script) = record(seed, &options);
             let drawn = result.unwrap_or_else(|failure| panic!("{failure}"));
             let text = script.expect("it was recorded").to_string();
