@@ -31,12 +31,18 @@ fn seeds(about: About) {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
     let from = number("LIES_FROM", 0);
-    for seed in from..from + number("LIES_COUNT", SEEDS) {
+    let count = number("LIES_COUNT", SEEDS);
+    let mut false_answers = 0;
+    for seed in from..from + count {
         let mut rng = Rng::new(seed);
         let bytes: Vec<u8> = (0..BYTES).map(|_| rng.next_u64() as u8).collect();
         println!("{about:?} seed {seed}");
-        run(about, &bytes).assert_alike();
+        let mut liar = run(about, &bytes);
+        liar.assert_alike();
+        false_answers += liar.false_answers;
     }
+    let returns = matches!(about, About::Hermes | About::Meerkat);
+    assert!(false_answers > 0 || !returns || count < SEEDS, "nobody who came back was lied to");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! What happens in a run, drawn from bytes: of a fuzzer, which learns which of them lead somewhere,
 //! or of a seeded generator.
 
+use quorate_hermes::{Chunk, Cursor, Message as Hermes};
 use quorate_machine::Outcome;
 use quorate_meerkat::{Body, Item, Kind as Says, Message, guest_writer};
 use quorate_node::{EngineConfig, Isolation, ReadMode};
-use quorate_types::{NodeId, NodeSet, Timestamp, WriterId};
-use quorate_wire::{GuestMessage, Header, Kind, Writer};
+use quorate_types::{Epoch, NodeId, NodeSet, Timestamp, WriterId};
+use quorate_wire::{GuestMessage, Header, Kind, Words, Writer};
 
 use crate::world::{GUEST, KEYSPACE, NODES, Packet, World};
 
@@ -27,6 +28,11 @@ const KEYS: [&[u8]; 4] = [b"a", b"b", b"{k}1", b"{k}2"];
 const LIAR: NodeId = NodeId(NODES);
 /// Transactions that a lying guest speaks of at a time.
 const GUEST_IDS: u64 = 3;
+/// For how many milliseconds a node that comes back is lied to, and how often at most.
+const RETURN_MILLISECONDS: u32 = 700;
+const RETURN_LIES_MAX: usize = 6;
+/// How many numbers of a question the liar chooses from, at most.
+const CHOSEN_MAX: usize = 256;
 /// How far their timestamps are apart.
 const MOMENT_NANOS: u64 = 300_000_000;
 
@@ -41,12 +47,12 @@ pub(crate) fn run(about: About, bytes: &[u8]) -> Liar<'_> {
     let engine = engine(about, setup);
     let mut world = World::new(&engine);
     if about == About::Meerkat && setup & 1 == 0 {
-        let mut guest = Liar { script, world };
+        let mut guest = Liar { script, world, false_answers: 0 };
         guest.lie_as_guest();
         return guest;
     }
     world.members_are_honest = false;
-    let mut member = Liar { script, world };
+    let mut member = Liar { script, world, false_answers: 0 };
     member.lie_as_member(about);
     member
 }
@@ -97,10 +103,33 @@ impl Script<'_> {
     }
 }
 
+/// A message's kind and body.
+fn split(packet: &Packet) -> (Kind, &[u8]) {
+    let (header, body) = Header::split(&mut &packet.bytes[..])
+        .expect("nodes send well-formed messages")
+        .expect("a message is whole");
+    (header.kind, body)
+}
+
+/// Whether a node that catches up asks what its records differ in.
+fn is_question(packet: &Packet) -> bool {
+    match split(packet) {
+        (Kind::Meerkat, body) => Message::decode(body).is_ok_and(|message| {
+            matches!(message.kind, Says::Compare { .. } | Says::DifferenceRead { .. })
+        }),
+        (Kind::Hermes, body) => Hermes::decode(body).is_ok_and(|message| {
+            matches!(message, Hermes::Compare { .. } | Hermes::DifferenceRead { .. })
+        }),
+        _ => false,
+    }
+}
+
 /// Who lies, and to whom.
 pub(crate) struct Liar<'a> {
     script: Script<'a>,
     world: World,
+    /// Answers to a node that came back and compared its records.
+    pub(crate) false_answers: u64,
 }
 
 impl Liar<'_> {
@@ -110,6 +139,9 @@ impl Liar<'_> {
         while !self.script.is_over() {
             match self.script.u8() % 16 {
                 0..=3 => self.honest_step(),
+                4 if matches!(about, About::Hermes | About::Meerkat) => {
+                    self.lie_to_a_returning_node()
+                }
                 _ => {
                     let lie = self.altered(about, LIAR);
                     self.tell(lie);
@@ -117,6 +149,137 @@ impl Liar<'_> {
             }
         }
         self.world.pass(300);
+    }
+
+    /// Lets a node be expelled and come back. It asks which of its records it may keep and what it
+    /// lacks, and the liar answers before its honest process can.
+    fn lie_to_a_returning_node(&mut self) {
+        let node = NodeId(1 + self.script.below(usize::from(NODES) - 1) as u16);
+        self.world.cut = Some(node);
+        self.world.pass(900);
+        self.submit(usize::from(NODES) - 1);
+        self.world.pass(20);
+        self.world.cut = None;
+        let mut lies = 1 + self.script.below(RETURN_LIES_MAX);
+        for _ in 0..RETURN_MILLISECONDS {
+            self.world.pass(1);
+            while lies > 0
+                && let Some(lie) = self.false_answer()
+            {
+                lies -= 1;
+                self.false_answers += 1;
+                self.tell(Some(lie));
+            }
+        }
+    }
+
+    /// An answer to what a node that catches up asks the liar at this moment.
+    fn false_answer(&mut self) -> Option<Packet> {
+        let question = self.world.under_way(LIAR, is_question)?.clone();
+        let epoch = self.world.epoch_of(usize::from(question.from.0 - 1), question.lane);
+        let said = self.said_entries();
+        let entries = if self.script.below(2) == 0 { &[][..] } else { &said };
+        let bytes = match split(&question) {
+            (Kind::Meerkat, body) => self.meerkat_answer(body, epoch, entries),
+            (_, body) => self.hermes_answer(body, epoch, entries),
+        };
+        Some(Packet { from: LIAR, to: question.from, lane: question.lane, bytes })
+    }
+
+    fn meerkat_answer(&mut self, question: &[u8], epoch: Epoch, entries: &[u8]) -> Vec<u8> {
+        let question = Message::decode(question).expect("a question was understood");
+        let clock = self.world.now().unix.0;
+        let mut words = Vec::new();
+        let kind = match question.kind {
+            Says::Compare { request, first, digests, .. } => {
+                self.choose(&mut words, first..first + digests.len() as u64);
+                let (records, buckets) = (self.extreme(3), Words::of(&words));
+                Says::Compared { request, clock, records, buckets }
+            }
+            Says::DifferenceRead { request, shift, buckets, held, .. } => {
+                self.choose(&mut words, held.iter());
+                let (until, gone) = (self.end_of(shift, buckets), Words::of(&words));
+                Says::Difference { request, clock, until, gone, entries }
+            }
+            _ => unreachable!("only questions are answered"),
+        };
+        let answer = Message { partition: question.partition, kind };
+        let mut bytes = Vec::new();
+        Header::frame(&mut bytes, Kind::Meerkat, KEYSPACE, epoch, |out: &mut Writer<'_>| {
+            answer.encode(out);
+        });
+        bytes
+    }
+
+    fn hermes_answer(&mut self, question: &[u8], epoch: Epoch, entries: &[u8]) -> Vec<u8> {
+        let mut words = Vec::new();
+        let answer = match Hermes::decode(question).expect("a question was understood") {
+            Hermes::Compare { request, first, digests, .. } => {
+                self.choose(&mut words, first..first + digests.len() as u64);
+                let (records, buckets) = (self.extreme(3), Words::of(&words));
+                Hermes::Compared { request, records, buckets }
+            }
+            Hermes::DifferenceRead { request, shift, buckets, held } => {
+                self.choose(&mut words, held.iter());
+                let next = Some(Cursor::Records(self.end_of(shift, buckets)));
+                let (floor, next_floor) = (self.extreme(0), self.extreme(0));
+                let (gone, sessions) = (Words::of(&words), &[][..]);
+                Hermes::Chunk(Chunk { request, next, floor, next_floor, entries, gone, sessions })
+            }
+            _ => unreachable!("only questions are answered"),
+        };
+        let mut bytes = Vec::new();
+        Header::frame(&mut bytes, Kind::Hermes, KEYSPACE, epoch, |out: &mut Writer<'_>| {
+            answer.encode(out);
+        });
+        bytes
+    }
+
+    /// Where the last of these buckets ends, or somewhere else.
+    fn end_of(&mut self, shift: u8, buckets: Words<'_>) -> u64 {
+        let last = buckets.iter().last().unwrap_or_default();
+        self.extreme((last + 1) << shift)
+    }
+
+    /// Some of these numbers, and sometimes another one.
+    fn choose(&mut self, words: &mut Vec<u8>, from: impl Iterator<Item = u64>) {
+        let chosen = self.script.u8();
+        for (at, word) in from.take(CHOSEN_MAX).enumerate() {
+            if chosen >> (at % 8) & 1 != 0 {
+                Words::push(words, word);
+            }
+        }
+        if self.script.below(8) == 0 {
+            Words::push(words, u64::from(self.script.u8()));
+        }
+    }
+
+    /// This number mostly, or one near it, or one at the end of the range.
+    fn extreme(&mut self, usual: u64) -> u64 {
+        match self.script.u8() % 8 {
+            0 => u64::MAX,
+            1 => 0,
+            2 => usual.wrapping_sub(1),
+            _ => usual,
+        }
+    }
+
+    /// The records of an answer that a correct donor has given; nothing if no donor has answered yet.
+    fn said_entries(&mut self) -> Vec<u8> {
+        let answers = self.world.said.values().flatten();
+        let entries = answers.filter_map(|packet| match split(packet) {
+            (Kind::Meerkat, body) => match Message::decode(body).ok()?.kind {
+                Says::Chunk { entries, .. } | Says::Difference { entries, .. } => Some(entries),
+                _ => None,
+            },
+            (Kind::Hermes, body) => match Hermes::decode(body).ok()? {
+                Hermes::Chunk(chunk) => Some(chunk.entries),
+                _ => None,
+            },
+            _ => None,
+        });
+        let all: Vec<Vec<u8>> = entries.map(<[u8]>::to_vec).collect();
+        all.get(self.script.below(all.len())).cloned().unwrap_or_default()
     }
 
     /// What clients ask for, time, and a node that is away for a while.

@@ -193,6 +193,15 @@ impl World {
         }
     }
 
+    /// The latest of the meant messages under way to a node, if there is one.
+    pub(crate) fn under_way(
+        &self,
+        to: NodeId,
+        is_meant: impl Fn(&Packet) -> bool,
+    ) -> Option<&Packet> {
+        self.pool.iter().rev().find(|packet| packet.to == to && is_meant(packet))
+    }
+
     fn deliver(&mut self, packet: &Packet) {
         let is_cut = |node| self.cut == Some(node);
         if is_cut(packet.from) || is_cut(packet.to) || packet.to == GUEST {
