@@ -50,8 +50,8 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["seed", "seeds", "from", "faults", "nodes", "lanes", "guests", "sessions", "shapes", "beside", "records", "large"])]
     replay: Option<PathBuf>,
     /// Faults that may happen: all that the engine survives, none, or a list of loss, duplication,
-    /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing.
-    /// All that the engine survives if nothing is said.
+    /// reordering, partition, pause, crash, drift, clock, lane, reset, bandwidth, stall, standing,
+    /// leap, rate. All that the engine survives if nothing is said.
     #[arg(long)]
     faults: Option<Faults>,
     /// What the cluster and its data may look like: the usual, all, none, or a list of size, churn,
@@ -369,6 +369,9 @@ fn report_sweep(args: &Options, result: &Sweep) {
             "  {} of them lost a majority of the members or of a partition: only safety judged",
             result.beyond
         );
+    }
+    if result.stale > 0 {
+        println!("  {} of them had old reads, as a clock broke its bound", result.stale);
     }
     let (reached, missed): (Vec<_>, Vec<_>) =
         result.probes.iter().partition(|(_, count)| *count > 0);

@@ -2,7 +2,7 @@
 
 use quorate_machine::Rng;
 
-use crate::names::names;
+use crate::names::{draw, names};
 
 names! {
     /// Which faults the nemesis and the network may use.
@@ -34,12 +34,26 @@ names! {
     stall,
     /// A cut stands alone for seconds, on a network that loses nothing else: ops must go on.
     standing,
+    /// Wall clocks are set by up to a quarter of an hour, beyond what the engine is told.
+    leap,
+    /// A clock runs faster or slower for a while than the configured bound allows, or stands still.
+    rate,
 }
 
 impl Faults {
     /// A random part of these faults: a sweep whose runs all have every fault never sees what only
     /// a quiet network lets happen (swarm testing, Groce et al., ISSTA 2012).
-    pub(crate) fn swarm(self, rng: &mut Rng) -> Self {
-        self.draw(rng, (2, 3))
+    pub(crate) fn swarm(self, seed: u64, rng: &mut Rng) -> Self {
+        // Drawn apart from everything else, so that a seed has the same faults with and without it.
+        let elsewhere = Self { leap: true, rate: true, ..Self::NONE };
+        let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"badclock"));
+        let leap = draw(self.leap, &mut apart, (1, 5));
+        let rate = draw(self.rate, &mut apart, (1, 5));
+        Self { leap, rate, ..self.draw(elsewhere, rng, (2, 3)) }
+    }
+
+    /// Whether clocks are worse than the nodes are told.
+    pub(crate) fn break_clocks(self) -> bool {
+        self.leap || self.rate
     }
 }

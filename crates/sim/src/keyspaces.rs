@@ -18,7 +18,7 @@ use crate::command::Command;
 use crate::process::Entry;
 use crate::setup::{draw_partitions, show_groups};
 use crate::shapes::Shape;
-use crate::{Engine, Options};
+use crate::{Engine, Faults, Options};
 
 /// Keyspaces that a run has beside the first one at most.
 const BESIDE_MAX: usize = 2;
@@ -212,15 +212,22 @@ impl Keyspace {
         self.engine.is_transactional()
     }
 
-    /// What transactions may rely on, if there are any.
-    pub(crate) fn isolation(&self) -> Option<Isolation> {
+    /// What transactions may rely on, if there are any. The order of real time rests on clocks.
+    pub(crate) fn isolation(&self, faults: Faults) -> Option<Isolation> {
         match &self.engine {
             EngineConfig::Hermes { .. } => None,
+            EngineConfig::Meerkat { .. } if faults.break_clocks() => Some(Isolation::Serializable),
             EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
             // The primary's order is that of real time; timestamps of clients' nodes are not.
             EngineConfig::Baseline(System::KuaFu) => Some(Isolation::Strict),
             EngineConfig::Baseline(_) => Some(Isolation::Serializable),
         }
+    }
+
+    /// Whether reads may be old: those under a lease rest on the rates of clocks.
+    pub(crate) fn has_stale_reads(&self, faults: Faults) -> bool {
+        let leased = matches!(&self.engine, EngineConfig::Hermes { reads: ReadMode::Leased, .. });
+        leased && faults.rate
     }
 
     /// What a client asks for that wants this done and nothing else.

@@ -31,6 +31,7 @@ mod keyspaces;
 mod lapses;
 mod links;
 mod loader;
+mod monotonic;
 mod names;
 mod nemesis;
 mod network;

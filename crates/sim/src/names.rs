@@ -28,9 +28,17 @@ macro_rules! names {
                 Self { $($name: self.$name && !others.$name,)+ }
             }
 
-            /// A random part of these.
-            pub(crate) fn draw(self, rng: &mut quorate_machine::Rng, chance: (u64, u64)) -> Self {
-                Self { $($name: crate::names::draw(self.$name, rng, chance),)+ }
+            /// A random part of these, apart from those that are drawn elsewhere.
+            pub(crate) fn draw(
+                self,
+                elsewhere: Self,
+                rng: &mut quorate_machine::Rng,
+                chance: (u64, u64),
+            ) -> Self {
+                Self {
+                    $($name: !elsewhere.$name
+                        && crate::names::draw(self.$name, rng, chance),)+
+                }
             }
         }
 

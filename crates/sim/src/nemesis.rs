@@ -21,6 +21,9 @@ use crate::script::{Fault, Process};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
 
+/// How far a wall clock may leap, in either direction.
+const LEAP_MAX: u64 = 900_000 * MS;
+
 /// What ends a fault, if the nemesis has drawn it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Undo {
@@ -54,7 +57,7 @@ impl Nemesis {
             active: true,
             scripted: script.is_some(),
             rests_until: 0,
-            wall_error_max: Self::wall_error_max(world),
+            wall_error_max: Self::wall_error_max(faults, world),
             done: Vec::new(),
         };
         match script {
@@ -71,7 +74,7 @@ impl Nemesis {
             }
             None => {
                 world.schedule(500 * MS, Event::Nemesis);
-                if faults.clock {
+                if faults.clock || faults.leap {
                     let nodes = (0..world.nodes.len()).map(Process::Node);
                     for process in nodes.chain((0..world.guests.len()).map(Process::Guest)) {
                         let clock = this.draw_clock(process);
@@ -85,12 +88,20 @@ impl Nemesis {
 
     /// How far two wall clocks may be apart, in nanoseconds.
     pub(crate) fn clocks_apart(faults: Faults, world: &World) -> u64 {
-        if faults.clock { 2 * Self::wall_error_max(world) } else { 0 }
+        match faults {
+            // A stale read shows what should have gone long ago.
+            Faults { rate: true, .. } => 2 * LEAP_MAX,
+            Faults { clock: true, .. } | Faults { leap: true, .. } => {
+                2 * Self::wall_error_max(faults, world)
+            }
+            _ => 0,
+        }
     }
 
-    /// What every keyspace puts up with.
-    fn wall_error_max(world: &World) -> u64 {
+    /// What every keyspace puts up with, unless clocks are to break their bound.
+    fn wall_error_max(faults: Faults, world: &World) -> u64 {
         let of_keyspace = |keyspace: &Keyspace| match &keyspace.engine {
+            _ if faults.leap => LEAP_MAX,
             EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => 2_000 * MS,
             // Isolation rests on clocks only if it is strict. Half the bound each way: the bound
             // is on the difference between two clocks.
@@ -125,6 +136,13 @@ impl Nemesis {
         }
         if self.faults.lane && self.rng.chance(1, 2) {
             drawn.extend(self.draw_for_lane(world));
+        }
+        if self.faults.leap && self.rng.chance(1, 3) {
+            let node = self.rng.below(world.nodes.len() as u64) as usize;
+            drawn.push(self.draw_clock(Process::Node(node)));
+        }
+        if self.faults.rate && self.rng.chance(1, 2) {
+            drawn.extend(self.draw_rate(world));
         }
         if !world.guests.is_empty() && self.rng.chance(1, 2) {
             let guest = self.rng.below(world.guests.len() as u64) as usize;
@@ -209,9 +227,28 @@ impl Nemesis {
         Some(fault)
     }
 
-    /// A wall clock is set: forwards or backwards, as long as it stays within the bound.
+    /// A clock runs far too fast or too slow, or stands still. So that others go on meanwhile, what
+    /// runs there may stop with it, as in a virtual machine that is stopped from outside, or be cut
+    /// off.
+    fn draw_rate(&mut self, world: &World) -> Vec<Fault> {
+        let node = self.rng.below(world.nodes.len() as u64) as usize;
+        let most = if self.rng.chance(1, 2) { 4_000 * MS } else { 1_000 * MS };
+        let span = 20 * MS + self.rng.below(most);
+        let rates = [-1_000_000, -1_000_000, -900_000, -900_000, -50_000, 50_000, 1_000_000];
+        let ppm = rates[self.rng.below(rates.len() as u64) as usize];
+        let silence = match self.rng.below(3) {
+            0 if ppm == -1_000_000 => Some(Fault::Pause(Process::Node(node), span)),
+            1 if self.faults.partition => Some(Fault::Cut(Links::of(node, false))),
+            _ => None,
+        };
+        [Some(Fault::Rate { node, ppm, span }), silence].into_iter().flatten().collect()
+    }
+
+    /// A wall clock is set: forwards or backwards, as long as it stays within the bound. Leaps are
+    /// of any size, from milliseconds.
     fn draw_clock(&mut self, process: Process) -> Fault {
         let most = self.wall_error_max;
+        let most = if self.faults.leap { (most >> self.rng.below(20)).max(MS) } else { most };
         Fault::Clock(process, self.rng.below(2 * most + 1) as i64 - most as i64)
     }
 
@@ -264,6 +301,7 @@ impl Nemesis {
             }
             Fault::Reconnect => self.reconnect(world),
             Fault::Clock(process, error) => Self::set_clock(world, process, error),
+            Fault::Rate { node, ppm, span } => world.set_rate(node, ppm, span),
         }
         if let Some(most) = undo_within {
             self.partitioned = true;
@@ -311,6 +349,9 @@ impl Nemesis {
             }
             Fault::Start(Process::Guest(guest)) => guest_exists(guest) && !world.guests[guest].up,
             Fault::Clock(Process::Guest(guest), _) => guest_exists(guest),
+            Fault::Rate { node, .. } => {
+                may_silence(node) && world.nodes.iter().all(|node| node.monotonic.is_right())
+            }
             Fault::Reconnect => true,
             Fault::Interrupt { .. } => false,
         }
@@ -343,6 +384,7 @@ impl Nemesis {
         world.heal_network();
         world.ambush = None;
         for node in 0..world.nodes.len() {
+            world.mend_rate(node, true);
             if !world.nodes[node].up {
                 world.start(node);
             }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
-use quorate_types::{Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
+use quorate_types::{Incarnation, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
 
 use crate::loader;
+use crate::monotonic::Monotonic;
 use crate::trace::At;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
@@ -33,8 +34,7 @@ pub(crate) struct Node {
     pub(crate) seats: BTreeMap<NodeId, (u16, u64)>,
     /// When each lane had its last turn, and how many it had had before at that moment.
     pub(crate) turns: Vec<(u64, u64)>,
-    pub(crate) rate_ppm: i64,
-    pub(crate) offset: u64,
+    pub(crate) monotonic: Monotonic,
     /// How far the wall clock is from the true time.
     pub(crate) wall_error: i64,
 }
@@ -75,10 +75,8 @@ impl LaneHost {
 
 impl Node {
     pub(crate) fn clock(&self, at: u64) -> Now {
-        let drift = i128::from(at) * i128::from(self.rate_ppm) / 1_000_000;
-        let local = u64::try_from(i128::from(at) + drift).expect("clocks run forward");
         let wall = (WALL_START + at).saturating_add_signed(self.wall_error);
-        Now { monotonic: Instant(self.offset + local), unix: UnixNanos(wall) }
+        Now { monotonic: self.monotonic.read(at), unix: UnixNanos(wall) }
     }
 
     /// Whether a lane of it stands still.
@@ -145,13 +143,6 @@ impl Node {
         keys.sort();
         keys.dedup();
         keys
-    }
-
-    /// When, in world time, this node's clock will show `local`; rounded up.
-    pub(crate) fn world_time(&self, local: Instant) -> u64 {
-        let elapsed = i128::from(local.0.saturating_sub(self.offset));
-        let at = elapsed * 1_000_000 / i128::from(1_000_000 + self.rate_ppm) + 1;
-        u64::try_from(at).unwrap_or(u64::MAX)
     }
 }
 
@@ -244,6 +235,42 @@ impl World {
             format!("{} pause {id:?}{lane} for {} ms", At(time), span / MS)
         });
         self.schedule(until, Event::Resume { node, life });
+    }
+
+    /// The clock of a node runs wrong by so many millionths, for a while.
+    pub(crate) fn set_rate(&mut self, node: usize, ppm: i64, span: u64) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        let until = time + span;
+        self.changed();
+        self.nodes[node].monotonic.run(time, ppm, until);
+        self.trace.event(&[time, 11, u64::from(id.0), ppm.cast_unsigned()], || {
+            format!("{} the clock of {id:?} is off by {ppm} ppm", At(time))
+        });
+        self.schedule(until, Event::RateEnds { node });
+        self.look_at_clock(node);
+    }
+
+    /// The clocks whose time has come run right again.
+    pub(crate) fn mend_rate(&mut self, node: usize, at_once: bool) {
+        let (time, id) = (self.time, self.nodes[node].id);
+        if !self.nodes[node].monotonic.mend(time, at_once) {
+            return;
+        }
+        self.disturbed();
+        self.changed();
+        self.trace.event(&[time, 12, u64::from(id.0)], || {
+            format!("{} the clock of {id:?} runs right", At(time))
+        });
+        self.look_at_clock(node);
+    }
+
+    /// Each lane looks at the clock again: what it waits for comes sooner or later than it thought.
+    fn look_at_clock(&mut self, node: usize) {
+        let (time, life) = (self.time, self.nodes[node].life);
+        for lane in 0..self.nodes[node].lanes.len() {
+            self.nodes[node].lanes[lane].wake_at = time;
+            self.schedule(time, Event::Wake { node, life, lane: lane as u16 });
+        }
     }
 
     /// The lanes of a process whose time has come go on.

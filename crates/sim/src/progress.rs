@@ -41,7 +41,8 @@ pub(crate) struct Progress {
 impl Progress {
     /// The last change, if an op that begins now should complete unless something changes again.
     pub(crate) fn begin(world: &World) -> Option<u64> {
-        let since = world.changed_at.filter(|_| world.network.is_calm())?;
+        let right = world.nodes.iter().all(|node| node.monotonic.is_right());
+        let since = world.changed_at.filter(|_| world.network.is_calm() && right)?;
         (since + settles(world) <= world.time).then_some(since)
     }
 

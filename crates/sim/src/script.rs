@@ -62,6 +62,9 @@ pub(crate) enum Process {
     Guest(usize),
 }
 
+/// By how many millionths a clock may run wrong: from standing still to ten times too fast.
+const RATES: std::ops::RangeInclusive<i64> = -1_000_000..=9_000_000;
+
 /// Something that breaks, or is mended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
@@ -105,6 +108,12 @@ pub(crate) enum Fault {
     Reconnect,
     /// A wall clock is wrong by so many nanoseconds.
     Clock(Process, i64),
+    /// The clock of a node runs wrong by so many millionths, for so many nanoseconds.
+    Rate {
+        node: usize,
+        ppm: i64,
+        span: u64,
+    },
 }
 
 /// Something that a client does: when, through which node and lane.
@@ -199,6 +208,9 @@ impl fmt::Display for Fault {
             Self::CutGuest { guest, node } => write!(f, "cut guest {guest}<->{}", node + 1),
             Self::Reconnect => f.write_str("reconnect"),
             Self::Clock(process, error) => write!(f, "clock {process} off {error}"),
+            Self::Rate { node, ppm, span } => {
+                write!(f, "rate {} off {ppm} for {}", node + 1, Seconds(*span))
+            }
         }
     }
 }
@@ -337,6 +349,13 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
         ("interrupt", [at, "turn", turn, "for", span]) => {
             let (node, lane) = place(at)?;
             Fault::Interrupt { node, lane, turn: number(turn)?, span: seconds(span)? }
+        }
+        ("rate", [at, "off", ppm, "for", span]) => {
+            let ppm = number(ppm)?;
+            if !RATES.contains(&ppm) {
+                return Err(format!("a clock is off by {RATES:?} ppm, not by {ppm}"));
+            }
+            Fault::Rate { node: node(at)?, ppm, span: seconds(span)? }
         }
         _ => {
             let (process, rest) = process(words)?;
@@ -502,10 +521,11 @@ mod tests {
                     0.5 pause 1 for 0.25\n0.6 cut 3->*\n0.7 stall 1/0 for 0.01\n0.8 cut 1->2\n\
                     0.805 delay 2<->*/1 by 0.04\n0.807 reset 1->2/0 after 3 for 0.1\n\
                     0.81 cut 1<->2\n0.82 cut guest 0<->3\n0.9 reconnect\n1.0 clock 2 off -250\n\
+                    1.05 rate 2 off -1000000 for 0.25\n\
                     1.1 interrupt 2/1 turn 88 for 0.3\n1.2 message 1->63/0 #3 lost\n\
                     1.3 message 1->2/1 #4 late 0.0025\n1.4 message 1->2/1 #5 twice 0 0.1\n";
         let script: Script = text.parse().unwrap();
-        assert_eq!(script.sizes(), [6, 14, 3]);
+        assert_eq!(script.sizes(), [6, 15, 3]);
         assert_eq!(script.options.engine, Engine::Meerkat);
         assert_eq!(script.expect, Some(FailureKind::Liveness));
         let again: Script = script.to_string().parse().unwrap();
@@ -523,6 +543,7 @@ mod tests {
             ("0.1 message 1->2 #4 lost", "says nothing"),
             ("0.1 session 0 at 1/0 soon: OPEN", "client with a session does"),
             ("0.1 session 0 at 1/0: SING", "SING"),
+            ("0.1 rate 1 off -1000001 for 1", "-1000000..=9000000 ppm"),
         ] {
             let error = format!("seed 1\n{line}").parse::<Script>().unwrap_err();
             assert!(error.contains(says) && error.starts_with("line 2"), "{line}: {error}");

@@ -30,8 +30,8 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Draws what the options leave open.
-    pub(crate) fn draw(options: &Options, shape: &Shape, rng: &mut Rng) -> Self {
-        let faults = options.faults.swarm(rng);
+    pub(crate) fn draw(seed: u64, options: &Options, shape: &Shape, rng: &mut Rng) -> Self {
+        let faults = options.faults.swarm(seed, rng);
         match options.engine {
             Engine::Hermes => Self::hermes(options, shape, faults, rng),
             Engine::Meerkat => Self::meerkat(options, shape, faults, rng),

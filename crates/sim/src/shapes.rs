@@ -70,7 +70,7 @@ impl Shape {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"whatform"));
         // What costs much time or leaves little to see is rarer.
         let left_out = Shapes { size: rng.chance(1, 2), alone: rng.chance(3, 4), ..Shapes::NONE };
-        let drawn = options.shapes.draw(&mut rng, (1, 5)).without(left_out);
+        let drawn = options.shapes.draw(Shapes::NONE, &mut rng, (1, 5)).without(left_out);
         let [records, large, replicas] = [&[300, 1_000, 3_000], &[0, 8, 24], &[1, 3, 3]]
             .map(|of: &[u32; 3]| of[rng.below(3) as usize]);
         if options.engine.rival().is_some() {

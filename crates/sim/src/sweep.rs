@@ -11,9 +11,8 @@ use quorate_check::TxnHistory;
 use quorate_machine::Rng;
 use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
 
-use crate::Options;
 use crate::clients::{Clients, Plan};
-use crate::judge::{contradiction, lost_appends};
+use crate::judge::{contradiction, had_stale_reads, lost_appends};
 use crate::keyspaces::{Keyspace, Neighbour};
 use crate::loader::Loader;
 use crate::nemesis::Nemesis;
@@ -23,6 +22,7 @@ use crate::sessions::{SessionClients, SessionPlan};
 use crate::setup::Setup;
 use crate::shapes::Shape;
 use crate::world::{Event, MS, World};
+use crate::{Faults, Options};
 
 /// How long clients go on after faults have ended.
 const AFTERMATH: u64 = 3_000 * MS;
@@ -51,6 +51,8 @@ pub struct Run {
     /// Whether more failed than a cluster in memory survives: a majority lost its memory. Then only
     /// safety was judged.
     pub beyond: bool,
+    /// Whether reads were old, which may be where a clock broke the bound that leases rest on.
+    pub stale: bool,
     /// Rare branches reached, and how often.
     pub probes: Vec<(&'static str, u64)>,
     /// What the clients of the first keyspace saw.
@@ -196,6 +198,8 @@ pub struct Sweep {
     pub passed: u64,
     /// Of these, runs in which a majority lost its memory, so that only safety was judged.
     pub beyond: u64,
+    /// Of these, runs in which reads were old, since a clock broke the bound that leases rest on.
+    pub stale: u64,
     /// Ops done, refused, unknown, over all runs.
     pub ops: [u64; 3],
     /// Effects of sessions' calls, acknowledged and unknown, over all runs.
@@ -260,6 +264,7 @@ impl Sweep {
             Ok(run) => {
                 self.passed += 1;
                 self.beyond += u64::from(run.beyond);
+                self.stale += u64::from(run.stale);
                 for (sum, count) in self.ops.iter_mut().zip(run.ops) {
                     *sum += count;
                 }
@@ -290,6 +295,7 @@ struct Simulation<'a> {
     seed: u64,
     options: &'a Options,
     setup: String,
+    faults: Faults,
     world: World,
     /// By number of their keyspace.
     users: Vec<Users>,
@@ -302,7 +308,7 @@ impl<'a> Simulation<'a> {
     fn new(seed: u64, options: &'a Options, script: Option<&Script>, record: bool) -> Self {
         let mut rng = Rng::new(seed);
         let shape = Shape::draw(seed, options);
-        let setup = Setup::draw(options, &shape, &mut rng);
+        let setup = Setup::draw(seed, options, &shape, &mut rng);
         let Setup { mut text, faults, mut nodes, network, guests } = setup;
         let with_sessions = SessionPlan::draw(seed, options);
         text.push_str(&format!("{shape}{with_sessions}"));
@@ -333,7 +339,7 @@ impl<'a> Simulation<'a> {
             churn: shape.churn,
             expiry: shape.expiry.then(|| Nemesis::clocks_apart(faults, &world)),
             workload: options.workload,
-            isolation: world.keyspace(*id).isolation(),
+            isolation: world.keyspace(*id).isolation(faults),
             orders: script.map(|script| &script.orders[..]),
             drawn: script
                 .and_then(|script| script.drawn.get(usize::from(id.0)).copied())
@@ -352,7 +358,7 @@ impl<'a> Simulation<'a> {
             users.push(Users { clients, loader: Loader::new(id, &shape, &mut world) });
         }
         let (setup, beyond) = (text, false);
-        Self { seed, options, setup, world, users, sessions, nemesis, beyond }
+        Self { seed, options, setup, faults, world, users, sessions, nemesis, beyond }
     }
 
     /// What happened, for a run that was recorded.
@@ -611,17 +617,19 @@ impl<'a> Simulation<'a> {
             self.world.keyspaces.iter().map(|keyspace| self.contents(keyspace)).collect();
         let trace = self.world.trace.into_lines();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
-        let mut histories = Vec::new();
+        let (mut histories, mut stale) = (Vec::new(), false);
         let keyspaces = self.world.keyspaces.iter().zip(contents);
         for ((keyspace, contents), Users { clients, loader }) in keyspaces.zip(self.users) {
             let seen = clients.finish();
-            let mut wrong = contradiction(&seen, keyspace.isolation());
+            let stale_reads = keyspace.has_stale_reads(self.faults);
+            let mut wrong = contradiction(&seen, keyspace.isolation(self.faults), stale_reads);
             wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
             if !beyond {
                 wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
                 wrong = wrong.or_else(|| self.sessions.contradiction(keyspace.id, &contents));
                 wrong = wrong.or_else(|| loader.missing(&contents));
             }
+            stale |= stale_reads && had_stale_reads(&seen);
             let history = seen.history;
             if let Some(wrong) = wrong {
                 let message = format!("keyspace {}: {wrong}\n({setup})", keyspace.id.0);
@@ -632,7 +640,20 @@ impl<'a> Simulation<'a> {
         }
         let history = histories.swap_remove(0);
         let calls = self.sessions.totals();
-        Ok(Run { seed, setup, digest, ops, calls, epoch, messages, beyond, probes, history, trace })
+        Ok(Run {
+            seed,
+            setup,
+            digest,
+            ops,
+            calls,
+            epoch,
+            messages,
+            beyond,
+            stale,
+            probes,
+            history,
+            trace,
+        })
     }
 
     fn fail(mut self, kind: FailureKind, message: String) -> Box<Failure> {

@@ -215,7 +215,7 @@ impl World {
         if deadline == Instant::NEVER {
             return;
         }
-        let at = this.world_time(deadline).max(self.time + 1);
+        let at = this.monotonic.world_time(deadline).max(self.time + 1);
         let life = this.life;
         let host = &mut self.nodes[node].lanes[lane];
         if at < host.wake_at {

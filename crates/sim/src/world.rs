@@ -11,6 +11,7 @@ use quorate_types::{Duration, Incarnation, KeyspaceId, NodeId, NodeSet, Tag, Tim
 use crate::Faults;
 use crate::guests::Guest;
 use crate::keyspaces::{ClientId, Keyspace};
+use crate::monotonic::Monotonic;
 use crate::network::{Fates, Network, describe, hash};
 use crate::process::Node;
 use crate::script::{Fate, Fault, MessageId, Process};
@@ -46,6 +47,8 @@ pub(crate) enum Event {
     PeerFound { node: usize, life: u64, lane: u16, found: usize },
     /// Connections that have been cut for long are given up.
     GiveUp,
+    /// The clock of a node runs right again.
+    RateEnds { node: usize },
     /// Whatever the layer above scheduled.
     Client(ClientId),
     /// A client gives up waiting.
@@ -234,8 +237,7 @@ impl World {
                 up: false,
                 life: 0,
                 link: 0,
-                rate_ppm,
-                offset: rng.below(1 << 40),
+                monotonic: Monotonic::new(rng.below(1 << 40), rate_ppm),
                 wall_error: 0,
             };
             world.nodes.push(node);
@@ -311,6 +313,10 @@ impl World {
             | Event::PeerFound { node, life, .. } => (*node, *life),
             Event::GiveUp => {
                 self.give_up_links();
+                return None;
+            }
+            Event::RateEnds { node } => {
+                self.mend_rate(*node, false);
                 return None;
             }
             _ => return Some(event),

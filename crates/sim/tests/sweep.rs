@@ -92,6 +92,19 @@ fn keyspaces_side_by_side_survive_every_fault() {
     }
 }
 
+/// A lease rests on the rates of clocks. Where they break their bound, reads of Hermes may be old; that
+/// they are shows that the clocks are bad enough. All else holds, and all of it with quorum reads and
+/// with Meerkat.
+#[test]
+fn clocks_that_break_their_bound_cost_fresh_reads_and_nothing_else() {
+    let faults = Faults { rate: true, leap: true, partition: true, pause: true, ..Faults::NONE };
+    let options = |engine| Options { faults, clients: 16, keys: 2, ..alone(engine) };
+    let result = sweep(0..2 * seeds(), &options(Engine::Hermes), 1, |_| ControlFlow::Continue(()));
+    assert!(result.failures.is_empty(), "{:?}", result.failures);
+    assert!(result.stale > 0, "no read was old");
+    assert_passes(&options(Engine::Meerkat), seeds(), 50);
+}
+
 #[test]
 fn retwis_and_ycsb_t_survive_every_fault() {
     for workload in [Workload::Retwis, Workload::YcsbT] {
