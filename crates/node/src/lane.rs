@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply};
-use quorate_machine::{Event, Operation, Rng, Slab, Slot};
+use quorate_machine::{Event, Operation, Rng, Slab, Slot, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View,
     WriterId,
@@ -658,7 +658,9 @@ impl Lane {
         let is_shadow = self.view.member(node).is_some_and(|member| {
             member.role == Role::Shadow && member.incarnation == self.incarnation
         });
-        let has_all = self.engines.iter().flatten().all(Engine::is_caught_up);
+        let mut engines = self.engines.iter().flatten();
+        let has_all = engines.next().is_none_or(Engine::is_caught_up)
+            && (mutant!("node_first_keyspace_is_all") || engines.all(Engine::is_caught_up));
         if !is_shadow || !has_all || !self.sessions.is_synced() {
             return;
         }

@@ -491,6 +491,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_first_keyspace_is_all",
+        home: "node",
+        guard: "a node is active once it holds every keyspace, not only the first",
+        checks: &[Tests("sim", "keyspaces_side_by_side")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_call_off_its_lane",
         home: "node",
         guard: "every try of a transactional call runs on the lane of its lease",
