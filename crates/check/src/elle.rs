@@ -18,7 +18,7 @@ use crate::txn::{TxnHistory, TxnOp, TxnOutcome, TxnRecord};
 pub enum ElleWorkload {
     /// Lists that are appended to and read whole.
     ListAppend,
-    /// Registers, each value of which is written once, and which are never deleted.
+    /// Registers that are never deleted. Each value is written once.
     RwRegister,
 }
 
@@ -104,7 +104,7 @@ fn unfit(records: &[TxnRecord], workload: ElleWorkload) -> Vec<(Bytes, String)> 
     unfit.into_iter().map(|(key, why)| (key.clone(), why.to_owned())).collect()
 }
 
-/// An event: at which time, whether it is a completion, of which transaction.
+/// An event: its time, whether it is a completion, and the index of its transaction.
 type Event = (u64, bool, usize);
 
 fn write_events(exported: &[(&TxnRecord, Vec<&TxnOp>)], output: &mut impl Write) -> io::Result<()> {

@@ -642,7 +642,7 @@ fn grows(state: State, need: Need, values: &Values) -> bool {
     }
 }
 
-/// Configurations none of which dominates another.
+/// Configurations. None of them dominates another one.
 #[derive(Default)]
 struct Antichain {
     by_state: HashMap<State, Vec<Configuration>>,

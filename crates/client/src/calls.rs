@@ -89,7 +89,7 @@ impl Command {
         self.end = Some(Err(Error::Unknown { reason: error.to_string(), call }));
     }
 
-    /// Its session is over.
+    /// The call has lost its session, for this reason.
     fn lose_session(&mut self, reason: &str) {
         self.number = None;
         if std::mem::take(&mut self.open) && !mutant!("client_lost_call_made_anew") {
@@ -271,7 +271,8 @@ fn heed_plain(
     None
 }
 
-/// The session is over: what may have happened in it stays unknown, the rest goes on in another.
+/// The session has ended: calls that may have happened in it stay unknown, and the other calls go on
+/// in another session.
 fn expire(held: &mut Held<'_>, commands: &mut [Command], reason: String) -> Failure {
     held.forget();
     commands.iter_mut().for_each(|command| command.lose_session(&reason));

@@ -81,7 +81,7 @@ struct Open {
 }
 
 impl Open {
-    /// All of it; nothing if it is an attribute of the reply behind it.
+    /// The whole reply; `None` if this is an attribute of the reply that follows.
     fn close(self) -> Option<Reply> {
         match self.kind {
             b'*' => Some(Reply::Array(self.items)),

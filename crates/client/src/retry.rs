@@ -83,7 +83,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// Twice as long as the one before, of which the second half is left to chance: those who met
+    /// Twice as long as the last pause. The second half has a random length, so that clients that met
     /// once don't meet again.
     fn pause(&mut self) -> Duration {
         let factor = 1_u32.checked_shl(self.pauses).unwrap_or(u32::MAX);

@@ -46,7 +46,7 @@ pub(crate) struct Session {
     requests: Requests,
 }
 
-/// A session in use; goes back when it is dropped, unless it is over.
+/// A session in use. Dropping this gives the session back to the others, unless it has ended.
 pub(crate) struct Held<'a> {
     sessions: &'a Sessions,
     session: Option<Shared>,
@@ -97,7 +97,7 @@ pub(crate) enum Tried {
     Failed(Failure),
     /// It may have happened; asking again tells.
     Open(Failure),
-    /// The session is over, or not known.
+    /// The session has ended, or the node does not know it.
     Expired(String),
     /// The command, or the server, is none for sessions.
     Unfit,
@@ -341,7 +341,7 @@ impl<'a> Held<'a> {
         tried.failure()
     }
 
-    /// The session is over, or of no use.
+    /// The session has ended, or no node can go on with it.
     pub(crate) fn forget(&mut self) {
         self.session = None;
     }
@@ -355,7 +355,7 @@ impl<'a> Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // Not before the last of its open calls is over.
+        // The session goes back only when the last of its open calls has ended.
         let Some(session) = self.session.take().and_then(Arc::into_inner) else { return };
         let session = session.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.sessions.spare.lock().unwrap_or_else(PoisonError::into_inner).push(session);
@@ -378,7 +378,7 @@ fn number_from(request: &mut Request, next: u64, depth: usize) {
 }
 
 /// How a connection's commands are numbered after the answer to that, or to `AUTO OFF` if there is no
-/// next number; nothing if the node knows no numbering.
+/// next number; `None` if the node does not number commands.
 fn numbers(session: u64, next: Option<u64>, answer: Option<Reply>) -> Option<Box<Numbers>> {
     let is_ok = answer.is_some_and(|answer| answer.is_ok());
     let numbers =

@@ -219,7 +219,7 @@ impl fmt::Debug for Txn {
     }
 }
 
-/// What a read answers once its attempt is over.
+/// What a read answers once the attempt that it belongs to has ended.
 fn over(failure: &Failure) -> Error {
     let reason = match failure {
         Failure::Conflict => "a conflict".to_owned(),

@@ -228,7 +228,7 @@ impl Field {
         if self.signed { value.into() } else { value.cast_unsigned().into() }
     }
 
-    /// What is stored for a number; nothing if it doesn't fit and mustn't be made to.
+    /// The number that is stored for this one; `None` if it does not fit and the overflow fails.
     fn fit(self, wanted: i128, overflow: Overflow) -> Option<i64> {
         let (low, high) = if self.signed {
             (-(1_i128 << (self.bits - 1)), (1_i128 << (self.bits - 1)) - 1)

@@ -96,7 +96,7 @@ fn try_restore<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Out
     let expire_at = match (span, absolute) {
         (0, _) => None,
         (at, true) => Some(UnixMillis(at)),
-        // As in Redis, a span that overflows a signed number is over at once.
+        // As in Redis, a key whose span overflows a signed number expires at once.
         (span, false) => {
             let at = now.0.saturating_add(span);
             Some(UnixMillis(if i64::try_from(at).is_ok() { at } else { 0 }))

@@ -95,7 +95,7 @@ struct Lengths {
 }
 
 impl Lengths {
-    /// Nothing if the table would take more memory than a value may.
+    /// Fills the table; `None` if it would take more memory than a value may.
     fn new(first: &[u8], second: &[u8]) -> Option<Self> {
         let width = second.len() + 1;
         let cells = (first.len() + 1).checked_mul(width)?;

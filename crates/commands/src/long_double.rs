@@ -241,7 +241,8 @@ struct Digits<'a> {
 }
 
 impl<'a> Digits<'a> {
-    /// Nothing if there is no digit, or anything that doesn't belong.
+    /// Splits a number at its point and its exponent; `None` if it has no digit, or a character that
+    /// no number has.
     fn split(text: &'a [u8], marker: u8, is_digit: fn(&u8) -> bool) -> Option<Self> {
         let run = |text: &'a [u8]| {
             let end = text.iter().position(|byte| !is_digit(byte)).unwrap_or(text.len());

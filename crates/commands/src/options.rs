@@ -105,8 +105,8 @@ impl<'a> Options<'a> {
         true
     }
 
-    /// Takes an expiry time; nothing if it is none or doesn't go with the other options. The same
-    /// unit twice is legal, and the later time counts.
+    /// Takes an expiry time; `None` if the word is no unit of time or does not go with the other
+    /// options. The same unit twice is legal, and the later time counts.
     fn set_expiry(&mut self, word: &[u8], time: &'a [u8]) -> Option<()> {
         let (unit, _) = *Unit::ALL.iter().find(|(_, name)| is_word(word, name))?;
         let clash = self.keep_ttl

@@ -95,7 +95,7 @@ impl<'a> Reply<'a> {
         self.write(&mut Writer(out));
     }
 
-    /// Reads what [`Reply::encode`] wrote; nothing if the bytes are damaged.
+    /// Reads what [`Reply::encode`] wrote; `None` if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Reply<'static>> {
         let mut reader = Reader(bytes);
         let reply = Reply::read(&mut reader, 0).ok()?;

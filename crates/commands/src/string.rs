@@ -19,7 +19,7 @@ pub(crate) fn settle(outcome: Outcome<'_>) -> (Reply<'_>, Change<'_>) {
     outcome.unwrap_or_else(|error| (error, Change::Keep))
 }
 
-/// The bytes that the key holds; none if it is absent.
+/// The bytes that the key holds; no bytes if the key is absent.
 pub(crate) fn bytes_of(current: Current<'_>) -> &[u8] {
     current.content.map_or(&[], |content| content.bytes)
 }
@@ -29,7 +29,7 @@ pub(crate) fn expiry_of(current: Current<'_>) -> Option<UnixMillis> {
     current.content.and_then(|content| content.expire_at)
 }
 
-/// A string with an expiry; if that is over already, no string.
+/// Stores a string with an expiry; deletes the key if the expiry has passed already.
 pub(crate) fn set_string<'a>(
     bytes: impl Into<Cow<'a, [u8]>>,
     expire_at: Option<UnixMillis>,

@@ -207,7 +207,7 @@ fn watches_and_expired_keys_are_those_of_redis() {
         "SET a 1 EX 1000|SET b 2|RENAME b a|TTL a|SET c 3 EX 1000|COPY a c REPLACE|TTL c",
         "SET a 1|SET b 2 EX 1000|MULTI|MSET b 3|TTL b|EXPIRE a 1000|RENAME a b|PTTL b|EXEC",
         "SET a 1 EX 1000|MULTI|RENAMENX a b|TTL a|TTL b|RENAMENX b b|TTL b|EXEC|TTL b",
-        // A value that is over is absent for every command.
+        // A value that has expired is absent for every command.
         "SET a 1 PX 1|SET b 2|wait|RENAME a c|COPY a c|RENAMENX b a|MSETNX a 1 c 1|MGET a b c",
         "SET a 1 PX 1|wait|MULTI|EXISTS a|RENAME a b|MSETNX a 2 b 3|GET a|EXEC",
         // What was watched and what became of it.

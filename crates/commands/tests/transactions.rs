@@ -265,7 +265,8 @@ fn every_write_of_the_table_updates() {
     }
 }
 
-/// A key with a value of which four fit into one answer, without what stands around them.
+/// A key with a value so large that one answer has room for four of them, but not for the lengths
+/// and line ends around them.
 fn large() -> MapWorkspace {
     let mut keys = MapWorkspace::default();
     let value = "v".repeat(REPLY_BYTES_MAX / 4);

@@ -78,7 +78,8 @@ impl Frames {
     }
 
     /// Takes one frame off the front of `input` and returns the whole messages that it holds or
-    /// completes: none, if it is a piece and more follow. Nothing if it has not arrived completely.
+    /// completes; no message if the frame is a piece that others follow. `None` if the frame has not
+    /// arrived completely.
     ///
     /// # Errors
     /// When the connection must be closed.

@@ -77,7 +77,7 @@
 //!   when the newer version is Valid. For the same reason no acknowledgement of a write is kept
 //!   across epochs.
 //! - **Trans ends with the newer version**, too: Valid at a larger version means that every live
-//!   replica holds it, so the superseded write is over. Instead of sending its own INV again, its
+//!   replica holds it, so the superseded write has ended. Instead of sending its own INV again, its
 //!   coordinator drives the newer version.
 //! - **Deletes leave tombstones**, collected in rounds that raise a common floor: `tombstones.rs`.
 //! - **A life that ends leaves a base**: what a donor turns out to hold in the same version is not

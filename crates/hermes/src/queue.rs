@@ -213,8 +213,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// A queue's time has come: give up on ops that waited too long, let those go whose backoff
-    /// is over, and look whether the key is stuck.
+    /// The timer of a queue fires: give up on ops that waited too long, start those whose backoff
+    /// has passed, and look whether the key is stuck.
     pub(crate) fn on_queue_timeout(
         &mut self,
         now: Now,
@@ -279,7 +279,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         queue.waiters.extend(kept);
         self.waiting -= late.len();
         for waiter in late {
-            // An attempt that was superseded is over only once a larger version is Valid here:
+            // An attempt that was superseded has ended only once a larger version is Valid here:
             // until then another replica may still replay it (H1).
             let may_be_replayed = waiter.run.attempts > 0 && !valid;
             let outcome = if may_be_replayed && !mutant!("hermes_abort_reported_early") {

@@ -130,7 +130,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let change = if expired && change == Change::Keep { Change::Delete } else { change };
         // A call leaves a record whatever it answers (P3). What only reads leaves none.
         let permit = attempt.permit.filter(|_| access != Access::Read);
-        // A delete of nothing is a read, whichever way it was asked for.
+        // A delete of an absent key changes nothing, so it counts as a read whatever the op was.
         let changes = change != Change::Keep && !(change == Change::Delete && absent);
         if changes && self.has_no_version_left(meta.timestamp.version) {
             self.scratch = scratch;

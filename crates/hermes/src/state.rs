@@ -219,8 +219,8 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) tracker: Tracker<Attempt<T::Handle>>,
     /// The calls whose versions are the newest of their keys, and not Valid.
     pub(crate) tentative: Lookup<T::Handle, Tentative>,
-    /// Keys of which an update with a call was driven from here, under this number, and overtaken,
-    /// and which have not been Valid since.
+    /// Keys that have not been Valid since a newer version overtook an update with a call that this
+    /// replica drove, each with the number of that update.
     pub(crate) overtaken: BTreeMap<T::Handle, u64>,
     pub(crate) counters: Counters,
     pub(crate) scratch: Vec<u8>,

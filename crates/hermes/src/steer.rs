@@ -170,8 +170,8 @@ impl<O> Steering<O> {
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Whether the op is one that keeps losing races which its key's owner would not have.
     ///
-    /// Only a key that has nothing pending or queued here is steered: whatever came before it from
-    /// the same origin is over then.
+    /// Only a key that has nothing pending or queued here is steered: every earlier op
+    /// from the same origin has ended then.
     pub(crate) fn is_better_steered<P: Operation>(&mut self, now: Now, op: &P) -> bool {
         if self.hot.is_empty() || op.access() != Access::Update {
             return false;

@@ -28,8 +28,8 @@
 //!
 //! From then on an update of an absent key has a version above V. Tombstones made later at or
 //! below V (of keys whose versions were lower) may go as soon as they are Valid: every live replica
-//! has acknowledged them, whatever was smaller is over, and a concurrent larger write that is
-//! not here yet is treated as a leftover.
+//! has acknowledged them, all smaller writes have ended, and a concurrent larger write that has
+//! not arrived here yet is treated as a leftover.
 //!
 //! `next_floor` never falls, and nobody commits V before all live replicas have prepared it; so a
 //! replica whose floor is V knows that no other will write an absent key at or below V, even if a

@@ -244,7 +244,7 @@ impl Bench<'_> {
         Ok(report?)
     }
 
-    /// Adds up all accounts; nothing if not all could be read. No transfer is under way any more,
+    /// Adds up all accounts; `None` if one of them could not be read. No transfer is under way any more,
     /// so that it doesn't matter that they are read one after another.
     fn audit(&self) -> anyhow::Result<Option<Balance>> {
         let keys = self.options.keys;

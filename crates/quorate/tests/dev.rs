@@ -102,7 +102,7 @@ fn a_transaction_over_several_keys_is_seen_whole_through_every_node() {
 }
 
 /// One node's client sets three keys, another's reads and watches two of them and runs a block; in
-/// every other round the first gets in between. Nothing if the cluster refused the block.
+/// every other round the first client writes in between. `None` if the cluster refused the block.
 fn watched_round(nodes: &mut [Client], round: usize) -> Option<()> {
     let ok = Reply::Simple("OK".into());
     let (writer, reader) = (round % 3, (round + 1) % 3);

@@ -70,8 +70,8 @@ fn programs_that_use_redis_py_work() {
     }
 }
 
-/// Runs a script on three nodes of which one is killed and restarted, then another stopped for
-/// longer than its lease. Gives the file with the history, and what the script said.
+/// Runs a script on three nodes. One node is killed and restarted, then another one is stopped for
+/// longer than its lease. Returns the file with the history, and what the script said.
 fn under_faults(name: &str, cluster: &Cluster, key: &str) -> (PathBuf, String) {
     let mut nodes = cluster.serve_all();
     let file = format!("{}-{}.jsonl", cluster.file.display(), std::process::id());

@@ -248,8 +248,8 @@ fn epoch(address: &str) -> anyhow::Result<u64> {
     Ok(line.context("INFO quorate names the epoch")?.trim().parse()?)
 }
 
-/// Sends rounds until the time is over; how many were answered, and how often the server closed the
-/// connection.
+/// Sends rounds until the time is up. Returns how many rounds the server answered, and how often it
+/// closed the connection.
 fn assault(address: &str, attack: &Attack, over: &AtomicBool) -> anyhow::Result<(u64, u64)> {
     let (round, mut rounds, mut cut) = ((attack.round)(), 0, 0);
     let mut attacker = Attacker::new(address)?;
@@ -274,7 +274,7 @@ impl Attacker {
         Ok(Self(stream))
     }
 
-    /// Sends commands and takes their answers, to the end or until the time is over.
+    /// Sends commands and takes their answers, to the last command or until the time is up.
     fn round(&mut self, commands: &[u8], over: Option<&AtomicBool>) -> anyhow::Result<()> {
         let mut writer = self.0.try_clone()?;
         let sends = [commands, &command(&[b"ECHO", END])].concat();

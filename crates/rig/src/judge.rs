@@ -19,8 +19,8 @@ pub(crate) struct Judgement {
     /// Calls of sessions whose outcome was unknown after the first try.
     pub(crate) asked_again: u64,
     pub(crate) transactions: u64,
-    /// Keys that exceeded the bounds of the search, and reads of which it is open whose write they
-    /// saw.
+    /// Keys that exceeded the bounds of the search, and reads that may have seen any one of
+    /// several writes.
     pub(crate) undecided: u64,
     pub(crate) anomalies: Vec<String>,
 }

@@ -19,7 +19,7 @@ const OF_LINK: u64 = 2;
 const OF_NODE: u64 = 3;
 
 /// Raises the limit of open files to what the system allows, since every client takes one.
-/// Returns the limit that is now in force, or nothing if there is none.
+/// Returns the limit that is now in force, or `None` if the system sets no limit.
 pub fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, maximum: limit.maximum };

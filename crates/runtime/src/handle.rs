@@ -113,7 +113,7 @@ pub struct NodeHandle {
 /// What a node is doing, all in one.
 #[derive(Clone, Debug)]
 pub struct NodeFacts {
-    /// Nothing if it serves clients, otherwise why not.
+    /// Why the node serves no clients; `None` if it serves them.
     pub not_serving: Option<String>,
     /// What the membership machine knows.
     pub control: ControlFacts,
@@ -147,7 +147,7 @@ impl NodeHandle {
         &self.clients
     }
 
-    /// Nothing if the node serves clients at this moment; otherwise why not.
+    /// Why the node serves no clients at this moment; `None` if it serves them.
     pub fn not_serving(&self) -> Option<String> {
         let now = clock::monotonic();
         if self.shared.is_active() && self.shared.lease_until() > now {

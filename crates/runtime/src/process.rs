@@ -28,8 +28,8 @@ pub(crate) fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * page_bytes()
 }
 
-/// Bytes that this process may use: the machine's memory, or what the system limits it to, less
-/// what of that is mapped already. Nothing if the system doesn't tell.
+/// How many more bytes this process may use: the machine's memory, or the system's limit for the
+/// process, less the memory that the process has mapped already. `None` if the system doesn't tell.
 pub(crate) fn memory_bytes() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let field = |path, name: &str| {

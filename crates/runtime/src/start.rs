@@ -31,7 +31,7 @@ pub struct HostedNode {
     pub config: NodeConfig,
     /// Where clients connect, from [`crate::listen`].
     pub client: TcpListener,
-    /// Where peers in other processes connect; nothing if there are none.
+    /// Where peers in other processes connect; `None` if no peer runs in another process.
     pub peer: Option<TcpListener>,
     /// Whether clients may coordinate their transactions themselves, over the peer port: whoever
     /// reaches it and knows the cluster's name then has all data, without a password.

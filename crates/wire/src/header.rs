@@ -84,8 +84,8 @@ impl Header {
         out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
     }
 
-    /// Takes one message off the front of `input`: its header and its body. Nothing if the message
-    /// is not complete yet.
+    /// Takes one message off the front of `input`: its header and its body. `None` if the message
+    /// has not arrived completely.
     pub fn split<'a>(input: &mut &'a [u8]) -> Result<Option<(Self, &'a [u8])>, Malformed> {
         if input.len() < Self::BYTES {
             return Ok(None);

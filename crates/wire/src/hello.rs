@@ -123,7 +123,7 @@ impl Hello {
         writer.bytes(self.cluster.as_bytes());
     }
 
-    /// Takes a hello off the front of `input`; nothing if it is not complete yet.
+    /// Takes a hello off the front of `input`; `None` if the hello has not arrived completely.
     pub fn decode(input: &mut &[u8]) -> Result<Option<Self>, HelloRefusal> {
         let seen = input.len().min(4);
         if input[..seen] != Self::MAGIC[..seen] {

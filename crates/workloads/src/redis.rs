@@ -209,7 +209,7 @@ pub struct Reply<'a> {
     pub number: Option<i64>,
 }
 
-/// Finds the first reply in the input; nothing if it is not whole yet.
+/// Finds the first reply in the input; `None` if the reply has not arrived completely.
 ///
 /// # Errors
 /// [`Misunderstood`] if this is not the Redis protocol, version 2.

@@ -42,7 +42,7 @@ pub trait Dialect {
     /// Appends one request.
     fn request(&mut self, request: &Self::Request, out: &mut Vec<u8>);
 
-    /// Understands the beginning of the input, which is not empty; nothing if more bytes are
+    /// Understands the beginning of the input, which is not empty; `None` if more bytes are
     /// needed. Answers come in the order of the requests. May append what the protocol demands in
     /// return.
     ///

@@ -109,7 +109,7 @@ pub struct TxnSummary {
     /// Reads, and answers of single operations, that order nothing, because several transactions
     /// may have written what they saw, and no versions tell which one did.
     pub ambiguous_reads: usize,
-    /// Reads that the check by versions followed; none if the history carries no versions.
+    /// Reads that the check by versions followed; 0 if the history carries no versions.
     pub versioned_reads: usize,
     /// Transactions that were replayed in the order of their timestamps.
     pub replayed: usize,

@@ -69,7 +69,7 @@ pub(super) struct Observed {
     /// Transactions of unknown outcome that took effect.
     pub(super) inferred: usize,
     pub(super) edges: usize,
-    /// Reads, by transaction and key, of which it is open whose write they saw.
+    /// Reads, by transaction and key, that may have seen any one of several writes.
     pub(super) ambiguous: Vec<(u32, u32)>,
     /// Keys that were not judged, and why.
     pub(super) unjudged: Vec<(Bytes, String)>,

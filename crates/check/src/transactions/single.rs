@@ -199,7 +199,8 @@ impl Steps {
     }
 
     /// `before` is the length of the list without the new element, if the answer tells it. It
-    /// names the elements too where a longer list was seen, of which every list is the beginning.
+    /// also names the elements where a read saw a longer list, since every list is the beginning of a
+    /// longer one.
     fn appended(
         key: &Bytes,
         argument: &Bytes,

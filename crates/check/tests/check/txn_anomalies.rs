@@ -276,7 +276,7 @@ fn g2_item_of_three_and_four_transactions() {
     };
     expect(&fork(""), "G2-item", "G2-item");
     expect(&fork("1"), "ok", "ok");
-    // The write to x is over when the read of y begins.
+    // The write to x has ended when the read of y begins.
     let halves = |second: &str| {
         [
             timed(1, 0, 100, vec![r("x", ""), w("y", "1")]),
@@ -600,7 +600,7 @@ fn operations_on_single_keys_are_transactions_too() {
     assert_eq!(verdict(&check(vec![cas(1)], nothing)), "phantom-read");
     let lost = Operation { outcome: Outcome::Unknown, ..incr(10, 1) };
     assert_eq!(judge(vec![lost.clone()], read("1")).verdict(), Verdict::Undecided);
-    // A key of which nothing is asked in transactions is judged by itself.
+    // A key that no transaction reads is judged by itself.
     let beside = vec![timed(1, 20, 30, vec![w("x", "1")])];
     assert_eq!(judge(vec![lost.clone(), incr(40, 2)], beside.clone()).verdict(), Verdict::Ok);
     assert_eq!(judge(vec![lost, incr(40, 3)], beside).verdict(), Verdict::Violation);

@@ -249,7 +249,8 @@ impl Session for GuestSession {
 }
 
 impl GuestSession {
-    /// Has something done by the task that coordinates; nothing if it is gone and may have done it.
+    /// Asks the task that coordinates to do something; `None` if the task has ended, perhaps after it
+    /// did that.
     async fn ask(&self, ask: Ask) -> Option<End> {
         let (answer, end) = oneshot::channel();
         if self.jobs.send((ask, answer)).await.is_err() {

@@ -154,8 +154,8 @@ impl Effects<Guest> for Out {
     fn refused(&mut self, _reason: &'static str) {}
 }
 
-/// Both clocks of a guest, of which only the monotonic one is its own: what time it is in the
-/// cluster, the nodes tell.
+/// Both clocks of a guest. The monotonic one is its own; the nodes tell what time it is in the
+/// cluster.
 struct Clock {
     start: std::time::Instant,
     /// The latest hybrid clock of a node, less the monotonic one when it came.
@@ -201,7 +201,7 @@ struct Session {
     news: mpsc::Receiver<(NodeId, News)>,
     waiting: BTreeMap<Tag, oneshot::Sender<End>>,
     last_tag: u64,
-    /// A node says that this stay is over.
+    /// A node says that this stay has ended.
     dismissed: bool,
 }
 
@@ -347,7 +347,7 @@ impl Session {
             && self.machine.gauges().iter().all(|(name, count)| *name != "attempts" || *count == 0)
     }
 
-    /// Whether this stay is over: a node says so, or a majority has been out of reach for too long.
+    /// Whether this stay has ended: a node says so, or a majority has been out of reach for too long.
     fn is_apart(&mut self, now: Instant) -> bool {
         if self.entered.is_majority_of(self.members) {
             self.apart = None;

@@ -165,7 +165,7 @@ async fn a_term_counts_from_its_request() {
     });
     client.incr("n").await.unwrap();
     for renewals in 1..=2 {
-        // Half of the term is over, of which the answer has taken most of a second.
+        // Half of the term has passed, and the answer took most of a second of it.
         tokio::time::sleep(millis(15 * 60 * 1_000 - 500)).await;
         client.incr("n").await.unwrap();
         assert_eq!(net.count("SESSION RENEW"), renewals);
@@ -222,7 +222,8 @@ async fn calls_leave_their_numbers_out_while_all_goes_well() {
     }
     client.pipeline().incr("n").incr("n").send().await;
     assert_eq!((net.spelt("SESSION CALL"), net.spelt("INCR")), (0, 5));
-    // The first, and one for the pipeline, of which two are without an answer at a time.
+    // The first is of the connection. The other is of the pipeline, which has two commands without
+    // an answer at a time.
     assert_eq!((net.spelt("SESSION AUTO"), net.spelt("SESSION AUTO 5 2")), (2, 1));
     // A retry says its number, and then it goes on without.
     net.decide(first_calls([Act::ExecuteAndClose]));

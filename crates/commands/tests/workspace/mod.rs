@@ -114,8 +114,8 @@ impl Store {
         reply
     }
 
-    /// What a call answers as an operation on one key, and what it leaves there; nothing if it
-    /// isn't one.
+    /// What a call answers as an operation on one key, and what it leaves there; `None` if the
+    /// call is no such operation.
     fn call_on_one_key(&self, call: Call<'_>, shown: &str) -> Option<(Reply<'static>, Value)> {
         let key = call.keys().next()?;
         let current = self.current(key);

@@ -113,7 +113,7 @@ fn h2_a_node_that_comes_back_does_not_mint_old_timestamps() {
     let write = cluster.submit(1, set("k", "second life"));
     assert_eq!(cluster.meta(1, "k").timestamp.version, cluster.meta(2, "k").timestamp.version);
     cluster.deliver_all();
-    // Whichever of the two is the larger: all replicas must agree, and the write must end.
+    // Either of the two may be the larger: all replicas must agree, and the write must end.
     cluster.run_for(MLT * 6);
     cluster.assert_done(write, Reply::Ok);
     let agreed = cluster.stored(1, "k");

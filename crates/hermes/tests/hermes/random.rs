@@ -469,7 +469,7 @@ impl Run {
         self.check_records();
     }
 
-    /// What was deleted is forgotten, whichever messages were lost.
+    /// Replicas forget all deleted keys, although messages were lost.
     fn check_tombstones(&mut self) {
         for node in self.cluster.view.active() {
             let table = self.cluster.hosts[&node.0].machine.table();

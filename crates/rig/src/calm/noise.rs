@@ -72,7 +72,7 @@ fn stalls(system: &dyn System, end: Instant, random: &mut Rng) -> anyhow::Result
     let mut second = Instant::now();
     while second + STALL_EVERY <= end {
         let millis = STALL_MS.start + random.below(STALL_MS.end - STALL_MS.start);
-        // It is over before the next second begins.
+        // The stall ends before the next second begins.
         let at = second + Duration::from_millis(random.below(1000 - STALL_MS.end));
         let machine = random.below(1 << 16) as usize % system.machines();
         std::thread::sleep(at.saturating_duration_since(Instant::now()));

@@ -30,7 +30,7 @@ impl Changes {
 
 /// A system that runs.
 pub(super) trait System: Sync {
-    /// Machines, each of which can stall.
+    /// How many machines the system has. Each of them can stall by itself.
     fn machines(&self) -> usize;
 
     /// All processes of a machine stand still.
