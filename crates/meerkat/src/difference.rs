@@ -29,7 +29,7 @@ use quorate_wire::Words;
 use crate::body::Body;
 use crate::coordinator::partition_of;
 use crate::join::write_entry;
-use crate::message::{Kind, Message};
+use crate::message::{Comparison, Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{self, install};
 use crate::state::{Counter, Meerkat};
@@ -142,6 +142,7 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let (shift, shared) = (comparing.shift(), self.shared(partitions));
+        let comparison = Comparison { request, partitions, shift };
         let hash = SeededHash::new(request);
         let mut words = Vec::new();
         if comparing.differing().is_empty() {
@@ -152,7 +153,7 @@ where
                 Words::push(&mut words, digest);
             }
             let digests = Words::of(&words);
-            let kind = Kind::Compare { request, partitions, shift, first, digests };
+            let kind = Kind::Compare { comparison, first, digests };
             return effects.send(donor, &Message { partition: 0, kind });
         }
         let mut held = Vec::new();
@@ -165,19 +166,16 @@ where
             }
         }
         let (buckets, held) = (Words::of(&words), Words::of(&held));
-        let kind = Kind::DifferenceRead { request, partitions, shift, buckets, held };
+        let kind = Kind::DifferenceRead { comparison, buckets, held };
         effects.send(donor, &Message { partition: 0, kind });
     }
 
     /// COMPARE: in which buckets this replica holds something else.
-    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
     pub(crate) fn on_compare(
         &mut self,
         now: Now,
         from: NodeId,
-        request: u64,
-        partitions: u64,
-        shift: u8,
+        Comparison { request, partitions, shift }: Comparison,
         first: u64,
         theirs: Words<'_>,
         effects: &mut impl Effects<Self>,
@@ -243,14 +241,11 @@ where
     }
 
     /// DIFFERENCE_READ: what this replica holds besides, and what it does not hold.
-    #[expect(clippy::too_many_arguments, reason = "the fields of the message")]
     pub(crate) fn on_difference_read(
         &mut self,
         now: Now,
         from: NodeId,
-        request: u64,
-        partitions: u64,
-        shift: u8,
+        Comparison { request, partitions, shift }: Comparison,
         buckets: Words<'_>,
         held: Words<'_>,
         effects: &mut impl Effects<Self>,

@@ -124,7 +124,7 @@ pub use coordinator::partition_of;
 pub use epoch::Mail;
 pub use execution::{Execution, backoff};
 pub use merge::{Electorate, Groups, Merged, Report, Settled, TooFew, merge};
-pub use message::{Kind, Message, Vote};
+pub use message::{Comparison, Kind, Message, Vote};
 pub use meta::{Meta, Pending, Registration};
 pub use occ::{Conflict, Reason};
 pub use record::{Record, RecordKey, Records, guest_writer, is_guest, lane_of};
@@ -361,16 +361,14 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         match *kind {
-            Kind::Compare { request, partitions, shift, first, digests } => {
-                self.on_compare(now, from, request, partitions, shift, first, digests, effects);
+            Kind::Compare { comparison, first, digests } => {
+                self.on_compare(now, from, comparison, first, digests, effects);
             }
             Kind::Compared { request, clock, records, buckets } => {
                 self.on_compared(now, from, request, clock, records, buckets, effects);
             }
-            Kind::DifferenceRead { request, partitions, shift, buckets, held } => {
-                self.on_difference_read(
-                    now, from, request, partitions, shift, buckets, held, effects,
-                );
+            Kind::DifferenceRead { comparison, buckets, held } => {
+                self.on_difference_read(now, from, comparison, buckets, held, effects);
             }
             Kind::Difference { request, clock, until, gone, entries } => {
                 self.on_difference(now, from, request, clock, until, gone, entries, effects);

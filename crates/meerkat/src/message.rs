@@ -245,12 +245,8 @@ pub enum Kind<'a> {
     },
     /// Joining replica that has records → active one: in which of these buckets do you hold others?
     Compare {
-        /// Comes back in the answer, and seeds the hashes of the digests.
-        request: u64,
-        /// The partitions whose keys count, as a bit set.
-        partitions: u64,
-        /// A bucket has two to the power of this many places.
-        shift: u8,
+        /// What is compared.
+        comparison: Comparison,
         /// The first bucket.
         first: u64,
         /// For this bucket and those that follow, the sum of the hashes of the sender's records.
@@ -270,12 +266,8 @@ pub enum Kind<'a> {
     },
     /// Joining replica → active one: what do I lack in these buckets?
     DifferenceRead {
-        /// Comes back in the answer, and seeds the hashes.
-        request: u64,
-        /// As in `Compare`.
-        partitions: u64,
-        /// As in `Compare`.
-        shift: u8,
+        /// What is compared.
+        comparison: Comparison,
         /// The buckets, in order.
         buckets: Words<'a>,
         /// The hashes of the sender's records in them.
@@ -295,6 +287,29 @@ pub enum Kind<'a> {
         /// The records.
         entries: &'a [u8],
     },
+}
+
+/// Which records two replicas compare, and in buckets of which size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Comparison {
+    /// Comes back in the answer, and seeds the hashes of the records.
+    pub request: u64,
+    /// The partitions whose keys count, as a bit set.
+    pub partitions: u64,
+    /// A bucket has two to the power of this many places.
+    pub shift: u8,
+}
+
+impl Comparison {
+    fn encode(self, writer: &mut Writer<'_>) {
+        writer.u64(self.request);
+        writer.u64(self.partitions);
+        writer.u8(self.shift);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { request: reader.u64()?, partitions: reader.u64()?, shift: reader.u8()? })
+    }
 }
 
 /// What a replica tells of many transactions at once.
@@ -621,11 +636,9 @@ impl<'a> Message<'a> {
     /// The messages of a replica that compares what it has.
     fn encode_comparison(&self, writer: &mut Writer<'_>) {
         match self.kind {
-            Kind::Compare { request, partitions, shift, first, digests } => {
+            Kind::Compare { comparison, first, digests } => {
                 writer.u8(COMPARE);
-                writer.u64(request);
-                writer.u64(partitions);
-                writer.u8(shift);
+                comparison.encode(writer);
                 writer.u64(first);
                 writer.rest(digests.bytes());
             }
@@ -636,11 +649,9 @@ impl<'a> Message<'a> {
                 writer.u64(records);
                 writer.rest(buckets.bytes());
             }
-            Kind::DifferenceRead { request, partitions, shift, buckets, held } => {
+            Kind::DifferenceRead { comparison, buckets, held } => {
                 writer.u8(DIFFERENCE_READ);
-                writer.u64(request);
-                writer.u64(partitions);
-                writer.u8(shift);
+                comparison.encode(writer);
                 writer.bytes(buckets.bytes());
                 writer.rest(held.bytes());
             }
@@ -743,9 +754,7 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
             sessions: reader.rest(),
         },
         COMPARE => Kind::Compare {
-            request: reader.u64()?,
-            partitions: reader.u64()?,
-            shift: reader.u8()?,
+            comparison: Comparison::decode(reader)?,
             first: reader.u64()?,
             digests: Words::read(reader.rest())?,
         },
@@ -756,9 +765,7 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
             buckets: Words::read(reader.rest())?,
         },
         DIFFERENCE_READ => Kind::DifferenceRead {
-            request: reader.u64()?,
-            partitions: reader.u64()?,
-            shift: reader.u8()?,
+            comparison: Comparison::decode(reader)?,
             buckets: Words::read(reader.bytes()?)?,
             held: Words::read(reader.rest())?,
         },

@@ -1,12 +1,15 @@
 //! Messages as bytes: every kind comes back, the layout is pinned, and damage is refused.
 
 use quorate_machine::Rng;
-use quorate_meerkat::{Body, Conflict, Kind, Message, Reason};
+use quorate_meerkat::{Body, Comparison, Conflict, Kind, Message, Reason};
 use quorate_rifl::{Call, Found, Improper, LeaseId};
 use quorate_types::{Timestamp, WriterId};
 use quorate_wire::Words;
 
-use crate::support::{body_bytes, encoded, kind_name};
+use crate::packets::{encoded, kind_name};
+use crate::support::body_bytes;
+
+const COMPARISON: Comparison = Comparison { request: 1, partitions: 2, shift: 3 };
 
 fn id() -> Timestamp {
     Timestamp::new(0x0102_0304, WriterId(0x0506))
@@ -62,9 +65,9 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::ChunkRead { request: 1, cursor: 2, after: Some(b"") },
         Kind::Chunk { request: 1, next: 0, more: false, entries: b"entries" },
         Kind::Chunk { request: 1, next: 7, more: true, entries: b"entries" },
-        Kind::Compare { request: 1, partitions: 2, shift: 3, first: 4, digests: words },
+        Kind::Compare { comparison: COMPARISON, first: 4, digests: words },
         Kind::Compared { request: 1, clock: 2, records: 3, buckets: words },
-        Kind::DifferenceRead { request: 1, partitions: 2, shift: 3, buckets: words, held: words },
+        Kind::DifferenceRead { comparison: COMPARISON, buckets: words, held: words },
         Kind::Difference { request: 1, clock: 2, until: 3, gone: words, entries: b"entries" },
         Kind::Find { request: 7, call },
         Kind::Found { request: 7, clock: 8, found: Ok(Found::New) },
@@ -185,7 +188,7 @@ fn the_layout_is_pinned() {
         (Kind::Adopted { parts: 2 }, b"\x02\0\x13\x02\0\0\0"),
         (Kind::Release, b"\x02\0\x14"),
         (
-            Kind::Compare { request: 1, partitions: 2, shift: 3, first: 4, digests: word },
+            Kind::Compare { comparison: COMPARISON, first: 4, digests: word },
             b"\x02\0\x1b\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\x04\0\0\0\0\0\0\0\
               \x09\0\0\0\0\0\0\x08",
         ),
@@ -195,7 +198,7 @@ fn the_layout_is_pinned() {
               \x09\0\0\0\0\0\0\x08",
         ),
         (
-            Kind::DifferenceRead { request: 1, partitions: 2, shift: 3, buckets: word, held: word },
+            Kind::DifferenceRead { comparison: COMPARISON, buckets: word, held: word },
             b"\x02\0\x1d\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\x08\0\0\0\
               \x09\0\0\0\0\0\0\x08\x09\0\0\0\0\0\0\x08",
         ),

@@ -1,7 +1,7 @@
 //! Coming back by difference: what an earlier life left is taken over where the donor holds it.
 
 use quorate_machine::PLACES;
-use quorate_meerkat::{Body, Config, Kind, Reason, Vote};
+use quorate_meerkat::{Body, Comparison, Config, Kind, Reason, Vote};
 use quorate_types::{Duration, NodeId, NodeSet, Role, Timestamp, WriterId, hash_key, limits};
 use quorate_wire::Words;
 
@@ -439,7 +439,8 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
     cluster.come_back(3);
     cluster.deliver_some(|packet| packet.kind() != "compare");
     let asked = cluster.take(3, 0, "compare").remove(0);
-    let Kind::Compare { request, shift, .. } = asked.message().kind else { unreachable!() };
+    let Kind::Compare { comparison, .. } = asked.message().kind else { unreachable!() };
+    let Comparison { request, shift, .. } = comparison;
     let words = |numbers: &[u64]| {
         let mut bytes = Vec::new();
         numbers.iter().for_each(|number| Words::push(&mut bytes, *number));
@@ -447,15 +448,16 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
     };
     let (none, far, falling) = (words(&[]), words(&[1 << 50]), words(&[1, 0]));
     let many = words(&[0; 300]);
-    let (partitions, held) = (1, Words::NONE);
+    let held = Words::NONE;
     let compares = [(64, 0, &far), (shift, u64::MAX, &far), (shift, 0, &none), (0, 0, &many)];
     for (shift, first, digests) in compares {
         let digests = Words::of(digests);
-        let lie = Kind::Compare { request, partitions, shift, first, digests };
+        let comparison = Comparison { shift, ..comparison };
+        let lie = Kind::Compare { comparison, first, digests };
         assert!(cluster.lie(3, asked.to.0, lie).is_some(), "{lie:?}");
     }
     for buckets in [&far, &falling, &none].map(|words| Words::of(words)) {
-        let lie = Kind::DifferenceRead { request, partitions, shift, buckets, held };
+        let lie = Kind::DifferenceRead { comparison, buckets, held };
         assert!(cluster.lie(3, asked.to.0, lie).is_some(), "{lie:?}");
     }
     for buckets in [&far, &falling].map(|words| Words::of(words)) {

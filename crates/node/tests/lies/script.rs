@@ -3,7 +3,7 @@
 
 use quorate_hermes::{Chunk, Cursor, Message as Hermes};
 use quorate_machine::Outcome;
-use quorate_meerkat::{Body, Item, Kind as Says, Message, guest_writer};
+use quorate_meerkat::{Body, Comparison, Item, Kind as Says, Message, guest_writer};
 use quorate_node::{EngineConfig, Isolation, ReadMode};
 use quorate_types::{Epoch, NodeId, NodeSet, Timestamp, WriterId};
 use quorate_wire::{GuestMessage, Header, Kind, Words, Writer};
@@ -191,12 +191,13 @@ impl Liar<'_> {
         let clock = self.world.now().unix.0;
         let mut words = Vec::new();
         let kind = match question.kind {
-            Says::Compare { request, first, digests, .. } => {
+            Says::Compare { comparison: Comparison { request, .. }, first, digests } => {
                 self.choose(&mut words, first..first + digests.len() as u64);
                 let (records, buckets) = (self.extreme(3), Words::of(&words));
                 Says::Compared { request, clock, records, buckets }
             }
-            Says::DifferenceRead { request, shift, buckets, held, .. } => {
+            Says::DifferenceRead { comparison, buckets, held } => {
+                let Comparison { request, shift, .. } = comparison;
                 self.choose(&mut words, held.iter());
                 let (until, gone) = (self.end_of(shift, buckets), Words::of(&words));
                 Says::Difference { request, clock, until, gone, entries }
