@@ -5,7 +5,8 @@ use quorate_meerkat::{Body, Comparison, Config, Kind, Reason, Vote};
 use quorate_types::{Duration, NodeId, NodeSet, Role, Timestamp, WriterId, hash_key, limits};
 use quorate_wire::Words;
 
-use crate::support::{Cluster, MLT, Packet, body_bytes};
+use crate::packets::Packet;
+use crate::support::{Cluster, MLT, body_bytes};
 
 const STAYS: &str = "meerkat: a record of an earlier life stays";
 const GOES: &str = "meerkat: a record of an earlier life goes";
@@ -38,15 +39,20 @@ fn write(number: u64, byte: &str) -> String {
     format!("write={}:{}", key(number), byte.repeat(64))
 }
 
-/// Three nodes that hold some keys; 3 then stands still, and the others go on without it.
+/// 3 stands still once everything has settled, and the others go on without it.
+fn leave_behind(cluster: &mut Cluster) {
+    cluster.run_for(Duration::from_millis(300));
+    cluster.expel(&[3]);
+    cluster.run_for(Duration::from_millis(300));
+}
+
+/// Three nodes that hold some keys, of the same value each. 3 is then left behind.
 fn left_behind(keys: u64, configure: fn(&mut Config)) -> Cluster {
     let mut cluster = Cluster::with(3, configure);
     for number in 0..keys {
         cluster.run(1, &write(number, "a"));
     }
-    cluster.run_for(Duration::from_millis(300));
-    cluster.expel(&[3]);
-    cluster.run_for(Duration::from_millis(300));
+    leave_behind(&mut cluster);
     cluster
 }
 
@@ -122,9 +128,7 @@ fn a_hundredth_that_changed_costs_less_than_a_twentieth_of_a_copy() {
     let difference = bytes_to_catch_up(&mut cluster);
     assert_eq!(cluster.machine(3).copied(), KEYS / 100);
     assert_agreement(&mut cluster);
-    cluster.run_for(Duration::from_millis(300));
-    cluster.expel(&[3]);
-    cluster.run_for(Duration::from_millis(300));
+    leave_behind(&mut cluster);
     cluster.start(3, 1, 0);
     let copy = bytes_to_catch_up(&mut cluster);
     assert!(difference * 20 < copy, "{difference} bytes beside {copy}");
@@ -269,8 +273,7 @@ fn whoever_loses_the_donor_goes_on_with_another() {
     for number in 0..400 {
         cluster.run(1, &write(number, "a"));
     }
-    cluster.run_for(Duration::from_millis(300));
-    cluster.expel(&[3]);
+    leave_behind(&mut cluster);
     cluster.run(1, &write(5, "b"));
     cluster.run(1, &format!("del={}", key(6)));
     cluster.run_for(FORGET);
@@ -337,9 +340,7 @@ fn large_records_are_neither_sent_again_nor_lost() {
     for number in 0..50 {
         cluster.run(1, &format!("write={}:{filler}", key(number)));
     }
-    cluster.run_for(Duration::from_millis(300));
-    cluster.expel(&[3]);
-    cluster.run_for(Duration::from_millis(300));
+    leave_behind(&mut cluster);
     let other = "y".repeat(limits::CHUNK_BYTES / 2);
     for number in (0..50).step_by(5) {
         cluster.run(1, &format!("write={}:{other}", key(number)));
@@ -416,8 +417,7 @@ fn partitions_of_different_donors_are_compared_one_after_the_other() {
     for number in 0..200 {
         cluster.run(3, &write(number, "a"));
     }
-    cluster.run_for(Duration::from_millis(300));
-    cluster.expel(&[3]);
+    leave_behind(&mut cluster);
     for number in (0..200).step_by(7) {
         cluster.run(1, &format!("del={}", key(number)));
         cluster.run(1, &write(number + 1, "b"));

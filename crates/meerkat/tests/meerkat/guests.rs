@@ -5,7 +5,8 @@ use quorate_meerkat::{Body, Config, Kind, Meerkat, guest_writer};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, limits};
 
 use crate::calls::two_partitions;
-use crate::support::{Cluster, Host, MLT, body_bytes, id_of};
+use crate::packets::id_of;
+use crate::support::{Cluster, Host, MLT, body_bytes};
 
 /// Under which the nodes reach the guest.
 const GUEST: u16 = 63;

@@ -20,7 +20,8 @@ use std::{env, fs};
 
 use quorate_types::{Duration, Role};
 
-use crate::support::{Cluster, describe_outcome, serializable};
+use crate::support::{Cluster, serializable};
+use crate::words::describe_outcome;
 
 struct Script {
     cluster: Cluster,

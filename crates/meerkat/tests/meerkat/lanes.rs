@@ -8,7 +8,8 @@ use quorate_types::{
     UnixNanos, View, WriterId,
 };
 
-use crate::support::{Node, WALL, body_bytes, encoded, kind_name};
+use crate::packets::{encoded, kind_name};
+use crate::support::{Node, WALL, body_bytes};
 use crate::txn::Reply;
 
 /// What one step said.

@@ -4,7 +4,8 @@ use quorate_machine::{Outcome, Refusal};
 use quorate_meerkat::{Body, Config, Conflict, Kind, Merged, Reason, RecordKey, Settled};
 use quorate_types::{Duration, MemberNumber, NodeId, Role, Timestamp, WriterId, limits};
 
-use crate::support::{Cluster, MLT, Packet, WALL, body_bytes, serializable};
+use crate::packets::Packet;
+use crate::support::{Cluster, MLT, WALL, body_bytes, serializable};
 
 #[test]
 fn a_lagging_clock_loses_no_update() {
@@ -323,7 +324,7 @@ fn a_new_life_adopts_nothing_of_the_last_one() {
     let stale: Vec<Packet> = cluster.take(1, 3, "adopt");
     let mut release = stale[0].clone();
     release.bytes =
-        crate::support::encoded(&quorate_meerkat::Message { partition: 0, kind: Kind::Release });
+        crate::packets::encoded(&quorate_meerkat::Message { partition: 0, kind: Kind::Release });
     cluster.expel(&[3]);
     cluster.deliver_all();
     cluster.start(3, 77, 0);

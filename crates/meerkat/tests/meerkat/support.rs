@@ -4,21 +4,19 @@
 //! ever ends in two ways, wherever and whenever somebody says how it did.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
-use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Record as _, Table};
+use quorate_machine::{Effects, Event, Machine, MapTable, Outcome};
 use quorate_meerkat::{
-    Answered, Body, Config, Isolation, Kind, Mail, Meerkat, Merged, Message, Meta, Pending, Record,
-    RecordKey, Request, Vote,
+    Answered, Config, Isolation, Kind, Mail, Meerkat, Merged, Message, Meta, Request,
 };
 use quorate_rifl::{LeaseId, Permit, Sessions as _};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
-    Timestamp, UnixNanos, View, WriterId, limits,
+    Timestamp, UnixNanos, View,
 };
-use quorate_wire::Writer;
 
-use crate::entries::{Entry, entries, text};
+use crate::entries::{Entry, entries};
+use crate::packets::{Packet, body_of, encoded, id_of};
 use crate::txn::{Reply, Txn, txn};
 
 pub(crate) use crate::entries::body_bytes;
@@ -82,106 +80,6 @@ impl Effects<Node> for Outbox {
     }
 }
 
-pub(crate) fn encoded(message: &Message<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    message.encode(&mut Writer(&mut bytes));
-    assert!(bytes.len() <= limits::MESSAGE_BYTES_MAX, "a message of {} bytes", bytes.len());
-    bytes
-}
-
-/// A message under way.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Packet {
-    pub(crate) from: NodeId,
-    pub(crate) to: NodeId,
-    pub(crate) epoch: Epoch,
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl Packet {
-    pub(crate) fn message(&self) -> Message<'_> {
-        Message::decode(&self.bytes).expect("machines send well-formed messages")
-    }
-
-    pub(crate) fn kind(&self) -> &'static str {
-        kind_name(&self.message().kind)
-    }
-
-    /// Whether the message is of this kind, between these nodes; 0 stands for any.
-    pub(crate) fn is(&self, from: u16, to: u16, wanted: &str) -> bool {
-        (from == 0 || self.from.0 == from)
-            && (to == 0 || self.to.0 == to)
-            && (wanted == "any" || self.kind() == wanted)
-    }
-}
-
-impl std::fmt::Debug for Packet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}->{} e{} {:?}", self.from, self.to, self.epoch, self.message().kind)
-    }
-}
-
-pub(crate) fn kind_name(kind: &Kind<'_>) -> &'static str {
-    match kind {
-        Kind::Get { .. } => "get",
-        Kind::Values { .. } => "values",
-        Kind::Validate { .. } => "validate",
-        Kind::Vote { .. } => "vote",
-        Kind::Accept { .. } => "accept",
-        Kind::Accepted { .. } => "accepted",
-        Kind::Superseded { .. } => "superseded",
-        Kind::Decided { .. } => "decided",
-        Kind::Acked { .. } => "acked",
-        Kind::Named { .. } => "named",
-        Kind::Pull { .. } => "pull",
-        Kind::Prepare { .. } => "prepare",
-        Kind::Promise { .. } => "promise",
-        Kind::Check { .. } => "check",
-        Kind::Checked { .. } => "checked",
-        Kind::Stable { .. } => "stable",
-        Kind::Freeze { .. } => "freeze",
-        Kind::Frozen { .. } => "frozen",
-        Kind::Adopt { .. } => "adopt",
-        Kind::Adopted { .. } => "adopted",
-        Kind::Release => "release",
-        Kind::ChunkRead { .. } => "chunk_read",
-        Kind::Chunk { .. } => "chunk",
-        Kind::Compare { .. } => "compare",
-        Kind::Compared { .. } => "compared",
-        Kind::DifferenceRead { .. } => "difference_read",
-        Kind::Difference { .. } => "difference",
-        Kind::Find { .. } => "find",
-        Kind::Found { .. } => "found",
-        Kind::CallsRead { .. } => "calls_read",
-        Kind::Calls { .. } => "calls",
-    }
-}
-
-/// The transaction that a message is about, if it is about one.
-pub(crate) fn id_of(kind: &Kind<'_>) -> Option<Timestamp> {
-    match *kind {
-        Kind::Validate { id, .. }
-        | Kind::Vote { id, .. }
-        | Kind::Accept { id, .. }
-        | Kind::Accepted { id, .. }
-        | Kind::Superseded { id, .. }
-        | Kind::Decided { id, .. }
-        | Kind::Pull { id }
-        | Kind::Prepare { id, .. }
-        | Kind::Promise { id, .. } => Some(id),
-        Kind::Check { at, .. } | Kind::Checked { at, .. } => Some(at),
-        _ => None,
-    }
-}
-
-fn body_of<'a>(kind: &Kind<'a>) -> Option<Body<'a>> {
-    match *kind {
-        Kind::Validate { body, .. } => Some(body),
-        Kind::Accept { body, .. } | Kind::Decided { body, .. } | Kind::Promise { body, .. } => body,
-        _ => None,
-    }
-}
-
 /// One process.
 pub(crate) struct Host {
     pub(crate) machine: Node,
@@ -234,10 +132,10 @@ pub(crate) struct Cluster {
     pub(crate) probes: BTreeMap<&'static str, u64>,
     pub(crate) ledger: Ledger,
     /// Attempts in order of appearance, for traces.
-    names: Vec<Timestamp>,
+    pub(crate) names: Vec<Timestamp>,
     next_tag: u64,
     next_incarnation: u64,
-    configure: fn(&mut Config),
+    pub(crate) configure: fn(&mut Config),
 }
 
 /// Serializable isolation, for [`Cluster::with`].
@@ -640,223 +538,11 @@ impl Cluster {
         self.pool.clear();
     }
 
-    pub(crate) fn machine(&mut self, node: u16) -> &mut Node {
-        &mut self.hosts.get_mut(&node).expect("a known node").machine
-    }
-
-    pub(crate) fn meta(&mut self, node: u16, key: &str) -> Meta {
-        let table = self.machine(node).table_mut();
-        table.find(key.as_bytes()).map_or(Meta::default(), |handle| table.lock(handle).meta())
-    }
-
-    /// Who is registered at a key.
-    pub(crate) fn pending(&mut self, node: u16, key: &str) -> Pending {
-        let table = self.machine(node).table_mut();
-        let handle = table.find(key.as_bytes());
-        handle.map_or(Pending::default(), |handle| table.lock(handle).annex().clone())
-    }
-
-    /// What a key holds at a node.
-    pub(crate) fn stored(&mut self, node: u16, key: &str) -> Option<String> {
-        let table = self.machine(node).table_mut();
-        let handle = table.find(key.as_bytes())?;
-        let record = table.lock(handle);
-        Some(text(record.content()?.bytes))
-    }
-
-    /// Whether there is a record, be it a tombstone.
-    pub(crate) fn has_record(&mut self, node: u16, key: &str) -> bool {
-        self.machine(node).table_mut().find(key.as_bytes()).is_some()
-    }
-
-    /// The record of a transaction.
-    pub(crate) fn record(&self, node: u16, id: Timestamp) -> Option<&Record> {
-        self.hosts[&node].machine.records().get(&RecordKey::new(id, 0))
-    }
-
-    pub(crate) fn vote(&self, node: u16, id: Timestamp) -> Option<Vote> {
-        self.record(node, id).and_then(|record| record.vote)
-    }
-
-    pub(crate) fn decision(&self, node: u16, id: Timestamp) -> Option<bool> {
-        self.record(node, id).and_then(|record| record.decision)
-    }
-
-    /// A count of the machine, by its name.
-    pub(crate) fn counter(&mut self, node: u16, name: &str) -> u64 {
-        let counters = self.machine(node).counters();
-        counters.iter().find(|(known, _)| *known == name).expect("a counter of this name").1
-    }
-
-    /// What the machine shows now, by its name.
-    pub(crate) fn gauge(&mut self, node: u16, name: &str) -> u64 {
-        let gauges = self.machine(node).gauges();
-        gauges.iter().find(|(known, _)| *known == name).expect("a gauge of this name").1
-    }
-
-    pub(crate) fn probed(&self, name: &str) -> u64 {
-        self.probes.get(name).copied().unwrap_or(0)
-    }
-
-    /// The id of a node's latest attempt that it has told anybody of.
-    #[track_caller]
-    pub(crate) fn last_attempt(&self, node: u16) -> Timestamp {
-        let number = self.view.member(NodeId(node)).expect("a member").number;
-        let own = self.names.iter().filter(|id| id.writer == WriterId::new(number, 0));
-        *own.max().expect("it has tried something")
-    }
-
     /// Runs a transaction to its end in a healthy cluster.
     #[track_caller]
     pub(crate) fn run(&mut self, node: u16, text: &str) -> Vec<Option<String>> {
         let tag = self.submit(node, text);
         self.deliver_all();
         self.read_by(tag).into_iter().map(|value| value.map(str::to_owned)).collect()
-    }
-
-    /// Whether a node has a replica of a key.
-    pub(crate) fn holds(&self, node: u16, key: &str) -> bool {
-        let mut config = Config::new(NodeId(node), Incarnation(0), LaneId(0), 1, 0);
-        (self.configure)(&mut config);
-        let slot = usize::from(quorate_types::hash_slot(key.as_bytes()));
-        let replicas = config.partitions[slot * config.partitions.len() / 16384];
-        replicas.is_none_or(|replicas| replicas.contains(NodeId(node)))
-    }
-
-    /// Nodes that are up and live in the view.
-    pub(crate) fn live(&self) -> Vec<u16> {
-        let nodes = self.view.live().into_iter().map(|node| node.0);
-        nodes.filter(|node| self.hosts[node].up).collect()
-    }
-
-    /// Asserts that all live replicas hold the same value at the same version.
-    #[track_caller]
-    pub(crate) fn assert_everywhere(&mut self, key: &str, value: Option<&str>) {
-        let live = self.live();
-        let version = self.meta(live[0], key).wts;
-        for node in live {
-            assert_eq!(self.stored(node, key).as_deref(), value, "{key} at {node}");
-            assert_eq!(self.meta(node, key).wts, version, "{key} at {node}");
-        }
-    }
-
-    /// Asserts that nothing is left of any transaction.
-    #[track_caller]
-    pub(crate) fn assert_quiet(&mut self) {
-        for node in self.live() {
-            let machine = self.machine(node);
-            assert_eq!(machine.pending(), 0, "open ops of node {node}");
-            assert!(machine.records().is_empty(), "node {node}: {:?}", machine.records());
-            for tracker in machine.trackers() {
-                assert_eq!(tracker.in_progress(), 0, "attempts at calls that are over, at {node}");
-            }
-            let table = machine.table_mut();
-            let mut keys = Vec::new();
-            table.scan(0, usize::MAX, &mut |handle| keys.push(handle));
-            for handle in keys {
-                let record = table.lock(handle);
-                let (key, annex) = (text(record.key()), record.annex().clone());
-                assert!(annex.is_empty(), "{key} at node {node}: {annex:?}");
-            }
-        }
-    }
-
-    // --- words -----------------------------------------------------------------------------------
-
-    /// `#3`: attempts are numbered in order of appearance; `0` is no version at all, and other
-    /// numbers are floors.
-    pub(crate) fn name(&self, id: Timestamp) -> String {
-        match self.names.iter().position(|known| *known == id) {
-            Some(at) => format!("#{}", at + 1),
-            None if id == Timestamp::ZERO => "0".to_owned(),
-            None => "floor".to_owned(),
-        }
-    }
-
-    fn say_body(&self, out: &mut String, body: Option<Body<'_>>) {
-        for entry in body.map(entries).unwrap_or_default() {
-            write!(out, " {}", entry.key).expect("to a string");
-            if let Some(base) = entry.base {
-                write!(out, "@{}", self.name(base)).expect("to a string");
-            }
-            match entry.write {
-                None => {}
-                Some(None) => out.push_str("=(deleted)"),
-                Some(Some(value)) => write!(out, "={value}").expect("to a string"),
-            }
-        }
-    }
-
-    fn say_vote(&self, vote: Vote) -> String {
-        match vote {
-            Ok(()) => "OK".to_owned(),
-            Err(conflict) => {
-                format!("{} {}", conflict.reason.name(), self.name(conflict.with))
-            }
-        }
-    }
-
-    /// A message in words.
-    pub(crate) fn describe(&self, packet: &Packet) -> String {
-        let message = packet.message();
-        let kind = &message.kind;
-        let mut text =
-            format!("{}->{} e{} {}", packet.from, packet.to, packet.epoch, kind_name(kind));
-        if let Some(id) = id_of(kind) {
-            write!(text, " {}", self.name(id)).expect("to a string");
-        }
-        let verdict = |ok: bool| if ok { " commit" } else { " abort" };
-        match *kind {
-            Kind::Validate { body, .. } | Kind::Check { body, .. } => {
-                self.say_body(&mut text, Some(body));
-            }
-            Kind::Vote { vote, .. } | Kind::Checked { result: vote, .. } => {
-                write!(text, " {}", self.say_vote(vote)).expect("to a string");
-            }
-            Kind::Accept { view, ok, .. } => {
-                write!(text, " view {view}{}", verdict(ok)).expect("to a string");
-            }
-            Kind::Accepted { view, .. } | Kind::Superseded { view, .. } => {
-                write!(text, " view {view}").expect("to a string");
-            }
-            Kind::Prepare { view, .. } => write!(text, " view {view}").expect("to a string"),
-            Kind::Decided { commit, body, .. } => {
-                text.push_str(verdict(commit));
-                self.say_body(&mut text, body);
-            }
-            Kind::Promise { view, vote, accepted, .. } => {
-                let vote = vote.map_or("no vote".to_owned(), |vote| self.say_vote(vote));
-                write!(text, " view {view}, {vote}").expect("to a string");
-                if let Some((view, ok)) = accepted {
-                    write!(text, ", accepted in view {view}:{}", verdict(ok)).expect("to a string");
-                }
-            }
-            Kind::Adopt { bytes, .. } => {
-                let merged = Merged::decode(bytes).expect("leaders send well-formed records");
-                for (key, settled) in &merged.settled {
-                    write!(text, " {}{}", self.name(key.id()), verdict(settled.commit))
-                        .expect("to a string");
-                }
-            }
-            Kind::Chunk { next: 0, .. } => text.push_str(" last"),
-            _ => {}
-        }
-        text
-    }
-}
-
-/// An answer in words.
-pub(crate) fn describe_outcome(outcome: &Outcome<Reply>) -> String {
-    match outcome {
-        Outcome::Done(reply) => {
-            let mut text = "done".to_owned();
-            for seen in reply {
-                let value = seen.value.as_deref().unwrap_or("(absent)");
-                write!(text, " {}={value}", seen.key).expect("to a string");
-            }
-            text
-        }
-        Outcome::Refused(why) => format!("refused, {why:?}"),
-        Outcome::Unknown => "unknown".to_owned(),
     }
 }

@@ -4,7 +4,8 @@
 use quorate_meerkat::{Conflict, Kind, Message, Reason};
 use quorate_types::{Duration, MemberNumber, NodeId, Timestamp, WriterId};
 
-use crate::support::{Cluster, MLT, Packet, WALL, encoded, serializable};
+use crate::packets::{Packet, encoded};
+use crate::support::{Cluster, MLT, WALL, serializable};
 
 /// Lets time pass for this node only, until it takes a transaction over.
 fn take_over(cluster: &mut Cluster, node: u16) {
