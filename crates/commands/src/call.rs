@@ -10,6 +10,7 @@ use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{Metered, TOO_MUCH};
 use crate::one_key::{OneKey, into_owned};
+use crate::owned_args::mix;
 use crate::resolve::arity_error;
 use crate::room::Room;
 use crate::spec::{
@@ -282,6 +283,16 @@ impl OwnedCall {
     #[inline]
     pub fn call(&self) -> Call<'_> {
         Call { spec: self.spec, args: self.args.borrow() }
+    }
+
+    /// Mixes the command and its arguments into a digest.
+    pub(crate) fn digest(&self, digest: u64) -> u64 {
+        // The number of the name: how a client spells it makes no difference.
+        let digest = mix(digest, u64::from(self.spec.id));
+        let digest = mix(digest, self.args.borrow().len() as u64);
+        // A subcommand has its index in the upper byte.
+        let names = 1 + usize::from(self.spec.id > u16::from(u8::MAX));
+        self.args.digest(names, digest)
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {

@@ -74,6 +74,7 @@ mod numeric;
 mod one_key;
 mod op;
 mod options;
+mod owned_args;
 mod reply;
 mod resolve;
 mod room;
@@ -85,7 +86,7 @@ mod table;
 mod txn;
 mod work;
 
-pub use args::{Args, OwnedArgs, Span};
+pub use args::{Args, Span};
 pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
 pub use describe::{
     command_count, command_docs, command_getkeys, command_getkeysandflags, command_info,
@@ -95,6 +96,7 @@ pub use help::help;
 pub use map_workspace::MapWorkspace;
 pub use number::{format_integer, parse_integer};
 pub use op::Op;
+pub use owned_args::OwnedArgs;
 pub use reply::Reply;
 pub use resolve::{arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;

@@ -1,9 +1,8 @@
 //! What a session's call asks for.
 
 use quorate_machine::{Access, Operation, Transaction};
-use quorate_types::hash_key;
 
-use crate::{Call, Op, OwnedCall, Txn};
+use crate::{Op, OwnedCall, Txn};
 
 /// What one call of a session asks for: all of it, once.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,25 +40,7 @@ impl Work {
 }
 
 fn digest(calls: &[OwnedCall]) -> u32 {
-    let mut state = 0_u64;
-    let mut mix = |word: u64| {
-        state = (state.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    };
-    for call in calls {
-        let Call { spec, args } = call.call();
-        // The number of the name: how a client spells it makes no difference.
-        mix(u64::from(spec.id));
-        mix(args.len() as u64);
-        // A subcommand has its index in the upper byte.
-        let words = 1 + usize::from(spec.id > u16::from(u8::MAX));
-        let Some(spans) = args.spans.get(words..) else { continue };
-        // An owned call's arguments lie one behind the other.
-        spans.iter().for_each(|span| mix(u64::from(span.end - span.start)));
-        if let (Some(first), Some(last)) = (spans.first(), spans.last()) {
-            mix(hash_key(&args.buffer[first.start as usize..last.end as usize]));
-        }
-    }
-    (state >> 32) as u32
+    (calls.iter().fold(0, |digest, call| call.digest(digest)) >> 32) as u32
 }
 
 #[cfg(test)]
