@@ -1,7 +1,9 @@
 //! Rules about files: length, line width, and whether anything refers to them.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -13,10 +15,15 @@ use super::source::{Source, closing};
 const LINES_MAX: usize = 900;
 /// Longest line, in characters.
 const LINE_CHARS_MAX: usize = 120;
+/// How a script begins that names its interpreter. Attributes of Rust begin with `#![`.
+const INTERPRETER: &[u8] = b"#!/";
+/// The bits of a file's mode by which its owner, its group and all others may run it.
+const RUN_BITS: u32 = 0o111;
 /// Directories that hold nothing of ours.
 const SKIPPED: &[&str] = &["target", ".git", "book", "node_modules", ".venv", "work"];
 
-/// Every file of the workspace with one of these extensions, relative to the root, in order.
+/// Every file of the workspace with one of these extensions, relative to the root, in order. The
+/// empty extension stands for names without one.
 pub fn walk(root: &Path, extensions: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut pending = vec![PathBuf::new()];
@@ -31,7 +38,10 @@ pub fn walk(root: &Path, extensions: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
                 if !SKIPPED.iter().any(|skipped| name.to_str() == Some(skipped)) {
                     pending.push(path);
                 }
-            } else if extensions.iter().any(|wanted| path.extension() == Some(wanted.as_ref())) {
+            } else if extensions
+                .iter()
+                .any(|wanted| path.extension().unwrap_or_default() == *wanted)
+            {
                 found.push(path);
             }
         }
@@ -72,6 +82,30 @@ fn check_width(path: &Path, text: &str, violations: &mut Vec<Violation>) {
             violations.push(Violation::new(path, index + 1, message));
         }
     }
+}
+
+/// Scripts, which may or may not have an extension: whether each can be run as its first line says.
+pub fn check_scripts(root: &Path, violations: &mut Vec<Violation>) -> anyhow::Result<()> {
+    for path in walk(root, &["", "py", "sh"])? {
+        let file = File::open(root.join(&path)).with_context(|| format!("cannot open {path:?}"))?;
+        let mode = file.metadata()?.permissions().mode();
+        let mut begin = Vec::new();
+        file.take(INTERPRETER.len() as u64).read_to_end(&mut begin)?;
+        check_run_bit(&path, &begin, mode, violations);
+    }
+    Ok(())
+}
+
+/// The run bit and the line that names an interpreter are useless without each other.
+fn check_run_bit(path: &Path, begin: &[u8], mode: u32, violations: &mut Vec<Violation>) {
+    let message = match (begin == INTERPRETER, mode & RUN_BITS == RUN_BITS, mode & RUN_BITS == 0) {
+        (true, false, _) => "names an interpreter and cannot be run; `chmod +x` it",
+        (false, _, false) => {
+            "can be run and names no interpreter; `chmod -x` it, or begin it with `#!`"
+        }
+        _ => return,
+    };
+    violations.push(Violation::new(path, 1, message));
 }
 
 /// Marks the files that are declared under `#[cfg(test)]`, and those that these declare.
@@ -239,5 +273,22 @@ mod tests {
             .map(|violation| (violation.path.to_str().expect("ASCII"), violation.line))
             .collect();
         assert_eq!(found, [("a.rs", LINES_MAX + 1), ("c.rs", 1), ("d.py", 1)]);
+    }
+
+    #[test]
+    fn scripts_that_cannot_be_run_and_others_that_can_are_caught() {
+        let mut violations = Vec::new();
+        let mut script = |path: &str, begin: &[u8], mode| {
+            check_run_bit(Path::new(path), begin, mode, &mut violations);
+        };
+        script("runs", b"#!/", 0o100_755);
+        script("text", b"a b", 0o100_644);
+        script("attribute", b"#![", 0o100_644);
+        script("locked", b"#!/", 0o100_644);
+        script("owner", b"#!/", 0o100_744);
+        script("nameless", b"a b", 0o100_744);
+        script("empty", b"", 0o100_755);
+        let found: Vec<_> = violations.iter().map(|violation| violation.path.clone()).collect();
+        assert_eq!(found, ["locked", "owner", "nameless", "empty"].map(PathBuf::from));
     }
 }

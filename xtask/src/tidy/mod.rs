@@ -71,6 +71,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Violation>> {
         let text = read(root, &path)?;
         files::check_text(&path, &text, &mut violations);
     }
+    files::check_scripts(root, &mut violations)?;
     violations.sort();
     violations.dedup();
     Ok(violations)
