@@ -19,7 +19,7 @@ mod builds;
 mod meerkat;
 mod table;
 
-/// A guard and the checks of which one must notice its absence.
+/// A guard and its checks. One of them must notice the absence of the guard.
 pub struct Mutant {
     /// The name in `mutant!("...")`.
     pub name: &'static str,

@@ -37,7 +37,7 @@ pub(crate) struct Op<X: Transaction> {
     pub(crate) reply: Option<X::Reply>,
     /// Hashes of the keys that it has touched: its origin's later ops at these wait for it.
     pub(crate) keys: Vec<u64>,
-    /// Ops that wait until this one's next attempt is over.
+    /// Ops that wait until the next attempt of this op has ended.
     pub(crate) followers: Vec<Slot>,
     /// What was read of partitions without a replica here.
     pub(crate) fetched: BTreeMap<Vec<u8>, Fetched>,

@@ -45,8 +45,8 @@ pub(crate) struct Copying {
     request: u64,
     /// While records are compared, which takes the place of copying all of them.
     comparing: Option<Comparing>,
-    /// The donor's records are all here: of which partitions its calls are still missing, and from
-    /// where on in the first of them.
+    /// Once all of the donor's records are here: the partitions whose calls are still missing, and the
+    /// cursor in the first of them.
     calls: Option<(u64, CallsCursor)>,
     cursor: u64,
     /// The last key that came, if there are more at the same cursor.
@@ -164,7 +164,7 @@ where
         held.fold(0, |set, partition| set | 1 << partition)
     }
 
-    /// The partitions of which another node is a replica with everything, as a bit set.
+    /// The partitions whose records another node holds in full, as a bit set.
     fn given_by(&self, donor: NodeId) -> u64 {
         let groups = self.groups.iter().zip(0..).filter(|(group, _)| group.live.contains(donor));
         groups.fold(0, |set, (_, partition)| set | 1 << partition)
@@ -204,8 +204,8 @@ where
     }
 
     /// Adds the records at a cursor whose keys come after this one, in their order, and gives the
-    /// next cursor. Nothing if they don't all fit: what is added then is at least one of them,
-    /// however large, or none if there were entries before.
+    /// next cursor. `None` if they don't all fit: then it has added at least one of them, however
+    /// large, or no record if there were entries before.
     fn add_records(&mut self, at: u64, after: Option<&[u8]>, entries: &mut Vec<u8>) -> Option<u64> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let next = self.table.scan_keys(at, SCAN_RECORDS, &mut |key| {

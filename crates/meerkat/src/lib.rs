@@ -34,7 +34,7 @@
 //! | GET, VALUES | coordinator ↔ a replica | read a partition without a replica here |
 //! | PREPARE, PROMISE | backup ↔ replicas | take over from a coordinator (§5.3.2) |
 //! | SUPERSEDED | replica → proposer | somebody with a higher view is at it |
-//! | STABLE | coordinator → replicas | everything up to here is over everywhere |
+//! | STABLE | coordinator → replicas | all replicas know the end of every transaction up to here |
 //! | FREEZE, FROZEN, ADOPT, ADOPTED, RELEASE | leader ↔ members | epoch change (§5.3.1) |
 //! | CHUNK_READ, CHUNK | joining ↔ active replica | records from before it joined |
 //! | COMPARE, COMPARED | joining ↔ active replica | in which ranges do our records differ? |
@@ -64,11 +64,11 @@
 //!   what begins after the answer has a larger timestamp. Under strict isolation the fast quorum is
 //!   all live replicas, so it costs nothing. When a live node has not answered, a commit waits until
 //!   the clock has passed its timestamp by the configured skew, before anybody can read it. A
-//!   read-only transaction is confirmed by a quorum of which every writer's quorum has a member, at
+//!   read-only transaction is confirmed by a quorum that shares a member with every writer's quorum, at
 //!   a timestamp above everything finished before it began; a write that it might miss either is
 //!   registered there and refuses it, or comes later and is refused below its timestamp. (For the
-//!   argument in full give each reader the largest timestamp that was decided when it began, or that
-//!   it read, whichever is larger: all edges of reads, writes and real time then go upwards.)
+//!   argument in full give each reader the largest timestamp that was decided when it began or
+//!   that it read, the larger of the two: all edges of reads, writes and real time then go upwards.)
 //! - **Absent keys have a version**: the floor up to which every transaction is known to be over on
 //!   all replicas. So records of deleted keys can go, and readers of absent keys validate. Whoever
 //!   read a value up to the floor where now nothing is has missed a deletion.

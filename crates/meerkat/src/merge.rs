@@ -84,8 +84,8 @@ impl Report {
 /// How a transaction ended, in one partition.
 ///
 /// All partitions of a keyspace change epochs together, so the votes of all are there at once and
-/// every transaction that anybody knew of is over afterwards: none stays prepared, as it would have
-/// to if each partition changed epochs on its own (spec §3.7).
+/// every transaction that a replica knew of has its end afterwards: none stays prepared, as it would
+/// have to if each partition changed epochs on its own (spec §3.7).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Settled {
     /// Whether it committed.

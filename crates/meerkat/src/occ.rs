@@ -129,10 +129,10 @@ fn register<T: Table<Meta = Meta>>(
     Ok(record.meta().wts != Timestamp::ZERO)
 }
 
-/// Whoever read a value up to the floor of a key of which there is no version here read what has been
-/// deleted since: everything up to the floor is installed, and only deletions that it has passed are
-/// forgotten. To be asked after the key was looked at: a floor from before may be below a deletion
-/// that another lane has forgotten in between.
+/// If there is no version of a key here, a transaction that read a value of it up to the floor read a
+/// value that has been deleted since: everything up to the floor is installed, and only deletions
+/// that it has passed are forgotten. To be asked after the key was looked at: a floor from before may
+/// be below a deletion that another lane has forgotten in between.
 fn check_deletion(item: &Item<'_>, floor: u64) -> Result<(), Conflict> {
     let replaced = |base: Timestamp| base != Timestamp::ZERO && base.version <= floor;
     if item.absent

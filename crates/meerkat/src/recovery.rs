@@ -118,7 +118,7 @@ where
             return self.suspect(now, key);
         }
         let participants = record.participants | 1 << key.partition;
-        // Above every view that was joined here, in whichever partition: promises are given again, so a
+        // Above every view that this node has joined in any partition: promises are given again, so a
         // view must be of one takeover only.
         let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
         let all = if mutant!("meerkat_view_above_one_partition") { key..=key } else { all };

@@ -17,8 +17,8 @@ use crate::state::Meerkat;
 pub(crate) const NEVER_BEGAN: &str = "meerkat: a transaction that this node never began";
 const NO_TIMESTAMP: &str = "meerkat: a transaction without a timestamp";
 /// How far a timestamp may be ahead of this node's wall clock. A hybrid clock follows the furthest
-/// one for ever, so this must outlast a clock that was set wrong once; and none may come near the end
-/// of its range.
+/// one for ever, so a clock that was set wrong once must stay below this bound; and no clock may come
+/// near the end of its range.
 const AHEAD_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 /// The last view of a takeover that there may be: they count up by one for each loss of a message.
 const VIEW_MAX: u64 = 1 << 48;
@@ -70,8 +70,8 @@ where
         self.refuse_id(id)
     }
 
-    /// Whether a transaction is one that this node would have begun, and never has. The record of one
-    /// that it has begun is here until the transaction is over everywhere.
+    /// Whether a transaction has an id of this node, and the node has never begun it. The record of a
+    /// transaction that it has begun is here until all replicas know the end.
     pub(crate) fn never_began(&self, key: &RecordKey) -> bool {
         key.writer == self.writer() && !self.records.contains_key(key)
     }

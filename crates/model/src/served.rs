@@ -1,5 +1,5 @@
-//! A machine of which clients ask for what its protocol does, for the same as calls of sessions, and
-//! for the end of sessions; and what is demanded of the records of calls, whatever the protocol.
+//! A machine with clients. They ask for what its protocol does, for the same as calls of sessions, and
+//! for the end of sessions. And what every protocol's records of calls must satisfy.
 
 use std::fmt::{self, Display};
 

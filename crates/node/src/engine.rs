@@ -85,7 +85,7 @@ enum Machines {
     Baseline(Box<BaselineMachine>),
 }
 
-/// Does the same with whichever machine it is.
+/// Does the same with the machine of either engine.
 macro_rules! each {
     ($engine:expr, $machine:ident => $body:expr) => {
         match $engine {
@@ -293,7 +293,7 @@ impl Engine {
         }
     }
 
-    /// Frees what is kept of a session that is over.
+    /// Frees the records of a session that has ended.
     pub(crate) fn end_session(&mut self, verdict: &Verdict) {
         match &mut self.machine {
             Machines::Hermes(machine) => machine.end_session(verdict),

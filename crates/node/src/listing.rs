@@ -1,4 +1,4 @@
-//! The keys of a keyspace, listed from whichever nodes hold them.
+//! The keys of a keyspace, listed from the nodes that hold them.
 //!
 //! A keyspace that is on some of the nodes, or whose partitions have replica groups of their own, is
 //! listed source by source: a source is a replica group with the partitions that it has. What this

@@ -114,7 +114,7 @@ pub enum Mail {
         /// The call.
         call: Box<SessionCall>,
     },
-    /// Leases of the receiving lane of which the sending one has records: which are over?
+    /// Which of these leases of the receiving lane have ended? The sending lane has records of them.
     Sweep(Vec<LeaseId>),
     /// Sessions whose records can go.
     Verdicts(Arc<[Verdict]>),

@@ -451,7 +451,7 @@ impl Lane {
         }
     }
 
-    /// The next leases of which engines on this lane have records; plans the next step.
+    /// The next leases that engines on this lane have records of; plans the next step.
     fn leases_to_sweep(&mut self, now: Now) -> Vec<LeaseId> {
         let pass = self.shared.config.session_term / PASSES_PER_TERM;
         let sweep = &mut self.sessions.sweep;

@@ -62,7 +62,7 @@ macro_rules! each {
 }
 
 impl KeyspaceStore {
-    /// Runs a read-only call on one record, without a lock. Nothing if the record can't be read at
+    /// Runs a read-only call on one record, without a lock. `None` if the record can't be read at
     /// this moment, or its value has expired, which only an update may say.
     #[inline]
     pub(crate) fn read<R>(

@@ -164,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// Sessions of which engines of a keyspace have records, on all lanes of all nodes.
+    /// How many sessions the engines of a keyspace have records of, on all lanes of all nodes.
     fn sessions(&mut self, keyspace: u8) -> u64 {
         let hosts = self.strands.iter().flat_map(|strand| &strand.hosts);
         let engines = hosts.filter_map(|host| host.lane.engine(KeyspaceId(keyspace)));
@@ -295,7 +295,7 @@ fn a_call_takes_effect_once_wherever_it_is_tried() {
             let tried = cluster.call((2, 0), keyspace, grant, numbers, &words);
             assert_eq!(tried, (None, Some(refused)));
         }
-        // An acknowledged call is over for good, also where it was not tried.
+        // An acknowledged call has ended for good, also where it was not tried.
         cluster.answer((0, 0), keyspace, grant, [20, 20], &["INCR", "a"]);
         cluster.pass(Duration::from_millis(50));
         let late = cluster.call((2, 1), keyspace, grant, [0, 0], &["INCR", "a"]);

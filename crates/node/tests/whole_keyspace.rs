@@ -191,7 +191,7 @@ fn group(nodes: [u16; 3]) -> Option<NodeSet> {
     Some(nodes.into_iter().map(NodeId).collect())
 }
 
-/// Keyspaces of four nodes of which some hold nothing, or one partition only.
+/// Keyspaces of four nodes. Some of the nodes hold nothing, or one partition only.
 fn scattered() -> [Setup; 3] {
     let mut parted = EngineConfig::meerkat();
     if let EngineConfig::Meerkat { partitions, .. } = &mut parted {

@@ -182,7 +182,7 @@ pub trait Backend {
     /// A cursor at a place that `random` chooses.
     fn random_cursor(&self, keyspace: u8, random: u64) -> u64;
 
-    /// How many keys have a value; nothing if this node doesn't hold all of them.
+    /// How many keys have a value; `None` if this node doesn't hold all keys.
     fn key_count(&self, keyspace: u8) -> Option<u64>;
 
     /// Bytes that a key and its value take, index included; nothing for an absent key.

@@ -253,7 +253,7 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// The number of an update as a call of the attached session, from its place among the
-    /// connection's commands; none if they have no numbers.
+    /// connection's commands; `None` if the commands have no numbers.
     pub(crate) fn numbered_by_place(&mut self) -> Result<Option<Numbered>, Answer<'static>> {
         let connection = &mut *self.connection;
         let Some(numbering) = &mut connection.numbering else { return Ok(None) };

@@ -142,7 +142,7 @@ pub(crate) struct Asked {
     pub(crate) protocol: Protocol,
     /// When it was sent.
     pub(crate) since: Instant,
-    /// What was shown of the session; nothing if it is to begin.
+    /// The token of the session that the client showed; `None` if a session is to begin.
     pub(crate) token: Option<u64>,
 }
 
@@ -354,7 +354,7 @@ impl Connection {
         true
     }
 
-    /// An op that was submitted is over.
+    /// An op that was submitted has ended.
     pub(crate) fn ended(&mut self, pending: &Pending) {
         self.in_flight_bytes -= pending.bytes;
         if let Some(hash) = pending.read {

@@ -604,7 +604,7 @@ impl<B: Backend> Context<'_, B> {
         self.core.waiting.push(self.id);
     }
 
-    /// Whether the connection's `WAIT`, which is answered if so, or its pause is over.
+    /// Whether the connection's `WAIT` or its pause has ended. Answers a `WAIT` that has.
     pub(crate) fn poll_wait(&mut self) -> bool {
         let replicas = self.backend.replicas(self.connection.session.database) as i64;
         let now = self.now.monotonic;

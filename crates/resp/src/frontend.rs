@@ -62,7 +62,7 @@ pub struct Frontend {
     pub(crate) connections: Slab<Connection>,
     pub(crate) core: Core,
     idle_check: Instant,
-    /// Kills of which this lane has closed its part.
+    /// How many kills this lane has carried out on its own connections.
     kills: u64,
 }
 
@@ -455,7 +455,7 @@ impl Frontend {
         }
     }
 
-    /// Ends each `WAIT` and pause that is over and, about once a second, looks for idle clients.
+    /// Ends each `WAIT` and pause whose time has come and, about once a second, looks for idle clients.
     pub fn tick<B: Backend>(&mut self, now: Now, backend: &mut B) {
         self.close_killed();
         for id in std::mem::take(&mut self.core.waiting) {
@@ -518,7 +518,7 @@ impl Core {
         }
     }
 
-    /// Takes a read buffer that holds nothing, for whichever connection is read next.
+    /// Takes an empty read buffer from a connection, for the connection that is read next.
     fn stow_input(&mut self, connection: &mut Connection) {
         if connection.input.is_empty() {
             let input = std::mem::take(&mut connection.input);
@@ -535,7 +535,7 @@ impl Core {
         Tag(self.pending.insert(pending).to_u64())
     }
 
-    /// An op is over.
+    /// An op has ended.
     pub(crate) fn release(&mut self, slot: Slot) -> Option<Pending> {
         let pending = self.pending.remove(slot)?;
         self.charge((pending.bytes as u64).wrapping_neg());

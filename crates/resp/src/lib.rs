@@ -24,7 +24,7 @@
 //! - **Freshness.** A reply that rests on a local read leaves only if the lease held after the
 //!   read ([`Frontend::seal`]).
 //! - **Honesty.** An op that may have happened is never reported as failed: its error begins with
-//!   `UNKNOWN`. A command over several keys of which some were changed is `UNKNOWN` too.
+//!   `UNKNOWN`. A command that changed some of its keys and not the others is `UNKNOWN` too.
 //! - **Bounded memory.** Every buffer has a limit ([`limits`], [`Settings`]), and all together have
 //!   one (`maxmemory-clients`); a client that doesn't read its replies isn't served further.
 //!

@@ -303,7 +303,7 @@ impl Parser {
 }
 
 /// Splits a line into words by Redis's quoting rules, unquoting in place (a word never grows).
-/// Nothing if the quotes are unbalanced. Spans count from the line's first byte plus `from`.
+/// `None` if the quotes are unbalanced. Spans count from the line's first byte plus `from`.
 fn split_words(line: &mut [u8], from: u32, spans: &mut Vec<Span>) -> Option<()> {
     // As in C, a zero byte ends the line.
     let end = line.iter().position(|&byte| byte == 0).unwrap_or(line.len());

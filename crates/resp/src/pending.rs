@@ -252,7 +252,7 @@ impl Gather {
 
     pub(crate) fn failure(&self) -> Option<Failure> {
         let failure = self.failure?;
-        // "It did not happen" would be wrong for a command of which some parts did.
+        // "It did not happen" would be wrong for a command if some of its parts happened.
         Some(if self.update && self.done > 0 { Failure::Partial } else { failure })
     }
 

@@ -26,7 +26,7 @@ impl SubmittedReads {
         *self.counts.entry(hash).or_default() += 1;
     }
 
-    /// A read that was added is over.
+    /// A read that was added has its answer.
     ///
     /// # Panics
     /// If no read of a key with this hash was added.

@@ -38,8 +38,8 @@ pub struct Settings {
     pub output_bytes_soft: AtomicU64,
     /// How long they may last, in seconds.
     pub output_soft_seconds: AtomicU64,
-    /// The same three limits of replicas and of subscribers, of which there are none here: what
-    /// was set can be read, and nothing else.
+    /// The same three limits of replicas and of subscribers. This server has neither, so a limit that
+    /// was set can be read and has no effect.
     pub other_output_limits: [[AtomicU64; 3]; 2],
 }
 

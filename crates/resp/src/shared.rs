@@ -98,7 +98,7 @@ pub struct LaneStats {
     /// Bytes that the clients and guests of this lane hold.
     pub held_bytes: AtomicU64,
     per_command: Vec<CommandStats>,
-    /// Error replies by their first word, of which there are few: none comes from a client.
+    /// Error replies by their first word. There are few such words, as no client chooses one.
     per_code: Mutex<BTreeMap<String, u64>>,
 }
 

@@ -43,7 +43,7 @@ fn content(value: Option<&Value>, now: UnixMillis) -> Option<Content<'_>> {
     (!content.is_expired(now)).then_some(content)
 }
 
-/// The value after a change; nothing if there is none to be changed.
+/// The value after a change; `None` if the key has no value to be changed.
 fn changed(value: Option<Value>, change: Change<'_>) -> Option<Option<Value>> {
     match change {
         Change::Keep => None,

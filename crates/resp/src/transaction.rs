@@ -25,7 +25,7 @@ use crate::frontend::refuse;
 use crate::limits;
 use crate::pending::{Exec, Failure, Step};
 
-/// The answer to a block whose keys, watched ones included, are in several keyspaces, of which one
+/// The answer to a block whose keys, watched ones included, are in several keyspaces, if one of them
 /// is transactional.
 const ONE_KEYSPACE: &str = "CROSSKEY a transaction stays in one keyspace; the keys of WATCH and of \
                             every command between MULTI and EXEC must be in the same one";

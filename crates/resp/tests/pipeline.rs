@@ -120,7 +120,7 @@ fn a_read_at_the_engine_holds_up_its_key_alone_and_no_longer_than_it_takes() {
     assert_eq!(counts(&harness), (0, 3));
     harness.feed(id, b"GET b\r\nMGET b e\r\nEXISTS b e\r\n");
     assert_eq!(counts(&harness), (5, 3));
-    // One of the two reads of the key is over, the other is not.
+    // One of the two reads of the key has ended, the other has not.
     harness.complete_one();
     harness.feed(id, b"GET a\r\n");
     assert_eq!(counts(&harness), (5, 4));

@@ -195,7 +195,8 @@ fn the_queue_is_bounded() {
     assert!(harness.talk(id, "EXEC").starts_with("-EXECABORT"));
 }
 
-/// The length of a value of which four fit into one answer, without what stands around them.
+/// The length of a value so large that one answer has room for four of them, but not for the lengths
+/// and line ends around them.
 const PART: usize = REPLY_BYTES_MAX / 4;
 
 #[test]

@@ -35,7 +35,7 @@
 //!   compares the client's expiry with the clock at one server.
 //! - **An id is shown with a token** ([`Key::token`]), or a client could end the sessions of others
 //!   by counting.
-//! - **A closed session** is remembered until its term is over.
+//! - **A closed session** is remembered until its term ends.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -34,8 +34,8 @@ impl Permit {
 /// it pass; a call that is refused, or whose lease does not cover it, leaves no record.
 pub trait Sessions: Machine {
     /// Takes a call's request; answered by [`Effects::complete`] with the same tag, once: with the
-    /// answer of the attempt that took effect, whichever it was. A refusal says that this try did
-    /// nothing, not that an earlier one didn't.
+    /// answer of the attempt that took effect, be it this or an earlier one. A refusal says
+    /// that this try did nothing, not that an earlier one didn't.
     fn call(
         &mut self,
         now: Now,
@@ -48,10 +48,10 @@ pub trait Sessions: Machine {
     /// The date that an attempt begun now has at least. A grant should reach well beyond it.
     fn date(&self, now: Now) -> u64;
 
-    /// The sessions of which something is kept here, in order, after this one: `max` at most.
+    /// The sessions after this one, in order, that this machine keeps records of: `max` at most.
     fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId>;
 
-    /// Frees what is kept of a session that is over. The next sweep finds it again if a call is in
+    /// Frees the records of a session that has ended. The next sweep finds it again if a call is in
     /// progress.
     fn end_session(&mut self, verdict: &Verdict);
 }

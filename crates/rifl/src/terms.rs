@@ -11,7 +11,7 @@ use crate::grant::Lost;
 const CHUNK: u64 = 64;
 const CLOSED: u32 = 1 << 31;
 
-/// Leases that this lane gave out, numbered from 0. A lease stands here until its term is over; a
+/// Leases that this lane gave out, numbered from 0. A lease stands here until its term ends; a
 /// whole number of seconds after `origin`, rounded up.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Terms {
@@ -70,7 +70,7 @@ impl Terms {
         *self.place(counter) = seconds;
     }
 
-    /// Closes a lease that has not ended. It stands here until its term is over.
+    /// Closes a lease that has not ended. It stands here until its term ends.
     pub(crate) fn close(&mut self, counter: u64) {
         *self.place(counter) |= CLOSED;
         self.open -= 1;

@@ -58,8 +58,8 @@ pub struct Tracker<A> {
     /// Calls that are being attempted here.
     in_progress: Lookup<(LeaseId, u64), Open<A>>,
     closed: BTreeSet<LeaseId>,
-    /// Sessions of which records may be missing here: attempts dated at or below the mark begin
-    /// again.
+    /// Sessions that may have records elsewhere that are missing here: attempts dated at or
+    /// below the mark begin again.
     marks: BTreeMap<LeaseId, u64>,
     /// Every lease that was ever discarded here was granted up to here at most.
     discarded: u64,

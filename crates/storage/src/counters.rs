@@ -40,8 +40,8 @@ impl Stats {
 /// By how much one lane changed what the store holds: differences, which are negative if the lane
 /// removes more than it adds (then they wrap; the sum over the lanes is right).
 ///
-/// Alone on their cache line, and each lane has its own whichever part it writes: lanes that write
-/// different records write no common line. An update touches them only if it changes what they
+/// Alone on their cache line. Each lane has its own for all the parts that it writes: lanes that
+/// write different records write no common line. An update touches them only if it changes what they
 /// count.
 #[derive(Default)]
 #[repr(align(128))]

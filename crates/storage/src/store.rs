@@ -20,7 +20,7 @@ use crate::table::LaneTable;
 /// part through its [`LaneTable`], or all of them through its [`SharedTable`].
 pub struct Store<M: Meta> {
     parts: Box<[Part]>,
-    /// What each lane changed, in whichever part.
+    /// What each lane changed, over all parts.
     counters: Box<[Counters]>,
     /// What each lane tells its siblings.
     numbers: Box<[LaneNumbers]>,

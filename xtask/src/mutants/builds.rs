@@ -200,7 +200,7 @@ fn after(said: &str) -> String {
     counts.unwrap_or_else(|| "-".to_owned())
 }
 
-/// Runs a check and writes what it says to a file. The exit code, or nothing if a signal ended it.
+/// Runs a check and writes what it says to a file. The exit code, or `None` if a signal ended it.
 fn finish(command: &mut Command, said: &Path) -> anyhow::Result<Option<i32>> {
     let begin = Instant::now();
     let said = fs::File::create(said).with_context(|| format!("cannot write {said:?}"))?;

@@ -193,7 +193,7 @@ fn only_ascii(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// How many hashes precede the quote of a raw literal; nothing if the literal is not raw.
+/// How many hashes precede the quote of a raw literal; `None` if the literal is not raw.
 fn raw_hashes(before: &[u8]) -> Option<usize> {
     let hashes = before.iter().rev().take_while(|byte| **byte == b'#').count();
     let mut prefix = before[..before.len() - hashes].iter().rev();
@@ -205,7 +205,7 @@ fn raw_hashes(before: &[u8]) -> Option<usize> {
     (raw && starts).then_some(hashes)
 }
 
-/// The length of a character literal; nothing if the quote begins a lifetime.
+/// The length of a character literal; `None` if the quote begins a lifetime.
 fn char_literal(rest: &[u8]) -> Option<usize> {
     match rest {
         [_, b'\\', _, tail @ ..] => {

@@ -9,7 +9,7 @@ pub(crate) type Key = [u8; KEY_BYTES];
 
 /// A source of keys.
 pub(crate) struct Keys {
-    /// How many keys are drawn from; nothing if they come in order.
+    /// How many keys there are to draw from; `None` if they come in order.
     range: Option<u64>,
     state: u64,
     /// The last one.

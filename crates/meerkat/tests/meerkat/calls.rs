@@ -27,7 +27,7 @@ fn call(sequence: u64, first_incomplete: u64) -> Call {
     Call { lease: lease(), sequence, first_incomplete, digest: 77 }
 }
 
-/// A permit of member `owner` for call `sequence` of which those below `first_incomplete` are
+/// A permit of member `owner` for call `sequence`. The calls below `first_incomplete` are
 /// acknowledged.
 fn permit(owner: u32, sequence: u64, first_incomplete: u64) -> Permit {
     let grant = Grant { lease: lease(), until: FAR, owner: MemberNumber(owner) };
@@ -155,7 +155,7 @@ fn a_replica_refuses_what_it_knows_or_may_have_forgotten() {
     assert_eq!(vote(&mut cluster, of_2(now + 2), call(0, 0), b"+"), known);
     let other = Call { digest: 78, ..call(0, 0) };
     assert_eq!(vote(&mut cluster, of_2(now + 3), other, b"+"), known, "another command");
-    // Its lease is over as of a later moment: what was tried before that begins again.
+    // Its lease ended at a later moment: an attempt from before that moment begins again.
     let over = of_2(now + 1_000).version;
     let verdict = Verdict { lease: lease(), lost: Lost::Expired, granted: over };
     cluster.machine(1).end_session(&verdict);
@@ -327,7 +327,7 @@ fn p1_a_joining_replica_gets_records_and_watermarks() {
     for sequence in 0..3 {
         run(&mut cluster, 1, permit(2, sequence, sequence), "append=k:x");
     }
-    // All is over everywhere: no epoch change tells node 3 of it.
+    // All replicas know the end: no epoch change tells node 3 of the call.
     cluster.run_for(Duration::from_millis(1_300));
     cluster.rejoin(3);
     cluster.run_for(Duration::from_millis(300));

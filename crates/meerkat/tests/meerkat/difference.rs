@@ -11,7 +11,7 @@ use crate::support::{Cluster, MLT, body_bytes};
 const STAYS: &str = "meerkat: a record of an earlier life stays";
 const GOES: &str = "meerkat: a record of an earlier life goes";
 
-/// Until every transaction is over everywhere, and its record dropped.
+/// Until all replicas know the end of every transaction, and have dropped its record.
 const SETTLE: Duration = Duration::from_millis(1_500);
 /// Until every deletion is forgotten.
 const FORGET: Duration = Duration::from_millis(3_000);
@@ -251,7 +251,7 @@ fn no_write_below_a_read_that_the_donor_has_let_pass() {
     assert!(read > below && cluster.meta(3, &key(5)).rts < below);
     cluster.run_for(SETTLE);
     cluster.come_back(3);
-    // 3 hears from nobody that what is below is over.
+    // 3 hears from nobody that all transactions below have ended.
     let wanted = |packet: &Packet| packet.kind() != "stable";
     cluster.run_some(Duration::from_millis(200), wanted);
     assert!(cluster.machine(3).is_caught_up());

@@ -48,7 +48,7 @@ fn committed(merged: &Merged, id: Timestamp) -> Option<bool> {
     merged.settled.get(&key(id)).map(|settled| settled.commit)
 }
 
-/// Every set of replicas of which the merge may be made.
+/// Every set of replicas whose reports may be merged.
 fn survivors(count: usize, quorums: Quorums) -> impl Iterator<Item = NodeSet> {
     let all = (0..1u64 << count).map(move |bits| NodeSet::from_bits(bits << 1));
     all.filter(move |set| quorums.is_recoverable(set.len()))

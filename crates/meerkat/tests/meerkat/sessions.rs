@@ -32,7 +32,7 @@ struct Client {
     lease: LeaseId,
     /// Attempts may be dated up to here.
     until: u64,
-    /// As of when the lease is over.
+    /// The version at which the lease ended.
     over: Option<u64>,
     /// Nodes that still have to hear that it is.
     unaware: BTreeSet<u16>,
@@ -135,7 +135,7 @@ impl Sessions {
         }
     }
 
-    /// Some node hears that a lease is over.
+    /// Some node hears that a lease has ended.
     fn hear(&mut self, cluster: &mut Cluster, rng: &mut Rng) {
         for client in &mut self.clients {
             let Some(granted) = client.over else { continue };
@@ -207,7 +207,7 @@ impl Sessions {
                 self.note(tag, &outcome);
             }
         }
-        // An idle lane tells once in a second what is over.
+        // An idle lane tells once in a second up to where all transactions have ended.
         cluster.run_for(Duration::from_millis(1_300));
     }
 

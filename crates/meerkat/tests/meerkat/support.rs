@@ -103,7 +103,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// What a transaction did; nothing if it only read.
+    /// What a transaction read and wrote; empty for a read-only one.
     pub(crate) fn sets_of(&self, id: Timestamp) -> impl Iterator<Item = &Entry> {
         self.sets.range((id, 0)..=(id, u16::MAX)).flat_map(|(_, entries)| entries)
     }

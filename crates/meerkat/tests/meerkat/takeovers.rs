@@ -54,7 +54,7 @@ fn aborted_by_3() -> (Cluster, Timestamp) {
     (cluster, id)
 }
 
-/// 2 takes over and hears from 1 and 4: a majority of which it alone has accepted ABORT.
+/// 2 takes over and hears from 1 and 4. Of this majority only 2 itself has accepted ABORT.
 fn taken_over_by_2(cluster: &mut Cluster, id: Timestamp) {
     take_over(cluster, 2);
     for other in [1, 4] {

@@ -309,7 +309,7 @@ fn a_deleted_key_stays_while_somebody_may_write_below_it() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, "write=k:v");
     cluster.run_for(Duration::from_millis(300));
-    // 2's transaction is open: nothing above it is over.
+    // 2's transaction is open, so no transaction above it counts as ended.
     let open = cluster.submit(2, "write=k:old");
     cluster.take(2, 0, "validate");
     cluster.tick(Duration::from_millis(1));

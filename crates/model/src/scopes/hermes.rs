@@ -75,7 +75,7 @@ fn replayed(name: &'static str) -> Scope<Register> {
     scope
 }
 
-/// The published counter-example: acknowledgements of an epoch that is over.
+/// The published counter-example: acknowledgements of an epoch that has ended.
 fn crash(name: &'static str) -> Scope<Register> {
     let calls = [(1, Append(b'a'), None), (2, Append(b'b'), None)];
     let mut scope = cluster(name, 3, &calls);

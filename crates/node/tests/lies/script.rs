@@ -337,7 +337,7 @@ impl Liar<'_> {
         packet.from = from;
         let how = self.script.u8();
         if how & 0x0f != 0 {
-            // Otherwise most lies would be of an epoch that is over.
+            // Otherwise most lies would be of an epoch that has ended.
             let epoch = self.world.epoch_of(to, packet.lane).0.wrapping_add((how >> 7).into());
             packet.bytes[8..Header::BYTES].copy_from_slice(&epoch.to_le_bytes());
         }

@@ -154,7 +154,7 @@ impl Run {
         }
     }
 
-    /// A view without node 1, as Meerkat installs it: everything is over before it goes on.
+    /// A view without node 1, as Meerkat installs it: all attempts have ended before it goes on.
     fn change_view(&mut self) {
         self.calls.remove(&1);
         self.cluster.nodes.remove(&NodeId(1));
