@@ -478,8 +478,11 @@ impl Membership {
     pub(crate) fn expel(&mut self, effects: &mut impl Effects<Self>) {
         effects.probe("membership: the node learns that it is expelled");
         self.expelled = true;
-        for Pending { tag, .. } in core::mem::take(&mut self.pending) {
-            effects.complete(tag, Err(MembershipError::NotAMember));
+        for Pending { tag, change, .. } in core::mem::take(&mut self.pending) {
+            // The view that it learns this by may be what was asked for.
+            let done = matches!(self.change_for(&change), Ok(None)) && change != Change::CaughtUp;
+            let answer = if done { Ok(self.view.epoch) } else { Err(MembershipError::NotAMember) };
+            effects.complete(tag, answer);
         }
         if let Some(tag) = self.leaving {
             effects.complete(tag, Ok(self.view.epoch));
@@ -561,12 +564,13 @@ impl Membership {
         let pending = core::mem::take(&mut self.pending);
         for request in pending {
             let wanted = self.change_for(&request.change);
-            // Once it may have been proposed, a change that lacks voters may still be chosen.
+            // Once it may have been proposed, a change that lacks members may still be chosen.
             let proposed = self.now + self.config.request_timeout > request.until;
-            let short = matches!(wanted, Err(MembershipError::TooFewForOneMore(_)));
+            let lacks = wanted.as_ref().is_err_and(MembershipError::lacks_members)
+                && !mutant!("membership_refuses_the_proposed");
             let answer = match wanted {
                 Ok(None) => Some(Ok(self.view.epoch)),
-                Err(error) if !(short && proposed) => Some(Err(error)),
+                Err(error) if !(lacks && proposed) => Some(Err(error)),
                 _ if self.now >= request.until => {
                     let silent = self.view.voters().difference(self.responsive());
                     let silent = silent.into_iter().collect();

@@ -62,6 +62,14 @@ pub enum MembershipError {
     },
 }
 
+impl MembershipError {
+    /// Whether it is for want of members that a change is refused, as far as one node knows now:
+    /// they may come, or may have agreed already.
+    pub(crate) fn lacks_members(&self) -> bool {
+        matches!(self, Self::LastActive(_) | Self::NoMajority(_) | Self::TooFewForOneMore(_))
+    }
+}
+
 impl fmt::Display for MembershipError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -166,6 +166,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_refuses_the_proposed",
+        home: "membership",
+        guard: "a change of the membership that may be chosen is not said to be refused",
+        checks: &[Tests("membership", "a_change_that")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_drift_ignored",
         home: "membership",
         guard: "a lease is relied on for less than it is promised, by the clocks' drift",

@@ -3,14 +3,10 @@
 use alloc::vec::Vec;
 
 use quorate_check::Seeds;
-use quorate_types::{Duration, Epoch, NodeId, NodeSet, Role};
+use quorate_types::{Duration, Epoch, NodeId, Role};
 
-use super::world::{Loses, MS, World};
+use super::world::{Loses, MS, World, nodes};
 use crate::{MembershipError, Request};
-
-fn nodes(ids: &[u16]) -> NodeSet {
-    ids.iter().map(|id| NodeId(*id)).collect()
-}
 
 #[test]
 fn stalls_of_half_a_second_expel_nobody() {

@@ -7,7 +7,7 @@ use quorate_check::Seeds;
 use quorate_machine::Machine;
 use quorate_types::{Epoch, MemberNumber, NodeId, Role};
 
-use super::world::{MS, World, addresses};
+use super::world::{MS, World, addresses, nodes};
 use crate::{Body, MembershipError, Phase, Request};
 
 #[test]
@@ -303,6 +303,38 @@ fn a_request_that_no_majority_answers_times_out() {
     assert!(world.reason(1).starts_with("no majority of the 3 members is reachable"));
     world.cut = None;
     world.run_until_serving(&[1, 2, 3], 1000);
+}
+
+/// A removal waits for the leases of the member that goes. Meanwhile another voter seems to be gone,
+/// which is no reason to refuse what is proposed already.
+#[test]
+fn a_change_that_is_proposed_is_not_refused_for_want_of_voters() {
+    let mut world = World::formed(16, 3);
+    let tag = world.request(1, Request::Remove(NodeId(3)));
+    world.run(10);
+    assert!(world.machine(1).is_proposing());
+    world.request(1, Request::PeerLost(NodeId(2)));
+    assert_eq!(world.completed.get(&tag), None);
+    world.run(400);
+    assert_eq!(world.completed[&tag], Ok(Epoch(2)));
+    assert_eq!(world.machine(1).view().voters(), nodes(&[1, 2]));
+}
+
+/// The others complete what it has proposed, and then go on without it: it learns both at once.
+#[test]
+fn a_change_that_came_about_is_not_refused_by_a_node_that_is_out() {
+    let mut world = World::formed(17, 5);
+    let tag = world.request(1, Request::Remove(NodeId(5)));
+    world.run(10);
+    assert!(world.machine(1).is_proposing());
+    world.cut = Some(nodes(&[1]));
+    world.run(4_000);
+    assert_eq!(world.machine(2).view().live(), nodes(&[2, 3, 4]));
+    assert_eq!(world.machine(2).view().voters(), nodes(&[1, 2, 3, 4]));
+    assert_eq!(world.completed.get(&tag), None);
+    world.cut = None;
+    world.run_until_serving(&[1, 2, 3, 4], 2_000);
+    assert!(world.completed[&tag].is_ok(), "{:?}", world.completed[&tag]);
 }
 
 #[test]

@@ -92,6 +92,10 @@ pub(super) struct World {
     pub(super) messages: u64,
 }
 
+pub(super) fn nodes(ids: &[u16]) -> NodeSet {
+    ids.iter().map(|id| NodeId(*id)).collect()
+}
+
 pub(super) fn addresses(node: u16) -> MemberConfig {
     MemberConfig {
         node: NodeId(node),
