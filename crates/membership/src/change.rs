@@ -62,6 +62,14 @@ fn orphans(view: &View, next: &View, groups: &[NodeSet]) -> bool {
         || groups.into_iter().any(|group| active(view, *group) && !active(next, *group))
 }
 
+/// The last number that a member was given, be it in the view or removed.
+fn last_number(view: &View) -> MemberNumber {
+    if mutant!("membership_number_of_the_removed") {
+        return view.members.iter().map(|member| member.number).max().unwrap_or_default();
+    }
+    view.last_number
+}
+
 /// A fresh incarnation takes its node's slot, as a shadow. Nothing if no active member would be
 /// left, if the node has no slot, or if all member numbers are used up.
 pub(crate) fn joined(
@@ -73,7 +81,7 @@ pub(crate) fn joined(
         return None;
     }
     let mut next = successor(view);
-    next.last_number = MemberNumber(view.last_number.0 + 1);
+    next.last_number = MemberNumber(last_number(view).0 + 1);
     let slot = next.members.iter_mut().find(|member| member.node == addresses.node)?;
     let number = if mutant!("membership_number_reused") { slot.number } else { next.last_number };
     *slot = Member { incarnation, number, ..member(addresses, Role::Shadow) };

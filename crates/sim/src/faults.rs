@@ -38,6 +38,8 @@ names! {
     leap,
     /// A clock runs faster or slower for a while than the configured bound allows, or stands still.
     rate,
+    /// An operator adds and removes members.
+    members,
 }
 
 impl Faults {
@@ -45,11 +47,13 @@ impl Faults {
     /// a quiet network lets happen (swarm testing, Groce et al., ISSTA 2012).
     pub(crate) fn swarm(self, seed: u64, rng: &mut Rng) -> Self {
         // Drawn apart from everything else, so that a seed has the same faults with and without it.
-        let elsewhere = Self { leap: true, rate: true, ..Self::NONE };
+        let elsewhere = Self { leap: true, rate: true, members: true, ..Self::NONE };
         let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"badclock"));
         let leap = draw(self.leap, &mut apart, (1, 5));
         let rate = draw(self.rate, &mut apart, (1, 5));
-        Self { leap, rate, ..self.draw(elsewhere, rng, (2, 3)) }
+        let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"operator"));
+        let members = draw(self.members, &mut apart, (1, 2));
+        Self { leap, rate, members, ..self.draw(elsewhere, rng, (2, 3)) }
     }
 
     /// Whether clocks are worse than the nodes are told.

@@ -4,6 +4,7 @@ use quorate_types::{NodeSet, Role, View};
 
 use crate::guests::Guest;
 use crate::keyspaces::Keyspace;
+use crate::operator::Ask;
 use crate::process::{LaneHost, Node};
 use crate::world::{MS, World};
 
@@ -15,14 +16,38 @@ impl World {
         if self.time < self.quiet_at {
             return false;
         }
-        let safe = self.holders().without(self.nodes[victim].id);
-        self.all_groups(|group| safe.intersection(group).len() * 2 > group.len())
+        self.lasts(self.holders().without(self.nodes[victim].id), NodeSet::EMPTY, NodeSet::EMPTY)
+    }
+
+    /// Whether the change that an operator asks for leaves as much. A single member can't be added
+    /// to: there would be no majority until the newcomer runs.
+    pub(crate) fn may_ask(&self, ask: Ask) -> bool {
+        let node = NodeSet::only(self.nodes[ask.node].id);
+        let (voters, leave) = self.voters_to_come();
+        match ask.adds {
+            true => self.lasts(self.holders(), node, NodeSet::EMPTY),
+            false => {
+                voters.difference(leave).difference(node).len() > 1
+                    && self.lasts(self.holders(), NodeSet::EMPTY, node)
+            }
+        }
+    }
+
+    /// Whether those of `holders` that stay are a majority of each group, with all changes of the
+    /// membership that may come, and these.
+    fn lasts(&self, holders: NodeSet, added: NodeSet, removed: NodeSet) -> bool {
+        let (voters, leave) = self.voters_to_come();
+        let (voters, safe) = (voters.union(added), holders.difference(leave.union(removed)));
+        // One more counts before it holds anything. One less does so once it is out.
+        let voters = voters.difference(removed);
+        self.all_groups(|group| safe.is_majority_of(group.intersection(voters)))
     }
 
     /// Whether some replica that holds everything goes on while these are stopped or cut off. They
     /// forget nothing, so there may be any number of them.
     pub(crate) fn may_silence(&self, victims: NodeSet) -> bool {
-        let safe = self.holders().difference(victims);
+        let (_, leave) = self.voters_to_come();
+        let safe = self.holders().difference(victims).difference(leave);
         self.all_groups(|group| !safe.intersection(group).is_empty())
     }
 
@@ -33,10 +58,7 @@ impl World {
 
     /// Nodes that hold everything and are not disturbed.
     fn holders(&self) -> NodeSet {
-        let up = self.nodes.iter().filter(|node| node.up);
-        let Some(newest) = up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch) else {
-            return NodeSet::EMPTY;
-        };
+        let Some(newest) = self.newest_view() else { return NodeSet::EMPTY };
         // A view whose engines are not through with the change protects nobody yet: of the replicas
         // of one epoch, a minority may be lost before the next one is released.
         let through = |host: &LaneHost| {
@@ -71,11 +93,11 @@ impl World {
     /// beyond what a cluster in memory survives. Message loss alone can expel one node while the
     /// nemesis kills another.
     pub(crate) fn majority_lost(&self) -> bool {
-        self.nodes.iter().filter(|node| node.up).any(|node| {
-            let view = node.lane(0).view();
-            let lost = self.lost(view);
-            let of_group = |group: NodeSet| lost.intersection(group).len() * 2 > group.len();
-            lost.len() * 2 > view.members.len() || self.groups().any(of_group)
+        self.newest_view().is_some_and(|view| {
+            let (voters, lost) = (view.voters(), self.lost(view));
+            let left = voters.difference(lost);
+            let ended = |group: NodeSet| !left.is_majority_of(group.intersection(voters));
+            ended(voters) || self.groups().any(ended)
         }) || self.partition_stuck()
     }
 
@@ -88,14 +110,15 @@ impl World {
         lost.map(|member| member.node).collect()
     }
 
-    /// Whether the members that can still vote, and are not cut off, are no majority. Of two that do
-    /// not reach each other one votes.
+    /// Whether the members that can still vote, and are not cut off, are no majority, be it of all or
+    /// of some partition's replicas. Of two that do not reach each other one votes.
     pub(crate) fn lacks_votes(&self) -> bool {
-        let up = self.nodes.iter().filter(|node| node.up);
-        let newest = up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch);
-        newest.is_some_and(|view| {
-            let lost = self.lost(view).difference(self.isolated).len();
-            (lost + self.isolated.len().min(1)) * 2 >= view.members.len()
+        let Some(view) = self.newest_view() else { return false };
+        let (voters, lost) = (view.voters(), self.lost(view).difference(self.isolated));
+        !self.all_groups(|group| {
+            let voters = group.intersection(voters);
+            let cut = voters.intersection(self.isolated).len().min(1);
+            (voters.intersection(lost).len() + cut) * 2 < voters.len()
         })
     }
 

@@ -36,6 +36,7 @@ mod names;
 mod nemesis;
 mod network;
 mod operations;
+mod operator;
 mod options;
 pub mod perf;
 mod process;

@@ -16,6 +16,7 @@ use crate::Faults;
 use crate::keyspaces::Keyspace;
 use crate::links::{Links, SILENCE_MAX};
 use crate::network::hash;
+use crate::operator::Ask;
 use crate::progress::settles;
 use crate::script::{Fault, Process};
 use crate::trace::At;
@@ -23,6 +24,9 @@ use crate::world::{Event, MS, World};
 
 /// How far a wall clock may leap, in either direction.
 const LEAP_MAX: u64 = 900_000 * MS;
+
+/// How often the operator looks for nodes that are to be members again.
+const RESTORES_EVERY: u64 = 100 * MS;
 
 /// What ends a fault, if the nemesis has drawn it.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +40,8 @@ pub(crate) enum Undo {
 /// The nemesis of one run.
 pub(crate) struct Nemesis {
     rng: Rng,
+    /// What the operator draws from, so that the rest is the same without one.
+    operator_rng: Rng,
     faults: Faults,
     partitioned: bool,
     active: bool,
@@ -49,9 +55,15 @@ pub(crate) struct Nemesis {
 }
 
 impl Nemesis {
-    pub(crate) fn new(faults: Faults, script: Option<&[(u64, Fault)]>, world: &mut World) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        faults: Faults,
+        script: Option<&[(u64, Fault)]>,
+        world: &mut World,
+    ) -> Self {
         let mut this = Self {
             rng: world.rng.fork(),
+            operator_rng: Rng::new(seed ^ u64::from_le_bytes(*b"requests")),
             faults,
             partitioned: false,
             active: true,
@@ -74,6 +86,9 @@ impl Nemesis {
             }
             None => {
                 world.schedule(500 * MS, Event::Nemesis);
+                if faults.members && world.nodes.len() > 1 {
+                    world.schedule(500 * MS, Event::Operator);
+                }
                 if faults.clock || faults.leap {
                     let nodes = (0..world.nodes.len()).map(Process::Node);
                     for process in nodes.chain((0..world.guests.len()).map(Process::Guest)) {
@@ -227,6 +242,57 @@ impl Nemesis {
         Some(fault)
     }
 
+    /// The operator wants something, and when to want the next.
+    pub(crate) fn operate(&mut self, world: &mut World) {
+        let count = world.nodes.len() as u64;
+        if !self.active {
+            return;
+        }
+        let next = world.time + 100 * MS + self.operator_rng.below(1_500 * MS);
+        world.schedule(next, Event::Operator);
+        if world.time < self.rests_until {
+            return;
+        }
+        let rng = &mut self.operator_rng;
+        let mut any = |of: NodeSet| {
+            let chosen = of.into_iter().nth(rng.below(of.len().max(1) as u64) as usize);
+            chosen.map_or(0, |node| world.index(node))
+        };
+        let outsiders = world.outsiders();
+        let members = world.nodes.iter().map(|node| node.id).collect::<NodeSet>();
+        let members = members.difference(outsiders);
+        let (outsider, member) = (any(outsiders), any(members));
+        let at = rng.below(count) as usize;
+        let ask = match rng.below(8) {
+            // What is done already, or is to be refused.
+            0 => Ask { adds: rng.chance(1, 2), node: rng.below(count) as usize, at },
+            1..=4 if !outsiders.is_empty() => Ask { adds: true, node: outsider, at },
+            _ => Ask { adds: false, node: member, at },
+        };
+        world.schedule(world.time, Event::Fault(Fault::Ask(ask)));
+        if rng.chance(1, 4) {
+            // Impatient, or two operators.
+            let again = Ask { at: rng.below(count) as usize, ..ask };
+            world.schedule(world.time + rng.below(300 * MS), Event::Fault(Fault::Ask(again)));
+        }
+    }
+
+    /// Once faults have ended the operator wants all nodes to be members, and adds one after the
+    /// other.
+    pub(crate) fn restore(&mut self, world: &mut World) {
+        let outsiders = world.outsiders();
+        if let Some(view) = world.newest_view().filter(|_| !world.operator.waits()) {
+            let at = view.active().into_iter().next().map(|node| world.index(node));
+            if let Some((node, at)) = outsiders.into_iter().next().zip(at) {
+                world.ask_operator(Ask { adds: true, node: world.index(node), at });
+            }
+        }
+        if self.faults.members {
+            // What was asked for earlier may still remove somebody.
+            world.schedule(world.time + RESTORES_EVERY, Event::Restore);
+        }
+    }
+
     /// A clock runs far too fast or too slow, or stands still. So that others go on meanwhile, what
     /// runs there may stop with it, as in a virtual machine that is stopped from outside, or be cut
     /// off.
@@ -302,6 +368,7 @@ impl Nemesis {
             Fault::Reconnect => self.reconnect(world),
             Fault::Clock(process, error) => Self::set_clock(world, process, error),
             Fault::Rate { node, ppm, span } => world.set_rate(node, ppm, span),
+            Fault::Ask(ask) => world.ask_operator(ask),
         }
         if let Some(most) = undo_within {
             self.partitioned = true;
@@ -353,6 +420,12 @@ impl Nemesis {
                 may_silence(node) && world.nodes.iter().all(|node| node.monotonic.is_right())
             }
             Fault::Reconnect => true,
+            Fault::Ask(ask) => {
+                node_exists(ask.node)
+                    && node_exists(ask.at)
+                    && world.nodes[ask.at].up
+                    && (!ask.adds && ask.node == ask.at || world.may_ask(ask))
+            }
             Fault::Interrupt { .. } => false,
         }
     }
@@ -383,6 +456,7 @@ impl Nemesis {
         self.reconnect(world);
         world.heal_network();
         world.ambush = None;
+        world.schedule(world.time, Event::Restore);
         for node in 0..world.nodes.len() {
             world.mend_rate(node, true);
             if !world.nodes[node].up {

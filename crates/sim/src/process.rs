@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
-use quorate_types::{Incarnation, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
+use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
 
 use crate::loader;
 use crate::monotonic::Monotonic;
@@ -30,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) link: u64,
     /// The incarnations of the process that runs: what it knew in an earlier one is not lost.
     pub(crate) lives: Vec<Incarnation>,
+    /// The last view of it that the operator has seen, by cluster and epoch.
+    pub(crate) seen: (Incarnation, Epoch),
     /// Guests that are connected, with their lanes and the numbers of their connections.
     pub(crate) seats: BTreeMap<NodeId, (u16, u64)>,
     /// When each lane had its last turn, and how many it had had before at that moment.
@@ -197,6 +199,7 @@ impl World {
         self.disturbed();
         self.changed();
         self.died.push(node);
+        self.forget_requests(node);
         self.nodes[node].up = false;
         self.nodes[node].life += 1;
         self.nodes[node].link += 1;

@@ -66,6 +66,10 @@ impl Progress {
         if steady != Some(self.since) {
             (self.since, self.failed) = (steady.unwrap_or_default(), NodeSet::EMPTY);
         }
+        // It was removed, or is not yet added: it can't serve.
+        if world.outsiders().contains(world.nodes[node].id) {
+            return;
+        }
         self.failed.insert(world.nodes[node].id);
         if let Some(expected) = Self::expected(world)
             && (self.failed.difference(world.isolated) != NodeSet::EMPTY

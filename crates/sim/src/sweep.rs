@@ -352,7 +352,7 @@ impl<'a> Simulation<'a> {
         let errands = script.map(|script| &script.errands[..]);
         let sessions = SessionClients::new(with_sessions, errands, record, &mut world);
         let faults_done = script.map(|script| &script.faults[..]);
-        let nemesis = Nemesis::new(faults, faults_done, &mut world);
+        let nemesis = Nemesis::new(seed, faults, faults_done, &mut world);
         let mut users = Vec::new();
         for ((id, (shape, _)), clients) in ids.into_iter().zip(shapes).zip(clients) {
             users.push(Users { clients, loader: Loader::new(id, &shape, &mut world) });
@@ -445,6 +445,8 @@ impl<'a> Simulation<'a> {
         match self.world.handle(event) {
             None => {}
             Some(Event::Nemesis) => self.nemesis.act(&mut self.world),
+            Some(Event::Operator) => self.nemesis.operate(&mut self.world),
+            Some(Event::Restore) => self.nemesis.restore(&mut self.world),
             Some(Event::Load(keyspace)) => {
                 self.users[usize::from(keyspace.0)].loader.act(&mut self.world);
             }
@@ -487,6 +489,9 @@ impl<'a> Simulation<'a> {
     }
 
     fn all_serve(&self) -> bool {
+        if self.world.operator.waits() {
+            return false;
+        }
         let all: NodeSet = self.world.nodes.iter().map(|node| node.id).collect();
         self.world.nodes.iter().all(|node| {
             node.up && !node.is_stopped() && {
@@ -615,6 +620,7 @@ impl<'a> Simulation<'a> {
         let digest = self.world.trace.digest();
         let contents: Vec<Vec<Entry>> =
             self.world.keyspaces.iter().map(|keyspace| self.contents(keyspace)).collect();
+        let misled = self.world.misled_operator();
         let trace = self.world.trace.into_lines();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
         let (mut histories, mut stale) = (Vec::new(), false);
@@ -624,6 +630,7 @@ impl<'a> Simulation<'a> {
             let stale_reads = keyspace.has_stale_reads(self.faults);
             let mut wrong = contradiction(&seen, keyspace.isolation(self.faults), stale_reads);
             wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
+            wrong = wrong.or_else(|| misled.clone());
             if !beyond {
                 wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
                 wrong = wrong.or_else(|| self.sessions.contradiction(keyspace.id, &contents));

@@ -115,6 +115,9 @@ impl World {
         host.lane.tick(now, &mut host.out);
         host.lane.end_turn(now, &mut host.out);
         host.check_invariants();
+        if lane == 0 {
+            self.note_view(node);
+        }
         match self.draw_interruption(node, lane) {
             Some(span) => {
                 self.nodes[node].lanes[lane].interrupted = true;
@@ -178,6 +181,7 @@ impl World {
             }
         }
         let incarnation = host.lane.incarnation();
+        let control: Vec<_> = host.out.control.drain(..).collect();
         for (name, times) in host.out.probes.drain(..) {
             *self.probes.entry(name).or_default() += times;
         }
@@ -188,6 +192,9 @@ impl World {
             self.nodes[node].lives.push(incarnation);
             self.nodes[node].link += 1;
             self.nodes[node].seats.clear();
+        }
+        for (tag, answer) in control {
+            self.operator_answered(node, tag, answer);
         }
         let life = self.nodes[node].life;
         for (to, mail) in mail {

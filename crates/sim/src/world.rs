@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Rng};
 use quorate_node::{Mail, NodeConfig, Shared};
-use quorate_types::{Duration, Incarnation, KeyspaceId, NodeId, NodeSet, Tag, Timestamp};
+use quorate_types::{Duration, Epoch, Incarnation, KeyspaceId, NodeId, NodeSet, Tag, Timestamp};
 
 use crate::Faults;
 use crate::guests::Guest;
 use crate::keyspaces::{ClientId, Keyspace};
 use crate::monotonic::Monotonic;
 use crate::network::{Fates, Network, describe, hash};
+use crate::operator::Operator;
 use crate::process::Node;
 use crate::script::{Fate, Fault, MessageId, Process};
 use crate::trace::{At, Trace};
@@ -87,6 +88,12 @@ pub(crate) enum Event {
     GuestLost { node: usize, life: u64, id: NodeId, connection: u64 },
     /// Some records of a keyspace are loaded.
     Load(KeyspaceId),
+    /// An operator's request reaches a node.
+    Asked { node: usize, life: u64, number: u64 },
+    /// The operator wants something.
+    Operator,
+    /// The operator wants all nodes to be members.
+    Restore,
     /// The nemesis draws something.
     Nemesis,
     /// A script has something break, or mended.
@@ -154,6 +161,8 @@ pub(crate) struct World {
     pub(crate) quiet_at: u64,
     /// When something changed last that clients may notice, unless it changes all the time.
     pub(crate) changed_at: Option<u64>,
+    /// Who adds and removes members.
+    pub(crate) operator: Operator,
     /// Nodes that the nemesis has cut off.
     pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
@@ -207,6 +216,7 @@ impl World {
             connections: 0,
             quiet_at: 0,
             changed_at: Some(0),
+            operator: Operator::default(),
             isolated: NodeSet::EMPTY,
             answers: Vec::new(),
             leased: Vec::new(),
@@ -228,6 +238,7 @@ impl World {
             };
             let node = Node {
                 lives: Vec::new(),
+                seen: (Incarnation(0), Epoch(0)),
                 seats: BTreeMap::new(),
                 turns: vec![(u64::MAX, 0); usize::from(config.lanes)],
                 id: config.node,
@@ -309,6 +320,7 @@ impl World {
             | Event::Mail { node, life, .. }
             | Event::Wake { node, life, .. }
             | Event::Resume { node, life }
+            | Event::Asked { node, life, .. }
             | Event::PeerLost { node, life, .. }
             | Event::PeerFound { node, life, .. } => (*node, *life),
             Event::GiveUp => {
@@ -356,6 +368,7 @@ impl World {
                     self.turn(node, usize::from(lane), |_, _, _| None);
                 }
             }
+            Event::Asked { number, .. } => self.asked(node, number),
             Event::PeerLost { lane, lost, .. } => {
                 self.turn(node, usize::from(lane), |lane, now, out| {
                     lane.peer_lost(now, lost, out);
@@ -388,6 +401,7 @@ impl World {
             | Event::PeerLost { lane, .. }
             | Event::PeerFound { lane, .. }
             | Event::GuestConnects { lane, .. } => *lane,
+            Event::Asked { .. } => 0,
             Event::GuestSays { id, .. } | Event::GuestLost { id, .. } => {
                 self.nodes[node].seats.get(id).map_or(0, |(lane, _)| *lane)
             }

@@ -166,6 +166,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_number_of_the_removed",
+        home: "membership",
+        guard: "nobody gets the member number of a node that was removed (rule 11)",
+        checks: &[Tests("sim", "members_that_come_and_go")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_refuses_the_proposed",
         home: "membership",
         guard: "a change of the membership that may be chosen is not said to be refused",
