@@ -330,10 +330,15 @@ impl Lane {
         }
     }
 
+    /// The earliest date of an attempt that begins now.
+    fn attempt_date(&self, now: Now, keyspace: KeyspaceId) -> u64 {
+        let date = self.engine(keyspace).map_or(0, |engine| engine.date(now));
+        date.max(self.sessions.keeper.clock(now))
+    }
+
     /// The date up to which a grant should reach for an attempt that begins now.
     fn wanted_date(&self, now: Now, keyspace: KeyspaceId) -> u64 {
-        let date = self.engine(keyspace).map_or(0, |engine| engine.date(now));
-        date.max(self.sessions.keeper.clock(now)).saturating_add(self.sessions.margin)
+        self.attempt_date(now, keyspace).saturating_add(self.sessions.margin)
     }
 
     /// Whether an attempt may begin under the grant that the connection has.
@@ -358,8 +363,9 @@ impl Lane {
             return self.attempt(now, from, tag, call, out);
         }
         let (lease, told) = (call.call.lease, call.grant.until);
-        // No later than that: the keepers' clocks go on from there.
-        let above = self.engine(call.keyspace).map_or(0, |engine| engine.date(now));
+        // No later than that: the keepers' clocks go on from there. The clock of this lane may be
+        // ahead of the one of the lease's lane, if the wall clock was set while the lanes began.
+        let above = self.attempt_date(now, call.keyspace);
         let slot = self.sessions.waiting.insert(Waiting { from, tag, call });
         let tag = Tag(INTERNAL | slot.to_u64());
         self.ask(now, tag, Request::Renew { lease, told, above }, out);

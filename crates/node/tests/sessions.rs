@@ -54,15 +54,22 @@ struct Cluster {
     time: Duration,
     nodes: Vec<Arc<Shared>>,
     strands: Vec<Strand>,
+    /// By how much the wall clocks that lane 1 reads are behind those that lane 0 reads.
+    behind: Duration,
     tag: u64,
 }
 
 impl Cluster {
     fn new() -> Self {
+        Self::founded_behind(Duration::ZERO)
+    }
+
+    /// A cluster in which the wall clocks of all nodes are set back after lane 0 has read them.
+    fn founded_behind(behind: Duration) -> Self {
         let nodes: Vec<_> = (1..=NODES).map(|node| shared(NodeId(node))).collect();
         let time = Duration::from_secs(1);
         let strands = Strand::cluster(&nodes, at(time));
-        let mut this = Self { time, nodes, strands, tag: 0 };
+        let mut this = Self { time, nodes, strands, behind, tag: 0 };
         while !this.nodes.iter().all(|node| node.is_active()) {
             this.turn(Duration::from_millis(1));
             assert!(this.time < Duration::from_secs(20), "the nodes find no view");
@@ -72,9 +79,12 @@ impl Cluster {
 
     fn turn(&mut self, time: Duration) {
         self.time += time;
-        let now = at(self.time);
-        self.strands.iter_mut().for_each(|strand| strand.begin_turn(now));
-        self.strands.iter_mut().for_each(|strand| strand.end_turn(now));
+        let mut late = at(self.time);
+        late.unix.0 -= self.behind.as_nanos() as u64;
+        for (strand, now) in self.strands.iter_mut().zip([at(self.time), late]) {
+            strand.begin_turn(now);
+            strand.end_turn(now);
+        }
     }
 
     fn pass(&mut self, time: Duration) {
@@ -267,6 +277,18 @@ fn each_lane_has_its_share_of_the_sessions() {
     let now = at(cluster.time);
     cluster.strands[0].hosts[1].lane.publish(now);
     assert_eq!(cluster.nodes[1].lane_facts()[0].sessions.open, 0);
+}
+
+/// The clock that a lane dates attempts by may be far ahead of the one of the lease's lane.
+#[test]
+fn a_call_moves_the_clock_of_its_lease_along() {
+    let mut cluster = Cluster::founded_behind(TERM * 2);
+    let grant = cluster.granted((0, 1), Request::Open);
+    let keys = ["a", "b", "c", "d"].into_iter().cycle();
+    for ((sequence, key), place) in (0..).zip(keys).zip(PLACES.into_iter().cycle()).take(24) {
+        let reply = cluster.answer(place, 0, grant, [sequence, 0], &["SET", key, "x"]);
+        assert_eq!(reply, Reply::Ok, "{key} at {place:?}");
+    }
 }
 
 const PLACES: [Place; 6] = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)];
