@@ -108,7 +108,7 @@ fn clocks_that_break_their_bound_cost_fresh_reads_and_nothing_else() {
 /// Of three nodes one can be removed at a time, and none may die meanwhile; of five there are more.
 #[test]
 fn members_that_come_and_go_survive_every_fault() {
-    assert_passes(&Options { nodes: Some(5), ..Options::of(Engine::Hermes) }, seeds() / 3, 500);
+    assert_passes(&Options { nodes: Some(5), ..alone(Engine::Hermes) }, seeds() / 3, 500);
 }
 
 #[test]
