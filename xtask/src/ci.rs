@@ -247,13 +247,15 @@ fn redis_suite(root: &Path) -> anyhow::Result<()> {
 }
 
 /// Builds the wheel of the Python package, and runs its tests on what is in the wheel, some of them
-/// with real nodes. With Debian's Python, whose packages have redis-py and hatchling.
+/// with real nodes.
 fn python(root: &Path) -> anyhow::Result<()> {
     build(root)?;
     let package = root.join("bindings/python");
     let wheels = target_dir(root).join("python");
+    let interpreter = target_dir(root).join("venv/bin/python");
+    ensure!(interpreter.exists(), "there is no Python for the tests; run tools/setup");
     let python = || {
-        let mut command = Command::new("/usr/bin/python3");
+        let mut command = Command::new(&interpreter);
         command.arg("-B").stdin(Stdio::null());
         command
     };

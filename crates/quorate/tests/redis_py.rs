@@ -2,7 +2,7 @@
 //! while one is killed and another stopped: single keys, and transfers between the accounts of a
 //! bank.
 //!
-//! Needs the redis package for Python 3 (Debian: `apt-get install python3-redis`).
+//! Needs a Python with redis-py, which `tools/setup` provides.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,18 +18,11 @@ use rustix::process::Signal;
 use support::dev::Dev;
 use support::{Client, Cluster, ENGINES, PATIENCE, Process, Reply, keyspace, poll_until};
 
-/// A Python that has redis-py. Debian's package is for Debian's Python, which need not be the
-/// first on the path.
-fn python() -> &'static str {
-    let has_redis = |python: &&&str| {
-        let tried =
-            Command::new(python).args(["-c", "import redis"]).stderr(Stdio::null()).status();
-        tried.is_ok_and(|status| status.success())
-    };
-    ["python3", "/usr/bin/python3"]
-        .iter()
-        .find(has_redis)
-        .expect("no Python has the module redis; on Debian: apt-get install python3-redis")
+/// The Python that `tools/setup` put beside what cargo builds.
+fn python() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let mut found = own.ancestors().map(|directory| directory.join("venv/bin/python"));
+    found.find(|python| python.exists()).expect("no Python for the tests; run tools/setup")
 }
 
 fn script(name: &str, args: &[String]) -> Child {

@@ -151,6 +151,7 @@ fn monotonic_nanos() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Starts the clients in Python, the one that `tools/setup` put beside what cargo builds.
 fn python(
     addresses: &[String],
     engine: &Engine,
@@ -159,15 +160,12 @@ fn python(
     seed: u64,
 ) -> anyhow::Result<Child> {
     const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/clients.py");
-    let has_redis = |name: &&&str| {
-        let tried = Command::new(name).args(["-c", "import redis"]).stderr(Stdio::null()).status();
-        tried.is_ok_and(|status| status.success())
-    };
-    let name = ["python3", "/usr/bin/python3"];
-    let name = name.iter().find(has_redis);
-    let name = name.context("no Python has the module redis; on Debian: python3-redis")?;
+    let own = std::env::current_exe().context("a program has a path")?;
+    let mut found = own.ancestors().map(|directory| directory.join("venv/bin/python"));
+    let python = found.find(|python| python.exists());
+    let python = python.context("there is no Python with redis-py here; run tools/setup")?;
     let transactions = if engine.transactions.is_some() { "transactions" } else { "keys" };
-    Command::new(name)
+    Command::new(python)
         .args(["-B", SCRIPT])
         .arg(history)
         .args([prefix, transactions, &seed.to_string()])

@@ -1,7 +1,7 @@
 //! The same commands to a real redis-server and to a cluster: the same bytes must come back,
 //! whichever node each command goes through.
 //!
-//! Needs redis-server 7.0 (Debian: `apt-get install redis-server`).
+//! Needs redis-server 7.0, which `tools/setup` installs.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -36,7 +36,7 @@ impl Redis {
             .unwrap_or_else(|error| {
                 panic!(
                     "this test compares with a real redis-server, which didn't start ({error}); \
-                     install Redis 7.0 with `apt-get install redis-server`"
+                     install Redis 7.0 with tools/setup"
                 )
             });
         let mut log = BufReader::new(process.stdout.take().expect("it was piped"));
