@@ -110,11 +110,17 @@ impl World {
         lost.map(|member| member.node).collect()
     }
 
-    /// Whether the members that can still vote, and are not cut off, are no majority, be it of all or
-    /// of some partition's replicas. Of two that do not reach each other one votes.
+    /// Whether the members that can vote now, and are not cut off, are no majority, be it of all or of
+    /// some partition's replicas. Of two that do not reach each other one votes.
     pub(crate) fn lacks_votes(&self) -> bool {
-        let Some(view) = self.newest_view() else { return false };
-        let (voters, lost) = (view.voters(), self.lost(view).difference(self.isolated));
+        // What only a node behind the cut knows to be chosen gives no vote to those before it.
+        let connected = self.nodes.iter().filter(|node| !self.isolated.contains(node.id));
+        let Some(view) = Self::newest_view_of(connected).or_else(|| self.newest_view()) else {
+            return false;
+        };
+        let stopped = self.nodes.iter().filter(|node| node.is_stopped()).map(|node| node.id);
+        let lost = self.lost(view).union(stopped.collect()).difference(self.isolated);
+        let voters = view.voters();
         !self.all_groups(|group| {
             let voters = group.intersection(voters);
             let cut = voters.intersection(self.isolated).len().min(1);

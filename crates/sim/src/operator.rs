@@ -11,6 +11,7 @@ use std::sync::Arc;
 use quorate_node::{Change, MemberConfig};
 use quorate_types::{Epoch, Incarnation, MemberNumber, NodeId, NodeSet, Tag, View};
 
+use crate::process::Node;
 use crate::trace::At;
 use crate::world::{Event, MS, World};
 
@@ -103,8 +104,15 @@ impl Operator {
 impl World {
     /// The newest view of a node that runs.
     pub(crate) fn newest_view(&self) -> Option<&Arc<View>> {
-        let up = self.nodes.iter().filter(|node| node.up);
-        up.map(|node| node.lane(0).view()).max_by_key(|view| view.epoch)
+        Self::newest_view_of(self.nodes.iter())
+    }
+
+    /// The newest view of those of these nodes that run.
+    pub(crate) fn newest_view_of<'a>(
+        nodes: impl Iterator<Item = &'a Node>,
+    ) -> Option<&'a Arc<View>> {
+        let views = nodes.filter(|node| node.up).map(|node| node.lane(0).view());
+        views.max_by_key(|view| view.epoch)
     }
 
     /// The nodes that are not in the newest view.
