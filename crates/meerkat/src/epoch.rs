@@ -21,8 +21,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View,
-    limits,
+    Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits,
 };
 
 use crate::body::Body;
@@ -32,6 +31,7 @@ use crate::merge::{Electorate, Groups, Merged, Report};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ;
+use crate::patience::Patience;
 use crate::record::{Record, RecordKey, Records, is_guest, lane_of};
 use crate::state::{Group, Isolation, Meerkat, Phase};
 use leader::Lead;
@@ -39,7 +39,7 @@ use leader::Lead;
 /// Bytes of a report or a merged record in one message.
 const PART_BYTES: usize = limits::CHUNK_BYTES;
 /// Doublings after which the patience with a part that is on its way grows no more.
-const PATIENCE_DOUBLINGS_MAX: u32 = 3;
+const PART_DOUBLINGS_MAX: u32 = 3;
 
 /// The transactions of calls, encoded.
 type Calls = Vec<(RecordKey, Vec<u8>)>;
@@ -100,6 +100,7 @@ pub(crate) struct Change {
     report: Vec<u8>,
     /// The part of it that the leader was sent last.
     told: Option<u32>,
+    /// With that part.
     patience: Patience,
     /// The merged record as it comes in.
     incoming: Vec<u8>,
@@ -108,34 +109,6 @@ pub(crate) struct Change {
     released: Option<Epoch>,
     lead: Option<Lead>,
     resend_at: Instant,
-}
-
-/// When a part is sent again that may have been lost: after one, two, four timeouts and so on. What
-/// arrives late by then shows that the link is slow, so the wait stays as long for the parts that
-/// follow; otherwise each of them would be on its way several times.
-#[derive(Clone, Hash, Debug, Default)]
-struct Patience {
-    again_at: Instant,
-    doublings: u32,
-}
-
-impl Patience {
-    /// A part is sent for the first time.
-    fn begin(&mut self, now: Now, timeout: Duration) {
-        self.again_at = now.monotonic + timeout * (1 << self.doublings);
-    }
-
-    /// Whether to send a part now, for the first time or again.
-    fn is_over(&mut self, now: Now, timeout: Duration) -> bool {
-        if self.again_at > now.monotonic {
-            return false;
-        }
-        if self.again_at > Instant::ZERO {
-            self.doublings = (self.doublings + 1).min(PATIENCE_DOUBLINGS_MAX);
-        }
-        self.begin(now, timeout);
-        true
-    }
 }
 
 fn parts_of(bytes: &[u8]) -> u32 {
@@ -434,7 +407,7 @@ where
         // The leader asks at every timeout, since this node may not have been ready when it did first.
         if change.told.replace(number) != Some(number) {
             change.patience.begin(now, timeout);
-        } else if !change.patience.is_over(now, timeout) {
+        } else if !change.patience.is_over(now, timeout, PART_DOUBLINGS_MAX) {
             return effects.ignored("meerkat: FREEZE while the part is on its way");
         }
         let (parts, bytes) = (parts_of(&change.report), part(&change.report, number));

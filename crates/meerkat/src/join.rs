@@ -22,10 +22,17 @@ use crate::merge::Report;
 use crate::message::{Kind, Message, read_timestamp, write_timestamp};
 use crate::meta::Meta;
 use crate::occ::install;
+use crate::patience::Patience;
 use crate::state::Meerkat;
 
 /// Records that a donor looks up at a time.
 const SCAN_RECORDS: usize = 64;
+
+/// Message loss timeouts that a donor has for its answer at first: it looks through many records.
+const COPY_TIMEOUTS: u32 = 5;
+/// Doublings after which the patience with a donor grows no more. It is then 20 timeouts long: a copy
+/// goes on within a second once a cut has ended, also where timeouts are as long as 50 ms.
+const COPY_DOUBLINGS_MAX: u32 = 2;
 
 /// Where a part of the calls begins: at this session's call, or what comes after it.
 pub(crate) type CallsCursor = (LeaseId, u64);
@@ -53,7 +60,8 @@ pub(crate) struct Copying {
     after: Option<Vec<u8>>,
     done: bool,
     copied: u64,
-    resend_at: Instant,
+    /// With the donor.
+    patience: Patience,
 }
 
 impl Default for Copying {
@@ -68,7 +76,7 @@ impl Default for Copying {
             after: None,
             done: false,
             copied: 0,
-            resend_at: Instant::NEVER,
+            patience: Patience::AT_REST,
         }
     }
 }
@@ -83,13 +91,13 @@ impl Copying {
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.resend_at
+        self.patience.deadline()
     }
 
     /// An active member has nothing to copy.
     pub(crate) fn enter_epoch(&mut self, active: bool) {
         if active {
-            self.resend_at = Instant::NEVER;
+            self.patience = Patience::AT_REST;
         }
     }
 
@@ -98,6 +106,7 @@ impl Copying {
         if self.donor.is_some_and(|donor| donors.contains(donor)) {
             return;
         }
+        self.patience = Patience::default();
         self.donor = donors.nth(spin as usize % donors.len().max(1));
         self.calls = None;
         self.cursor = 0;
@@ -106,7 +115,9 @@ impl Copying {
         self.comparing = comparing;
     }
 
+    /// An answer came.
     fn next_request(&mut self) {
+        self.patience.ease();
         self.request = self.request.wrapping_add(1);
     }
 
@@ -131,7 +142,7 @@ where
         let missing = self.held() & !self.copying.given;
         if missing == 0 {
             self.copying.done = true;
-            self.copying.resend_at = Instant::NEVER;
+            self.copying.patience = Patience::AT_REST;
             self.trackers.iter_mut().for_each(Tracker::end_copy);
             return;
         }
@@ -142,7 +153,7 @@ where
         let has_most = self.life > 0 || self.copying.copied > 0;
         let comparing = Some(self.table.len()).filter(|records| has_most && *records > 0);
         self.copying.choose(donors, spin, comparing.map(Comparing::new));
-        self.copying.resend_at = now.monotonic + self.config.message_loss_timeout * 5;
+        self.copying.patience.begin(now, self.config.message_loss_timeout * COPY_TIMEOUTS);
         let Some(donor) = self.copying.donor else { return };
         let Copying { request, calls, cursor, ref after, .. } = self.copying;
         if let Some((partitions, cursor)) = calls {
@@ -156,6 +167,14 @@ where
         }
         let kind = Kind::ChunkRead { request, cursor, after: after.as_deref() };
         effects.send(donor, &Message { partition: 0, kind });
+    }
+
+    /// The donor has not answered in time: asks it again, or another one if it has left.
+    pub(crate) fn on_copy_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let first = self.config.message_loss_timeout * COPY_TIMEOUTS;
+        if self.copying.patience.is_over(now, first, COPY_DOUBLINGS_MAX) {
+            self.copy_on(now, effects);
+        }
     }
 
     /// The partitions that this node holds, as a bit set.

@@ -102,6 +102,7 @@ mod merge;
 mod message;
 mod meta;
 pub mod occ;
+mod patience;
 mod record;
 mod recovery;
 mod refusals;

@@ -6,11 +6,12 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
-use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp};
+use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
 use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
+use crate::patience::Patience;
 use crate::record::{Record, RecordKey, is_guest};
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Isolation, Meerkat};
@@ -18,7 +19,7 @@ use crate::state::{Counter, Isolation, Meerkat};
 /// Views between two of one node: more than there are nodes.
 pub(crate) const VIEW_STEP: u64 = 64;
 /// Doublings after which the wait of a takeover for answers grows no more.
-const RESEND_DOUBLINGS_MAX: u32 = 5;
+const TAKEOVER_DOUBLINGS_MAX: u32 = 5;
 /// How much later than the home partition's replicas the others take over, in timeouts.
 const AWAY_RANKS: u32 = 3;
 
@@ -30,9 +31,7 @@ pub(crate) struct Recovery {
     pub(crate) parts: Vec<RecoveryPart>,
     /// Nodes whose clocks are known to have passed the timestamp.
     pub(crate) seen: NodeSet,
-    pub(crate) resend_at: Instant,
-    /// How often what it waits for has been asked for again.
-    resends: u32,
+    pub(crate) patience: Patience,
 }
 
 #[derive(Clone, Hash, Debug, Default)]
@@ -131,9 +130,9 @@ where
             participants: 0,
             parts: Vec::new(),
             seen: NodeSet::only(self.config.node),
-            resend_at: now.monotonic + self.config.message_loss_timeout,
-            resends: 0,
+            patience: Patience::default(),
         };
+        recovery.patience.begin(now, self.config.message_loss_timeout);
         recovery.widen(participants);
         self.recoveries.insert(id, recovery);
         self.prepare(now, id, effects);
@@ -489,18 +488,17 @@ where
     /// transactions may be taken over at a time, and on a slow link what asks again too soon stands in
     /// line before the answers.
     pub(crate) fn on_recovery_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        let timeout = self.config.message_loss_timeout;
+        let hasty = mutant!("meerkat_takeovers_never_wait");
+        let doublings_max = if hasty { 0 } else { TAKEOVER_DOUBLINGS_MAX };
         let due: Vec<Timestamp> = self
             .recoveries
-            .iter()
-            .filter(|(_, recovery)| recovery.resend_at <= now.monotonic)
-            .map(|(id, _)| *id)
+            .iter_mut()
+            .filter_map(|(id, recovery)| {
+                recovery.patience.is_over(now, timeout, doublings_max).then_some(*id)
+            })
             .collect();
         for id in due {
-            if let Some(recovery) = self.recoveries.get_mut(&id) {
-                recovery.resends = (recovery.resends + 1).min(RESEND_DOUBLINGS_MAX);
-                recovery.resend_at =
-                    now.monotonic + self.config.message_loss_timeout * (1 << recovery.resends);
-            }
             self.send_recovery_accepts(id, effects);
             self.prepare(now, id, effects);
         }

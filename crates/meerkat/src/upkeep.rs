@@ -31,7 +31,8 @@ where
     pub(crate) fn deadline(&self) -> Instant {
         let first = |set: Option<Instant>| set.unwrap_or(Instant::NEVER);
         let normal = if self.phase == Phase::Normal {
-            let takeover = self.recoveries.values().map(|recovery| recovery.resend_at).min();
+            let takeover =
+                self.recoveries.values().map(|recovery| recovery.patience.deadline()).min();
             [
                 first(self.fast_checks.front().map(|(at, _)| *at)),
                 first(self.resends.front().map(|(at, _)| *at)),
@@ -114,9 +115,7 @@ where
         if self.announce_due <= now.monotonic {
             self.on_announce_timeout(now, effects);
         }
-        if self.copying.next_deadline() <= now.monotonic {
-            self.copy_on(now, effects);
-        }
+        self.on_copy_timeout(now, effects);
         self.run_ready(now, effects);
     }
 

@@ -583,4 +583,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         checks: &[Tests("meerkat", "calls::")],
         in_gate: false,
     },
+    Mutant {
+        name: "meerkat_takeovers_never_wait",
+        home: "meerkat",
+        guard: "a takeover that hears nothing asks less and less often",
+        checks: &[Tests("meerkat", "a_takeover_that_hears_nothing")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_patience_never_grows",
+        home: "meerkat",
+        guard: "what goes unanswered is asked for less and less often",
+        checks: &[Tests("meerkat", "less_and_less_often")],
+        in_gate: false,
+    },
 ];

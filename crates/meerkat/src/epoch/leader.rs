@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
 use quorate_types::{Epoch, NodeId, Now};
 
-use super::{Patience, part, parts_of};
+use super::{PART_DOUBLINGS_MAX, part, parts_of};
 use crate::join::probe_learners;
 use crate::merge::{Report, TooFew, merge};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
+use crate::patience::Patience;
 use crate::refusals::has_two_ends;
 use crate::state::Meerkat;
 
@@ -173,7 +174,7 @@ where
         for node in others {
             let adopted = lead.adopted.entry(node).or_default();
             let kept = adopted.parts;
-            if kept < parts && adopted.patience.is_over(now, timeout) {
+            if kept < parts && adopted.patience.is_over(now, timeout, PART_DOUBLINGS_MAX) {
                 let kind = Kind::Adopt { part: kept, parts, bytes: part(bytes, kept) };
                 effects.send(node, &Message { partition: 0, kind });
             }

@@ -393,6 +393,38 @@ fn a_joining_replica_copies_large_records() {
     );
 }
 
+/// What a learner asks its donor for while so many timeouts pass.
+fn asked_for(cluster: &mut Cluster, kind: &str, timeouts: u32) -> usize {
+    for _ in 0..timeouts {
+        cluster.advance(MLT);
+        cluster.tick_node(3);
+    }
+    cluster.take(3, 0, kind).len()
+}
+
+#[test]
+fn a_learner_that_hears_nothing_asks_less_and_less_often() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(1, "write=k:1");
+    cluster.expel(&[3]);
+    cluster.run_for(Duration::from_millis(100));
+    cluster.rejoin(3);
+    cluster.deliver_some(|packet| !packet.is(3, 0, "chunk_read"));
+    // At once, and after 5, 15, 35, 55 and 75 timeouts.
+    assert_eq!(asked_for(&mut cluster, "chunk_read", 90), 6);
+    assert_eq!(asked_for(&mut cluster, "chunk_read", 5), 1);
+    // After an answer it asks for what comes next, and waits for that half as long.
+    asked_for(&mut cluster, "chunk_read", 19);
+    cluster.advance(MLT);
+    cluster.tick_node(3);
+    cluster.deliver(3, 0, "chunk_read");
+    cluster.deliver(0, 3, "chunk");
+    assert_eq!(asked_for(&mut cluster, "calls_read", 9), 1);
+    assert_eq!(asked_for(&mut cluster, "calls_read", 1), 1);
+    cluster.run_for(Duration::from_millis(1_000));
+    assert!(cluster.machine(3).is_caught_up());
+}
+
 #[test]
 fn a_coordinator_learns_what_a_backup_has_decided() {
     let mut cluster = Cluster::new(3);
