@@ -1,6 +1,6 @@
 //! What the checkers say about what clients saw.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_check::{
     Action, Answer, Bytes, History, Model, Operation, Outcome, TxnHistory, TxnOp, Verdict,
@@ -9,20 +9,22 @@ use quorate_check::{
 use quorate_node::Isolation;
 
 use crate::clients::Seen;
+use crate::lapses;
 use crate::process::Entry;
 use crate::transactions::Transactions;
 
-/// What no correct keyspace shows its clients, if they saw such a thing. With `stale_reads` ops that
-/// changed nothing may have seen what was true earlier, and are not judged.
+/// What no correct keyspace shows its clients, if they saw such a thing. Ops that changed nothing and
+/// were under way in one of these `unleased` times may have seen what was true earlier, and are not
+/// judged.
 pub(crate) fn contradiction(
     seen: &Seen,
     isolation: Option<Isolation>,
-    stale_reads: bool,
+    unleased: &[(u64, u64)],
 ) -> Option<String> {
     if let Some(complaint) = seen.complaints.first() {
         return Some(complaint.clone());
     }
-    let wrong = judge_singles(seen, |op| !stale_reads || !changed_nothing(op));
+    let wrong = judge_singles(seen, |op| !changed_nothing(op) || !overlaps(op, unleased));
     if wrong.is_some() {
         return wrong;
     }
@@ -68,6 +70,32 @@ fn changed_nothing(op: &Operation) -> bool {
     }
 }
 
+/// Whether a client waited for an op during one of these times.
+fn overlaps(op: &Operation, times: &[(u64, u64)]) -> bool {
+    let end = op.done_at().unwrap_or(u64::MAX);
+    times.iter().any(|(from, to)| op.invoke < *to && *from < end)
+}
+
+/// One more read of each key that clients used, after all of them: what the replicas hold. Of a key
+/// that expires that says nothing.
+pub(crate) fn last_reads(history: &TxnHistory, contents: &[Entry], time: u64) -> Vec<Operation> {
+    let contents: BTreeMap<&[u8], &str> =
+        contents.iter().map(|(key, _, value)| (key.as_bytes(), value.as_str())).collect();
+    let keys = history.operations.iter().map(|op| &op.key).filter(|key| !lapses::expires(key));
+    let keys: BTreeSet<&Bytes> = keys.collect();
+    let read = |key: &Bytes| {
+        let value = contents.get(&key.0[..]).map(|value| Bytes(value.as_bytes().into()));
+        Operation {
+            process: u64::MAX,
+            key: key.clone(),
+            action: Action::Get,
+            invoke: time,
+            outcome: Outcome::Done { at: time + 1, answer: Answer::Value(value) },
+        }
+    };
+    keys.into_iter().map(read).collect()
+}
+
 /// An element that a committed transaction appended and that is gone at the end. Without an order
 /// of real time the checker of histories could put every later reader before the append.
 pub(crate) fn lost_appends(history: &TxnHistory, contents: &[Entry]) -> Option<String> {
@@ -86,4 +114,49 @@ pub(crate) fn lost_appends(history: &TxnHistory, contents: &[Entry]) -> Option<S
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client sets a key from 10 to 20, and another one reads that it is absent from 30 to 40.
+    fn lost_set() -> Seen {
+        let op = |process, action, invoke, answer| Operation {
+            process,
+            key: Bytes::from("key:0"),
+            action,
+            invoke,
+            outcome: Outcome::Done { at: invoke + 10, answer },
+        };
+        let set = op(0, Action::Set(Bytes::from("v")), 10, Answer::Ok);
+        let get = op(1, Action::Get, 30, Answer::Value(None));
+        let history = TxnHistory { operations: vec![set, get], ..TxnHistory::default() };
+        Seen { history, bank: TxnHistory::default(), complaints: Vec::new() }
+    }
+
+    #[test]
+    fn a_read_may_be_old_while_a_clock_runs_wrong_and_at_no_other_time() {
+        let seen = lost_set();
+        for unleased in [&[][..], &[(0, 29), (41, 50)]] {
+            assert!(contradiction(&seen, None, unleased).is_some(), "{unleased:?}");
+        }
+        for unleased in [(0, 31), (35, 36), (39, 50)] {
+            assert_eq!(contradiction(&seen, None, &[unleased]), None, "{unleased:?}");
+        }
+    }
+
+    #[test]
+    fn an_acknowledged_set_is_there_at_the_end_whatever_clocks_did() {
+        let unleased = [(0, 45)];
+        let entry = |value: &str| ("key:0".to_owned(), String::new(), value.to_owned());
+        for (contents, is_right) in
+            [(vec![entry("v")], true), (vec![entry("u")], false), (vec![], false)]
+        {
+            let mut seen = lost_set();
+            let last = last_reads(&seen.history, &contents, 50);
+            seen.history.operations.extend(last);
+            assert_eq!(contradiction(&seen, None, &unleased).is_none(), is_right, "{contents:?}");
+        }
+    }
 }

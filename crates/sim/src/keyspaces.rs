@@ -224,10 +224,9 @@ impl Keyspace {
         }
     }
 
-    /// Whether reads may be old: those under a lease rest on the rates of clocks.
-    pub(crate) fn has_stale_reads(&self, faults: Faults) -> bool {
-        let leased = matches!(&self.engine, EngineConfig::Hermes { reads: ReadMode::Leased, .. });
-        leased && faults.rate
+    /// Whether reads rest on leases, and so on the rates of clocks.
+    pub(crate) fn reads_under_lease(&self) -> bool {
+        matches!(&self.engine, EngineConfig::Hermes { reads: ReadMode::Leased, .. })
     }
 
     /// What a client asks for that wants this done and nothing else.

@@ -18,6 +18,9 @@ const LIFE: u64 = 12;
 /// goes on with the time that it had read.
 const GRACE: u64 = 1_500 * MS;
 
+/// What the keys begin with whose values expire.
+const PREFIX: &str = "ttl:";
+
 /// For how many milliseconds a value is set that outlives every run.
 const LONG: u64 = 3_600_000;
 
@@ -31,6 +34,11 @@ pub(crate) struct Lapses {
     own: BTreeMap<(u64, &'static str), String>,
 }
 
+/// Whether values of this key expire.
+pub(crate) fn expires(key: &Bytes) -> bool {
+    key.0.starts_with(PREFIX.as_bytes())
+}
+
 impl Lapses {
     pub(crate) fn new(clocks_apart: u64) -> Self {
         Self { clocks_apart, seen_until: BTreeMap::new(), own: BTreeMap::new() }
@@ -38,7 +46,7 @@ impl Lapses {
 
     /// Something with a key that expires. `reads` says whether to look at such keys, too.
     pub(crate) fn draw(rng: &mut Rng, unique: u64, reads: bool) -> Affair {
-        let key = format!("ttl:{}", unique / LIFE);
+        let key = format!("{PREFIX}{}", unique / LIFE);
         let value = format!("v{unique}");
         let bytes = Bytes::from(value.as_str());
         let action = match rng.below(10) {

@@ -74,6 +74,14 @@ impl Monotonic {
         self.pieces.len() == 1
     }
 
+    /// From when to when in world time it ran wrong, each time that it did.
+    pub(crate) fn wrong(&self) -> impl Iterator<Item = (u64, u64)> {
+        let ends = self.pieces.iter().skip(1).map(|piece| piece.from).chain([u64::MAX]);
+        let all = self.pieces.iter().zip(ends);
+        let wrong = all.filter(|(piece, _)| piece.ppm != self.usual_ppm);
+        wrong.map(|(piece, end)| (piece.from, end))
+    }
+
     fn change(&mut self, at: u64, ppm: i64) {
         let Instant(reading) = self.read(at);
         self.pieces.push(Piece { from: at, reading, ppm });
@@ -97,5 +105,8 @@ mod tests {
         assert_eq!(clock.read(400), Instant(1_220));
         assert_eq!(clock.world_time(Instant(1_220)), 401);
         assert!(!clock.mend(400, true), "it runs right");
+        assert!(clock.wrong().eq([(100, 300)]));
+        clock.run(500, 1_000_000, 600);
+        assert!(clock.wrong().eq([(100, 300), (500, u64::MAX)]));
     }
 }

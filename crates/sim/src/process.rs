@@ -267,6 +267,19 @@ impl World {
         self.look_at_clock(node);
     }
 
+    /// From when to when some clock ran wrong, and a lease longer, which may have begun at its last
+    /// moment: a node may have believed meanwhile in a lease that was over.
+    pub(crate) fn unleased(&self) -> Vec<(u64, u64)> {
+        let times = self.nodes.iter().flat_map(|node| {
+            let config = &node.config;
+            let lease = config.lease.as_nanos() * 1_000_000;
+            let lease = lease / u128::from(1_000_000 - config.clock_drift_ppm) + 1;
+            let lease = u64::try_from(lease).unwrap_or(u64::MAX);
+            node.monotonic.wrong().map(move |(from, to)| (from, to.saturating_add(lease)))
+        });
+        times.collect()
+    }
+
     /// Each lane looks at the clock again: what it waits for comes sooner or later than it thought.
     fn look_at_clock(&mut self, node: usize) {
         let (time, life) = (self.time, self.nodes[node].life);

@@ -12,7 +12,7 @@ use quorate_machine::Rng;
 use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
 
 use crate::clients::{Clients, Plan};
-use crate::judge::{contradiction, had_stale_reads, lost_appends};
+use crate::judge::{contradiction, had_stale_reads, last_reads, lost_appends};
 use crate::keyspaces::{Keyspace, Neighbour};
 use crate::loader::Loader;
 use crate::nemesis::Nemesis;
@@ -621,14 +621,19 @@ impl<'a> Simulation<'a> {
         let contents: Vec<Vec<Entry>> =
             self.world.keyspaces.iter().map(|keyspace| self.contents(keyspace)).collect();
         let misled = self.world.misled_operator();
+        let (time, unleased) = (self.world.time, self.world.unleased());
         let trace = self.world.trace.into_lines();
         let (seed, setup, beyond) = (self.seed, self.setup, self.beyond);
         let (mut histories, mut stale) = (Vec::new(), false);
         let keyspaces = self.world.keyspaces.iter().zip(contents);
         for ((keyspace, contents), Users { clients, loader }) in keyspaces.zip(self.users) {
-            let seen = clients.finish();
-            let stale_reads = keyspace.has_stale_reads(self.faults);
-            let mut wrong = contradiction(&seen, keyspace.isolation(self.faults), stale_reads);
+            let mut seen = clients.finish();
+            if !beyond {
+                let last = last_reads(&seen.history, &contents, time);
+                seen.history.operations.extend(last);
+            }
+            let unleased = if keyspace.reads_under_lease() { &unleased[..] } else { &[] };
+            let mut wrong = contradiction(&seen, keyspace.isolation(self.faults), unleased);
             wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
             wrong = wrong.or_else(|| misled.clone());
             if !beyond {
@@ -636,7 +641,7 @@ impl<'a> Simulation<'a> {
                 wrong = wrong.or_else(|| self.sessions.contradiction(keyspace.id, &contents));
                 wrong = wrong.or_else(|| loader.missing(&contents));
             }
-            stale |= stale_reads && had_stale_reads(&seen);
+            stale |= !unleased.is_empty() && had_stale_reads(&seen);
             let history = seen.history;
             if let Some(wrong) = wrong {
                 let message = format!("keyspace {}: {wrong}\n({setup})", keyspace.id.0);
