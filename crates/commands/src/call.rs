@@ -187,10 +187,16 @@ impl<'a> Call<'a> {
     }
 
     /// The one key it touches, none if it has no keys, or [`CROSSKEY`] if there are several.
+    #[inline]
     pub fn single_key(self) -> Result<Option<&'a [u8]>, Reply<'static>> {
         let mut keys = self.keys();
         let first = keys.next();
-        if keys.all(|key| Some(key) == first) { Ok(first) } else { Err(Reply::error(CROSSKEY)) }
+        let is_only = self.spec.keys.first == self.spec.keys.last;
+        if is_only || keys.all(|key| Some(key) == first) {
+            Ok(first)
+        } else {
+            Err(Reply::error(CROSSKEY))
+        }
     }
 
     /// The call on its key number `index` alone, for a command whose [`Spec::split`] is not

@@ -8,50 +8,81 @@ use quorate_wire::{Malformed, Reader};
 
 use crate::{Args, Span};
 
+/// Most commands have at most so many arguments, their names included.
+const FEW: usize = 4;
+
 /// The arguments of one command in a buffer of their own, in which they lie one behind the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnedArgs {
     buffer: Box<[u8]>,
-    spans: Box<[Span]>,
+    spans: Spans,
+}
+
+/// Where they lie. A few spans need no memory of their own; their unused places are zero.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Spans {
+    Few { count: u8, places: [Span; FEW] },
+    Many(Box<[Span]>),
+}
+
+impl Spans {
+    #[inline]
+    fn all(&self) -> &[Span] {
+        match self {
+            Self::Few { count, places } => &places[..usize::from(*count)],
+            Self::Many(spans) => spans,
+        }
+    }
 }
 
 impl OwnedArgs {
     /// Copies arguments, the command's name first.
     pub fn new<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut growing = Self::with_capacity(0, 0);
-        for argument in arguments {
-            growing.push(argument);
-        }
-        growing.finish()
+        let arguments: Vec<&[u8]> = arguments.into_iter().collect();
+        let bytes = arguments.iter().map(|argument| argument.len()).sum();
+        Self::gather(arguments.len(), bytes, arguments.into_iter())
     }
 
     pub(crate) fn copy(args: Args<'_>) -> Self {
-        let mut growing = Self::with_capacity(args.iter().map(<[u8]>::len).sum(), args.len());
-        for argument in args.iter() {
-            growing.push(argument);
-        }
-        growing.finish()
+        let bytes = args.spans.iter().map(|span| (span.end - span.start) as usize).sum();
+        Self::gather(args.len(), bytes, args.iter())
+    }
+
+    /// Copies arguments, which are so many and have so many bytes together.
+    #[inline]
+    fn gather<'a>(count: usize, bytes: usize, arguments: impl Iterator<Item = &'a [u8]>) -> Self {
+        assert!(u32::try_from(bytes).is_ok(), "limits bound a request below 4 GiB");
+        let mut buffer = Vec::with_capacity(bytes);
+        let all = arguments.map(|argument| {
+            let start = buffer.len() as u32;
+            buffer.extend_from_slice(argument);
+            Span { start, end: buffer.len() as u32 }
+        });
+        let spans = if count > FEW {
+            Spans::Many(all.collect())
+        } else {
+            let mut places = [Span::default(); FEW];
+            places.iter_mut().zip(all).for_each(|(place, span)| *place = span);
+            Spans::Few { count: count as u8, places }
+        };
+        Self { buffer: buffer.into(), spans }
     }
 
     /// Mixes the arguments from index `first` on into a digest: the length of each, then the bytes
     /// of all at once.
     pub(crate) fn digest(&self, first: usize, digest: u64) -> u64 {
-        let spans = self.spans.get(first..).unwrap_or_default();
+        let spans = self.spans.all().get(first..).unwrap_or_default();
         let Some(begin) = spans.first() else { return digest };
         let lengths = spans.iter().map(|span| u64::from(span.end - span.start));
         let digest = lengths.fold(digest, mix);
-        // They reach to the end, because `Growing::push` alone writes the buffer.
+        // They reach to the end, because `OwnedArgs::gather` alone writes the buffer.
         mix(digest, hash_key(&self.buffer[begin.start as usize..]))
     }
 
     /// The arguments.
     #[inline]
     pub fn borrow(&self) -> Args<'_> {
-        Args { buffer: &self.buffer, spans: &self.spans }
-    }
-
-    fn with_capacity(bytes: usize, count: usize) -> Growing {
-        Growing { buffer: Vec::with_capacity(bytes), spans: Vec::with_capacity(count) }
+        Args { buffer: &self.buffer, spans: self.spans.all() }
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -66,30 +97,8 @@ impl OwnedArgs {
         for _ in 0..count {
             bytes += ahead.bytes()?.len();
         }
-        let mut growing = Self::with_capacity(bytes, count);
-        for _ in 0..count {
-            growing.push(reader.bytes()?);
-        }
-        Ok(growing.finish())
-    }
-}
-
-/// Arguments that are being copied.
-struct Growing {
-    buffer: Vec<u8>,
-    spans: Vec<Span>,
-}
-
-impl Growing {
-    fn push(&mut self, argument: &[u8]) {
-        let start = self.buffer.len() as u32;
-        self.buffer.extend_from_slice(argument);
-        let end = u32::try_from(self.buffer.len()).expect("limits bound a request below 4 GiB");
-        self.spans.push(Span { start, end });
-    }
-
-    fn finish(self) -> OwnedArgs {
-        OwnedArgs { buffer: self.buffer.into(), spans: self.spans.into() }
+        let arguments = (0..count).map(|_| reader.bytes().expect("read a moment ago"));
+        Ok(Self::gather(count, bytes, arguments))
     }
 }
 
@@ -130,5 +139,18 @@ mod tests {
         args.encode(&mut Writer(&mut bytes));
         let decoded = OwnedArgs::decode(&mut Reader(&bytes)).expect("just encoded");
         assert_eq!(decoded, copy);
+    }
+
+    #[test]
+    fn arguments_are_the_same_however_many_and_however_they_came() {
+        let words = ["a", "bb", "", "ccc", "d", "ee"];
+        for count in 0..=words.len() {
+            let words = &words[..count];
+            let grown = OwnedArgs::new(words.iter().map(|word| word.as_bytes()));
+            assert!(grown.borrow().iter().eq(words.iter().map(|word| word.as_bytes())));
+            let copy = grown.borrow().to_owned();
+            assert_eq!(copy, grown);
+            assert_eq!(matches!(copy.spans, Spans::Many(_)), count > FEW);
+        }
     }
 }
