@@ -91,11 +91,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// What an op on a Valid key is to hear without being run, if it is a call that has taken
     /// effect, or may not be attempted.
-    pub(crate) fn fate_of_call(
-        &self,
-        access: Access,
-        attempt: &replica::Attempt,
-    ) -> Option<Outcome<O::Reply>> {
+    pub(crate) fn fate_of_call(&self, attempt: &replica::Attempt) -> Option<Outcome<O::Reply>> {
         let permit = attempt.permit.as_ref()?;
         if attempt.number > 0 && mutant!("hermes_call_not_looked_up_again") {
             return None;
@@ -112,7 +108,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             Err(improper) => return Some(Outcome::Refused(Refusal::Improper(improper))),
         }
-        if access == Access::Read {
+        if attempt.access == Access::Read {
             return None;
         }
         let admitted = self.tracker.admits(permit.call.lease, permit.date).is_ok()
@@ -155,6 +151,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         base: u64,
         effects: &mut impl Effects<Self>,
     ) {
+        if meta.state == State::Valid {
+            debug_assert!(!self.tentative.contains_key(&handle), "a Valid version is settled");
+            return;
+        }
         let Some(tentative) = self.tentative.remove(&handle) else { return };
         let took_effect = base >= tentative.timestamp.version;
         if (took_effect && !mutant!("hermes_covered_call_dropped"))

@@ -170,7 +170,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         effects: &mut impl Effects<Self>,
     ) {
         let Again { op, origin, attempts, give_up_at, permit } = waiter.run;
-        let attempt = Attempt { origin, number: attempts, give_up_at, permit };
+        let access = op.access();
+        let attempt = Attempt { access, origin, number: attempts, give_up_at, permit };
         self.execute(now, handle, waiter.client, op, attempt, effects);
     }
 

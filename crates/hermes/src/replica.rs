@@ -70,13 +70,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     {
         let handle = self.table.find_or_insert(op.key());
         let give_up_at = now.monotonic + self.config.op_timeout;
+        let access = op.access();
         let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
-        if queued || !self.can_run(handle, op.access()) {
+        if queued || !self.can_run(handle, access) {
             let run = Again { op: op.into_owned(), origin, attempts: 0, give_up_at, permit };
             let waiter = Waiter { client, run, not_before: now.monotonic };
             return self.enqueue(now, handle, waiter, effects);
         }
-        let attempt = Attempt { origin, number: 0, give_up_at, permit };
+        let attempt = Attempt { access, origin, number: 0, give_up_at, permit };
         self.execute(now, handle, client, op, attempt, effects);
     }
 
@@ -101,8 +102,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     ) where
         P: Operation<Owned = O, Reply = O::Reply>,
     {
-        let access = op.access();
-        if let Some(outcome) = self.fate_of_call(access, &attempt) {
+        let access = attempt.access;
+        if let Some(outcome) = self.fate_of_call(&attempt) {
             return self.answer_unstarted(handle, client, outcome, effects);
         }
         let mut scratch = core::mem::take(&mut self.scratch);
@@ -163,7 +164,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             let run = Run { rmw, answer: Some((client, reply)), completion };
             let slot = self.update(now, handle, &change, run, effects);
             if rmw && let Some(pending) = self.ops.get_mut(slot) {
-                let Attempt { origin, number: attempts, give_up_at, permit } = attempt;
+                let Attempt { origin, number: attempts, give_up_at, permit, .. } = attempt;
                 let op = op.into_owned();
                 pending.again = Some(Again { op, origin, attempts, give_up_at, permit });
             }
@@ -690,9 +691,10 @@ pub(crate) struct Run<O: Operation> {
     pub(crate) completion: Option<(Permit, AnswerBytes)>,
 }
 
-/// Where an op comes from, and how often it has run already.
+/// What an op does with its key, where it comes from, and how often it has run already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attempt {
+    pub(crate) access: Access,
     pub(crate) origin: u64,
     pub(crate) number: u32,
     pub(crate) give_up_at: Instant,

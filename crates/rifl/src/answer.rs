@@ -18,6 +18,7 @@ enum Place {
 
 impl AnswerBytes {
     /// A copy of them.
+    #[inline]
     pub fn new(answer: &[u8]) -> Self {
         if answer.len() > INLINE {
             return Self(Place::Elsewhere(answer.into()));
@@ -28,6 +29,7 @@ impl AnswerBytes {
     }
 
     /// The bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
             Place::Here { length, bytes } => &bytes[..usize::from(*length)],

@@ -35,6 +35,7 @@ fn place(sequence: u64, length: usize) -> usize {
 }
 
 impl Records {
+    #[inline]
     pub(crate) fn get(&self, sequence: u64) -> Option<&Record> {
         let found = match self {
             Self::None => None,
@@ -45,6 +46,7 @@ impl Records {
     }
 
     /// Keeps a record of a call that has none. All sequences lie within one window.
+    #[inline]
     pub(crate) fn insert(&mut self, record: Record) {
         match self {
             Self::None => *self = Self::One(record),
@@ -69,22 +71,26 @@ impl Records {
     }
 
     /// Drops everything below a sequence number.
+    #[inline]
     pub(crate) fn drop_below(&mut self, first: u64) {
         match self {
             Self::None => {}
             Self::One(record) if record.sequence >= first => {}
             Self::One(_) => *self = Self::None,
-            Self::Ring(records) => {
-                for record in records.iter_mut() {
-                    if record.as_ref().is_some_and(|record| record.sequence < first) {
-                        *record = None;
-                    }
-                }
-                if records.iter().flatten().count() < 2 {
-                    let last = records.iter_mut().find_map(Option::take);
-                    *self = last.map_or(Self::None, Self::One);
-                }
+            Self::Ring(_) => self.drop_from_ring(first),
+        }
+    }
+
+    fn drop_from_ring(&mut self, first: u64) {
+        let Self::Ring(records) = self else { return };
+        for record in records.iter_mut() {
+            if record.as_ref().is_some_and(|record| record.sequence < first) {
+                *record = None;
             }
+        }
+        if records.iter().flatten().count() < 2 {
+            let last = records.iter_mut().find_map(Option::take);
+            *self = last.map_or(Self::None, Self::One);
         }
     }
 

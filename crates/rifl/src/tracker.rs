@@ -439,6 +439,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
 }
 
 impl Session {
+    #[inline]
     fn acknowledge(&mut self, first_incomplete: u64) {
         if first_incomplete > self.acknowledged {
             self.acknowledged = first_incomplete;
