@@ -1,4 +1,4 @@
-//! The three systems that Meerkat's paper measures itself against (EuroSys 2020, §6.1, table 1), on
+//! The three systems that Meerkat's paper measures itself against (Meerkat §6.1, table 1), on
 //! the same records, transactions, messages and transport.
 //!
 //! **They are measuring instruments and no engines to keep data in.** They have no recovery: no

@@ -1,5 +1,5 @@
 //! Calls that may be tried again: each update is a call of a session, which a node executes once
-//! however often it is asked (the chapter on sessions; RIFL, §2.3 of the thesis).
+//! however often it is asked (the chapter on sessions; RIFL §2.3).
 //!
 //! A client keeps as many sessions as it has exchanges with updates under way at a time. Each waits
 //! for its answers before its next call, so that a call acknowledges all before it. A session belongs to no

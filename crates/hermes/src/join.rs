@@ -1,4 +1,4 @@
-//! Joining as a shadow replica (thesis §4.3.3; chunk rule in §3.6 of the notes).
+//! Joining as a shadow replica (§4.3.3; the rule for chunks is in N3.6).
 //!
 //! A shadow acknowledges every update like any live replica and meanwhile copies all records from
 //! an active one, the *donor*. An entry is adopted only if its timestamp exceeds the local one, so

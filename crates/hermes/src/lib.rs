@@ -90,7 +90,7 @@
 //!   version becomes Valid: `calls.rs`. This is RIFL (S. J. Park, Stanford 2019, chapter 2), which the
 //!   thesis on Hermes does not have.
 //!
-//! The pitfalls H0 to H12 and the rules of §8 of the protocol notes each have a test of that name
+//! The pitfalls H0 to H12 and the rules of N8 each have a test of that name
 //! in `tests/`, except those that are other crates': H3 and rule 6 `quorate-node`'s, rule 12
 //! `quorate-storage`'s, rules 7 to 10 other protocols'.
 #![no_std]

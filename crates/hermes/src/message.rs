@@ -38,7 +38,7 @@ pub(crate) const VERSION_MAX: u64 = 1 << 62;
 /// A peer message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// Invalidate a key and keep this newer value (§3.3).
+    /// Invalidate a key and keep this newer value (N3.3).
     Inv(Inv<'a>),
     /// An INV was received; the sender's copy is at least as new.
     Ack(Ack<'a>),

@@ -1,4 +1,4 @@
-//! What Hermes keeps in every record (thesis §4.3.2, §4.3.5; layout after §10 of the notes).
+//! What Hermes keeps in every record (§4.3.2, §4.3.5, N10).
 
 use quorate_machine::Slot;
 use quorate_types::{Timestamp, WriterId};

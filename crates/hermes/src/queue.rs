@@ -257,7 +257,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             // The op that drives the key sends again by itself.
             return;
         }
-        // One replica replays first; the others only if that did not help (§7 #17).
+        // One replica replays first; the others only if that did not help (N7-17).
         let patience = if self.owns(handle) { 1 } else { 2 };
         if orphan || (overdue && stalls >= patience) {
             if !orphan {

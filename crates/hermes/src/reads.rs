@@ -1,4 +1,4 @@
-//! Leaseless reads (thesis §4.3.6): executed on Valid keys at once, answered once a majority of the
+//! Leaseless reads (§4.3.6): executed on Valid keys at once, answered once a majority of the
 //! members has shown, after the read, that it still is in this node's epoch.
 //!
 //! The thesis has one group that both replicates and votes. Here a keyspace may be on some of the

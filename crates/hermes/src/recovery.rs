@@ -1,4 +1,4 @@
-//! Failures: views, replays, and the sweep for updates whose coordinator is gone (thesis §4.3.3,
+//! Failures: views, replays, and the sweep for updates whose coordinator is gone (§4.3.3,
 //! §4.3.5).
 
 use alloc::vec::Vec;
@@ -43,7 +43,7 @@ impl Sweep {
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Installs a view: epoch, live set and the pruning they imply in one step, before any message
-    /// of the new epoch is handled (§8 rule 1).
+    /// of the new epoch is handled (N8-1).
     pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {
         if view.epoch <= self.view.epoch {
             return effects.ignored("hermes: view is not newer");
@@ -164,7 +164,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// Drives another node's update again, with its original timestamp, value and flag, which
-    /// makes it idempotent (§8 rule 4).
+    /// makes it idempotent (N8-4).
     pub(crate) fn replay(&mut self, now: Now, handle: T::Handle, effects: &mut impl Effects<Self>) {
         let mut record = self.table.lock(handle);
         let mut meta = record.meta();

@@ -1,5 +1,5 @@
-//! The normal case: ops, INV, ACK, VAL (thesis §4.3.2, §4.3.5; transition table in §3.4 of the
-//! notes).
+//! The normal case: ops, INV, ACK, VAL (§4.3.2, §4.3.5; the table of transitions
+//! is N3.4).
 
 use quorate_machine::{
     Access, Change, Content, Current, Effects, Operation, Outcome, Record, Refusal, Slot, Table,
@@ -266,7 +266,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         slot
     }
 
-    /// INV (§3.4): adopt a newer version, and acknowledge in every case that keeps the writer's
+    /// INV (N3.4): adopt a newer version, and acknowledge in every case that keeps the writer's
     /// order.
     pub(crate) fn on_inv(
         &mut self,

@@ -23,7 +23,7 @@ use crate::tombstones::Floors;
 pub enum Reads {
     /// By the node's lease, which the driver checks after the read.
     Leased,
-    /// By a majority's word after the read (thesis §4.3.6): no clock, one message per batch.
+    /// By a majority's word after the read (§4.3.6): no clock, one message per batch.
     Quorum,
 }
 
@@ -178,7 +178,7 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) number: MemberNumber,
     /// Whether this incarnation is live in the view.
     pub(crate) live: bool,
-    /// Whether this incarnation was live once and is not any more: it never is again (§8 rule 11).
+    /// Whether this incarnation was live once and is not any more: it never is again (N8-11).
     pub(crate) retired: bool,
     /// Counts the lives of this process; stands in its records.
     pub(crate) life: u16,

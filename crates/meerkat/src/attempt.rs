@@ -95,7 +95,7 @@ pub(crate) struct Part {
     pub(crate) ok: NodeSet,
     pub(crate) abort: NodeSet,
     /// What was proposed on the slow path. Votes decide nothing any more from then on: the one-way
-    /// door of spec §3.4-8.
+    /// door of N3.4-8.
     pub(crate) proposal: Option<bool>,
     pub(crate) accepted: NodeSet,
     /// The partition's vote, once it is durable.

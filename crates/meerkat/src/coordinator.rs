@@ -353,7 +353,7 @@ where
     // --- reads ---------------------------------------------------------------------------------
 
     /// A transaction that writes nothing: one round trip to a read quorum, no record, no decision
-    /// to tell (spec §8). Each replica of the quorum confirms that what was read is still there and
+    /// to tell (N8). Each replica of the quorum confirms that what was read is still there and
     /// lets nobody write below the reader's timestamp from then on.
     fn begin_read(
         &mut self,

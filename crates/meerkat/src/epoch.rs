@@ -8,7 +8,7 @@
 //! ```
 //! The leader is the smallest active member of the view; a dead one is replaced by the next view.
 //! What a member has adopted is what it reports from then on, so that two changes in a row can't
-//! come to different results (spec §4.2c). Nobody acts on a result before all members keep it.
+//! come to different results (N4.2c). Nobody acts on a result before all members keep it.
 //!
 //! Learners report as well. One that has adopted a result and not heard of its release may be the
 //! only one that still has the sets of what committed, since members drop them with the release. And a

@@ -1,5 +1,5 @@
 //! How a joining replica catches up: it installs every decision of its epochs, and copies meanwhile
-//! what was there before, in chunks (spec §8). Each lane copies its part from the same lane of an
+//! what was there before, in chunks (N8.1). Each lane copies its part from the same lane of an
 //! active member, and of further ones if that one has no replica of some partitions. Versions and
 //! read timestamps travel with the keys; the Thomas rule sorts out what a decision has made newer
 //! already. A replica that has records, of an earlier life or from a donor that it has lost, compares

@@ -30,7 +30,7 @@
 //! | DECIDED, ACKED | coordinator ↔ replicas | this is how it ended (§5.2.3) |
 //! | PULL | replica → coordinator | it committed, and I lack what it did |
 //! | FIND, FOUND | coordinator ↔ a replica | what became of a session's call (`calls.rs`) |
-//! | CHECK, CHECKED | coordinator ↔ read quorum | a read-only transaction (spec §8) |
+//! | CHECK, CHECKED | coordinator ↔ read quorum | a read-only transaction (N8) |
 //! | GET, VALUES | coordinator ↔ a replica | read a partition without a replica here |
 //! | PREPARE, PROMISE | backup ↔ replicas | take over from a coordinator (§5.3.2) |
 //! | SUPERSEDED | replica → proposer | somebody with a higher view is at it |
@@ -42,7 +42,7 @@
 //! | CALLS_READ, CALLS | joining ↔ active replica | sessions from before it joined |
 //!
 //! # Where this differs from the paper, and why
-//! - **Algorithm 1 is corrected** (spec §3.4): a timestamp must be above every version read, the
+//! - **Algorithm 1 is corrected** (N3.4): a timestamp must be above every version read, the
 //!   checks against undecided transactions are exact intervals, and a commit raises read and write
 //!   timestamps in the critical section that takes the registration out.
 //! - **An id is used for one attempt.** A retry has a new one, so no replica ever votes twice on it.
@@ -56,7 +56,7 @@
 //!   promises may leave open whether a fast quorum said OK. The paper's summary has no rule for
 //!   that; here the backup waits for the other replicas, which answer or leave the view. At an epoch
 //!   change, where those that are gone can't be asked, candidates are weighed with the exact
-//!   predicate of spec §4.3 against everything that committed (`merge.rs`). Footprints of committed
+//!   predicate of N4.3 against everything that committed (`merge.rs`). Footprints of committed
 //!   transactions are kept for that as long as an undecided one may overlap them.
 //! - **Strict isolation without a bound on clocks**, nearly always. Claim: if every live node has
 //!   seen a transaction's timestamp before its client is answered, and nodes issue timestamps above
@@ -234,8 +234,8 @@ where
     X: Transaction<Owned = X>,
 {
     /// Every legal reason to drop a message. Votes, acceptances and promises of different epochs
-    /// never meet (spec §4.2b), and a frozen lane takes part in nothing but the epoch change, not
-    /// even in an ACCEPT (§4.2a).
+    /// never meet (N4.2b), and a frozen lane takes part in nothing but the epoch change, not
+    /// even in an ACCEPT (N4.2a).
     fn ignore_message(&self, from: NodeId, epoch: Epoch, kind: &Kind<'_>) -> Option<&'static str> {
         let late = mutant!("meerkat_accept_after_freeze")
             && matches!(kind, Kind::Accept { .. } | Kind::Accepted { .. } | Kind::Decided { .. });

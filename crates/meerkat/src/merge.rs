@@ -1,5 +1,5 @@
-//! What the replicas of an epoch knew when it ended, and what that amounts to (§5.3.1, spec §4.2
-//! and §4.3). Pure: replies in, decisions out.
+//! What the replicas of an epoch knew when it ended, and what that amounts to (§5.3.1, N4.2
+//! and N4.3). Pure: replies in, decisions out.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -85,7 +85,7 @@ impl Report {
 ///
 /// All partitions of a keyspace change epochs together, so the votes of all are there at once and
 /// every transaction that a replica knew of has its end afterwards: none stays prepared, as it would
-/// have to if each partition changed epochs on its own (spec §3.7).
+/// have to if each partition changed epochs on its own (N3.7).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Settled {
     /// Whether it committed.
@@ -202,7 +202,7 @@ impl Groups<'_> {
 }
 
 /// Merges the reports of all members of the new view (§5.3.1, rules 1 to 5). Only what the latest
-/// epoch's replicas say counts: an earlier one is contained in it (spec §4.2c).
+/// epoch's replicas say counts: an earlier one is contained in it (N4.2c).
 ///
 /// # Errors
 /// When so few of that epoch's replicas are left that what its quorums decided may be lost.
@@ -357,7 +357,7 @@ fn judge(gathered: &Gathered, quorums: Quorums, replies: usize) -> Judged {
     if commit { Judged::Commit } else { Judged::Abort }
 }
 
-/// The exact predicate (spec §4.3), between a candidate and a transaction that its partition let
+/// The exact predicate (N4.3), between a candidate and a transaction that its partition let
 /// pass.
 fn conflicts(key: &RecordKey, body: &[u8], other: &RecordKey, theirs: &[u8]) -> bool {
     if body.is_empty() || theirs.is_empty() {

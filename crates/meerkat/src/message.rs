@@ -27,7 +27,7 @@ pub struct Message<'a> {
     pub kind: Kind<'a>,
 }
 
-/// What a message says. §3.1 of the protocol notes lists what the paper's messages lack.
+/// What a message says. N3.1 lists what the paper's messages lack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind<'a> {
     /// Coordinator without a replica of its own → replica: what do these keys hold?

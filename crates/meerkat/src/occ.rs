@@ -1,5 +1,5 @@
 //! Timestamp-ordered optimistic concurrency control on the records of one replica: Algorithm 1 of
-//! §5.2.2, corrected (spec §3.3, §3.4).
+//! §5.2.2, corrected (N3.3, N3.4).
 //!
 //! Each function takes one key's lock at a time, so there is no order of locks to keep. The same
 //! functions serve the rivals in `baselines`.
@@ -154,7 +154,7 @@ fn check(
     let meta = record.meta();
     if let Some(base) = item.base {
         // Clocks that lag would otherwise lose updates: the write would be older than what the
-        // transaction read, and dropped by the Thomas rule (spec §3.4-2).
+        // transaction read, and dropped by the Thomas rule (N3.4-2).
         if !mutant!("meerkat_timestamp_below_read") && id <= base {
             return conflict(Reason::TimestampTooLow, base);
         }
@@ -166,7 +166,7 @@ fn check(
         return conflict(Reason::ReadLater, meta.rts);
     }
     for other in record.annex().iter().filter(|other| other.id != id) {
-        // The exact interval (spec §3.4-4): the version that was read is committed, even if its
+        // The exact interval (N3.4-4): the version that was read is committed, even if its
         // writer is still registered here.
         let overwritten =
             |base: Timestamp, writer: Timestamp, reader| base < writer && writer < reader;
@@ -244,7 +244,7 @@ pub(crate) fn install(
 }
 
 /// Confirms that a key still holds the version that a read-only transaction read, and that nobody
-/// will write below its timestamp from now on (spec §8, read-only transactions). `floor` as in
+/// will write below its timestamp from now on (N8, read-only transactions). `floor` as in
 /// [`validate`].
 ///
 /// # Errors
@@ -267,7 +267,7 @@ pub fn confirm_read<T: Table<Meta = Meta>>(
 }
 
 /// Whether one transaction reads a version that the other replaces between that version and the
-/// reader's timestamp: the exact predicate of spec §4.3, in either direction.
+/// reader's timestamp: the exact predicate of N4.3, in either direction.
 pub fn conflicts_exactly(a: (Timestamp, Body<'_>), b: (Timestamp, Body<'_>)) -> bool {
     a.1.iter().any(|mine| {
         b.1.iter().filter(|theirs| theirs.key == mine.key).any(|theirs| {

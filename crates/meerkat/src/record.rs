@@ -1,5 +1,5 @@
-//! Transaction records: the trecord of §4.2 and §5.3.2, with what the paper's leaves out (spec
-//! §2.2). Each lane has its own, touched by nobody else.
+//! Transaction records: the trecord of §4.2 and §5.3.2, with what the paper's leaves out
+//! (N2.2). Each lane has its own, touched by nobody else.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Backup coordinators: one consensus per transaction and partition, by views (§5.3.2, spec §4.4).
+//! Backup coordinators: one consensus per transaction and partition, by views (§5.3.2, N4.4).
 //!
 //! A replica that waits too long for the end of a transaction takes over. Views of different nodes
 //! never collide: each contains its node's id.
@@ -304,7 +304,7 @@ where
         }
     }
 
-    /// The choice of spec §4.4, and what follows from it.
+    /// The choice of N4.4, and what follows from it.
     pub(crate) fn evaluate_recovery(
         &mut self,
         now: Now,

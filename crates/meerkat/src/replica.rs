@@ -1,5 +1,5 @@
 //! The replica: validates, accepts proposals, installs decisions (§5.2.2, §5.2.3; the table of
-//! duplicates in spec §3.5).
+//! duplicates in N3.5).
 
 use alloc::vec::Vec;
 
@@ -403,7 +403,7 @@ where
         self.reply(from, partition, Kind::Checked { at, result }, effects);
     }
 
-    // --- reclamation (spec §6.6, §4.5) -----------------------------------------------------------
+    // --- reclamation (N6.6, N4.5) -----------------------------------------------------------
 
     /// As [`Meerkat::advance_stable`], on the word of another. Nothing happens, with `false`, if
     /// something up to there is not decided here.
@@ -481,7 +481,7 @@ where
     }
 
     /// Whether committed transactions' sets are kept: where a recovery may have to tell whether an
-    /// undecided transaction conflicts with them (five replicas and more, §4.3).
+    /// undecided transaction conflicts with them (five replicas and more, N4.3).
     pub(crate) fn keeps_footprints(&self, partition: u16) -> bool {
         self.group(partition).is_some_and(|group| {
             let quorums = group.quorums;

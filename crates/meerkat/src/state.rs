@@ -190,7 +190,7 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     // --- replica ---
     pub(crate) records: Records,
     /// Committed transactions that every replica knows the end of, as long as one that is not
-    /// decided yet may have to be weighed against them (spec §4.3).
+    /// decided yet may have to be weighed against them (N4.3).
     pub(crate) footprints: VecDeque<(crate::record::RecordKey, crate::record::Record)>,
     pub(crate) spare_bodies: Vec<Vec<u8>>,
     /// Records on their way out, only while [`Meerkat::advance_stable`] runs: its memory is kept.

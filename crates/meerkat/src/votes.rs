@@ -81,7 +81,7 @@ where
         self.evaluate(now, id.version, false, effects);
     }
 
-    /// SUPERSEDED: a backup has taken over; its decision will come. Never a guess (spec §4.4).
+    /// SUPERSEDED: a backup has taken over; its decision will come. Never a guess (N4.4).
     pub(crate) fn on_superseded(
         &mut self,
         now: Now,
@@ -190,7 +190,7 @@ where
     }
 
     /// The slow path: a majority must accept the proposal. From here on votes decide nothing (the
-    /// one-way door, spec §3.4-8).
+    /// one-way door, N3.4-8).
     fn propose(&mut self, version: u64, index: usize, ok: bool, effects: &mut impl Effects<Self>) {
         let id = Timestamp::new(version, self.writer());
         let partition = self.attempts[&version].parts[index].partition;

@@ -28,7 +28,7 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Every configured node, this one included. They found the cluster together.
     pub genesis: Vec<MemberConfig>,
-    /// L: how long a lease lasts (§4.5.7 argues for 150 ms).
+    /// L: how long a lease lasts (Hermes §4.5.7 argues for 150 ms).
     pub lease: Duration,
     /// δ: how much faster or slower than true time a clock may run, in parts per million.
     pub drift_ppm: u32,

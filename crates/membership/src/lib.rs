@@ -5,14 +5,14 @@
 //! - **A lease excludes the future.** While a node holds its lease ([`Membership::lease_until`]),
 //!   no node has installed a view in which it is not live, as long as clocks drift apart by no more
 //!   than [`Config::drift_ppm`]. Only spans of one clock are compared, never two clocks.
-//! - A false suspicion costs availability, never safety (thesis §2.2).
+//! - A false suspicion costs availability, never safety (Hermes §2.2).
 //! - Every process life is another member: its number is counted up for ever (pitfall H2).
 //!
 //! # Views
 //! The view of epoch *e* is the entry of slot *e* of a `quorate_paxos` log. The voters of slot
 //! *e* + 1 are all members of view *e*, down ones too, each pinned to the incarnation that the view
 //! names. A node without a disk that restarts is no longer that voter: it joins under a fresh
-//! incarnation through one more view, first as a shadow (§4.3.3). A view changes the set of voters
+//! incarnation through one more view, first as a shadow (Hermes §4.3.3). A view changes the set of voters
 //! by one at most, so that successive majorities meet.
 //!
 //! The first view has no voters before it. It takes every configured node: the one with the lowest
@@ -20,7 +20,7 @@
 //! have voted for it. So a majority that lost its state can't found a second cluster while a node
 //! with data is left out; nothing forms then, and [`Membership::status`] says why.
 //!
-//! # Leases (thesis §2.2; the spec's lease-safe sketch)
+//! # Leases (Hermes §2.2, N3.6)
 //! Every heartbeat a live member *x* sends Renew with the time t0 of its own clock. A voter in the
 //! same epoch answers Grant: it promises not to accept a view in which *x* is not live until its
 //! own clock passes receipt + L(1+δ). With grants of a majority, *x* is operational until

@@ -267,7 +267,7 @@ impl Membership {
         }
     }
 
-    /// A live member's heartbeat: promise it what it asks for (spec §3.6).
+    /// A live member's heartbeat: promise it what it asks for (Hermes N3.6).
     fn on_renew(
         &mut self,
         from: Voter,

@@ -1,4 +1,4 @@
-//! Meerkat: serializable transactions (or strictly so), and what §9 of the protocol notes demands.
+//! Meerkat: serializable transactions (or strictly so), and what Meerkat N9 demands.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};

@@ -1,5 +1,5 @@
 //! Two transactions at 3, 5 or 7 replicas up to the moment when some of the replicas are gone, and
-//! what the epoch change makes of what the others know (§5.3.1 rule 4; spec §4.3, §4.4).
+//! what the epoch change makes of what the others know (Meerkat §5.3.1 rule 4, N4.3, N4.4).
 //!
 //! Replicas vote with the real checks on real records, and the real `merge` decides. They differ in
 //! nothing but what they know, so states that are the same but for who is who are one. The
@@ -34,7 +34,7 @@ pub(crate) struct Case {
     pub(crate) txns: [(u64, &'static [Touch]); 2],
 }
 
-/// The two scenarios in which literal re-validation loses an announced commit (spec §4.3), and two
+/// The two scenarios in which literal re-validation loses an announced commit (Meerkat N4.3), and two
 /// in which the transactions conflict in truth.
 pub(crate) const CASES: &[Case] = &[
     Case {

@@ -28,7 +28,7 @@ pub struct NodeConfig {
     pub lanes: u16,
     /// Every configured node, this one included.
     pub nodes: Vec<NodeAddress>,
-    /// How long a lease lasts; default 150 ms (thesis §4.5.7).
+    /// How long a lease lasts; default 150 ms (Hermes §4.5.7).
     pub lease: Duration,
     /// A member whose connections stand is suspected once it has been silent for this long, and for
     /// as long again as its silences and this node's own delays have lately been; default 600 ms.
@@ -188,6 +188,6 @@ impl EngineConfig {
 pub enum ReadMode {
     /// By the node's lease: no message.
     Leased,
-    /// By a majority's word after the read, one message per batch; needs no clock (thesis §4.3.6).
+    /// By a majority's word after the read, one message per batch; needs no clock (Hermes §4.3.6).
     Quorum,
 }

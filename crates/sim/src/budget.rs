@@ -141,7 +141,7 @@ mod tests {
         EngineConfig::Meerkat { isolation, max_clock_skew, partitions }
     }
 
-    /// Thesis §3.4: a read is local; an update is answered after one round trip and costs an INV,
+    /// Hermes §4.3.2: a read is local; an update is answered after one round trip and costs an INV,
     /// an ACK and a VAL for each follower.
     #[test]
     fn reads_cost_nothing_and_updates_one_round_trip() {
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Meerkat, §5.2.2: a transaction that meets no other is answered after one round trip to all
+    /// Meerkat §5.2.2: a transaction that meets no other is answered after one round trip to all
     /// replicas, however many keys it changes. VALIDATE, VOTE and DECIDED for each other replica;
     /// a lone transaction's acknowledgement finds no company.
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Spec §8: what writes nothing is confirmed by a read quorum and leaves no record; reads of
+    /// Meerkat N8: what writes nothing is confirmed by a read quorum and leaves no record; reads of
     /// one key that need not be the latest are local.
     #[test]
     fn reads_ask_a_read_quorum_and_leave_nothing() {
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(old, [cost(0, &[]), confirmed(3)]);
     }
 
-    /// §5.2.2 step 5: when votes differ, a second round trip makes one decision durable. One
+    /// Meerkat §5.2.2 step 5: when votes differ, a second round trip makes one decision durable. One
     /// replica has registered a transaction that nobody else has heard of.
     #[test]
     fn different_votes_cost_a_second_round_trip() {

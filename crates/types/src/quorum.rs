@@ -1,4 +1,4 @@
-//! Quorum arithmetic of leaderless replication (Meerkat, EuroSys 2020, §5.1; spec §4.1).
+//! Quorum arithmetic of leaderless replication (Meerkat §5.1, N4.1).
 
 /// How many votes decide what, among the replicas of one epoch.
 ///
@@ -20,7 +20,7 @@ pub struct Quorums {
 
 impl Quorums {
     /// The quorums of a group. With `unanimous`, the fast quorum is all live replicas, which leaves
-    /// nothing ambiguous at a recovery (spec §4.3, the first of the three ways).
+    /// nothing ambiguous at a recovery (Meerkat N4.3, the first of the three ways).
     ///
     /// If replicas are down, those that are left can still decide fast when all of them agree: a
     /// dead replica returns as a new member and brings no vote of this epoch. But never fewer than a
@@ -50,7 +50,7 @@ impl Quorums {
     }
 
     /// Whether so many votes for ABORT rule out every way to commit, so that an abort needs no
-    /// second round (spec §3.4-10: two of three; never so with the paper's fast quorum of five).
+    /// second round (Meerkat N3.4-10: two of three; never so with the paper's fast quorum of five).
     pub fn abort_is_final(&self, aborts: usize) -> bool {
         let ok = self.live.saturating_sub(aborts);
         let recoverable = |replies: &usize| self.is_recoverable(*replies);

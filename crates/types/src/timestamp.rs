@@ -1,4 +1,4 @@
-//! Hermes's logical timestamps (thesis §3.5.2, §4.3.2).
+//! Logical timestamps (Hermes §3.5.2, §4.3.2).
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::{MemberNumber, limits};
 ///
 /// A writer draws the upper byte at random for every update, so that no member wins ties more
 /// often than another (optimisation O1); since member numbers are unique for ever, so are virtual
-/// ids (thesis §3.5.3: one virtual id never belongs to two machines).
+/// ids (Hermes §3.5.3: one virtual id never belongs to two machines).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WriterId(pub u32);
 
@@ -37,7 +37,7 @@ impl fmt::Debug for WriterId {
 /// and never wrap (pitfall P4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
-    /// Grows by 2 with a write and by 1 with a read-modify-write (thesis §4.3.5).
+    /// Grows by 2 with a write and by 1 with a read-modify-write (Hermes §4.3.5).
     pub version: u64,
     /// Breaks ties between concurrent updates.
     pub writer: WriterId,

@@ -1,4 +1,4 @@
-//! Views: the agreed membership of an epoch (thesis §2.2, §4.3.3).
+//! Views: the agreed membership of an epoch (Hermes §2.2, §4.3.3).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use crate::{Epoch, Incarnation, MemberNumber, NodeId, NodeSet};
 pub enum Role {
     /// Holds everything and serves clients.
     Active,
-    /// Takes part in every update while it copies what it lacks; serves no client (§4.3.3, shadow
+    /// Takes part in every update while it copies what it lacks; serves no client (Hermes §4.3.3, shadow
     /// replica).
     Shadow,
     /// A voter without a live process: crashed, expelled, or added and not started yet.

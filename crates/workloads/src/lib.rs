@@ -13,7 +13,7 @@
 //!
 //! | workload | a transaction | source |
 //! | --- | --- | --- |
-//! | `ycsb-t` | reads and writes one key | Meerkat (EuroSys 2020) §6.2, YCSB workload F |
+//! | `ycsb-t` | reads and writes one key | Meerkat §6.2, YCSB workload F |
 //! | `retwis` | one of four kinds, with up to ten keys | Meerkat, table 2 |
 //! | `multi` | `GET` and `SET` of one key | keys and values as in `bench/compare` |
 //! | `bank` | moves money between two accounts | the sum never moves |

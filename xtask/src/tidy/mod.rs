@@ -3,6 +3,7 @@
 //! Each rule gives violations that name the file, the line and the remedy. `tests/tidy.rs` runs
 //! all of them as a test, and each rule has its own test with a snippet that it must catch.
 
+mod citations;
 pub mod dependencies;
 pub mod files;
 pub mod rules;
@@ -63,6 +64,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Violation>> {
     }
     rules::check_crate_roots(&sources, &mut violations);
     rules::check_mutants(&sources, crate::mutants::names(), &mut violations);
+    citations::check(&sources, |page| read(root, Path::new(page)), &mut violations)?;
     files::check_reachable(&sources, &mut violations);
     dependencies::check_layering(root, &mut violations)?;
     dependencies::check_names(root, &sources, &mut violations)?;

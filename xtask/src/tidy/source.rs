@@ -175,7 +175,7 @@ fn split(text: &str) -> (String, String) {
         at += length;
     }
     let text = |bytes| String::from_utf8(bytes).expect("only whole characters are blanked");
-    (text(only_ascii(code)), text(only_ascii(comments)))
+    (text(only_ascii(code)), text(comments))
 }
 
 /// As many blanks as there are bytes, with the line ends where they were.
@@ -183,7 +183,7 @@ fn blank(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| if *byte == b'\n' { b'\n' } else { b' ' }).collect()
 }
 
-/// Rules look for ASCII words only; anything else becomes a blank of the same length.
+/// Rules look for ASCII words only in code; anything else becomes a blank of the same length.
 fn only_ascii(mut bytes: Vec<u8>) -> Vec<u8> {
     for byte in &mut bytes {
         if !byte.is_ascii() {

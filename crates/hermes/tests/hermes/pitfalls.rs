@@ -1,4 +1,4 @@
-//! One test per pitfall of the protocol notes, §3.12, and per rule of §8, named after it.
+//! One test per pitfall of N3.12, and per rule of N8, named after it.
 //!
 //! H3 (the lease is checked after the read) and rule 6 belong to `quorate-node`, rules 7 to 10 to
 //! other protocols, rule 12 (torn reads) to `quorate-storage`. H8 is in `tombstones.rs`.

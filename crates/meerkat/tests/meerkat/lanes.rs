@@ -1,4 +1,4 @@
-//! The lanes of one node in an epoch change (spec §4.2g): they freeze one by one, the node says what
+//! The lanes of one node in an epoch change (N4.2g): they freeze one by one, the node says what
 //! it knows when all of them have, and they go on when lane 0 has installed the outcome.
 
 use quorate_machine::{Effects, Event, Machine, MapTable, Outcome};

@@ -173,7 +173,7 @@ fn too_few_replicas_are_no_epoch() {
 
 #[test]
 fn only_the_latest_epoch_counts() {
-    // Spec §4.2c. Node 1 alone has adopted epoch 5, in which the transaction was aborted; the votes
+    // N4.2c. Node 1 alone has adopted epoch 5, in which the transaction was aborted; the votes
     // of 2 and 3 are of epoch 4.
     let body = body_bytes(&[("k", None, Some("v"))]);
     let adopted = Record { decision: Some(false), participants: 1, ..Record::default() };
@@ -191,7 +191,7 @@ fn only_the_latest_epoch_counts() {
 
 #[test]
 fn what_only_an_earlier_epoch_knows_is_over() {
-    // Spec §4.2c, i. The record of epoch 5 came about without 2 and 3, who were out: nothing of
+    // N4.2c, N4.2i. The record of epoch 5 came about without 2 and 3, who were out: nothing of
     // what they voted on in epoch 4 was decided, and nothing of it will be.
     let body = body_bytes(&[("k", None, Some("v"))]);
     let mut later = report(3, BTreeMap::new());
@@ -204,7 +204,7 @@ fn what_only_an_earlier_epoch_knows_is_over() {
 
 #[test]
 fn what_a_joining_replica_says_is_no_vote() {
-    // Spec §4.2d. 3 was copying in this epoch. 1 said OK and 2 was not asked.
+    // N4.2d. 3 was copying in this epoch. 1 said OK and 2 was not asked.
     let body = body_bytes(&[("k", None, Some("v"))]);
     let electorate = Electorate { voters: nodes(3), active: nodes(2) };
     let report = |records| Report { electorate, ..report(3, records) };

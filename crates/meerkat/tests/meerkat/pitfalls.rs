@@ -1,4 +1,4 @@
-//! The errors that are easy to make here, each by name (spec §9), as they would have shown.
+//! The errors that are easy to make here, each by name (N9), as they would have shown.
 
 use quorate_machine::{Outcome, Refusal};
 use quorate_meerkat::{Body, Config, Conflict, Kind, Merged, Reason, RecordKey, Settled};
@@ -9,7 +9,7 @@ use crate::support::{Cluster, MLT, WALL, body_bytes, serializable};
 
 #[test]
 fn a_lagging_clock_loses_no_update() {
-    // Spec §3.4-2. 2's clock is ten seconds behind 1's.
+    // N3.4-2. 2's clock is ten seconds behind 1's.
     let ahead = |node: u16| if node == 2 { 0 } else { 10_000_000_000 };
     let mut cluster = Cluster::seeded(3, ahead, u64::from, serializable);
     cluster.run(1, "append=k:a");
@@ -66,7 +66,7 @@ fn a_replica_refuses_a_timestamp_that_is_not_above_what_was_read() {
 
 #[test]
 fn a_commit_that_overtakes_its_validate_leaks_nothing() {
-    // Spec §3.5. All of 3's VALIDATEs come after everything else.
+    // N3.5. All of 3's VALIDATEs come after everything else.
     let mut cluster = Cluster::new(3);
     let tag = cluster.submit(1, "append=k:v");
     let late = cluster.take(1, 3, "validate");
@@ -85,7 +85,7 @@ fn a_commit_that_overtakes_its_validate_leaks_nothing() {
 
 #[test]
 fn a_replica_that_has_promised_completes_no_fast_quorum() {
-    // Spec §4.4. 1 votes OK; 2 and 3, which know nothing of the transaction, promise a view to each
+    // N4.4. 1 votes OK; 2 and 3, which know nothing of the transaction, promise a view to each
     // other, so a backup must abort it. Then the VALIDATEs arrive.
     let mut cluster = Cluster::new(3);
     let tag = cluster.submit(1, "append=k:v");
@@ -153,7 +153,7 @@ fn interrupted() -> (Cluster, u64, Timestamp) {
 
 #[test]
 fn what_one_replica_has_adopted_is_not_acted_on() {
-    // Spec §4.2c. 1 has merged the votes to COMMIT and alone keeps that; it may tell nobody, because
+    // N4.2c. 1 has merged the votes to COMMIT and alone keeps that; it may tell nobody, because
     // without it 2's vote is one of two, which is ABORT.
     let (mut cluster, tag, id) = interrupted();
     cluster.assert_open(tag);
@@ -279,7 +279,7 @@ fn one_that_has_adopted_is_enough_to_go_on() {
 
 #[test]
 fn a_frozen_replica_accepts_nothing() {
-    // Spec §4.2a. 1 proposes COMMIT with the votes of 1 and 2; the ACCEPT to 2 is slow. 2 and 3 hear
+    // N4.2a. 1 proposes COMMIT with the votes of 1 and 2; the ACCEPT to 2 is slow. 2 and 3 hear
     // of a new view, then the ACCEPT arrives: it would complete a slow path that the merge does not
     // see, since 2 may have reported already.
     let mut cluster = Cluster::with(3, serializable);
@@ -315,7 +315,7 @@ fn a_frozen_replica_accepts_nothing() {
 
 #[test]
 fn a_new_life_adopts_nothing_of_the_last_one() {
-    // Spec §4.2e. 3 dies and comes back while the ADOPT and the RELEASE for its last life are under
+    // N4.2e. 3 dies and comes back while the ADOPT and the RELEASE for its last life are under
     // way.
     let mut cluster = Cluster::new(3);
     cluster.run(1, "write=k:v");
@@ -347,7 +347,7 @@ fn a_new_life_adopts_nothing_of_the_last_one() {
 
 #[test]
 fn a_restarted_node_writes_under_ids_of_its_own() {
-    // Spec §3.6: a tid that is used twice receives the old transaction's outcome.
+    // N3.6: a tid that is used twice receives the old transaction's outcome.
     let mut cluster = Cluster::new(3);
     cluster.run(3, "write=k:old");
     let before = cluster.last_attempt(3);
@@ -366,7 +366,7 @@ fn a_restarted_node_writes_under_ids_of_its_own() {
 
 #[test]
 fn a_transaction_that_was_trimmed_is_not_aborted_by_those_who_forgot_it() {
-    // Spec §4.5. Every replica has installed it and dropped its record; 3's takeover, late, finds
+    // N4.5. Every replica has installed it and dropped its record; 3's takeover, late, finds
     // nobody who knows it, and must not take that for an abort.
     let mut cluster = Cluster::new(3);
     cluster.run(1, "append=k:v");
@@ -569,7 +569,7 @@ fn a_restarted_process_reports_nothing() {
 
 #[test]
 fn a_superseded_coordinator_guesses_no_end() {
-    // Spec §4.4. 1 hears one vote and proposes COMMIT, which is late. 2 takes over and gets COMMIT
+    // N4.4. 1 hears one vote and proposes COMMIT, which is late. 2 takes over and gets COMMIT
     // accepted, which it does not know yet, when 1 learns from 3 that it has been superseded. If 1
     // took that for an ABORT, there would be two ends.
     let mut cluster = Cluster::new(3);

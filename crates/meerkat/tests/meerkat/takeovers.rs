@@ -1,4 +1,4 @@
-//! Backup coordinators that meet what others have left behind (spec §4.4): what one of them has
+//! Backup coordinators that meet what others have left behind (N4.4): what one of them has
 //! decided, nobody after it decides differently.
 
 use quorate_meerkat::{Conflict, Kind, Message, Reason};

@@ -1,4 +1,4 @@
-//! One test for each transition: spec §3.5 row by row, then what is left behind, takeovers and joins.
+//! One test for each transition: N3.5 row by row, then what is left behind, takeovers and joins.
 //! The paths of a transaction are in modules of their own.
 
 mod coordinator;
@@ -56,7 +56,7 @@ fn writes() -> Vec<u8> {
     body_bytes(&[("k", None, Some("v"))])
 }
 
-// --- spec §3.5: what a replica does with what comes twice, late or early ---------------------------
+// --- N3.5: what a replica does with what comes twice, late or early ---------------------------
 
 #[test]
 fn validate_again_is_answered_with_the_same_vote() {
@@ -123,7 +123,7 @@ fn messages_of_other_epochs_are_dropped() {
 
 #[test]
 fn votes_of_an_earlier_epoch_decide_nothing() {
-    // §4.2b. The registrations behind the votes are gone with their epoch.
+    // N4.2b. The registrations behind the votes are gone with their epoch.
     let mut cluster = Cluster::new(3);
     cluster.submit(1, "write=k:v");
     let id = cluster.last_attempt(1);

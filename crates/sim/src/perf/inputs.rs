@@ -91,7 +91,7 @@ pub struct Contention {
 }
 
 /// The time between two increments of one counter by 80 threads of the paper's machines: 11 M
-/// increments a second (§1, figure 1).
+/// increments a second (Meerkat §1, figure 1).
 const PAPER_COUNTER: f64 = 1e9 / 11e6;
 
 impl Contention {
@@ -167,7 +167,7 @@ impl Network {
     /// with either end's share; 2 µs one way through a switch.
     pub const ERPC: Self = Self { name: "erpc", delay: 2_000.0, jitter: 500.0, message: 50.0 };
     /// The paper's machines: 80 threads commit 8.3 M transactions of YCSB-T, which is 104 k for each
-    /// thread with 2.3 requests each, so 4 µs for a request and its answer (spec §6.6). Taken from
+    /// thread with 2.3 requests each, so 4 µs for a request and its answer (Meerkat N6.6). Taken from
     /// the right end of Meerkat's line in figure 4, which is therefore no prediction; the other
     /// lines are.
     pub const TESTBED: Self =
@@ -196,7 +196,7 @@ pub struct Model {
     pub network: Network,
     /// Replicas; the first one is the primary of the systems that have one.
     pub replicas: usize,
-    /// Keys for each lane of a replica: the data grows with the lanes (paper §6.2).
+    /// Keys for each lane of a replica: the data grows with the lanes (Meerkat §6.2).
     pub keys_per_lane: u64,
     /// Nanoseconds by which a client's clock differs from the true time at most.
     pub clock_skew: f64,

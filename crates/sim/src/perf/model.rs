@@ -567,7 +567,7 @@ impl<'a> World<'a> {
                 if client.ok == replicas {
                     self.decide(index, true);
                 } else if client.refused >= majority(replicas) {
-                    // Of three replicas two against are final (spec §3.4-10).
+                    // Of three replicas two against are final (Meerkat N3.4-10).
                     self.decide(index, false);
                 } else if client.ok >= majority(replicas) && client.refused > 0 {
                     self.send_all(index, Kind::Accept);

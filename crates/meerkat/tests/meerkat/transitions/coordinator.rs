@@ -113,7 +113,7 @@ fn three_aborts_of_five_do_need_one_where_four_are_a_fast_quorum() {
 
 #[test]
 fn once_an_abort_is_proposed_late_votes_change_nothing() {
-    // Spec §3.4-8, the one-way door: five replicas, {OK, OK, ABORT}, then two more OKs.
+    // N3.4-8, the one-way door: five replicas, {OK, OK, ABORT}, then two more OKs.
     let mut cluster = Cluster::with(5, serializable);
     let tag = cluster.submit(1, "write=k:v");
     let id = cluster.last_attempt(1);
