@@ -11,6 +11,7 @@ import argparse
 import json
 import pathlib
 import sys
+import textwrap
 
 try:
     import matplotlib
@@ -32,18 +33,24 @@ GOODPUT = "committed transactions, million/s"
 ABORTS = "aborted attempts, %"
 
 
-def caption(data):
-    """What is measured and what is modelled, in one line for each."""
+# Characters of the caption on an inch of a picture's width.
+CAPTION_PER_INCH = 17
+
+
+def caption(data, width):
+    """What is measured and what is modelled, in lines that fit a picture of so many inches."""
     network = data["modelled"]["network"]
     contention = {
         "measured": "contention as measured with two cores",
         "figure1": "contention scaled to the counter of the paper's figure 1",
     }[data["extrapolation"]]
-    return (
-        "Projection. Measured: handler costs; a counter, lock, record and log under two cores.\n"
+    parts = [
+        "Projection. Measured: handler costs; a counter, lock, record and log under two cores.",
         f"Modelled: network {network['name']} ({network['delay'] / 1000:g} µs one way, "
-        f"{network['message']:g} ns a message), {data['modelled']['replicas']} replicas, {contention}."
-    )
+        f"{network['message']:g} ns a message), {data['modelled']['replicas']} replicas, {contention}.",
+    ]
+    lines = [textwrap.wrap(part, int(width * CAPTION_PER_INCH)) for part in parts]
+    return "\n".join(line for part in lines for line in part)
 
 
 def draw(axes, curves, x, y, scale):
@@ -64,15 +71,18 @@ def draw(axes, curves, x, y, scale):
 
 def figure(data, panels, path):
     """One picture with a panel for each (title, curves, x, label of x, y, label of y, scale)."""
-    picture, axes = plt.subplots(1, len(panels), figsize=(5.6 * len(panels), 4.4), squeeze=False)
+    width = 5.6 * len(panels)
+    picture, axes = plt.subplots(1, len(panels), figsize=(width, 4.8), squeeze=False)
     for at, (title, curves, x, x_label, y, y_label, scale) in zip(axes[0], panels):
         draw(at, curves, x, y, scale)
         at.set_title(title)
         at.set_xlabel(x_label)
         at.set_ylabel(y_label)
-        at.legend()
-    picture.text(0.5, 0.01, caption(data), ha="center", va="bottom", fontsize=7)
-    picture.tight_layout(rect=(0, 0.08, 1, 1))
+    # Beside the curves and never on top of one.
+    curves = axes[0][0].get_legend_handles_labels()
+    picture.legend(*curves, loc="upper center", ncols=len(STYLES), fontsize=8)
+    picture.text(0.5, 0.01, caption(data, width), ha="center", va="bottom", fontsize=7)
+    picture.tight_layout(rect=(0, 0.09, 1, 0.93))
     picture.savefig(path, dpi=120)
     plt.close(picture)
     print(path)
