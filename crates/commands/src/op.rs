@@ -17,7 +17,6 @@ use crate::{Call, OwnedCall, Reply, Script};
 /// script     1 | key bytes | count u32 | count * (existed u8 | version u64 | writer u32)
 ///              | count u32 | count * (id u16 | count u32 | count * argument bytes)
 /// version    2 | key bytes
-/// expire now 3 | key bytes
 /// ```
 /// An id is a [`crate::Spec::id`], which nodes of one version agree on.
 #[derive(Clone, PartialEq, Eq, Debug)]
