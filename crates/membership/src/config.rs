@@ -32,7 +32,7 @@ pub struct Config {
     pub lease: Duration,
     /// δ: how much faster or slower than true time a clock may run, in parts per million.
     pub drift_ppm: u32,
-    /// Between two renewals.
+    /// Between two renewals; see [`Config::heartbeat_of`].
     pub heartbeat: Duration,
     /// A member whose connection stands is suspected no sooner than this after it was heard: so
     /// long a stall expels nobody.
@@ -61,7 +61,7 @@ impl Config {
             genesis,
             lease,
             drift_ppm: 1_000,
-            heartbeat: lease / 3,
+            heartbeat: Self::heartbeat_of(lease),
             suspect_after: lease * 4,
             suspect_after_max: lease * 32,
             link_patience: lease * 4,
@@ -69,6 +69,24 @@ impl Config {
             request_timeout: Duration::from_secs(10),
             seed: incarnation.0,
         }
+    }
+
+    /// How often a lease of this length is renewed by default. A renewal may come late by one and a
+    /// half times as long before the lease lapses.
+    pub fn heartbeat_of(lease: Duration) -> Duration {
+        lease * 2 / 5
+    }
+
+    /// By how much a member that follows another one's heartbeat waits longer for its next than that
+    /// one: otherwise the two would wake up at the same time.
+    pub(crate) fn grace(&self) -> Duration {
+        self.heartbeat / 8
+    }
+
+    /// How long two members that follow a third may say nothing to each other: much shorter than
+    /// suspicion takes.
+    pub(crate) fn quiet_max(&self) -> Duration {
+        self.suspect_after / 4
     }
 
     /// L(1+δ): how long a voter keeps a promise.

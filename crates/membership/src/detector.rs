@@ -71,10 +71,11 @@ impl Membership {
 
     /// The incarnation that the view names was heard.
     pub(crate) fn heard_from(&mut self, node: NodeId) {
-        let (now, adapts, heartbeat) = (self.now, self.adapts(), self.config.heartbeat);
+        let (now, adapts) = (self.now, self.adapts());
+        let usual = self.config.heartbeat.max(self.config.quiet_max()) * 2;
         let peer = self.peers.entry(node).or_default();
         let silence = now.since(peer.heard);
-        if adapts && silence > heartbeat * 2 {
+        if adapts && silence > usual {
             peer.silence.note(silence, now);
         }
         peer.heard = now;

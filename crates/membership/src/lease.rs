@@ -21,6 +21,11 @@ impl Lease {
         self.until
     }
 
+    /// Whether `voter` granted the newest request of `me`, who grants its own at once.
+    pub(crate) fn is_granted_by(&self, voter: NodeId, me: NodeId) -> bool {
+        self.granted.contains_key(&me) && self.granted.get(&voter) == self.granted.get(&me)
+    }
+
     /// A voter granted the request sent at `sent`; `voters` is how many there are in this epoch.
     pub(crate) fn grant(
         &mut self,

@@ -28,6 +28,11 @@
 //! acceptors withhold their answer until their promises have lapsed, and grant nothing more to
 //! whoever it removes.
 //!
+//! Heartbeats fall together, because a member whose own is due soon follows another one's: an idle
+//! cluster so wakes up less often. Of three members, one that follows has a majority with its own
+//! vote and its leader's grant. It asks the leader alone, as long as that one grants, and only tells
+//! the third every few heartbeats that it lives. What is new it tells everybody at once.
+//!
 //! Why that holds across several views: let *x* hold a lease in epoch *e*, and *f* > *e* be the
 //! first view without it. If voters didn't change in between, some acceptor of *f* granted the
 //! lease and waited it out; likewise if they changed by an addition or removal in *e* + 1 alone,
@@ -44,7 +49,7 @@
 //! | [`Body::Announce`] | node without a view → all; answered in kind | here is my incarnation; prove that yours lives |
 //! | [`Body::Found`] | lowest id → configured nodes | vote for this first view |
 //! | [`Body::Founded`] | configured node → lowest id | voted |
-//! | [`Body::Renew`] | live member → live members | heartbeat; renew my lease |
+//! | [`Body::Renew`] | live member → live members | heartbeat; renew my lease, unless others' grants suffice |
 //! | [`Body::Grant`] | voter → live member | promised |
 //! | [`Body::Log`] | voter ↔ voter | the configuration log; its Learn also teaches laggards |
 //!

@@ -272,7 +272,7 @@ impl Membership {
         &mut self,
         from: Voter,
         epoch: Epoch,
-        sent: Instant,
+        sent: Option<Instant>,
         says: Says,
         effects: &mut impl Effects<Self>,
     ) {
@@ -298,12 +298,15 @@ impl Membership {
             effects.probe("membership: a grant is refused to a member that is being removed");
             return effects.ignored("renew of a member that is being removed");
         }
+        // Also if no grant is asked for: a voter so waits for the member's return as long as others do.
         self.promises.promise(from, self.now + self.config.promise());
+        let Some(sent) = sent else { return };
         self.send(from.node, Body::Grant { to: from.incarnation, sent }, effects);
-        // A renewal that is due soon anyway goes out with the grant: so the members' heartbeats
-        // fall together, and an idle cluster wakes up less often.
-        if self.heartbeat_at.since(self.now) <= self.config.heartbeat / 2 {
-            self.heartbeat_at = self.now;
+        // A heartbeat that is due soon anyway goes out with the grant: so the members' heartbeats
+        // fall together, and an idle cluster wakes up less often. One that is late leads.
+        let is_late = self.heartbeat_at <= self.now;
+        if !is_late && self.heartbeat_at.since(self.now) <= self.config.heartbeat / 2 {
+            self.heartbeat(Some(from.node), effects);
         }
     }
 
@@ -592,24 +595,8 @@ impl Membership {
             return;
         }
         // What others decide by shall not wait for the next heartbeat.
-        let observed = if self.is_live() {
-            (self.heard(), self.admits())
-        } else {
-            (self.reaches(), NodeSet::EMPTY)
-        };
-        if observed != self.observed {
-            self.heartbeat_at = self.now;
-        }
-        if self.heartbeat_at <= self.now {
-            self.heartbeat_at = self.now + self.config.heartbeat;
-            self.observed = observed;
-            self.promises.purge(self.now);
-            if self.is_live() {
-                self.renew(effects)
-            } else {
-                self.announce_to_all(effects)
-            }
-            self.answer_requests(effects);
+        if self.heartbeat_at <= self.now || self.observes() != self.observed {
+            self.heartbeat(None, effects);
         }
         if self.log.is_none() {
             self.found(effects);
@@ -628,8 +615,35 @@ impl Membership {
         }
     }
 
-    /// Asks all live members, this one included, to renew the lease.
-    fn renew(&mut self, effects: &mut impl Effects<Self>) {
+    /// The members heard here and the nodes that could join, or from outside the members heard.
+    fn observes(&self) -> (NodeSet, NodeSet) {
+        if self.is_live() {
+            (self.heard(), self.admits())
+        } else {
+            (self.reaches(), NodeSet::EMPTY)
+        }
+    }
+
+    /// Tells the others that this node lives, on its own account or following `leader`.
+    fn heartbeat(&mut self, leader: Option<NodeId>, effects: &mut impl Effects<Self>) {
+        let observed = self.observes();
+        // What is new has to reach everybody.
+        let leader = leader.filter(|_| observed == self.observed);
+        self.observed = observed;
+        let grace = leader.map_or(Duration::ZERO, |_| self.config.grace());
+        self.heartbeat_at = self.now + self.config.heartbeat + grace;
+        self.promises.purge(self.now);
+        if self.is_live() {
+            self.renew(leader, effects)
+        } else {
+            self.announce_to_all(effects)
+        }
+        self.answer_requests(effects);
+    }
+
+    /// Asks the live members, this one included, to renew the lease: all of them, or `leader` alone
+    /// if its grants suffice. The others then hear from this node less often.
+    fn renew(&mut self, leader: Option<NodeId>, effects: &mut impl Effects<Self>) {
         let sent = self.now;
         if self.leaving.is_some() {
             for node in self.view.live() {
@@ -637,16 +651,33 @@ impl Membership {
             }
             return;
         }
+        let leader = leader.filter(|leader| self.suffices(*leader));
         if !self.is_being_removed(self.me) {
             self.promises.promise(self.me, sent + self.config.promise());
             let voters = self.view.members.len();
             self.lease.grant(self.me.node, sent, voters, self.config.reliance());
         }
         let (hears, admits) = self.observed;
-        let body = Body::Renew { sent, caught_up: self.caught_up, hears, admits };
-        for node in self.view.live() {
-            self.send(node, body.clone(), effects);
+        for node in self.view.live().without(self.me.node) {
+            let is_asked = leader.is_none_or(|leader| leader == node);
+            let peer = self.peers.entry(node).or_default();
+            if !is_asked && self.heartbeat_at <= peer.told + self.config.quiet_max() {
+                continue;
+            }
+            peer.told = sent;
+            let sent = is_asked.then_some(sent);
+            let body = Body::Renew { sent, caught_up: self.caught_up, hears, admits };
+            self.send(node, body, effects);
         }
+    }
+
+    /// Whether this node's vote and the grants of `leader` make a majority, and the last one came: it
+    /// doesn't if messages to the leader get lost.
+    fn suffices(&self, leader: NodeId) -> bool {
+        let two = NodeSet::only(self.me.node).union(NodeSet::only(leader));
+        two.is_majority_of(self.view.voters())
+            && (self.lease.is_granted_by(leader, self.me.node)
+                || mutant!("membership_follows_without_grants"))
     }
 
     /// Whether this node has proposed the next view and waits for the votes.

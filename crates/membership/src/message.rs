@@ -73,8 +73,8 @@ pub enum Body {
     },
     /// "I live; renew my lease."
     Renew {
-        /// When it was sent, on the sender's clock.
-        sent: Instant,
+        /// When it was sent, on the sender's clock; nothing if others' grants suffice.
+        sent: Option<Instant>,
         /// The sender is a shadow that holds everything.
         caught_up: bool,
         /// The live members that the sender hears, on every lane.
@@ -145,7 +145,8 @@ impl Message {
                 writer.u64(*round);
             }
             Body::Renew { sent, caught_up, hears, admits } => {
-                writer.u64(sent.0);
+                writer.u8(u8::from(sent.is_some()));
+                writer.u64(sent.unwrap_or_default().0);
                 writer.u8(u8::from(*caught_up));
                 writer.u64(hears.bits());
                 writer.u64(admits.bits());
@@ -189,7 +190,7 @@ impl Message {
             2 => Body::Found { round: reader.u64()?, view: read_entry(reader)? },
             3 => Body::Founded { to: Incarnation(reader.u64()?), round: reader.u64()? },
             4 => Body::Renew {
-                sent: Instant(reader.u64()?),
+                sent: asked_at(reader)?,
                 caught_up: flag(reader)?,
                 hears: nodes(reader)?,
                 admits: nodes(reader)?,
@@ -243,6 +244,15 @@ fn nodes(reader: &mut Reader<'_>) -> Result<NodeSet, Malformed> {
 
 fn address(reader: &mut Reader<'_>) -> Result<String, Malformed> {
     reader.string(ADDRESS_BYTES_MAX)
+}
+
+/// When a grant was asked for, if one was.
+fn asked_at(reader: &mut Reader<'_>) -> Result<Option<Instant>, Malformed> {
+    match (flag(reader)?, Instant(reader.u64()?)) {
+        (true, sent) => Ok(Some(sent)),
+        (false, Instant::ZERO) => Ok(None),
+        (false, _) => Err(Malformed("the time of a request that is not made")),
+    }
 }
 
 fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {

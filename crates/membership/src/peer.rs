@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) admits: NodeSet,
     /// The member has said that it leaves, and relies on no lease.
     pub(crate) leaving: bool,
+    /// When this node's last heartbeat was sent to it.
+    pub(crate) told: Instant,
     /// The member in the view says that its lanes hold everything.
     pub(crate) caught_up: bool,
     /// The incarnation that is being challenged.

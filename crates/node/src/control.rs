@@ -265,7 +265,7 @@ fn build(shared: &Shared, incarnation: Incarnation, seed: u64, now: Now) -> Memb
         Config {
             lease: config.lease,
             drift_ppm: config.clock_drift_ppm,
-            heartbeat: config.lease / 3,
+            heartbeat: Config::heartbeat_of(config.lease),
             suspect_after: config.suspect_after,
             suspect_after_max: config.suspect_after_max(),
             link_patience: config.suspect_after,

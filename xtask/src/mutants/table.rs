@@ -582,6 +582,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "membership_follows_without_grants",
+        home: "membership",
+        guard: "a member asks everybody again if the one that it follows grants it nothing",
+        checks: &[Tests("membership", "calm")],
+        in_gate: false,
+    },
+    Mutant {
         name: "membership_joins_over_a_broken_link",
         home: "membership",
         guard: "a node is let in only once all members hear it",

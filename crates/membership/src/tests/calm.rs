@@ -86,6 +86,36 @@ fn a_broken_link_costs_one_node_once() {
     }
 }
 
+/// Whoever leads, and whichever way is cut: all hold their leases until one of the two leaves.
+#[test]
+fn no_lease_suffers_from_a_one_way_cut() {
+    let cuts: [Loses; 6] = [
+        |from, to, _| (from, to) == (1, 2),
+        |from, to, _| (from, to) == (2, 1),
+        |from, to, _| (from, to) == (1, 3),
+        |from, to, _| (from, to) == (3, 1),
+        |from, to, _| (from, to) == (2, 3),
+        |from, to, _| (from, to) == (3, 2),
+    ];
+    for seed in Seeds::new(0..30) {
+        let mut world = World::formed(seed, 3);
+        world.run(300);
+        world.loses = cuts[seed as usize % 6];
+        // As long as the silence lasts that is borne, and a broken link after it.
+        for _ in 0..1_190 {
+            world.run(1);
+            for node in 1..=3 {
+                let left = world.machine(node).lease_until().since(world.now(node).monotonic);
+                // A follower asks its leader in vain once, and then everybody.
+                assert!(left.as_millis() >= 29, "seed {seed}: node {node} has {left:?} left");
+            }
+        }
+        world.run(310);
+        let view = world.machine(1).view();
+        assert_eq!((view.epoch, view.live().len()), (Epoch(2), 2), "seed {seed}");
+    }
+}
+
 /// Nobody hears node 1, which hears everybody. Node 2 is more patient than node 3, since it was often
 /// late itself: that must not look as if only the link between nodes 1 and 3 were broken.
 #[test]

@@ -13,6 +13,11 @@ fn message(body: Body) -> Message {
     Message { incarnation: Incarnation(1), cluster: Incarnation(2), epoch: Epoch(3), body }
 }
 
+fn renewal(sent: Option<Instant>) -> Body {
+    let hears = NodeSet::only(NodeId(7));
+    Body::Renew { sent, caught_up: false, hears, admits: NodeSet::EMPTY }
+}
+
 fn bytes(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
     message.encode(&mut Writer(&mut bytes));
@@ -22,13 +27,13 @@ fn bytes(message: &Message) -> Vec<u8> {
 #[test]
 fn golden_bytes_of_a_renewal() {
     let renew = message(Body::Renew {
-        sent: Instant(4),
+        sent: Some(Instant(4)),
         caught_up: true,
         hears: NodeSet::only(NodeId(1)),
         admits: NodeSet::only(NodeId(3)),
     });
     let mut expected = vec![4, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
-    expected.extend([3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
+    expected.extend([3, 0, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 0, 1]);
     expected.extend([2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes(&renew), expected, "the layout changed without a new VERSION");
 }
@@ -52,12 +57,8 @@ fn every_message_comes_back_and_every_cut_is_refused() {
         },
         Body::Found { round: 9, view },
         Body::Founded { to: Incarnation(1), round: 2 },
-        Body::Renew {
-            sent: Instant(4),
-            caught_up: false,
-            hears: NodeSet::only(NodeId(7)),
-            admits: NodeSet::EMPTY,
-        },
+        renewal(Some(Instant(4))),
+        renewal(None),
         Body::Leave,
         Body::Grant { to: Incarnation(1), sent: Instant(4) },
         Body::Log(paxos::Message { stream: paxos::Stream(0), body: learn }),

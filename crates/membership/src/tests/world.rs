@@ -90,6 +90,10 @@ pub(super) struct World {
     pub(super) completed: BTreeMap<Tag, Result<Epoch, MembershipError>>,
     pub(super) probes: BTreeMap<&'static str, u64>,
     pub(super) messages: u64,
+    /// What drivers write: all that a step says to one peer together.
+    pub(super) writes: u64,
+    /// Steps that no message or request caused.
+    pub(super) timers: u64,
 }
 
 pub(super) fn nodes(ids: &[u16]) -> NodeSet {
@@ -126,6 +130,8 @@ impl World {
             completed: BTreeMap::new(),
             probes: BTreeMap::new(),
             messages: 0,
+            writes: 0,
+            timers: 0,
         };
         let genesis: Vec<MemberConfig> = (1..=nodes).map(addresses).collect();
         for node in 1..=nodes {
@@ -230,6 +236,7 @@ impl World {
             let first = self.installed.entry(key).or_insert_with(|| view.clone());
             assert_eq!(*first, view, "two views for one epoch");
         }
+        self.writes += outputs.sent.iter().map(|(to, _)| *to).collect::<NodeSet>().len() as u64;
         for (to, bytes) in outputs.sent {
             self.transmit(node, to, &bytes);
         }
@@ -282,6 +289,7 @@ impl World {
         }
         self.now = self.now.max(next);
         if wake < message {
+            self.timers += 1;
             self.step(node, Event::Tick);
         } else if let Some((_, (from, to, bytes))) = self.wire.pop_first() {
             if self.is_paused(to) {
