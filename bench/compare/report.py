@@ -69,7 +69,7 @@ def goals(result):
         goal("Memory per key and node at most 1.3 times Redis's", ours / theirs,
              lambda x: x <= 1.3)
     if "quorate" in result["idle"]:
-        goal("Idle cluster under 1% of a core", result["idle"]["quorate"], lambda x: x < 1.0, "%")
+        goal("Idle cluster under 0.8% of a core", result["idle"]["quorate"], lambda x: x < 0.8, "%")
     return found
 
 

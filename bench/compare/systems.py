@@ -106,6 +106,16 @@ class System:
                 nanoseconds += int((task / "schedstat").read_text().split()[0])
         return nanoseconds / 1e9
 
+    def sleeps(self):
+        """How often a thread of any process went to sleep, so far."""
+        count = 0
+        for process in self.processes:
+            for status in pathlib.Path(f"/proc/{process.pid}/task").glob("*/status"):
+                for line in status.read_text().splitlines():
+                    if line.startswith("voluntary_ctxt_switches:"):
+                        count += int(line.split()[1])
+        return count
+
     def resident_bytes(self):
         """Resident memory of each process."""
         return [int(pathlib.Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * PAGE_BYTES
