@@ -2,6 +2,7 @@
 //! keys, on the whole keyspace, more of them than a lane can do within its lease. Nothing of it is a
 //! fault, so no node may be expelled.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -14,9 +15,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::engines::{ENGINES, Engine};
+use crate::engines::ENGINES;
 use crate::net::Net;
-use crate::report::millis;
+use crate::report::{median, millis};
 use crate::resp::{Connection, Reply};
 
 /// Nodes of the cluster; the first is attacked.
@@ -27,6 +28,8 @@ const LARGE_BYTES: usize = 4 * 1024 * 1024;
 const BATCH: usize = 1000;
 /// Keys of one command; a transaction takes a few more.
 const NAMES: usize = 16_000;
+/// The goal: of 100 requests beside an attack, 99 take less than this.
+const P99_GOAL: Duration = Duration::from_millis(5);
 /// Between two requests of a client that is measured.
 const PACE: Duration = Duration::from_millis(1);
 /// Longest that one answer may take.
@@ -36,21 +39,27 @@ const END: &[u8] = b"the answers end here";
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Seconds of each attack
+    /// Seconds of each attack in each round
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Rounds of all attacks, each with new clusters; the medians of the rounds count
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
     /// Keys in the keyspace
     #[arg(long, default_value_t = 200_000)]
     keys: usize,
     /// Only this engine
     #[arg(long)]
     engine: Option<String>,
-    /// Only attacks whose name contains one of these
+    /// Only the attacks with these names
     #[arg(long = "only")]
     only: Vec<String>,
     /// The program under test; without it, the one built beside this
     #[arg(long)]
     binary: Option<PathBuf>,
+    /// Another build of it to compare with, attacked in turn with it; the goal is not its
+    #[arg(long)]
+    against: Option<PathBuf>,
     /// Where logs go
     #[arg(long, default_value = "/tmp/quorate-rig-attacks")]
     work: PathBuf,
@@ -97,6 +106,7 @@ const ATTACKS: &[Attack] = &[
     },
     Attack { name: "exists", what: "`EXISTS` of 16,000 keys", round: || many(b"EXISTS") },
     Attack { name: "mget", what: "`MGET` of 16,000 keys", round: || many(b"MGET") },
+    Attack { name: "mset", what: "`MSET` of 16,000 keys", round: many_values },
     Attack { name: "del", what: "`DEL` of 16,000 keys", round: || many(b"DEL") },
     // The last one: nothing is left behind it.
     Attack { name: "flush", what: "`FLUSHALL`", round: || command(&[b"FLUSHALL"]) },
@@ -122,56 +132,109 @@ fn many(name: &[u8]) -> Vec<u8> {
     command(&words)
 }
 
-/// What one attack did.
+fn many_values() -> Vec<u8> {
+    let keys: Vec<_> = (0..NAMES).map(key).collect();
+    let pairs = keys.iter().flat_map(|key| [key.as_slice(), b"v"]);
+    let words: Vec<&[u8]> = std::iter::once(&b"MSET"[..]).chain(pairs).collect();
+    command(&words)
+}
+
+/// Which build is attacked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Program {
+    Tested,
+    Against,
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tested => "tested",
+            Self::Against => "against",
+        }
+    }
+}
+
+/// What one attack did in one round.
 #[derive(Debug)]
-struct Row {
-    rounds: u64,
+struct Take {
+    /// How often the attacker's commands were all answered.
+    answered: u64,
     /// Of each request of the clients that were measured.
     latencies: Vec<Duration>,
-    /// Requests that failed: theirs, and rounds that ended with the connection.
+    /// Requests that failed: theirs, and the attacker's that ended with the connection.
     errors: u64,
     /// How often the view changed.
     views: u64,
 }
 
-/// Measures, prints the table and writes the JSON. Fails if a node was expelled or a request failed.
+/// What one attack on one engine of one program did in all rounds.
+#[derive(Debug, Default)]
+struct Row(Vec<Take>);
+
+/// By the places of the engine and the attack, and the program.
+type Rows = BTreeMap<(usize, usize, Program), Row>;
+
+/// Measures, prints the table and writes the JSON. Fails if the goal is missed, a node was expelled or
+/// a request failed.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let binary = crate::quorate(options.binary.as_ref())?;
+    let mut programs = vec![(Program::Tested, crate::quorate(options.binary.as_ref())?)];
+    if let Some(against) = &options.against {
+        programs.push((Program::Against, crate::quorate(Some(against))?));
+    }
+    for name in &options.only {
+        let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
+        let known = names.contains(&name.as_str());
+        ensure!(known, "there is no attack {name:?}; choose of {}", names.join(", "));
+    }
+    let chosen = options.engine.as_deref().map(crate::engines::find).transpose()?;
     // Logs of an earlier run.
     let _ = std::fs::remove_dir_all(&options.work);
     let net = Net::new(NODES)?;
-    let chosen = options.engine.as_deref().map(crate::engines::find).transpose()?;
-    let mut text =
-        "| engine | one client sends | rounds | another waits: median, 99 of 100, longest (ms) \
-                    | errors | changes of the view |\n| --- | --- | --- | --- | --- | --- |\n"
-            .to_owned();
-    let (mut rows, mut calm) = (Vec::new(), true);
-    for engine in ENGINES.iter().filter(|e| chosen.is_none_or(|chosen| chosen.name == e.name)) {
-        let work = options.work.join(engine.name);
-        let mut cluster = Cluster::start(&net, 1..=NODES, engine, "", &binary, &work)?;
-        let is_chosen = |attack: &&Attack| {
-            options.only.is_empty() || options.only.iter().any(|part| attack.name.contains(part))
-        };
-        for attack in ATTACKS.iter().filter(is_chosen) {
-            cluster.converge()?;
-            let deadline = Instant::now() + PATIENCE;
-            while !is_full(&cluster, options.keys) {
-                ensure!(Instant::now() < deadline, "the keyspace can't be filled");
-                // What a change of the view has cut short is tried again.
-                let _ = fill(&cluster, options.keys);
+    let mut rows = Rows::new();
+    for round in 0..options.rounds {
+        for (place, engine) in ENGINES.iter().enumerate() {
+            if chosen.is_some_and(|chosen| chosen.name != engine.name) {
+                continue;
             }
-            let row = measure(&mut cluster, attack, Duration::from_secs(options.seconds))?;
-            calm &= row.views == 0 && row.errors == 0;
-            text += &row.line(engine, attack);
-            rows.push(row.json(engine, attack));
-            eprintln!("{} {}", engine.name, attack.name);
+            for (program, binary) in &programs {
+                let work = options.work.join(format!("{}-{}-{round}", engine.name, program.name()));
+                let mut cluster = Cluster::start(&net, 1..=NODES, engine, "", binary, &work)?;
+                for (attack, take) in attack_all(&mut cluster, options)? {
+                    rows.entry((place, attack, *program)).or_default().0.push(take);
+                }
+                eprintln!("round {round}: {} {}", engine.name, program.name());
+            }
         }
+        // Each program comes first in every other round.
+        programs.reverse();
     }
-    println!("\n{text}");
+    let (verdicts, met) = goals(&rows);
+    println!("\n{}\n{verdicts}", table(&rows));
     if let Some(file) = &options.json {
+        let rows: Vec<Value> = rows.iter().map(|(key, row)| row.json(key)).collect();
         std::fs::write(file, serde_json::to_vec_pretty(&rows)?)?;
     }
-    Ok(if calm { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Plays each chosen attack once. Returns their places in the list and what they did.
+fn attack_all(cluster: &mut Cluster, options: &Options) -> anyhow::Result<Vec<(usize, Take)>> {
+    let mut takes = Vec::new();
+    for (place, attack) in ATTACKS.iter().enumerate() {
+        if !options.only.is_empty() && !options.only.iter().any(|name| attack.name == name) {
+            continue;
+        }
+        cluster.converge()?;
+        let deadline = Instant::now() + PATIENCE;
+        while !is_full(cluster, options.keys) {
+            ensure!(Instant::now() < deadline, "the keyspace can't be filled");
+            // What a change of the view has cut short is tried again.
+            let _ = fill(cluster, options.keys);
+        }
+        takes.push((place, measure(cluster, attack, Duration::from_secs(options.seconds))?));
+    }
+    Ok(takes)
 }
 
 /// Whether everything is there that attacks are about.
@@ -198,11 +261,11 @@ fn fill(cluster: &Cluster, keys: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(cluster: &mut Cluster, attack: &Attack, time: Duration) -> anyhow::Result<Row> {
+fn measure(cluster: &mut Cluster, attack: &Attack, time: Duration) -> anyhow::Result<Take> {
     let clients = cluster.clients();
     let before = epoch(&clients[0])?;
     let over = AtomicBool::new(false);
-    let (rounds, latencies, errors) = std::thread::scope(|scope| {
+    let (answered, latencies, errors) = std::thread::scope(|scope| {
         let attacker = scope.spawn(|| assault(&clients[0], attack, &over));
         let watchers: Vec<_> =
             clients[..2].iter().map(|address| scope.spawn(|| watch(address, &over))).collect();
@@ -214,11 +277,11 @@ fn measure(cluster: &mut Cluster, attack: &Attack, time: Duration) -> anyhow::Re
             latencies.extend(met);
             errors += failed;
         }
-        let (rounds, cut) = attacker.join().expect("it doesn't panic")?;
-        anyhow::Ok((rounds, latencies, errors + cut))
+        let (answered, cut) = attacker.join().expect("it doesn't panic")?;
+        anyhow::Ok((answered, latencies, errors + cut))
     })?;
     cluster.converge()?;
-    Ok(Row { rounds, latencies, errors, views: epoch(&clients[0])? - before })
+    Ok(Take { answered, latencies, errors, views: epoch(&clients[0])? - before })
 }
 
 /// What a client waits that writes and reads in turn, and how many of its requests fail.
@@ -248,20 +311,20 @@ fn epoch(address: &str) -> anyhow::Result<u64> {
     Ok(line.context("INFO quorate names the epoch")?.trim().parse()?)
 }
 
-/// Sends rounds until the time is up. Returns how many rounds the server answered, and how often it
-/// closed the connection.
+/// Sends an attack's commands until the time is up. Returns how often the server answered them all, and
+/// how often it closed the connection.
 fn assault(address: &str, attack: &Attack, over: &AtomicBool) -> anyhow::Result<(u64, u64)> {
-    let (round, mut rounds, mut cut) = ((attack.round)(), 0, 0);
+    let (round, mut answered, mut cut) = ((attack.round)(), 0, 0);
     let mut attacker = Attacker::new(address)?;
     while !over.load(Ordering::Relaxed) && !round.is_empty() {
         if attacker.round(&round, Some(over)).is_ok() {
-            rounds += 1;
+            answered += 1;
         } else {
             cut += 1;
             attacker = Attacker::new(address)?;
         }
     }
-    Ok((rounds, cut))
+    Ok((answered, cut))
 }
 
 /// A client that reads its answers without looking at them.
@@ -299,7 +362,7 @@ impl Attacker {
     }
 }
 
-impl Row {
+impl Take {
     /// The latency that a share of the requests did not exceed.
     fn quantile(&self, share: f64) -> Duration {
         let mut latencies = self.latencies.clone();
@@ -308,46 +371,140 @@ impl Row {
         let place = ((last as f64 * share) as usize).min(last);
         latencies.get(place).copied().unwrap_or_default()
     }
+}
 
-    fn line(&self, engine: &Engine, attack: &Attack) -> String {
-        let [median, high, longest] = [0.5, 0.99, 1.0].map(|share| millis(self.quantile(share)));
-        let (name, rounds, errors, views) = (engine.name, self.rounds, self.errors, self.views);
-        format!(
-            "| {name} | {} | {rounds} | {median:.2}, {high:.2}, {longest:.1} | {errors} | {views} |\n",
-            attack.what
-        )
+impl Row {
+    /// The median of the rounds of what a share of the requests did not exceed.
+    fn quantile(&self, share: f64) -> Duration {
+        median(&self.0.iter().map(|take| take.quantile(share)).collect::<Vec<_>>())
     }
 
-    fn json(&self, engine: &Engine, attack: &Attack) -> Value {
+    fn sum(&self, of: fn(&Take) -> u64) -> u64 {
+        self.0.iter().map(of).sum()
+    }
+
+    fn errors(&self) -> u64 {
+        self.sum(|take| take.errors)
+    }
+
+    fn views(&self) -> u64 {
+        self.sum(|take| take.views)
+    }
+
+    /// In what this misses what is asked of the program under test.
+    fn missed(&self) -> Vec<String> {
+        let mut missed = Vec::new();
+        let p99 = self.quantile(0.99);
+        if p99 >= P99_GOAL {
+            missed.push(format!("99 of 100 requests within {:.2} ms", millis(p99)));
+        }
+        if self.errors() > 0 {
+            missed.push(format!("{} requests failed", self.errors()));
+        }
+        if self.views() > 0 {
+            missed.push(format!("the view changed {} times", self.views()));
+        }
+        missed
+    }
+
+    fn json(&self, &(engine, attack, program): &(usize, usize, Program)) -> Value {
+        let p99s: Vec<f64> = self.0.iter().map(|take| millis(take.quantile(0.99))).collect();
         json!({
-            "engine": engine.name,
-            "attack": attack.name,
-            "rounds": self.rounds,
-            "requests": self.latencies.len(),
+            "engine": ENGINES[engine].name,
+            "attack": ATTACKS[attack].name,
+            "program": program.name(),
+            "rounds": self.0.len(),
+            "answered": self.sum(|take| take.answered),
+            "requests": self.sum(|take| take.latencies.len() as u64),
             "median_ms": millis(self.quantile(0.5)),
             "p99_ms": millis(self.quantile(0.99)),
+            "p99_ms_of_rounds": p99s,
             "longest_ms": millis(self.quantile(1.0)),
-            "errors": self.errors,
-            "views": self.views,
+            "errors": self.errors(),
+            "views": self.views(),
         })
     }
+}
+
+fn table(rows: &Rows) -> String {
+    let mut text =
+        "| engine | one client sends | program | answered | another waits: median, 99 of \
+                    100, longest (ms) | errors | changes of the view |\n\
+                    | --- | --- | --- | --- | --- | --- | --- |\n"
+            .to_owned();
+    for (&(engine, attack, program), row) in rows {
+        let [middle, high, longest] = [0.5, 0.99, 1.0].map(|share| millis(row.quantile(share)));
+        text += &format!(
+            "| {} | {} | {} | {} | {middle:.2}, {high:.2}, {longest:.1} | {} | {} |\n",
+            ENGINES[engine].name,
+            ATTACKS[attack].what,
+            program.name(),
+            row.sum(|take| take.answered),
+            row.errors(),
+            row.views(),
+        );
+    }
+    text
+}
+
+/// How the program under test keeps what it is held against beside each attack, and whether it keeps
+/// all of it.
+fn goals(rows: &Rows) -> (String, bool) {
+    let (mut text, mut met) = (String::new(), true);
+    for (&(engine, attack, program), row) in rows {
+        let missed = row.missed();
+        if program == Program::Against || missed.is_empty() {
+            continue;
+        }
+        met = false;
+        let (engine, attack) = (ENGINES[engine].name, ATTACKS[attack].name);
+        text += &format!("{engine}, {attack}: MISSED: {}\n", missed.join(", "));
+    }
+    let goal = P99_GOAL.as_millis();
+    let verdict = if met { "met" } else { "missed" };
+    text += &format!(
+        "The goal (99 of 100 requests in less than {goal} ms, no error, no change of the view) is {verdict}\n"
+    );
+    (text, met)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn take(p99_ms: u64) -> Take {
+        let latencies = vec![Duration::from_millis(p99_ms); 10];
+        Take { answered: 1, latencies, errors: 0, views: 0 }
+    }
+
     #[test]
     fn quantiles_of_latencies() {
         let latencies = (1..=200).rev().map(Duration::from_millis).collect();
-        let row = Row { rounds: 1, latencies, errors: 0, views: 0 };
-        let quantile = |share| row.quantile(share).as_millis();
+        let take = Take { latencies, ..take(0) };
+        let quantile = |share| take.quantile(share).as_millis();
         assert_eq!([quantile(0.5), quantile(0.99), quantile(1.0)], [100, 198, 200]);
+    }
+
+    #[test]
+    fn the_median_of_the_rounds_of_the_tested_program_is_held_against_the_goal() {
+        let row = |p99s: &[u64]| Row(p99s.iter().map(|&p99| take(p99)).collect());
+        let rows = |tested: Row, against: Row| {
+            Rows::from([((0, 0, Program::Tested), tested), ((0, 0, Program::Against), against)])
+        };
+        assert!(goals(&rows(row(&[4, 50, 3]), row(&[50]))).1);
+        let (text, met) = goals(&rows(row(&[4, 5, 6]), row(&[1])));
+        assert!(!met && text.contains("within 5.00 ms"), "{text}");
+        let failed = Row(vec![Take { errors: 2, views: 1, ..take(1) }]);
+        let (text, met) = goals(&rows(failed, row(&[1])));
+        assert!(!met && text.contains("2 requests failed, the view changed 1 times"), "{text}");
     }
 
     #[test]
     fn a_round_is_whole_commands() {
         assert_eq!(command(&[b"GET", b"k"]), b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
+        assert!(
+            many_values().starts_with(b"*32001\r\n$4\r\nMSET\r\n$11\r\nkey:0000000\r\n$1\r\nv\r\n")
+        );
         assert!(many(b"DEL").starts_with(b"*16001\r\n$3\r\nDEL\r\n$11\r\nkey:0000000\r\n"));
     }
 }
