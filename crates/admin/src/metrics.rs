@@ -193,6 +193,11 @@ impl Writer<'_, '_> {
             lanes.map(|(number, io)| (vec![("lane", number.to_string())], value(io))).collect()
         };
         self.counter("turns", "Turns of the loop", io(|io| io.turns))?;
+        self.gauge(
+            "longest_turn_microseconds",
+            "The longest turn of the loop since CONFIG RESETSTAT, 0 if none took a millisecond",
+            io(|io| io.longest_turn_micros),
+        )?;
         self.gauge("lane_clients", "Clients of the lane", io(|io| io.clients))?;
         self.counter("client_received_bytes", "From clients", io(|io| io.client_bytes_received))?;
         self.counter("client_sent_bytes", "To clients", io(|io| io.client_bytes_sent))?;

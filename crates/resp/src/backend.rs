@@ -60,6 +60,9 @@ pub struct ServerFacts {
     pub uptime_seconds: u64,
     /// Processor time of the process so far, in microseconds: system, user.
     pub cpu_micros: (u64, u64),
+    /// By lane, the longest turn of its loop since the start or [`Backend::reset_stats`], in
+    /// microseconds; 0 if none was slow.
+    pub longest_turns_micros: Vec<u64>,
 }
 
 /// A session's call, as the front end submits it.
@@ -197,6 +200,9 @@ pub trait Backend {
 
     /// The node.
     fn facts(&self) -> ServerFacts;
+
+    /// `CONFIG RESETSTAT`: [`ServerFacts::longest_turns_micros`] begins anew.
+    fn reset_stats(&mut self);
 
     /// Whether the node serves clients now; otherwise the sentence that follows `CLUSTERDOWN`.
     ///

@@ -176,6 +176,9 @@ impl<B: Backend> Context<'_, B> {
         lines.put("node_role", facts.role);
         lines.put("lease", if facts.lease { "held" } else { "lapsed" });
         lines.put("lanes", facts.lanes);
+        for (lane, micros) in facts.longest_turns_micros.iter().enumerate() {
+            lines.put(&format!("lane{lane}"), format!("longest_turn_usec={micros}"));
+        }
         lines.put("members", facts.members.len());
         for (node, role, address) in &facts.members {
             lines.put(&format!("member{node}"), format!("role={role},address={address}"));

@@ -26,6 +26,7 @@ impl<B: Backend> Context<'_, B> {
             Command::ConfigSet => self.config_set(args),
             Command::ConfigResetstat => {
                 self.core.shared.reset_stats();
+                self.backend.reset_stats();
                 Reply::Ok
             }
             Command::Lolwut => self.lolwut(args),

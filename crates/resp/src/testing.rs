@@ -147,6 +147,8 @@ pub struct MemoryBackend {
     pub serving: Result<(), &'static str>,
     /// What [`Backend::memory`] says is used.
     pub used: u64,
+    /// What [`Backend::facts`] says of the turns of each lane.
+    pub longest_turns: Vec<u64>,
     /// Whether [`Backend::shutdown`] was called.
     pub stopped: bool,
     /// Whether the keys of every keyspace must be asked for with [`Backend::list`].
@@ -182,6 +184,7 @@ impl Default for MemoryBackend {
             replicas: 2,
             serving: Ok(()),
             used: 0,
+            longest_turns: Vec::new(),
             stopped: false,
             elsewhere: false,
             listed: VecDeque::new(),
@@ -508,7 +511,17 @@ impl Backend for MemoryBackend {
     }
 
     fn facts(&self) -> ServerFacts {
-        ServerFacts { version: "test".to_owned(), node: 1, role: "active", ..Default::default() }
+        ServerFacts {
+            version: "test".to_owned(),
+            node: 1,
+            role: "active",
+            longest_turns_micros: self.longest_turns.clone(),
+            ..Default::default()
+        }
+    }
+
+    fn reset_stats(&mut self) {
+        self.longest_turns = Vec::new();
     }
 
     fn serving(&self) -> Result<(), &'static str> {

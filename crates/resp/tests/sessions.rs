@@ -134,6 +134,7 @@ fn who_guesses_passwords_is_disconnected() {
 fn info_has_the_sections_that_were_asked_for() {
     let mut harness = harness();
     let id = harness.connect();
+    harness.backend.longest_turns = vec![0, 1234];
     harness.talk(id, "SET a 1 EX 100");
     harness.talk(id, "GET a\r\nGET b\r\nINCR\r\nINCRBY a x");
     let all = harness.talk(id, "INFO everything");
@@ -151,6 +152,7 @@ fn info_has_the_sections_that_were_asked_for() {
         "cmdstat_incr:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n",
         "cmdstat_incrby:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1\r\n",
         "# Quorate\r\nquorate_version:test\r\n",
+        "lane0:longest_turn_usec=0\r\nlane1:longest_turn_usec=1234\r\n",
         "keyspace0:name=db0,engine=memory,replicas=1,live_replicas=3,keys=1\r\n",
     ] {
         assert!(all.contains(line), "{line} is missing in {all}");
@@ -173,6 +175,7 @@ fn info_has_the_sections_that_were_asked_for() {
     }
     harness.talk(id, "CONFIG RESETSTAT");
     assert!(harness.talk(id, "INFO stats").contains("total_commands_processed:1\r\n"));
+    assert!(!harness.talk(id, "INFO quorate").contains("longest_turn"), "the backend was told");
 }
 
 #[test]

@@ -166,6 +166,8 @@ struct Take {
     errors: u64,
     /// How often the view changed.
     views: u64,
+    /// The longest turn of any lane of any node; `None` if the program doesn't tell.
+    longest_turn: Option<Duration>,
 }
 
 /// What one attack on one engine of one program did in all rounds.
@@ -264,6 +266,9 @@ fn fill(cluster: &Cluster, keys: usize) -> anyhow::Result<()> {
 fn measure(cluster: &mut Cluster, attack: &Attack, time: Duration) -> anyhow::Result<Take> {
     let clients = cluster.clients();
     let before = epoch(&clients[0])?;
+    for address in &clients {
+        Connection::open(address, PATIENCE)?.ask(&["CONFIG", "RESETSTAT"])?;
+    }
     let over = AtomicBool::new(false);
     let (answered, latencies, errors) = std::thread::scope(|scope| {
         let attacker = scope.spawn(|| assault(&clients[0], attack, &over));
@@ -281,7 +286,8 @@ fn measure(cluster: &mut Cluster, attack: &Attack, time: Duration) -> anyhow::Re
         anyhow::Ok((answered, latencies, errors + cut))
     })?;
     cluster.converge()?;
-    Ok(Take { answered, latencies, errors, views: epoch(&clients[0])? - before })
+    let longest_turn = longest_turn(&clients)?;
+    Ok(Take { answered, latencies, errors, views: epoch(&clients[0])? - before, longest_turn })
 }
 
 /// What a client waits that writes and reads in turn, and how many of its requests fail.
@@ -303,12 +309,30 @@ fn watch(address: &str, over: &AtomicBool) -> anyhow::Result<(Vec<Duration>, u64
     Ok((latencies, errors))
 }
 
-fn epoch(address: &str) -> anyhow::Result<u64> {
+/// What a node says of itself.
+fn info(address: &str) -> anyhow::Result<String> {
     let reply = Connection::open(address, PATIENCE)?.ask(&["INFO", "quorate"])?;
     let Reply::Bulk(Some(text)) = reply else { anyhow::bail!("INFO was answered {reply:?}") };
-    let text = String::from_utf8(text)?;
+    Ok(String::from_utf8(text)?)
+}
+
+fn epoch(address: &str) -> anyhow::Result<u64> {
+    let text = info(address)?;
     let line = text.lines().find_map(|line| line.strip_prefix("epoch:"));
     Ok(line.context("INFO quorate names the epoch")?.trim().parse()?)
+}
+
+/// The longest turn that any node has had since it was told to begin anew.
+fn longest_turn(clients: &[String]) -> anyhow::Result<Option<Duration>> {
+    let mut longest = None;
+    for address in clients {
+        let text = info(address)?;
+        let turns = text.lines().filter_map(|line| line.split_once(":longest_turn_usec="));
+        for (_, micros) in turns {
+            longest = longest.max(Some(Duration::from_micros(micros.trim().parse()?)));
+        }
+    }
+    Ok(longest)
 }
 
 /// Sends an attack's commands until the time is up. Returns how often the server answered them all, and
@@ -379,6 +403,11 @@ impl Row {
         median(&self.0.iter().map(|take| take.quantile(share)).collect::<Vec<_>>())
     }
 
+    /// The longest turn of all rounds.
+    fn longest_turn(&self) -> Option<Duration> {
+        self.0.iter().filter_map(|take| take.longest_turn).max()
+    }
+
     fn sum(&self, of: fn(&Take) -> u64) -> u64 {
         self.0.iter().map(of).sum()
     }
@@ -420,6 +449,7 @@ impl Row {
             "p99_ms": millis(self.quantile(0.99)),
             "p99_ms_of_rounds": p99s,
             "longest_ms": millis(self.quantile(1.0)),
+            "longest_turn_ms": self.longest_turn().map(millis),
             "errors": self.errors(),
             "views": self.views(),
         })
@@ -429,13 +459,14 @@ impl Row {
 fn table(rows: &Rows) -> String {
     let mut text =
         "| engine | one client sends | program | answered | another waits: median, 99 of \
-                    100, longest (ms) | errors | changes of the view |\n\
-                    | --- | --- | --- | --- | --- | --- | --- |\n"
+                    100, longest (ms) | longest turn of a lane (ms) | errors | changes of the view |\n\
+                    | --- | --- | --- | --- | --- | --- | --- | --- |\n"
             .to_owned();
     for (&(engine, attack, program), row) in rows {
         let [middle, high, longest] = [0.5, 0.99, 1.0].map(|share| millis(row.quantile(share)));
+        let turn = row.longest_turn().map_or("-".to_owned(), |turn| format!("{:.1}", millis(turn)));
         text += &format!(
-            "| {} | {} | {} | {} | {middle:.2}, {high:.2}, {longest:.1} | {} | {} |\n",
+            "| {} | {} | {} | {} | {middle:.2}, {high:.2}, {longest:.1} | {turn} | {} | {} |\n",
             ENGINES[engine].name,
             ATTACKS[attack].what,
             program.name(),
@@ -474,7 +505,7 @@ mod tests {
 
     fn take(p99_ms: u64) -> Take {
         let latencies = vec![Duration::from_millis(p99_ms); 10];
-        Take { answered: 1, latencies, errors: 0, views: 0 }
+        Take { answered: 1, latencies, errors: 0, views: 0, longest_turn: None }
     }
 
     #[test]

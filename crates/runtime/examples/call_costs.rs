@@ -424,6 +424,8 @@ impl Backend for LaneBackend<'_> {
         ServerFacts::default()
     }
 
+    fn reset_stats(&mut self) {}
+
     fn serving(&self) -> Result<(), &'static str> {
         Ok(())
     }

@@ -25,6 +25,9 @@ pub(crate) struct NodeFacts {
     pub(crate) doors: Vec<Arc<Door>>,
     pub(crate) started: Instant,
     pub(crate) port: u16,
+    /// By lane, the longest turn since the start or the last `CONFIG RESETSTAT`, in microseconds; 0
+    /// if none was slow.
+    pub(crate) longest_turns: Vec<AtomicU64>,
     /// Resident bytes of the process, refreshed about once a second by lane 0.
     pub(crate) resident: AtomicU64,
     pub(crate) memory_peak: AtomicU64,
@@ -190,6 +193,7 @@ impl Backend for LaneBackend<'_> {
     fn facts(&self) -> ServerFacts {
         let view = self.lane.view();
         let config = &self.shared().config;
+        let turns = self.node.longest_turns.iter();
         ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node: config.node.0,
@@ -209,7 +213,12 @@ impl Backend for LaneBackend<'_> {
             process: std::process::id(),
             uptime_seconds: self.now.monotonic.since(self.node.started).as_secs(),
             cpu_micros: process::cpu_micros(),
+            longest_turns_micros: turns.map(|turn| turn.load(Relaxed)).collect(),
         }
+    }
+
+    fn reset_stats(&mut self) {
+        self.node.longest_turns.iter().for_each(|turn| turn.store(0, Relaxed));
     }
 
     fn serving(&self) -> Result<(), &'static str> {

@@ -72,6 +72,9 @@ impl Stop {
 pub struct IoFacts {
     /// Turns of the loop.
     pub turns: u64,
+    /// The longest one since the start or the last `CONFIG RESETSTAT`, in microseconds; 0 if none was
+    /// slow.
+    pub longest_turn_micros: u64,
     /// Clients connected to this lane.
     pub clients: u64,
     /// Clients connected to this lane that coordinate their transactions themselves.

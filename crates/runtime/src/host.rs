@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -669,7 +670,7 @@ impl Host {
         if number == 0 && now.monotonic >= self.resident_read + RESIDENT_EVERY {
             self.resident_read = now.monotonic;
             let resident = process::resident_bytes();
-            self.facts.resident.store(resident, std::sync::atomic::Ordering::Relaxed);
+            self.facts.resident.store(resident, Relaxed);
         }
         self.log_evicted();
         let links = self.linked.into_iter().filter_map(|node| {
@@ -683,6 +684,7 @@ impl Host {
         });
         *lock(&self.io[number]) = IoFacts {
             turns: self.turns,
+            longest_turn_micros: self.facts.longest_turns[number].load(Relaxed),
             clients: self.frontend.len() as u64,
             guests: self.guests.nodes.len() as u64,
             client_bytes_received: self.clients.bytes_received,
@@ -694,9 +696,16 @@ impl Host {
 }
 
 impl Host {
+    /// A turn of the thread was slow and took this long.
+    pub(crate) fn note_turn(&self, took: Duration) {
+        let lane = usize::from(self.lane.id().0);
+        let micros = took.as_micros() as u64;
+        self.facts.longest_turns[lane].fetch_max(micros, Relaxed);
+    }
+
     /// Logs that clients were disconnected, together those since the last time.
     fn log_evicted(&mut self) {
-        let evicted = self.frontend.stats().evicted.load(std::sync::atomic::Ordering::Relaxed);
+        let evicted = self.frontend.stats().evicted.load(Relaxed);
         let count = evicted - std::mem::replace(&mut self.evicted, evicted);
         if count > 0 {
             tracing::warn!(

@@ -42,6 +42,7 @@ mod mesh;
 mod net;
 mod process;
 mod start;
+mod stopwatch;
 mod strangers;
 mod thread;
 mod token;

@@ -17,6 +17,7 @@ use crate::backend::NodeFacts;
 use crate::handle::{Errands, Handle, Inner, NodeHandle, Stop};
 use crate::host::Host;
 use crate::mesh::{self, Door, Post};
+use crate::stopwatch::Stopwatch;
 use crate::thread::{LaneThread, Stage};
 use crate::token::Source;
 use crate::{clock, process};
@@ -191,6 +192,7 @@ fn blueprint(
         doors: doors.to_vec(),
         started: clock::monotonic(),
         port: client_address.port(),
+        longest_turns: (0..lanes).map(|_| AtomicU64::new(0)).collect(),
         resident: AtomicU64::new(0),
         memory_peak: AtomicU64::new(0),
     };
@@ -263,6 +265,7 @@ impl Seat {
             stop: self.stop,
             busy_poll: options.busy_poll,
             stage: Stage::Running,
+            stopwatch: Stopwatch::default(),
         }
     }
 }

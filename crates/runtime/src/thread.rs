@@ -14,6 +14,7 @@ use crate::clock;
 use crate::handle::{Errand, Errands, Stop};
 use crate::host::Host;
 use crate::mesh::{Parcel, Post};
+use crate::stopwatch::{Stopwatch, processor_time};
 use crate::token::Source;
 
 /// How long draining at a stop may take.
@@ -60,6 +61,7 @@ pub(crate) struct LaneThread {
     pub(crate) stop: Arc<Stop>,
     pub(crate) busy_poll: Duration,
     pub(crate) stage: Stage,
+    pub(crate) stopwatch: Stopwatch,
 }
 
 /// How far the thread is from its end.
@@ -139,6 +141,7 @@ impl LaneThread {
     /// One turn of the loop. Returns whether the next one has work already.
     fn turn(&mut self, events: &Events) -> bool {
         let now = clock::now();
+        self.stopwatch.begin(now.monotonic, processor_time);
         for host in &mut self.hosts {
             host.lane.begin_turn(now);
         }
@@ -165,6 +168,9 @@ impl LaneThread {
             busy |= host.has_work();
         }
         busy |= self.acceptor.as_ref().is_some_and(Acceptor::has_work);
+        if let Some(took) = self.stopwatch.end(clock::monotonic(), processor_time) {
+            self.hosts.iter().for_each(|host| host.note_turn(took));
+        }
         busy
     }
 
