@@ -127,28 +127,49 @@ fn word(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
 }
 
 /// What waits to be sent on one connection: small messages first, then the large ones, each piece by
-/// piece and behind the small messages that were added meanwhile.
+/// piece and behind the small messages that were added meanwhile. Large messages are sent from where
+/// they were encoded.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     /// Encoded frames. The first `sent` bytes have been sent.
     frames: Vec<u8>,
     sent: usize,
+    /// The frame of a piece of the first large message that has begun: no other frame may come
+    /// before its end.
+    piece: Option<Piece>,
     large: VecDeque<Large>,
+    /// Bytes of large messages that are in no piece yet.
     large_bytes: usize,
+}
+
+/// A frame whose header stands here, and its bytes in the first buffer of [`Outgoing::large`].
+#[derive(Debug)]
+struct Piece {
+    header: [u8; HEADER_BYTES],
+    bytes: Range<usize>,
+    /// How much of both has been sent.
+    sent: usize,
+}
+
+impl Piece {
+    fn unsent(&self) -> usize {
+        HEADER_BYTES + self.bytes.len() - self.sent
+    }
 }
 
 /// A buffer that was handed over, so that what is large in it need not be copied.
 #[derive(Debug)]
 struct Large {
     buffer: Vec<u8>,
-    /// What has not been sent of each large message in it.
+    /// What is in no piece yet of each large message in it.
     messages: VecDeque<Range<usize>>,
 }
 
 impl Outgoing {
     /// How many bytes wait.
     pub fn len(&self) -> usize {
-        self.frames.len() - self.sent + self.large_bytes
+        let piece = self.piece.as_ref().map_or(0, Piece::unsent);
+        self.frames.len() - self.sent + piece + self.large_bytes
     }
 
     /// Whether nothing waits.
@@ -212,18 +233,33 @@ impl Outgoing {
         1
     }
 
-    /// The bytes to send next; empty if nothing waits.
-    pub fn unsent(&mut self) -> &[u8] {
-        if self.sent == self.frames.len() {
+    /// The bytes to send next, in two parts of which one or both may be empty; both are if nothing
+    /// waits.
+    pub fn unsent(&mut self) -> [&[u8]; 2] {
+        if self.piece.is_none() && self.sent == self.frames.len() {
             self.frames.clear();
             self.sent = 0;
             self.cut_piece();
         }
-        &self.frames[self.sent..]
+        match (&self.piece, self.large.front()) {
+            (Some(piece), Some(Large { buffer, .. })) => {
+                let header = &piece.header[piece.sent.min(HEADER_BYTES)..];
+                let sent = piece.sent.saturating_sub(HEADER_BYTES);
+                [header, &buffer[piece.bytes.start + sent..piece.bytes.end]]
+            }
+            _ => [&self.frames[self.sent..], &[]],
+        }
     }
 
     /// Notes that so many of [`Outgoing::unsent`] have been sent.
     pub fn advance(&mut self, sent: usize) {
+        if let Some(piece) = &mut self.piece {
+            piece.sent += sent;
+            if piece.unsent() == 0 {
+                self.end_piece();
+            }
+            return;
+        }
         self.sent += sent;
         if self.sent > self.frames.len() / 2 {
             // What is left moves to the front once it is the smaller part, so that a peer that never
@@ -245,18 +281,23 @@ impl Outgoing {
     fn cut_piece(&mut self) {
         let Some(Large { buffer, messages }) = self.large.front_mut() else { return };
         let message = messages.front_mut().expect("a buffer without large messages is not kept");
-        let end = message.end.min(message.start + FRAME_BYTES_MAX);
-        let piece = &buffer[message.start..end];
-        self.large_bytes -= piece.len();
-        message.start = end;
+        let bytes = message.start..message.end.min(message.start + FRAME_BYTES_MAX);
+        self.large_bytes -= bytes.len();
+        message.start = bytes.end;
         let is_last = message.start == message.end;
         let part = if is_last { LAST_PIECE } else { PIECE };
-        self.frames.extend_from_slice(&header(part, piece));
-        self.frames.extend_from_slice(piece);
-        if is_last {
-            messages.pop_front();
+        let header = header(part, &buffer[bytes.clone()]);
+        self.piece = Some(Piece { header, bytes, sent: 0 });
+    }
+
+    /// A piece has been sent whole: the buffer goes with its last one.
+    fn end_piece(&mut self) {
+        self.piece = None;
+        let large = self.large.front_mut().expect("its buffer is kept while a piece is sent");
+        if large.messages.front().is_some_and(|message| message.start == message.end) {
+            large.messages.pop_front();
         }
-        if messages.is_empty() {
+        if large.messages.is_empty() {
             self.large.pop_front();
         }
     }
@@ -292,14 +333,24 @@ mod tests {
         Ok(all)
     }
 
+    /// Takes what the socket takes at once.
+    fn send(outgoing: &mut Outgoing, room: usize) -> Vec<u8> {
+        let mut bytes = outgoing.unsent().concat();
+        bytes.truncate(room);
+        outgoing.advance(bytes.len());
+        bytes
+    }
+
     fn sent(outgoing: &mut Outgoing) -> Vec<u8> {
         let mut bytes = Vec::new();
-        while !outgoing.unsent().is_empty() {
-            let some = outgoing.unsent().len().min(10_000);
-            bytes.extend_from_slice(&outgoing.unsent()[..some]);
-            outgoing.advance(some);
+        while !outgoing.is_empty() {
+            bytes.extend(send(outgoing, 10_000));
         }
         bytes
+    }
+
+    fn whole_frame(messages: &[u8]) -> Vec<u8> {
+        [&whole_header(messages), messages].concat()
     }
 
     #[test]
@@ -378,13 +429,18 @@ mod tests {
     fn a_small_message_overtakes_what_is_left_of_a_large_one() {
         let mut outgoing = Outgoing::default();
         outgoing.push(&mut messages(&[limits::MESSAGE_BYTES_MAX]));
-        let mut bytes = outgoing.unsent()[..100].to_vec();
-        outgoing.advance(100);
+        // Also a header that was sent in part ends before anything else begins.
+        let mut bytes = send(&mut outgoing, HEADER_BYTES / 2);
         outgoing.push(&mut messages(&[1]));
+        bytes.extend(send(&mut outgoing, FRAME_BYTES_MAX));
+        outgoing.push(&mut messages(&[2]));
         bytes.extend(sent(&mut outgoing));
         let whole: Vec<_> =
             received(&bytes).unwrap().into_iter().filter(|messages| !messages.is_empty()).collect();
-        assert!(whole == [messages(&[1]), messages(&[limits::MESSAGE_BYTES_MAX])]);
+        let small = [whole_frame(&messages(&[1])), whole_frame(&messages(&[2]))].concat();
+        let second = HEADER_BYTES + FRAME_BYTES_MAX;
+        assert!(bytes[second..].starts_with(&small), "they come before the second piece");
+        assert!(whole == [messages(&[1]), messages(&[2]), messages(&[limits::MESSAGE_BYTES_MAX])]);
     }
 
     #[test]
@@ -396,9 +452,7 @@ mod tests {
             let bytes = outgoing.len();
             let mut left = bytes.saturating_sub(50_000);
             while left > 0 {
-                let some = outgoing.unsent().len().min(left);
-                outgoing.advance(some);
-                left = left.saturating_sub(some);
+                left -= send(&mut outgoing, left).len();
             }
             assert!(outgoing.bytes() < 1_000_000, "{}", outgoing.bytes());
         }

@@ -485,7 +485,7 @@ impl Link {
         };
         let mut share = WRITE_BYTES_PER_TURN;
         while self.writable && !self.outgoing.is_empty() && share > 0 {
-            match stream.write(self.outgoing.unsent()) {
+            match stream.write_vectored(&self.outgoing.unsent().map(IoSlice::new)) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     self.outgoing.advance(written);

@@ -1,6 +1,6 @@
 //! A guest's connections to the nodes.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -283,7 +283,8 @@ impl Line {
                 }
                 unsent.push(&mut messages);
                 while !unsent.is_empty() {
-                    let written = writer.write(unsent.unsent()).await?;
+                    let parts = unsent.unsent().map(IoSlice::new);
+                    let written = writer.write_vectored(&parts).await?;
                     if written == 0 {
                         return Err(io::ErrorKind::WriteZero.into());
                     }
