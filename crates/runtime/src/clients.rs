@@ -18,6 +18,9 @@ use crate::link::{Received, receive};
 const ALL_BYTES_PER_TURN: u64 = 4 * 1024 * 1024;
 /// Bytes that one turn reads from one client at most before the others get their turn.
 const READ_BYTES_PER_TURN: usize = 256 * 1024;
+/// Bytes that one turn writes to one client at most: a socket may take megabytes at once, and the
+/// system's copy of them is part of the turn.
+const WRITE_BYTES_PER_TURN: usize = 256 * 1024;
 
 /// One connected client.
 struct Client {
@@ -42,7 +45,8 @@ pub(crate) struct Clients {
     ready: Vec<usize>,
     /// Clients that have bytes to read and commands that wait: read from once these went on.
     stalled: Vec<usize>,
-    /// Connections to write to at the end of the turn, besides those the front end names.
+    /// Connections to write to at the end of the turn, besides those the front end names: there is
+    /// room again, or the last turn's share was taken.
     unblocked: Vec<ConnectionId>,
     dirty: Vec<ConnectionId>,
     spare: Vec<usize>,
@@ -182,7 +186,8 @@ impl Clients {
         }
     }
 
-    /// Writes what the front end has for its clients, one system call each. Call after the seal.
+    /// Writes what the front end has for its clients, one system call and one share each. Call after
+    /// the seal.
     pub(crate) fn flush<B: Backend>(&mut self, now: Now, frontend: &mut Frontend, backend: &mut B) {
         let mut dirty = std::mem::take(&mut self.dirty);
         frontend.take_dirty(&mut dirty);
@@ -208,10 +213,14 @@ impl Clients {
         let Some(output) = frontend.output(id) else { return };
         let mut lost = false;
         if !output.is_empty() && !client.blocked {
-            let length = output.len();
-            match write(&client.stream, output.unsent()) {
+            let share = output.len().min(WRITE_BYTES_PER_TURN);
+            let has_more = output.len() > share;
+            match write(&client.stream, &output.unsent()[..share]) {
                 Ok(written) => {
-                    client.blocked = written < length;
+                    client.blocked = written < share;
+                    if has_more && !client.blocked {
+                        self.unblocked.push(id);
+                    }
                     self.bytes_sent += written as u64;
                     frontend.written(id, written, now, backend);
                 }
@@ -243,12 +252,13 @@ impl Clients {
             }
             false
         });
-        !self.ready.is_empty() || frontend.is_dirty() || frontend.has_postponed()
+        let has_bytes = !self.ready.is_empty() || !self.unblocked.is_empty();
+        has_bytes || frontend.is_dirty() || frontend.has_postponed()
     }
 
     /// Whether some client has not taken all its replies yet.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.sockets.iter().flatten().any(|client| client.blocked)
+        !self.unblocked.is_empty() || self.sockets.iter().flatten().any(|client| client.blocked)
     }
 
     /// Closes every client.
@@ -284,12 +294,18 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_clock_is_read_after_the_bytes_that_it_dates() {
+    /// The two ends of a connection.
+    fn connection() -> (Stream, Stream, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
-        let mut client = Stream::connect(address).expect("somebody listens");
+        let client = Stream::connect(address).expect("somebody listens");
         let (stream, peer) = listener.accept().expect("somebody has connected");
+        (client, stream, peer)
+    }
+
+    #[test]
+    fn the_clock_is_read_after_the_bytes_that_it_dates() {
+        let (mut client, stream, peer) = connection();
         let observer = stream.try_clone().expect("a socket can be observed");
         client.write_all(b"*1\r\n$4\r\nPING\r\n").expect("the socket is open");
         // Waits until the bytes are there.
@@ -314,5 +330,40 @@ mod tests {
         let mut answer = [0; 7];
         client.read_exact(&mut answer).expect("the node answers");
         assert_eq!(&answer, b"+PONG\r\n");
+    }
+
+    #[test]
+    fn a_turn_writes_no_more_than_a_clients_share() {
+        let (mut client, stream, peer) = connection();
+        client.write_all(&b"COMMAND DOCS\r\n".repeat(8)).expect("the socket is open");
+        assert_eq!(stream.peek(&mut [0]).expect("the socket is open"), 1);
+        stream.set_nonblocking(true).expect("a socket can be");
+
+        let (mut frontend, mut backend) =
+            (Frontend::new(Shared::new(Settings::default(), None)), MemoryBackend::default());
+        let mut clients = Clients::default();
+        let start = Now { monotonic: Instant(1), unix: UnixNanos(1) };
+        clients.open(start, TcpStream::from_std(stream), peer, &mut frontend, |_, _| Ok(()));
+        frontend.begin_turn(start, &mut backend);
+        clients.read(|| start, &mut frontend, &mut backend);
+        let mut received = 0;
+        loop {
+            clients.flush(start, &mut frontend, &mut backend);
+            let sent = clients.bytes_sent as usize - received;
+            assert!(sent <= WRITE_BYTES_PER_TURN, "{sent} bytes in one turn");
+            if sent == 0 {
+                break;
+            }
+            client.read_exact(&mut vec![0; sent]).expect("the node has sent that many");
+            received += sent;
+            // What the poll would say of a socket that was full.
+            for client in clients.sockets.iter_mut().flatten() {
+                if std::mem::take(&mut client.blocked) {
+                    clients.unblocked.push(client.id);
+                }
+            }
+        }
+        assert!(received > WRITE_BYTES_PER_TURN, "{received} bytes are more than one share");
+        assert!(!clients.is_blocked() && !clients.has_work(&frontend), "all of it was sent");
     }
 }
