@@ -22,7 +22,8 @@ use signal_hook::flag;
 use crate::run::EXIT_INTERRUPTED;
 
 /// Exit codes: 0 all runs passed, 10 an invariant broke, 11 clients saw what they must not see,
-/// 12 a cluster did not recover, 130 a signal stopped a sweep in which nothing had failed.
+/// 12 a cluster did not recover, 13 a node sent more than there was to do, 130 a signal stopped a sweep
+/// in which nothing had failed.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
     /// The engine of the first simulated keyspace: hermes, meerkat, or a rival of meerkat: kuafu, tapir,

@@ -56,7 +56,7 @@ pub fn measure_costs(nodes: u16, engine: EngineConfig, calls: &[&[&str]]) -> Vec
 }
 
 /// A perfect cluster that has formed its view and has nothing to do.
-fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
+pub(crate) fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
     let mut rng = Rng::new(1);
     let mut configs = configs(nodes, 1, engine, &mut rng);
     for config in &mut configs {
@@ -89,7 +89,7 @@ fn begin(world: &mut World, node: usize, number: u64, words: &[&str]) {
 
 fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {
     let started = world.time;
-    world.kinds = Some(BTreeMap::new());
+    world.flow.take_messages();
     begin(world, 0, number, words);
     let until = world.time + LOSS_TIMEOUT / 2;
     let mut answered_at = None;
@@ -105,7 +105,7 @@ fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {
     }
     let answered_at = answered_at.unwrap_or_else(|| panic!("{words:?} was not answered"));
     assert_eq!((answered_at - started) % DELAY, 0, "latency is a whole number of hops");
-    let mut messages = world.kinds.take().expect("counting began above");
+    let mut messages = world.flow.take_messages();
     messages.remove(PERIODIC);
     Cost { hops: (answered_at - started) / DELAY, messages }
 }

@@ -513,6 +513,7 @@ impl World {
         };
         let now = this.now(time, stay.ahead);
         let Some(stay) = &mut this.stay else { return };
+        self.flow.begin_op();
         stay.machine.submit(now, tag, tag.0, txn.clone(), &mut this.out);
         stay.machine.flush(now, &mut this.out);
         self.flush_guest(guest);
@@ -553,9 +554,7 @@ impl World {
         loop {
             let before = rest;
             let header = Header::split(&mut rest).expect("machines send whole messages");
-            if header.is_none() {
-                return true;
-            }
+            let Some((header, _)) = header else { return true };
             if let Some(left) = &mut self.guests[guest].ambush {
                 if *left == 0 {
                     self.kill_guest(guest);
@@ -573,6 +572,7 @@ impl World {
             let message = &before[..before.len() - rest.len()];
             let (id, lane, cut) = (this.id, this.lane, this.cut.contains(to));
             self.messages += 1;
+            self.flow.count(id, &header, message);
             for delay in self.carry(id, to, lane, cut, message).into_iter().flatten() {
                 let event = Event::GuestSays {
                     node,

@@ -24,6 +24,7 @@ mod clients;
 mod command;
 mod errand;
 mod faults;
+mod flow;
 mod guests;
 mod health;
 mod judge;

@@ -153,10 +153,8 @@ impl World {
                 return;
             }
             let message = &before[..before.len() - rest.len()];
-            if let Some(kinds) = self.kinds.as_mut().filter(|_| of_engine) {
-                *kinds.entry(kind_of(message)).or_default() += 1;
-            }
             self.messages += 1;
+            self.flow.count(sender, &header, message);
             if to_guest {
                 self.tell_guest(from, lane, to, message);
                 continue;
@@ -280,11 +278,14 @@ pub(crate) fn describe(bytes: &[u8]) -> String {
 
 /// The name of a message's kind, as its description has it: after the epoch, unless the message says
 /// itself that it is one.
-fn kind_of(bytes: &[u8]) -> String {
+pub(crate) fn kind_of(bytes: &[u8]) -> String {
     let text = describe(bytes);
     let text = text.split_once(' ').map_or("", |(_, text)| text);
     let named = match text.strip_prefix("Message {") {
-        Some(fields) => fields.split_once("kind: ").map_or("", |(_, named)| named),
+        Some(fields) => {
+            let named = fields.split_once("kind: ").or_else(|| fields.split_once("body: "));
+            named.map_or("", |(_, named)| named)
+        }
         None => text,
     };
     named.chars().take_while(char::is_ascii_alphanumeric).collect()

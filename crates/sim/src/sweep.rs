@@ -12,6 +12,7 @@ use quorate_machine::Rng;
 use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
 
 use crate::clients::{Clients, Plan};
+use crate::flow::Storm;
 use crate::judge::{contradiction, had_stale_reads, last_reads, lost_appends};
 use crate::keyspaces::{Keyspace, Neighbour};
 use crate::loader::Loader;
@@ -70,6 +71,8 @@ pub enum FailureKind {
     Safety,
     /// The cluster did not come back after faults ended.
     Liveness,
+    /// A node sent far more than there was to do.
+    Storm,
 }
 
 impl FailureKind {
@@ -79,6 +82,7 @@ impl FailureKind {
             Self::Crash => 10,
             Self::Safety => 11,
             Self::Liveness => 12,
+            Self::Storm => 13,
         }
     }
 
@@ -88,6 +92,7 @@ impl FailureKind {
             Self::Crash => "crash",
             Self::Safety => "safety",
             Self::Liveness => "liveness",
+            Self::Storm => "storm",
         }
     }
 }
@@ -96,9 +101,9 @@ impl FromStr for FailureKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Crash, Self::Safety, Self::Liveness];
+        let all = [Self::Crash, Self::Safety, Self::Liveness, Self::Storm];
         let found = all.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| format!("'{text}' is no failure; use crash, safety or liveness"))
+        found.ok_or_else(|| format!("'{text}' is no failure; use crash, safety, liveness or storm"))
     }
 }
 
@@ -302,6 +307,8 @@ struct Simulation<'a> {
     sessions: SessionClients,
     nemesis: Nemesis,
     beyond: bool,
+    /// The first one; it ends the run.
+    storm: Option<Storm>,
 }
 
 impl<'a> Simulation<'a> {
@@ -357,8 +364,8 @@ impl<'a> Simulation<'a> {
         for ((id, (shape, _)), clients) in ids.into_iter().zip(shapes).zip(clients) {
             users.push(Users { clients, loader: Loader::new(id, &shape, &mut world) });
         }
-        let (setup, beyond) = (text, false);
-        Self { seed, options, setup, faults, world, users, sessions, nemesis, beyond }
+        let (setup, beyond, storm) = (text, false, None);
+        Self { seed, options, setup, faults, world, users, sessions, nemesis, beyond, storm }
     }
 
     /// What happened, for a run that was recorded.
@@ -381,8 +388,13 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// All phases of the run; what the clients saw is judged afterwards.
+    /// The whole run; what the clients saw is judged afterwards.
     fn run(&mut self) -> Result<(), (FailureKind, String)> {
+        let end = self.phases();
+        self.storm.as_ref().map_or(end, |storm| Err((FailureKind::Storm, storm.to_string())))
+    }
+
+    fn phases(&mut self) -> Result<(), (FailureKind, String)> {
         let span = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.advance(span(self.options.safety_phase), |_| false);
         self.nemesis.heal(&mut self.world);
@@ -414,20 +426,25 @@ impl<'a> Simulation<'a> {
                 users.loader.read_unreadable(&mut self.world);
             }
             let Some(message) = self.disagreement() else { return Ok(()) };
-            if self.world.time >= deadline {
+            if self.world.time >= deadline || self.storm.is_some() {
                 return Err((FailureKind::Safety, message));
             }
             self.advance(self.world.time + COMPARISON, |_| false);
         }
     }
 
-    /// Runs events until `until` or until `done`; says whether `done` came true.
+    /// Runs events until `until` or until `done`; says whether `done` came true. Nothing runs after a
+    /// storm.
     fn advance(&mut self, until: u64, done: impl Fn(&Self) -> bool) -> bool {
         let mut check_at = self.world.time;
         loop {
             // Asking costs more than an event; every few milliseconds is enough. The moments depend
             // on no event: a script has fewer that come to nothing.
             if self.world.time >= check_at {
+                self.storm = self.storm.take().or_else(|| self.world.end_window());
+                if self.storm.is_some() {
+                    return false;
+                }
                 if done(self) {
                     return true;
                 }

@@ -36,6 +36,7 @@ impl World {
         keyspace: KeyspaceId,
         command: &Command,
     ) {
+        self.flow.begin_op();
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
             if let Some(call) = command.single_read() {
@@ -65,6 +66,7 @@ impl World {
         tag: Tag,
         request: quorate_rifl::Request,
     ) {
+        self.flow.begin_op();
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
             lane.lease(now, tag, request, out);
@@ -74,6 +76,7 @@ impl World {
 
     /// A session's call reaches a node.
     pub(crate) fn call(&mut self, node: usize, lane: usize, tag: Tag, call: SessionCall) {
+        self.flow.begin_op();
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
             lane.call(now, tag, call, out);

@@ -9,6 +9,7 @@ use quorate_node::{Mail, NodeConfig, Shared};
 use quorate_types::{Duration, Epoch, Incarnation, KeyspaceId, NodeId, NodeSet, Tag, Timestamp};
 
 use crate::Faults;
+use crate::flow::Flow;
 use crate::guests::Guest;
 use crate::keyspaces::{ClientId, Keyspace};
 use crate::monotonic::Monotonic;
@@ -181,8 +182,8 @@ pub(crate) struct World {
     pub(crate) probes: BTreeMap<&'static str, u64>,
     /// Peer messages sent.
     pub(crate) messages: u64,
-    /// Those of engines by kind, while somebody wants to know; the rest is membership.
-    pub(crate) kinds: Option<BTreeMap<String, u64>>,
+    /// By sender and kind.
+    pub(crate) flow: Flow,
 }
 
 impl World {
@@ -226,7 +227,7 @@ impl World {
             ambushed: Vec::new(),
             probes: BTreeMap::new(),
             messages: 0,
-            kinds: None,
+            flow: Flow::default(),
             rng: rng.fork(),
         };
         for config in configs {

@@ -6,6 +6,7 @@ use super::table::REMOVED;
 
 const MEERKAT_RANDOM: Check = Tests("meerkat", "random::");
 const CALLS_RANDOM: Check = Tests("meerkat", "random::calls");
+const TRANSACTIONS_SWEEP: Check = Tests("sim", "transactions_survive_every_fault");
 
 /// Meerkat's part of the table.
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -587,14 +588,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "meerkat_takeovers_never_wait",
         home: "meerkat",
         guard: "a takeover that hears nothing asks less and less often",
-        checks: &[Tests("meerkat", "a_takeover_that_hears_nothing")],
+        checks: &[Tests("meerkat", "a_takeover_that_hears_nothing"), TRANSACTIONS_SWEEP],
         in_gate: false,
     },
     Mutant {
         name: "meerkat_patience_never_grows",
         home: "meerkat",
         guard: "what goes unanswered is asked for less and less often",
-        checks: &[Tests("meerkat", "less_and_less_often")],
+        checks: &[Tests("meerkat", "less_and_less_often"), TRANSACTIONS_SWEEP],
         in_gate: false,
     },
 ];
