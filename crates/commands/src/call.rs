@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, Operation, Workspace};
+use quorate_machine::{Access, Change, Current, Operation, WARM_TOGETHER, Workspace};
 use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -73,8 +73,10 @@ impl<'a> Call<'a> {
             (Run::Key(Keyed::Several(run)), _) => room.hold(run(self.args, workspace)),
             (Run::Key(_), Split::None) => self.run_on_key(now, workspace, room),
             (Run::Key(_), Split::Array) => {
+                let count = self.keys().count();
                 let mut answers = Vec::new();
-                for index in 0..self.keys().count() {
+                for index in 0..count {
+                    self.warm(index, count, workspace);
                     let part = self.split(index);
                     answers.push(part.call().run_on_key(now, workspace, room));
                     if room.is_exceeded() {
@@ -84,15 +86,27 @@ impl<'a> Call<'a> {
                 Reply::Array(answers)
             }
             (Run::Key(_), Split::Sum) => {
-                let mut part =
-                    |index| self.split(index).call().run_on_key(now, workspace, &mut Room::new());
-                let counts = (0..self.keys().count()).map(|index| match part(index) {
+                let count = self.keys().count();
+                let mut part = |index| {
+                    self.warm(index, count, workspace);
+                    self.split(index).call().run_on_key(now, workspace, &mut Room::new())
+                };
+                let counts = (0..count).map(|index| match part(index) {
                     Reply::Int(count) => count,
                     other => unreachable!("a part of a sum is a number, not {other:?}"),
                 });
                 Reply::Int(counts.sum())
             }
             _ => room.hold(self.answer_alone(now).unwrap_or(NOT_HERE)),
+        }
+    }
+
+    /// Has the next keys of many fetched, when the last ones that were have been used.
+    fn warm<W: Workspace>(self, index: usize, count: usize, workspace: &W) {
+        if count > WARM_TOGETHER && index.is_multiple_of(WARM_TOGETHER) {
+            let mut keys = self.keys();
+            keys.next += keys.step * index as i64;
+            workspace.warm(&mut keys.take(WARM_TOGETHER));
         }
     }
 

@@ -62,6 +62,10 @@ impl<W: Workspace + ?Sized> Workspace for Metered<'_, W> {
         Current { content: None, timestamp: Timestamp::ZERO }
     }
 
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        self.workspace.warm(keys);
+    }
+
     #[inline]
     fn write(&mut self, key: &[u8], change: Change<'_>) {
         let bytes = match &change {

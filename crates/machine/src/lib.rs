@@ -36,7 +36,7 @@ pub use map_table::{MapRecord, MapTable};
 pub use operation::{Access, Change, Current, Improper, Operation, Outcome, Refusal, Seal};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
-pub use table::{CELLS, Content, Meta, PLACES, Record, Siblings, Table, ValueKind};
+pub use table::{CELLS, Content, Meta, PLACES, Record, Siblings, Table, ValueKind, WARM_TOGETHER};
 pub use transaction::{Transaction, Verdict, Workspace};
 
 /// The message and answer types of a protocol.

@@ -85,6 +85,10 @@ pub trait Record {
 /// How many places there are in the order of [`Table::scan_places`]. Keys are spread evenly.
 pub const PLACES: u64 = 1 << 40;
 
+/// How many keys are best passed to [`Table::warm`] at a time: so many loads a processor has under way
+/// at once, and what they bring stays in its nearest cache until it is used.
+pub const WARM_TOGETHER: usize = 16;
+
 /// Point access to the records that one machine owns: those of its keyspace and lane.
 pub trait Table {
     /// The protocol's words in each record.
@@ -129,6 +133,11 @@ pub trait Table {
     fn lock_existing(&mut self, key: &[u8]) -> Option<Self::Record<'_>> {
         let handle = self.find(key)?;
         Some(self.lock(handle))
+    }
+    /// Has the records of keys that are about to be used fetched from memory, several at a time:
+    /// one after the other, each would have to be waited for. Changes nothing.
+    fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        let _ = keys;
     }
     /// Forgets the record of a key if `dead` says so of the locked record; nobody can lock it in
     /// between. Whether it was removed.

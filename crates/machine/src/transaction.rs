@@ -18,6 +18,11 @@ pub trait Workspace {
     /// neither.
     fn write(&mut self, key: &[u8], change: Change<'_>);
 
+    /// Says that these keys are going to be read soon. It changes nothing.
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        let _ = keys;
+    }
+
     /// Whether more was read and written than a transaction may: it is going to be refused, and
     /// what it does from now on makes no difference.
     fn is_full(&self) -> bool {

@@ -116,7 +116,7 @@ impl<'a> Body<'a> {
     }
 
     /// The items in order.
-    pub fn iter(self) -> impl Iterator<Item = Item<'a>> {
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Item<'a>> + Clone {
         let mut reader = Reader(self.0);
         let (count, _) = read_head(&mut reader).expect("a body was checked");
         (0..count).map(move |_| read_item(&mut reader).expect("a body was checked"))

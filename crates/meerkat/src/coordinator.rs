@@ -710,11 +710,7 @@ where
     /// Confirms every read of a read-only transaction at this replica.
     pub(crate) fn confirm(&mut self, at: Timestamp, body: Body<'_>) -> Result<(), Conflict> {
         let whole = self.whole_up_to;
-        let floor = |table: &T| table.least(FLOOR).max(whole);
-        body.iter().try_for_each(|item| {
-            debug_assert!(item.base.is_some(), "a read-only transaction read all its keys");
-            occ::confirm_read(&mut self.table, at, &item, floor)
-        })
+        occ::confirm_reads(&mut self.table, at, body, |table| table.least(FLOOR).max(whole))
     }
 }
 

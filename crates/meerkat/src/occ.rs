@@ -4,7 +4,7 @@
 //! Each function takes one key's lock at a time, so there is no order of locks to keep. The same
 //! functions serve the rivals in `baselines`.
 
-use quorate_machine::{Content, Record, Table, mutant};
+use quorate_machine::{Content, Record, Table, WARM_TOGETHER, mutant};
 use quorate_types::{Timestamp, WriterId};
 
 use crate::body::{Body, Item};
@@ -98,20 +98,52 @@ pub fn validate<T: Table<Meta = Meta>>(
     body: Body<'_>,
     floor: impl Fn(&T) -> u64,
 ) -> Result<(), Conflict> {
-    for (done, item) in body.iter().enumerate() {
-        let mut registered = done;
-        let result = register(table, id, &item).and_then(|has_version| {
-            registered += 1;
-            if has_version { Ok(()) } else { check_deletion(&item, floor(table)) }
-        });
-        if let Err(conflict) = result {
-            for item in body.iter().take(registered) {
-                unregister(table, id, item.key);
-            }
-            return Err(conflict);
+    let mut registered = 0;
+    let result = try_each(table, body, |table, item| {
+        let has_version = register(table, id, item)?;
+        registered += 1;
+        if has_version { Ok(()) } else { check_deletion(item, floor(table)) }
+    });
+    if result.is_err() {
+        for item in body.iter().take(registered) {
+            unregister(table, id, item.key);
         }
     }
+    result
+}
+
+/// Visits the items of a body up to the first that conflicts. The records of many are fetched from
+/// memory ahead, some at a time.
+fn try_each<'a, T: Table<Meta = Meta>>(
+    table: &mut T,
+    body: Body<'a>,
+    mut visit: impl FnMut(&mut T, &Item<'a>) -> Result<(), Conflict>,
+) -> Result<(), Conflict> {
+    let mut items = body.iter();
+    if items.len() <= WARM_TOGETHER {
+        return items.try_for_each(|item| visit(table, &item));
+    }
+    let mut cold = items.clone();
+    for (index, item) in items.enumerate() {
+        if index.is_multiple_of(WARM_TOGETHER) {
+            table.warm(cold.by_ref().take(WARM_TOGETHER).map(|item| item.key));
+        }
+        visit(table, &item)?;
+    }
     Ok(())
+}
+
+/// As [`try_each`], of all items.
+fn for_each<'a, T: Table<Meta = Meta>>(
+    table: &mut T,
+    body: Body<'a>,
+    mut visit: impl FnMut(&mut T, &Item<'a>),
+) {
+    let all = try_each(table, body, |table, item| {
+        visit(table, item);
+        Ok(())
+    });
+    debug_assert!(all.is_ok(), "nothing was asked that could conflict");
 }
 
 /// Checks one key and registers the transaction there, in one critical section: two transactions
@@ -197,9 +229,7 @@ fn unregister<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, key: &[u8]) {
 
 /// Takes an aborted transaction out of all its keys' lists.
 pub fn release<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>) {
-    for item in body.iter() {
-        unregister(table, id, item.key);
-    }
+    for_each(table, body, |table, item| unregister(table, id, item.key));
 }
 
 /// Installs a committed transaction (§5.2.3): raises what was read, installs what was written, and
@@ -207,7 +237,7 @@ pub fn release<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'
 /// sees one or the other. Idempotent, and in any order: an older version never replaces a newer
 /// one (the Thomas write rule).
 pub fn apply<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>) {
-    for item in body.iter() {
+    for_each(table, body, |table, item| {
         if mutant!("meerkat_apply_in_two_steps") {
             unregister(table, id, item.key);
         }
@@ -222,7 +252,7 @@ pub fn apply<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>
         if let Some(content) = item.write {
             install(&mut record, id, content);
         }
-    }
+    });
 }
 
 /// Replaces a record's version, unless it is as new already.
@@ -243,18 +273,28 @@ pub(crate) fn install(
     record.set_meta(meta);
 }
 
-/// Confirms that a key still holds the version that a read-only transaction read, and that nobody
-/// will write below its timestamp from now on (N8, read-only transactions). `floor` as in
+/// Confirms that every key still holds the version that a read-only transaction read, and that
+/// nobody will write below its timestamp from now on (N8, read-only transactions). `floor` as in
 /// [`validate`].
 ///
 /// # Errors
-/// What has replaced it or may replace it.
-pub fn confirm_read<T: Table<Meta = Meta>>(
+/// What has replaced one of them or may replace it.
+pub fn confirm_reads<T: Table<Meta = Meta>>(
+    table: &mut T,
+    at: Timestamp,
+    body: Body<'_>,
+    floor: impl Fn(&T) -> u64,
+) -> Result<(), Conflict> {
+    try_each(table, body, |table, item| confirm_read(table, at, item, &floor))
+}
+
+fn confirm_read<T: Table<Meta = Meta>>(
     table: &mut T,
     at: Timestamp,
     item: &Item<'_>,
     floor: impl Fn(&T) -> u64,
 ) -> Result<(), Conflict> {
+    debug_assert!(item.base.is_some(), "a read-only transaction read all its keys");
     let mut record = table.lock_key(item.key, 0);
     check(&record, at, item)?;
     let mut meta = record.meta();

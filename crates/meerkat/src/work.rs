@@ -308,6 +308,10 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for Run<'_, T, L> {
         }
     }
 
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        self.table.warm(keys);
+    }
+
     fn write(&mut self, key: &[u8], change: Change<'_>) {
         let position = self.work.position(key);
         let written = match change {

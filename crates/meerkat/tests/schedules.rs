@@ -87,10 +87,15 @@ impl Lane {
     fn audit(&mut self) -> Option<Committed> {
         let keys: Vec<_> = (0..KEYS.len()).map(|key| self.read(key)).collect();
         let id = self.timestamp(&keys);
-        for &(key, base, _) in &keys {
-            let item = Item { key: KEYS[key], base: Some(base), absent: false, write: None };
-            occ::confirm_read(&mut self.table, id, &item, |_| 0).ok()?;
-        }
+        let item = |&(key, base, _): &(usize, Timestamp, i64)| Item {
+            key: KEYS[key],
+            base: Some(base),
+            absent: false,
+            write: None,
+        };
+        let bytes = Body::encode(&keys.iter().map(item).collect::<Vec<_>>());
+        let body = Body::check(&bytes).expect("just encoded");
+        occ::confirm_reads(&mut self.table, id, body, |_| 0).ok()?;
         Some(Committed { id, keys, wrote: Vec::new() })
     }
 }

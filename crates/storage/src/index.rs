@@ -58,6 +58,20 @@ impl<T> Tagged<T> {
     }
 }
 
+/// Has a cache line fetched from memory, wherever the address leads. Does nothing where processors are
+/// not asked in this way.
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it reads nothing that the program sees, and faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 fn tag_of(hash: u64) -> u16 {
     (hash >> TAG_AT) as u16
 }
@@ -246,6 +260,34 @@ impl Shard {
             }
         }
         None
+    }
+
+    /// Has the bucket of a key fetched from memory.
+    #[inline]
+    pub(crate) fn warm_bucket(&self, hash: u64, _pinned: &Guard) {
+        let array = self.array();
+        // SAFETY: as in `find`.
+        let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
+        prefetch(ptr::from_ref(bucket).cast());
+    }
+
+    /// Has the record of a key fetched from memory, and those that its bucket could take for it.
+    #[inline]
+    pub(crate) fn warm_record<M: Meta>(&self, hash: u64, _pinned: &Guard) {
+        let array = self.array();
+        // SAFETY: as in `find`.
+        let bucket = unsafe { &array.buckets()[array.number_of(hash)] };
+        let tag = tag_of(hash);
+        for slot in &bucket.slots {
+            let entry = Tagged(slot.load(Ordering::Relaxed));
+            if entry.tag() == tag
+                && let Some(pointer) = entry.pointer()
+            {
+                let header = pointer.as_ptr().cast::<u8>();
+                prefetch(header);
+                prefetch(header.wrapping_add(RecordPtr::<M>::KEY_AT));
+            }
+        }
     }
 
     /// Whether the shard has the record at an address, which may be of one that is gone, and of

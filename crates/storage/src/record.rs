@@ -118,7 +118,7 @@ impl<M: Meta> RecordPtr<M> {
     };
     const ANNEX_AT: usize = (Self::META_AT + M::WORDS * size_of::<AtomicU64>())
         .next_multiple_of(align_of::<M::Annex>());
-    const KEY_AT: usize = Self::ANNEX_AT + size_of::<M::Annex>();
+    pub(crate) const KEY_AT: usize = Self::ANNEX_AT + size_of::<M::Annex>();
     /// How a record is aligned, and its buffers; a power of two that sizes are a multiple of.
     const ALIGN: usize = {
         let least = if size_of::<M::Annex>() == 0 { align_of::<Header>() } else { CACHE_LINE };

@@ -101,6 +101,10 @@ impl<M: Meta> Table for SharedTable<M> {
         record.lock_present().then(|| self.0.access(record))
     }
 
+    fn warm<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        self.0.warm(keys);
+    }
+
     #[inline]
     fn lock_key(&mut self, key: &[u8], value_len: usize) -> LockedRecord<'_, M> {
         self.0.lock_key(hash_key(key), key, value_len)

@@ -5,7 +5,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::{Content, Meta, Record, Table};
+use quorate_machine::{Content, Meta, Record, Table, WARM_TOGETHER};
 use quorate_types::{UnixMillis, hash_key, lane_of_hash};
 
 use crate::counters::{Counters, Weight};
@@ -72,6 +72,26 @@ impl<M: Meta> Writer<M> {
     #[inline]
     pub(crate) fn find(&self, hash: u64, key: &[u8], pinned: &Guard) -> Option<RecordPtr<M>> {
         self.store.shard_of(hash).find(hash, key, pinned)
+    }
+
+    /// Has the records of these keys fetched from memory.
+    pub(crate) fn warm<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) {
+        let pinned = reclaim::pin();
+        loop {
+            let mut hashes = [0; WARM_TOGETHER];
+            let mut count = 0;
+            for key in keys.by_ref().take(WARM_TOGETHER) {
+                hashes[count] = hash_key(key);
+                self.store.shard_of(hashes[count]).warm_bucket(hashes[count], &pinned);
+                count += 1;
+            }
+            for hash in &hashes[..count] {
+                self.store.shard_of(*hash).warm_record::<M>(*hash, &pinned);
+            }
+            if count < WARM_TOGETHER {
+                return;
+            }
+        }
     }
 
     /// The record of a key, made if need be with room for a value of `value_len` bytes.
