@@ -3,6 +3,7 @@
 import time
 
 import redis
+from redis import exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -28,7 +29,8 @@ def fate(error):
     if isinstance(error, redis.WatchError):
         # redis-py says so too if it lost the connection while EXEC was under way.
         return "refused" if str(error) == "Watched variable changed." else "unknown"
-    if isinstance(error, redis.exceptions.ExecAbortError):
+    # redis-py has classes for some errors, and takes their word out of the text.
+    if isinstance(error, (exceptions.ExecAbortError, exceptions.ClusterDownError, exceptions.TryAgainError)):
         return "refused"
     if isinstance(error, redis.ResponseError):
         # Of a command behind MULTI, redis-py says which one first.
