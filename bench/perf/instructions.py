@@ -97,7 +97,7 @@ def places(path):
 
 def place_of(name):
     """The crate, or the module in a crate or module that sessions concern; libraries in brackets."""
-    own = re.search(r"crates/([a-z]+)/(src|examples)/(?:.*/)?([a-z_]+)\.rs$", name)
+    own = re.search(r"crates/[a-z]+/([a-z]+)/(src|examples)/(?:.*/)?([a-z_]+)\.rs$", name)
     if not own:
         is_allocator = "mimalloc" in name or "malloc" in name
         return "(allocator)" if is_allocator else "(libraries)"

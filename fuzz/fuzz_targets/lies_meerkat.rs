@@ -3,9 +3,9 @@
 #![no_main]
 
 #[expect(dead_code, reason = "this target is about one of the protocols")]
-#[path = "../../crates/node/tests/lies/script.rs"]
+#[path = "../../crates/server/node/tests/lies/script.rs"]
 mod script;
-#[path = "../../crates/node/tests/lies/world.rs"]
+#[path = "../../crates/server/node/tests/lies/world.rs"]
 mod world;
 
 use libfuzzer_sys::fuzz_target;

@@ -237,7 +237,7 @@ fn redis_suite(root: &Path) -> anyhow::Result<()> {
     build(root)?;
     let mut command = Command::new("python3");
     command
-        .arg(root.join("crates/quorate/tests/redis_suite/run"))
+        .arg(root.join("crates/server/quorate/tests/redis_suite/run"))
         .arg("--program")
         .arg(target_dir(root).join("debug/quorate"))
         .env("CARGO_TARGET_DIR", target_dir(root))

@@ -12,10 +12,10 @@ pub enum Kind {
     StdUnsafe,
 }
 
-/// One crate under `crates/`.
+/// One crate under `crates/GROUP/`.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer {
-    /// The directory under `crates/`.
+    /// The directory under `crates/GROUP/`.
     pub name: &'static str,
     /// What it may touch.
     pub kind: Kind,

@@ -23,7 +23,7 @@ mod table;
 pub struct Mutant {
     /// The name in `mutant!("...")`.
     pub name: &'static str,
-    /// The crate under `crates/` that has the guard.
+    /// The crate under `crates/GROUP/` that has the guard.
     pub home: &'static str,
     /// What the guard does, for the table.
     pub guard: &'static str,

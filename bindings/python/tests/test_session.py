@@ -1,4 +1,4 @@
-"""The state of a session: the same cases as in `crates/rifl/src/client.rs`."""
+"""The state of a session: the same cases as in `crates/protocols/rifl/src/client.rs`."""
 
 import unittest
 

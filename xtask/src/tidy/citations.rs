@@ -9,9 +9,9 @@ use super::source::Source;
 
 /// The papers as comments name them, the page of each, and the crate that is about it alone.
 const PAPERS: &[(&str, &str, &str)] = &[
-    ("Meerkat", "docs/papers/meerkat.md", "crates/meerkat"),
-    ("Hermes", "docs/papers/hermes.md", "crates/hermes"),
-    ("RIFL", "docs/papers/rifl.md", "crates/rifl"),
+    ("Meerkat", "docs/papers/meerkat.md", "crates/protocols/meerkat"),
+    ("Hermes", "docs/papers/hermes.md", "crates/protocols/hermes"),
+    ("RIFL", "docs/papers/rifl.md", "crates/protocols/rifl"),
 ];
 
 /// Checks the citations of all files against the pages, of which `page` gives the text.
@@ -127,11 +127,11 @@ mod tests {
             check(&[source], page, &mut violations).expect("pages are there");
             violations.len()
         };
-        assert_eq!(complaints("crates/meerkat/src/a.rs", "// §5.2, N4 and N4.1a\n"), 0);
-        assert_eq!(complaints("crates/meerkat/src/a.rs", "// §5.3 and N4.1b\n"), 2);
-        assert_eq!(complaints("crates/sim/src/a.rs", "// RIFL §5.2, and Hermes N4.1a\n"), 0);
-        assert_eq!(complaints("crates/sim/src/a.rs", "// §5.2\n"), 1);
-        assert_eq!(complaints("crates/sim/src/a.rs", "// node N7\n"), 0);
-        assert_eq!(complaints("crates/sim/src/a.rs", "let text = \"§9\";\n"), 0);
+        assert_eq!(complaints("crates/protocols/meerkat/src/a.rs", "// §5.2, N4 and N4.1a\n"), 0);
+        assert_eq!(complaints("crates/protocols/meerkat/src/a.rs", "// §5.3 and N4.1b\n"), 2);
+        assert_eq!(complaints("crates/verify/sim/src/a.rs", "// RIFL §5.2, and Hermes N4.1a\n"), 0);
+        assert_eq!(complaints("crates/verify/sim/src/a.rs", "// §5.2\n"), 1);
+        assert_eq!(complaints("crates/verify/sim/src/a.rs", "// node N7\n"), 0);
+        assert_eq!(complaints("crates/verify/sim/src/a.rs", "let text = \"§9\";\n"), 0);
     }
 }

@@ -43,23 +43,36 @@ struct Dependency {
 /// Every crate is in the list, depends only on crates above it, and names only libraries that its
 /// layer allows.
 pub fn check_layering(root: &Path, violations: &mut Vec<Violation>) -> anyhow::Result<()> {
-    let directory = root.join("crates");
-    let entries = fs::read_dir(&directory).context("cannot list crates/")?;
     let mut names = Vec::new();
-    for entry in entries {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
-    for name in &names {
-        let path = PathBuf::from(format!("crates/{name}/Cargo.toml"));
-        let text = read(root, &path)?;
-        check_manifest(name, &path, &text, violations);
+    for group in directories(root, Path::new("crates"))? {
+        for home in directories(root, &group)? {
+            let name = home.file_name().expect("a directory has a name").to_string_lossy();
+            let path = home.join("Cargo.toml");
+            let text = read(root, &path)?;
+            check_manifest(&name, &path, &text, violations);
+            names.push(name.into_owned());
+        }
     }
     for layer in LAYERS.iter().filter(|layer| !names.iter().any(|name| name == layer.name)) {
         let message = format!("layer {} has no crate; remove it from the list", layer.name);
         violations.push(Violation::new("xtask/src/layers.rs", 1, message));
     }
     Ok(())
+}
+
+/// The directories in a directory, in order.
+fn directories(root: &Path, home: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries =
+        fs::read_dir(root.join(home)).with_context(|| format!("cannot list {}", home.display()))?;
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            paths.push(home.join(entry.file_name()));
+        }
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 fn check_manifest(name: &str, path: &Path, text: &str, violations: &mut Vec<Violation>) {
@@ -283,7 +296,7 @@ mod tests {
 
     fn layering(name: &str, manifest: &str) -> Vec<String> {
         let mut violations = Vec::new();
-        let path = PathBuf::from(format!("crates/{name}/Cargo.toml"));
+        let path = PathBuf::from(format!("crates/data/{name}/Cargo.toml"));
         check_manifest(name, &path, manifest, &mut violations);
         violations.iter().map(ToString::to_string).collect()
     }
@@ -295,7 +308,10 @@ mod tests {
     #[test]
     fn upward_dependencies_are_caught() {
         let upward = "[dependencies]\nquorate-node.workspace = true\n";
-        one(&layering("storage", upward), "crates/storage/Cargo.toml:2: storage depends on node");
+        one(
+            &layering("storage", upward),
+            "crates/data/storage/Cargo.toml:2: storage depends on node",
+        );
         one(&layering("hermes", "[dependencies]\nquorate-paxos = { path = \"\" }"), "may depend");
         one(&layering("hermes", "[dependencies]\nanyhow = \"1\""), "links anyhow");
         one(&layering("resp", "[dependencies]\nmio = \"1\""), "belongs to [\"runtime\", ");

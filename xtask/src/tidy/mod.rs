@@ -90,8 +90,8 @@ fn read(root: &Path, path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The crate under `crates/` that a file belongs to.
+/// The crate under `crates/GROUP/` that a file belongs to.
 fn crate_of(path: &Path) -> Option<&str> {
     let mut parts = path.components().map(|part| part.as_os_str().to_str());
-    (parts.next()? == Some("crates")).then(|| parts.next())??
+    (parts.next()? == Some("crates")).then(|| parts.nth(1))??
 }

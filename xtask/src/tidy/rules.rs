@@ -162,7 +162,7 @@ mod tests {
         );
     }
 
-    const PURE: &str = "crates/hermes/src/replica.rs";
+    const PURE: &str = "crates/protocols/hermes/src/replica.rs";
 
     #[test]
     fn impure_calls_are_caught_in_pure_crates_only() {
@@ -173,15 +173,15 @@ mod tests {
         caught(PURE, "fn f() { let m = HashMap::new(); }", "BTreeMap");
         caught(PURE, "use std::fmt;", "core::");
         let all = "use std::fmt; fn f() { println!(\"\"); Instant::now(); }";
-        assert_eq!(messages("crates/runtime/src/clock.rs", all), [""; 0]);
+        assert_eq!(messages("crates/server/runtime/src/clock.rs", all), [""; 0]);
     }
 
     #[test]
     fn tests_of_pure_crates_may_use_std() {
         let text = "#[cfg(test)]\nmod tests { use std::fmt; fn f() { x().unwrap() } }";
         assert_eq!(messages(PURE, text), [""; 0]);
-        assert_eq!(messages("crates/hermes/src/tests.rs", "use std::fmt;"), [""; 0]);
-        assert_eq!(messages("crates/hermes/tests/a.rs", "use std::fmt;"), [""; 0]);
+        assert_eq!(messages("crates/protocols/hermes/src/tests.rs", "use std::fmt;"), [""; 0]);
+        assert_eq!(messages("crates/protocols/hermes/tests/a.rs", "use std::fmt;"), [""; 0]);
     }
 
     #[test]
@@ -192,35 +192,36 @@ mod tests {
 
     #[test]
     fn unsafe_is_confined() {
-        caught("crates/resp/src/a.rs", "fn f() { unsafe { g() } }", "storage and runtime");
-        caught("crates/resp/tests/a.rs", "fn f() { unsafe { g() } }", "storage and runtime");
-        assert_eq!(messages("crates/storage/src/a.rs", "unsafe fn f() {}"), [""; 0]);
+        caught("crates/server/resp/src/a.rs", "fn f() { unsafe { g() } }", "storage and runtime");
+        caught("crates/server/resp/tests/a.rs", "fn f() { unsafe { g() } }", "storage and runtime");
+        assert_eq!(messages("crates/data/storage/src/a.rs", "unsafe fn f() {}"), [""; 0]);
         assert_eq!(messages(PURE, "#![forbid(unsafe_code)]"), [""; 0]);
     }
 
     #[test]
     fn unwrap_and_allow_are_caught() {
-        caught("crates/resp/src/a.rs", "fn f() { g().unwrap(); }", "`expect` the invariant");
-        caught("crates/resp/src/a.rs", "#[allow(dead_code)]\nfn f() {}", "#[expect(");
-        caught("crates/resp/src/a.rs", "#![allow(dead_code)]", "#[expect(");
-        assert_eq!(messages("crates/resp/src/a.rs", "g().unwrap_or(1)"), [""; 0]);
+        caught("crates/server/resp/src/a.rs", "fn f() { g().unwrap(); }", "`expect` the invariant");
+        caught("crates/server/resp/src/a.rs", "#[allow(dead_code)]\nfn f() {}", "#[expect(");
+        caught("crates/server/resp/src/a.rs", "#![allow(dead_code)]", "#[expect(");
+        assert_eq!(messages("crates/server/resp/src/a.rs", "g().unwrap_or(1)"), [""; 0]);
     }
 
     #[test]
     fn leftovers_are_caught() {
-        let path = "crates/resp/src/a.rs";
+        let path = "crates/server/resp/src/a.rs";
         caught(path, "// TODO later", "leftover marker TODO");
         caught(path, "/* FIXME */", "leftover marker FIXME");
         caught(path, "/// XXX", "leftover marker XXX");
         caught(path, "fn f() { todo!() }", "leftover `todo!`");
         caught(path, "fn f() { unimplemented!(\"x\") }", "leftover `unimplemented!`");
-        caught("crates/resp/tests/a.rs", "#[ignore = \"slow\"]", "leftover `#[ignore`");
+        caught("crates/server/resp/tests/a.rs", "#[ignore = \"slow\"]", "leftover `#[ignore`");
     }
 
     #[test]
     fn pure_crates_declare_themselves() {
         let mut violations = Vec::new();
-        let lib = Source::new(Path::new("crates/hermes/src/lib.rs"), "//! Hermes.".to_owned());
+        let lib =
+            Source::new(Path::new("crates/protocols/hermes/src/lib.rs"), "//! Hermes.".to_owned());
         check_crate_roots(&[lib], &mut violations);
         assert_eq!(violations.len(), 2);
     }
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn mutants_and_table_must_agree() {
         let code = "fn f() { if mutant!(\"known\") || mutant!(\"unknown\") {} }".to_owned();
-        let source = Source::new(Path::new("crates/hermes/src/a.rs"), code);
+        let source = Source::new(Path::new("crates/protocols/hermes/src/a.rs"), code);
         let mut violations = Vec::new();
         let table = [("known", "hermes"), ("vanished", "hermes")];
         check_mutants(&[source], table.into_iter(), &mut violations);

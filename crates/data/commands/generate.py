@@ -2,7 +2,7 @@
 """Writes src/table/*.rs: the facts that a running Redis 7.0 states about its commands.
 
     redis-server --port 0 --unixsocket /tmp/redis.sock --daemonize yes
-    crates/commands/generate.py /tmp/redis.sock
+    crates/data/commands/generate.py /tmp/redis.sock
     cargo fmt -p quorate-commands
 
 What this program adds itself is how each command runs here (RUN), the two CLIENT subcommands

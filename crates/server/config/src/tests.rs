@@ -40,7 +40,7 @@ fn error(text: &str) -> String {
 
 #[test]
 fn the_example_is_good() {
-    let text = include_str!("../../../examples/quorate.toml");
+    let text = include_str!("../../../../examples/quorate.toml");
     let config = Config::parse("example", text).unwrap();
     assert_eq!(config.nodes.len(), 3);
     assert_eq!(config.lease, NodeConfig::LEASE);
@@ -51,7 +51,7 @@ fn the_example_is_good() {
 
 #[test]
 fn administration_endpoints_have_the_names_of_their_addresses_and_more() {
-    let example = include_str!("../../../examples/quorate.toml");
+    let example = include_str!("../../../../examples/quorate.toml");
     let text = format!("{example}\n[admin]\nhosts = [\"quorate.example\"]\n");
     let names = Config::parse("f", &text).unwrap().admin_names();
     assert_eq!(names, ["127.0.0.1", "127.0.0.1", "127.0.0.1", "quorate.example"]);

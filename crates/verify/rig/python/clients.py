@@ -16,8 +16,8 @@ import time
 
 import redis
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.extend([str(ROOT / "crates/quorate/tests/python"), str(ROOT / "bindings/python")])
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+sys.path.extend([str(ROOT / "crates/server/quorate/tests/python"), str(ROOT / "bindings/python")])
 import quorate  # noqa: E402
 from nodes import connect, fate, text  # noqa: E402
 
