@@ -1,9 +1,9 @@
-//! What a replica copies of another's sessions, and what keepers of leases tell each other: damaged or
+//! What a replica copies of another's sessions, and what lease managers tell each other: damaged or
 //! not, nothing may panic, and what was understood is written in a form that means the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quorate_rifl::{Call, LeaseId, Tracker};
+use quorate_rifl::{Call, LeaseId, ResultTracker};
 use quorate_wire::{Reader, Writer};
 
 fuzz_target!(|input: &[u8]| {
@@ -18,12 +18,12 @@ fuzz_target!(|input: &[u8]| {
         message.encode(&mut Writer(&mut bytes));
         assert_eq!(bytes, input);
     }
-    let mut tracker = Tracker::<u64>::default();
+    let mut tracker = ResultTracker::<u64>::default();
     tracker.begin_copy();
     let _ = tracker.merge(input);
     tracker.end_copy();
     tracker.check_invariants();
-    let mut copy = Tracker::<u64>::default();
+    let mut copy = ResultTracker::<u64>::default();
     let mut from = Some((LeaseId(0), 0));
     while let Some(part) = from {
         let mut bytes = Vec::new();

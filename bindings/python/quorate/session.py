@@ -55,7 +55,7 @@ class Requests:
         return self._next - self._first - len(self._over)
 
 
-class Tenure:
+class ClientLease:
     """How long a lease lasts, as far as the client can be sure: the term counts from the *sending*
     of its request, as nothing is known of when it was granted."""
 
@@ -85,7 +85,7 @@ class Session:
     def __init__(self, reply: object, sent: float) -> None:
         self.id, self.until, term = _lease(reply)
         self._requests = Requests()
-        self._tenure = Tenure(sent, term)
+        self._tenure = ClientLease(sent, term)
         self._lock = threading.Lock()
         # After a fork, both processes would give the same numbers to different calls.
         self._process = os.getpid()

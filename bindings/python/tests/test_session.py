@@ -2,7 +2,7 @@
 
 import unittest
 
-from quorate.session import WINDOW, Requests, Session, Tenure
+from quorate.session import WINDOW, Requests, Session, ClientLease
 
 
 class RequestsTest(unittest.TestCase):
@@ -39,15 +39,15 @@ class RequestsTest(unittest.TestCase):
 
 class TenureTest(unittest.TestCase):
     def test_a_term_counts_from_the_sending(self):
-        tenure = Tenure(100, 1800)
-        self.assertFalse(tenure.is_due(999))
-        self.assertTrue(tenure.is_due(1000))
-        self.assertTrue(tenure.may_begin(1839))
-        self.assertFalse(tenure.may_begin(1840))
-        self.assertTrue(tenure.renewed(1000, 1800))
-        self.assertFalse(tenure.renewed(500, 1800))
-        self.assertTrue(tenure.may_begin(2739))
-        self.assertFalse(tenure.may_begin(2740))
+        client_lease = ClientLease(100, 1800)
+        self.assertFalse(client_lease.is_due(999))
+        self.assertTrue(client_lease.is_due(1000))
+        self.assertTrue(client_lease.may_begin(1839))
+        self.assertFalse(client_lease.may_begin(1840))
+        self.assertTrue(client_lease.renewed(1000, 1800))
+        self.assertFalse(client_lease.renewed(500, 1800))
+        self.assertTrue(client_lease.may_begin(2739))
+        self.assertFalse(client_lease.may_begin(2740))
 
     def test_a_late_answer_does_not_bring_back_an_older_until(self):
         session = Session([b"id", b"7", b"until", b"1", b"term", 1_800_000], 0)

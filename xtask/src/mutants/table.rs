@@ -390,9 +390,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "hermes_steered_without_session",
+        name: "hermes_forwarded_without_session",
         home: "hermes",
-        guard: "a call that is steered is one where it arrives",
+        guard: "a call that is forwarded is one where it arrives",
         checks: &[Tests("hermes", "calls::a_node_outside_the_group_serves_calls"), HERMES_CALLS],
         in_gate: false,
     },

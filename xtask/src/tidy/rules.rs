@@ -15,7 +15,7 @@ const IMPURE: &[(&str, &str)] = &[
     ("eprintln!", "emit an effect or a probe instead of output"),
     ("print!", "emit an effect or a probe instead of output"),
     ("eprint!", "emit an effect or a probe instead of output"),
-    ("HashMap::new", "its order is random: use BTreeMap, Lookup, or an index by slot"),
+    ("HashMap::new", "its order is random: use BTreeMap, DetMap, or an index by slot"),
     ("HashSet::new", "its order is random: use BTreeSet, NodeSet or an index by slot"),
     ("std::", "use core:: or alloc::; what needs an operating system belongs to a driver"),
     ("extern crate std", "the crate is no_std; only its tests may link std"),

@@ -84,7 +84,7 @@ impl Comparing {
     }
 
     /// The buckets that differed and that are settled up to a place.
-    pub fn take_settled(&mut self, until: u64) -> Vec<u64> {
+    pub fn take_compared(&mut self, until: u64) -> Vec<u64> {
         let shift = self.shift;
         let settled = self.differing.partition_point(|bucket| (bucket + 1) << shift <= until);
         self.differing.drain(..settled).collect()

@@ -20,8 +20,8 @@
 
 extern crate alloc;
 
+mod det_map;
 pub mod difference;
-mod lookup;
 mod map_table;
 mod operation;
 mod rng;
@@ -31,12 +31,14 @@ mod transaction;
 
 use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View};
 
-pub use lookup::Lookup;
+pub use det_map::DetMap;
 pub use map_table::{MapRecord, MapTable};
-pub use operation::{Access, Change, Current, Improper, Operation, Outcome, Refusal, Seal};
+pub use operation::{Access, CallError, Change, Current, Operation, Outcome, Refusal, Seal};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
-pub use table::{CELLS, Content, Meta, PLACES, Record, Siblings, Table, ValueKind, WARM_TOGETHER};
+pub use table::{
+    CELLS, Content, LaneShared, Meta, PLACES, Record, Table, ValueKind, WARM_TOGETHER,
+};
 pub use transaction::{Transaction, Verdict, Workspace};
 
 /// The message and answer types of a protocol.

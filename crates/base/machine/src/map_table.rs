@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use quorate_types::{UnixMillis, hash_key};
 
-use crate::{CELLS, Content, Meta, PLACES, Record, Siblings, Table, ValueKind};
+use crate::{CELLS, Content, LaneShared, Meta, PLACES, Record, Table, ValueKind};
 
 /// A [`Table`] over an ordered map. The handle of a record is its number in order of insertion.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -22,20 +22,22 @@ pub struct MapTable<M: Meta> {
 pub struct MapRecord<M: Meta> {
     key: Vec<u8>,
     meta: M,
-    annex: M::Annex,
+    locked_state: M::LockedState,
     value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
 }
 
 impl<M: Meta> MapTable<M> {
-    /// What every record holds, in order of insertion: key, words, annex, value. For checks.
-    pub fn entries(&self) -> impl Iterator<Item = (&[u8], M, &M::Annex, Option<Content<'_>>)> {
+    /// What every record holds, in order of insertion: key, words, locked state, value. For checks.
+    pub fn entries(
+        &self,
+    ) -> impl Iterator<Item = (&[u8], M, &M::LockedState, Option<Content<'_>>)> {
         self.records.values().map(|record| {
             let content = record.value.as_ref().map(|(bytes, kind, expire_at)| Content {
                 bytes,
                 kind: *kind,
                 expire_at: *expire_at,
             });
-            (&record.key[..], record.meta, &record.annex, content)
+            (&record.key[..], record.meta, &record.locked_state, content)
         })
     }
 }
@@ -55,12 +57,12 @@ impl<M: Meta> Record for &mut MapRecord<M> {
         self.meta = meta;
     }
 
-    fn annex(&self) -> &M::Annex {
-        &self.annex
+    fn locked_state(&self) -> &M::LockedState {
+        &self.locked_state
     }
 
-    fn annex_mut(&mut self) -> &mut M::Annex {
-        &mut self.annex
+    fn locked_state_mut(&mut self) -> &mut M::LockedState {
+        &mut self.locked_state
     }
 
     fn content(&self) -> Option<Content<'_>> {
@@ -107,7 +109,7 @@ impl<M: Meta> Table for MapTable<M> {
             MapRecord {
                 key: key.into(),
                 meta: M::default(),
-                annex: M::Annex::default(),
+                locked_state: M::LockedState::default(),
                 value: None,
             },
         );
@@ -162,7 +164,7 @@ impl<M: Meta> Table for MapTable<M> {
 }
 
 /// A map has one lane.
-impl<M: Meta> Siblings for MapTable<M> {
+impl<M: Meta> LaneShared for MapTable<M> {
     fn highest(&self) -> u64 {
         self.highest
     }

@@ -125,12 +125,12 @@ pub enum Refusal {
     /// Its session holds as many bytes of answers as it may.
     SessionFull,
     /// Its session's calls can't include it, now or ever.
-    Improper(Improper),
+    CallError(CallError),
 }
 
 /// Why a session's call is refused for good. None of these leaves a record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Improper {
+pub enum CallError {
     /// The client has acknowledged it: a late duplicate.
     Stale,
     /// It is too far from the first incomplete call.

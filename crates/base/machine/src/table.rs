@@ -47,7 +47,7 @@ impl Content<'_> {
 pub trait Meta: Copy + Default + 'static {
     /// What the protocol keeps beside the words, reachable only under the record's lock; `()` if
     /// the words are all.
-    type Annex: Clone + Default + Eq + Hash + Debug + Send + 'static;
+    type LockedState: Clone + Default + Eq + Hash + Debug + Send + 'static;
     /// How many words.
     const WORDS: usize;
     /// Writes exactly [`Meta::WORDS`] words.
@@ -69,9 +69,9 @@ pub trait Record {
     /// Replaces the protocol's words.
     fn set_meta(&mut self, meta: Self::Meta);
     /// What the protocol keeps beside its words.
-    fn annex(&self) -> &<Self::Meta as Meta>::Annex;
+    fn locked_state(&self) -> &<Self::Meta as Meta>::LockedState;
     /// The same, to be changed.
-    fn annex_mut(&mut self) -> &mut <Self::Meta as Meta>::Annex;
+    fn locked_state_mut(&mut self) -> &mut <Self::Meta as Meta>::LockedState;
     /// The value, if the key has one. Expired values are still here.
     fn content(&self) -> Option<Content<'_>>;
     /// Replaces the value.
@@ -178,7 +178,7 @@ pub trait Table {
 /// A few numbers that the machines of one keyspace share across the lanes of a node: the only
 /// memory besides records that they have in common. Each lane writes its own cells; the others read
 /// them now and then.
-pub trait Siblings {
+pub trait LaneShared {
     /// The largest number that any lane has raised it to; 0 at first.
     fn highest(&self) -> u64;
     /// Raises it, unless it is as high already.
@@ -189,5 +189,5 @@ pub trait Siblings {
     fn set_cell(&mut self, cell: usize, number: u64);
 }
 
-/// How many cells each lane has in [`Siblings`].
+/// How many cells each lane has in [`LaneShared`].
 pub const CELLS: usize = 2;

@@ -3,7 +3,7 @@
 //! - [`primitives`]: atomics, mutex, condition variable, threads and waiting. The one place that
 //!   chooses between the standard library's, loom's (`--cfg loom`: every interleaving, weak memory
 //!   included, of a few steps) and shuttle's (`--cfg shuttle`: random schedules of whole programs).
-//! - [`Door`]: where a thread sleeps, and is woken only if it does.
+//! - [`Parker`]: where a thread sleeps, and is woken only if it does.
 //! - [`Post`]: mail between the lanes of a process, a ring for each ordered pair.
 //!
 //! Everything that threads share is written with these, or it is in no model. What a lane alone
@@ -13,14 +13,14 @@
 
 #![forbid(unsafe_code)]
 
-mod door;
 #[cfg(all(test, loom))]
 mod models;
+mod parker;
 mod post;
 pub mod primitives;
 mod ring;
 #[cfg(shuttle)]
 pub mod schedules;
 
-pub use door::{Door, Wake};
+pub use parker::{Parker, Wake};
 pub use post::Post;

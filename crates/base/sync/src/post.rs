@@ -1,11 +1,11 @@
 //! How the threads of a process reach each other: a ring for each ordered pair of threads, and a
-//! [`Door`] to knock on where a thread sleeps.
+//! [`Parker`] to unpark on where a thread sleeps.
 
 use core::fmt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::door::{Door, Wake};
+use crate::parker::{Parker, Wake};
 use crate::primitives::IS_MODEL;
 use crate::ring::{Consumer, Producer, PushError, RingBuffer};
 
@@ -22,58 +22,58 @@ struct Outgoing<P, W> {
     ring: Producer<P>,
     /// What the ring had no room for. What bounds it is what the sender accepts.
     overflow: VecDeque<P>,
-    door: Arc<Door<W>>,
-    knock: bool,
+    parker: Arc<Parker<W>>,
+    unpark: bool,
 }
 
 impl<P, W: Wake> Post<P, W> {
     /// The post of every thread, connected with one another.
-    pub fn connect(doors: &[Arc<Door<W>>]) -> Vec<Self> {
+    pub fn connect(parkers: &[Arc<Parker<W>>]) -> Vec<Self> {
         let mut posts: Vec<Self> =
-            doors.iter().map(|_| Self { outgoing: Vec::new(), incoming: Vec::new() }).collect();
-        for from in 0..doors.len() {
-            for (to, door) in doors.iter().enumerate() {
+            parkers.iter().map(|_| Self { outgoing: Vec::new(), incoming: Vec::new() }).collect();
+        for from in 0..parkers.len() {
+            for (to, parker) in parkers.iter().enumerate() {
                 if from == to {
                     posts[from].outgoing.push(None);
                     continue;
                 }
                 let (ring, consumer) = RingBuffer::new(RING_PARCELS);
-                let door = Arc::clone(door);
+                let parker = Arc::clone(parker);
                 let overflow = VecDeque::new();
-                posts[from].outgoing.push(Some(Outgoing { ring, overflow, door, knock: false }));
+                posts[from].outgoing.push(Some(Outgoing { ring, overflow, parker, unpark: false }));
                 posts[to].incoming.push(consumer);
             }
         }
         posts
     }
 
-    /// Sends mail to another thread; it leaves for good with [`Post::knock`].
+    /// Sends mail to another thread; it leaves for good with [`Post::unpark`].
     #[inline]
-    pub fn send(&mut self, to: usize, parcel: P) {
+    pub fn send(&mut self, to: usize, envelope: P) {
         let outgoing = self.outgoing[to].as_mut().expect("a lane sends no mail to itself");
-        outgoing.knock = true;
+        outgoing.unpark = true;
         if !outgoing.overflow.is_empty() {
-            outgoing.overflow.push_back(parcel);
+            outgoing.overflow.push_back(envelope);
             return;
         }
-        if let Err(PushError::Full(parcel)) = outgoing.ring.push(parcel) {
-            outgoing.overflow.push_back(parcel);
+        if let Err(PushError::Full(envelope)) = outgoing.ring.push(envelope) {
+            outgoing.overflow.push_back(envelope);
         }
     }
 
     /// Wakes the threads that got mail since the last call.
     #[inline]
-    pub fn knock(&mut self) {
+    pub fn unpark(&mut self) {
         for outgoing in self.outgoing.iter_mut().flatten() {
-            while let Some(parcel) = outgoing.overflow.pop_front() {
-                if let Err(PushError::Full(parcel)) = outgoing.ring.push(parcel) {
-                    outgoing.overflow.push_front(parcel);
+            while let Some(envelope) = outgoing.overflow.pop_front() {
+                if let Err(PushError::Full(envelope)) = outgoing.ring.push(envelope) {
+                    outgoing.overflow.push_front(envelope);
                     break;
                 }
-                outgoing.knock = true;
+                outgoing.unpark = true;
             }
-            if std::mem::take(&mut outgoing.knock) {
-                outgoing.door.knock();
+            if std::mem::take(&mut outgoing.unpark) {
+                outgoing.parker.unpark();
             }
         }
     }
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn mail_stays_in_order_when_a_ring_overflows() {
-        let doors = [0, 1].map(|_| Arc::new(Door::new(Silent)));
-        let mut posts = Post::connect(&doors);
+        let parkers = [0, 1].map(|_| Arc::new(Parker::new(Silent)));
+        let mut posts = Post::connect(&parkers);
         let total = RING_PARCELS as u64 * 2 + 10;
         for n in 0..total {
             posts[0].send(1, n);
@@ -127,7 +127,7 @@ mod tests {
                 assert_eq!(number, seen);
                 seen += 1;
             }
-            posts[0].knock();
+            posts[0].unpark();
         }
         assert!(!posts[0].is_stuck() && !posts[1].has_mail());
     }

@@ -1,4 +1,4 @@
-//! Doors and post under many schedules, with threads that really sleep, and rings of one parcel:
+//! Parkers and post under many schedules, with threads that really sleep, and rings of one envelope:
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p quorate-sync --test schedules`.
 #![cfg(shuttle)]
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quorate_sync::primitives::{Condvar, Mutex, thread};
 use quorate_sync::schedules::explore;
-use quorate_sync::{Door, Post, Wake};
+use quorate_sync::{Parker, Post, Wake};
 
 /// What the system's way to wake a poll promises: a ring before the sleep ends it, too.
 #[derive(Default)]
@@ -34,23 +34,23 @@ impl Wake for Bell {
 
 /// As a lane waits: one last look, then sleep until somebody knocks. Who is never woken waits
 /// for ever, which shuttle finds.
-fn wait(door: &Door<Bell>, has_work: impl FnOnce() -> bool) {
-    if door.lie_down(has_work) {
-        door.bell().sleep();
+fn wait(parker: &Parker<Bell>, has_work: impl FnOnce() -> bool) {
+    if parker.park(has_work) {
+        parker.bell().sleep();
     }
-    door.get_up();
+    parker.get_up();
 }
 
-/// Three lanes that all write to each other, through rings of one parcel.
+/// Three lanes that all write to each other, through rings of one envelope.
 #[test]
 fn a_mesh_loses_nothing_and_keeps_the_order_of_each_sender() {
     const LANES: usize = 3;
     const COUNT: u64 = 4;
     explore(10_000, || {
-        let doors = [(); LANES].map(|()| Arc::new(Door::new(Bell::default())));
-        let posts = Post::connect(&doors);
+        let parkers = [(); LANES].map(|()| Arc::new(Parker::new(Bell::default())));
+        let posts = Post::connect(&parkers);
         let lane = |(number, mut post): (usize, Post<u64, Bell>)| {
-            let door = Arc::clone(&doors[number]);
+            let parker = Arc::clone(&parkers[number]);
             thread::spawn(move || {
                 let mut received: Vec<u64> = Vec::new();
                 let all = (LANES as u64 - 1) * COUNT;
@@ -62,12 +62,12 @@ fn a_mesh_loses_nothing_and_keeps_the_order_of_each_sender() {
                         others.for_each(|to| post.send(to, number as u64 * 100 + sent));
                         sent += 1;
                     }
-                    post.knock();
+                    post.unpark();
                     // As in a lane's loop: who has more to send comes back at once.
                     if sent < COUNT || post.is_stuck() {
                         thread::yield_now();
                     } else if (received.len() as u64) < all {
-                        wait(&door, || post.has_mail());
+                        wait(&parker, || post.has_mail());
                     }
                 }
                 for sender in (0..LANES).filter(|&other| other != number) {

@@ -18,7 +18,7 @@ pub enum Kind {
     /// Between a node and a client that coordinates its transactions itself
     /// ([`crate::GuestMessage`]).
     Guest = 4,
-    /// The lease keeper of sessions.
+    /// The lease manager of sessions.
     Session = 5,
     /// Between lanes of two nodes, about the keys of a keyspace ([`crate::ListingMessage`]).
     Listing = 6,

@@ -23,7 +23,7 @@ pub(crate) struct Block {
 
 /// What the replies to `MULTI`, the commands behind it and `EXEC` say.
 #[derive(PartialEq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum BlockEnd {
     /// `EXEC` was answered, with an array or a null array unless the server is a strange one.
     Answer(Reply),
     /// Nothing has happened, unless the error itself says that this is unknown.
@@ -98,25 +98,25 @@ fn code(reply: Option<&Reply>) -> Option<&str> {
     }
 }
 
-pub(crate) fn judge(mut replies: Vec<Reply>) -> Verdict {
+pub(crate) fn judge(mut replies: Vec<Reply>) -> BlockEnd {
     let exec = replies.pop().expect("EXEC has a reply");
     let mut replies = replies.into_iter();
     let multi = replies.next().expect("MULTI has a reply");
     if let Reply::Error(error) = multi {
         // Then the writes were no transaction.
         return match replies.all(|reply| matches!(reply, Reply::Error(_))) {
-            true => Verdict::Refused(error),
+            true => BlockEnd::Refused(error),
             false => {
-                Verdict::Unknown(format!("MULTI was refused and its writes were not: {error}"))
+                BlockEnd::Unknown(format!("MULTI was refused and its writes were not: {error}"))
             }
         };
     }
     match exec {
         Reply::Error(exec) if exec.code == "EXECABORT" => {
-            Verdict::Refused(replies.find_map(error).unwrap_or_else(|| cause(exec)))
+            BlockEnd::Refused(replies.find_map(error).unwrap_or_else(|| cause(exec)))
         }
-        Reply::Error(exec) => Verdict::Refused(exec),
-        reply => Verdict::Answer(reply),
+        Reply::Error(exec) => BlockEnd::Refused(exec),
+        reply => BlockEnd::Answer(reply),
     }
 }
 
@@ -151,9 +151,9 @@ mod tests {
         Reply::Status("QUEUED".into())
     }
 
-    fn refused(verdict: Verdict) -> String {
+    fn refused(verdict: BlockEnd) -> String {
         match verdict {
-            Verdict::Refused(error) => error.to_string(),
+            BlockEnd::Refused(error) => error.to_string(),
             other => panic!("{other:?}"),
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn what_exec_says() {
         let exec = |reply| judge(vec![ok(), queued(), reply]);
-        assert_eq!(exec(Reply::NullArray), Verdict::Answer(Reply::NullArray));
+        assert_eq!(exec(Reply::NullArray), BlockEnd::Answer(Reply::NullArray));
         assert_eq!(refused(exec(errors("TRYAGAIN busy"))), "TRYAGAIN busy");
         assert_eq!(refused(exec(errors("UNKNOWN maybe"))), "UNKNOWN maybe");
         assert!(outcome(Reply::Array(vec![ok()]), 1).is_ok());
@@ -189,7 +189,7 @@ mod tests {
         let verdict = judge(vec![errors("NOPERM no"), errors("NOAUTH no"), exec.clone()]);
         assert_eq!(refused(verdict), "NOPERM no");
         let verdict = judge(vec![errors("NOPERM no"), ok(), exec]);
-        assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
+        assert!(matches!(verdict, BlockEnd::Unknown(_)), "{verdict:?}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::sessions::{Held, OpenCall, Sessions, Tried, Work, words};
 
 /// What a command changes, which decides whether it can be repeated without an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Effect {
     Read,
     Update,
 }
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Command {
     words: Vec<Vec<u8>>,
-    kind: Kind,
+    kind: Effect,
     /// Whether a node would take it for a call.
     fits: bool,
     /// Its number, if it was tried as a call.
@@ -39,20 +39,20 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    pub(crate) fn new(words: &[&[u8]], kind: Kind) -> Self {
+    pub(crate) fn new(words: &[&[u8]], kind: Effect) -> Self {
         let words = words.iter().map(|word| word.to_vec()).collect();
         Self { words, kind, fits: true, number: None, open: false, end: None }
     }
 
     /// One whose call may have happened.
     pub(crate) fn again(words: Vec<Vec<u8>>, number: u64) -> Self {
-        let (kind, number) = (Kind::Update, Some(number));
+        let (kind, number) = (Effect::Update, Some(number));
         Self { words, kind, fits: true, number, open: true, end: None }
     }
 
     /// One that can't be sent.
     pub(crate) fn refused(error: Error) -> Self {
-        Self { end: Some(Err(error)), ..Self::new(&[], Kind::Read) }
+        Self { end: Some(Err(error)), ..Self::new(&[], Effect::Read) }
     }
 
     /// What it was answered.
@@ -61,15 +61,15 @@ impl Command {
     }
 
     fn is_call(&self, sessions: &Sessions) -> bool {
-        self.open || (self.kind == Kind::Update && self.fits && sessions.are_enabled())
+        self.open || (self.kind == Effect::Update && self.fits && sessions.are_enabled())
     }
 
     /// Whether it is an update that is sent as it is, and must not be taken for a call.
     fn is_plain_update(&self, sessions: &Sessions) -> bool {
-        self.kind == Kind::Update && !self.is_call(sessions)
+        self.kind == Effect::Update && !self.is_call(sessions)
     }
 
-    fn settle(&mut self, held: &mut Held<'_>, end: Result<Reply, Error>) {
+    fn end_call(&mut self, held: &mut Held<'_>, end: Result<Reply, Error>) {
         held.complete(self.number.take());
         self.end = Some(end);
     }
@@ -78,7 +78,7 @@ impl Command {
     fn give_up(&mut self, held: &mut Held<'_>, error: Error) {
         let open = self.open && !mutant!("client_refusal_ends_lost_try");
         let Some(number) = self.number.filter(|_| open) else {
-            return self.settle(held, Err(error));
+            return self.end_call(held, Err(error));
         };
         // A refusal speaks for its own try; an earlier one may have happened.
         let work = Work::Command(std::mem::take(&mut self.words));
@@ -167,11 +167,11 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
             let executed = lost.sent || place + 1 < sent.len();
             if command.number.is_some() {
                 command.open |= executed;
-            } else if command.kind == Kind::Update
+            } else if command.kind == Effect::Update
                 && executed
                 && !mutant!("client_plain_update_repeated")
             {
-                command.settle(held, Err(Error::unknown(reason.clone())));
+                command.end_call(held, Err(Error::unknown(reason.clone())));
             }
         }
         failure = Some(loan.lost(lost));
@@ -237,8 +237,8 @@ fn heed_call(
     reply: Reply,
 ) -> Option<Tried> {
     match held.sessions().judge(loan, reply) {
-        Tried::Answer(Reply::Error(error)) => command.settle(held, Err(error.into())),
-        Tried::Answer(reply) => command.settle(held, Ok(reply)),
+        Tried::Answer(Reply::Error(error)) => command.end_call(held, Err(error.into())),
+        Tried::Answer(reply) => command.end_call(held, Ok(reply)),
         // Nothing has happened: it is sent as it is.
         Tried::Unfit if !command.open => {
             command.fits = false;
@@ -261,13 +261,13 @@ fn heed_plain(
     reply: Reply,
 ) -> Option<Tried> {
     let end = match reply {
-        Reply::Error(error) => match loan.refused(error, command.kind == Kind::Update) {
+        Reply::Error(error) => match loan.refused(error, command.kind == Effect::Update) {
             Failure::Final(error) => Err(error),
             later => return Some(Tried::Failed(later)),
         },
         reply => Ok(reply),
     };
-    command.settle(held, end);
+    command.end_call(held, end);
     None
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::builder::Builder;
-use crate::calls::{Command, Kind, ask_again, perform};
+use crate::calls::{Command, Effect, ask_again, perform};
 use crate::connection::Dial;
 use crate::error::Error;
 use crate::guest::CoordinatorBuilder;
@@ -103,7 +103,7 @@ impl Client {
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let key = key.as_ref();
         check_key(key)?;
-        let reply = self.call(&[b"GET", key], Kind::Read).await?;
+        let reply = self.call(&[b"GET", key], Effect::Read).await?;
         optional("GET", reply)
     }
 
@@ -115,7 +115,7 @@ impl Client {
         let (key, value) = (key.as_ref(), value.as_ref());
         check_key(key)?;
         check_value(value)?;
-        let reply = self.call(&[b"SET", key, value], Kind::Update).await?;
+        let reply = self.call(&[b"SET", key, value], Effect::Update).await?;
         ok("SET", &reply)
     }
 
@@ -126,7 +126,7 @@ impl Client {
     pub async fn del(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
         let key = key.as_ref();
         check_key(key)?;
-        let reply = self.call(&[b"DEL", key], Kind::Update).await?;
+        let reply = self.call(&[b"DEL", key], Effect::Update).await?;
         integer("DEL", &reply).map(|deleted| deleted > 0)
     }
 
@@ -138,7 +138,7 @@ impl Client {
     pub async fn incr(&self, key: impl AsRef<[u8]>) -> Result<i64, Error> {
         let key = key.as_ref();
         check_key(key)?;
-        let reply = self.call(&[b"INCR", key], Kind::Update).await?;
+        let reply = self.call(&[b"INCR", key], Effect::Update).await?;
         integer("INCR", &reply)
     }
 
@@ -156,7 +156,7 @@ impl Client {
             check_key(key.as_ref())?;
             words.push(key.as_ref());
         }
-        match self.call(&words, Kind::Read).await? {
+        match self.call(&words, Effect::Read).await? {
             Reply::Array(values) if values.len() == keys.len() => {
                 values.into_iter().map(|value| optional("MGET", value)).collect()
             }
@@ -179,7 +179,7 @@ impl Client {
             check_value(value.as_ref())?;
             words.extend([key.as_ref(), value.as_ref()]);
         }
-        let reply = self.call(&words, Kind::Update).await?;
+        let reply = self.call(&words, Effect::Update).await?;
         ok("MSET", &reply)
     }
 
@@ -196,7 +196,7 @@ impl Client {
         let words: Vec<W> = words.into_iter().collect();
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         check_stateless(&words)?;
-        self.call(&words, Kind::Update).await
+        self.call(&words, Effect::Update).await
     }
 
     /// Runs a transaction: the closure reads and writes through a [`Txn`], and what it did happens
@@ -261,7 +261,7 @@ impl Client {
         Pipeline::new(self.clone())
     }
 
-    async fn call(&self, words: &[&[u8]], kind: Kind) -> Result<Reply, Error> {
+    async fn call(&self, words: &[&[u8]], kind: Effect) -> Result<Reply, Error> {
         let mut commands = [Command::new(words, kind)];
         self.perform(&mut commands).await;
         let [command] = commands;

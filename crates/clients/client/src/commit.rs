@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use quorate_machine::mutant;
 
-use crate::block::{Block, EXEC, Verdict, outcome};
+use crate::block::{Block, BlockEnd, EXEC, outcome};
 use crate::error::Error;
 use crate::over_resp::exec_plain;
 use crate::pool::{Loan, Pool};
@@ -62,19 +62,19 @@ impl Sessions {
         let request = block.request(&words(&held.head(number), EXEC));
         let failure = match loan.exchange(&request).await {
             Ok(replies) => match loan.ended(replies) {
-                Verdict::Answer(reply) => {
+                BlockEnd::Answer(reply) => {
                     held.complete(Some(number));
                     return outcome(reply, writes);
                 }
-                Verdict::Unknown(reason) => {
+                BlockEnd::Unknown(reason) => {
                     held.complete(Some(number));
                     return Err(Failure::Final(Error::unknown(reason)));
                 }
-                Verdict::Refused(error) if error.code == "CROSSKEY" => {
+                BlockEnd::Refused(error) if error.code == "CROSSKEY" => {
                     held.complete(Some(number));
                     return Err(loan.refused(error, true));
                 }
-                Verdict::Refused(error) => match self.judge(&mut loan, Reply::Error(error)) {
+                BlockEnd::Refused(error) => match self.judge(&mut loan, Reply::Error(error)) {
                     Tried::Open(failure) => failure,
                     tried => return Err(held.fail(Some(number), tried)),
                 },
@@ -155,15 +155,15 @@ impl Sessions {
         let replies = loan.exchange(&request).await;
         let replies = replies.map_err(|lost| Tried::Open(loan.lost(lost)))?;
         match loan.ended(replies) {
-            Verdict::Answer(Reply::Array(_) | Reply::NullArray | Reply::Null) if probes => {
+            BlockEnd::Answer(Reply::Array(_) | Reply::NullArray | Reply::Null) if probes => {
                 Ok(Answered::Probe(false))
             }
-            Verdict::Refused(error) if probes && error.code == "DIFFERENT" => {
+            BlockEnd::Refused(error) if probes && error.code == "DIFFERENT" => {
                 Ok(Answered::Probe(true))
             }
-            Verdict::Answer(reply) => Ok(Answered::Block(reply)),
-            Verdict::Unknown(reason) => Err(Tried::Open(Failure::TryAgain(reason))),
-            Verdict::Refused(error) => Err(self.judge(&mut loan, Reply::Error(error))),
+            BlockEnd::Answer(reply) => Ok(Answered::Block(reply)),
+            BlockEnd::Unknown(reason) => Err(Tried::Open(Failure::TryAgain(reason))),
+            BlockEnd::Refused(error) => Err(self.judge(&mut loan, Reply::Error(error))),
         }
     }
 }

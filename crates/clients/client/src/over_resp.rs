@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::block::{Block, EXEC, Verdict, outcome};
+use crate::block::{Block, BlockEnd, EXEC, outcome};
 use crate::connection::Pending;
 use crate::error::Error;
 use crate::pool::{Loan, Pool};
@@ -134,9 +134,9 @@ pub(crate) async fn exec_plain(loan: &mut Loan, block: &Block) -> Result<(), Fai
         Err(lost) => return Err(loan.lost(lost)),
     };
     match loan.ended(replies) {
-        Verdict::Answer(reply) => outcome(reply, block.writes.len()),
-        Verdict::Refused(error) => Err(loan.refused(error, update)),
-        Verdict::Unknown(reason) => Err(Failure::Final(Error::unknown(reason))),
+        BlockEnd::Answer(reply) => outcome(reply, block.writes.len()),
+        BlockEnd::Refused(error) => Err(loan.refused(error, update)),
+        BlockEnd::Unknown(reason) => Err(Failure::Final(Error::unknown(reason))),
     }
 }
 

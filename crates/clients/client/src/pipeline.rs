@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::calls::{Command, Kind};
+use crate::calls::{Command, Effect};
 use crate::client::{Client, check_stateless};
 use crate::error::Error;
 use crate::reply::Reply;
@@ -42,36 +42,36 @@ impl Pipeline {
     /// The value of a key (`GET`): [`Reply::Bulk`], or [`Reply::Null`] if it has none.
     pub fn get(self, key: impl AsRef<[u8]>) -> Self {
         let key = key.as_ref();
-        self.push(check_key(key), &[b"GET", key], Kind::Read)
+        self.push(check_key(key), &[b"GET", key], Effect::Read)
     }
 
     /// Sets a key, without an expiry (`SET`).
     pub fn set(self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         let (key, value) = (key.as_ref(), value.as_ref());
         let checked = check_key(key).and_then(|()| check_value(value));
-        self.push(checked, &[b"SET", key, value], Kind::Update)
+        self.push(checked, &[b"SET", key, value], Effect::Update)
     }
 
     /// Deletes a key (`DEL`): [`Reply::Integer`] with 1 if it had a value.
     pub fn del(self, key: impl AsRef<[u8]>) -> Self {
         let key = key.as_ref();
-        self.push(check_key(key), &[b"DEL", key], Kind::Update)
+        self.push(check_key(key), &[b"DEL", key], Effect::Update)
     }
 
     /// Adds one to a key that holds an integer (`INCR`): [`Reply::Integer`] with the sum.
     pub fn incr(self, key: impl AsRef<[u8]>) -> Self {
         let key = key.as_ref();
-        self.push(check_key(key), &[b"INCR", key], Kind::Update)
+        self.push(check_key(key), &[b"INCR", key], Effect::Update)
     }
 
     /// Any other command, its name first, as for [`Client::command`].
     pub fn command<W: AsRef<[u8]>>(self, words: impl IntoIterator<Item = W>) -> Self {
         let words: Vec<W> = words.into_iter().collect();
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
-        self.push(check_stateless(&words), &words, Kind::Update)
+        self.push(check_stateless(&words), &words, Effect::Update)
     }
 
-    fn push(mut self, checked: Result<(), Error>, words: &[&[u8]], kind: Kind) -> Self {
+    fn push(mut self, checked: Result<(), Error>, words: &[&[u8]], kind: Effect) -> Self {
         self.commands.push(match checked {
             Ok(()) => Command::new(words, kind),
             Err(error) => Command::refused(error),

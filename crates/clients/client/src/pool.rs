@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use crate::block::{self, Verdict};
+use crate::block::{self, BlockEnd};
 use crate::connection::{Connection, Dial, Lost};
 use crate::error::Error;
 use crate::limits::NODE_REST;
@@ -256,7 +256,7 @@ impl Loan {
     }
 
     /// What the replies to a block say, and whether the connection is free of it.
-    pub(crate) fn ended(&mut self, replies: Vec<Reply>) -> Verdict {
+    pub(crate) fn ended(&mut self, replies: Vec<Reply>) -> BlockEnd {
         self.connection().watching = !block::has_ended(&replies);
         block::judge(replies)
     }

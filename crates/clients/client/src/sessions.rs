@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorate_machine::mutant;
-use quorate_rifl::{Requests, Tenure};
+use quorate_rifl::{ClientLease, Requests};
 use quorate_types::limits::SESSION_WINDOW;
 use quorate_types::{Duration, Instant};
 
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     id: Vec<u8>,
     /// What a node wants to see when the session is attached to another connection.
     until: Vec<u8>,
-    tenure: Tenure,
+    client_lease: ClientLease,
     requests: Requests,
 }
 
@@ -145,7 +145,7 @@ impl Sessions {
     fn take(&self, attached: Option<u64>) -> Option<Session> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
-        spare.retain(|session| session.tenure.may_begin(now));
+        spare.retain(|session| session.client_lease.may_begin(now));
         let at = spare.iter().position(|session| Some(session.number) == attached);
         match at {
             Some(at) => Some(spare.swap_remove(at)),
@@ -178,7 +178,7 @@ impl Sessions {
         }
         let (number, next, renewal) = {
             let session = lock(session);
-            if attached == Some(session.number) && self.now() < session.tenure.renew_at() {
+            if attached == Some(session.number) && self.now() < session.client_lease.renew_at() {
                 return Ok(());
             }
             let words: [&[u8]; 4] = [b"SESSION", b"RENEW", &session.id, &session.until];
@@ -211,7 +211,7 @@ impl Sessions {
                 };
                 let mut session = lock(session);
                 session.until = until;
-                session.tenure.renewed(self.term_from(sent_at), term);
+                session.client_lease.renewed(self.term_from(sent_at), term);
                 loan.connection().session = Some(number);
                 Ok(())
             }
@@ -270,9 +270,9 @@ impl Sessions {
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         loan.connection().session = Some(number);
         loan.connection().numbers = numbers(number, Some(0), numbered);
-        let tenure = Tenure::new(self.term_from(sent_at), term);
+        let client_lease = ClientLease::new(self.term_from(sent_at), term);
         let requests = Requests::default();
-        Ok(Session { number, id, until, tenure, requests })
+        Ok(Session { number, id, until, client_lease, requests })
     }
 }
 

@@ -8,7 +8,7 @@ use quorate_types::{UnixMillis, limits};
 
 use crate::number::{integer, parse_integer};
 use crate::options::{SYNTAX, c_string, is_word};
-use crate::string::{Outcome, bytes_of, replace_string, settle};
+use crate::string::{Outcome, bytes_of, change_unless_error, replace_string};
 use crate::{Args, Reply};
 
 /// What becomes of a number that its field can't hold.
@@ -46,7 +46,7 @@ pub(crate) fn bitfield<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(parse(args).and_then(|steps| run(&steps, current)))
+    change_unless_error(parse(args).and_then(|steps| run(&steps, current)))
 }
 
 pub(crate) fn bitfield_ro<'a>(
@@ -54,7 +54,7 @@ pub(crate) fn bitfield_ro<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(parse(args).and_then(|steps| {
+    change_unless_error(parse(args).and_then(|steps| {
         if writes(&steps) {
             return Err(Reply::error("ERR BITFIELD_RO only supports the GET subcommand"));
         }

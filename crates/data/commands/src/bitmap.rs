@@ -8,7 +8,7 @@ use quorate_types::{UnixMillis, limits};
 
 use crate::number::{integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::string::{Outcome, bytes_of, clamp_range, replace_string, settle};
+use crate::string::{Outcome, bytes_of, change_unless_error, clamp_range, replace_string};
 use crate::{Args, Reply};
 
 /// Where a bit lies.
@@ -47,7 +47,7 @@ pub(crate) fn setbit<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(try_setbit(args, current))
+    change_unless_error(try_setbit(args, current))
 }
 
 fn try_setbit<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {

@@ -8,7 +8,7 @@ use quorate_types::{UnixMillis, limits};
 
 use crate::number::{format_integer, integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::string::{Outcome, set_string, settle};
+use crate::string::{Outcome, change_unless_error, set_string};
 use crate::{Args, Reply};
 
 /// The version of the form, which ends a payload before its checksum.
@@ -82,7 +82,7 @@ pub(crate) fn restore<'a>(
     now: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(try_restore(args, now, current))
+    change_unless_error(try_restore(args, now, current))
 }
 
 fn try_restore<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {

@@ -8,7 +8,7 @@ use quorate_types::UnixMillis;
 
 use crate::number::integer;
 use crate::options::{c_string, invalid_expire_time, is_word};
-use crate::string::{Outcome, expiry_of, settle};
+use crate::string::{Outcome, change_unless_error, expiry_of};
 use crate::{Args, Reply};
 
 macro_rules! expire_command {
@@ -19,7 +19,7 @@ macro_rules! expire_command {
             current: Current<'a>,
         ) -> (Reply<'a>, Change<'a>) {
             let base = if $relative { now } else { UnixMillis(0) };
-            settle(expire_generic($text, $factor, base, args, now, current))
+            change_unless_error(expire_generic($text, $factor, base, args, now, current))
         }
     };
 }

@@ -7,7 +7,7 @@ use quorate_types::UnixMillis;
 
 use crate::long_double::LongDouble;
 use crate::number::{format_integer, integer};
-use crate::string::{Outcome, bytes_of, replace_string, settle};
+use crate::string::{Outcome, bytes_of, change_unless_error, replace_string};
 use crate::{Args, Reply};
 
 pub(crate) fn incr<'a>(
@@ -15,7 +15,7 @@ pub(crate) fn incr<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(add(1, current))
+    change_unless_error(add(1, current))
 }
 
 pub(crate) fn decr<'a>(
@@ -23,7 +23,7 @@ pub(crate) fn decr<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(add(-1, current))
+    change_unless_error(add(-1, current))
 }
 
 pub(crate) fn incrby<'a>(
@@ -31,7 +31,7 @@ pub(crate) fn incrby<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(integer(args.get(2)).and_then(|amount| add(amount, current)))
+    change_unless_error(integer(args.get(2)).and_then(|amount| add(amount, current)))
 }
 
 pub(crate) fn decrby<'a>(
@@ -42,7 +42,7 @@ pub(crate) fn decrby<'a>(
     let amount = integer(args.get(2)).and_then(|amount| {
         amount.checked_neg().ok_or(Reply::error("ERR decrement would overflow"))
     });
-    settle(amount.and_then(|amount| add(amount, current)))
+    change_unless_error(amount.and_then(|amount| add(amount, current)))
 }
 
 /// Adds to the number that the key holds; an absent key holds 0.
@@ -59,7 +59,7 @@ pub(crate) fn incrbyfloat<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(try_incrbyfloat(args, current))
+    change_unless_error(try_incrbyfloat(args, current))
 }
 
 fn try_incrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {

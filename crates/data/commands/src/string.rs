@@ -15,7 +15,7 @@ use crate::{Args, Reply};
 pub(crate) type Outcome<'a> = Result<(Reply<'a>, Change<'a>), Reply<'static>>;
 
 /// An error changes nothing.
-pub(crate) fn settle(outcome: Outcome<'_>) -> (Reply<'_>, Change<'_>) {
+pub(crate) fn change_unless_error(outcome: Outcome<'_>) -> (Reply<'_>, Change<'_>) {
     outcome.unwrap_or_else(|error| (error, Change::Keep))
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn set<'a>(
     now: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(try_set(args, now, current))
+    change_unless_error(try_set(args, now, current))
 }
 
 fn try_set<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
@@ -136,7 +136,7 @@ pub(crate) fn setex<'a>(
     now: UnixMillis,
     _: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(set_for("setex", Unit::Ex, args, now))
+    change_unless_error(set_for("setex", Unit::Ex, args, now))
 }
 
 pub(crate) fn psetex<'a>(
@@ -144,7 +144,7 @@ pub(crate) fn psetex<'a>(
     now: UnixMillis,
     _: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(set_for("psetex", Unit::Px, args, now))
+    change_unless_error(set_for("psetex", Unit::Px, args, now))
 }
 
 fn set_for<'a>(name: &str, unit: Unit, args: Args<'a>, now: UnixMillis) -> Outcome<'a> {
@@ -182,7 +182,7 @@ pub(crate) fn getex<'a>(
     now: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(try_getex(args, now, current))
+    change_unless_error(try_getex(args, now, current))
 }
 
 fn try_getex<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
@@ -245,7 +245,7 @@ pub(crate) fn setrange<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    settle(try_setrange(args, current))
+    change_unless_error(try_setrange(args, current))
 }
 
 fn try_setrange<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {

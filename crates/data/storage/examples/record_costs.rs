@@ -20,7 +20,7 @@ const VALUE: [u8; 100] = [b'v'; 100];
 struct Words([u64; 3]);
 
 impl Meta for Words {
-    type Annex = ();
+    type LockedState = ();
     const WORDS: usize = 3;
 
     fn pack(self, words: &mut [u64]) {

@@ -8,7 +8,7 @@
 //! Store ─ Part (one per lane) ─ Shard (256) ─ array of buckets ─ Bucket (a cache line)
 //!                                                                   │ 7 tagged pointers
 //!                                                                   ▼
-//!             Record: sequence lock, lengths, expiry | meta | annex | key | value ─► Buffer
+//!             Record: sequence lock, lengths, expiry | meta | locked state | key | value ─► Buffer
 //! ```
 //! Guarantees:
 //! - A reader sees a record as it was at one moment of the read: meta, value and expiry belong
@@ -23,7 +23,7 @@
 //!
 //! Lanes that write different records write no common cache line, once the records are there:
 //! counters are per writing lane, and where a protocol shares records among lanes (those with an
-//! annex), records and buffers lie on lines of their own. Making and removing records writes their
+//! locked state), records and buffers lie on lines of their own. Making and removing records writes their
 //! shard. With the feature `trace-writes` the module `trace` shows a thread's lines to tests.
 //!
 //! Absent on purpose: expiry (a protocol write, decided above), eviction, and shrinking of the
@@ -35,12 +35,12 @@
 
 mod counters;
 mod index;
+mod lane_shared;
 mod memory;
 mod reclaim;
 mod record;
 mod sequence;
 mod shared_table;
-mod siblings;
 mod snapshot;
 mod store;
 mod sync;

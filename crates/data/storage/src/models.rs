@@ -13,7 +13,7 @@ struct Number(u64);
 
 impl Meta for Number {
     /// A count, like the word.
-    type Annex = u64;
+    type LockedState = u64;
     const WORDS: usize = 1;
 
     fn pack(self, words: &mut [u64]) {
@@ -95,7 +95,7 @@ fn two_writers_of_one_record_exclude_each_other() {
             let mut record = table.lock(handle);
             let meta = record.meta();
             record.set_meta(Number(meta.0 + 1));
-            *record.annex_mut() += 1;
+            *record.locked_state_mut() += 1;
         };
         let other = thread::spawn({
             let store = Arc::clone(&store);
@@ -105,7 +105,7 @@ fn two_writers_of_one_record_exclude_each_other() {
         other.join().unwrap();
         let meta = store.peek(b"a", hash_key(b"a"), &store.pin()).unwrap().meta;
         assert_eq!(meta, Number(2));
-        assert_eq!(*store.table(0).lock_existing(b"a").unwrap().annex(), 2);
+        assert_eq!(*store.table(0).lock_existing(b"a").unwrap().locked_state(), 2);
     });
 }
 
@@ -120,10 +120,10 @@ fn a_holder_that_changes_the_annex_only_keeps_no_reader_waiting() {
             move || assert_eq!(read(&store, b"a"), Some(0))
         });
         let mut record = table.lock_key(b"a", 0);
-        *record.annex_mut() += 1;
+        *record.locked_state_mut() += 1;
         // Nothing gives the reader way: it gets through now or the model finds that it can't.
         reader.join().unwrap();
-        assert_eq!(*record.annex(), 1);
+        assert_eq!(*record.locked_state(), 1);
     });
 }
 
@@ -132,16 +132,20 @@ fn count(store: &Arc<Store<Number>>, lane: u16) -> u64 {
     let mut table = store.shared_table(lane);
     let mut record = table.lock_key(b"a", 0);
     let count = record.meta().0 + 1;
-    assert_eq!(*record.annex(), count - 1, "word and annex belong together");
+    assert_eq!(*record.locked_state(), count - 1, "word and locked state belong together");
     record.set_meta(Number(count));
-    *record.annex_mut() = count;
+    *record.locked_state_mut() = count;
     count
 }
 
 /// Removes the key's record if it counted this much.
 fn remove_at(store: &Arc<Store<Number>>, lane: u16, count: u64) -> bool {
     store.shared_table(lane).remove_if(b"a", |record| {
-        assert_eq!(*record.annex(), record.meta().0, "word and annex belong together");
+        assert_eq!(
+            *record.locked_state(),
+            record.meta().0,
+            "word and locked state belong together"
+        );
         record.meta() == Number(count)
     })
 }
@@ -177,10 +181,10 @@ fn locking_what_exists_never_reaches_a_removed_record() {
         let handle = table.find(b"a");
         let changed = table.lock_existing(b"a").map(|mut record| {
             record.set_meta(Number(2));
-            *record.annex_mut() = 2;
+            *record.locked_state_mut() = 2;
         });
         if let Some(record) = handle.and_then(|handle| table.try_lock(handle)) {
-            assert_eq!((*record.annex(), record.meta()), (2, Number(2)));
+            assert_eq!((*record.locked_state(), record.meta()), (2, Number(2)));
         }
         assert_ne!(other.join().unwrap(), changed.is_some(), "changed or removed, never both");
         assert_eq!(store.stats().records, u64::from(changed.is_some()));

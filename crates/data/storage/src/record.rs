@@ -1,15 +1,15 @@
 //! A record: one allocation that never moves, holding key, protocol words and a small value.
 //!
 //! ```text
-//! Header (32 bytes) | meta words | annex | key, padded to 8 bytes | value words
+//! Header (32 bytes) | meta words | locked state | key, padded to 8 bytes | value words
 //! ```
-//! The annex is plain memory of the protocol's own type: only the lock's holder looks at it, so it
+//! The locked state is plain memory of the protocol's own type: only the lock's holder looks at it, so it
 //! needs no atomics, and changing it is no write that readers would have to notice. It is dropped
 //! with the record. Protocols without one (`()`) pay nothing for it.
 //!
-//! A record with an annex is written by several lanes, one after the other, and two records by two
+//! A record with a locked state is written by several lanes, one after the other, and two records by two
 //! lanes at once. So that disjoint transactions write no common cache line, such records and their
-//! buffers begin on a line of their own and fill their last one. Records without annex have one
+//! buffers begin on a line of their own and fill their last one. Records without locked state have one
 //! writing lane per part of the store; they are packed.
 //!
 //! The room for the value is fixed when the record is made. A value that outgrows it lies in a
@@ -66,7 +66,7 @@ pub(crate) struct Header {
     expire_at: AtomicU64,
     external: AtomicPtr<Buffer>,
     written: WrittenOnce,
-    annex: Exclusive,
+    locked_state: Exclusive,
     alive: Alive,
 }
 
@@ -117,15 +117,16 @@ impl<M: Meta> RecordPtr<M> {
         size_of::<Header>().next_multiple_of(align_of::<AtomicU64>())
     };
     const ANNEX_AT: usize = (Self::META_AT + M::WORDS * size_of::<AtomicU64>())
-        .next_multiple_of(align_of::<M::Annex>());
-    pub(crate) const KEY_AT: usize = Self::ANNEX_AT + size_of::<M::Annex>();
+        .next_multiple_of(align_of::<M::LockedState>());
+    pub(crate) const KEY_AT: usize = Self::ANNEX_AT + size_of::<M::LockedState>();
     /// How a record is aligned, and its buffers; a power of two that sizes are a multiple of.
     const ALIGN: usize = {
-        let least = if size_of::<M::Annex>() == 0 { align_of::<Header>() } else { CACHE_LINE };
-        if align_of::<M::Annex>() > least { align_of::<M::Annex>() } else { least }
+        let least =
+            if size_of::<M::LockedState>() == 0 { align_of::<Header>() } else { CACHE_LINE };
+        if align_of::<M::LockedState>() > least { align_of::<M::LockedState>() } else { least }
     };
 
-    /// Makes a record without value and with default meta and annex, with room for a value of `value_len`
+    /// Makes a record without value and with default meta and locked state, with room for a value of `value_len`
     /// bytes (up to [`INLINE_BYTES_MAX`]).
     pub(crate) fn new(key: &[u8], value_len: usize) -> Self {
         assert!(key.len() <= KEY_BYTES_MAX, "a key within its limit");
@@ -136,7 +137,7 @@ impl<M: Meta> RecordPtr<M> {
         let inline_words = (whole - value_at) / size_of::<AtomicU64>();
         let inline_words = u16::try_from(inline_words).expect("key and value sizes are limited");
         let layout = Self::layout(key.len(), inline_words);
-        let annex = M::Annex::default();
+        let locked_state = M::LockedState::default();
         // SAFETY: the layout is not empty, it holds a header.
         let Some(header) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
             handle_alloc_error(layout)
@@ -144,7 +145,7 @@ impl<M: Meta> RecordPtr<M> {
         note_write(header, layout.size());
         let record = Self { header, meta: PhantomData };
         // SAFETY: the allocation is ours alone and has room, in this order and aligned, for the
-        // header, the meta words, the annex, the key and the value words; each is initialized here.
+        // header, the meta words, the locked state, the key and the value words; each is initialized here.
         unsafe {
             header.write(Header {
                 sequence: Sequence::new(),
@@ -155,13 +156,13 @@ impl<M: Meta> RecordPtr<M> {
                 expire_at: AtomicU64::new(0),
                 external: AtomicPtr::new(ptr::null_mut()),
                 written: WrittenOnce::new(),
-                annex: Exclusive::new(),
+                locked_state: Exclusive::new(),
                 alive: Alive::new(),
             });
             let mut packed = [0; META_WORDS_MAX];
             M::default().pack(&mut packed[..M::WORDS]);
             init_words(header.cast::<u8>().add(Self::META_AT), &packed[..M::WORDS]);
-            header.cast::<u8>().add(Self::ANNEX_AT).cast().write(annex);
+            header.cast::<u8>().add(Self::ANNEX_AT).cast().write(locked_state);
             let key_at = header.cast::<u8>().add(Self::KEY_AT);
             key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             let values = header.cast::<u8>().add(value_at).cast::<AtomicU64>();
@@ -172,7 +173,7 @@ impl<M: Meta> RecordPtr<M> {
         record
     }
 
-    /// Drops the annex and frees the record and its value.
+    /// Drops the locked state and frees the record and its value.
     ///
     /// # Safety
     /// The record is alive, and nobody uses it from now on.
@@ -242,7 +243,7 @@ impl<M: Meta> RecordPtr<M> {
         unsafe { NonNull::slice_from_raw_parts(start, count).as_ref() }
     }
 
-    fn annex_at(self) -> NonNull<M::Annex> {
+    fn annex_at(self) -> NonNull<M::LockedState> {
         self.at(Self::ANNEX_AT)
     }
 
@@ -377,25 +378,25 @@ impl<M: Meta> RecordPtr<M> {
         }
     }
 
-    /// The annex.
+    /// The locked state.
     ///
     /// # Safety
-    /// The caller holds the lock, and borrows nothing of the annex mutably while the result lives.
-    pub(crate) unsafe fn annex<'a>(self) -> &'a M::Annex {
-        self.header().annex.read();
+    /// The caller holds the lock, and borrows nothing of the locked state mutably while the result lives.
+    pub(crate) unsafe fn locked_state<'a>(self) -> &'a M::LockedState {
+        self.header().locked_state.read();
         // SAFETY: `new` initialized it there. Only the lock's holder comes here, so nobody changes
         // it, by the caller's promise.
         unsafe { self.annex_at().as_ref() }
     }
 
-    /// The annex, to be changed.
+    /// The locked state, to be changed.
     ///
     /// # Safety
-    /// The caller holds the lock, and borrows nothing else of the annex while the result lives.
-    pub(crate) unsafe fn annex_mut<'a>(self) -> &'a mut M::Annex {
-        self.header().annex.write();
-        note_write(self.annex_at(), size_of::<M::Annex>());
-        // SAFETY: as in `annex`; it lies in none of the memory that readers look at.
+    /// The caller holds the lock, and borrows nothing else of the locked state while the result lives.
+    pub(crate) unsafe fn locked_state_mut<'a>(self) -> &'a mut M::LockedState {
+        self.header().locked_state.write();
+        note_write(self.annex_at(), size_of::<M::LockedState>());
+        // SAFETY: as in `locked_state`; it lies in none of the memory that readers look at.
         unsafe { self.annex_at().as_mut() }
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use quorate_machine::{Meta, Table};
 use quorate_types::hash_key;
 
+use crate::lane_shared::LaneNumbers;
 use crate::reclaim;
 use crate::record::{Header, RecordPtr};
-use crate::siblings::LaneNumbers;
 use crate::store::Store;
 use crate::table::{LockedRecord, Writer};
 
@@ -28,7 +28,7 @@ use crate::table::{LockedRecord, Writer};
 /// the handle names that one.
 ///
 /// A record that [`Table::lock_key`] makes can be found before it is locked: siblings may see it
-/// with default meta and annex and without value, and may remove it again (the lock is then that of
+/// with default meta and locked state and without value, and may remove it again (the lock is then that of
 /// a new one). So a machine must take such a record for none.
 ///
 /// A thread that holds one record's lock takes no other and reads no other record (debug builds

@@ -9,10 +9,10 @@ use quorate_types::{LaneId, hash_key, lane_of_hash, limits::LANES_MAX};
 
 use crate::counters::{Counters, Stats};
 use crate::index::{SHARD_BITS, Shard};
+use crate::lane_shared::LaneNumbers;
 use crate::reclaim::{self, Guard};
 use crate::record::RecordPtr;
 use crate::shared_table::SharedTable;
-use crate::siblings::LaneNumbers;
 use crate::snapshot::Snapshot;
 use crate::table::LaneTable;
 

@@ -405,15 +405,15 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
     }
 
     #[inline]
-    fn annex(&self) -> &M::Annex {
-        // SAFETY: this guard holds the lock, and whatever changes the annex borrows it mutably.
-        unsafe { self.record.annex() }
+    fn locked_state(&self) -> &M::LockedState {
+        // SAFETY: this guard holds the lock, and whatever changes the locked state borrows it mutably.
+        unsafe { self.record.locked_state() }
     }
 
     #[inline]
-    fn annex_mut(&mut self) -> &mut M::Annex {
+    fn locked_state_mut(&mut self) -> &mut M::LockedState {
         // SAFETY: this guard holds the lock and is borrowed mutably.
-        unsafe { self.record.annex_mut() }
+        unsafe { self.record.locked_state_mut() }
     }
 
     #[inline]

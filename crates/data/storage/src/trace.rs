@@ -5,7 +5,7 @@
 //! Only with the feature `trace-writes`. Recorded is what this crate writes that another thread
 //! could reach: sequence locks, words of records and buffers, annexes, counters, the index with its
 //! mutexes. Not recorded are the allocator and the collector of garbage, whose shared lines are
-//! touched once per many operations, and memory that an annex owns elsewhere. Other crates add
+//! touched once per many operations, and memory that a locked state owns elsewhere. Other crates add
 //! their own shared cells with [`written`].
 //!
 //! Memory that one thread's changes set free may serve another thread next. That is no sharing, but

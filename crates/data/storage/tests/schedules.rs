@@ -13,12 +13,12 @@ use quorate_sync::primitives::thread;
 use quorate_sync::schedules::{coin, explore};
 use quorate_types::hash_key;
 
-/// A count in two words and once more in the annex.
+/// A count in two words and once more in the locked state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Count([u64; 2]);
 
 impl Meta for Count {
-    type Annex = u64;
+    type LockedState = u64;
     const WORDS: usize = 2;
 
     fn pack(self, words: &mut [u64]) {
@@ -47,10 +47,10 @@ fn value_of(count: u64) -> Vec<u8> {
 fn count(table: &mut SharedTable<Count>, key: &[u8]) {
     let mut record = table.lock_key(key, 8);
     let before = record.meta().0;
-    assert_eq!(before, [*record.annex(); 2], "words and annex belong together");
+    assert_eq!(before, [*record.locked_state(); 2], "words and locked state belong together");
     let count = before[0] + 1;
     record.set_meta(Count([count; 2]));
-    *record.annex_mut() = count;
+    *record.locked_state_mut() = count;
     record.set_content(content(&value_of(count)));
 }
 
@@ -59,7 +59,7 @@ fn remove(table: &mut SharedTable<Count>, key: &[u8]) -> u64 {
     let mut counted = 0;
     let gone = table.remove_if(key, |record| {
         counted = record.meta().0[0];
-        assert_eq!(counted, *record.annex(), "words and annex belong together");
+        assert_eq!(counted, *record.locked_state(), "words and locked state belong together");
         counted % 2 == 0
     });
     if gone { counted } else { 0 }
@@ -163,7 +163,7 @@ fn a_handle_names_its_key_or_nothing_when_its_place_is_used_again() {
                 // Of the same size, so the record may get the place of the one that is gone.
                 let mut record = table.lock_key(key_of(9).as_slice(), 8);
                 record.set_meta(Count([2; 2]));
-                *record.annex_mut() = 2;
+                *record.locked_state_mut() = 2;
                 record.set_content(content(&value_of(2)));
                 drop(record);
                 assert!(table.remove_if(&key_of(9), |_| true));

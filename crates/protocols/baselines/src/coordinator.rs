@@ -23,7 +23,7 @@ pub(crate) struct Op<X: Transaction> {
 
 /// One try, under a timestamp of its own.
 #[derive(Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct Try {
     pub(crate) slot: Slot,
     pub(crate) ok: NodeSet,
     pub(crate) abort: NodeSet,
@@ -107,7 +107,7 @@ where
         let id = Timestamp::new(version, self.group().writer);
         let mut body = self.buffer();
         self.execution.encode(&mut body);
-        let attempt = Attempt {
+        let attempt = Try {
             slot,
             ok: NodeSet::EMPTY,
             abort: NodeSet::EMPTY,

@@ -45,7 +45,7 @@ use quorate_types::{
 
 pub use common::{Common, Tentative};
 
-use coordinator::{Attempt, Op};
+use coordinator::{Op, Try};
 
 /// Which system.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -129,7 +129,7 @@ pub struct Baseline<T: Table<Meta = Meta>, X: Transaction> {
     group: Option<Group>,
     // --- coordinator ---
     ops: Slab<Op<X>>,
-    attempts: BTreeMap<u64, Attempt>,
+    attempts: BTreeMap<u64, Try>,
     /// By origin: it has an op under way, and these wait for it.
     lines: BTreeMap<u64, VecDeque<Slot>>,
     backoffs: BTreeSet<(Instant, Slot)>,

@@ -264,7 +264,7 @@ impl World {
             assert_eq!(table.scan_keys(0, usize::MAX >> 8, &mut |key| keys.push(key.into())), 0);
             for key in keys {
                 let record = table.lock_existing(&key).expect("nothing is removed");
-                assert!(record.annex().is_empty(), "a transaction is still registered");
+                assert!(record.locked_state().is_empty(), "a transaction is still registered");
                 if let Some(content) = record.content() {
                     let number = u64::from_le_bytes(content.bytes.try_into().expect("a number"));
                     contents.insert(key.clone(), (number, record.meta().wts));

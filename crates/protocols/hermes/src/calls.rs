@@ -15,9 +15,11 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, Effects, Improper, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
+    Access, CallError, Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
 };
-use quorate_rifl::{AnswerBytes, Call, Found, LeaseId, Lost, Permit, Sessions, Tracker, Verdict};
+use quorate_rifl::{
+    AnswerBytes, Call, Found, LeaseEnd, LeaseId, Lost, Permit, ResultTracker, Sessions,
+};
 use quorate_types::{Now, Tag, Timestamp, limits};
 
 use crate::message::Completion;
@@ -28,7 +30,7 @@ use crate::{Hermes, Meta, Request, State, replica};
 const INV_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
 
 /// An attempt at a call: the key, and the version that the attempt gives it.
-pub(crate) type Attempt<H> = (H, Timestamp);
+pub(crate) type AttemptId<H> = (H, Timestamp);
 
 /// The completion of a call whose version is not Valid here.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -74,7 +76,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Sessions for Hermes<T, O> {
         self.tracker.leases_after(after).take(max).collect()
     }
 
-    fn end_session(&mut self, verdict: &Verdict) {
+    fn end_session(&mut self, verdict: &LeaseEnd) {
         // A session that is busy is asked about again.
         let _ = match verdict.lost {
             Lost::Expired => self.tracker.discard(verdict.lease, verdict.granted),
@@ -85,13 +87,13 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Sessions for Hermes<T, O> {
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// What became of each call, as far as this replica knows.
-    pub fn tracker(&self) -> &Tracker<(T::Handle, Timestamp)> {
+    pub fn tracker(&self) -> &ResultTracker<(T::Handle, Timestamp)> {
         &self.tracker
     }
 
     /// What an op on a Valid key is to hear without being run, if it is a call that has taken
     /// effect, or may not be attempted.
-    pub(crate) fn fate_of_call(&self, attempt: &replica::Attempt) -> Option<Outcome<O::Reply>> {
+    pub(crate) fn fate_of_call(&self, attempt: &replica::OpContext) -> Option<Outcome<O::Reply>> {
         let permit = attempt.permit.as_ref()?;
         if attempt.number > 0 && mutant!("hermes_call_not_looked_up_again") {
             return None;
@@ -104,9 +106,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             // An attempt at this command would have its key, which is Valid.
             Ok(Found::InProgress(_)) => {
-                return Some(Outcome::Refused(Refusal::Improper(Improper::Different)));
+                return Some(Outcome::Refused(Refusal::CallError(CallError::Different)));
             }
-            Err(improper) => return Some(Outcome::Refused(Refusal::Improper(improper))),
+            Err(improper) => return Some(Outcome::Refused(Refusal::CallError(improper))),
         }
         if attempt.access == Access::Read {
             return None;
@@ -175,7 +177,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// The newest version of a key is Valid: if it is a call's, the call has taken effect. In the
     /// same step, before any op runs on the key.
-    pub(crate) fn settle(&mut self, handle: T::Handle) {
+    pub(crate) fn complete_valid_call(&mut self, handle: T::Handle) {
         if !self.overtaken.is_empty() {
             self.overtaken.remove(&handle);
         }
@@ -219,7 +221,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         self.keep_completion(handle, meta.timestamp, completion);
         if meta.state == State::Valid {
-            self.settle(handle);
+            self.complete_valid_call(handle);
         }
     }
 
@@ -281,7 +283,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// A new life knows of no call.
     pub(crate) fn forget_calls(&mut self) {
-        self.tracker = Tracker::default();
+        self.tracker = ResultTracker::default();
         self.tentative.clear();
         self.overtaken.clear();
     }

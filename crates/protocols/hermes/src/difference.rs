@@ -117,7 +117,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 
     /// What the comparison says of a record, which may have changed meanwhile.
-    fn settle_base(
+    fn apply_comparison(
         &mut self,
         now: Now,
         handle: T::Handle,
@@ -230,7 +230,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         };
         for (bucket, handle) in records_in(&self.table, comparing.shift(), range) {
             if !comparing.differs(bucket) {
-                self.settle_base(now, handle, false, effects);
+                self.apply_comparison(now, handle, false, effects);
             }
         }
         self.go_on_comparing(comparing);
@@ -337,11 +337,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let mut gone: Vec<u64> = chunk.gone.iter().collect();
         gone.sort_unstable();
         let hash = SeededHash::new(chunk.request);
-        for bucket in comparing.take_settled(until) {
+        for bucket in comparing.take_compared(until) {
             for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
                 let hash = hash_of(&mut self.table, vouches, &hash, handle);
                 let is_gone = hash.is_some_and(|hash| gone.binary_search(&hash).is_ok());
-                self.settle_base(now, handle, is_gone, effects);
+                self.apply_comparison(now, handle, is_gone, effects);
             }
         }
         self.go_on_comparing(comparing);

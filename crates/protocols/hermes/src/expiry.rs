@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Change, Effects, Operation, Record, Table, mutant};
 use quorate_types::{Duration, Instant, Now, UnixMillis};
 
-use crate::replica::Run;
+use crate::replica::UpdateContext;
 use crate::{Hermes, Meta, State};
 
 /// Records looked at in one tick.
@@ -78,7 +78,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             if state == State::Valid {
                 expired += 1;
                 self.counters.expired += 1;
-                let run = Run { rmw: true, answer: None, completion: None };
+                let run = UpdateContext { rmw: true, answer: None, completion: None };
                 self.update(now, handle, &Change::Delete, run, effects);
             } else if state == State::Invalid && !mutant!("hermes_lost_expired_value_stays") {
                 effects.probe("hermes: expired value without VAL replayed");

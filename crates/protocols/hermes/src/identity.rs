@@ -46,7 +46,7 @@ where
             floors,
             tombstones,
             reads,
-            steering,
+            forwarding,
             expiry,
             tracker,
             tentative,
@@ -58,7 +58,7 @@ where
         (config.incarnation, table, rng, view, number, live, retired, is_replica).hash(state);
         (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);
         (queue_checks, next_queue, ack_sets, hot, sweep, copying).hash(state);
-        (floors, tombstones, reads, steering, expiry).hash(state);
+        (floors, tombstones, reads, forwarding, expiry).hash(state);
         (tracker, tentative, overtaken, life, has_base, cluster).hash(state);
     }
 }

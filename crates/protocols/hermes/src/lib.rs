@@ -25,7 +25,7 @@
 //! | COMPARE, COMPARED | shadow ↔ active replica | where records of an earlier life differ |
 //! | DIFFERENCE_READ | shadow → active replica | what differs, which comes as a CHUNK |
 //! | FLOOR_PREPARE, _READY, _COMMIT | smallest active ↔ replicas | collecting tombstones |
-//! | STEER, STEERED | node ↔ owner | please coordinate this op |
+//! | FORWARD, FORWARDED | node ↔ owner | please coordinate this op |
 //!
 //! # States of a key at a replica (§4.3.2)
 //! ```text
@@ -102,6 +102,7 @@ mod calls;
 mod collector;
 mod difference;
 mod expiry;
+mod forward;
 mod identity;
 mod join;
 mod message;
@@ -111,7 +112,6 @@ mod reads;
 mod recovery;
 mod replica;
 mod state;
-mod steer;
 mod tombstones;
 
 use quorate_machine::{
@@ -121,7 +121,7 @@ use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
 
-pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Steer, Val};
+pub use message::{Ack, Chunk, Completion, Cursor, Entry, Forward, Inv, Message, Val};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
 
@@ -155,7 +155,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: floor round begins",
         "hermes: floor round starts over",
         "hermes: op finished by another's replay",
-        "hermes: op steered",
+        "hermes: op forwarded",
         "hermes: read-modify-write superseded",
         "hermes: replay superseded",
         "hermes: replay while the coordinator lives",
@@ -195,7 +195,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
             self.floor_deadline(),
             self.tombstones.next_deadline(),
             self.reads.next_deadline(),
-            self.steering.next_deadline(),
+            self.forwarding.next_deadline(),
             self.expiry.next_deadline(),
         ]
         .into_iter()
@@ -228,10 +228,10 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     ) -> Option<&'static str> {
         match message {
             // An answer stays true, and its number was never used by another life of this node.
-            Message::Steered { .. } if self.live => return None,
+            Message::Forwarded { .. } if self.live => return None,
             // A request may be older than the view, but not than its sender's life or this one's.
-            Message::Steer(_) if self.live && epoch <= self.view.epoch => {
-                return self.steering.is_outdated(from, self.config.node, epoch);
+            Message::Forward(_) if self.live && epoch <= self.view.epoch => {
+                return self.forwarding.is_outdated(from, self.config.node, epoch);
             }
             _ => {}
         }
@@ -348,9 +348,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             Message::FloorCommit { round, version } => {
                 self.on_floor_commit(now, round, version, effects);
             }
-            Message::Steer(ref steer) => self.on_steer(now, from, steer, effects),
-            Message::Steered { sequence, outcome } => {
-                self.on_steered(now, from, sequence, outcome, effects);
+            Message::Forward(ref forward) => self.on_forward(now, from, forward, effects),
+            Message::Forwarded { sequence, outcome } => {
+                self.on_forwarded(now, from, sequence, outcome, effects);
             }
         }
     }
@@ -388,8 +388,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.reads.next_deadline() <= now.monotonic {
             self.on_reads_timeout(now, effects);
         }
-        if self.steering.next_deadline() <= now.monotonic {
-            self.on_steer_timeout(now, effects);
+        if self.forwarding.next_deadline() <= now.monotonic {
+            self.on_forward_timeout(now, effects);
         }
         if self.expiry.next_deadline() <= now.monotonic {
             self.on_expiry_timeout(now, effects);

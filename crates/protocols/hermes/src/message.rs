@@ -10,9 +10,9 @@
 //! CHUNK    7 | request u64 | cursor | floor u64 | next_floor u64 | entries | gone | sessions
 //! FLOOR?   8 | round u64 | version u64      FLOOR_READY 9 | round u64 | next_floor u64
 //! FLOOR   10 | round u64 | version u64
-//! STEER   11 | sequence u64 | origin u64 | op
-//! STEERED 12 | sequence u64 | outcome
-//! STEER   13 | sequence u64 | origin u64 | call | date u64 | until u64 | owner u32 | op
+//! FORWARD   11 | sequence u64 | origin u64 | op
+//! FORWARDED 12 | sequence u64 | outcome
+//! FORWARD   13 | sequence u64 | origin u64 | call | date u64 | until u64 | owner u32 | op
 //! VALUES? 14 | keys
 //! COMPARE 15 | request u64 | shift u8 | first u64 | digests
 //! COMPARED 16 | request u64 | records u64 | buckets
@@ -124,9 +124,9 @@ pub enum Message<'a> {
         version: u64,
     },
     /// Please coordinate this op (opportunistic leader, §4.3.5; or this node is no replica).
-    Steer(Steer<'a>),
-    /// The answer to a steered op.
-    Steered {
+    Forward(Forward<'a>),
+    /// The answer to a forwarded op.
+    Forwarded {
         /// Which op.
         sequence: u64,
         /// Its outcome, encoded.
@@ -134,10 +134,10 @@ pub enum Message<'a> {
     },
 }
 
-/// `STEER{op}`.
+/// `FORWARD{op}`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Steer<'a> {
-    /// Counts the ops that this sender steered to anybody.
+pub struct Forward<'a> {
+    /// Counts the ops that this sender forwarded to anybody.
     pub sequence: u64,
     /// Ops of one origin on one key take effect in order.
     pub origin: u64,
@@ -242,7 +242,7 @@ pub struct Chunk<'a> {
     /// Of the records that a shadow said it has ([`Message::DifferenceRead`]), the hashes of those that
     /// the donor does not hold, or holds in another version.
     pub gone: Words<'a>,
-    /// Sessions, after all records: [`quorate_rifl::Tracker::encode_from`].
+    /// Sessions, after all records: [`quorate_rifl::ResultTracker::encode_from`].
     pub sessions: &'a [u8],
 }
 
@@ -337,15 +337,15 @@ impl<'a> Message<'a> {
             Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
             Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
             Self::FloorCommit { round, version } => words(writer, 10, &[round, version]),
-            Self::Steer(steer) => {
-                let kind = if steer.permit.is_some() { 13 } else { 11 };
-                words(writer, kind, &[steer.sequence, steer.origin]);
-                if let Some(permit) = &steer.permit {
+            Self::Forward(forward) => {
+                let kind = if forward.permit.is_some() { 13 } else { 11 };
+                words(writer, kind, &[forward.sequence, forward.origin]);
+                if let Some(permit) = &forward.permit {
                     write_permit(writer, permit);
                 }
-                writer.rest(steer.op);
+                writer.rest(forward.op);
             }
-            Self::Steered { sequence, outcome } => {
+            Self::Forwarded { sequence, outcome } => {
                 words(writer, 12, &[sequence]);
                 writer.rest(outcome);
             }
@@ -398,13 +398,13 @@ impl<'a> Message<'a> {
             8 => Self::FloorPrepare { round: reader.u64()?, version: reader.u64()? },
             9 => Self::FloorReady { round: reader.u64()?, next_floor: reader.u64()? },
             10 => Self::FloorCommit { round: reader.u64()?, version: reader.u64()? },
-            kind @ (11 | 13) => Self::Steer(Steer {
+            kind @ (11 | 13) => Self::Forward(Forward {
                 sequence: reader.u64()?,
                 origin: reader.u64()?,
                 permit: if kind == 13 { Some(read_permit(&mut reader)?) } else { None },
                 op: reader.rest(),
             }),
-            12 => Self::Steered { sequence: reader.u64()?, outcome: reader.rest() },
+            12 => Self::Forwarded { sequence: reader.u64()?, outcome: reader.rest() },
             14 => Self::ValueRead { keys: reader.rest() },
             15 => Self::Compare {
                 request: reader.u64()?,
@@ -678,9 +678,9 @@ mod tests {
             Message::Compared { request: 1, records: 2, buckets: words },
             Message::DifferenceRead { request: 1, shift: 2, buckets: words, held: Words::NONE },
             Message::DifferenceRead { request: 1, shift: 2, buckets: words, held: words },
-            Message::Steer(Steer { sequence: 1, origin: 2, permit: None, op: b"op" }),
-            Message::Steer(Steer { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" }),
-            Message::Steered { sequence: 1, outcome: b"out" },
+            Message::Forward(Forward { sequence: 1, origin: 2, permit: None, op: b"op" }),
+            Message::Forward(Forward { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" }),
+            Message::Forwarded { sequence: 1, outcome: b"out" },
             Message::ValueRead { keys: b"\x01\0\0\0k" },
         ];
         for message in open {

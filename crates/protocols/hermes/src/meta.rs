@@ -82,7 +82,7 @@ const LISTED: u64 = 1 << 42;
 const LIFE_AT: u32 = 48;
 
 impl quorate_machine::Meta for Meta {
-    type Annex = ();
+    type LockedState = ();
 
     const WORDS: usize = 3;
 

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table, mutant};
 use quorate_types::{Duration, Instant, Now, limits};
 
-use crate::replica::Attempt;
-use crate::state::{Again, Queue, Waiter};
+use crate::replica::OpContext;
+use crate::state::{Queue, RetryState, Waiter};
 use crate::{Hermes, Meta, State};
 
 /// The first backoff of a superseded read-modify-write; doubles with each attempt.
@@ -100,7 +100,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
         }
         self.serving = outer;
-        self.settle_queue(now, handle);
+        self.reschedule_queue(now, handle);
     }
 
     fn is_valid(&mut self, handle: T::Handle) -> bool {
@@ -169,14 +169,14 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         waiter: Waiter<O>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Again { op, origin, attempts, give_up_at, permit } = waiter.run;
+        let RetryState { op, origin, attempts, give_up_at, permit } = waiter.run;
         let access = op.access();
-        let attempt = Attempt { access, origin, number: attempts, give_up_at, permit };
+        let attempt = OpContext { access, origin, number: attempts, give_up_at, permit };
         self.execute(now, handle, waiter.client, op, attempt, effects);
     }
 
     /// Forgets an empty queue; sets the next look at one that is not.
-    fn settle_queue(&mut self, now: Now, handle: T::Handle) {
+    fn reschedule_queue(&mut self, now: Now, handle: T::Handle) {
         let Some(queue) = self.queues.get(&handle) else { return };
         if queue.waiters.is_empty() {
             let queue = self.queues.remove(&handle).expect("looked at a moment ago");
@@ -235,7 +235,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         {
             queue.loss_at = now.monotonic + mlt;
         }
-        self.settle_queue(now, handle);
+        self.reschedule_queue(now, handle);
     }
 
     fn check_stall(

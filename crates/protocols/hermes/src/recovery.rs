@@ -8,10 +8,10 @@ use quorate_types::{
     Duration, Incarnation, Instant, NodeId, NodeSet, Now, Role, View, WriterId, hash_key,
 };
 
+use crate::forward::Forwarding;
 use crate::message::Message;
 use crate::replica::inv_of;
-use crate::state::{Client, Kind, Pending};
-use crate::steer::Steering;
+use crate::state::{Client, Pending, PendingKind};
 use crate::{Hermes, Meta, State};
 
 /// Records that the sweep looks at in one tick.
@@ -74,7 +74,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.active = view.active().intersection(group);
         self.prune_updates(now, survivors, effects);
         self.restart_reads(now, effects);
-        self.restart_steering(now, survivors, effects);
+        self.restart_forwarding(now, survivors, effects);
         self.floors.abort_round(now.monotonic);
         self.tombstones.wake(now.monotonic);
         self.sweep = Sweep { pass: 0, cursor: 0, next_at: now.monotonic };
@@ -128,7 +128,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.expiry = Default::default();
         self.abandon_calls();
         self.abandon_reads(effects);
-        self.abandon_steering(effects);
+        self.abandon_forwarding(effects);
     }
 
     /// Only clients of this node are told: for peers this node no longer exists.
@@ -150,7 +150,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.leave_base();
         self.forget_calls();
         self.config.incarnation = incarnation;
-        self.steering = Steering::new(incarnation);
+        self.forwarding = Forwarding::new(incarnation);
         self.view = View::default();
         self.live = false;
         self.retired = false;
@@ -175,7 +175,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.next_number += 1;
         let resend_at = now.monotonic + self.config.message_loss_timeout;
         let slot = self.ops.insert(Pending {
-            kind: Kind::Replay,
+            kind: PendingKind::Replay,
             handle,
             timestamp: meta.timestamp,
             rmw: meta.rmw,

@@ -10,7 +10,7 @@ use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, lim
 
 use crate::calls::Tentative;
 use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
-use crate::state::{Again, Client, Kind, Pending, Waiter};
+use crate::state::{Client, Pending, PendingKind, RetryState, Waiter};
 use crate::{Hermes, Meta, State};
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
@@ -49,9 +49,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if self.pending() >= limits::OPS_PENDING_MAX {
             return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
         }
-        let Some(op) = self.hold_behind_steered(now, tag, origin, op, permit) else { return };
-        if !self.is_replica || self.is_better_steered(now, &op) {
-            return self.steer(now, tag, origin, op, permit, effects);
+        let Some(op) = self.hold_behind_forwarded(now, tag, origin, op, permit) else { return };
+        if !self.is_replica || self.is_better_forwarded(now, &op) {
+            return self.forward(now, tag, origin, op, permit, effects);
         }
         self.admit(now, client, origin, op, permit, effects);
     }
@@ -73,11 +73,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let access = op.access();
         let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
         if queued || !self.can_run(handle, access) {
-            let run = Again { op: op.into_owned(), origin, attempts: 0, give_up_at, permit };
+            let run = RetryState { op: op.into_owned(), origin, attempts: 0, give_up_at, permit };
             let waiter = Waiter { client, run, not_before: now.monotonic };
             return self.enqueue(now, handle, waiter, effects);
         }
-        let attempt = Attempt { access, origin, number: 0, give_up_at, permit };
+        let attempt = OpContext { access, origin, number: 0, give_up_at, permit };
         self.execute(now, handle, client, op, attempt, effects);
     }
 
@@ -97,7 +97,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         handle: T::Handle,
         client: Client,
         op: P,
-        attempt: Attempt,
+        attempt: OpContext,
         effects: &mut impl Effects<Self>,
     ) where
         P: Operation<Owned = O, Reply = O::Reply>,
@@ -161,12 +161,12 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             self.counters.expired += u64::from(expired);
             let rmw = access != Access::Write
                 || (completion.is_some() && !mutant!("hermes_call_as_write"));
-            let run = Run { rmw, answer: Some((client, reply)), completion };
+            let run = UpdateContext { rmw, answer: Some((client, reply)), completion };
             let slot = self.update(now, handle, &change, run, effects);
             if rmw && let Some(pending) = self.ops.get_mut(slot) {
-                let Attempt { origin, number: attempts, give_up_at, permit, .. } = attempt;
+                let OpContext { origin, number: attempts, give_up_at, permit, .. } = attempt;
                 let op = op.into_owned();
-                pending.again = Some(Again { op, origin, attempts, give_up_at, permit });
+                pending.again = Some(RetryState { op, origin, attempts, give_up_at, permit });
             }
         }
         self.scratch = scratch;
@@ -196,7 +196,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         now: Now,
         handle: T::Handle,
         change: &Change<'_>,
-        Run { rmw, answer, completion }: Run<O>,
+        UpdateContext { rmw, answer, completion }: UpdateContext<O>,
         effects: &mut impl Effects<Self>,
     ) -> Slot {
         let salt = self.rng.next_u64() as u8;
@@ -229,7 +229,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.next_number += 1;
         let resend_at = now.monotonic + self.config.message_loss_timeout;
         let slot = self.ops.insert(Pending {
-            kind: if rmw { Kind::Rmw } else { Kind::Write },
+            kind: if rmw { PendingKind::Rmw } else { PendingKind::Write },
             handle,
             timestamp,
             rmw,
@@ -363,7 +363,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             }
             State::Write => {
                 let op = self.ops.get(meta.op).expect("state Write has its op");
-                if op.kind == Kind::Write {
+                if op.kind == PendingKind::Write {
                     // The op goes on under its own timestamp (O2: no VAL at the end).
                     self.counters.superseded_writes += 1;
                 } else {
@@ -398,7 +398,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         if let (Some(client), Some(again)) = (client, op.again) {
             let attempts = again.attempts + 1;
             let backoff = self.backoff(attempts);
-            let run = Again { attempts, ..again };
+            let run = RetryState { attempts, ..again };
             let waiter = Waiter { client, run, not_before: now.monotonic + backoff };
             self.requeue(now, op.handle, waiter);
         }
@@ -532,7 +532,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             effects.broadcast(self.peers, &Message::Val(val));
         }
         drop(record);
-        self.settle(op.handle);
+        self.complete_valid_call(op.handle);
         self.became_valid(now, op.handle, effects);
     }
 
@@ -562,7 +562,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let meta = record.meta();
         record.set_meta(Meta { state: State::Valid, unsettled: false, op: Slot::NONE, ..meta });
         drop(record);
-        self.settle(handle);
+        self.complete_valid_call(handle);
         if meta.op != Slot::NONE {
             // Someone else finished this op before its own acknowledgements did: by a replay, or,
             // in Trans, by a newer version, which every live replica now holds.
@@ -631,7 +631,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         } else {
             match client {
                 Client::Local(tag) => effects.complete_read(tag, Outcome::Done(reply)),
-                Client::Steered { .. } => self.answer(client, Outcome::Done(reply), effects),
+                Client::Forwarded { .. } => self.answer(client, Outcome::Done(reply), effects),
             }
         }
     }
@@ -650,8 +650,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         }
         match client {
             Client::Local(tag) => effects.complete(tag, outcome),
-            Client::Steered { from, sequence } => {
-                self.answer_steered(from, sequence, &outcome, effects);
+            Client::Forwarded { from, sequence } => {
+                self.answer_forwarded(from, sequence, &outcome, effects);
             }
         }
     }
@@ -666,7 +666,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         let mut record = self.table.lock(op.handle);
         let meta = record.meta();
         if meta.state == State::Trans {
-            op.kind = Kind::Replay;
+            op.kind = PendingKind::Replay;
             op.timestamp = meta.timestamp;
             op.rmw = meta.rmw;
             op.acks = NodeSet::EMPTY;
@@ -682,7 +682,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 }
 
 /// On whose behalf an update starts.
-pub(crate) struct Run<O: Operation> {
+pub(crate) struct UpdateContext<O: Operation> {
     /// Whether it is a read-modify-write.
     pub(crate) rmw: bool,
     /// Who is told, and what, once it is committed.
@@ -693,7 +693,7 @@ pub(crate) struct Run<O: Operation> {
 
 /// What an op does with its key, where it comes from, and how often it has run already.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attempt {
+pub(crate) struct OpContext {
     pub(crate) access: Access,
     pub(crate) origin: u64,
     pub(crate) number: u32,

@@ -3,19 +3,19 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{Lookup, Operation, Rng, Slab, Slot, Table};
-use quorate_rifl::{Permit, Tracker};
+use quorate_machine::{DetMap, Operation, Rng, Slab, Slot, Table};
+use quorate_rifl::{Permit, ResultTracker};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp, View,
 };
 
 use crate::Meta;
-use crate::calls::{Attempt, Tentative};
+use crate::calls::{AttemptId, Tentative};
 use crate::collector::Tombstones;
+use crate::forward::Forwarding;
 use crate::join::Copying;
 use crate::reads::QuorumReads;
 use crate::recovery::Sweep;
-use crate::steer::Steering;
 use crate::tombstones::Floors;
 
 /// How reads are made safe.
@@ -75,13 +75,13 @@ impl Config {
 pub(crate) enum Client {
     /// A client of this node.
     Local(Tag),
-    /// Another node, which steered the op here.
-    Steered { from: NodeId, sequence: u64 },
+    /// Another node, which forwarded the op here.
+    Forwarded { from: NodeId, sequence: u64 },
 }
 
 /// Why an update is pending.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum PendingKind {
     /// A client's write: never aborts.
     Write,
     /// A client's read-modify-write, or an expiry.
@@ -93,7 +93,7 @@ pub(crate) enum Kind {
 /// A pending update, found by the cookie in its acknowledgements.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Pending<H, O: Operation> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PendingKind,
     pub(crate) handle: H,
     pub(crate) timestamp: Timestamp,
     /// The RMW flag of the update, which for a replay is the original's.
@@ -107,12 +107,12 @@ pub(crate) struct Pending<H, O: Operation> {
     pub(crate) sent_at: Instant,
     pub(crate) answer: Option<(Client, O::Reply)>,
     /// What to run again if the read-modify-write is superseded.
-    pub(crate) again: Option<Again<O>>,
+    pub(crate) again: Option<RetryState<O>>,
 }
 
 /// What it takes to run a superseded read-modify-write again.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Again<O> {
+pub(crate) struct RetryState<O> {
     pub(crate) op: O,
     pub(crate) origin: u64,
     pub(crate) attempts: u32,
@@ -125,7 +125,7 @@ pub(crate) struct Again<O> {
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Waiter<O> {
     pub(crate) client: Client,
-    pub(crate) run: Again<O>,
+    pub(crate) run: RetryState<O>,
     /// Not before this time: the backoff of a superseded read-modify-write.
     pub(crate) not_before: Instant,
 }
@@ -158,7 +158,7 @@ pub(crate) struct Counters {
     pub(crate) superseded_writes: u64,
     pub(crate) replays: u64,
     pub(crate) retransmissions: u64,
-    pub(crate) steered: u64,
+    pub(crate) forwarded: u64,
     pub(crate) expired: u64,
     pub(crate) tombstones_collected: u64,
     pub(crate) copied: u64,
@@ -213,12 +213,12 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) floors: Floors,
     pub(crate) tombstones: Tombstones<T::Handle>,
     pub(crate) reads: QuorumReads<O>,
-    pub(crate) steering: Steering<O>,
+    pub(crate) forwarding: Forwarding<O>,
     pub(crate) expiry: crate::expiry::Expiry,
     /// What became of each call.
-    pub(crate) tracker: Tracker<Attempt<T::Handle>>,
+    pub(crate) tracker: ResultTracker<AttemptId<T::Handle>>,
     /// The calls whose versions are the newest of their keys, and not Valid.
-    pub(crate) tentative: Lookup<T::Handle, Tentative>,
+    pub(crate) tentative: DetMap<T::Handle, Tentative>,
     /// Keys that have not been Valid since a newer version overtook an update with a call that this
     /// replica drove, each with the number of that update.
     pub(crate) overtaken: BTreeMap<T::Handle, u64>,
@@ -233,7 +233,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     pub fn new(config: Config, table: T) -> Self {
         Self {
             rng: Rng::new(config.seed),
-            steering: Steering::new(config.incarnation),
+            forwarding: Forwarding::new(config.incarnation),
             config,
             table,
             view: View::default(),
@@ -262,8 +262,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             tombstones: Tombstones::default(),
             reads: QuorumReads::default(),
             expiry: crate::expiry::Expiry::default(),
-            tracker: Tracker::default(),
-            tentative: Lookup::default(),
+            tracker: ResultTracker::default(),
+            tentative: DetMap::default(),
             overtaken: BTreeMap::new(),
             counters: Counters::default(),
             scratch: Vec::new(),
@@ -286,9 +286,9 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.view.epoch
     }
 
-    /// Client ops started, queued or steered.
+    /// Client ops started, queued or forwarded.
     pub fn pending(&self) -> usize {
-        self.ops.len() + self.waiting + self.steering.len() + self.reads.len()
+        self.ops.len() + self.waiting + self.forwarding.len() + self.reads.len()
     }
 
     /// Whether this replica holds everything that the active ones hold.
@@ -317,7 +317,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             ("superseded_writes", counters.superseded_writes),
             ("replays", counters.replays),
             ("retransmissions", counters.retransmissions),
-            ("steered", counters.steered),
+            ("forwarded", counters.forwarded),
             ("expired", counters.expired),
             ("tombstones_collected", counters.tombstones_collected),
             ("records_copied", counters.copied),
@@ -333,7 +333,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             ("updates_pending", self.ops.len() as u64),
             ("ops_waiting", self.waiting as u64),
             ("keys_waited_for", self.queues.len() as u64),
-            ("ops_steered", self.steering.len() as u64),
+            ("ops_forwarded", self.forwarding.len() as u64),
             ("sessions", self.tracker.len() as u64),
             ("tombstones", self.tombstones.len() as u64),
         ]

@@ -8,9 +8,9 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Effects, Improper, Outcome, Refusal, Siblings, Slot, Table, Transaction, mutant,
+    CallError, Effects, LaneShared, Outcome, Refusal, Slot, Table, Transaction, mutant,
 };
-use quorate_rifl::{Call, Found, LeaseId, Lost, Permit, Sessions, Verdict};
+use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{NodeId, Now, Tag, Timestamp};
 use quorate_wire::Writer;
 
@@ -20,11 +20,11 @@ use crate::body::{Answered, Body};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
-use crate::record::RecordKey;
 use crate::state::{Counter, Meerkat};
+use crate::txn_record::RecordKey;
 
 /// What became of the calls of this lane's sessions in one partition; an attempt is a transaction.
-pub type Tracker = quorate_rifl::Tracker<Timestamp>;
+pub type ResultTracker = quorate_rifl::ResultTracker<Timestamp>;
 
 /// An op that is a session's call, until it is answered.
 #[derive(Clone, Hash, Debug)]
@@ -48,14 +48,14 @@ enum Known<R> {
 }
 
 impl<R> Known<R> {
-    fn of<X: Transaction<Reply = R>>(found: Result<Found<'_, Timestamp>, Improper>) -> Self {
+    fn of<X: Transaction<Reply = R>>(found: Result<Found<'_, Timestamp>, CallError>) -> Self {
         match found {
             Ok(Found::New) => Self::Nothing,
             Ok(Found::Completed(answer)) => {
                 Self::Answer(X::decode_reply(answer).map_or(Outcome::Unknown, Outcome::Done))
             }
             Ok(Found::InProgress(id)) => Self::Attempt(id),
-            Err(why) => Self::Answer(Outcome::Refused(Refusal::Improper(why))),
+            Err(why) => Self::Answer(Outcome::Refused(Refusal::CallError(why))),
         }
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn are_one_call(a: Body<'_>, b: Body<'_>) -> bool {
 
 impl<T, X> Sessions for Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     fn call(
@@ -86,7 +86,7 @@ where
             return self.submit(now, tag, origin, txn, effects);
         }
         if let Err(why) = permit.call.check() {
-            return effects.complete(tag, Outcome::Refused(Refusal::Improper(why)));
+            return effects.complete(tag, Outcome::Refused(Refusal::CallError(why)));
         }
         let mut home = None;
         txn.visit_keys(&mut |key| {
@@ -111,7 +111,7 @@ where
         leases
     }
 
-    fn end_session(&mut self, verdict: &Verdict) {
+    fn end_session(&mut self, verdict: &LeaseEnd) {
         for tracker in &mut self.trackers {
             match verdict.lost {
                 Lost::Expired => tracker.discard(verdict.lease, verdict.granted),
@@ -123,7 +123,7 @@ where
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     // --- the coordinator -------------------------------------------------------------------------
@@ -146,11 +146,11 @@ where
             return false;
         }
         let known = Known::of::<X>(self.trackers[home].find(&call.permit.call));
-        self.settle_call(now, slot, known, effects)
+        self.answer_by_state(now, slot, known, effects)
     }
 
     /// Does what the state of a call asks for, unless it is new: then an attempt may be made.
-    fn settle_call(
+    fn answer_by_state(
         &mut self,
         now: Now,
         slot: Slot,
@@ -179,7 +179,7 @@ where
         call.asked = false;
         call.elsewhere |= matches!(reason, Reason::CallInProgress | Reason::CallKnown);
         match reason {
-            Reason::SessionClosed => Some(Refusal::Improper(Improper::Closed)),
+            Reason::SessionClosed => Some(Refusal::CallError(CallError::Closed)),
             Reason::SessionFull => Some(Refusal::SessionFull),
             _ => None,
         }
@@ -244,7 +244,7 @@ where
         now: Now,
         request: u64,
         clock: u64,
-        found: Result<Found<'_, Timestamp>, Improper>,
+        found: Result<Found<'_, Timestamp>, CallError>,
         effects: &mut impl Effects<Self>,
     ) {
         self.observe(now, clock);
@@ -257,7 +257,7 @@ where
         if let Some(call) = &mut op.call {
             call.asked = true;
         }
-        if self.settle_call(now, attempt.slot, Known::of::<X>(found), effects) {
+        if self.answer_by_state(now, attempt.slot, Known::of::<X>(found), effects) {
             self.start(now, attempt.slot, effects);
         }
     }
@@ -295,7 +295,7 @@ where
             _ if mutant!("meerkat_call_voted_unseen") => {}
             Ok(Found::New) => {}
             Ok(Found::InProgress(other)) => return conflict(Reason::CallInProgress, other),
-            Err(Improper::Closed) => return conflict(Reason::SessionClosed, id),
+            Err(CallError::Closed) => return conflict(Reason::SessionClosed, id),
             Ok(Found::Completed(_)) | Err(_) => {
                 return conflict(Reason::CallKnown, Timestamp::ZERO);
             }
@@ -333,7 +333,7 @@ where
     }
 
     /// As [`Meerkat::complete_call`], for what an epoch change has settled.
-    pub(crate) fn complete_settled(&mut self, calls: Vec<(RecordKey, Vec<u8>)>) {
+    pub(crate) fn complete_merged_calls(&mut self, calls: Vec<(RecordKey, Vec<u8>)>) {
         for (key, body) in calls {
             self.complete_call(key.id(), key.partition, Body::trusted(&body));
         }

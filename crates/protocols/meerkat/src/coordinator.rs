@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Effects, Outcome, Refusal, Siblings, Slot, Table, Transaction, Verdict, mutant,
+    Effects, LaneShared, Outcome, Refusal, Slot, Table, Transaction, Verdict, mutant,
 };
 use quorate_types::{NodeSet, Now, Tag, Timestamp, limits};
 
@@ -15,9 +15,9 @@ use crate::execution::backoff;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{self, Conflict, Reason};
-use crate::record::{Record, RecordKey};
 use crate::state::{Counter, Meerkat, Phase};
-use crate::work::Run;
+use crate::txn_record::{RecordKey, TxnRecord};
+use crate::work::LocalRun;
 
 /// Ops that are woken at the end of the transaction they waited for.
 const WOKEN_AT_ONCE: usize = 4;
@@ -31,7 +31,7 @@ pub(crate) const OLDEST: usize = 1;
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Takes a client's transaction; answered by [`Effects::complete`] with the same tag, once.
@@ -118,7 +118,7 @@ where
             })
         };
         let partitions = self.config.partitions.len();
-        let mut run = Run {
+        let mut run = LocalRun {
             table: &mut self.table,
             work: &mut self.work,
             now: now.wall(),
@@ -131,10 +131,10 @@ where
         if self.work.is_too_large() {
             return self.finish(slot, Outcome::Refused(Refusal::TooLarge), effects);
         }
-        if let Some(other) = self.neighbour(slot) {
+        if let Some(other) = self.predecessor(slot) {
             return self.follow(other, slot);
         }
-        self.occupy(slot);
+        self.claim_keys(slot);
         if !self.work.missing.is_empty() || unaware {
             return self.fetch(now, slot, effects);
         }
@@ -269,7 +269,7 @@ where
             if self.votes_on(part.partition) {
                 let mut body = self.spare_bodies.pop().unwrap_or_default();
                 body.extend_from_slice(&part.body);
-                let record = Record::voted(participants, body, Ok(()), now.monotonic);
+                let record = TxnRecord::voted(participants, body, Ok(()), now.monotonic);
                 self.records.insert(RecordKey::new(id, part.partition), record);
             }
         }
@@ -318,7 +318,7 @@ where
         if let Some(answered) = body.call() {
             self.judge_call(id, partition, &answered)?;
         }
-        let whole = self.whole_up_to;
+        let whole = self.absence_floor;
         occ::validate(&mut self.table, id, body, |table| table.least(FLOOR).max(whole))?;
         self.mark_call(id, partition, body);
         Ok(())
@@ -543,7 +543,7 @@ where
         op.attempt = None;
         op.reply = None;
         op.above = op.above.max(conflict.with.version);
-        // Waiting for one's own neighbour ends by itself; losing to others need not.
+        // Waiting for one's own predecessor ends by itself; losing to others need not.
         op.attempts += u32::from(blocker.is_none_or(|id| id.writer != writer));
         if let Some(refusal) = refused {
             return self.finish(slot, self.refused(slot, refusal), effects);
@@ -555,7 +555,7 @@ where
         self.count(Counter::Retries);
         self.enter_line(slot);
         match blocker {
-            Some(id) => self.parked.entry(id).or_default().push(slot),
+            Some(id) => self.blocked_on.entry(id).or_default().push(slot),
             None => {
                 let at = now.monotonic + backoff(lost, &mut self.rng);
                 if let Some(op) = self.ops.get_mut(slot) {
@@ -584,7 +584,7 @@ where
     /// Lets those go on that waited for a transaction: a few at once, the others behind the first
     /// of them, so that a long queue at a hot key is not run through at each step.
     pub(crate) fn wake_parked(&mut self, id: Timestamp) {
-        let Some(mut slots) = self.parked.remove(&id) else { return };
+        let Some(mut slots) = self.blocked_on.remove(&id) else { return };
         slots.retain(|slot| self.ops.get(*slot).is_some());
         let rest = slots.split_off(slots.len().min(WOKEN_AT_ONCE));
         if let Some(op) = slots.first().and_then(|slot| self.ops.get_mut(*slot)) {
@@ -597,7 +597,7 @@ where
     /// in their way, too, and pauses as it does. Otherwise the nodes that fight for a key would all
     /// send their next one at once, again and again, and nobody would ever win.
     pub(crate) fn scatter_parked(&mut self, now: Now, id: Timestamp) {
-        let mut slots = self.parked.remove(&id).unwrap_or_default();
+        let mut slots = self.blocked_on.remove(&id).unwrap_or_default();
         let mut at = 0;
         while at < slots.len() {
             if let Some(op) = self.ops.get_mut(slots[at]) {
@@ -622,14 +622,14 @@ where
         let Some(op) = self.ops.get_mut(slot).filter(|op| !op.followers.is_empty()) else { return };
         let followers = core::mem::take(&mut op.followers);
         match id {
-            Some(id) => self.parked.entry(id).or_default().extend(followers),
+            Some(id) => self.blocked_on.entry(id).or_default().extend(followers),
             None => self.ready.extend(followers),
         }
     }
 
     /// An earlier op of the same origin that is under way at a key of the last run. It may yet be
     /// run again, and this one must not take effect before.
-    fn neighbour(&self, slot: Slot) -> Option<Slot> {
+    fn predecessor(&self, slot: Slot) -> Option<Slot> {
         let op = self.ops.get(slot)?;
         let under_way = |hash| self.under_way.get(&(op.origin, hash)).copied();
         let others = self.work.hashes().filter_map(under_way);
@@ -647,7 +647,7 @@ where
     }
 
     /// Notes that an op is under way at the keys of the last run.
-    fn occupy(&mut self, slot: Slot) {
+    fn claim_keys(&mut self, slot: Slot) {
         let Some(op) = self.ops.get_mut(slot) else { return };
         let origin = op.origin;
         let mut keys = core::mem::take(&mut op.keys);
@@ -709,7 +709,7 @@ where
 
     /// Confirms every read of a read-only transaction at this replica.
     pub(crate) fn confirm(&mut self, at: Timestamp, body: Body<'_>) -> Result<(), Conflict> {
-        let whole = self.whole_up_to;
+        let whole = self.absence_floor;
         occ::confirm_reads(&mut self.table, at, body, |table| table.least(FLOOR).max(whole))
     }
 }

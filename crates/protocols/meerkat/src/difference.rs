@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use quorate_machine::difference::{
     Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
 };
-use quorate_machine::{Effects, Record, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, LaneShared, Record, Table, Transaction, mutant};
 use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::Words;
 
@@ -51,19 +51,19 @@ impl Shared {
 
 /// Makes a record this life's: blank if an earlier one left it.
 pub(crate) fn claim(record: &mut impl Record<Meta = Meta>, life: u32) {
-    if record.annex().life() == life {
+    if record.locked_state().life() == life {
         return;
     }
     if record.meta() != Meta::default() {
         record.clear();
         record.set_meta(Meta::default());
     }
-    record.annex_mut().take_over(life);
+    record.locked_state_mut().take_over(life);
 }
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// A new life begins: what is here becomes the base. All lanes count the same lives.
@@ -103,7 +103,7 @@ where
     }
 
     /// What the comparison says of a record, which may have changed meanwhile.
-    fn settle_base(
+    fn apply_comparison(
         &mut self,
         handle: T::Handle,
         shared: Shared,
@@ -113,14 +113,14 @@ where
         let life = self.life;
         // A sibling may have removed it.
         let Some(mut record) = self.table.try_lock(handle) else { return };
-        if record.annex().life() == life || !shared.has(record.key()) {
+        if record.locked_state().life() == life || !shared.has(record.key()) {
             // It was installed meanwhile, or another donor's word counts.
             return;
         }
         let has_version = record.meta().wts != Timestamp::ZERO;
         if has_version && (!is_gone || mutant!("meerkat_base_keeps_the_deleted")) {
             effects.probe("meerkat: a record of an earlier life stays");
-            record.annex_mut().take_over(life);
+            record.locked_state_mut().take_over(life);
             drop(record);
             return self.count(Counter::RecordsKept);
         }
@@ -129,7 +129,7 @@ where
         }
         let key = record.key().to_vec();
         drop(record);
-        self.table.remove_if(&key, |record| record.annex().life() != life);
+        self.table.remove_if(&key, |record| record.locked_state().life() != life);
     }
 
     /// Sends the digests of the next range, or the hashes of what differs in this one.
@@ -225,7 +225,7 @@ where
         let shared = self.shared(partitions);
         for (bucket, handle) in records_in(&self.table, comparing.shift(), range) {
             if !comparing.differs(bucket) {
-                self.settle_base(handle, shared, false, effects);
+                self.apply_comparison(handle, shared, false, effects);
             }
         }
         self.go_on_comparing(comparing, partitions);
@@ -341,11 +341,11 @@ where
         let mut gone = Vec::from_iter(gone.iter());
         gone.sort_unstable();
         let hash = SeededHash::new(request);
-        for bucket in comparing.take_settled(until) {
+        for bucket in comparing.take_compared(until) {
             for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
                 let hash = hash_of(&mut self.table, shared, &hash, handle);
                 let is_gone = hash.is_some_and(|hash| gone.binary_search(&hash).is_ok());
-                self.settle_base(handle, shared, is_gone, effects);
+                self.apply_comparison(handle, shared, is_gone, effects);
             }
         }
         self.go_on_comparing(comparing, partitions);

@@ -19,21 +19,21 @@ mod leader;
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
 use quorate_types::{
     Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits,
 };
 
 use crate::body::Body;
-use crate::calls::Tracker;
+use crate::calls::ResultTracker;
 use crate::coordinator::FLOOR;
 use crate::merge::{Electorate, Groups, Merged, Report};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ;
 use crate::patience::Patience;
-use crate::record::{Record, RecordKey, Records, is_guest, lane_of};
 use crate::state::{Group, Isolation, Meerkat, Phase};
+use crate::txn_record::{RecordKey, Records, TxnRecord, is_guest, lane_of};
 use leader::Lead;
 
 /// Bytes of a report or a merged record in one message.
@@ -122,7 +122,7 @@ fn part(bytes: &[u8], number: u32) -> &[u8] {
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// A newer view: freezes this lane in the same step, before any message of the new epoch.
@@ -146,7 +146,7 @@ where
         self.observe(now, now.unix.0);
         self.regroup();
         if !self.active && !self.copying.is_done() {
-            self.trackers.iter_mut().for_each(Tracker::begin_copy);
+            self.trackers.iter_mut().for_each(ResultTracker::begin_copy);
         }
         self.phase = Phase::Frozen;
         self.recoveries.clear();
@@ -156,7 +156,7 @@ where
         self.acks_due = Instant::NEVER;
         self.commit_waits.clear();
         self.fast_checks.clear();
-        self.parked.clear();
+        self.blocked_on.clear();
         self.drop_checks();
         let (records, read_high) = self.take_records();
         let epoch = self.epoch();
@@ -178,7 +178,7 @@ where
         self.observe(now, now.unix.0);
         self.commit_waits.clear();
         self.fast_checks.clear();
-        self.parked.clear();
+        self.blocked_on.clear();
         self.drop_checks();
         self.resume(now, 0, Records::new(), Calls::new(), effects);
     }
@@ -205,7 +205,7 @@ where
         let mut records = core::mem::take(&mut self.records);
         records.extend(self.footprints.drain(..));
         if !mutant!("meerkat_calls_marked_over_epochs") {
-            self.trackers.iter_mut().for_each(Tracker::abandon_all);
+            self.trackers.iter_mut().for_each(ResultTracker::abandon_all);
         }
         (records, core::mem::take(&mut self.read_high))
     }
@@ -512,7 +512,7 @@ where
             let body = Body::trusted_opt(&settled.body);
             if let Some(body) = body.filter(|_| settled.commit && self.holds(key.partition)) {
                 self.apply(key.id(), body);
-                self.bury(key.id(), body);
+                self.add_tombstones(key.id(), body);
                 // The lane has its sessions' records to itself.
                 if body.call().is_some() && lane < calls.len() {
                     calls[lane].push((*key, settled.body.clone()));
@@ -524,7 +524,7 @@ where
             let kept =
                 settled.commit && is_guest(key.writer) && !mutant!("meerkat_outcome_without_sets");
             let body = if kept { settled.body.clone() } else { Vec::new() };
-            let record = Record { decision, body, since: now.monotonic, ..Record::default() };
+            let record = TxnRecord { decision, body, since: now.monotonic, ..TxnRecord::default() };
             // A dead coordinator asks nobody any more; a guest may live on. Who votes on nothing is
             // asked by nobody.
             let own = key.writer.member() == self.member && !is_guest(key.writer);
@@ -555,14 +555,14 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         if !mutant!("meerkat_settled_calls_forgotten") {
-            self.complete_settled(calls);
+            self.complete_merged_calls(calls);
         }
         self.phase = Phase::Normal;
-        self.gone_on = NodeSet::only(self.config.node);
+        self.released_by = NodeSet::only(self.config.node);
         self.epoch_floor = floor;
         let copied = self.copying.is_done() && !mutant!("meerkat_copy_trusts_absence");
-        if copied && self.whole_up_to == 0 {
-            self.whole_up_to = self.clock(now);
+        if copied && self.absence_floor == 0 {
+            self.absence_floor = self.clock(now);
         }
         self.records = records;
         effects.probe("meerkat: epoch released");
@@ -616,10 +616,10 @@ where
         self.suspects.clear();
         self.unnamed.clear();
         self.stable.clear();
-        self.trackers.fill(Tracker::default());
-        self.gone_on = NodeSet::EMPTY;
+        self.trackers.fill(ResultTracker::default());
+        self.released_by = NodeSet::EMPTY;
         self.acks.clear();
-        self.graves.clear();
+        self.tombstones.clear();
         self.fast_checks.clear();
         self.resends.clear();
         self.commit_waits.clear();
@@ -629,7 +629,7 @@ where
         self.copying = crate::join::Copying::default();
         self.leave_base();
         self.floor_published = 0;
-        self.whole_up_to = 0;
+        self.absence_floor = 0;
         self.table.set_cell(FLOOR, 0);
     }
 

@@ -8,7 +8,7 @@ use quorate_types::{Duration, UnixMillis};
 
 use crate::body::BodyWriter;
 use crate::meta::Meta;
-use crate::work::{Run, Work};
+use crate::work::{LocalRun, Work};
 
 /// The shortest pause before a transaction is tried again; it doubles up to [`BACKOFF_DOUBLINGS`]
 /// times and is drawn at random around that.
@@ -31,7 +31,7 @@ impl Execution {
         self.0.clear();
         txn.run(
             now,
-            &mut Run { table, work: &mut self.0, now, floor: 0, is_local: |_: &[u8]| true },
+            &mut LocalRun { table, work: &mut self.0, now, floor: 0, is_local: |_: &[u8]| true },
         )
     }
 

@@ -1,20 +1,20 @@
 //! Values past their time: whoever finds one deletes it (`work.rs`), and the first replica of a
 //! partition deletes those that nobody looks for.
 
-use quorate_machine::{Effects, Record as _, Siblings, Slot, Table, Transaction, Workspace as _};
+use quorate_machine::{Effects, LaneShared, Record as _, Slot, Table, Transaction, Workspace as _};
 use quorate_types::Now;
 
 use crate::coordinator::FLOOR;
 use crate::meta::Meta;
 use crate::state::Meerkat;
-use crate::work::Run;
+use crate::work::LocalRun;
 
 /// Transactions of all kinds that a lane has under way when it leaves expired values for later.
 const BUSY: usize = 256;
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Deletes a key whose value has expired, by a transaction that nobody waits for: it reads the
@@ -37,7 +37,7 @@ where
         }
         self.work.clear();
         let floor = self.table.least(FLOOR);
-        let mut run = Run {
+        let mut run = LocalRun {
             table: &mut self.table,
             work: &mut self.work,
             now: now.wall(),

@@ -11,16 +11,16 @@
 //! when it announces up to where everything is over, and refuses those that begin below that; of
 //! any replicas that let a guest's transaction commit, each keeps the floor below it.
 
-use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
 use crate::body::Body;
 use crate::message::{Kind, Message, Notice};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
-use crate::record::{RecordKey, guest_writer, is_guest};
 use crate::recovery::{RecoveryPart, group_live};
 use crate::state::{Isolation, Meerkat};
+use crate::txn_record::{RecordKey, guest_writer, is_guest};
 
 /// How old a transaction of a guest may be when a replica first hears of it from the guest.
 const FRESH: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const MEMORY: Duration = Duration::from_secs(60);
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Lets a guest in, which this node reaches under `node`, an id of no member.
@@ -223,7 +223,7 @@ where
     /// before it can ask a majority. Of a guest's, the replicas have confirmed the end that the guest
     /// told them, and each remembers a commit until all know it. So what the backup has open has
     /// aborted.
-    pub(crate) fn answer_about_settled(
+    pub(crate) fn answer_about_ended(
         &self,
         from: NodeId,
         partition: u16,

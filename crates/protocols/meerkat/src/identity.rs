@@ -3,7 +3,7 @@
 
 use core::hash::{Hash, Hasher};
 
-use quorate_machine::{Siblings, Table, Transaction};
+use quorate_machine::{LaneShared, Table, Transaction};
 
 use crate::meta::Meta;
 use crate::state::Meerkat;
@@ -12,7 +12,7 @@ use crate::state::Meerkat;
 /// reuse, does not.
 impl<T, X> Hash for Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings + Hash,
+    T: Table<Meta = Meta> + LaneShared + Hash,
     X: Transaction + Hash,
     X::Reply: Hash,
 {
@@ -42,14 +42,14 @@ where
             recoveries,
             stable,
             trackers,
-            gone_on,
+            released_by,
             acks,
             acks_due,
             guests,
-            graves,
+            tombstones,
             sweep_cursor,
             floor_published,
-            whole_up_to,
+            absence_floor,
             ops,
             attempts,
             spare_attempts: _,
@@ -60,7 +60,7 @@ where
             was_busy,
             lines,
             under_way,
-            parked,
+            blocked_on,
             backoffs,
             ready,
             fast_checks,
@@ -73,11 +73,11 @@ where
         } = self;
         (config.incarnation, table, rng, view, phase, active, member, groups).hash(state);
         (epoch_floor, read_high, change, copying, cluster, life).hash(state);
-        (records, footprints, suspects, unnamed, recoveries, stable, gone_on, acks).hash(state);
-        (trackers, acks_due, guests, graves, sweep_cursor, floor_published, whole_up_to)
+        (records, footprints, suspects, unnamed, recoveries, stable, released_by, acks).hash(state);
+        (trackers, acks_due, guests, tombstones, sweep_cursor, floor_published, absence_floor)
             .hash(state);
         (ops, attempts, next_sequence, last_issued, announced, announce_due).hash(state);
-        (was_busy, lines, under_way, parked, backoffs, ready).hash(state);
+        (was_busy, lines, under_way, blocked_on, backoffs, ready).hash(state);
         (fast_checks, resends, commit_waits, op_deadlines).hash(state);
     }
 }

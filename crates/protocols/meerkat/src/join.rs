@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 
 use quorate_machine::difference::Comparing;
 use quorate_machine::{
-    Content, Effects, Protocol, Record, Siblings, Table, Transaction, ValueKind, mutant,
+    Content, Effects, LaneShared, Protocol, Record, Table, Transaction, ValueKind, mutant,
 };
 use quorate_rifl::LeaseId;
 use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::calls::Tracker;
+use crate::calls::ResultTracker;
 use crate::difference::claim;
 use crate::merge::Report;
 use crate::message::{Kind, Message, read_timestamp, write_timestamp};
@@ -131,7 +131,7 @@ impl Copying {
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Asks for the next chunk, if this node is catching up.
@@ -143,7 +143,7 @@ where
         if missing == 0 {
             self.copying.done = true;
             self.copying.patience = Patience::AT_REST;
-            self.trackers.iter_mut().for_each(Tracker::end_copy);
+            self.trackers.iter_mut().for_each(ResultTracker::end_copy);
             return;
         }
         let donors = self.groups.iter().zip(0..).filter(|(_, number)| missing & 1 << number != 0);

@@ -103,24 +103,24 @@ mod message;
 mod meta;
 pub mod occ;
 mod patience;
-mod record;
 mod recovery;
 mod refusals;
 mod remote;
 mod replica;
 mod restart;
 mod state;
+mod txn_record;
 mod upkeep;
 mod votes;
 mod work;
 
 use quorate_machine::{
-    Effects, Event, Machine, Outcome, Protocol, Siblings, Table, Transaction, mutant,
+    Effects, Event, LaneShared, Machine, Outcome, Protocol, Table, Transaction, mutant,
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
 pub use body::{Answered, Body, Item};
-pub use calls::Tracker;
+pub use calls::ResultTracker;
 pub use coordinator::partition_of;
 pub use epoch::Mail;
 pub use execution::{Execution, backoff};
@@ -128,8 +128,8 @@ pub use merge::{Electorate, Groups, Merged, Report, Settled, TooFew, merge};
 pub use message::{Comparison, Kind, Message, Vote};
 pub use meta::{Meta, Pending, Registration};
 pub use occ::{Conflict, Reason};
-pub use record::{Record, RecordKey, Records, guest_writer, is_guest, lane_of};
 pub use state::{Config, Isolation, Meerkat};
+pub use txn_record::{RecordKey, Records, TxnRecord, guest_writer, is_guest, lane_of};
 
 use state::Phase;
 
@@ -147,7 +147,7 @@ pub struct Request<X> {
 
 impl<T, X> Protocol for Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     type Message<'a> = Message<'a>;
@@ -180,7 +180,7 @@ where
 
 impl<T, X> Machine for Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
@@ -230,7 +230,7 @@ where
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Every legal reason to drop a message. Votes, acceptances and promises of different epochs
@@ -436,8 +436,8 @@ where
         if writer.is_some() && !mutant!("meerkat_stable_without_clock") {
             self.follow_clock(now, stable);
         }
-        if writer.is_some() && !self.gone_on.contains(from) {
-            self.gone_on.insert(from);
+        if writer.is_some() && !self.released_by.contains(from) {
+            self.released_by.insert(from);
             if self.all_have_gone_on() {
                 // The floor has waited for it.
                 self.announce_due = now.monotonic;

@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::calls::are_one_call;
 use crate::message::{read_timestamp, write_timestamp};
 use crate::occ::conflicts_exactly;
-use crate::record::{Record, RecordKey, Records, read_partition};
+use crate::txn_record::{RecordKey, Records, TxnRecord, read_partition};
 
 /// Who could vote in an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -74,7 +74,7 @@ impl Report {
             records: Records::new(),
         };
         while !reader.0.is_empty() {
-            let (key, record) = Record::decode(&mut reader)?;
+            let (key, record) = TxnRecord::decode(&mut reader)?;
             report.records.insert(key, record);
         }
         Ok(report)
@@ -149,7 +149,7 @@ impl Merged {
             .iter()
             .map(|(key, settled)| {
                 let (decision, body) = (Some(settled.commit), settled.body.clone());
-                (*key, Record { decision, body, ..Record::default() })
+                (*key, TxnRecord { decision, body, ..TxnRecord::default() })
             })
             .collect()
     }
@@ -252,7 +252,7 @@ pub fn merge(reports: &BTreeMap<NodeId, Report>, groups: Groups<'_>) -> Result<M
         let (quorums, active) = groups.quorums(partition, electorate);
         (quorums, replies.intersection(active).len())
     });
-    settle(&mut merged, gathered, &votes);
+    decide_undecided(&mut merged, gathered, &votes);
     Ok(merged)
 }
 
@@ -293,7 +293,7 @@ fn count_votes(
 }
 
 /// A transaction commits if all its partitions said OK; one that knows nothing of it said nothing.
-fn settle(
+fn decide_undecided(
     merged: &mut Merged,
     gathered: BTreeMap<RecordKey, Gathered>,
     votes: &BTreeMap<RecordKey, bool>,
@@ -313,7 +313,7 @@ fn settle(
     }
 }
 
-fn gather(into: &mut Gathered, record: &Record, votes: bool) {
+fn gather(into: &mut Gathered, record: &TxnRecord, votes: bool) {
     into.participants |= record.participants;
     // A guest may have told each replica other sets. What a replica knows to be committed was installed
     // with its own, and what a backup has had accepted was, perhaps.

@@ -7,7 +7,7 @@
 //! four bytes before them, and a body as the last field has none. The epoch stands in the header of
 //! the frame ([`quorate_wire::Header`]).
 
-use quorate_rifl::{Call, Found, Improper, LeaseId};
+use quorate_rifl::{Call, CallError, Found, LeaseId};
 use quorate_types::{Timestamp, WriterId};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
@@ -175,7 +175,7 @@ pub enum Kind<'a> {
         /// The replica's hybrid clock.
         clock: u64,
         /// What became of it.
-        found: Result<Found<'a, Timestamp>, Improper>,
+        found: Result<Found<'a, Timestamp>, CallError>,
     },
     /// Joining replica → active one: what became of the calls of sessions from here on?
     CallsRead {
@@ -190,7 +190,7 @@ pub enum Kind<'a> {
         request: u64,
         /// Where to go on, if there are more.
         next: Option<CallsCursor>,
-        /// The sessions ([`quorate_rifl::Tracker::encode_from`]).
+        /// The sessions ([`quorate_rifl::ResultTracker::encode_from`]).
         sessions: &'a [u8],
     },
     /// Leader → members (epoch change, §5.3.1): you are frozen; part `part` of what you know?
@@ -419,10 +419,10 @@ const FOUND_NEW: u8 = 0;
 const FOUND_COMPLETED: u8 = 1;
 const FOUND_IN_PROGRESS: u8 = 2;
 const FOUND_IMPROPER: u8 = 3;
-const IMPROPER: [Improper; 4] =
-    [Improper::Stale, Improper::BeyondWindow, Improper::Different, Improper::Closed];
+const IMPROPER: [CallError; 4] =
+    [CallError::Stale, CallError::BeyondWindow, CallError::Different, CallError::Closed];
 
-fn write_found(writer: &mut Writer<'_>, found: Result<Found<'_, Timestamp>, Improper>) {
+fn write_found(writer: &mut Writer<'_>, found: Result<Found<'_, Timestamp>, CallError>) {
     match found {
         Ok(Found::New) => writer.u8(FOUND_NEW),
         Ok(Found::Completed(answer)) => {
@@ -442,7 +442,7 @@ fn write_found(writer: &mut Writer<'_>, found: Result<Found<'_, Timestamp>, Impr
 
 fn read_found<'a>(
     reader: &mut Reader<'a>,
-) -> Result<Result<Found<'a, Timestamp>, Improper>, Malformed> {
+) -> Result<Result<Found<'a, Timestamp>, CallError>, Malformed> {
     Ok(match reader.u8()? {
         FOUND_NEW => Ok(Found::New),
         FOUND_COMPLETED => Ok(Found::Completed(reader.rest())),

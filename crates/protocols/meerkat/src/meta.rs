@@ -23,7 +23,7 @@ impl Meta {
 }
 
 impl quorate_machine::Meta for Meta {
-    type Annex = Pending;
+    type LockedState = Pending;
 
     const WORDS: usize = 3;
 

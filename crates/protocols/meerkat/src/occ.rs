@@ -157,7 +157,7 @@ fn register<T: Table<Meta = Meta>>(
     let mut record = table.lock_key(item.key, value_len);
     check(&record, id, item)?;
     let writes = item.write.is_some();
-    record.annex_mut().add(Registration { id, base: item.base, writes });
+    record.locked_state_mut().add(Registration { id, base: item.base, writes });
     Ok(record.meta().wts != Timestamp::ZERO)
 }
 
@@ -197,7 +197,7 @@ fn check(
     if item.write.is_some() && id < meta.rts {
         return conflict(Reason::ReadLater, meta.rts);
     }
-    for other in record.annex().iter().filter(|other| other.id != id) {
+    for other in record.locked_state().iter().filter(|other| other.id != id) {
         // The exact interval (N3.4-4): the version that was read is committed, even if its
         // writer is still registered here.
         let overwritten =
@@ -223,7 +223,7 @@ fn check(
 /// Takes a transaction out of one key's list.
 fn unregister<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, key: &[u8]) {
     if let Some(mut record) = table.lock_existing(key) {
-        record.annex_mut().remove(id);
+        record.locked_state_mut().remove(id);
     }
 }
 
@@ -243,7 +243,7 @@ pub fn apply<T: Table<Meta = Meta>>(table: &mut T, id: Timestamp, body: Body<'_>
         }
         let value_len = item.write.flatten().map_or(0, |content| content.bytes.len());
         let mut record = table.lock_key(item.key, value_len);
-        record.annex_mut().remove(id);
+        record.locked_state_mut().remove(id);
         let mut meta = record.meta();
         if item.base.is_some() && meta.rts < id && !mutant!("meerkat_rts_not_raised") {
             meta.rts = id;

@@ -5,16 +5,16 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
 use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
 use crate::patience::Patience;
-use crate::record::{Record, RecordKey, is_guest};
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Isolation, Meerkat};
+use crate::txn_record::{RecordKey, TxnRecord, is_guest};
 
 /// Views between two of one node: more than there are nodes.
 pub(crate) const VIEW_STEP: u64 = 64;
@@ -80,7 +80,7 @@ struct Known {
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Looks at a record again after the recovery timeout, and whether a backup has taken over
@@ -186,7 +186,7 @@ where
     fn promise(&mut self, now: Now, key: RecordKey, view: u64) -> Result<Known, Refused> {
         let is_new = !self.records.contains_key(&key);
         if is_new {
-            self.records.insert(key, Record { since: now.monotonic, ..Record::default() });
+            self.records.insert(key, TxnRecord { since: now.monotonic, ..TxnRecord::default() });
             self.suspect(now, key);
         }
         let record = self.records.get_mut(&key).expect("just made, if it was not there");
@@ -222,7 +222,7 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         if self.is_stable(id) {
-            return self.answer_about_settled(from, partition, id, effects);
+            return self.answer_about_ended(from, partition, id, effects);
         }
         let key = RecordKey::new(id, partition);
         if self.never_began(&key) {

@@ -3,15 +3,15 @@
 
 use alloc::collections::BTreeMap;
 
-use quorate_machine::{Siblings, Table, Transaction};
+use quorate_machine::{LaneShared, Table, Transaction};
 use quorate_types::{Duration, NodeId, Now, Timestamp, limits};
 
 use crate::merge::{Merged, Report};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
-use crate::record::{RecordKey, is_guest, lane_of};
 use crate::recovery::VIEW_STEP;
 use crate::state::Meerkat;
+use crate::txn_record::{RecordKey, is_guest, lane_of};
 
 /// Why what is said of a transaction of this node's is refused.
 pub(crate) const NEVER_BEGAN: &str = "meerkat: a transaction that this node never began";
@@ -25,7 +25,7 @@ const VIEW_MAX: u64 = 1 << 48;
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Why a message of this epoch is refused, if it is.

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Content, Effects, Record, Siblings, Slot, Table, Transaction};
+use quorate_machine::{Content, Effects, LaneShared, Record, Slot, Table, Transaction};
 use quorate_types::{NodeId, Now, Timestamp, limits};
 use quorate_wire::{Reader, Writer};
 
@@ -17,7 +17,7 @@ use crate::work::{Fetched, absent_base};
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Asks for the keys that the last run missed.

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
 use quorate_types::{NodeId, Now, Timestamp, WriterId};
 use quorate_wire::Writer;
 
@@ -12,9 +12,9 @@ use crate::coordinator::OLDEST;
 use crate::message::{Kind, Message, Notice, write_timestamp};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
-use crate::record::{Record, RecordKey, is_guest};
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Meerkat};
+use crate::txn_record::{RecordKey, TxnRecord, is_guest};
 
 /// Ids that wait for company, at most.
 const ACKS_MAX: usize = 64;
@@ -27,7 +27,7 @@ pub(crate) const SPARE_BYTES_MAX: usize = 16 * 1024;
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     fn reply(&self, to: NodeId, partition: u16, kind: Kind<'_>, effects: &mut impl Effects<Self>) {
@@ -59,7 +59,7 @@ where
         if is_late && mutant!("meerkat_late_guest_unanswered") {
             return effects.ignored("meerkat: a guest's transaction that begins late");
         }
-        let forgotten = |record: &&Record| match (record.decision, record.vote) {
+        let forgotten = |record: &&TxnRecord| match (record.decision, record.vote) {
             (Some(_), _) => mutant!("meerkat_decided_voted_anew"),
             (None, Some(_)) => mutant!("meerkat_voted_anew"),
             (None, None) => mutant!("meerkat_vote_after_promise"),
@@ -85,7 +85,7 @@ where
         };
         let mut bytes = self.spare_bodies.pop().unwrap_or_default();
         bytes.extend_from_slice(body.bytes());
-        let record = Record::voted(participants, bytes, vote, now.monotonic);
+        let record = TxnRecord::voted(participants, bytes, vote, now.monotonic);
         self.records.insert(key, record);
         self.suspect(now, key);
         self.reply(from, partition, Kind::Vote { id, vote }, effects);
@@ -106,7 +106,7 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         if self.is_stable(id) && view > 0 {
-            return self.answer_about_settled(from, partition, id, effects);
+            return self.answer_about_ended(from, partition, id, effects);
         }
         if self.is_stable(id) {
             return effects.ignored("meerkat: ACCEPT of a transaction that is over");
@@ -237,7 +237,7 @@ where
     ) {
         let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
         let open =
-            |record: &Record| record.decision.is_none() && (!commit || !record.body.is_empty());
+            |record: &TxnRecord| record.decision.is_none() && (!commit || !record.body.is_empty());
         let records = self.records.range(all).filter(|(_, record)| open(record));
         let keys: Vec<RecordKey> = records.map(|(key, _)| *key).collect();
         for key in keys {
@@ -316,16 +316,16 @@ where
         if !mutant!("meerkat_effect_without_record") {
             self.complete_call(key.id(), key.partition, body);
         }
-        self.bury(key.id(), body);
+        self.add_tombstones(key.id(), body);
     }
 
     /// Remembers the keys that a transaction has deleted: their records can go once everything up to
     /// its timestamp is final everywhere. The sweep finds those that have no room here.
-    pub(crate) fn bury(&mut self, id: Timestamp, body: Body<'_>) {
+    pub(crate) fn add_tombstones(&mut self, id: Timestamp, body: Body<'_>) {
         for item in body.iter() {
             let dies = item.write == Some(None);
-            if dies && self.graves.len() < quorate_types::limits::OPS_PENDING_MAX {
-                self.graves.push_back((id.version, item.key.into()));
+            if dies && self.tombstones.len() < quorate_types::limits::OPS_PENDING_MAX {
+                self.tombstones.push_back((id.version, item.key.into()));
             }
         }
     }
@@ -415,7 +415,7 @@ where
         }
         let from = RecordKey { writer, version: known, partition: 0 };
         let to = RecordKey { writer, version: stable, partition: u16::MAX };
-        let is_open = |(_, record): (_, &Record)| {
+        let is_open = |(_, record): (_, &TxnRecord)| {
             let is_known = record.unaware.is_empty() || mutant!("meerkat_commit_forgotten_unknown");
             record.decision.is_none() || !is_known
         };

@@ -2,19 +2,19 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Siblings, Table, Transaction};
+use quorate_machine::{Effects, LaneShared, Table, Transaction};
 use quorate_types::{NodeSet, Now, Timestamp};
 
 use crate::attempt::{Part, Stage};
 use crate::body::Body;
 use crate::message::Vote;
 use crate::meta::Meta;
-use crate::record::{Record, RecordKey};
 use crate::state::Meerkat;
+use crate::txn_record::{RecordKey, TxnRecord};
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// Own attempts of the last epoch: over, or validated anew under the same id.
@@ -128,7 +128,7 @@ where
     fn judge_anew(&mut self, now: Now, key: RecordKey, index: usize, participants: u64) -> Vote {
         let body = self.attempts[&key.version].parts[index].body.clone();
         let vote = self.judge(key.id(), key.partition, Body::trusted(&body));
-        let record = Record::voted(participants, body, vote, now.monotonic);
+        let record = TxnRecord::voted(participants, body, vote, now.monotonic);
         self.records.insert(key, record);
         vote
     }

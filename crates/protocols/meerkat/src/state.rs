@@ -5,20 +5,20 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Lookup, Rng, Siblings, Slab, Slot, Table, Transaction};
+use quorate_machine::{DetMap, LaneShared, Rng, Slab, Slot, Table, Transaction};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums,
     Role, Timestamp, View, WriterId, limits,
 };
 
 use crate::attempt::{Attempt, Op};
-use crate::calls::Tracker;
+use crate::calls::ResultTracker;
 use crate::epoch::Change;
 use crate::join::Copying;
 use crate::meta::Meta;
 use crate::occ::Reason;
-use crate::record::{Records, is_guest};
 use crate::recovery::Recovery;
+use crate::txn_record::{Records, is_guest};
 use crate::work::Work;
 
 /// What transactions may rely on.
@@ -165,7 +165,7 @@ const _: () = assert!(Counter::RecordsKept as usize == COUNTERS.len() - 1);
 /// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
 /// same lane elsewhere.
 #[derive(Clone)]
-pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
+pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Transaction> {
     pub(crate) config: Config,
     pub(crate) table: T,
     pub(crate) rng: Rng,
@@ -191,23 +191,23 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     pub(crate) records: Records,
     /// Committed transactions that every replica knows the end of, as long as one that is not
     /// decided yet may have to be weighed against them (N4.3).
-    pub(crate) footprints: VecDeque<(crate::record::RecordKey, crate::record::Record)>,
+    pub(crate) footprints: VecDeque<(crate::txn_record::RecordKey, crate::txn_record::TxnRecord)>,
     pub(crate) spare_bodies: Vec<Vec<u8>>,
     /// Records on their way out, only while [`Meerkat::advance_stable`] runs: its memory is kept.
-    pub(crate) over: Vec<(crate::record::RecordKey, crate::record::Record)>,
+    pub(crate) over: Vec<(crate::txn_record::RecordKey, crate::txn_record::TxnRecord)>,
     /// Undecided records in order of arrival: a timer wheel with one slot per moment, since all
     /// wait equally long.
-    pub(crate) suspects: VecDeque<(Instant, crate::record::RecordKey, u64)>,
+    pub(crate) suspects: VecDeque<(Instant, crate::txn_record::RecordKey, u64)>,
     /// Commits that this replica took on a guest's word, and when they are named to those that may not
     /// know of them. All wait equally long, as above.
-    pub(crate) unnamed: VecDeque<(Instant, crate::record::RecordKey)>,
+    pub(crate) unnamed: VecDeque<(Instant, crate::txn_record::RecordKey)>,
     pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
     /// Per coordinator: everything up to here is final on all replicas.
     pub(crate) stable: BTreeMap<WriterId, u64>,
     /// By partition: what became of the calls of this lane's sessions.
-    pub(crate) trackers: Vec<Tracker>,
+    pub(crate) trackers: Vec<ResultTracker>,
     /// Members that are known to have installed what the last epoch came to.
-    pub(crate) gone_on: NodeSet,
+    pub(crate) released_by: NodeSet,
     /// Ids that wait for company, by whom they are told, in which partition, and as what.
     pub(crate) acks: BTreeMap<(NodeId, u16, crate::message::Notice), Vec<u8>>,
     pub(crate) acks_due: Instant,
@@ -215,12 +215,12 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// reaches them.
     pub(crate) guests: BTreeMap<WriterId, NodeId>,
     /// Deleted keys whose records can go once the floor has passed them.
-    pub(crate) graves: VecDeque<(u64, Box<[u8]>)>,
+    pub(crate) tombstones: VecDeque<(u64, Box<[u8]>)>,
     pub(crate) sweep_cursor: u64,
     pub(crate) floor_published: u64,
     /// What this life has copied came without deletions that the donors had forgotten. They were not
     /// above this, the clock of everybody when an epoch began after the copy.
-    pub(crate) whole_up_to: u64,
+    pub(crate) absence_floor: u64,
     // --- coordinator ---
     pub(crate) ops: Slab<Op<X>>,
     pub(crate) attempts: BTreeMap<u64, Attempt>,
@@ -233,9 +233,9 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
     /// Ops that wait to be tried (again), by origin, in order of submission.
     pub(crate) lines: BTreeMap<u64, Vec<(u64, Slot)>>,
     /// By origin and hash of a key: the op that is under way there.
-    pub(crate) under_way: Lookup<(u64, u64), Slot>,
+    pub(crate) under_way: DetMap<(u64, u64), Slot>,
     /// Ops that wait for the end of a transaction that this lane has a record of.
-    pub(crate) parked: BTreeMap<Timestamp, Vec<Slot>>,
+    pub(crate) blocked_on: BTreeMap<Timestamp, Vec<Slot>>,
     pub(crate) backoffs: BTreeSet<(Instant, Slot)>,
     /// Ops to look at before this event ends.
     pub(crate) ready: VecDeque<Slot>,
@@ -252,7 +252,7 @@ pub struct Meerkat<T: Table<Meta = Meta> + Siblings, X: Transaction> {
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// A lane that knows no view yet.
@@ -284,15 +284,15 @@ where
             unnamed: VecDeque::new(),
             recoveries: BTreeMap::new(),
             stable: BTreeMap::new(),
-            trackers: vec![Tracker::default(); partitions],
-            gone_on: NodeSet::EMPTY,
+            trackers: vec![ResultTracker::default(); partitions],
+            released_by: NodeSet::EMPTY,
             acks: BTreeMap::new(),
             acks_due: Instant::NEVER,
             guests: BTreeMap::new(),
-            graves: VecDeque::new(),
+            tombstones: VecDeque::new(),
             sweep_cursor: 0,
             floor_published: 0,
-            whole_up_to: 0,
+            absence_floor: 0,
             ops: Slab::default(),
             attempts: BTreeMap::new(),
             spare_attempts: Vec::new(),
@@ -302,8 +302,8 @@ where
             announce_due: Instant::NEVER,
             was_busy: false,
             lines: BTreeMap::new(),
-            under_way: Lookup::default(),
-            parked: BTreeMap::new(),
+            under_way: DetMap::default(),
+            blocked_on: BTreeMap::new(),
             backoffs: BTreeSet::new(),
             ready: VecDeque::new(),
             fast_checks: VecDeque::new(),
@@ -425,8 +425,8 @@ where
             ("attempts", self.attempts.len() as u64),
             ("waiting", self.lines.values().map(Vec::len).sum::<usize>() as u64),
             ("recovering", self.recoveries.len() as u64),
-            ("graves", self.graves.len() as u64),
-            ("sessions", self.trackers.iter().map(Tracker::len).sum::<usize>() as u64),
+            ("tombstones", self.tombstones.len() as u64),
+            ("sessions", self.trackers.iter().map(ResultTracker::len).sum::<usize>() as u64),
             ("frozen", u64::from(self.phase == Phase::Frozen)),
             ("stuck", u64::from(self.phase == Phase::Frozen && self.stuck().is_some())),
             ("clock_lead_us", self.clock_lead / 1000),
@@ -463,7 +463,7 @@ where
     }
 
     /// What became of calls, by partition, for checks in a simulation.
-    pub fn trackers(&self) -> &[Tracker] {
+    pub fn trackers(&self) -> &[ResultTracker] {
         &self.trackers
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Effects, Outcome, Record as _, Refusal, Siblings, Slot, Table, Transaction, mutant,
+    Effects, LaneShared, Outcome, Record as _, Refusal, Slot, Table, Transaction, mutant,
 };
 use quorate_types::{Duration, Instant, NodeSet, Now, Role, WriterId};
 
@@ -24,7 +24,7 @@ const SWEEP_AT_ONCE: usize = 256;
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// When something is due.
@@ -140,7 +140,7 @@ where
             self.finish(slot, if open { Outcome::Unknown } else { refused }, effects);
         }
         self.lines.clear();
-        self.parked.clear();
+        self.blocked_on.clear();
         self.backoffs.clear();
         self.ready.clear();
         self.op_deadlines.clear();
@@ -215,7 +215,7 @@ where
     }
 
     pub(crate) fn all_have_gone_on(&self) -> bool {
-        self.view.live().is_subset(self.gone_on) || mutant!("meerkat_floor_before_release")
+        self.view.live().is_subset(self.released_by) || mutant!("meerkat_floor_before_release")
     }
 
     /// The smallest watermark of all coordinators of this lane: everything up to it is final and
@@ -244,7 +244,8 @@ where
     fn collect(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let floor = self.table.least(FLOOR);
         for _ in 0..GRAVES_AT_ONCE {
-            let Some((_, key)) = self.graves.pop_front_if(|(version, _)| *version <= floor) else {
+            let Some((_, key)) = self.tombstones.pop_front_if(|(version, _)| *version <= floor)
+            else {
                 break;
             };
             self.remove_dead(&key, floor);
@@ -263,7 +264,7 @@ where
         let dead = |record: &T::Record<'_>| {
             let meta = record.meta();
             record.content().is_none()
-                && record.annex().is_empty()
+                && record.locked_state().is_empty()
                 && meta.wts.version <= floor
                 && meta.rts.version <= floor
         };

@@ -1,6 +1,6 @@
 //! The coordinator: counts votes and acceptances, decides, and tells everybody (§5.2.2, §5.2.3).
 
-use quorate_machine::{Effects, Siblings, Table, Transaction, mutant};
+use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
 use crate::attempt::{Attempt, Stage};
@@ -8,8 +8,8 @@ use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
-use crate::record::{RecordKey, is_guest};
 use crate::state::{Counter, Isolation, Meerkat};
+use crate::txn_record::{RecordKey, is_guest};
 
 /// A transaction of so many bytes is sent again one timeout later for each of them.
 const LARGE_BYTES: usize = 256 * 1024;
@@ -27,7 +27,7 @@ enum Step {
 
 impl<T, X> Meerkat<T, X>
 where
-    T: Table<Meta = Meta> + Siblings,
+    T: Table<Meta = Meta> + LaneShared,
     X: Transaction<Owned = X>,
 {
     /// VOTE: counted by replica, within this epoch and view 0.

@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use quorate_machine::{Change, Content, Current, Lookup, Record, Table, ValueKind, Workspace};
+use quorate_machine::{Change, Content, Current, DetMap, Record, Table, ValueKind, Workspace};
 use quorate_types::{Timestamp, UnixMillis, hash_key, limits};
 
 use crate::body::{ITEM_BYTES, Item};
@@ -53,7 +53,7 @@ pub(crate) struct Work {
     touched: Vec<Touched>,
     /// Where the key of a hash that was touched last stands, once there are more than
     /// [`LINEAR_MAX`] keys.
-    index: Lookup<u64, usize>,
+    index: DetMap<u64, usize>,
     /// Whether a value had no room in the arena.
     full: bool,
     /// Keys of partitions without a replica here whose values are not known yet.
@@ -72,7 +72,7 @@ pub(crate) struct Fetched {
 }
 
 /// One run over the records of this node.
-pub(crate) struct Run<'a, T, L> {
+pub(crate) struct LocalRun<'a, T, L> {
     pub(crate) table: &'a mut T,
     pub(crate) work: &'a mut Work,
     pub(crate) now: UnixMillis,
@@ -238,7 +238,7 @@ pub(crate) fn absent_base(wts: Timestamp, floor: u64) -> Timestamp {
     }
 }
 
-impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Run<'_, T, L> {
+impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> LocalRun<'_, T, L> {
     /// Reads a key into the workspace, once: later reads find the same version.
     fn load(&mut self, position: usize, key: &[u8]) {
         if self.work.touched[position].base.is_some() {
@@ -292,7 +292,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Run<'_, T, L> {
     }
 }
 
-impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for Run<'_, T, L> {
+impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for LocalRun<'_, T, L> {
     fn read(&mut self, key: &[u8]) -> Current<'_> {
         let position = self.work.position(key);
         // What the transaction has written itself needs no read of what was there before, except
@@ -373,7 +373,7 @@ mod tests {
     ) {
         work.clear();
         let mut run =
-            Run { table, work, now: UnixMillis(100), floor: 3, is_local: |_: &[u8]| true };
+            LocalRun { table, work, now: UnixMillis(100), floor: 3, is_local: |_: &[u8]| true };
         act(&mut |step| match step {
             Step::Read(key, expected) => {
                 assert_eq!(run.read(key).content.map(|content| content.bytes), expected);
@@ -429,7 +429,7 @@ mod tests {
             let mut work = Work::default();
             let now = UnixMillis(100);
             let is_local = |_: &[u8]| true;
-            let mut run = Run { table: &mut table, work: &mut work, now, floor: 3, is_local };
+            let mut run = LocalRun { table: &mut table, work: &mut work, now, floor: 3, is_local };
             let mut held = 0;
             for key in &keys {
                 if writes {

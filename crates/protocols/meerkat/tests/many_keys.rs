@@ -37,7 +37,7 @@ fn body(keys: &[Vec<u8>], base: Timestamp, writes: bool) -> Vec<u8> {
 fn registered(table: &mut SharedTable<Meta>) -> usize {
     keys()
         .iter()
-        .filter(|key| table.lock_existing(key).is_some_and(|r| !r.annex().is_empty()))
+        .filter(|key| table.lock_existing(key).is_some_and(|r| !r.locked_state().is_empty()))
         .count()
 }
 

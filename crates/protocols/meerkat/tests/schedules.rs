@@ -132,7 +132,7 @@ fn replay(store: &Arc<Store<Meta>>, mut committed: Vec<Committed>) {
         assert_eq!(lane.read(key), (key, version, value), "not what the transactions amount to");
         let mut table = store.shared_table(0);
         let record = table.lock_existing(KEYS[key]).expect("every key has a record");
-        assert!(record.annex().is_empty(), "a transaction is still registered");
+        assert!(record.locked_state().is_empty(), "a transaction is still registered");
     }
 }
 

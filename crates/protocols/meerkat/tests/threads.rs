@@ -70,6 +70,6 @@ fn no_update_is_lost_between_lanes_and_nothing_stays_registered() {
     for key in KEYS {
         let record = table.lock_existing(key).expect("both keys were written");
         assert_eq!(number(record.content()), commits, "{}", String::from_utf8_lossy(key));
-        assert!(record.annex().is_empty(), "a transaction is still registered");
+        assert!(record.locked_state().is_empty(), "a transaction is still registered");
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use quorate_machine::Improper;
+use quorate_machine::CallError;
 use quorate_types::{LaneId, MemberNumber, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -97,11 +97,11 @@ impl Call {
     ///
     /// # Errors
     /// What is wrong with it, whatever is known of its session.
-    pub const fn check(&self) -> Result<(), Improper> {
+    pub const fn check(&self) -> Result<(), CallError> {
         if self.sequence < self.first_incomplete {
-            Err(Improper::Stale)
+            Err(CallError::Stale)
         } else if self.sequence - self.first_incomplete >= limits::SESSION_WINDOW {
-            Err(Improper::BeyondWindow)
+            Err(CallError::BeyondWindow)
         } else {
             Ok(())
         }

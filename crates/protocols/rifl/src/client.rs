@@ -63,12 +63,12 @@ impl Requests {
 
 /// How long a client's lease lasts, as far as the client can be sure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Tenure {
+pub struct ClientLease {
     from: Instant,
     term: Duration,
 }
 
-impl Tenure {
+impl ClientLease {
     /// A lease for `term`, whose request was *sent* at `sent`: when it was answered says nothing
     /// about when the term began.
     pub const fn new(sent: Instant, term: Duration) -> Self {
@@ -157,15 +157,15 @@ mod tests {
     #[test]
     fn a_term_counts_from_the_sending() {
         let term = Duration::from_secs(1800);
-        let mut tenure = Tenure::new(Instant(100 * SECOND), term);
-        assert_eq!(tenure.renew_at(), Instant(1000 * SECOND));
-        assert!(tenure.may_begin(Instant(1839 * SECOND)));
-        assert!(!tenure.may_begin(Instant(1840 * SECOND)));
-        assert!(!tenure.is_over(Instant(1899 * SECOND)));
-        assert!(tenure.is_over(Instant(1900 * SECOND)));
-        tenure.renewed(Instant(1000 * SECOND), term);
-        tenure.renewed(Instant(500 * SECOND), term);
-        assert!(!tenure.is_over(Instant(2799 * SECOND)));
-        assert!(tenure.is_over(Instant(2800 * SECOND)));
+        let mut client_lease = ClientLease::new(Instant(100 * SECOND), term);
+        assert_eq!(client_lease.renew_at(), Instant(1000 * SECOND));
+        assert!(client_lease.may_begin(Instant(1839 * SECOND)));
+        assert!(!client_lease.may_begin(Instant(1840 * SECOND)));
+        assert!(!client_lease.is_over(Instant(1899 * SECOND)));
+        assert!(client_lease.is_over(Instant(1900 * SECOND)));
+        client_lease.renewed(Instant(1000 * SECOND), term);
+        client_lease.renewed(Instant(500 * SECOND), term);
+        assert!(!client_lease.is_over(Instant(2799 * SECOND)));
+        assert!(client_lease.is_over(Instant(2800 * SECOND)));
     }
 }

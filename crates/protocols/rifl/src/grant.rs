@@ -1,4 +1,4 @@
-//! What keepers of leases are told and asked, and what they say.
+//! What lease managers are told and asked, and what they say.
 
 use quorate_machine::mutant;
 use quorate_types::{
@@ -9,7 +9,7 @@ use crate::LeaseId;
 use crate::key::Key;
 use crate::message::Denial;
 
-/// What a keeper is told at its start.
+/// What a lease manager is told at its start.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
     /// This node.
@@ -124,9 +124,9 @@ impl From<Denial> for Answer {
     }
 }
 
-/// A session whose records can go: for [`crate::Tracker::discard`] or [`crate::Tracker::close`].
+/// A session whose records can go: for [`crate::ResultTracker::discard`] or [`crate::ResultTracker::close`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Verdict {
+pub struct LeaseEnd {
     /// The lease.
     pub lease: LeaseId,
     /// How it ended.

@@ -10,7 +10,7 @@ use core::hash::SipHasher;
 use crate::LeaseId;
 
 /// The secret of one life of a node. Of a session that it began, its [`Key::token`] tells who was
-/// told the id by this node or by its client. Keepers tell each other, so that each can look at
+/// told the id by this node or by its client. Lease managers tell each other, so that each can look at
 /// what a client shows of any session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Key(pub [u64; 2]);
@@ -32,7 +32,7 @@ impl core::fmt::Debug for Key {
     }
 }
 
-/// What a keeper makes of a token.
+/// What a lease manager makes of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Genuine {
     /// It is the session's, or nobody who lives can say.

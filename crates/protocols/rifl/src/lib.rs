@@ -12,11 +12,11 @@
 //! # Parts
 //! | part | where it runs | in the thesis |
 //! | --- | --- | --- |
-//! | [`Requests`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
-//! | [`Tenure`] | client: how long its lease lasts, as far as it can be sure | `LeaseManager` |
+//! | [`RequestTracker`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
+//! | [`ClientLease`] | client: how long its lease lasts at least | `LeaseManager` |
 //! | [`Numbering`] | a connection's node: numbers the calls of a client that leaves that to it | |
-//! | [`Keeper`] | each lane of each node: leases, and the clock that they are dated by | `LeaseManager`, lease server |
-//! | [`Tracker`] | beside an engine's keys: what became of each call | `ResultTracker` |
+//! | [`LeaseManager`] | each lane of each node: leases, and their clock | lease server |
+//! | [`ResultTracker`] | beside an engine's keys: what became of each call | `ResultTracker` |
 //!
 //! An engine takes part by implementing [`Sessions`].
 //!
@@ -30,7 +30,7 @@
 //! # Where this differs from the thesis, and why
 //! - **A lease id says who keeps it** ([`LeaseId`]): there is no lease server to be found, and to
 //!   open a lease takes no message.
-//! - **Attempts and expiries are dated** on one hybrid clock ([`Tracker::admits`]), so that an
+//! - **Attempts and expiries are dated** on one hybrid clock ([`ResultTracker::admits`]), so that an
 //!   attempt which was on its way for long meets no replica that has forgotten its call. The thesis
 //!   compares the client's expiry with the clock at one server.
 //! - **An id is shown with a token** ([`Key::token`]), or a client could end the sessions of others
@@ -46,24 +46,24 @@ mod call;
 mod client;
 mod directory;
 mod grant;
-mod keeper;
 mod key;
+mod lease_manager;
 mod message;
 mod numbering;
 mod records;
+mod result_tracker;
 mod sessions;
 mod terms;
-mod tracker;
 
 pub use answer::AnswerBytes;
-pub use quorate_machine::Improper;
+pub use quorate_machine::CallError;
 
 pub use call::{Call, LeaseId};
-pub use client::{Requests, Tenure};
-pub use grant::{Answer, Config, Grant, Lost, Request, Verdict, owner_of};
-pub use keeper::Keeper;
+pub use client::{ClientLease, Requests};
+pub use grant::{Answer, Config, Grant, LeaseEnd, Lost, Request, owner_of};
 pub use key::{Genuine, Key};
+pub use lease_manager::LeaseManager;
 pub use message::{Body, Denial, Message};
 pub use numbering::Numbering;
+pub use result_tracker::{Found, ResultTracker};
 pub use sessions::{Permit, Sessions};
-pub use tracker::{Found, Tracker};

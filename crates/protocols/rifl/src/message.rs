@@ -1,4 +1,4 @@
-//! Messages between the lease keepers of the same lane of all nodes.
+//! Messages between the lease managers of the same lane of all nodes.
 //!
 //! ```text
 //! clock u64 | kind u8 | fields ...
@@ -20,7 +20,7 @@ use crate::LeaseId;
 use crate::grant::Lost;
 use crate::key::Key;
 
-/// What one keeper tells another.
+/// What one lease manager tells another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Message {
     /// The sender's hybrid clock. What the sender says of expired leases is as of this.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Effects, Machine};
 use quorate_types::{Now, Tag, View};
 
-use crate::{Call, Grant, LeaseId, Verdict};
+use crate::{Call, Grant, LeaseEnd, LeaseId};
 
 /// A call with the permission to attempt it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,8 +29,8 @@ impl Permit {
 /// One lane of an engine that carries out calls exactly once.
 ///
 /// Its part of the bargain, which `docs/design/006-sessions.md` argues for: a replica that has the
-/// effect of a call has its record, in its [`crate::Tracker`]; an attempt is made only under a
-/// grant that covers its date in the view in force, and only where [`crate::Tracker::admits`] lets
+/// effect of a call has its record, in its [`crate::ResultTracker`]; an attempt is made only under a
+/// grant that covers its date in the view in force, and only where [`crate::ResultTracker::admits`] lets
 /// it pass; a call that is refused, or whose lease does not cover it, leaves no record.
 pub trait Sessions: Machine {
     /// Takes a call's request; answered by [`Effects::complete`] with the same tag, once: with the
@@ -53,5 +53,5 @@ pub trait Sessions: Machine {
 
     /// Frees the records of a session that has ended. The next sweep finds it again if a call is in
     /// progress.
-    fn end_session(&mut self, verdict: &Verdict);
+    fn end_session(&mut self, verdict: &LeaseEnd);
 }

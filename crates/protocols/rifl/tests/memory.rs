@@ -2,7 +2,7 @@
 
 use std::alloc::System;
 
-use quorate_rifl::{Call, LeaseId, Tracker};
+use quorate_rifl::{Call, LeaseId, ResultTracker};
 use quorate_types::{LaneId, MemberNumber};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -19,7 +19,7 @@ fn held() -> isize {
 
 /// Opens sessions that are idle with one small record. Leases come from three owners, as they
 /// would if clients had opened them at all nodes.
-fn open(calls: &mut Tracker<u64>, at_random: bool) {
+fn open(calls: &mut ResultTracker<u64>, at_random: bool) {
     for number in 0..SESSIONS {
         // An odd factor makes a permutation of the counters.
         let number = if at_random { number.wrapping_mul(0x9e37_79b1) % (1 << 30) } else { number };
@@ -36,7 +36,7 @@ fn open(calls: &mut Tracker<u64>, at_random: bool) {
 fn a_million_idle_sessions_take_at_most_120_bytes_each() {
     for at_random in [false, true] {
         let before = held();
-        let mut calls = Tracker::default();
+        let mut calls = ResultTracker::default();
         open(&mut calls, at_random);
         let sessions = calls.len() as isize;
         assert!(sessions as u64 > SESSIONS * 9 / 10, "{sessions} sessions");

@@ -7,7 +7,7 @@ use quorate_commands::{Op, Reply, Txn, Work};
 use quorate_hermes::Hermes;
 use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Transaction};
 use quorate_meerkat::{Isolation, Meerkat, partition_of};
-use quorate_rifl::{LeaseId, Permit, Sessions as _, Verdict};
+use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions as _};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View,
@@ -26,7 +26,7 @@ pub const PROBES: &[&[&str]] = &[
     <HermesMachine as Protocol>::PROBES,
     <MeerkatMachine as Protocol>::PROBES,
     <quorate_membership::Membership as Protocol>::PROBES,
-    <quorate_rifl::Keeper as Protocol>::PROBES,
+    <quorate_rifl::LeaseManager as Protocol>::PROBES,
 ];
 
 /// An empty store for an engine.
@@ -294,7 +294,7 @@ impl Engine {
     }
 
     /// Frees the records of a session that has ended.
-    pub(crate) fn end_session(&mut self, verdict: &Verdict) {
+    pub(crate) fn end_session(&mut self, verdict: &LeaseEnd) {
         match &mut self.machine {
             Machines::Hermes(machine) => machine.end_session(verdict),
             Machines::Meerkat(machine) => machine.end_session(verdict),
@@ -439,8 +439,8 @@ impl Effects<HermesMachine> for Sink<'_> {
         let encode = |buffer: &mut Vec<u8>| {
             Header::frame(buffer, Kind::Hermes, keyspace, epoch, |writer| message.encode(writer));
         };
-        // The answer to a steered op rests on this node's lease as a client's answer does.
-        if self.lease_bound && matches!(message, quorate_hermes::Message::Steered { .. }) {
+        // The answer to a forwarded op rests on this node's lease as a client's answer does.
+        if self.lease_bound && matches!(message, quorate_hermes::Message::Forwarded { .. }) {
             self.out.frame_sealed(to, encode);
         } else if matches!(message, quorate_hermes::Message::Val(_)) {
             self.out.frame_lazily(to, encode);

@@ -246,7 +246,7 @@ impl Lane {
         } else {
             engine.submit(now, tag, 0, call.call(), &mut sink);
         }
-        self.settle(out);
+        self.answer_internal(out);
     }
 
     /// Says which flushes have come to their end.

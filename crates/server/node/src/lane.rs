@@ -171,7 +171,7 @@ impl Lane {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         engine.submit(now, tag, origin, op, &mut sink);
-        self.settle(out);
+        self.answer_internal(out);
     }
 
     /// Handles whole peer messages. `from` and `incarnation` are the sender's, as its connection
@@ -219,7 +219,9 @@ impl Lane {
                     control.receive(now, from, body, out)?;
                     self.follow_control(now, out);
                 }
-                Kind::Session => self.hear_keeper(now, from, incarnation, &header, body, out)?,
+                Kind::Session => {
+                    self.hear_lease_manager(now, from, incarnation, &header, body, out)?
+                }
                 _ if !self.view.is_live(from, incarnation) => {
                     count(&mut self.counts.ignored, "node: sender is not live in this view");
                 }
@@ -230,7 +232,7 @@ impl Lane {
                     }
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
                     engine.receive(now, from, &header, body, &mut sink)?;
-                    self.settle(out);
+                    self.answer_internal(out);
                     self.refuse()?;
                 }
             }
@@ -282,7 +284,7 @@ impl Lane {
                 Kind::Meerkat if self.guests.keyspace(from) == Some(header.keyspace) => {
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
                     engine.receive(now, from, &header, body, &mut sink)?;
-                    self.settle(out);
+                    self.answer_internal(out);
                     self.refuse()?;
                 }
                 _ => return Err(Malformed("a guest speaks to what it has joined")),
@@ -416,11 +418,13 @@ impl Lane {
             Mail::Engine { from, keyspace, mail } => {
                 let (engine, mut sink) = self.engine_and_sink(keyspace, out);
                 engine.deliver(now, from, mail, &mut sink);
-                self.settle(out);
+                self.answer_internal(out);
             }
             Mail::Flush { from, keyspace, tag } => self.flushes.begin(from, keyspace, tag),
             Mail::Flushed { tag, outcome } => self.flushes.lane_done(tag, outcome, out),
-            Mail::Lease { from, tag, request } => self.ask_keeper(now, from, tag, request, out),
+            Mail::Lease { from, tag, request } => {
+                self.ask_lease_manager(now, from, tag, request, out)
+            }
             Mail::Leased { tag, answer } => self.leased(now, tag, answer, out),
             Mail::Call { from, tag, call } => self.begin_call(now, from, tag, *call, out),
             Mail::Sweep(leases) => self.sweep_own(now, &leases, out),
@@ -455,7 +459,7 @@ impl Lane {
             if self.engines[number].as_ref().is_some_and(due) {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
                 engine.tick(now, &mut sink);
-                self.settle(out);
+                self.answer_internal(out);
             }
         }
         if self.sessions.next_deadline() <= now.monotonic {
@@ -476,7 +480,7 @@ impl Lane {
                 engine.end_turn(now, &mut sink);
             }
         }
-        self.settle(out);
+        self.answer_internal(out);
         self.report_flushes(now, out);
         self.report_progress(now, out);
     }
@@ -625,8 +629,8 @@ impl Lane {
             }
         }
         self.tell_guests_view(out);
-        self.settle(out);
-        self.step_keeper(now, Event::View(&view), out);
+        self.answer_internal(out);
+        self.step_lease_manager(now, Event::View(&view), out);
     }
 
     /// Begins a new life: ops in flight are answered, records put aside (a crashed identity never
@@ -646,10 +650,10 @@ impl Lane {
                 engine.reset(now, incarnation, &mut sink);
             }
         }
-        self.begin_keeper(now, out);
+        self.begin_lease_manager(now, out);
         self.flushes.abandon();
         self.abandon_listings(out);
-        self.settle(out);
+        self.answer_internal(out);
     }
 
     /// Tells lane 0 once this lane's engines hold everything.
@@ -681,7 +685,7 @@ impl Lane {
     }
 
     /// Answers what engines completed for the lane itself; repeats while that completes more.
-    pub(crate) fn settle(&mut self, out: &mut Outbox) {
+    pub(crate) fn answer_internal(&mut self, out: &mut Outbox) {
         while let Some(done) = self.internal_done.pop() {
             let slot = Slot::from_u64(done.tag.0 & !INTERNAL);
             let internal = self.internal.remove(slot).expect("an internal op completes once");

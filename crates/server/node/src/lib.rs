@@ -31,12 +31,12 @@ mod flush;
 mod guests;
 mod lane;
 mod listing;
+mod memory_cluster;
 mod outbox;
 mod parking;
 mod sessions;
 mod shared;
 mod stores;
-mod strand;
 
 pub use config::{
     EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode, System,
@@ -49,9 +49,9 @@ pub use facts::{
 pub use guests::GUESTS_MAX;
 pub use lane::Lane;
 pub use listing::Listed;
+pub use memory_cluster::{Host, MemoryCluster};
 pub use outbox::{Done, Mail, Outbox};
 pub use quorate_membership::MemberConfig;
 pub use sessions::SessionCall;
 pub use shared::Shared;
 pub use stores::{KeyspaceStore, Visit};
-pub use strand::{Host, Strand};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
 use quorate_machine::{Outcome, Seal};
-use quorate_rifl::{Answer, LeaseId, Request, Verdict};
+use quorate_rifl::{Answer, LeaseEnd, LeaseId, Request};
 use quorate_types::{
     Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, Timestamp, View, limits,
 };
@@ -117,7 +117,7 @@ pub enum Mail {
     /// Which of these leases of the receiving lane have ended? The sending lane has records of them.
     Sweep(Vec<LeaseId>),
     /// Sessions whose records can go.
-    Verdicts(Arc<[Verdict]>),
+    Verdicts(Arc<[LeaseEnd]>),
     /// The answer to [`Mail::Flush`].
     Flushed {
         /// The flush as the asking lane knows it.
@@ -135,7 +135,7 @@ pub struct Outbox {
     waiting: NodeSet,
     /// Of these, the peers that have something waiting which somebody's answer depends on.
     urgent: NodeSet,
-    /// Messages that rest on the lease, as answers to steered ops do: they join the others once
+    /// Messages that rest on the lease, as answers to forwarded ops do: they join the others once
     /// the turn is sealed.
     sealed: Vec<(NodeSet, Vec<u8>)>,
     /// Answers to ops that were submitted on this lane.

@@ -203,7 +203,7 @@ impl Lane {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         engine.transact(now, tag, origin, txn, &mut sink);
-        self.settle(out);
+        self.answer_internal(out);
     }
 
     /// Keeps an op until the node serves, or refuses it if others have waited in vain.

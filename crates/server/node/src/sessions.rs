@@ -2,7 +2,7 @@
 //! grant that covers it, and asks now and then which of the sessions that have records here are
 //! over. See `docs/design/006-sessions.md`.
 //!
-//! A lease belongs to one lane, whose keeper alone answers for it; the lanes of a node pass requests
+//! A lease belongs to one lane, whose lease manager alone answers for it; the lanes of a node pass requests
 //! on to each other. A transactional engine runs a session's calls on the lane of its lease, so
 //! that their records are there. Hermes runs them on the lanes of their keys: there a lease has
 //! records on every lane.
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use quorate_commands::Work;
 use quorate_machine::{
-    Effects, Event, Improper, Machine, Operation, Outcome, Refusal, Slab, Slot, mutant,
+    CallError, Effects, Event, Machine, Operation, Outcome, Refusal, Slab, Slot, mutant,
 };
 use quorate_rifl::{
-    Answer, Call, Config, Genuine, Grant, Keeper, Key, LeaseId, Lost, Message, Permit, Request,
-    Verdict,
+    Answer, Call, Config, Genuine, Grant, Key, LeaseEnd, LeaseId, LeaseManager, Lost, Message,
+    Permit, Request,
 };
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, hash_key,
@@ -67,8 +67,8 @@ struct Sweep {
 }
 
 pub(crate) struct Sessions {
-    keeper: Keeper,
-    /// Requests that the keeper has not answered: who wants the answer, and under which tag.
+    lease_manager: LeaseManager,
+    /// Requests that the lease manager has not answered: who wants the answer, and under which tag.
     asked: Slab<(LaneId, Tag)>,
     answers: Vec<(Tag, Answer)>,
     waiting: Slab<Waiting>,
@@ -88,7 +88,7 @@ impl Sessions {
         let sweep = Sweep { at: now.monotonic, began: now.monotonic, keyspace: 0, after: None };
         let margin = (config.op_timeout * 2).min(config.session_term / 4);
         Self {
-            keeper: Keeper::new(keeper_config(config, lane, incarnation)),
+            lease_manager: LeaseManager::new(lease_manager_config(config, lane, incarnation)),
             asked: Slab::default(),
             answers: Vec::new(),
             waiting: Slab::default(),
@@ -98,23 +98,23 @@ impl Sessions {
     }
 
     pub(crate) fn is_synced(&self) -> bool {
-        self.keeper.is_synced()
+        self.lease_manager.is_synced()
     }
 
     pub(crate) fn open(&self) -> u64 {
-        self.keeper.len() as u64
+        self.lease_manager.len() as u64
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.keeper.next_deadline().min(self.sweep.at)
+        self.lease_manager.next_deadline().min(self.sweep.at)
     }
 
     pub(crate) fn check_invariants(&self) {
-        self.keeper.check_invariants();
+        self.lease_manager.check_invariants();
     }
 }
 
-fn keeper_config(config: &NodeConfig, lane: LaneId, incarnation: Incarnation) -> Config {
+fn lease_manager_config(config: &NodeConfig, lane: LaneId, incarnation: Incarnation) -> Config {
     Config {
         term: config.session_term,
         leases_max: config.sessions_max.div_ceil(usize::from(config.lanes)),
@@ -147,10 +147,10 @@ const fn refusal_name(refusal: Refusal) -> &'static str {
         Refusal::TooLarge => "too large",
         Refusal::LeaseNeeded => "lease needed",
         Refusal::SessionFull => "session full",
-        Refusal::Improper(Improper::Stale) => "stale",
-        Refusal::Improper(Improper::BeyondWindow) => "beyond window",
-        Refusal::Improper(Improper::Different) => "different command",
-        Refusal::Improper(Improper::Closed) => "closed",
+        Refusal::CallError(CallError::Stale) => "stale",
+        Refusal::CallError(CallError::BeyondWindow) => "beyond window",
+        Refusal::CallError(CallError::Different) => "different command",
+        Refusal::CallError(CallError::Closed) => "closed",
     }
 }
 
@@ -166,12 +166,12 @@ impl Lane {
 
     /// The token that a client is told with the id of a session that this node began.
     pub fn session_token(&self, lease: LeaseId) -> u64 {
-        self.sessions.keeper.token(lease)
+        self.sessions.lease_manager.token(lease)
     }
 
     /// Whether a client that shows this token was told the id of the session.
     pub fn is_genuine(&self, lease: LeaseId, token: u64) -> Genuine {
-        self.sessions.keeper.is_genuine(lease, token)
+        self.sessions.lease_manager.is_genuine(lease, token)
     }
 
     /// Passes a request on to the lane that keeps the lease.
@@ -184,14 +184,14 @@ impl Lane {
             // No lane of this cluster has given it out.
             self.leased(now, tag, Answer::Lost(Lost::Expired), out);
         } else if lane == self.id {
-            self.ask_keeper(now, self.id, tag, request, out);
+            self.ask_lease_manager(now, self.id, tag, request, out);
         } else {
             out.mail.push((lane, Mail::Lease { from: self.id, tag, request }));
         }
     }
 
-    /// Puts a request before this lane's keeper, for a lane of this node.
-    pub(crate) fn ask_keeper(
+    /// Puts a request before this lane's lease manager, for a lane of this node.
+    pub(crate) fn ask_lease_manager(
         &mut self,
         now: Now,
         from: LaneId,
@@ -200,10 +200,10 @@ impl Lane {
         out: &mut Outbox,
     ) {
         let slot = self.sessions.asked.insert((from, tag));
-        self.step_keeper(now, Event::Request { tag: Tag(slot.to_u64()), request }, out);
+        self.step_lease_manager(now, Event::Request { tag: Tag(slot.to_u64()), request }, out);
     }
 
-    pub(crate) fn hear_keeper(
+    pub(crate) fn hear_lease_manager(
         &mut self,
         now: Now,
         from: NodeId,
@@ -214,33 +214,41 @@ impl Lane {
     ) -> Result<(), Malformed> {
         let body = Message::decode(body)?;
         if self.view.is_live(from, incarnation) {
-            self.step_keeper(now, Event::Message { from, epoch: header.epoch, body }, out);
+            self.step_lease_manager(now, Event::Message { from, epoch: header.epoch, body }, out);
         } else {
             count(&mut self.counts.ignored, "node: sender is not live in this view");
         }
         Ok(())
     }
 
-    pub(crate) fn step_keeper(&mut self, now: Now, event: Event<'_, Keeper>, out: &mut Outbox) {
-        let (keeper, mut sink) = self.keeper_and_sink(out);
-        keeper.step(now, event, &mut sink);
-        self.settle_leases(now, out);
+    pub(crate) fn step_lease_manager(
+        &mut self,
+        now: Now,
+        event: Event<'_, LeaseManager>,
+        out: &mut Outbox,
+    ) {
+        let (lease_manager, mut sink) = self.lease_manager_and_sink(out);
+        lease_manager.step(now, event, &mut sink);
+        self.pass_on_leases(now, out);
     }
 
-    fn keeper_and_sink<'a>(&'a mut self, out: &'a mut Outbox) -> (&'a mut Keeper, KeeperSink<'a>) {
-        let Sessions { keeper, answers, .. } = &mut self.sessions;
+    fn lease_manager_and_sink<'a>(
+        &'a mut self,
+        out: &'a mut Outbox,
+    ) -> (&'a mut LeaseManager, KeeperSink<'a>) {
+        let Sessions { lease_manager, answers, .. } = &mut self.sessions;
         let ignored = &mut self.counts.ignored;
-        (keeper, KeeperSink { out, answers, ignored, epoch: self.view.epoch })
+        (lease_manager, KeeperSink { out, answers, ignored, epoch: self.view.epoch })
     }
 
-    /// Passes on what the keeper has answered and what it knows to be over.
-    fn settle_leases(&mut self, now: Now, out: &mut Outbox) {
+    /// Passes on what the lease manager has answered and what it knows to be over.
+    fn pass_on_leases(&mut self, now: Now, out: &mut Outbox) {
         while let Some((tag, answer)) = self.sessions.answers.pop() {
             let asked = self.sessions.asked.remove(Slot::from_u64(tag.0));
             let (from, tag) = asked.expect("a request is answered once");
             self.tell(now, from, tag, self.as_far_as_known(now, answer), out);
         }
-        let verdicts = self.sessions.keeper.take_verdicts();
+        let verdicts = self.sessions.lease_manager.take_verdicts();
         if verdicts.is_empty() {
             return;
         }
@@ -250,7 +258,7 @@ impl Lane {
             by_key || !engine.is_transactional()
         });
         if by_key && !mutant!("node_verdict_stays_on_its_lane") {
-            let verdicts: Arc<[Verdict]> = verdicts.into();
+            let verdicts: Arc<[LeaseEnd]> = verdicts.into();
             for lane in (0..self.shared.config.lanes).map(LaneId).filter(|lane| *lane != self.id) {
                 out.mail.push((lane, Mail::Verdicts(Arc::clone(&verdicts))));
             }
@@ -270,7 +278,7 @@ impl Lane {
 
     /// Another lane's leases are over: engines whose records lie on the lanes of their keys may have
     /// some here.
-    pub(crate) fn hear_verdicts(&mut self, verdicts: &[Verdict]) {
+    pub(crate) fn hear_verdicts(&mut self, verdicts: &[LeaseEnd]) {
         for engine in self.engines.iter_mut().flatten().filter(|engine| !engine.is_transactional())
         {
             verdicts.iter().for_each(|verdict| engine.end_session(verdict));
@@ -285,7 +293,7 @@ impl Lane {
         }
     }
 
-    /// What a keeper says to this lane: for a client, or for a call that waits here.
+    /// What a lease manager says to this lane: for a client, or for a call that waits here.
     pub(crate) fn leased(&mut self, now: Now, tag: Tag, answer: Answer, out: &mut Outbox) {
         if tag.0 & INTERNAL == 0 {
             if let Some(reason) = lease_refusal(&answer) {
@@ -333,7 +341,7 @@ impl Lane {
     /// The earliest date of an attempt that begins now.
     fn attempt_date(&self, now: Now, keyspace: KeyspaceId) -> u64 {
         let date = self.engine(keyspace).map_or(0, |engine| engine.date(now));
-        date.max(self.sessions.keeper.clock(now))
+        date.max(self.sessions.lease_manager.clock(now))
     }
 
     /// The date up to which a grant should reach for an attempt that begins now.
@@ -363,7 +371,7 @@ impl Lane {
             return self.attempt(now, from, tag, call, out);
         }
         let (lease, told) = (call.call.lease, call.grant.until);
-        // No later than that: the keepers' clocks go on from there. The clock of this lane may be
+        // No later than that: the lease managers' clocks go on from there. The clock of this lane may be
         // ahead of the one of the lease's lane, if the wall clock was set while the lanes began.
         let above = self.attempt_date(now, call.keyspace);
         let slot = self.sessions.waiting.insert(Waiting { from, tag, call });
@@ -398,7 +406,7 @@ impl Lane {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         engine.call(now, tag, permit, origin, work, &mut sink);
-        self.settle(out);
+        self.answer_internal(out);
     }
 
     pub(crate) fn refuse_call(
@@ -426,8 +434,8 @@ impl Lane {
     // --- time ----------------------------------------------------------------------------------
 
     pub(crate) fn tick_sessions(&mut self, now: Now, out: &mut Outbox) {
-        if self.sessions.keeper.next_deadline() <= now.monotonic {
-            self.step_keeper(now, Event::Tick, out);
+        if self.sessions.lease_manager.next_deadline() <= now.monotonic {
+            self.step_lease_manager(now, Event::Tick, out);
         }
         if self.sessions.sweep.at <= now.monotonic {
             self.sweep(now, out);
@@ -482,25 +490,25 @@ impl Lane {
 
     /// Asks the owners of leases of this lane which of them are over.
     pub(crate) fn sweep_own(&mut self, now: Now, leases: &[LeaseId], out: &mut Outbox) {
-        let (keeper, mut sink) = self.keeper_and_sink(out);
-        keeper.sweep(now, leases, &mut sink);
-        self.settle_leases(now, out);
+        let (lease_manager, mut sink) = self.lease_manager_and_sink(out);
+        lease_manager.sweep(now, leases, &mut sink);
+        self.pass_on_leases(now, out);
     }
 
     // --- a new life ----------------------------------------------------------------------------
 
     /// Begins anew with the node: leases of the former life are others' to keep.
-    pub(crate) fn begin_keeper(&mut self, now: Now, out: &mut Outbox) {
-        let config = keeper_config(&self.shared.config, self.id, self.incarnation());
-        self.sessions.keeper = Keeper::new(config);
+    pub(crate) fn begin_lease_manager(&mut self, now: Now, out: &mut Outbox) {
+        let config = lease_manager_config(&self.shared.config, self.id, self.incarnation());
+        self.sessions.lease_manager = LeaseManager::new(config);
         let asked: Vec<Slot> = self.sessions.asked.iter().map(|(slot, _)| slot).collect();
         let unready = asked.into_iter().map(|slot| (Tag(slot.to_u64()), Answer::Unready));
         self.sessions.answers.extend(unready);
-        self.settle_leases(now, out);
+        self.pass_on_leases(now, out);
     }
 }
 
-/// Where the effects of a lane's keeper go.
+/// Where the effects of a lane's lease manager go.
 struct KeeperSink<'a> {
     out: &'a mut Outbox,
     answers: &'a mut Vec<(Tag, Answer)>,
@@ -508,7 +516,7 @@ struct KeeperSink<'a> {
     epoch: Epoch,
 }
 
-impl Effects<Keeper> for KeeperSink<'_> {
+impl Effects<LeaseManager> for KeeperSink<'_> {
     fn send(&mut self, to: NodeId, message: &Message) {
         self.broadcast(NodeSet::only(to), message);
     }

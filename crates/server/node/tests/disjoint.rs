@@ -11,7 +11,8 @@ use std::sync::Arc;
 use quorate_commands::{Block, OwnedCall, Txn};
 use quorate_machine::Outcome;
 use quorate_node::{
-    EngineConfig, KeyspaceConfig, KeyspaceStore, NodeAddress, NodeConfig, Shared, Strand, System,
+    EngineConfig, KeyspaceConfig, KeyspaceStore, MemoryCluster, NodeAddress, NodeConfig, Shared,
+    System,
 };
 use quorate_storage::trace;
 use quorate_types::{Duration, Instant, KeyspaceId, NodeId, Now, Tag, UnixNanos};
@@ -54,14 +55,14 @@ fn shared(engine: &EngineConfig, node: NodeId) -> Arc<Shared> {
 struct Cluster {
     time: Duration,
     nodes: Vec<Arc<Shared>>,
-    strands: Vec<Strand>,
+    strands: Vec<MemoryCluster>,
 }
 
 impl Cluster {
     fn new(engine: &EngineConfig) -> Self {
         let nodes: Vec<_> = (1..=NODES).map(|node| shared(engine, NodeId(node))).collect();
         let time = Duration::from_secs(1);
-        let strands = Strand::cluster(&nodes, now(time));
+        let strands = MemoryCluster::cluster(&nodes, now(time));
         let mut cluster = Self { time, nodes, strands };
         for _ in 0..10_000 {
             cluster.time += Duration::from_millis(1);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quorate_commands::{Block, OwnedCall, Txn};
 use quorate_machine::Outcome;
 use quorate_node::{
-    EngineConfig, KeyspaceConfig, KeyspaceStore, NodeAddress, NodeConfig, Shared, Strand,
+    EngineConfig, KeyspaceConfig, KeyspaceStore, MemoryCluster, NodeAddress, NodeConfig, Shared,
 };
 use quorate_sync::primitives::thread;
 use quorate_sync::schedules::explore;
@@ -61,7 +61,7 @@ fn node(number: u16, nodes: u16) -> Arc<Shared> {
 
 /// One lane of every node, on a thread of its own.
 struct Lane {
-    strand: Strand,
+    strand: MemoryCluster,
     nodes: Vec<Arc<Shared>>,
     clock: Arc<Clock>,
     tag: u64,
@@ -124,7 +124,7 @@ fn value(node: &Shared, key: &[u8]) -> i64 {
 fn lanes_transfer(nodes: u16, transfers: usize) {
     let nodes: Vec<_> = (1..=nodes).map(|number| node(number, nodes)).collect();
     let clock = Arc::new(Clock(AtomicU64::new(1_000_000_000)));
-    let strands = Strand::cluster(&nodes, clock.pass(Duration::ZERO));
+    let strands = MemoryCluster::cluster(&nodes, clock.pass(Duration::ZERO));
     // A lane goes on until all are done, as lanes do: the others' ops may need it.
     let busy = Arc::new(AtomicU64::new(u64::from(LANES)));
     let lanes: Vec<_> = strands

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use quorate_commands::{Op, OwnedCall, Reply, Txn, Work};
-use quorate_machine::{Improper, Outcome, Refusal};
+use quorate_machine::{CallError, Outcome, Refusal};
 use quorate_node::{
-    EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig, SessionCall, Shared, Strand,
+    EngineConfig, KeyspaceConfig, MemoryCluster, NodeAddress, NodeConfig, SessionCall, Shared,
 };
 use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request};
 use quorate_types::{
@@ -53,7 +53,7 @@ type Place = (usize, usize);
 struct Cluster {
     time: Duration,
     nodes: Vec<Arc<Shared>>,
-    strands: Vec<Strand>,
+    strands: Vec<MemoryCluster>,
     /// By how much the wall clocks that lane 1 reads are behind those that lane 0 reads.
     behind: Duration,
     tag: u64,
@@ -68,7 +68,7 @@ impl Cluster {
     fn founded_behind(behind: Duration) -> Self {
         let nodes: Vec<_> = (1..=NODES).map(|node| shared(NodeId(node))).collect();
         let time = Duration::from_secs(1);
-        let strands = Strand::cluster(&nodes, at(time));
+        let strands = MemoryCluster::cluster(&nodes, at(time));
         let mut this = Self { time, nodes, strands, behind, tag: 0 };
         while !this.nodes.iter().all(|node| node.is_active()) {
             this.turn(Duration::from_millis(1));
@@ -309,11 +309,11 @@ fn a_call_takes_effect_once_wherever_it_is_tried() {
             assert_eq!(again, Reply::Int(2));
         }
         for (numbers, words, why) in [
-            ([0, 0], ["DECR", "a"], Improper::Different),
-            ([2, 3], ["INCR", "a"], Improper::Stale),
-            ([512, 0], ["INCR", "a"], Improper::BeyondWindow),
+            ([0, 0], ["DECR", "a"], CallError::Different),
+            ([2, 3], ["INCR", "a"], CallError::Stale),
+            ([512, 0], ["INCR", "a"], CallError::BeyondWindow),
         ] {
-            let refused = Outcome::Refused(Refusal::Improper(why));
+            let refused = Outcome::Refused(Refusal::CallError(why));
             let tried = cluster.call((2, 0), keyspace, grant, numbers, &words);
             assert_eq!(tried, (None, Some(refused)));
         }
@@ -321,7 +321,7 @@ fn a_call_takes_effect_once_wherever_it_is_tried() {
         cluster.answer((0, 0), keyspace, grant, [20, 20], &["INCR", "a"]);
         cluster.pass(Duration::from_millis(50));
         let late = cluster.call((2, 1), keyspace, grant, [0, 0], &["INCR", "a"]);
-        assert_eq!(late, (None, Some(Outcome::Refused(Refusal::Improper(Improper::Stale)))));
+        assert_eq!(late, (None, Some(Outcome::Refused(Refusal::CallError(CallError::Stale)))));
     }
 }
 
@@ -351,7 +351,7 @@ fn a_call_renews_its_lease_when_it_must_and_ends_with_it() {
         assert_eq!(cluster.ask((1, 1), close), Answer::Lost(Lost::Closed));
         cluster.pass(Duration::from_millis(50));
         let refused = cluster.call((2, 0), keyspace, other, [0, 0], &["INCR", "b"]);
-        let closed = Outcome::Refused(Refusal::Improper(Improper::Closed));
+        let closed = Outcome::Refused(Refusal::CallError(CallError::Closed));
         assert_eq!(refused, (None, Some(closed)));
     }
 }

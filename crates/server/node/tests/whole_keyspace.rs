@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use quorate_commands::{Op, OwnedCall, Reply, Txn};
 use quorate_machine::Outcome;
-use quorate_node::{EngineConfig, KeyspaceConfig, Listed, NodeAddress, NodeConfig, Shared, Strand};
+use quorate_node::{
+    EngineConfig, KeyspaceConfig, Listed, MemoryCluster, NodeAddress, NodeConfig, Shared,
+};
 use quorate_types::{Duration, Instant, KeyspaceId, NodeId, NodeSet, Now, Tag, UnixNanos};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
@@ -53,7 +55,7 @@ fn node(setup: &Setup, node: NodeId) -> Arc<Shared> {
 struct Cluster {
     time: Duration,
     nodes: Vec<Arc<Shared>>,
-    strands: Vec<Strand>,
+    strands: Vec<MemoryCluster>,
     transactional: bool,
     tag: u64,
 }
@@ -62,7 +64,7 @@ impl Cluster {
     fn new(setup: &Setup) -> Self {
         let nodes: Vec<_> = (1..=setup.nodes).map(|id| node(setup, NodeId(id))).collect();
         let time = Duration::from_secs(1);
-        let strands = Strand::cluster(&nodes, at(time));
+        let strands = MemoryCluster::cluster(&nodes, at(time));
         let transactional = setup.engine.is_transactional();
         let mut this = Self { time, nodes, strands, transactional, tag: 0 };
         while !this.serves() {

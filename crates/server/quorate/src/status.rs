@@ -15,7 +15,7 @@ use crate::log::say;
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// The gauges of engines that count ops in progress or waiting; others count records.
 const PENDING: [&str; 6] =
-    ["updates_pending", "ops_waiting", "keys_waited_for", "ops_steered", "attempts", "waiting"];
+    ["updates_pending", "ops_waiting", "keys_waited_for", "ops_forwarded", "attempts", "waiting"];
 /// The environment variable that names the file with the token, unless `--token-file` does.
 const TOKEN_FILE: &str = "QUORATE_TOKEN_FILE";
 /// How long a membership change may take.

@@ -130,14 +130,14 @@ impl Core {
     pub(crate) fn watch_account(&mut self) {
         let held = self.stats.held_bytes.load(Relaxed);
         if held > self.looked_at.saturating_add(LOOK_BYTES) {
-            self.settle_account();
+            self.enforce_memory_limit();
         } else {
             self.looked_at = self.looked_at.min(held);
         }
     }
 
     /// Disconnects the clients that hold most if all hold too much together.
-    pub(crate) fn settle_account(&mut self) {
+    pub(crate) fn enforce_memory_limit(&mut self) {
         self.looked_at = self.stats.held_bytes.load(Relaxed);
         let limit = self.shared.clients_bytes_max();
         if limit == 0 {

@@ -6,8 +6,10 @@ use std::borrow::Cow;
 use quorate_commands::{
     Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, Txn, Work, arity_error, resolve,
 };
-use quorate_machine::{Improper, mutant};
-use quorate_rifl::{Answer as Lease, Genuine, Grant, LeaseId, Lost, Numbering, Request, Tenure};
+use quorate_machine::{CallError, mutant};
+use quorate_rifl::{
+    Answer as Lease, ClientLease, Genuine, Grant, LeaseId, Lost, Numbering, Request,
+};
 use quorate_types::{Instant, Tag, limits};
 
 use crate::backend::{Attempt, Backend};
@@ -37,7 +39,7 @@ pub(crate) struct Attached {
     grant: Grant,
     /// What is shown of the session besides its id.
     token: u64,
-    tenure: Tenure,
+    client_lease: ClientLease,
     /// Calls that are not answered.
     open: u64,
 }
@@ -102,7 +104,7 @@ impl<B: Backend> Context<'_, B> {
         }
     }
 
-    /// A keeper has said something. Whether that settles the request or the call.
+    /// A lease manager has said something. Whether that settles the request or the call.
     pub(crate) fn leased(&mut self, pending: Pending, answer: Lease) -> bool {
         let number = pending.number;
         match self.connection.reply(number) {
@@ -116,7 +118,7 @@ impl<B: Backend> Context<'_, B> {
                     false
                 }
                 lost => {
-                    self.settled(pending, Err(failure_of(&lost)));
+                    self.op_answered(pending, Err(failure_of(&lost)));
                     true
                 }
             },
@@ -157,11 +159,11 @@ impl<B: Backend> Context<'_, B> {
         match &mut self.connection.attached {
             Some(attached) if attached.grant.lease == grant.lease => {
                 attached.grant = grant;
-                attached.tenure.renewed(since, term);
+                attached.client_lease.renewed(since, term);
             }
             attached => {
-                let tenure = Tenure::new(since, term);
-                *attached = Some(Box::new(Attached { grant, token, tenure, open: 0 }));
+                let client_lease = ClientLease::new(since, term);
+                *attached = Some(Box::new(Attached { grant, token, client_lease, open: 0 }));
             }
         }
     }
@@ -187,7 +189,7 @@ impl<B: Backend> Context<'_, B> {
     /// `SESSION INFO`.
     pub(crate) fn session_info(&self) -> Answer<'static> {
         let facts = self.connection.attached.as_ref().map(|attached| {
-            let over = attached.tenure.over_at();
+            let over = attached.client_lease.over_at();
             let remaining = over.since(self.now.monotonic).as_millis() as i64;
             let id = id_of(attached.grant.lease, attached.token);
             (id, opaque(attached.grant.until), remaining, attached.open)
@@ -262,7 +264,7 @@ impl<B: Backend> Context<'_, B> {
         let answered = connection.first;
         let place = answered + connection.replies.len() as u64;
         let call = numbering.call(lease, 0, place, answered);
-        call.check().map_err(|why| Answer::error(Failure::Improper(why).text()))?;
+        call.check().map_err(|why| Answer::error(Failure::CallError(why).text()))?;
         let (sequence, first_incomplete) = (call.sequence, call.first_incomplete);
         Ok(Some(Numbered { sequence, first_incomplete }))
     }
@@ -364,7 +366,7 @@ impl<B: Backend> Context<'_, B> {
         let attached = self.connection.attached.as_ref().ok_or(NO_SESSION)?;
         let lease = attached.grant.lease;
         let call = quorate_rifl::Call { lease, sequence, first_incomplete, digest: 0 };
-        call.check().map_err(|why| Answer::error(Failure::Improper(why).text()))?;
+        call.check().map_err(|why| Answer::error(Failure::CallError(why).text()))?;
         Ok(Numbered { sequence, first_incomplete })
     }
 
@@ -429,7 +431,7 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// A call has its answer.
-    pub(crate) fn call_settled(&mut self) {
+    pub(crate) fn call_answered(&mut self) {
         if let Some(attached) = &mut self.connection.attached {
             attached.open -= 1;
         }
@@ -442,7 +444,7 @@ impl<B: Backend> Context<'_, B> {
         protocol: Protocol,
         answer: &Result<Answer<'static>, Failure>,
     ) {
-        self.call_settled();
+        self.call_answered();
         match answer {
             Ok(Answer::Error(text)) => self.core.stats.failed(spec, text),
             Ok(_) => {}
@@ -458,7 +460,7 @@ impl<B: Backend> Context<'_, B> {
 fn failure_of(answer: &Lease) -> Failure {
     match answer {
         Lease::Lost(Lost::Expired) => Failure::Expired,
-        Lease::Lost(Lost::Closed) => Failure::Improper(Improper::Closed),
+        Lease::Lost(Lost::Closed) => Failure::CallError(CallError::Closed),
         Lease::Full => Failure::TooManySessions,
         Lease::Granted(_) | Lease::Unready => Failure::LeaseNeeded,
     }

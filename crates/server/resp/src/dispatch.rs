@@ -630,7 +630,11 @@ impl<B: Backend> Context<'_, B> {
     }
 
     /// A submitted op was answered.
-    pub(crate) fn settled(&mut self, pending: Pending, answer: Result<Answer<'static>, Failure>) {
+    pub(crate) fn op_answered(
+        &mut self,
+        pending: Pending,
+        answer: Result<Answer<'static>, Failure>,
+    ) {
         let number = pending.number;
         let part = pending.part as usize;
         let connection = &mut *self.connection;
@@ -667,7 +671,7 @@ impl<B: Backend> Context<'_, B> {
                 self.feed(number);
             }
             Some(Reply::Watch(watching)) => {
-                if watching.settled(part, answer) {
+                if watching.part_answered(part, answer) {
                     self.finish_watch(number);
                 }
             }

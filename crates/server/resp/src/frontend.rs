@@ -16,7 +16,7 @@ use crate::dispatch::{Context, Flow};
 use crate::encode;
 use crate::limits;
 use crate::parser::{Limits, Step};
-use crate::pending::{Pending, settle};
+use crate::pending::{Pending, answer_or_failure};
 use crate::shared::{LaneStats, Shared, add};
 use crate::turn::Turn;
 
@@ -278,7 +278,7 @@ impl Frontend {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         connection.ended(&pending);
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
-        context.settled(pending, settle(outcome));
+        context.op_answered(pending, answer_or_failure(outcome));
         run(&mut self.core, connection, id, now, backend);
         self.close_killed();
     }
@@ -470,7 +470,7 @@ impl Frontend {
         if now.monotonic >= self.idle_check {
             self.idle_check = now.monotonic + Duration::from_millis(limits::IDLE_CHECK_MS);
             self.check_idle(now.monotonic);
-            self.core.settle_account();
+            self.core.enforce_memory_limit();
             self.close_killed();
         }
     }

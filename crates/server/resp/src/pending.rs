@@ -1,7 +1,7 @@
 //! Replies that take several ops: commands over several keys, `WATCH`, `EXEC`.
 
 use quorate_commands::{ANSWER_TOO_LONG, OwnedCall, Reply, Spec, Watch};
-use quorate_machine::{Improper, Outcome, Refusal};
+use quorate_machine::{CallError, Outcome, Refusal};
 use quorate_types::limits;
 
 use crate::connection::ConnectionId;
@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     OutOfMemory,
     TooLarge,
     AnswerTooLong,
-    Improper(Improper),
+    CallError(CallError),
     SessionFull,
     Busy,
     Conflict,
@@ -55,19 +55,19 @@ impl Failure {
                  values; this one is larger and did not happen, split it"
             }
             Self::AnswerTooLong => ANSWER_TOO_LONG,
-            Self::Improper(Improper::Stale) => {
+            Self::CallError(CallError::Stale) => {
                 "STALE this session has acknowledged the call's number; it is not executed again, \
                  number a new call higher"
             }
-            Self::Improper(Improper::BeyondWindow) => {
+            Self::CallError(CallError::BeyondWindow) => {
                 "WINDOW the call's number is 512 or more above the first incomplete one; complete \
                  earlier calls first"
             }
-            Self::Improper(Improper::Different) => {
+            Self::CallError(CallError::Different) => {
                 "DIFFERENT another command was called under this number; it is not executed, \
                  number a new call higher"
             }
-            Self::Improper(Improper::Closed) => "EXPIRED the session was closed; open a new one",
+            Self::CallError(CallError::Closed) => "EXPIRED the session was closed; open a new one",
             Self::SessionFull => {
                 "ERR the session holds 8 MiB of answers; acknowledge earlier calls first"
             }
@@ -132,7 +132,7 @@ impl Failure {
 pub(crate) const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// An op's answer, or how it failed.
-pub(crate) fn settle<R>(outcome: Outcome<R>) -> Result<R, Failure> {
+pub(crate) fn answer_or_failure<R>(outcome: Outcome<R>) -> Result<R, Failure> {
     match outcome {
         Outcome::Done(reply) => Ok(reply),
         Outcome::Unknown => Err(Failure::Unknown),
@@ -145,7 +145,7 @@ pub(crate) fn settle<R>(outcome: Outcome<R>) -> Result<R, Failure> {
             Refusal::TooLarge => Failure::TooLarge,
             Refusal::LeaseNeeded => Failure::LeaseNeeded,
             Refusal::SessionFull => Failure::SessionFull,
-            Refusal::Improper(why) => Failure::Improper(why),
+            Refusal::CallError(why) => Failure::CallError(why),
         }),
     }
 }
@@ -293,7 +293,11 @@ pub(crate) struct Watching {
 
 impl Watching {
     /// An answer has come, of a transaction or for the key of this number. Whether it was the last.
-    pub(crate) fn settled(&mut self, part: usize, answer: Result<Reply<'_>, Failure>) -> bool {
+    pub(crate) fn part_answered(
+        &mut self,
+        part: usize,
+        answer: Result<Reply<'_>, Failure>,
+    ) -> bool {
         self.missing -= 1;
         let watch = |reply: &Reply<'_>| match *reply {
             Reply::Version(timestamp, existed) => Some(Watch { existed, timestamp }),

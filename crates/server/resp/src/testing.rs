@@ -9,7 +9,7 @@ use quorate_machine::{
     Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Seal, Transaction,
     ValueKind, Verdict, Workspace,
 };
-use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, Tracker};
+use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, ResultTracker};
 use quorate_types::{
     Duration, Instant, LaneId, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits,
 };
@@ -129,7 +129,7 @@ pub struct MemoryBackend {
     pub heard_of_sessions: bool,
     /// Most leases that are given out.
     pub leases_max: usize,
-    tracker: Tracker<Tag>,
+    tracker: ResultTracker<Tag>,
     leased: VecDeque<(Tag, Lease)>,
     /// Draws the order of completions, if it is to be random.
     pub shuffle: Option<Rng>,
@@ -174,7 +174,7 @@ impl Default for MemoryBackend {
             leases: BTreeMap::new(),
             heard_of_sessions: true,
             leases_max: 4,
-            tracker: Tracker::default(),
+            tracker: ResultTracker::default(),
             leased: VecDeque::new(),
             shuffle: None,
             local_reads: true,
@@ -236,7 +236,7 @@ impl MemoryBackend {
         tag: Tag,
         called: &Called,
     ) -> Result<Reply<'static>, Refusal> {
-        match self.tracker.find(&called.call).map_err(Refusal::Improper)? {
+        match self.tracker.find(&called.call).map_err(Refusal::CallError)? {
             Found::Completed(answer) => return Ok(Reply::decode(answer).expect("as encoded")),
             Found::InProgress(_) => unreachable!("one call is carried out at a time"),
             Found::New => {}
@@ -264,7 +264,7 @@ impl MemoryBackend {
         }
     }
 
-    /// What a keeper of leases has said.
+    /// What a lease manager has said.
     pub fn take_lease(&mut self) -> Option<(Tag, Lease)> {
         self.leased.pop_front()
     }

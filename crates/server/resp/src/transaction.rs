@@ -360,7 +360,7 @@ impl<B: Backend> Context<'_, B> {
         let Some(Reply::Exec(exec)) = self.take(number) else { return };
         self.connection.updates -= u32::from(exec.update);
         if exec.call {
-            self.call_settled();
+            self.call_answered();
         }
         let mut bytes = Vec::new();
         match answer {

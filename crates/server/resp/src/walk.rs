@@ -15,7 +15,7 @@ use crate::dispatch::Context;
 use crate::encode::{Protocol, array_header, bulk, error};
 use crate::glob::glob_match;
 use crate::limits;
-use crate::pending::settle;
+use crate::pending::answer_or_failure;
 use crate::session::{NOT_AN_INTEGER, SYNTAX};
 
 const TOO_MANY: &str = "ERR the keys that match take more than 16777216 bytes; use SCAN";
@@ -276,7 +276,7 @@ impl<B: Backend> Context<'_, B> {
         }
         let Some(Reply::Walk(mut walk)) = self.take(number) else { return };
         walk.asked = false;
-        let ends = match settle(listed) {
+        let ends = match answer_or_failure(listed) {
             Ok(Listed { next, keys }) => {
                 self.bind_to_lease();
                 let stepped = walk.see(keys, walk.limit(), next);

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use quorate_commands::{Call, Op, Reply, Txn};
 use quorate_machine::{Operation, Outcome, Transaction};
 use quorate_node::{
-    EngineConfig, Host, KeyspaceConfig, KeyspaceStore, Lane, NodeAddress, NodeConfig, Outbox,
-    SessionCall, Shared, Strand,
+    EngineConfig, Host, KeyspaceConfig, KeyspaceStore, Lane, MemoryCluster, NodeAddress,
+    NodeConfig, Outbox, SessionCall, Shared,
 };
 use quorate_resp::{
     Attempt, Backend, ConnectionId, Frontend, KeyspaceFacts, MemoryFacts, ServerFacts, Settings,
@@ -133,7 +133,7 @@ struct Client {
 struct Cluster {
     time: Duration,
     state: usize,
-    strand: Strand,
+    strand: MemoryCluster,
     frontend: Frontend,
     dirty: Vec<ConnectionId>,
     database: u8,
@@ -145,7 +145,7 @@ impl Cluster {
         let sessions_max = others + 8 * CLIENTS;
         let nodes: Vec<_> = (1..=NODES).map(|node| shared(NodeId(node), sessions_max)).collect();
         let time = Duration::from_secs(1);
-        let mut strands = Strand::cluster(&nodes, at(time));
+        let mut strands = MemoryCluster::cluster(&nodes, at(time));
         let strand = strands.pop().expect("one lane");
         let frontend = Frontend::new(quorate_resp::Shared::new(Settings::default(), None));
         let mut this = Self { time, state: 1, strand, frontend, dirty: Vec::new(), database };

@@ -13,7 +13,7 @@ use quorate_types::{Duration, Instant, KeyspaceId, Now, Role, Tag, View};
 
 use crate::clock;
 use crate::handle::{Stop, stop};
-use crate::mesh::Door;
+use crate::mesh::Parker;
 use crate::process;
 
 /// What a lane's backend knows of its node.
@@ -22,7 +22,7 @@ pub(crate) struct NodeFacts {
     /// Whether clients may coordinate their transactions themselves.
     pub(crate) guests: bool,
     pub(crate) stop: Arc<Stop>,
-    pub(crate) doors: Vec<Arc<Door>>,
+    pub(crate) parkers: Vec<Arc<Parker>>,
     pub(crate) started: Instant,
     pub(crate) port: u16,
     /// By lane, the longest turn since the start or the last `CONFIG RESETSTAT`, in microseconds; 0
@@ -231,7 +231,7 @@ impl Backend for LaneBackend<'_> {
 
     fn shutdown(&mut self) {
         tracing::info!("a client asked for SHUTDOWN");
-        stop(&self.node.stop, &self.node.doors);
+        stop(&self.node.stop, &self.node.parkers);
     }
 }
 

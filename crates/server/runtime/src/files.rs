@@ -5,8 +5,8 @@ use quorate_types::limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::acceptor::IN_TRANSIT_MAX;
+use crate::handshakes::STRANGERS_MAX;
 use crate::start::HostedNode;
-use crate::strangers::STRANGERS_MAX;
 
 /// Descriptors of the process as a whole: standard streams, signals, files that are read in
 /// passing, sockets of the resolver, connections on their way to an error.

@@ -147,7 +147,7 @@ impl Host {
     }
 }
 
-/// Says why a guest is not served, as `strangers.rs` does.
+/// Says why a guest is not served, as `handshakes.rs` does.
 fn refuse(mut stream: TcpStream, reason: &str) {
     tracing::warn!(reason, "guest refused");
     // A guest that is gone need not be told.

@@ -16,10 +16,10 @@ use quorate_wire::Hello;
 use crate::acceptor::Transit;
 use crate::clock;
 use crate::link::LinkCounts;
-use crate::mesh::Door;
+use crate::mesh::Parker;
 
 /// What a thread is asked to do by another, rarely enough for a channel.
-pub(crate) enum Errand {
+pub(crate) enum ThreadTask {
     /// Serve this client.
     Client { host: usize, stream: TcpStream, peer: SocketAddr, transit: Transit },
     /// Talk to this peer, which has introduced itself.
@@ -33,22 +33,22 @@ pub(crate) enum Errand {
 /// Called with the answer to a membership change.
 pub(crate) type ChangeReply = Box<dyn FnOnce(Result<Epoch, String>) + Send>;
 
-/// Where errands for one thread are left.
+/// Where tasks for one thread are left.
 #[derive(Clone)]
-pub(crate) struct Errands {
-    pub(crate) sender: Sender<Errand>,
-    pub(crate) door: Arc<Door>,
+pub(crate) struct ThreadTasks {
+    pub(crate) sender: Sender<ThreadTask>,
+    pub(crate) parker: Arc<Parker>,
 }
 
-impl Errands {
-    /// Leaves an errand; gives it back if there are too many already.
-    pub(crate) fn leave(&self, errand: Errand) -> Result<(), Errand> {
-        match self.sender.try_send(errand) {
+impl ThreadTasks {
+    /// Leaves an task; gives it back if there are too many already.
+    pub(crate) fn leave(&self, task: ThreadTask) -> Result<(), ThreadTask> {
+        match self.sender.try_send(task) {
             Ok(()) => {
-                self.door.knock();
+                self.parker.unpark();
                 Ok(())
             }
-            Err(TrySendError::Full(errand) | TrySendError::Disconnected(errand)) => Err(errand),
+            Err(TrySendError::Full(task) | TrySendError::Disconnected(task)) => Err(task),
         }
     }
 }
@@ -108,7 +108,7 @@ pub struct NodeHandle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) clients: Arc<quorate_resp::Shared>,
     pub(crate) io: Arc<Vec<Mutex<IoFacts>>>,
-    pub(crate) control: Errands,
+    pub(crate) control: ThreadTasks,
     pub(crate) client_address: SocketAddr,
     pub(crate) started: Instant,
 }
@@ -185,8 +185,8 @@ impl NodeHandle {
         change: Change,
         reply: impl FnOnce(Result<Epoch, String>) + Send + 'static,
     ) {
-        let errand = Errand::Change { host: self.host, change, reply: Box::new(reply) };
-        if let Err(Errand::Change { reply, .. }) = self.control.leave(errand) {
+        let task = ThreadTask::Change { host: self.host, change, reply: Box::new(reply) };
+        if let Err(ThreadTask::Change { reply, .. }) = self.control.leave(task) {
             reply(Err("the node is stopping or too busy; try again".to_owned()));
         }
     }
@@ -217,7 +217,7 @@ pub struct Handle(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) nodes: Vec<NodeHandle>,
     pub(crate) stop: Arc<Stop>,
-    pub(crate) doors: Vec<Arc<Door>>,
+    pub(crate) parkers: Vec<Arc<Parker>>,
 }
 
 impl Handle {
@@ -228,7 +228,7 @@ impl Handle {
 
     /// Asks all lanes to finish what is pending, within [`crate::DRAIN_MAX`], and to stop.
     pub fn stop(&self) {
-        stop(&self.0.stop, &self.0.doors);
+        stop(&self.0.stop, &self.0.parkers);
     }
 
     /// Whether a stop was asked for, by [`Handle::stop`] or by a client's `SHUTDOWN`.
@@ -244,9 +244,9 @@ impl fmt::Debug for Handle {
 }
 
 /// Asks every thread to stop.
-pub(crate) fn stop(stop: &Stop, doors: &[Arc<Door>]) {
+pub(crate) fn stop(stop: &Stop, parkers: &[Arc<Parker>]) {
     stop.asked.store(true, Ordering::Release);
-    doors.iter().for_each(|door| door.knock());
+    parkers.iter().for_each(|parker| parker.unpark());
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

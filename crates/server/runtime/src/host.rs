@@ -18,9 +18,9 @@ use quorate_wire::{Hello, VERSION};
 use crate::backend::{LaneBackend, NodeFacts};
 use crate::clients::Clients;
 use crate::guests::Guests;
-use crate::handle::{ChangeReply, Errand, Errands, IoFacts, LinkFacts, lock};
+use crate::handle::{ChangeReply, IoFacts, LinkFacts, ThreadTask, ThreadTasks, lock};
+use crate::handshakes::PendingHandshakes;
 use crate::link::{Link, Progress};
-use crate::strangers::Strangers;
 use crate::token::Source;
 use crate::{clock, process};
 
@@ -49,7 +49,7 @@ pub(crate) struct Host {
     pub(crate) out: Outbox,
     pub(crate) frontend: Frontend,
     pub(crate) clients: Clients,
-    pub(crate) strangers: Strangers,
+    pub(crate) handshakes: PendingHandshakes,
     pub(crate) facts: Arc<NodeFacts>,
     /// Connections to peers in other processes, and of guests, by node id.
     pub(crate) links: Vec<Option<Box<Link>>>,
@@ -107,7 +107,7 @@ impl Host {
             out: Outbox::new(),
             frontend: Frontend::new(clients),
             clients: Clients::default(),
-            strangers: Strangers::default(),
+            handshakes: PendingHandshakes::default(),
             links: (0..=limits::NODE_ID_MAX).map(|_| None).collect(),
             linked: NodeSet::EMPTY,
             links_to_read: NodeSet::EMPTY,
@@ -231,7 +231,7 @@ impl Host {
     }
 
     /// Starts what is due: dialling, giving up on attempts that take too long.
-    pub(crate) fn tend_links(&mut self, now: Now, registry: &Registry, errands: &Errands) {
+    pub(crate) fn tend_links(&mut self, now: Now, registry: &Registry, tasks: &ThreadTasks) {
         for node in self.linked {
             let Some(link) = &mut self.links[usize::from(node.0)] else { continue };
             if link.deadline() > now.monotonic {
@@ -242,24 +242,24 @@ impl Host {
             } else if link.wants_dial(now.monotonic) {
                 match link.address().parse::<SocketAddr>() {
                     Ok(address) => self.dial(now, node, address, registry),
-                    Err(_) => self.resolve(node, errands),
+                    Err(_) => self.resolve(node, tasks),
                 }
             }
         }
     }
 
     /// Looks a name up on a thread of its own: the system's resolver blocks.
-    fn resolve(&mut self, node: NodeId, errands: &Errands) {
+    fn resolve(&mut self, node: NodeId, tasks: &ThreadTasks) {
         let Some(link) = &mut self.links[usize::from(node.0)] else { return };
         link.resolving();
-        let (host, address, errands) = (self.index, link.address().to_owned(), errands.clone());
+        let (host, address, tasks) = (self.index, link.address().to_owned(), tasks.clone());
         std::thread::spawn(move || {
             use std::net::ToSocketAddrs;
             let address = address.to_socket_addrs().and_then(|mut found| {
                 found.next().ok_or_else(|| io::Error::other("the name has no address"))
             });
-            // A thread that can't take errands is ending.
-            let _ = errands.leave(Errand::Resolved { host, peer: node, address });
+            // A thread that can't take tasks is ending.
+            let _ = tasks.leave(ThreadTask::Resolved { host, peer: node, address });
         });
     }
 
@@ -398,7 +398,7 @@ impl Host {
         }
     }
 
-    /// Whether a stranger's hello fits this node, which takes guests or not.
+    /// Whether a handshake's hello fits this node, which takes guests or not.
     pub(crate) fn check_stranger(
         ours: &Hello,
         theirs: &Hello,
@@ -552,7 +552,7 @@ impl Host {
             self.frontend.tick(now, &mut backend);
         }
         self.frontend.close_killed();
-        self.strangers.expire(now.monotonic);
+        self.handshakes.expire(now.monotonic);
         self.tend_guests(now);
         lane_due
     }
@@ -620,7 +620,7 @@ impl Host {
         [
             self.lane.next_deadline(),
             self.frontend.next_deadline(),
-            self.strangers.deadline(),
+            self.handshakes.deadline(),
             self.guests.deadline(),
             publish,
             links.min().unwrap_or(Instant::NEVER),
@@ -646,7 +646,7 @@ impl Host {
     /// Wakes the other lanes if clients of theirs are to be disconnected.
     pub(crate) fn rouse_others(&mut self) {
         if self.frontend.take_named_others() {
-            self.facts.doors.iter().for_each(|door| door.knock());
+            self.facts.parkers.iter().for_each(|parker| parker.unpark());
         }
     }
 
@@ -689,7 +689,7 @@ impl Host {
             guests: self.guests.nodes.len() as u64,
             client_bytes_received: self.clients.bytes_received,
             client_bytes_sent: self.clients.bytes_sent,
-            strangers_refused: self.strangers.refused,
+            strangers_refused: self.handshakes.refused,
             links: links.collect(),
         };
     }

@@ -36,6 +36,7 @@ mod clock;
 mod files;
 mod guests;
 mod handle;
+mod handshakes;
 mod host;
 mod link;
 mod mesh;
@@ -43,7 +44,6 @@ mod net;
 mod process;
 mod start;
 mod stopwatch;
-mod strangers;
 mod thread;
 mod token;
 

@@ -322,7 +322,7 @@ impl Link {
         let hello = match Hello::decode(&mut rest) {
             Ok(None) => return Progress::Same,
             Ok(Some(hello)) => hello,
-            // A refusal is a line of text, see `strangers.rs`.
+            // A refusal is a line of text, see `handshakes.rs`.
             Err(_) if rest.first() == Some(&b'-') => {
                 let text = String::from_utf8_lossy(&rest[1..rest.len().min(400)]);
                 return Progress::Lost(text.trim_end().to_owned());

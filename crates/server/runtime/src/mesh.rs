@@ -8,20 +8,20 @@ use quorate_node::Mail;
 use quorate_sync::Wake;
 
 /// Where a thread sleeps and can be woken.
-pub(crate) type Door = quorate_sync::Door<Bell>;
+pub(crate) type Parker = quorate_sync::Parker<Bell>;
 
-/// One thread's ends of the rings. Every parcel belongs to an op that its lane has accepted
+/// One thread's ends of the rings. Every envelope belongs to an op that its lane has accepted
 /// (bounded by [`quorate_types::limits::OPS_PENDING_MAX`]) or to a view, so what waits for room in a
 /// ring is bounded too.
-pub(crate) type Post = quorate_sync::Post<Parcel, Bell>;
+pub(crate) type Post = quorate_sync::Post<Envelope, Bell>;
 
 /// Ends a thread's poll.
 #[derive(Debug)]
 pub(crate) struct Bell(Waker);
 
-/// A door of the thread that polls `registry`.
-pub(crate) fn door(registry: &Registry, token: Token) -> io::Result<Door> {
-    Ok(Door::new(Bell(Waker::new(registry, token)?)))
+/// A parker of the thread that polls `registry`.
+pub(crate) fn parker(registry: &Registry, token: Token) -> io::Result<Parker> {
+    Ok(Parker::new(Bell(Waker::new(registry, token)?)))
 }
 
 impl Wake for Bell {
@@ -34,7 +34,7 @@ impl Wake for Bell {
 
 /// Mail for the lane of a hosted node.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct Envelope {
     /// Which of the nodes hosted by this process.
     pub(crate) host: usize,
     /// The mail.
@@ -50,13 +50,13 @@ mod tests {
     #[test]
     fn a_knock_ends_the_poll_of_a_sleeper_only() {
         let mut poll = mio::Poll::new().unwrap();
-        let door = door(poll.registry(), Token(0)).unwrap();
+        let parker = parker(poll.registry(), Token(0)).unwrap();
         let mut events = mio::Events::with_capacity(4);
-        door.knock();
+        parker.unpark();
         poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         assert!(events.is_empty(), "nobody slept");
-        assert!(door.lie_down(|| false));
-        door.knock();
+        assert!(parker.park(|| false));
+        parker.unpark();
         poll.poll(&mut events, Some(Duration::from_secs(10))).unwrap();
         assert!(!events.is_empty());
     }

@@ -14,15 +14,15 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::acceptor::Acceptor;
 use crate::backend::NodeFacts;
-use crate::handle::{Errands, Handle, Inner, NodeHandle, Stop};
+use crate::handle::{Handle, Inner, NodeHandle, Stop, ThreadTasks};
 use crate::host::Host;
-use crate::mesh::{self, Door, Post};
+use crate::mesh::{self, Parker, Post};
 use crate::stopwatch::Stopwatch;
 use crate::thread::{LaneThread, Stage};
 use crate::token::Source;
 use crate::{clock, process};
 
-/// Errands that may wait for a thread.
+/// ThreadTasks that may wait for a thread.
 const ERRANDS_MAX: usize = 4096;
 
 /// A node that this process is to run.
@@ -104,25 +104,25 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
     );
     clock::follow_steps()?;
     let mut polls = Vec::new();
-    let mut doors = Vec::new();
+    let mut parkers = Vec::new();
     for _ in 0..lanes {
         let poll = Poll::new()?;
-        doors.push(Arc::new(mesh::door(poll.registry(), Source::Door.token())?));
+        parkers.push(Arc::new(mesh::parker(poll.registry(), Source::Parker.token())?));
         polls.push(poll);
     }
     let stop = Arc::new(Stop::default());
     stop.draining.store(usize::from(lanes), Ordering::Release);
-    let (threads, receivers): (Vec<Errands>, Vec<_>) = doors
+    let (threads, receivers): (Vec<ThreadTasks>, Vec<_>) = parkers
         .iter()
-        .map(|door| {
+        .map(|parker| {
             let (sender, receiver) = crossbeam_channel::bounded(ERRANDS_MAX);
-            (Errands { sender, door: Arc::clone(door) }, receiver)
+            (ThreadTasks { sender, parker: Arc::clone(parker) }, receiver)
         })
         .unzip();
     let mut listeners = Vec::new();
     let mut blueprints = Vec::new();
     for node in nodes {
-        let (blueprint, ports) = blueprint(node, &stop, &doors)?;
+        let (blueprint, ports) = blueprint(node, &stop, &parkers)?;
         listeners.push(ports);
         blueprints.push(blueprint);
     }
@@ -133,15 +133,14 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
         host_of_node[usize::from(blueprint.node().0)] = Some(index);
     }
     let mut running = Vec::new();
-    let posts = Post::connect(&doors);
-    for (number, ((poll, post), errands)) in polls.into_iter().zip(posts).zip(receivers).enumerate()
-    {
+    let posts = Post::connect(&parkers);
+    for (number, ((poll, post), tasks)) in polls.into_iter().zip(posts).zip(receivers).enumerate() {
         let seat = Seat {
             number,
             registry: poll.registry().try_clone()?,
             poll,
             post,
-            errands,
+            tasks,
             threads: threads.clone(),
             acceptor: acceptor.take(),
             stop: Arc::clone(&stop),
@@ -162,7 +161,7 @@ pub fn start(nodes: Vec<HostedNode>, options: Options) -> io::Result<Runtime> {
         .enumerate()
         .map(|(host, blueprint)| blueprint.handle(host, &threads[0]))
         .collect();
-    let handle = Handle(Arc::new(Inner { nodes, stop, doors }));
+    let handle = Handle(Arc::new(Inner { nodes, stop, parkers }));
     Ok(Runtime { handle, threads: running })
 }
 
@@ -181,7 +180,7 @@ type Ports = (TcpListener, Option<TcpListener>);
 fn blueprint(
     node: HostedNode,
     stop: &Arc<Stop>,
-    doors: &[Arc<Door>],
+    parkers: &[Arc<Parker>],
 ) -> io::Result<(Blueprint, Ports)> {
     let client_address = node.client.local_addr()?;
     let lanes = node.config.lanes;
@@ -189,7 +188,7 @@ fn blueprint(
         shared: Shared::new(node.config),
         guests: node.guests,
         stop: Arc::clone(stop),
-        doors: doors.to_vec(),
+        parkers: parkers.to_vec(),
         started: clock::monotonic(),
         port: client_address.port(),
         longest_turns: (0..lanes).map(|_| AtomicU64::new(0)).collect(),
@@ -212,7 +211,7 @@ impl Blueprint {
         self.facts.shared.config.node
     }
 
-    fn handle(self, host: usize, control: &Errands) -> NodeHandle {
+    fn handle(self, host: usize, control: &ThreadTasks) -> NodeHandle {
         NodeHandle {
             host,
             shared: Arc::clone(&self.facts.shared),
@@ -231,8 +230,8 @@ struct Seat {
     poll: Poll,
     registry: mio::Registry,
     post: Post,
-    errands: crossbeam_channel::Receiver<crate::handle::Errand>,
-    threads: Vec<Errands>,
+    tasks: crossbeam_channel::Receiver<crate::handle::ThreadTask>,
+    threads: Vec<ThreadTasks>,
     acceptor: Option<Acceptor>,
     stop: Arc<Stop>,
     host_of_node: Vec<Option<usize>>,
@@ -259,7 +258,7 @@ impl Seat {
             host_of_node: self.host_of_node,
             post: self.post,
             mail: Vec::new(),
-            errands: self.errands,
+            tasks: self.tasks,
             threads: self.threads,
             acceptor: self.acceptor,
             stop: self.stop,

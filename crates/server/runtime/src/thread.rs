@@ -11,9 +11,9 @@ use quorate_types::{Instant, LaneId, Now};
 
 use crate::acceptor::{Acceptor, Port};
 use crate::clock;
-use crate::handle::{Errand, Errands, Stop};
+use crate::handle::{Stop, ThreadTask, ThreadTasks};
 use crate::host::Host;
-use crate::mesh::{Parcel, Post};
+use crate::mesh::{Envelope, Post};
 use crate::stopwatch::{Stopwatch, processor_time};
 use crate::token::Source;
 
@@ -51,11 +51,11 @@ pub(crate) struct LaneThread {
     pub(crate) host_of_node: Vec<Option<usize>>,
     pub(crate) post: Post,
     /// Mail that was taken and is handled next.
-    pub(crate) mail: Vec<Parcel>,
-    /// Errands for this thread.
-    pub(crate) errands: Receiver<Errand>,
-    /// Where errands for each thread are left.
-    pub(crate) threads: Vec<Errands>,
+    pub(crate) mail: Vec<Envelope>,
+    /// ThreadTasks for this thread.
+    pub(crate) tasks: Receiver<ThreadTask>,
+    /// Where tasks for each thread are left.
+    pub(crate) threads: Vec<ThreadTasks>,
     /// On thread 0.
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) stop: Arc<Stop>,
@@ -104,15 +104,15 @@ impl LaneThread {
         if !span.is_zero() && self.spin(events, span)? {
             return Ok(());
         }
-        let door = &self.threads[self.number].door;
-        let timeout = if door.lie_down(|| self.has_arrivals()) {
+        let parker = &self.threads[self.number].parker;
+        let timeout = if parker.park(|| self.has_arrivals()) {
             let deadline = self.next_deadline();
             (deadline != Instant::NEVER).then(|| deadline.since(clock::monotonic()))
         } else {
             Some(Duration::ZERO)
         };
         let result = poll(&mut self.poll, events, timeout);
-        self.threads[self.number].door.get_up();
+        self.threads[self.number].parker.get_up();
         result
     }
 
@@ -134,7 +134,7 @@ impl LaneThread {
     /// Whether another thread left something here that the poll doesn't tell of.
     fn has_arrivals(&self) -> bool {
         self.post.has_mail()
-            || !self.errands.is_empty()
+            || !self.tasks.is_empty()
             || (self.stop.is_asked() && self.stage == Stage::Running)
     }
 
@@ -156,8 +156,8 @@ impl LaneThread {
             let due = host.tick(now);
             host.turns += u64::from(active || due);
         }
-        let mut quiet = self.settle(now);
-        self.post.knock();
+        let mut quiet = self.run_until_quiet(now);
+        self.post.unpark();
         quiet &= self.flush(now);
         self.progress_stop(now);
         let stuck = self.post.is_stuck();
@@ -177,10 +177,10 @@ impl LaneThread {
     fn dispatch(&mut self, now: Now, events: &Events) {
         for event in events {
             match Source::of(event.token()) {
-                Source::Door => {}
+                Source::Parker => {}
                 Source::Client { host, slot } => self.hosts[host].clients.on_event(slot, event),
                 Source::Link { host, peer } => self.hosts[host].on_link_event(now, peer, event),
-                Source::Stranger { host, index } => self.hear_stranger(now, host, index),
+                Source::PendingHandshake { host, index } => self.hear_stranger(now, host, index),
                 Source::ClientListener { host } => self.ready(Port::Client, host),
                 Source::PeerListener { host } => self.ready(Port::Peer, host),
             }
@@ -205,31 +205,36 @@ impl LaneThread {
                     continue;
                 }
                 let transit = acceptor.transit(host);
-                let errand = Errand::Client { host, stream, peer, transit };
-                if self.threads[thread].leave(errand).is_err() {
+                let task = ThreadTask::Client { host, stream, peer, transit };
+                if self.threads[thread].leave(task).is_err() {
                     tracing::warn!(sender = %peer.ip(), "a client was turned away: its lane has no room");
                 }
             }
             while let Some((stream, peer)) = acceptor.accept(Port::Peer, host, now.monotonic) {
                 let registry = &self.registry;
-                self.hosts[host].strangers.welcome(now.monotonic, stream, peer, |stream, index| {
-                    registry.register(
-                        stream,
-                        Source::Stranger { host, index }.token(),
-                        Interest::READABLE,
-                    )
-                });
+                self.hosts[host].handshakes.welcome(
+                    now.monotonic,
+                    stream,
+                    peer,
+                    |stream, index| {
+                        registry.register(
+                            stream,
+                            Source::PendingHandshake { host, index }.token(),
+                            Interest::READABLE,
+                        )
+                    },
+                );
             }
             acceptor.turn_over(host);
         }
     }
 
     /// A connection to the peer port has something to say.
-    fn hear_stranger(&mut self, now: Now, index: usize, stranger: usize) {
+    fn hear_stranger(&mut self, now: Now, index: usize, handshake: usize) {
         let host = &mut self.hosts[index];
         let (ours, registry, guests) = (host.hello(), &self.registry, host.facts.guests);
-        let introduced = host.strangers.listen(
-            stranger,
+        let introduced = host.handshakes.listen(
+            handshake,
             |theirs| Host::check_stranger(&ours, theirs, guests),
             |stream| registry.deregister(stream),
         );
@@ -240,27 +245,28 @@ impl LaneThread {
             return;
         }
         let (stream, hello, rest) = (peer.stream, peer.hello, peer.rest);
-        if self.threads[lane].leave(Errand::Peer { host: index, stream, hello, rest }).is_err() {
+        if self.threads[lane].leave(ThreadTask::Peer { host: index, stream, hello, rest }).is_err()
+        {
             tracing::warn!("a peer was turned away: its lane has no room");
         }
     }
 
     fn run_errands(&mut self, now: Now) -> bool {
         let mut any = false;
-        while let Ok(errand) = self.errands.try_recv() {
+        while let Ok(task) = self.tasks.try_recv() {
             any = true;
-            match errand {
-                Errand::Client { host, stream, peer, transit } => {
+            match task {
+                ThreadTask::Client { host, stream, peer, transit } => {
                     drop(transit);
                     self.hosts[host].open_client(now, stream, peer, &self.registry);
                 }
-                Errand::Peer { host, stream, hello, rest } => {
+                ThreadTask::Peer { host, stream, hello, rest } => {
                     self.hosts[host].adopt(now, stream, &hello, &rest, &self.registry);
                 }
-                Errand::Resolved { host, peer, address } => {
+                ThreadTask::Resolved { host, peer, address } => {
                     self.hosts[host].resolved(now, peer, address, &self.registry);
                 }
-                Errand::Change { host, change, reply } => {
+                ThreadTask::Change { host, change, reply } => {
                     self.hosts[host].change_members(now, change, reply);
                 }
             }
@@ -280,7 +286,7 @@ impl LaneThread {
             }
             any = true;
             let now = clock::now();
-            for Parcel { host, mail } in self.mail.drain(..) {
+            for Envelope { host, mail } in self.mail.drain(..) {
                 let host = &mut self.hosts[host];
                 host.lane.deliver(now, mail, &mut host.out);
             }
@@ -298,20 +304,20 @@ impl LaneThread {
             }
             Stage::Leaving { .. } => false,
         };
-        let errands = &self.threads[self.number];
+        let tasks = &self.threads[self.number];
         for host in &mut self.hosts {
             // Peers first: their messages complete what clients wait for.
             host.read_links();
             if listens {
                 host.read_clients();
             }
-            host.tend_links(now, &self.registry, errands);
+            host.tend_links(now, &self.registry, tasks);
         }
     }
 
     /// Completes ops, closes batches and passes messages between the nodes of this thread until
     /// nothing is left to do. Returns false if something is left for the next turn.
-    fn settle(&mut self, now: Now) -> bool {
+    fn run_until_quiet(&mut self, now: Now) -> bool {
         for _ in 0..ROUNDS_MAX {
             let mut quiet = true;
             for host in &mut self.hosts {
@@ -375,7 +381,7 @@ impl LaneThread {
         if self.stage == Stage::Running && self.stop.is_asked() {
             self.acceptor = None;
             for host in &mut self.hosts {
-                host.strangers.clear();
+                host.handshakes.clear();
                 host.frontend.drain();
             }
             let until = now.monotonic + DRAIN_MAX;
@@ -410,7 +416,7 @@ impl LaneThread {
                     if now.monotonic >= until || !self.hosts.iter().any(Host::is_leaving) =>
                 {
                     self.stop.draining.fetch_sub(1, Ordering::AcqRel);
-                    self.threads.iter().for_each(|thread| thread.door.knock());
+                    self.threads.iter().for_each(|thread| thread.parker.unpark());
                 }
                 _ => {}
             }
@@ -447,7 +453,7 @@ fn send_mail(post: &mut Post, number: usize, now: Now, host: &mut Host) {
             if lane == LaneId(number as u16) {
                 host.lane.deliver(now, mail, &mut host.out);
             } else {
-                post.send(usize::from(lane.0), Parcel { host: host.index, mail });
+                post.send(usize::from(lane.0), Envelope { host: host.index, mail });
             }
         }
         if host.out.mail.is_empty() {

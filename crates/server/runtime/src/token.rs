@@ -7,13 +7,13 @@ use quorate_types::NodeId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     /// Another thread knocked.
-    Door,
+    Parker,
     /// A node's client port.
     ClientListener { host: usize },
     /// A node's peer port.
     PeerListener { host: usize },
     /// A peer connection that has not introduced itself.
-    Stranger { host: usize, index: usize },
+    PendingHandshake { host: usize, index: usize },
     /// A client.
     Client { host: usize, slot: usize },
     /// The connection to a peer.
@@ -30,10 +30,10 @@ impl Source {
     #[inline]
     pub(crate) fn token(self) -> Token {
         let (kind, host, index) = match self {
-            Self::Door => (0, 0, 0),
+            Self::Parker => (0, 0, 0),
             Self::ClientListener { host } => (1, host, 0),
             Self::PeerListener { host } => (2, host, 0),
-            Self::Stranger { host, index } => (3, host, index),
+            Self::PendingHandshake { host, index } => (3, host, index),
             Self::Client { host, slot } => (4, host, slot),
             Self::Link { host, peer } => (5, host, usize::from(peer.0)),
         };
@@ -46,10 +46,10 @@ impl Source {
         let host = token.0 >> HOST_AT & HOST_MASK;
         let index = token.0 & INDEX_MASK;
         match token.0 >> KIND_AT {
-            0 => Self::Door,
+            0 => Self::Parker,
             1 => Self::ClientListener { host },
             2 => Self::PeerListener { host },
-            3 => Self::Stranger { host, index },
+            3 => Self::PendingHandshake { host, index },
             4 => Self::Client { host, slot: index },
             _ => Self::Link { host, peer: NodeId(index as u16) },
         }
@@ -63,10 +63,10 @@ mod tests {
     #[test]
     fn tokens_are_read_back() {
         for source in [
-            Source::Door,
+            Source::Parker,
             Source::ClientListener { host: 2 },
             Source::PeerListener { host: 8 },
-            Source::Stranger { host: 1, index: 255 },
+            Source::PendingHandshake { host: 1, index: 255 },
             Source::Client { host: 62, slot: 4_000_000_000 },
             Source::Link { host: 3, peer: NodeId(63) },
         ] {

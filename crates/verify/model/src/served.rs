@@ -3,8 +3,8 @@
 
 use std::fmt::{self, Display};
 
-use quorate_machine::{Effects, Event, Improper, Machine, Outcome, Protocol};
-use quorate_rifl::{Call, Found, Grant, LeaseId, Lost, Permit, Sessions, Verdict};
+use quorate_machine::{CallError, Effects, Event, Machine, Outcome, Protocol};
+use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Tag, Timestamp};
 
 use crate::engine::Engine;
@@ -41,8 +41,8 @@ pub(crate) enum Fate {
     Refused,
 }
 
-impl<A> From<Result<Found<'_, A>, Improper>> for Fate {
-    fn from(found: Result<Found<'_, A>, Improper>) -> Self {
+impl<A> From<Result<Found<'_, A>, CallError>> for Fate {
+    fn from(found: Result<Found<'_, A>, CallError>) -> Self {
         match found {
             Ok(Found::Completed(answer)) => {
                 Self::Completed(String::from_utf8_lossy(answer).into_owned())
@@ -61,7 +61,7 @@ pub(crate) enum Asked<R> {
     /// A try at a session's call, under a grant of member 1 up to this date.
     Try(Call, u64, R),
     /// That a replica forgets a session.
-    End(Verdict),
+    End(LeaseEnd),
 }
 
 /// A lease of member 1.
@@ -78,7 +78,7 @@ impl<R> Asked<R> {
 
     /// The end of a session that was granted up to this date.
     pub(crate) fn end(session: u64, granted: u64) -> Self {
-        Self::End(Verdict { lease: lease(session), lost: Lost::Expired, granted })
+        Self::End(LeaseEnd { lease: lease(session), lost: Lost::Expired, granted })
     }
 
     /// What it does to a store that nobody else uses, which keeps the answer to each call.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use quorate_machine::{Content, MapTable, Record as _, Table, ValueKind};
 use quorate_meerkat::{
-    Body, Conflict, Electorate, Groups, Item, Meta, Reason, Record, RecordKey, Records, Report,
+    Body, Conflict, Electorate, Groups, Item, Meta, Reason, RecordKey, Records, Report, TxnRecord,
     merge, occ,
 };
 use quorate_types::{Epoch, MemberNumber, NodeId, NodeSet, Quorums, Timestamp, WriterId};
@@ -243,7 +243,7 @@ impl Votes {
         let (id, body) = self.txn(txn);
         let items = Body::trusted(&body);
         let participants = self.participants(txn);
-        let blank = Record { participants, body: body.clone(), ..Record::default() };
+        let blank = TxnRecord { participants, body: body.clone(), ..TxnRecord::default() };
         let record = replica.records.entry(self.key(txn)).or_insert_with(|| blank.clone());
         match action {
             Action::Vote { .. } => {
@@ -259,7 +259,7 @@ impl Votes {
             _ => {
                 // Votes and proposals say nothing beside it.
                 let commit = state.ends[txn];
-                *record = Record { decision: commit, ..blank };
+                *record = TxnRecord { decision: commit, ..blank };
                 if commit == Some(true) {
                     occ::apply(&mut replica.table, id, items);
                 } else {
@@ -269,7 +269,7 @@ impl Votes {
         }
     }
 
-    fn settle(&self, state: &mut State) {
+    fn decide_by_merge(&self, state: &mut State) {
         state.replicas.sort_by_key(|(print, _)| *print);
     }
 
@@ -313,7 +313,7 @@ impl Votes {
             let mut records = replica.records.clone();
             if self.refused {
                 let (participants, vote) = (self.participants(0), Some(Err(LOST)));
-                let record = Record { participants, vote, ..Record::default() };
+                let record = TxnRecord { participants, vote, ..TxnRecord::default() };
                 records.insert(RecordKey { partition: 1, ..self.key(0) }, record);
             }
             let electorate = Electorate { voters: all, active: all };
@@ -414,7 +414,7 @@ impl Model for Votes {
                 let mut changed = (*state.replicas[replica].1).clone();
                 self.act(&mut changed, action, state);
                 next.replicas[replica] = (print_of(&changed), Arc::new(changed));
-                self.settle(&mut next);
+                self.decide_by_merge(&mut next);
             }
         }
         Some(next)

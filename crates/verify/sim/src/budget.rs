@@ -75,7 +75,7 @@ pub(crate) fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
         links: LinkTable::new(usize::from(nodes), 1),
     };
     let mut world = World::new(configs, network, Faults::NONE, rng, false);
-    settle(&mut world, 8_000 * MS);
+    run_until_quiet(&mut world, 8_000 * MS);
     world
 }
 
@@ -110,7 +110,7 @@ fn measure(world: &mut World, number: u64, words: &[&str]) -> Cost {
     Cost { hops: (answered_at - started) / DELAY, messages }
 }
 
-fn settle(world: &mut World, until: u64) {
+fn run_until_quiet(world: &mut World, until: u64) {
     while let Some(event) = world.next(until) {
         world.handle(event);
     }
@@ -196,7 +196,7 @@ mod tests {
         begin(&mut world, 1, 1, &["SET", "a", "1"]);
         world.mend_links();
         let until = world.time + MS;
-        settle(&mut world, until);
+        run_until_quiet(&mut world, until);
         let kinds = ["Validate", "Vote", "Accept", "Accepted", "Decided", "Acked"];
         let slow = measure(&mut world, 2, &["INCR", "a"]);
         assert_eq!(slow, cost(4, &kinds.map(|kind| (kind, 2))));
@@ -210,11 +210,11 @@ mod tests {
             let mut world = idle_cluster(3, engine);
             world.network.links.cut(Links::of(0, false), 0);
             let until = world.time + 350 * MS;
-            settle(&mut world, until);
+            run_until_quiet(&mut world, until);
             begin(&mut world, 0, 7, &["GET", "a"]);
             assert!(world.answers.is_empty(), "it may be over in a moment");
             let until = world.time + 2_010 * MS;
-            settle(&mut world, until);
+            run_until_quiet(&mut world, until);
             let answer = world.answers.pop().expect("it has waited in vain");
             assert!(matches!(answer.outcome, Outcome::Refused(Refusal::NotServing)));
             for (number, words) in [["SET", "a", "1"].as_slice(), &["GET", "a"]].iter().enumerate()
@@ -225,7 +225,7 @@ mod tests {
             }
             begin(&mut world, 1, 9, &["SET", "a", "2"]);
             let until = world.time + 500 * MS;
-            settle(&mut world, until);
+            run_until_quiet(&mut world, until);
             let answer = world.answers.pop().expect("the others go on");
             assert!(matches!(answer.outcome, Outcome::Done(_)), "{answer:?}");
         }

@@ -11,8 +11,8 @@ use quorate_machine::{Outcome, Refusal, Rng};
 use quorate_node::Isolation;
 use quorate_types::{KeyspaceId, Timestamp};
 
-use crate::affair::Affair;
 use crate::command::Command;
+use crate::intent::Intent;
 use crate::keyspaces::{ClientId, is_of, unmarked};
 use crate::lapses::{self, Lapses};
 use crate::operations;
@@ -271,23 +271,23 @@ impl Clients {
     /// of it for each `round`. How many were issued; none after the last round.
     pub(crate) fn issue_closing(&mut self, world: &mut World, node: usize, round: usize) -> u64 {
         self.clock.store(world.time, Ordering::Relaxed);
-        let affairs = match &mut self.load {
+        let intents = match &mut self.load {
             Load::Operations { keys, .. } if round >= *keys => Vec::new(),
             Load::Operations { .. } => {
                 let key = format!("key:{round}");
-                let single = |action| Affair::Single { key: key.clone(), action };
+                let single = |action| Intent::Single { key: key.clone(), action };
                 [Action::Append("0".into()), Action::Get].map(single).to_vec()
             }
             Load::Transactions(load) => load.closing(round).into_iter().collect(),
         };
-        for affair in &affairs {
+        for intent in &intents {
             let rng = world.rng.fork();
             let orders = VecDeque::new();
             let guest = None;
             self.clients.push(Client { rng, node, guest, sequence: 0, waiting: None, orders });
-            self.issue(world, self.clients.len() - 1, node, 0, affair);
+            self.issue(world, self.clients.len() - 1, node, 0, intent);
         }
-        affairs.len() as u64
+        intents.len() as u64
     }
 
     fn id(&self, index: usize) -> ClientId {
@@ -308,7 +308,7 @@ impl Clients {
             self.draw(world, index)
         };
         let (node, lane) = (order.node, order.lane);
-        self.issue(world, index, node, lane, &order.affair);
+        self.issue(world, index, node, lane, &order.intent);
         if self.record {
             self.orders.push(order);
         }
@@ -322,7 +322,7 @@ impl Clients {
             client.node = client.rng.below(nodes) as usize;
         }
         let lane = client.rng.below(u64::from(world.lanes())) as u16;
-        let affair = match &mut self.load {
+        let intent = match &mut self.load {
             Load::Operations { values, lapses: Some(_), .. } if client.rng.chance(1, 3) => {
                 *values += 1;
                 Lapses::draw(&mut client.rng, *values, true)
@@ -337,30 +337,30 @@ impl Clients {
                 let key = if other { client.rng.below(*keys as u64) as usize } else { 0 };
                 *values += 1;
                 let action = operations::draw_action(&mut client.rng, key, *values);
-                Affair::Single { key: format!("key:{key}"), action }
+                Intent::Single { key: format!("key:{key}"), action }
             }
             Load::Transactions(load) => {
                 load.draw(index as u64, client.guest.is_some(), &mut client.rng)
             }
         };
-        Order { at: world.time, client: id, node: client.node, lane, affair }
+        Order { at: world.time, client: id, node: client.node, lane, intent }
     }
 
-    fn issue(&mut self, world: &mut World, index: usize, node: usize, lane: u16, affair: &Affair) {
-        let (open, command) = match (&mut self.load, affair) {
-            (Load::Operations { .. }, Affair::Single { key, action }) => {
+    fn issue(&mut self, world: &mut World, index: usize, node: usize, lane: u16, intent: &Intent) {
+        let (open, command) = match (&mut self.load, intent) {
+            (Load::Operations { .. }, Intent::Single { key, action }) => {
                 let call = operations::to_call(key, action);
                 let recorder = &self.recorder;
                 let invocation = recorder.invoke(index as u64, key.as_str(), action.clone());
                 (Open::Single(invocation, action.clone()), Command::Op(call))
             }
-            (Load::Operations { .. }, Affair::Lapse { key, value, millis }) => {
+            (Load::Operations { .. }, Intent::Lapse { key, value, millis }) => {
                 let open = Open::lapse(&self.recorder, index as u64, key, value, *millis);
                 (open, Command::Op(lapses::to_call(key, value, *millis)))
             }
             // A script for another engine: there is nothing to do.
             (Load::Operations { .. }, _) => return self.schedule_next(world, index, world.time),
-            (Load::Transactions(load), affair) => load.begin(index as u64, affair, &self.recorder),
+            (Load::Transactions(load), intent) => load.begin(index as u64, intent, &self.recorder),
         };
         self.send(world, index, node, lane, open, command);
     }

@@ -26,7 +26,7 @@ const WINDOW: u64 = 1_000 * MS;
 
 /// Gauges of what an engine has not finished.
 const OPEN: [&str; 6] =
-    ["attempts", "undecided", "waiting", "updates_pending", "ops_waiting", "ops_steered"];
+    ["attempts", "undecided", "waiting", "updates_pending", "ops_waiting", "ops_forwarded"];
 /// The gauge of takeovers, and the branch that begins one.
 const TAKEOVERS_OPEN: &str = "recovering";
 const TAKEOVERS_BEGUN: &str = "meerkat: backup coordinator takes over";

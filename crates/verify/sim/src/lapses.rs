@@ -9,7 +9,7 @@ use quorate_check::{Action, Bytes};
 use quorate_commands::{OwnedCall, Reply};
 use quorate_machine::Rng;
 
-use crate::affair::Affair;
+use crate::intent::Intent;
 use crate::world::MS;
 
 /// How many things happen to one such key, or the judges would have too much to try.
@@ -45,23 +45,23 @@ impl Lapses {
     }
 
     /// Something with a key that expires. `reads` says whether to look at such keys, too.
-    pub(crate) fn draw(rng: &mut Rng, unique: u64, reads: bool) -> Affair {
+    pub(crate) fn draw(rng: &mut Rng, unique: u64, reads: bool) -> Intent {
         let key = format!("{PREFIX}{}", unique / LIFE);
         let value = format!("v{unique}");
         let bytes = Bytes::from(value.as_str());
         let action = match rng.below(10) {
-            0..=3 => return Affair::Lapse { key, value, millis: 1 + rng.below(400) },
+            0..=3 => return Intent::Lapse { key, value, millis: 1 + rng.below(400) },
             4..=6 if reads => Action::Get,
             7 => Action::SetNx(bytes),
             8 => Action::GetSet(bytes),
             _ => Action::Del,
         };
-        Affair::Single { key, action }
+        Intent::Single { key, action }
     }
 
     /// A client watches a key that nobody else touches, and sets it: one that it always sets for
     /// long, or one that has mostly expired when it comes again.
-    pub(crate) fn draw_own(&mut self, process: u64, unique: u64, rng: &mut Rng) -> Affair {
+    pub(crate) fn draw_own(&mut self, process: u64, unique: u64, rng: &mut Rng) -> Intent {
         let (name, millis) = match rng.chance(1, 2) {
             true => ("kept", LONG),
             false => ("mine", 1 + rng.below(60)),
@@ -69,7 +69,7 @@ impl Lapses {
         // If nobody knows what became of the last change, it may happen yet: the next has a new key.
         let key = self.own.remove(&(process, name));
         let key = key.unwrap_or_else(|| format!("{name}:{process}.{unique}"));
-        Affair::Own { key, value: format!("v{unique}"), millis }
+        Intent::Own { key, value: format!("v{unique}"), millis }
     }
 
     /// Whether a watch of such a key, which had a value or none, has to hold.

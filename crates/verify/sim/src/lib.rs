@@ -18,15 +18,14 @@
 //! that fails can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
 #![forbid(unsafe_code)]
 
-mod affair;
 mod budget;
 mod clients;
 mod command;
-mod errand;
 mod faults;
 mod flow;
 mod guests;
 mod health;
+mod intent;
 mod judge;
 mod keyspaces;
 mod lapses;
@@ -43,6 +42,7 @@ pub mod perf;
 mod process;
 mod progress;
 mod script;
+mod session_plan;
 mod sessions;
 mod setup;
 mod shapes;

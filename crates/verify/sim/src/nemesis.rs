@@ -17,7 +17,7 @@ use crate::keyspaces::Keyspace;
 use crate::links::{Links, SILENCE_MAX};
 use crate::network::hash;
 use crate::operator::Ask;
-use crate::progress::settles;
+use crate::progress::time_to_recover;
 use crate::script::{Fault, Process};
 use crate::trace::At;
 use crate::world::{Event, MS, World};
@@ -349,7 +349,7 @@ impl Nemesis {
                 // cluster to go on.
                 if self.faults.standing && self.rng.chance(1, 3) {
                     world.network.calm = true;
-                    let least = SILENCE_MAX.max(settles(world));
+                    let least = SILENCE_MAX.max(time_to_recover(world));
                     self.rests_until = world.time + least + self.rng.below(SILENCE_MAX);
                 }
             }

@@ -5,7 +5,7 @@ use quorate_check::{Action, Answer, Bytes};
 use quorate_commands::{OwnedCall, Reply};
 use quorate_machine::Rng;
 
-use crate::affair::Affair;
+use crate::intent::Intent;
 
 /// Keys take turns between counters, where a lost or doubled update shows as a number, and
 /// registers, where it shows as a value that should not be there.
@@ -27,14 +27,14 @@ pub(crate) fn draw_action(rng: &mut Rng, key: usize, unique: u64) -> Action {
 
 /// Something with a key that is made once and soon deleted. `reads` says whether to look at such
 /// keys, too.
-pub(crate) fn draw_churn(rng: &mut Rng, unique: u64, reads: bool) -> Affair {
+pub(crate) fn draw_churn(rng: &mut Rng, unique: u64, reads: bool) -> Intent {
     let recent = unique.saturating_sub(1 + rng.below(60));
     let (number, action) = match rng.below(8) {
         0..=3 => (unique, Action::Set(Bytes::from(format!("v{unique}")))),
         4 if reads => (recent, Action::Get),
         _ => (recent, Action::Del),
     };
-    Affair::Single { key: format!("fresh:{number}"), action }
+    Intent::Single { key: format!("fresh:{number}"), action }
 }
 
 /// The command that does it.

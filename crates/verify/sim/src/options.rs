@@ -311,7 +311,7 @@ mod tests {
     fn probes_belong_to_engines() {
         assert!(Engine::Meerkat.has_probe("meerkat: slow path"));
         assert!(Engine::Meerkat.has_probe("membership: a lagging node jumps over views"));
-        assert!(!Engine::Meerkat.has_probe("hermes: op steered"));
+        assert!(!Engine::Meerkat.has_probe("hermes: op forwarded"));
         assert!(!Engine::MeerkatPb.has_probe("meerkat: slow path"));
     }
 }

@@ -18,7 +18,7 @@ const SETTLES: u64 = 2_000 * MS;
 /// connection or restarted is noticed at once; a cut by the silence behind it, for which a node waits
 /// the longer the longer silences it has known, and on a lane without heartbeats by the operating
 /// system.
-pub(crate) fn settles(world: &World) -> u64 {
+pub(crate) fn time_to_recover(world: &World) -> u64 {
     let patience = world.nodes[0].config.suspect_after_max().as_nanos();
     let patience = u64::try_from(patience).unwrap_or(u64::MAX / 4).max(SILENCE_MAX);
     SETTLES + if world.isolated.is_empty() { 0 } else { patience }
@@ -43,7 +43,7 @@ impl Progress {
     pub(crate) fn begin(world: &World) -> Option<u64> {
         let right = world.nodes.iter().all(|node| node.monotonic.is_right());
         let since = world.changed_at.filter(|_| world.network.is_calm() && right)?;
-        (since + settles(world) <= world.time).then_some(since)
+        (since + time_to_recover(world) <= world.time).then_some(since)
     }
 
     /// An op has ended that was asked of a node at `began`, when the last change was `steady`.

@@ -25,12 +25,12 @@ use std::str::FromStr;
 
 use quorate_types::{Duration, KeyspaceId};
 
-use crate::affair::Affair;
-use crate::errand::{Deed, Errand};
+use crate::intent::Intent;
 use crate::keyspaces::ClientId;
 use crate::links::Links;
 use crate::operator::Ask;
 use crate::options::{Isolations, Options};
+use crate::session_plan::{SessionAction, SessionStep};
 use crate::sweep::FailureKind;
 
 /// A message: sender, receiver, lane, when it is sent, and its place among those that are sent on that
@@ -126,7 +126,7 @@ pub(crate) struct Order {
     pub(crate) client: ClientId,
     pub(crate) node: usize,
     pub(crate) lane: u16,
-    pub(crate) affair: Affair,
+    pub(crate) intent: Intent,
 }
 
 /// A run.
@@ -140,7 +140,7 @@ pub struct Script {
     pub(crate) drawn: Vec<u64>,
     pub(crate) orders: Vec<Order>,
     /// The same of clients with sessions.
-    pub(crate) errands: Vec<Errand>,
+    pub(crate) session_steps: Vec<SessionStep>,
     pub(crate) faults: Vec<(u64, Fault)>,
     pub(crate) fates: Vec<(MessageId, Fate)>,
 }
@@ -153,7 +153,7 @@ impl Script {
 
     /// How many ops, faults and messages with a fate of their own there are.
     pub fn sizes(&self) -> [usize; 3] {
-        [self.orders.len() + self.errands.len(), self.faults.len(), self.fates.len()]
+        [self.orders.len() + self.session_steps.len(), self.faults.len(), self.fates.len()]
     }
 
     /// The options of the run.
@@ -230,7 +230,7 @@ impl fmt::Display for Fate {
     }
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for SessionAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Send { node, lane, late, asks } => {
@@ -277,11 +277,11 @@ impl fmt::Display for Script {
         writeln!(f, "expect {}", self.expect.map_or("success", FailureKind::name))?;
         let mut lines: Vec<(u64, String)> = Vec::new();
         for order in &self.orders {
-            let Order { at, client, node, lane, affair } = order;
-            lines.push((*at, format!("client {client} at {}/{lane}: {affair}", node + 1)));
+            let Order { at, client, node, lane, intent } = order;
+            lines.push((*at, format!("client {client} at {}/{lane}: {intent}", node + 1)));
         }
-        for Errand { at, client, deed } in &self.errands {
-            lines.push((*at, format!("session {client} {deed}")));
+        for SessionStep { at, client, action } in &self.session_steps {
+            lines.push((*at, format!("session {client} {action}")));
         }
         for (at, fault) in &self.faults {
             lines.push((*at, fault.to_string()));
@@ -378,11 +378,11 @@ fn parse_fault(verb: &str, words: &[&str]) -> Result<Fault, String> {
     })
 }
 
-fn parse_errand(at: u64, text: &str) -> Result<Errand, String> {
+fn parse_session_step(at: u64, text: &str) -> Result<SessionStep, String> {
     let wrong = || format!("'session {text}' is nothing that a client with a session does");
     let (head, asks) = text.split_once(": ").unwrap_or((text, ""));
-    let (client, deed) = match head.split(' ').collect::<Vec<_>>()[..] {
-        [client, "gives", "up"] => (client, Deed::GiveUp),
+    let (client, action) = match head.split(' ').collect::<Vec<_>>()[..] {
+        [client, "gives", "up"] => (client, SessionAction::GiveUp),
         [client, "at", to, ref late @ ..] => {
             let (node, lane) = place(to)?;
             let late = match late {
@@ -390,11 +390,11 @@ fn parse_errand(at: u64, text: &str) -> Result<Errand, String> {
                 ["late", by] => Some(seconds(by)?),
                 _ => return Err(wrong()),
             };
-            (client, Deed::Send { node, lane, late, asks: asks.parse()? })
+            (client, SessionAction::Send { node, lane, late, asks: asks.parse()? })
         }
         _ => return Err(wrong()),
     };
-    Ok(Errand { at, client: number(client)?, deed })
+    Ok(SessionStep { at, client: number(client)?, action })
 }
 
 fn parse_message(at: u64, words: &[&str]) -> Result<(MessageId, Fate), String> {
@@ -430,7 +430,7 @@ impl FromStr for Script {
             expect: None,
             drawn: Vec::new(),
             orders: Vec::new(),
-            errands: Vec::new(),
+            session_steps: Vec::new(),
             faults: Vec::new(),
             fates: Vec::new(),
         };
@@ -441,7 +441,7 @@ impl FromStr for Script {
             }
         }
         script.orders.sort_by_key(|order| order.at);
-        script.errands.sort_by_key(|errand| errand.at);
+        script.session_steps.sort_by_key(|session_step| session_step.at);
         script.faults.sort_by_key(|(at, _)| *at);
         Ok(script)
     }
@@ -458,7 +458,7 @@ impl Script {
         let words: Vec<&str> = rest.split(' ').filter(|word| !word.is_empty()).collect();
         match verb {
             "client" => {
-                let (head, affair) = rest
+                let (head, intent) = rest
                     .split_once(": ")
                     .ok_or_else(|| format!("'{rest}' does not say what the client asks"))?;
                 let (client, keyspace, to) = match head.split(' ').collect::<Vec<_>>()[..] {
@@ -468,10 +468,10 @@ impl Script {
                 };
                 let (node, lane) = place(to)?;
                 let client = ClientId { keyspace: KeyspaceId(keyspace), index: number(client)? };
-                let affair = affair.parse()?;
-                self.orders.push(Order { at, client, node, lane, affair });
+                let intent = intent.parse()?;
+                self.orders.push(Order { at, client, node, lane, intent });
             }
-            "session" => self.errands.push(parse_errand(at, rest)?),
+            "session" => self.session_steps.push(parse_session_step(at, rest)?),
             "message" => {
                 self.fates.push(parse_message(at, &words)?);
             }

@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use quorate_commands::{Block, Op, OwnedCall, Reply, Txn, Work};
-use quorate_machine::{Improper, Outcome, Refusal, Rng};
+use quorate_machine::{CallError, Outcome, Refusal, Rng};
 use quorate_node::SessionCall;
-use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request, Requests, Tenure};
+use quorate_rifl::{Answer, Call, ClientLease, Grant, LeaseId, Lost, Request, Requests};
 use quorate_types::{Duration, Instant, KeyspaceId, Tag};
 
 use crate::Options;
-use crate::errand::{Asks, Deed, Errand};
 use crate::keyspaces::Keyspace;
 use crate::process::Entry;
+use crate::session_plan::{Asks, SessionAction, SessionStep};
 use crate::trace::At;
 use crate::world::{self, Event, MS, World};
 
@@ -66,7 +66,7 @@ struct Open {
 
 struct Session {
     grant: Grant,
-    tenure: Tenure,
+    client_lease: ClientLease,
     requests: Requests,
     open: BTreeMap<u64, Open>,
 }
@@ -80,7 +80,7 @@ struct Client {
     /// Calls that it has begun.
     begun: u64,
     /// What a script wants of it.
-    errands: VecDeque<Errand>,
+    session_steps: VecDeque<SessionStep>,
 }
 
 /// What became of the calls on one counter.
@@ -106,7 +106,7 @@ pub(crate) struct SessionClients {
     scripted: bool,
     record: bool,
     /// What they did, if that is noted.
-    pub(crate) errands: Vec<Errand>,
+    pub(crate) session_steps: Vec<SessionStep>,
     /// What no correct cluster says.
     pub(crate) complaints: Vec<String>,
 }
@@ -143,25 +143,30 @@ impl SessionClients {
     /// Clients that do what is said, or what they draw; what they do is noted if `record` says so.
     pub(crate) fn new(
         plan: SessionPlan,
-        errands: Option<&[Errand]>,
+        session_steps: Option<&[SessionStep]>,
         record: bool,
         world: &mut World,
     ) -> Self {
         let SessionPlan { count, term, mut rng } = plan;
-        let scripted = errands.is_some();
+        let scripted = session_steps.is_some();
         let clients: Vec<Client> = (0..usize::from(count))
             .map(|index| {
                 let drawn = world.time + rng.below(THINK);
-                let errands = errands.into_iter().flatten();
-                let errands: VecDeque<Errand> =
-                    errands.filter(|errand| errand.client == index).cloned().collect();
-                let first =
-                    if scripted { errands.front().map(|errand| errand.at) } else { Some(drawn) };
+                let session_steps = session_steps.into_iter().flatten();
+                let session_steps: VecDeque<SessionStep> = session_steps
+                    .filter(|session_step| session_step.client == index)
+                    .cloned()
+                    .collect();
+                let first = if scripted {
+                    session_steps.front().map(|session_step| session_step.at)
+                } else {
+                    Some(drawn)
+                };
                 if let Some(at) = first {
                     world.schedule(at, Event::Session(index));
                 }
                 let (rng, closing, begun) = (rng.fork(), false, 0);
-                Client { rng, session: None, asking: None, closing, begun, errands }
+                Client { rng, session: None, asking: None, closing, begun, session_steps }
             })
             .collect();
         Self {
@@ -175,7 +180,7 @@ impl SessionClients {
             working: true,
             scripted,
             record,
-            errands: Vec::new(),
+            session_steps: Vec::new(),
             complaints: Vec::new(),
         }
     }
@@ -253,11 +258,11 @@ impl SessionClients {
             return;
         };
         let lease = session.grant.lease;
-        if session.tenure.is_over(now) {
-            self.note_errand(world, index, Deed::GiveUp);
+        if session.client_lease.is_over(now) {
+            self.note_errand(world, index, SessionAction::GiveUp);
             return self.lose(world, index, OVER);
         }
-        if now >= session.tenure.renew_at() {
+        if now >= session.client_lease.renew_at() {
             let told = session.grant.until;
             return self.ask(world, index, Request::Renew { lease, told, above: 0 });
         }
@@ -270,7 +275,7 @@ impl SessionClients {
         }
         if self.working
             && session.requests.open() < OPEN_MAX
-            && session.tenure.may_begin(now)
+            && session.client_lease.may_begin(now)
             && let Some(sequence) = session.requests.begin()
         {
             // Where there is one keyspace, nothing is drawn.
@@ -292,18 +297,18 @@ impl SessionClients {
     /// been left out.
     fn follow(&mut self, world: &mut World, index: usize) {
         let now = Self::now(world);
-        let errands = &mut self.clients[index].errands;
-        let later = errands.partition_point(|errand| errand.at <= world.time);
-        let due: Vec<Errand> = errands.drain(..later).collect();
-        if let Some(next) = errands.front() {
+        let session_steps = &mut self.clients[index].session_steps;
+        let later = session_steps.partition_point(|session_step| session_step.at <= world.time);
+        let due: Vec<SessionStep> = session_steps.drain(..later).collect();
+        if let Some(next) = session_steps.front() {
             world.schedule(next.at, Event::Session(index));
         }
-        for Errand { deed, .. } in due {
+        for SessionStep { action, .. } in due {
             let session = self.clients[index].session.as_ref();
-            if session.is_some_and(|session| session.tenure.is_over(now)) {
+            if session.is_some_and(|session| session.client_lease.is_over(now)) {
                 self.lose(world, index, OVER);
             }
-            if let Deed::Send { node, lane, late, asks } = deed
+            if let SessionAction::Send { node, lane, late, asks } = action
                 && node < world.nodes.len()
                 && lane < world.lanes()
                 && let Some(what) = self.prepare(now, index, &asks, late.is_some())
@@ -344,7 +349,8 @@ impl SessionClients {
                     Some((sequence, _)) => *sequence,
                     None => {
                         let begins = self.working && !copy && !client.closing;
-                        if !begins || *number < client.begun || !session.tenure.may_begin(now) {
+                        if !begins || *number < client.begun || !session.client_lease.may_begin(now)
+                        {
                             return None;
                         }
                         let sequence = session.requests.begin()?;
@@ -403,15 +409,15 @@ impl SessionClients {
         let late = late.filter(|_| *asks != Asks::Open);
         let copy = late.map(|late| (second, Some(late)));
         for ((node, lane), late) in [Some((first, None)), copy].into_iter().flatten() {
-            let deed = Deed::Send { node, lane, late, asks: asks.clone() };
-            self.note_errand(world, index, deed);
+            let action = SessionAction::Send { node, lane, late, asks: asks.clone() };
+            self.note_errand(world, index, action);
             self.post(world, index, what.clone(), (node, lane), late);
         }
     }
 
-    fn note_errand(&mut self, world: &World, client: usize, deed: Deed) {
+    fn note_errand(&mut self, world: &World, client: usize, action: SessionAction) {
         if self.record {
-            self.errands.push(Errand { at: world.time, client, deed });
+            self.session_steps.push(SessionStep { at: world.time, client, action });
         }
     }
 
@@ -492,9 +498,9 @@ impl SessionClients {
                 }
                 match (request, answer) {
                     (Request::Open, Answer::Granted(grant)) if asked => {
-                        let tenure = Tenure::new(Instant(one.sent), self.term);
+                        let client_lease = ClientLease::new(Instant(one.sent), self.term);
                         let (requests, open) = (Requests::default(), BTreeMap::new());
-                        let session = Session { grant, tenure, requests, open };
+                        let session = Session { grant, client_lease, requests, open };
                         self.clients[index].session = Some(session);
                         self.clients[index].closing = false;
                     }
@@ -523,7 +529,7 @@ impl SessionClients {
             && session.grant.until < grant.until
         {
             session.grant = grant;
-            session.tenure.renewed(Instant(sent), self.term);
+            session.client_lease.renewed(Instant(sent), self.term);
         }
     }
 
@@ -539,7 +545,7 @@ impl SessionClients {
         let ahead = if self.transactional.contains(&true) { most.abs_diff(least) } else { 0 };
         // An owner grants a little less than a term, and clocks differ.
         let now = Self::now(world) + Duration::from_nanos(ahead);
-        let safe = now < session.tenure.renew_at() + self.term / 4;
+        let safe = now < session.client_lease.renew_at() + self.term / 4;
         // Who grants it may have lived faster.
         let right = world.nodes.iter().all(|node| node.monotonic.was_always_right());
         if safe && right && !client.closing {
@@ -569,11 +575,11 @@ impl SessionClients {
         };
         match outcome {
             Outcome::Done(reply) => self.done(one.client, call, (*keyspace, keys), reply),
-            Outcome::Refused(Refusal::Improper(why)) => {
+            Outcome::Refused(Refusal::CallError(why)) => {
                 let session = self.clients[one.client].session.as_ref();
                 let session = session.filter(|session| session.grant.lease == call.lease);
                 let is_open = session.is_some_and(|one| one.open.contains_key(&call.sequence));
-                if why == Improper::Different || why == Improper::BeyondWindow || is_open {
+                if why == CallError::Different || why == CallError::BeyondWindow || is_open {
                     self.complaints.push(format!("{call:?} is refused as {why:?}"));
                 }
             }
@@ -660,11 +666,11 @@ impl SessionClients {
         let Some(open) = session.open.get(&call.sequence) else { return };
         let is_same = |other: &Call| (other.lease, other.sequence) == (call.lease, call.sequence);
         let on_its_way = |one: &Try| matches!(&one.what, What::Call { call, .. } if is_same(call));
-        let will_be_sent = |errand: &Errand| match &errand.deed {
-            Deed::Send { asks: Asks::Call(number, ..), .. } => *number == open.number,
+        let will_be_sent = |session_step: &SessionStep| match &session_step.action {
+            SessionAction::Send { asks: Asks::Call(number, ..), .. } => *number == open.number,
             _ => false,
         };
-        if self.tries.values().any(on_its_way) || client.errands.iter().any(will_be_sent) {
+        if self.tries.values().any(on_its_way) || client.session_steps.iter().any(will_be_sent) {
             return;
         }
         if let Some(open) = session.open.remove(&call.sequence) {

@@ -44,7 +44,7 @@ fn shrink_while(
         shrinking.reduce(|script| &mut script.faults);
         shrinking.calm();
         shrinking.reduce(|script| &mut script.orders);
-        shrinking.reduce(|script| &mut script.errands);
+        shrinking.reduce(|script| &mut script.session_steps);
         shrinking.reduce(|script| &mut script.fates);
         if shrinking.best.sizes() == before || shrinking.left == 0 {
             shrinking.shorten();
@@ -86,7 +86,7 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
     fn shorten(&mut self) {
         let last_order = self.best.orders.iter().map(|order| order.at).max();
         let last_fault = self.best.faults.iter().map(|(at, _)| *at).max();
-        let last_errand = self.best.errands.iter().map(|errand| errand.at).max();
+        let last_errand = self.best.session_steps.iter().map(|session_step| session_step.at).max();
         let last = last_order.max(last_errand).max(last_fault).unwrap_or(0);
         let end = Duration::from_nanos(last) + TAIL;
         if end < self.best.options.safety_phase {

@@ -356,8 +356,8 @@ impl<'a> Simulation<'a> {
         let plans: Vec<Plan<'_>> = plans.collect();
         let clients: Vec<Clients> =
             plans.iter().map(|plan| Clients::new(plan, &mut world)).collect();
-        let errands = script.map(|script| &script.errands[..]);
-        let sessions = SessionClients::new(with_sessions, errands, record, &mut world);
+        let session_steps = script.map(|script| &script.session_steps[..]);
+        let sessions = SessionClients::new(with_sessions, session_steps, record, &mut world);
         let faults_done = script.map(|script| &script.faults[..]);
         let nemesis = Nemesis::new(seed, faults, faults_done, &mut world);
         let mut users = Vec::new();
@@ -382,7 +382,7 @@ impl<'a> Simulation<'a> {
             expect: None,
             drawn: self.users.iter().map(|users| users.clients.drawn).collect(),
             orders,
-            errands: std::mem::take(&mut self.sessions.errands),
+            session_steps: std::mem::take(&mut self.sessions.session_steps),
             faults,
             fates: self.world.fates.drawn.take().unwrap_or_default(),
         }

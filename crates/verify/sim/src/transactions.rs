@@ -25,9 +25,9 @@ use quorate_node::Isolation;
 use quorate_types::Timestamp;
 use quorate_workloads::{Generator, Source as _};
 
-use crate::affair::Affair;
 use crate::clients::Plan;
 use crate::command::Command;
+use crate::intent::Intent;
 use crate::lapses::{self, Lapses};
 use crate::operations;
 use crate::options::Workload;
@@ -47,7 +47,7 @@ const EXPIRY: u64 = 1 << 32;
 /// The two keys of a pair, and the one that a swap passes through.
 const PAIR: [&str; 3] = ["pair:a", "pair:b", "pair:swap"];
 
-/// A transaction, or one step of a longer affair, that waits for its answer.
+/// A transaction, or one step of a longer intent, that waits for its answer.
 #[derive(Debug)]
 pub(crate) enum Open {
     /// A single-key command that is recorded as such.
@@ -191,10 +191,10 @@ impl Transactions {
 
     /// The next thing that a client does, of a guest or another one. Each client has a workload of its
     /// own that it prefers.
-    pub(crate) fn draw(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Affair {
+    pub(crate) fn draw(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Intent {
         self.unique += 1;
-        if let Some(affair) = self.draw_lapse(process, guest, rng) {
-            return affair;
+        if let Some(intent) = self.draw_lapse(process, guest, rng) {
+            return intent;
         }
         match self.workload {
             Workload::Retwis => return self.draw_generated(true, rng),
@@ -207,8 +207,8 @@ impl Transactions {
         }
         let workload = if rng.chance(1, 2) { process % 8 } else { rng.below(8) };
         match workload {
-            0 | 1 => Affair::Steps { steps: self.draw_list_steps(rng), alone: rng.chance(1, 2) },
-            2 => Affair::Steps { steps: self.draw_register_steps(rng), alone: rng.chance(1, 2) },
+            0 | 1 => Intent::Steps { steps: self.draw_list_steps(rng), alone: rng.chance(1, 2) },
+            2 => Intent::Steps { steps: self.draw_register_steps(rng), alone: rng.chance(1, 2) },
             3 => self.draw_purse(rng),
             4 => self.draw_account(rng),
             5 if rng.chance(1, 2) => self.draw_pair(rng),
@@ -219,7 +219,7 @@ impl Transactions {
     }
 
     /// Something with keys that expire, now and then, if there are any.
-    fn draw_lapse(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Option<Affair> {
+    fn draw_lapse(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Option<Intent> {
         let lapses = self.lapses.as_mut().filter(|_| self.workload == Workload::Mix)?;
         // Reads may be old if the keyspace is only serializable.
         let recent = self.isolation == Isolation::Strict;
@@ -235,16 +235,16 @@ impl Transactions {
     pub(crate) fn begin(
         &mut self,
         process: u64,
-        affair: &Affair,
+        intent: &Intent,
         history: &Recorder<TxnHistory>,
     ) -> (Open, Command) {
-        match affair {
-            Affair::Single { key, action } => Self::single(process, key, action.clone(), history),
-            Affair::Lapse { key, value, millis } => {
+        match intent {
+            Intent::Single { key, action } => Self::single(process, key, action.clone(), history),
+            Intent::Lapse { key, value, millis } => {
                 let open = Open::lapse(history, process, key, value, *millis);
                 (open, Command::Txn(Txn::Call(lapses::to_call(key, value, *millis))))
             }
-            Affair::Own { key, value, millis } => {
+            Intent::Own { key, value, millis } => {
                 let call = lapses::to_call(key, value, *millis);
                 let keys = vec![key.as_bytes().into()];
                 (
@@ -252,7 +252,7 @@ impl Transactions {
                     Command::Txn(Txn::Versions(keys)),
                 )
             }
-            Affair::Steps { steps, alone } => {
+            Intent::Steps { steps, alone } => {
                 let steps = steps.clone();
                 let alone = *alone && steps.len() == 1;
                 let of_accounts = steps.iter().any(Step::is_of_accounts);
@@ -262,20 +262,20 @@ impl Transactions {
                 let command = Command::Txn(to_txn(&steps, alone));
                 (Open::Steps { txn, steps, alone, of_accounts }, command)
             }
-            Affair::Transfer { keys, amount, unique } => {
+            Intent::Transfer { keys, amount, unique } => {
                 Self::watch(keys.to_vec(), Then::Move { amount: *amount, unique: *unique })
             }
-            Affair::Update { reads, writes } => {
+            Intent::Update { reads, writes } => {
                 Self::watch(reads.clone(), Then::Set(writes.clone()))
             }
-            Affair::Pair(value) => (Open::Pairing, Self::calls(&[pair_with(value)])),
-            Affair::Unpair => (Open::Pairing, Self::calls(&[vec!["DEL", PAIR[0], PAIR[1]]])),
-            Affair::Swap => {
+            Intent::Pair(value) => (Open::Pairing, Self::calls(&[pair_with(value)])),
+            Intent::Unpair => (Open::Pairing, Self::calls(&[vec!["DEL", PAIR[0], PAIR[1]]])),
+            Intent::Swap => {
                 let [a, b, swap] = PAIR;
                 let renames = [["RENAME", a, swap], ["RENAME", b, a], ["RENAME", swap, b]];
                 (Open::Pairing, Self::calls(&renames.map(|words| words.to_vec())))
             }
-            Affair::Look => {
+            Intent::Look => {
                 (Open::Looking, Self::calls(&[vec!["MGET", PAIR[0], PAIR[1], PAIR[2]]]))
             }
         }
@@ -302,7 +302,7 @@ impl Transactions {
     }
 
     /// A transaction of Retwis or of YCSB-T: sent whole, or in steps as the papers' clients do.
-    fn draw_generated(&mut self, retwis: bool, rng: &mut Rng) -> Affair {
+    fn draw_generated(&mut self, retwis: bool, rng: &mut Rng) -> Intent {
         let (generator, name) =
             if retwis { (&mut self.retwis, "tweet") } else { (&mut self.ycsb, "ycsb") };
         let drawn = generator.next();
@@ -319,14 +319,14 @@ impl Transactions {
                 true => vec![Step::GetAll(reads)],
                 false => reads.into_iter().map(Step::Get).collect(),
             };
-            return Affair::Steps { steps, alone: true };
+            return Intent::Steps { steps, alone: true };
         }
         if rng.chance(1, 2) {
-            return Affair::Update { reads, writes };
+            return Intent::Update { reads, writes };
         }
         let writes = writes.into_iter().map(|(key, value)| Step::Set(key, value));
         let steps = reads.into_iter().map(Step::Get).chain(writes).collect();
-        Affair::Steps { steps, alone: false }
+        Intent::Steps { steps, alone: false }
     }
 
     /// Half of the steps go to one key, so that there is always a fight for something.
@@ -378,19 +378,19 @@ impl Transactions {
         }
     }
 
-    fn draw_purse(&mut self, rng: &mut Rng) -> Affair {
+    fn draw_purse(&mut self, rng: &mut Rng) -> Intent {
         let name = |purse: u64| format!("purse:{purse}");
         if rng.chance(1, 4) {
             let steps = vec![Step::GetAll((0..PURSES as u64).map(name).collect())];
-            return Affair::Steps { steps, alone: true };
+            return Intent::Steps { steps, alone: true };
         }
         let from = rng.below(PURSES as u64);
         let to = (from + 1 + rng.below(PURSES as u64 - 1)) % PURSES as u64;
         let amount = 1 + rng.below(100) as i64;
-        Affair::Transfer { keys: [name(from), name(to)], amount, unique: self.unique }
+        Intent::Transfer { keys: [name(from), name(to)], amount, unique: self.unique }
     }
 
-    fn draw_account(&mut self, rng: &mut Rng) -> Affair {
+    fn draw_account(&mut self, rng: &mut Rng) -> Intent {
         let name = |account: u64| format!("account:{account}");
         let count = ACCOUNTS as u64;
         let steps = if rng.chance(1, 3) {
@@ -405,24 +405,24 @@ impl Transactions {
             }
             vec![taken, given]
         };
-        Affair::Steps { steps, alone: false }
+        Intent::Steps { steps, alone: false }
     }
 
-    fn draw_pair(&mut self, rng: &mut Rng) -> Affair {
+    fn draw_pair(&mut self, rng: &mut Rng) -> Intent {
         match rng.below(8) {
-            0..=2 => Affair::Pair(format!("p{}", self.unique)),
-            3 => Affair::Unpair,
-            4 => Affair::Swap,
-            _ => Affair::Look,
+            0..=2 => Intent::Pair(format!("p{}", self.unique)),
+            3 => Intent::Unpair,
+            4 => Intent::Swap,
+            _ => Intent::Look,
         }
     }
 
     /// Reads of counters may be old if the keyspace is only serializable; increments may not.
-    fn draw_count(&mut self, rng: &mut Rng) -> Affair {
+    fn draw_count(&mut self, rng: &mut Rng) -> Intent {
         let key = format!("count:{}", rng.below(COUNTERS));
         let reads = self.isolation == Isolation::Strict && rng.chance(1, 3);
         let action = if reads { Action::Get } else { Action::Incr(1) };
-        Affair::Single { key, action }
+        Intent::Single { key, action }
     }
 
     fn single(
@@ -436,9 +436,9 @@ impl Transactions {
         (Open::Single(invocation, action), Command::Txn(Txn::Call(call)))
     }
 
-    /// What a client does to see that all is well at the end: one affair for each `round`, none
+    /// What a client does to see that all is well at the end: one intent for each `round`, none
     /// beyond the last.
-    pub(crate) fn closing(&mut self, round: usize) -> Option<Affair> {
+    pub(crate) fn closing(&mut self, round: usize) -> Option<Intent> {
         self.unique += 1;
         let unique = self.unique;
         let numbers = 0..self.keys;
@@ -459,12 +459,12 @@ impl Transactions {
             4 => vec![all("tweet", TWEETS), all("ycsb", YCSB_KEYS)],
             5 | 6 => {
                 let key = format!("count:{}", round - 5);
-                return Some(Affair::Single { key, action: Action::Incr(1) });
+                return Some(Intent::Single { key, action: Action::Incr(1) });
             }
-            7 => return Some(Affair::Look),
+            7 => return Some(Intent::Look),
             _ => return None,
         };
-        Some(Affair::Steps { steps, alone: false })
+        Some(Intent::Steps { steps, alone: false })
     }
 
     /// Takes an answer and records what it says, of a transaction that took effect at `at` if the

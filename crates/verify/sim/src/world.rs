@@ -168,7 +168,7 @@ pub(crate) struct World {
     pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
     pub(crate) answers: Vec<Answer>,
-    /// What keepers of leases have said, for clients with sessions.
+    /// What lease managers have said, for clients with sessions.
     pub(crate) leased: Vec<(Tag, quorate_rifl::Answer)>,
     /// A node that dies after so many more engine messages, if that leaves a majority.
     pub(crate) ambush: Option<(usize, u64)>,

@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use quorate_machine::Rng;
 
-use crate::{BadZipf, Content, Kind, Layout, Permutation, Put, Source, Transaction, Zipf};
+use crate::{
+    BadZipf, Content, Layout, Permutation, Put, Source, Transaction, TransactionKind, Zipf,
+};
 
 /// A mix of transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,17 +24,17 @@ pub enum Workload {
 /// One kind of Retwis's transactions: its share in percent, and what it reads and writes.
 struct Part {
     percent: u64,
-    kind: Kind,
+    kind: TransactionKind,
     gets: u64,
     puts: u64,
 }
 
 /// Table 2 of the Meerkat paper. A timeline's gets are drawn: see [`TIMELINE_GETS_MAX`].
 const RETWIS: [Part; 4] = [
-    Part { percent: 5, kind: Kind::AddUser, gets: 1, puts: 3 },
-    Part { percent: 15, kind: Kind::Follow, gets: 2, puts: 2 },
-    Part { percent: 30, kind: Kind::PostTweet, gets: 3, puts: 5 },
-    Part { percent: 50, kind: Kind::LoadTimeline, gets: TIMELINE_GETS_MAX, puts: 0 },
+    Part { percent: 5, kind: TransactionKind::AddUser, gets: 1, puts: 3 },
+    Part { percent: 15, kind: TransactionKind::Follow, gets: 2, puts: 2 },
+    Part { percent: 30, kind: TransactionKind::PostTweet, gets: 3, puts: 5 },
+    Part { percent: 50, kind: TransactionKind::LoadTimeline, gets: TIMELINE_GETS_MAX, puts: 0 },
 ];
 
 /// A timeline has from 1 to this many gets, each number equally often.
@@ -140,7 +142,7 @@ impl Generator {
     /// Makes a transaction that reads the first `gets` of its keys and writes the first `puts`, as
     /// TAPIR's public driver of Retwis does: what is written includes what is read, or the
     /// other way round.
-    fn make(&mut self, kind: Kind, gets: u64, puts: u64) {
+    fn make(&mut self, kind: TransactionKind, gets: u64, puts: u64) {
         self.draw_keys(gets.max(puts));
         self.transaction.kind = kind;
         self.transaction.gets.clear();
@@ -160,7 +162,7 @@ impl Generator {
                 continue;
             }
             let gets = match part.kind {
-                Kind::LoadTimeline => 1 + self.rng.below(TIMELINE_GETS_MAX),
+                TransactionKind::LoadTimeline => 1 + self.rng.below(TIMELINE_GETS_MAX),
                 _ => part.gets,
             };
             return self.make(part.kind, gets, part.puts);
@@ -172,7 +174,7 @@ impl Generator {
     fn make_transfer(&mut self) {
         self.draw_keys(2);
         let amount = 1 + self.rng.below(TRANSFER_MAX) as i64;
-        self.transaction.kind = Kind::Transfer;
+        self.transaction.kind = TransactionKind::Transfer;
         self.transaction.gets.clear();
         self.transaction.puts.clear();
         for (&key, change) in self.keys.iter().zip([-amount, amount]) {
@@ -186,9 +188,9 @@ impl Source for Generator {
 
     fn next(&mut self) -> &Transaction {
         match self.workload {
-            Workload::YcsbT => self.make(Kind::ReadModifyWrite, 1, 1),
+            Workload::YcsbT => self.make(TransactionKind::ReadModifyWrite, 1, 1),
             Workload::Retwis => self.make_retwis(),
-            Workload::Multi => self.make(Kind::GetSet, 1, 1),
+            Workload::Multi => self.make(TransactionKind::GetSet, 1, 1),
             Workload::Bank => self.make_transfer(),
         }
         &self.transaction
@@ -234,7 +236,7 @@ pub struct Sweep {
 impl Sweep {
     /// Reads `0..keys`.
     pub fn new(keys: u64) -> Self {
-        let transaction = Transaction { kind: Kind::Audit, ..Transaction::empty() };
+        let transaction = Transaction { kind: TransactionKind::Audit, ..Transaction::empty() };
         Self { keys, next: 0, transaction }
     }
 }
@@ -273,13 +275,17 @@ mod tests {
     fn retwis_has_the_shares_of_table_2() {
         const DRAWS: u32 = 200_000;
         let mut generator = Generator::new(Workload::Retwis, 10_000, 0.6, 1).unwrap();
-        let mut shares: BTreeMap<Kind, u32> = BTreeMap::new();
+        let mut shares: BTreeMap<TransactionKind, u32> = BTreeMap::new();
         for _ in 0..DRAWS {
             *shares.entry(generator.next().kind).or_default() += 1;
         }
-        let expected =
-            [(Kind::AddUser, 5.0), (Kind::Follow, 15.0), (Kind::PostTweet, 30.0)].into_iter();
-        for (kind, percent) in expected.chain([(Kind::LoadTimeline, 50.0)]) {
+        let expected = [
+            (TransactionKind::AddUser, 5.0),
+            (TransactionKind::Follow, 15.0),
+            (TransactionKind::PostTweet, 30.0),
+        ]
+        .into_iter();
+        for (kind, percent) in expected.chain([(TransactionKind::LoadTimeline, 50.0)]) {
             let got = f64::from(shares[&kind]) * 100.0 / f64::from(DRAWS);
             // Four standard deviations of the widest share.
             assert!((got - percent).abs() < 0.45, "{kind:?}: {got}%");
@@ -293,10 +299,10 @@ mod tests {
         for transaction in drawn(Workload::Retwis, 10_000, 0.9, 2) {
             let sizes = (transaction.gets.len(), transaction.puts.len());
             match transaction.kind {
-                Kind::AddUser => assert_eq!(sizes, (1, 3)),
-                Kind::Follow => assert_eq!(sizes, (2, 2)),
-                Kind::PostTweet => assert_eq!(sizes, (3, 5)),
-                Kind::LoadTimeline => {
+                TransactionKind::AddUser => assert_eq!(sizes, (1, 3)),
+                TransactionKind::Follow => assert_eq!(sizes, (2, 2)),
+                TransactionKind::PostTweet => assert_eq!(sizes, (3, 5)),
+                TransactionKind::LoadTimeline => {
                     assert_eq!(sizes.1, 0);
                     *timelines.entry(sizes.0).or_insert(0_u32) += 1;
                 }

@@ -35,5 +35,5 @@ pub use load::{Feed, LoadError, Plan, Source, Target, run};
 pub use permutation::Permutation;
 pub use report::{Answer, Counts, Report};
 pub use sockets::{Dialect, Misunderstood, Sockets, Step};
-pub use transaction::{Content, Kind, Put, Transaction};
+pub use transaction::{Content, Put, Transaction, TransactionKind};
 pub use zipf::{BadZipf, Zipf};

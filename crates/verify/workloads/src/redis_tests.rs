@@ -1,7 +1,7 @@
 //! What is sent for a transaction, and how the replies are judged.
 
 use super::*;
-use crate::{Generator, Kind, Put, Source, Workload};
+use crate::{Generator, Put, Source, TransactionKind, Workload};
 
 fn transactions(framing: Framing) -> Transactions {
     Transactions::new(Layout::COMPARE, Greeting::default(), framing)
@@ -9,7 +9,7 @@ fn transactions(framing: Framing) -> Transactions {
 
 fn filled(number: u64) -> Transaction {
     let puts = vec![Put { key: number, content: Content::Number(5) }];
-    Transaction { kind: Kind::GetSet, gets: vec![number], puts }
+    Transaction { kind: TransactionKind::GetSet, gets: vec![number], puts }
 }
 
 /// Feeds the replies in one piece, and again byte by byte.
@@ -96,7 +96,7 @@ fn what_workloads_ask_is_well_formed() {
 #[test]
 fn a_transfer_adds_to_both_accounts() {
     let puts = [-7, 7].map(|change| Put { key: 3, content: Content::Sum(change) }).to_vec();
-    let transfer = Transaction { kind: Kind::Transfer, gets: Vec::new(), puts };
+    let transfer = Transaction { kind: TransactionKind::Transfer, gets: Vec::new(), puts };
     let mut out = Vec::new();
     transactions(Framing::Block).request(&transfer, &mut out);
     let text = String::from_utf8(out).unwrap();

@@ -2,7 +2,7 @@
 
 /// What a transaction is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
+pub enum TransactionKind {
     /// YCSB-T: reads and writes one key.
     ReadModifyWrite,
     /// Retwis: 1 get, 3 puts.
@@ -48,7 +48,7 @@ pub struct Put {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transaction {
     /// What it is for.
-    pub kind: Kind,
+    pub kind: TransactionKind,
     /// Numbers of the keys to get.
     pub gets: Vec<u64>,
     /// The writes.
@@ -58,6 +58,6 @@ pub struct Transaction {
 impl Transaction {
     /// One without keys yet.
     pub(crate) fn empty() -> Self {
-        Self { kind: Kind::Fill, gets: Vec::new(), puts: Vec::new() }
+        Self { kind: TransactionKind::Fill, gets: Vec::new(), puts: Vec::new() }
     }
 }

@@ -447,7 +447,7 @@ pub(super) fn refusal(refusal: Refusal) -> &'static str {
         Refusal::OutOfMemory => "the nodes have no memory left",
         Refusal::Conflict => "other transactions on the same keys were faster each time",
         Refusal::TooLarge => "it is larger than a message may be",
-        Refusal::LeaseNeeded | Refusal::SessionFull | Refusal::Improper(_) => {
+        Refusal::LeaseNeeded | Refusal::SessionFull | Refusal::CallError(_) => {
             unreachable!("a guest's transactions are no calls of a session")
         }
     }

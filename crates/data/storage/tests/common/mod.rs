@@ -8,7 +8,7 @@ use quorate_types::UnixMillis;
 pub(crate) struct Triple(pub(crate) [u64; 3]);
 
 impl Meta for Triple {
-    type Annex = ();
+    type LockedState = ();
     const WORDS: usize = 3;
 
     fn pack(self, words: &mut [u64]) {

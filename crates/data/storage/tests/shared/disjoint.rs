@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use quorate_machine::{Record, Siblings, Table};
+use quorate_machine::{LaneShared, Record, Table};
 use quorate_storage::{SharedTable, Store, trace};
 use quorate_types::{UnixMillis, hash_key, lane_of_key};
 
@@ -14,7 +14,7 @@ use crate::{LANES, Noted};
 
 const KEYS: u32 = 400;
 
-/// What transactions do to records that are there: all that changes words, annex and value, with
+/// What transactions do to records that are there: all that changes words, locked state and value, with
 /// values of every size.
 fn work(table: &mut SharedTable<Noted>, keys: &[Vec<u8>]) {
     for round in 0..20u64 {
@@ -22,7 +22,7 @@ fn work(table: &mut SharedTable<Noted>, keys: &[Vec<u8>]) {
             let number = number as u64;
             {
                 let mut record = table.lock_key(key, 8);
-                record.annex_mut().push(Arc::new(round));
+                record.locked_state_mut().push(Arc::new(round));
                 record.set_meta(Noted([round; 2]));
             }
             let len = match (round + number) % 6 {
@@ -31,7 +31,7 @@ fn work(table: &mut SharedTable<Noted>, keys: &[Vec<u8>]) {
                 _ => (number * 7 + round * 13) % 96,
             } as usize;
             let mut record = table.lock_existing(key).expect("made before");
-            record.annex_mut().clear();
+            record.locked_state_mut().clear();
             let expire_at = (round % 2 == 0).then_some(UnixMillis(round));
             record.set_content(content(&vec![round as u8; len], expire_at));
             if round % 5 == 4 {

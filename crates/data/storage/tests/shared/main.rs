@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use common::{Triple, content, key_of, set};
-use quorate_machine::{Meta, Record, Siblings, Table};
+use quorate_machine::{LaneShared, Meta, Record, Table};
 use quorate_storage::{SharedTable, Stats, Store};
 use quorate_types::{hash_key, lane_of_key};
 
@@ -23,7 +23,7 @@ const LANES: u16 = 2;
 struct Noted([u64; 2]);
 
 impl Meta for Noted {
-    type Annex = Vec<Arc<u64>>;
+    type LockedState = Vec<Arc<u64>>;
 
     const WORDS: usize = 2;
 
@@ -155,21 +155,21 @@ fn an_annex_stays_with_its_record_whatever_happens_to_the_value() {
     let note = Arc::new(7);
     {
         let mut record = table.lock_key(b"k", 3);
-        assert!(record.annex().is_empty());
-        record.annex_mut().push(Arc::clone(&note));
+        assert!(record.locked_state().is_empty());
+        record.locked_state_mut().push(Arc::clone(&note));
         record.set_content(content(b"abc", None));
     }
     for len in [0, 8, 500, 70_000, 16] {
         let mut record = table.lock_key(b"k", 0);
         record.set_meta(Noted([len as u64, u64::MAX]));
         record.set_content(content(&vec![0xff; len], None));
-        assert_eq!((record.key(), record.annex()), (&b"k"[..], &vec![Arc::clone(&note)]));
+        assert_eq!((record.key(), record.locked_state()), (&b"k"[..], &vec![Arc::clone(&note)]));
         record.clear();
     }
     for number in 0..2_000 {
         table.find_or_insert(&key_of(number));
     }
-    assert_eq!(*table.lock_existing(b"k").unwrap().annex_mut().pop().unwrap(), 7);
+    assert_eq!(*table.lock_existing(b"k").unwrap().locked_state_mut().pop().unwrap(), 7);
 }
 
 #[test]
@@ -178,13 +178,13 @@ fn changing_only_the_annex_keeps_no_reader_waiting() {
     let mut table = store.shared_table(0);
     set(&mut table, b"k", b"value", None);
     let mut record = table.lock_key(b"k", 0);
-    record.annex_mut().push(Arc::new(1));
+    record.locked_state_mut().push(Arc::new(1));
     // The lock is held, and a reader needs none. (It would wait forever, or panic, if this were a
     // write. Reading with a lock held is for this test only.)
     let mut scratch = Vec::new();
     assert!(store.read(b"k", hash_key(b"k"), &store.pin(), &mut scratch).is_some());
     assert_eq!(scratch, b"value");
-    record.annex_mut().clear();
+    record.locked_state_mut().clear();
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn assert_freed(note: &Arc<u64>) {
         crossbeam_epoch::pin().flush();
         thread::yield_now();
     }
-    panic!("an annex is left over: {} references", Arc::strong_count(note));
+    panic!("a locked state is left over: {} references", Arc::strong_count(note));
 }
 
 #[test]
@@ -225,13 +225,13 @@ fn annexes_go_with_their_records() {
     let mut table = store.shared_table(0);
     let fill = |table: &mut SharedTable<Noted>| {
         for number in 0..200 {
-            table.lock_key(&key_of(number), 0).annex_mut().push(Arc::clone(&note));
+            table.lock_key(&key_of(number), 0).locked_state_mut().push(Arc::clone(&note));
         }
     };
     fill(&mut table);
     assert_eq!(Arc::strong_count(&note), 201);
     for number in 0..200 {
-        assert!(table.remove_if(&key_of(number), |record| record.annex().len() == 1));
+        assert!(table.remove_if(&key_of(number), |record| record.locked_state().len() == 1));
     }
     assert_freed(&note);
     fill(&mut table);
@@ -249,12 +249,12 @@ fn an_annex_costs_its_size_and_whole_cache_lines() {
         store.shared_table(0).lock_key(&[b'k'; 16], len).set_content(content(&vec![1; len], None));
         store.memory_of(&[b'k'; 16], hash_key(&[b'k'; 16]), &store.pin()).unwrap() - 8
     };
-    // Header, two words, annex, key, value.
+    // Header, two words, locked state, key, value.
     assert_eq!(32 + 16 + 24 + 16 + 40, 128);
     assert_eq!((memory(0), memory(40), memory(41)), (128, 128, 192));
     assert_eq!(memory(100), 192);
     assert_eq!(memory(5_000) % 64, 0, "the buffer too");
-    // Without annex, nothing changes: the same with three words.
+    // Without locked state, nothing changes: the same with three words.
     let store = Store::<Triple>::new(1);
     set(&mut store.table(0), &[b'k'; 16], &[1; 100], None);
     let bytes = store.memory_of(&[b'k'; 16], hash_key(&[b'k'; 16]), &store.pin());
@@ -294,7 +294,7 @@ fn lanes_that_lock_remove_and_insert_the_same_keys_lose_nothing() {
         let removed = tally.removed.load(Ordering::Relaxed);
         let here = table.lock_existing(&key_of(number as u32)).map_or(0, |record| {
             left += 1;
-            assert_eq!(record.annex().len() as u64, record.meta().0[0]);
+            assert_eq!(record.locked_state().len() as u64, record.meta().0[0]);
             record.meta().0[0]
         });
         assert_eq!(tally.counted.load(Ordering::Relaxed), removed + here, "key {number}");
@@ -312,7 +312,7 @@ fn lanes_that_lock_remove_and_insert_the_same_keys_lose_nothing() {
     assert_freed(&note);
 }
 
-/// Counts in words, annex and value alike, or removes the record, or looks at it.
+/// Counts in words, locked state and value alike, or removes the record, or looks at it.
 fn one_step(
     table: &mut SharedTable<Noted>,
     number: u32,
@@ -325,9 +325,9 @@ fn one_step(
         0..4 => {
             let mut record = table.lock_key(&key, 8);
             let count = record.meta().0[0] + 1;
-            assert_eq!(record.annex().len() as u64, count - 1);
+            assert_eq!(record.locked_state().len() as u64, count - 1);
             record.set_meta(Noted([count; 2]));
-            record.annex_mut().push(Arc::clone(note));
+            record.locked_state_mut().push(Arc::clone(note));
             record.set_content(content(&vec![count as u8; (count * 50) as usize], None));
             tally.counted.fetch_add(1, Ordering::Relaxed);
         }
@@ -335,7 +335,7 @@ fn one_step(
             let mut removed = 0;
             let gone = table.remove_if(&key, |record| {
                 removed = record.meta().0[0];
-                assert_eq!(record.annex().len() as u64, removed);
+                assert_eq!(record.locked_state().len() as u64, removed);
                 removed % 3 != 1
             });
             if gone {
@@ -345,7 +345,7 @@ fn one_step(
         6 => {
             if let Some(record) = table.lock_existing(&key) {
                 let count = record.meta().0[0];
-                assert_eq!(record.annex().len() as u64, count);
+                assert_eq!(record.locked_state().len() as u64, count);
                 // A record that is made and not yet locked by who makes it has counted nothing.
                 let len = record.content().map_or(0, |found| found.bytes.len());
                 assert_eq!(len as u64, count * 50);

@@ -3,8 +3,8 @@
 //! P1 to P4 are the pitfalls of RIFL's core (`docs/design/006-sessions.md`).
 
 use quorate_hermes::{Config, Inv, Message, State};
-use quorate_machine::{Improper, Outcome, Refusal};
-use quorate_rifl::{Call, Found, LeaseId, Lost, Sessions, Verdict};
+use quorate_machine::{CallError, Outcome, Refusal};
+use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Sessions};
 use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, NodeSet, Role, limits};
 
 use crate::op::{ABSENT, Reply, del, get, incr, set, set_nx, swap, value, wipe};
@@ -88,7 +88,7 @@ fn a_call_that_reads_leaves_no_record() {
     cluster.call(1, acknowledging, incr("n"));
     cluster.deliver_all();
     let stale = cluster.call(2, call(0), get("k"));
-    let expected = refused(Refusal::Improper(Improper::Stale));
+    let expected = refused(Refusal::CallError(CallError::Stale));
     assert_eq!(cluster.outcome(stale).cloned(), expected);
 }
 
@@ -267,10 +267,10 @@ fn p2_only_a_call_that_takes_effect_acknowledges() {
     assert_eq!(cluster.record(2, &call(0)), Some(Reply::Int(1)), "it may yet fail");
     cluster.deliver_all();
     for node in 1..=3 {
-        assert_eq!(cluster.machine(node).tracker().find(&call(0)), Err(Improper::Stale));
+        assert_eq!(cluster.machine(node).tracker().find(&call(0)), Err(CallError::Stale));
     }
     let late = cluster.call(3, call(0), incr("k"));
-    assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::Improper(Improper::Stale)));
+    assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::CallError(CallError::Stale)));
     cluster.assert_everywhere("k", Some("1"));
 }
 
@@ -289,7 +289,7 @@ fn p4_a_call_that_was_acknowledged_while_it_ran_is_not_resurrected() {
     cluster.run_for(MLT * 6);
     for node in 1..=3 {
         assert_eq!(cluster.state(node, "k"), State::Valid);
-        assert_eq!(cluster.machine(node).tracker().find(&call(0)), Err(Improper::Stale));
+        assert_eq!(cluster.machine(node).tracker().find(&call(0)), Err(CallError::Stale));
         assert_eq!(cluster.machine(node).tracker().records(), 1);
     }
 }
@@ -301,7 +301,7 @@ fn p4_a_session_with_a_call_in_progress_is_not_forgotten() {
     cluster.deliver_all();
     let open = cluster.call(1, call(1), incr("k"));
     for lost in [Lost::Expired, Lost::Closed] {
-        let verdict = Verdict { lease: lease(0), lost, granted: u64::MAX };
+        let verdict = LeaseEnd { lease: lease(0), lost, granted: u64::MAX };
         cluster.machine(1).end_session(&verdict);
         assert_eq!(cluster.record(1, &call(0)), Some(Reply::Int(1)), "{lost:?}");
     }
@@ -320,14 +320,14 @@ fn sessions_are_listed_and_ended() {
     let machine = cluster.machine(2);
     assert_eq!(machine.leases_after(None, 2), [lease(0), lease(1)]);
     assert_eq!(machine.leases_after(Some(lease(1)), 2), [lease(2)]);
-    let verdict = |counter, lost| Verdict { lease: lease(counter), lost, granted: 0 };
+    let verdict = |counter, lost| LeaseEnd { lease: lease(counter), lost, granted: 0 };
     machine.end_session(&verdict(0, Lost::Expired));
     machine.end_session(&verdict(1, Lost::Closed));
     assert_eq!(machine.tracker().records(), 1);
     // Of a closed session its id is kept, for what still lies in some buffer.
     assert_eq!(machine.leases_after(None, 9), [lease(1), lease(2)]);
     let late = cluster.call(2, Call { lease: lease(1), ..call(0) }, incr("k"));
-    assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::Improper(Improper::Closed)));
+    assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::CallError(CallError::Closed)));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn a_late_duplicate_of_a_forgotten_session_does_not_run() {
     cluster.call_with(1, permit, incr("k"));
     cluster.deliver_all();
     let granted = permit.grant.until;
-    let verdict = Verdict { lease: lease(0), lost: Lost::Expired, granted };
+    let verdict = LeaseEnd { lease: lease(0), lost: Lost::Expired, granted };
     cluster.machine(2).end_session(&verdict);
     let late = cluster.call_with(2, permit, incr("k"));
     assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::LeaseNeeded));
@@ -386,13 +386,13 @@ fn what_can_never_be_one_of_the_sessions_calls_is_refused_without_a_trace() {
     let beyond = Call { sequence: 512, ..call(0) };
     let backwards = Call { sequence: 3, first_incomplete: 4, ..call(0) };
     let cases = [
-        (other, Improper::Different),
-        (beyond, Improper::BeyondWindow),
-        (backwards, Improper::Stale),
+        (other, CallError::Different),
+        (beyond, CallError::BeyondWindow),
+        (backwards, CallError::Stale),
     ];
     for (call, why) in cases {
         let tag = cluster.call(2, call, incr("n"));
-        assert_eq!(cluster.outcome(tag).cloned(), refused(Refusal::Improper(why)));
+        assert_eq!(cluster.outcome(tag).cloned(), refused(Refusal::CallError(why)));
         assert!(!cluster.has_record(2, "n"));
         assert_eq!(cluster.machine(2).tracker().records(), 1);
     }
@@ -400,9 +400,12 @@ fn what_can_never_be_one_of_the_sessions_calls_is_refused_without_a_trace() {
     cluster.call(1, call(1), incr("k"));
     let other = Call { digest: 8, ..call(1) };
     let tag = cluster.call(1, other, incr("n"));
-    assert_eq!(cluster.outcome(tag).cloned(), refused(Refusal::Improper(Improper::Different)));
+    assert_eq!(cluster.outcome(tag).cloned(), refused(Refusal::CallError(CallError::Different)));
     let collides = cluster.call(1, call(1), incr("n"));
-    assert_eq!(cluster.outcome(collides).cloned(), refused(Refusal::Improper(Improper::Different)));
+    assert_eq!(
+        cluster.outcome(collides).cloned(),
+        refused(Refusal::CallError(CallError::Different))
+    );
 }
 
 #[test]
@@ -463,7 +466,7 @@ fn p1_a_shadow_copies_records_with_their_watermarks() {
     cluster.install(&roles);
     cluster.run_for(MLT * 3);
     let late = cluster.call(3, call(0), incr("k"));
-    assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::Improper(Improper::Stale)));
+    assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::CallError(CallError::Stale)));
     let again = cluster.call(3, next, incr("k"));
     cluster.assert_done(again, Reply::Int(SESSIONS as i64 + 1));
     let other = cluster.call(3, Call { lease: lease(5), ..call(0) }, incr("k"));
@@ -634,11 +637,11 @@ fn a_node_outside_the_group_serves_calls() {
     cluster.assert_done(first, Reply::Int(1));
     // The answer to the next one is lost, and so is that to whoever asks again for it.
     let lost = cluster.call(4, call(1), incr("k"));
-    cluster.deliver_some(|packet| packet.kind() != "steered");
-    cluster.take(0, 4, "steered");
+    cluster.deliver_some(|packet| packet.kind() != "forwarded");
+    cluster.take(0, 4, "forwarded");
     for _ in 0..120 {
         cluster.tick(MLT);
-        cluster.deliver_some(|packet| packet.kind() != "steered");
+        cluster.deliver_some(|packet| packet.kind() != "forwarded");
     }
     assert_eq!(cluster.outcome(lost), Some(&Outcome::Unknown));
     let again = cluster.call(4, call(1), incr("k"));
@@ -652,13 +655,13 @@ fn a_node_outside_the_group_serves_calls() {
     late.grant.until = late.date - 1;
     let ungranted = cluster.call_with(4, late, incr("k"));
     cluster.deliver_all();
-    assert_eq!(cluster.outcome(other).cloned(), refused(Refusal::Improper(Improper::Different)));
+    assert_eq!(cluster.outcome(other).cloned(), refused(Refusal::CallError(CallError::Different)));
     assert_eq!(cluster.outcome(ungranted).cloned(), refused(Refusal::LeaseNeeded));
     assert!(cluster.machine(4).tracker().is_empty());
 }
 
 #[test]
-fn calls_on_a_hot_key_are_steered_and_run_once() {
+fn calls_on_a_hot_key_are_forwarded_and_run_once() {
     let mut cluster = Cluster::new(3);
     const ROUNDS: u64 = 30;
     for sequence in 0..ROUNDS {
@@ -675,7 +678,7 @@ fn calls_on_a_hot_key_are_steered_and_run_once() {
             cluster.assert_done(again, reply);
         }
     }
-    assert!(cluster.probed("hermes: op steered") > 0);
+    assert!(cluster.probed("hermes: op forwarded") > 0);
     cluster.assert_everywhere("k", Some(&(3 * ROUNDS).to_string()));
 }
 

@@ -1,4 +1,4 @@
-//! Reads without leases, joins, large values, steering, program order, expiry, limits of time.
+//! Reads without leases, joins, large values, forwarding, program order, expiry, limits of time.
 
 use std::time::Duration;
 
@@ -427,24 +427,24 @@ fn a_shadow_whose_donor_dies_turns_to_another() {
     assert_eq!(cluster.stored(4, "k").as_deref(), Some("v"));
 }
 
-// Steering.
+// Forwarding.
 
 fn two_of_three(config: &mut Config) {
     config.replicas = Some(NodeSet::only(NodeId(1)).with(NodeId(2)));
 }
 
 #[test]
-fn a_node_outside_the_group_steers_and_each_op_runs_once() {
+fn a_node_outside_the_group_forwards_and_each_op_runs_once() {
     let mut cluster = Cluster::with(3, two_of_three);
     let sum = cluster.submit(3, incr("k"));
-    let steer = cluster.pool.iter().find(|packet| packet.kind() == "steer").cloned();
-    let steer = steer.expect("3 has no copy");
+    let forward = cluster.pool.iter().find(|packet| packet.kind() == "forward").cloned();
+    let forward = forward.expect("3 has no copy");
     for _ in 0..3 {
-        cluster.inject(&steer);
+        cluster.inject(&forward);
     }
     cluster.run_for(MLT * 4);
     cluster.assert_done(sum, Reply::Int(1));
-    cluster.inject(&steer);
+    cluster.inject(&forward);
     cluster.run_for(MLT * 4);
     assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
     assert_eq!(cluster.stored(2, "k").as_deref(), Some("1"));
@@ -452,14 +452,14 @@ fn a_node_outside_the_group_steers_and_each_op_runs_once() {
 }
 
 #[test]
-fn a_steered_op_whose_answer_is_lost_is_unknown() {
+fn a_forwarded_op_whose_answer_is_lost_is_unknown() {
     let mut cluster = Cluster::with(3, two_of_three);
     let sum = cluster.submit(3, incr("k"));
     let read = cluster.submit(3, get("other"));
     for _ in 0..150 {
         cluster.tick(MLT);
-        cluster.deliver_some(|packet| packet.kind() != "steered");
-        cluster.take(0, 0, "steered");
+        cluster.deliver_some(|packet| packet.kind() != "forwarded");
+        cluster.take(0, 0, "forwarded");
     }
     assert_eq!(cluster.outcome(sum), Some(&Outcome::Unknown));
     assert_eq!(cluster.outcome(read), Some(&Outcome::Refused(Refusal::TimedOut)));
@@ -472,7 +472,7 @@ fn rule_11_what_an_earlier_life_asked_for_is_not_done() {
     // how the op ends, and by now may rest on what it has seen since.
     let mut cluster = Cluster::with(3, two_of_three);
     cluster.submit(3, incr("k"));
-    let late: Vec<_> = (1..=2).flat_map(|to| cluster.take(3, to, "steer")).collect();
+    let late: Vec<_> = (1..=2).flat_map(|to| cluster.take(3, to, "forward")).collect();
     cluster.expel(3);
     cluster.rejoin(3);
     cluster.run_for(MLT * 8);
@@ -484,15 +484,15 @@ fn rule_11_what_an_earlier_life_asked_for_is_not_done() {
 }
 
 #[test]
-fn what_follows_a_steered_op_on_its_key_waits_for_it() {
+fn what_follows_a_forwarded_op_on_its_key_waits_for_it() {
     let mut cluster = Cluster::with(3, two_of_three);
     let first = cluster.submit_as(3, 7, incr("k"));
     let read = cluster.submit_as(3, 7, get("k"));
     let second = cluster.submit_as(3, 7, incr("k"));
     let other = cluster.submit_as(3, 8, incr("j"));
     // The network may turn them around; what was not sent can't be turned around.
-    let steers = cluster.pool.iter().filter(|packet| packet.kind() == "steer").count();
-    assert_eq!(steers, 2, "one for each line");
+    let forwards = cluster.pool.iter().filter(|packet| packet.kind() == "forward").count();
+    assert_eq!(forwards, 2, "one for each line");
     cluster.run_for(MLT * 8);
     cluster.assert_done(first, Reply::Int(1));
     cluster.assert_done(read, value("1"));
@@ -501,7 +501,7 @@ fn what_follows_a_steered_op_on_its_key_waits_for_it() {
 }
 
 #[test]
-fn an_op_too_large_for_a_message_is_refused_rather_than_steered() {
+fn an_op_too_large_for_a_message_is_refused_rather_than_forwarded() {
     let mut cluster = Cluster::with(3, two_of_three);
     let large = "x".repeat(limits::MESSAGE_BYTES_MAX);
     let op = cluster.submit(3, set("k", &large));
@@ -521,17 +521,17 @@ fn a_leaseless_read_without_a_majority_is_given_up() {
 }
 
 #[test]
-fn a_steered_op_of_an_earlier_life_is_not_run_again() {
+fn a_forwarded_op_of_an_earlier_life_is_not_run_again() {
     // The owner has run it; then its sender comes back as a new incarnation, and the owner forgets
     // which numbers the old one has used.
     let mut cluster = Cluster::with(3, two_of_three);
     let sum = cluster.submit(3, incr("k"));
-    let steer = cluster.pool.clone();
+    let forward = cluster.pool.clone();
     cluster.deliver_all();
     cluster.assert_done(sum, Reply::Int(1));
     cluster.expel(3);
     cluster.rejoin(3);
-    for packet in &steer {
+    for packet in &forward {
         cluster.inject(packet);
     }
     cluster.run_for(MLT * 4);

@@ -173,7 +173,7 @@ fn h6_racing_read_modify_writes_all_end() {
     }
     cluster.assert_everywhere("k", Some("100"));
     assert!(cluster.probed("hermes: read-modify-write superseded") > 0);
-    assert!(cluster.probed("hermes: op steered") > 0);
+    assert!(cluster.probed("hermes: op forwarded") > 0);
 }
 
 #[test]

@@ -197,7 +197,7 @@ impl Run {
             (Outcome::Done(reply), Some((first, _))) => {
                 assert_eq!(reply, first, "{:?} has two answers", tried.permits[0].call);
             }
-            (Outcome::Refused(Refusal::Improper(why)), done) => {
+            (Outcome::Refused(Refusal::CallError(why)), done) => {
                 assert!(done.is_some() || client.over, "{why:?}: {:?}", tried.permits[0].call);
             }
             _ => {}
@@ -261,7 +261,7 @@ impl Run {
             return;
         }
         let (lease, granted) = (client.lease, client.until);
-        let verdict = quorate_rifl::Verdict { lease, lost: Lost::Expired, granted };
+        let verdict = quorate_rifl::LeaseEnd { lease, lost: Lost::Expired, granted };
         self.cluster.machine(node).end_session(&verdict);
     }
 
@@ -421,7 +421,7 @@ impl Run {
         }
         self.cluster.run_for(Duration::from_millis(400));
         if self.cluster.hosts.values().any(|host| host.up && host.machine.pending() > 0) {
-            // A steered op whose answer was lost ends with its time.
+            // A forwarded op whose answer was lost ends with its time.
             self.cluster.run_for(Duration::from_millis(2_000));
         }
         self.note_answers();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use quorate_hermes::{Config, Hermes, Message, Meta, Request, State, Steer};
+use quorate_hermes::{Config, Forward, Hermes, Message, Meta, Request, State};
 use quorate_machine::{Effects, Event, Machine, MapTable, Operation, Outcome, Record, Rng, Table};
 use quorate_rifl::{Call, Found, Grant, Permit, Sessions, owner_of};
 use quorate_types::{
@@ -123,8 +123,8 @@ pub(crate) fn kind(message: &Message<'_>) -> &'static str {
         Message::FloorPrepare { .. } => "floor_prepare",
         Message::FloorReady { .. } => "floor_ready",
         Message::FloorCommit { .. } => "floor_commit",
-        Message::Steer(_) => "steer",
-        Message::Steered { .. } => "steered",
+        Message::Forward(_) => "forward",
+        Message::Forwarded { .. } => "forwarded",
     }
 }
 
@@ -179,7 +179,7 @@ pub(crate) fn describe(message: &Message<'_>) -> String {
         Message::FloorReady { next_floor, .. } => {
             write!(text, " {next_floor}").expect("to a string");
         }
-        Message::Steer(Steer { sequence, .. }) | Message::Steered { sequence, .. } => {
+        Message::Forward(Forward { sequence, .. }) | Message::Forwarded { sequence, .. } => {
             write!(text, " #{sequence}").expect("to a string");
         }
         Message::Compare { digests, .. } => {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use quorate_machine::{Content, Improper, Outcome, Refusal, ValueKind};
+use quorate_machine::{CallError, Content, Outcome, Refusal, ValueKind};
 use quorate_meerkat::{
-    Answered, Body, Config, Conflict, Electorate, Groups, Item, Kind, Reason, Record, RecordKey,
-    Report, Vote, merge,
+    Answered, Body, Config, Conflict, Electorate, Groups, Item, Kind, Reason, RecordKey, Report,
+    TxnRecord, Vote, merge,
 };
-use quorate_rifl::{Call, Found, Grant, LeaseId, Lost, Permit, Sessions as _, Verdict};
+use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions as _};
 use quorate_types::{
     Duration, Epoch, LaneId, MemberNumber, NodeId, NodeSet, Role, Timestamp, WriterId, limits,
 };
@@ -35,7 +35,7 @@ fn permit(owner: u32, sequence: u64, first_incomplete: u64) -> Permit {
 }
 
 /// What a replica knows of a call.
-fn found(cluster: &Cluster, node: u16, call: Call) -> Result<Found<'_, Timestamp>, Improper> {
+fn found(cluster: &Cluster, node: u16, call: Call) -> Result<Found<'_, Timestamp>, CallError> {
     cluster.hosts[&node].machine.trackers()[0].find(&call)
 }
 
@@ -157,7 +157,7 @@ fn a_replica_refuses_what_it_knows_or_may_have_forgotten() {
     assert_eq!(vote(&mut cluster, of_2(now + 3), other, b"+"), known, "another command");
     // Its lease ended at a later moment: an attempt from before that moment begins again.
     let over = of_2(now + 1_000).version;
-    let verdict = Verdict { lease: lease(), lost: Lost::Expired, granted: over };
+    let verdict = LeaseEnd { lease: lease(), lost: Lost::Expired, granted: over };
     cluster.machine(1).end_session(&verdict);
     let late = vote(&mut cluster, of_2(now + 4), call(0, 0), b"+");
     assert_eq!(late, against(Reason::CallForgotten, of_2(now + 1_000)));
@@ -182,7 +182,7 @@ fn a_session_holds_a_bounded_number_of_bytes() {
 fn a_closed_session_has_no_calls() {
     let mut cluster = Cluster::new(3);
     run(&mut cluster, 1, permit(2, 0, 0), "write=k:1");
-    let verdict = Verdict { lease: lease(), lost: Lost::Closed, granted: 0 };
+    let verdict = LeaseEnd { lease: lease(), lost: Lost::Closed, granted: 0 };
     // Node 1 has not heard of it yet.
     for node in [2, 3] {
         cluster.machine(node).end_session(&verdict);
@@ -190,7 +190,7 @@ fn a_closed_session_has_no_calls() {
     for node in [1, 2] {
         let tag = cluster.call_as(node, 900, permit(2, 1, 0), txn("write=k:2"));
         cluster.run_for(Duration::from_millis(50));
-        assert_eq!(refusal(&cluster, tag), Refusal::Improper(Improper::Closed), "at {node}");
+        assert_eq!(refusal(&cluster, tag), Refusal::CallError(CallError::Closed), "at {node}");
     }
     cluster.assert_everywhere("k", Some("1"));
 }
@@ -216,13 +216,13 @@ fn improper_calls_are_refused_each_in_its_own_way() {
     let far = limits::SESSION_WINDOW;
     let different = Permit { call: Call { digest: 1, ..call(2, 2) }, ..permit(2, 2, 2) };
     for (permit, why) in [
-        (permit(2, 0, 2), Improper::Stale),
-        (permit(2, 1, 0), Improper::Stale),
-        (permit(2, 2 + far, 2), Improper::BeyondWindow),
-        (different, Improper::Different),
+        (permit(2, 0, 2), CallError::Stale),
+        (permit(2, 1, 0), CallError::Stale),
+        (permit(2, 2 + far, 2), CallError::BeyondWindow),
+        (different, CallError::Different),
     ] {
         let tag = cluster.call_as(3, 900, permit, txn("append=k:y"));
-        assert_eq!(refusal(&cluster, tag), Refusal::Improper(why));
+        assert_eq!(refusal(&cluster, tag), Refusal::CallError(why));
     }
     cluster.assert_everywhere("k", Some("xxx"));
     assert!(cluster.pool.is_empty(), "nobody was asked");
@@ -332,7 +332,7 @@ fn p1_a_joining_replica_gets_records_and_watermarks() {
     cluster.rejoin(3);
     cluster.run_for(Duration::from_millis(300));
     assert!(cluster.machine(3).is_caught_up());
-    assert_eq!(found(&cluster, 3, call(1, 0)), Err(Improper::Stale));
+    assert_eq!(found(&cluster, 3, call(1, 0)), Err(CallError::Stale));
     assert!(is_known(&cluster, 3, 2));
     let roles = cluster.roles_with(3, Role::Active);
     cluster.install(&roles);
@@ -393,7 +393,7 @@ fn a_node_without_the_home_partition_asks_one_that_has_it() {
         txn(&text),
     );
     cluster.deliver_all();
-    assert_eq!(refusal(&cluster, late), Refusal::Improper(Improper::Different));
+    assert_eq!(refusal(&cluster, late), Refusal::CallError(CallError::Different));
 }
 
 #[test]
@@ -430,15 +430,15 @@ fn a_merge_commits_one_attempt_at_a_call() {
         clock: 0,
         records,
     };
-    let record = |call: Call| Record {
+    let record = |call: Call| TxnRecord {
         participants: 1,
         body: writes(call, b"+"),
         vote: Some(Ok(())),
-        ..Record::default()
+        ..TxnRecord::default()
     };
     let key = |id: Timestamp| RecordKey::new(id, 0);
     for (other, commits) in [(call(0, 0), false), (call(1, 0), true)] {
-        let known = Record { decision: Some(true), ..record(call(0, 0)) };
+        let known = TxnRecord { decision: Some(true), ..record(call(0, 0)) };
         let maybe = || BTreeMap::from([(key(of_2(9)), record(other))]);
         let reports = [
             (NodeId(1), report(BTreeMap::from([(key(of_2(5)), known)]))),

@@ -2,7 +2,7 @@
 
 use quorate_machine::Rng;
 use quorate_meerkat::{Body, Comparison, Conflict, Kind, Message, Reason};
-use quorate_rifl::{Call, Found, Improper, LeaseId};
+use quorate_rifl::{Call, CallError, Found, LeaseId};
 use quorate_types::{Timestamp, WriterId};
 use quorate_wire::Words;
 
@@ -73,7 +73,7 @@ fn kinds(bytes: &[u8]) -> Vec<Kind<'_>> {
         Kind::Found { request: 7, clock: 8, found: Ok(Found::New) },
         Kind::Found { request: 7, clock: 8, found: Ok(Found::Completed(b"answer")) },
         Kind::Found { request: 7, clock: 8, found: Ok(Found::InProgress(id)) },
-        Kind::Found { request: 7, clock: 8, found: Err(Improper::Closed) },
+        Kind::Found { request: 7, clock: 8, found: Err(CallError::Closed) },
         Kind::CallsRead { request: 1, cursor: (LeaseId(5), 6) },
         Kind::Calls { request: 1, next: None, sessions: b"sessions" },
         Kind::Calls { request: 1, next: Some((LeaseId(5), 6)), sessions: b"sessions" },

@@ -1,7 +1,7 @@
 //! What a test sees of the machines, and what it asserts of all of them.
 
 use quorate_machine::{Record as _, Table};
-use quorate_meerkat::{Config, Meta, Pending, Record, RecordKey, Vote};
+use quorate_meerkat::{Config, Meta, Pending, RecordKey, TxnRecord, Vote};
 use quorate_types::{Incarnation, LaneId, NodeId, Timestamp, WriterId};
 
 use crate::entries::text;
@@ -21,7 +21,7 @@ impl Cluster {
     pub(crate) fn pending(&mut self, node: u16, key: &str) -> Pending {
         let table = self.machine(node).table_mut();
         let handle = table.find(key.as_bytes());
-        handle.map_or(Pending::default(), |handle| table.lock(handle).annex().clone())
+        handle.map_or(Pending::default(), |handle| table.lock(handle).locked_state().clone())
     }
 
     /// What a key holds at a node.
@@ -38,7 +38,7 @@ impl Cluster {
     }
 
     /// The record of a transaction.
-    pub(crate) fn record(&self, node: u16, id: Timestamp) -> Option<&Record> {
+    pub(crate) fn record(&self, node: u16, id: Timestamp) -> Option<&TxnRecord> {
         self.hosts[&node].machine.records().get(&RecordKey::new(id, 0))
     }
 
@@ -115,8 +115,8 @@ impl Cluster {
             table.scan(0, usize::MAX, &mut |handle| keys.push(handle));
             for handle in keys {
                 let record = table.lock(handle);
-                let (key, annex) = (text(record.key()), record.annex().clone());
-                assert!(annex.is_empty(), "{key} at node {node}: {annex:?}");
+                let (key, locked_state) = (text(record.key()), record.locked_state().clone());
+                assert!(locked_state.is_empty(), "{key} at node {node}: {locked_state:?}");
             }
         }
     }

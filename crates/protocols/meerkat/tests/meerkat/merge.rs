@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use quorate_machine::{MapTable, Record as _, Rng, Table};
 use quorate_meerkat::{
-    Body, Conflict, Electorate, Groups, Merged, Meta, Reason, Record, RecordKey, Report, Settled,
-    TooFew, Vote, merge, occ,
+    Body, Conflict, Electorate, Groups, Merged, Meta, Reason, RecordKey, Report, Settled, TooFew,
+    TxnRecord, Vote, merge, occ,
 };
 use quorate_types::{Epoch, NodeId, NodeSet, Quorums, Timestamp, WriterId};
 
@@ -31,7 +31,7 @@ fn key(id: Timestamp) -> RecordKey {
 }
 
 /// A report of somebody who worked in the last epoch.
-fn report(count: usize, records: BTreeMap<RecordKey, Record>) -> Report {
+fn report(count: usize, records: BTreeMap<RecordKey, TxnRecord>) -> Report {
     let electorate = Electorate { voters: nodes(count), active: nodes(count) };
     Report { last_normal: EPOCH, electorate, floor: 0, installed: 0, clock: 0, records }
 }
@@ -40,8 +40,8 @@ fn lost(with: Timestamp) -> Vote {
     Err(Conflict { reason: Reason::StaleRead, with })
 }
 
-fn voted(body: &[u8], vote: Vote) -> Record {
-    Record { participants: 1, body: body.to_vec(), vote: Some(vote), ..Record::default() }
+fn voted(body: &[u8], vote: Vote) -> TxnRecord {
+    TxnRecord { participants: 1, body: body.to_vec(), vote: Some(vote), ..TxnRecord::default() }
 }
 
 fn committed(merged: &Merged, id: Timestamp) -> Option<bool> {
@@ -114,7 +114,7 @@ fn a_guest_that_told_each_other_sets_has_done_what_was_accepted_or_installed() {
             let view = accepted[index];
             let decision = (decided == Some(index)).then_some(true);
             let accepted = (view > 0).then_some((view, true));
-            let record = Record { accepted, decision, ..told(index) };
+            let record = TxnRecord { accepted, decision, ..told(index) };
             (NodeId(index as u16 + 1), report(3, [(key(id(5)), record)].into()))
         });
         let merged = merge(&reports.collect(), groups(true)).expect("all are left");
@@ -137,7 +137,7 @@ fn no_merge_contradicts_a_slow_decision() {
                     let reports = set.into_iter().map(|node| {
                         let latest = majority.contains(node);
                         let accepted = if latest { (70, decided) } else { (6, earlier) };
-                        let record = Record { accepted: Some(accepted), ..voted(&body, Ok(())) };
+                        let record = TxnRecord { accepted: Some(accepted), ..voted(&body, Ok(())) };
                         (node, report(count, [(key(id(5)), record)].into()))
                     });
                     let merged = merge(&reports.collect(), groups(unanimous)).expect("enough");
@@ -151,7 +151,7 @@ fn no_merge_contradicts_a_slow_decision() {
 #[test]
 fn a_decision_that_one_knows_is_the_end() {
     let body = body_bytes(&[("k", None, Some("v"))]);
-    let known = Record { decision: Some(true), ..voted(&body, Ok(())) };
+    let known = TxnRecord { decision: Some(true), ..voted(&body, Ok(())) };
     let reports = [
         (NodeId(1), report(3, [(key(id(5)), known)].into())),
         (NodeId(2), report(3, [(key(id(5)), voted(&body, lost(id(9))))].into())),
@@ -176,7 +176,7 @@ fn only_the_latest_epoch_counts() {
     // N4.2c. Node 1 alone has adopted epoch 5, in which the transaction was aborted; the votes
     // of 2 and 3 are of epoch 4.
     let body = body_bytes(&[("k", None, Some("v"))]);
-    let adopted = Record { decision: Some(false), participants: 1, ..Record::default() };
+    let adopted = TxnRecord { decision: Some(false), participants: 1, ..TxnRecord::default() };
     let mut later = report(3, [(key(id(5)), adopted)].into());
     later.last_normal = Epoch(5);
     let old = report(3, [(key(id(5)), voted(&body, Ok(())))].into());
@@ -226,8 +226,8 @@ fn what_another_partition_has_aborted_is_in_nobodys_way() {
     let (t2, t) = (id(30), id(40));
     let write = body_bytes(&[("k", None, Some("v"))]);
     let read = body_bytes(&[("k", Some(id(10)), None), ("l", None, Some("v"))]);
-    let both = |record| Record { participants: 3, ..record };
-    let accepted = Record { accepted: Some((0, true)), ..both(voted(&write, Ok(()))) };
+    let both = |record| TxnRecord { participants: 3, ..record };
+    let accepted = TxnRecord { accepted: Some((0, true)), ..both(voted(&write, Ok(()))) };
     let refused = || (RecordKey::new(t2, 1), both(voted(&write, lost(id(9)))));
     let taken = |records| report(5, BTreeMap::from(records));
     let late = || taken([refused(), (key(t), voted(&read, Ok(())))]);
@@ -259,7 +259,7 @@ fn floors_and_clocks_are_the_largest() {
 #[derive(Default)]
 struct Replica {
     table: MapTable<Meta>,
-    records: BTreeMap<RecordKey, Record>,
+    records: BTreeMap<RecordKey, TxnRecord>,
 }
 
 struct World {
@@ -323,7 +323,7 @@ impl World {
             let body = &self.bodies[&id];
             let items = Body::check(body).expect("just made");
             let vote = occ::validate(table, id, items, |_| 0);
-            Record { registered: vote.is_ok(), ..voted(body, vote) }
+            TxnRecord { registered: vote.is_ok(), ..voted(body, vote) }
         });
     }
 
@@ -343,10 +343,10 @@ impl World {
             // More of them take the proposal, and a majority ends it.
             let at = self.replica();
             let body = &self.bodies[&id];
-            let record = self.replicas[at].records.entry(key(id)).or_insert_with(|| Record {
+            let record = self.replicas[at].records.entry(key(id)).or_insert_with(|| TxnRecord {
                 participants: 1,
                 body: body.clone(),
-                ..Record::default()
+                ..TxnRecord::default()
             });
             record.accepted = Some((0, ok));
             let accepted = |replica: &&Replica| {
@@ -372,10 +372,10 @@ impl World {
         let Replica { table, records } = &mut self.replicas[at];
         let body = &self.bodies[&id];
         let items = Body::check(body).expect("just made");
-        let record = records.entry(key(id)).or_insert_with(|| Record {
+        let record = records.entry(key(id)).or_insert_with(|| TxnRecord {
             participants: 1,
             body: body.clone(),
-            ..Record::default()
+            ..TxnRecord::default()
         });
         if record.decision.is_none() {
             record.decision = Some(commit);
@@ -466,13 +466,13 @@ fn what_was_decided_stands_and_nothing_else_conflicts_with_it() {
 #[test]
 fn reports_and_merged_records_come_back_and_cuts_are_noticed() {
     let body = body_bytes(&[("read", Some(id(3)), None), ("both", Some(id(4)), Some("v"))]);
-    let records: BTreeMap<RecordKey, Record> = [
+    let records: BTreeMap<RecordKey, TxnRecord> = [
         (key(id(5)), voted(&body, Ok(()))),
         (key(id(6)), voted(&body, lost(id(8)))),
-        (key(id(7)), Record { accepted: Some((70, true)), ..voted(&body, Ok(())) }),
-        (key(id(8)), Record { accepted: Some((6, false)), ..Record::default() }),
-        (key(id(9)), Record { decision: Some(true), ..voted(&body, Ok(())) }),
-        (RecordKey::new(id(9), 3), Record { decision: Some(false), ..Record::default() }),
+        (key(id(7)), TxnRecord { accepted: Some((70, true)), ..voted(&body, Ok(())) }),
+        (key(id(8)), TxnRecord { accepted: Some((6, false)), ..TxnRecord::default() }),
+        (key(id(9)), TxnRecord { decision: Some(true), ..voted(&body, Ok(())) }),
+        (RecordKey::new(id(9), 3), TxnRecord { decision: Some(false), ..TxnRecord::default() }),
     ]
     .into();
     let report = Report { floor: 11, installed: 10, clock: 12, ..report(3, records) };

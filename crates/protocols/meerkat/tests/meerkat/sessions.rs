@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_machine::{Improper, Outcome, Refusal, Rng};
+use quorate_machine::{CallError, Outcome, Refusal, Rng};
 use quorate_meerkat::partition_of;
-use quorate_rifl::{Call, Found, Grant, LeaseId, Lost, Permit, Sessions as _, Verdict, owner_of};
+use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions as _, owner_of};
 use quorate_types::{Duration, LaneId, MemberNumber};
 
 use crate::support::Cluster;
@@ -145,7 +145,7 @@ impl Sessions {
             }
             let node = nodes[rng.below(nodes.len() as u64) as usize];
             client.unaware.remove(&node);
-            let verdict = Verdict { lease: client.lease, lost: Lost::Expired, granted };
+            let verdict = LeaseEnd { lease: client.lease, lost: Lost::Expired, granted };
             if cluster.hosts[&node].up {
                 cluster.machine(node).end_session(&verdict);
             }
@@ -177,11 +177,11 @@ impl Sessions {
                 let first = known.answer.get_or_insert_with(|| reply.clone());
                 assert_eq!(first, reply, "call {sequence} of {:?} has two answers", client.lease);
             }
-            Outcome::Refused(Refusal::Improper(Improper::Stale)) => {
+            Outcome::Refused(Refusal::CallError(CallError::Stale)) => {
                 let below = sequence < client.first_incomplete();
                 assert!(below, "call {sequence} of {:?} was not acknowledged", client.lease);
             }
-            Outcome::Refused(Refusal::Improper(why)) => panic!("a proper client hears {why:?}"),
+            Outcome::Refused(Refusal::CallError(why)) => panic!("a proper client hears {why:?}"),
             Outcome::Refused(_) | Outcome::Unknown => {}
         }
         true

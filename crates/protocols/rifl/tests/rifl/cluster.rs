@@ -1,10 +1,12 @@
-//! Keepers of one lane on several nodes, with clocks that differ and drift, a network that delays,
+//! Lease managers of one lane on several nodes, with clocks that differ and drift, a network that delays,
 //! loses and repeats, and views that come at different times.
 
 use std::collections::BTreeMap;
 
 use quorate_machine::{Effects, Event, Machine, Rng};
-use quorate_rifl::{Answer, Config, Grant, Keeper, Key, LeaseId, Lost, Message, Request, Verdict};
+use quorate_rifl::{
+    Answer, Config, Grant, Key, LeaseEnd, LeaseId, LeaseManager, Lost, Message, Request,
+};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
     UnixNanos, View,
@@ -12,7 +14,7 @@ use quorate_types::{
 
 pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const TERM: u64 = 2_000 * MS;
-/// Most leases that a keeper gives out.
+/// Most leases that a lease manager gives out.
 pub(crate) const LEASES_MAX: usize = 1_000;
 
 #[derive(Default)]
@@ -21,7 +23,7 @@ struct Out {
     done: Vec<(Tag, Answer)>,
 }
 
-impl Effects<Keeper> for Out {
+impl Effects<LeaseManager> for Out {
     fn send(&mut self, to: NodeId, message: &Message) {
         self.sent.push((to, message.clone()));
     }
@@ -32,7 +34,7 @@ impl Effects<Keeper> for Out {
 }
 
 pub(crate) struct Node {
-    pub(crate) keeper: Keeper,
+    pub(crate) lease_manager: LeaseManager,
     /// How this node's clocks are wrong: the monotonic one's origin and rate, the wall clock's offset.
     origin: u64,
     drift_ppm: i64,
@@ -75,7 +77,7 @@ pub(crate) struct Cluster {
     flights: Vec<Flight>,
     next_tag: u64,
     pub(crate) answers: BTreeMap<Tag, Answer>,
-    pub(crate) verdicts: Vec<(NodeId, Verdict)>,
+    pub(crate) verdicts: Vec<(NodeId, LeaseEnd)>,
     /// Everything ever granted and everything ever declared expired, in order.
     granted: BTreeMap<LeaseId, u64>,
     expired: BTreeMap<LeaseId, u64>,
@@ -135,8 +137,8 @@ impl Cluster {
         let origin = self.rng.below(1_000_000) * MS;
         let drift_ppm = self.rng.below(1_000) as i64 - 500;
         let skew = self.rng.below(400 * MS) as i64 - 200 * MS as i64;
-        let (keeper, epoch) = (Keeper::new(config), Epoch(0));
-        self.nodes.insert(NodeId(node), Node { keeper, origin, drift_ppm, skew, epoch });
+        let (lease_manager, epoch) = (LeaseManager::new(config), Epoch(0));
+        self.nodes.insert(NodeId(node), Node { lease_manager, origin, drift_ppm, skew, epoch });
     }
 
     /// The next view; [`Cluster::tell`] shows it to a node.
@@ -169,22 +171,22 @@ impl Cluster {
     pub(crate) fn sweep(&mut self, node: u16, leases: &[LeaseId]) {
         let mut out = Out::default();
         let Some(found) = self.nodes.get_mut(&NodeId(node)) else { return };
-        found.keeper.sweep(found.now(self.time), leases, &mut out);
+        found.lease_manager.sweep(found.now(self.time), leases, &mut out);
         self.carry_out(NodeId(node), out);
     }
 
-    fn step(&mut self, node: NodeId, event: Event<'_, Keeper>) {
+    fn step(&mut self, node: NodeId, event: Event<'_, LeaseManager>) {
         let mut out = Out::default();
         let Some(found) = self.nodes.get_mut(&node) else { return };
-        found.keeper.step(found.now(self.time), event, &mut out);
-        found.keeper.check_invariants();
+        found.lease_manager.step(found.now(self.time), event, &mut out);
+        found.lease_manager.check_invariants();
         self.carry_out(node, out);
     }
 
     fn carry_out(&mut self, node: NodeId, out: Out) {
         let found = self.nodes.get_mut(&node).expect("it has just acted");
         let epoch = found.epoch;
-        let verdicts = found.keeper.take_verdicts();
+        let verdicts = found.lease_manager.take_verdicts();
         let number = self.view.member(node).map_or(0, |member| member.number.0);
         for (to, message) in out.sent {
             self.see_grant(&message);
@@ -265,7 +267,7 @@ impl Cluster {
             let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
             for node in nodes {
                 let found = &self.nodes[&node];
-                if found.keeper.next_deadline() <= found.now(self.time).monotonic {
+                if found.lease_manager.next_deadline() <= found.now(self.time).monotonic {
                     self.step(node, Event::Tick);
                 }
             }

@@ -1,10 +1,10 @@
-//! Keepers and trackers together: attempts that arrive later than a lease lasts, at replicas that
+//! Lease managers and trackers together: attempts that arrive later than a lease lasts, at replicas that
 //! forget sessions as soon as they may. No call commits twice.
 
 use std::collections::BTreeMap;
 
 use quorate_check::Seeds;
-use quorate_rifl::{Answer, Call, Found, Grant, LeaseId, Lost, Request, Tracker};
+use quorate_rifl::{Answer, Call, Found, Grant, LeaseId, Lost, Request, ResultTracker};
 use quorate_types::{Epoch, NodeId, Now, Role, Tag, limits};
 
 use crate::cluster::{Cluster, MS, TERM, Weather, member};
@@ -38,7 +38,7 @@ struct Client {
 
 struct Run {
     cluster: Cluster,
-    calls: BTreeMap<u16, Tracker<u64>>,
+    calls: BTreeMap<u16, ResultTracker<u64>>,
     grants: BTreeMap<(u16, LeaseId), Grant>,
     attempts: Vec<Attempt>,
     next_attempt: u64,
@@ -52,7 +52,7 @@ impl Run {
     fn new(seed: u64) -> Self {
         Self {
             cluster: Cluster::new(3, seed),
-            calls: NODES.into_iter().map(|node| (node, Tracker::default())).collect(),
+            calls: NODES.into_iter().map(|node| (node, ResultTracker::default())).collect(),
             grants: BTreeMap::new(),
             attempts: Vec::new(),
             next_attempt: 0,
@@ -72,7 +72,7 @@ impl Run {
     fn clock(&self, node: u16) -> u64 {
         let found = &self.cluster.nodes[&NodeId(node)];
         let now: Now = found.now(self.cluster.time);
-        found.keeper.clock(now)
+        found.lease_manager.clock(now)
     }
 
     /// A node makes an attempt, if its grant says that it may.
@@ -171,7 +171,7 @@ impl Run {
                 }
             }
         }
-        self.calls.values_mut().for_each(Tracker::abandon_all);
+        self.calls.values_mut().for_each(ResultTracker::abandon_all);
         self.cluster.tell(2);
         self.cluster.tell(3);
     }
@@ -248,7 +248,7 @@ fn survive(seed: u64) -> (usize, usize, usize) {
             run.sweep();
         }
         run.cluster.run(10 * MS);
-        run.calls.values().for_each(Tracker::check_invariants);
+        run.calls.values().for_each(ResultTracker::check_invariants);
     }
     (run.committed.len(), run.discards, run.refused_by_date)
 }

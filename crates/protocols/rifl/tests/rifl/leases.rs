@@ -45,7 +45,7 @@ fn any_node_renews_a_lease_at_its_owner() {
         assert_eq!(next.owner, MemberNumber(1));
         grant = next;
     }
-    assert_eq!(cluster.nodes[&NodeId(1)].keeper.len(), 1);
+    assert_eq!(cluster.nodes[&NodeId(1)].lease_manager.len(), 1);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_lease_that_is_not_renewed_ends_and_is_freed() {
     let (node, verdict) = cluster.verdicts[0];
     assert_eq!((node.0, verdict.lease, verdict.lost), (3, grant.lease, Lost::Expired));
     assert!(verdict.granted > grant.until);
-    assert!(cluster.nodes[&node].keeper.is_empty());
+    assert!(cluster.nodes[&node].lease_manager.is_empty());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_closed_lease_is_gone_everywhere() {
     told.sort_unstable();
     assert_eq!(told, [1, 2, 3]);
     assert_eq!(cluster.ask(3, renew(grant)), Answer::Lost(Lost::Closed));
-    assert!(cluster.nodes[&NodeId(1)].keeper.is_empty());
+    assert!(cluster.nodes[&NodeId(1)].lease_manager.is_empty());
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn every_node_knows_what_is_shown_of_a_session_and_so_does_the_successor() {
     let grant = cluster.open(1);
     cluster.run(50 * MS);
     let is_genuine = |cluster: &Cluster, node: u16, lease: LeaseId, token| {
-        cluster.nodes[&NodeId(node)].keeper.is_genuine(lease, token)
+        cluster.nodes[&NodeId(node)].lease_manager.is_genuine(lease, token)
     };
     let next = LeaseId(grant.lease.0 + 1);
-    let token = cluster.nodes[&NodeId(1)].keeper.token(grant.lease);
+    let token = cluster.nodes[&NodeId(1)].lease_manager.token(grant.lease);
     for node in 1..=3 {
         assert_eq!(is_genuine(&cluster, node, grant.lease, token), Genuine::Yes);
         assert_eq!(is_genuine(&cluster, node, grant.lease, token ^ 1), Genuine::No);
@@ -211,7 +211,7 @@ fn a_successor_keeps_no_more_leases_than_members_may_have_given_out() {
     cluster.run(TERM / 2);
     assert!(matches!(cluster.ask(3, renew(grant)), Answer::Granted(_)));
     cluster.run(TERM * 3 / 4);
-    assert!(cluster.nodes[&NodeId(2)].keeper.adopted() <= 1);
+    assert!(cluster.nodes[&NodeId(2)].lease_manager.adopted() <= 1);
     assert_eq!(cluster.ask(2, one_more), Answer::Lost(Lost::Expired));
 }
 
@@ -327,10 +327,9 @@ fn survive(seed: u64) {
         let (node, number, role) = roles[victim];
         let synced = |cluster: &Cluster| {
             let id = NodeId(node);
-            cluster
-                .nodes
-                .get(&id)
-                .is_some_and(|node| node.epoch == cluster.view.epoch && node.keeper.is_synced())
+            cluster.nodes.get(&id).is_some_and(|node| {
+                node.epoch == cluster.view.epoch && node.lease_manager.is_synced()
+            })
         };
         let change = match (role, cluster.rng.below(10)) {
             (Role::Active, 0) if down < 2 => {

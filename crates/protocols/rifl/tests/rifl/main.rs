@@ -3,4 +3,4 @@ mod cluster;
 mod exactly_once;
 mod leases;
 mod model;
-mod tracker;
+mod result_tracker;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use quorate_rifl::{Call, Found, Improper, LeaseId, Tracker};
+use quorate_rifl::{Call, CallError, Found, LeaseId, ResultTracker};
 use quorate_types::{LaneId, MemberNumber, limits};
 
 #[derive(Clone, Debug)]
@@ -51,19 +51,19 @@ impl Plain {
         self.watermarks.get(&lease).copied().unwrap_or_default()
     }
 
-    fn find(&self, lease: u64, call: &Call) -> Result<Found<'_, u32>, Improper> {
+    fn find(&self, lease: u64, call: &Call) -> Result<Found<'_, u32>, CallError> {
         let key = (lease, call.sequence);
         if call.sequence < call.first_incomplete {
-            return Err(Improper::Stale);
+            return Err(CallError::Stale);
         }
         if self.closed.contains(&lease) {
-            return Err(Improper::Closed);
+            return Err(CallError::Closed);
         }
         if call.sequence < self.watermark(lease) {
-            return Err(Improper::Stale);
+            return Err(CallError::Stale);
         }
         match (self.records.get(&key), self.running.get(&key)) {
-            (Some((digest, _)), _) if *digest != call.digest => Err(Improper::Different),
+            (Some((digest, _)), _) if *digest != call.digest => Err(CallError::Different),
             (Some((_, answer)), _) => Ok(Found::Completed(answer)),
             (None, Some(attempt)) => Ok(Found::InProgress(*attempt)),
             (None, None) => Ok(Found::New),
@@ -92,8 +92,8 @@ fn lease_id(lease: u64) -> LeaseId {
     LeaseId::new(MemberNumber(1), LaneId(0), lease)
 }
 
-fn copied(calls: &Tracker<u32>, bytes_max: usize) -> Tracker<u32> {
-    let mut copy = Tracker::default();
+fn copied(calls: &ResultTracker<u32>, bytes_max: usize) -> ResultTracker<u32> {
+    let mut copy = ResultTracker::default();
     copy.begin_copy();
     let mut from = Some((LeaseId(0), 0));
     while let Some(part) = from {
@@ -106,7 +106,7 @@ fn copied(calls: &Tracker<u32>, bytes_max: usize) -> Tracker<u32> {
 }
 
 fn run(steps: Vec<Step>) {
-    let (mut calls, mut plain) = (Tracker::<u32>::default(), Plain::default());
+    let (mut calls, mut plain) = (ResultTracker::<u32>::default(), Plain::default());
     let mut bases = [0u64; 4];
     for (step, attempt) in steps.into_iter().zip(0..) {
         let at = u64::from(attempt) + 1_000;

@@ -17,7 +17,7 @@ pub(crate) enum About {
     Hermes,
     /// Those of the Meerkat machine: of a member, or of a guest.
     Meerkat,
-    /// Those of the membership, and of the keepers of leases.
+    /// Those of the membership, and of the lease managers.
     Membership,
     /// Those of the configuration log.
     Paxos,

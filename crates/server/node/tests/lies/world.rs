@@ -170,7 +170,7 @@ impl World {
         } else {
             lane.submit(now, KEYSPACE, tag, self.tag, owned.call(), out);
         }
-        self.settle(node);
+        self.deliver_mail(node);
         tag
     }
 
@@ -184,7 +184,7 @@ impl World {
     pub(crate) fn pass(&mut self, milliseconds: u32) {
         for _ in 0..milliseconds {
             self.time += Duration::from_millis(1);
-            (0..self.nodes.len()).for_each(|node| self.settle(node));
+            (0..self.nodes.len()).for_each(|node| self.deliver_mail(node));
             // What is said meanwhile arrives in the next one.
             for packet in std::mem::take(&mut self.pool) {
                 self.deliver(&packet);
@@ -238,12 +238,12 @@ impl World {
             lane.peer_lost(now, from, out);
             lane.peer_found(now, from, incarnation, out);
         }
-        self.settle(node);
+        self.deliver_mail(node);
         result
     }
 
     /// Ends a turn of each lane of a node, and passes on what its lanes say.
-    pub(crate) fn settle(&mut self, node: usize) {
+    pub(crate) fn deliver_mail(&mut self, node: usize) {
         let now = self.now();
         let Node { id, lanes, .. } = &mut self.nodes[node];
         // A lane that has caught up tells lane 0 so in every turn.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use quorate_commands::{Block, OwnedCall, Reply, Txn};
 use quorate_machine::{Outcome, Refusal};
-use quorate_node::{EngineConfig, Host, KeyspaceConfig, NodeAddress, NodeConfig, Shared, Strand};
+use quorate_node::{
+    EngineConfig, Host, KeyspaceConfig, MemoryCluster, NodeAddress, NodeConfig, Shared,
+};
 use quorate_types::{KeyspaceId, NodeId, Now, Tag};
 use quorate_workloads::redis::each_command;
 use quorate_workloads::{
@@ -30,7 +32,7 @@ const STALL_MAX: Duration = Duration::from_secs(20);
 /// The nodes of a cluster, all lanes of it.
 pub(super) struct Cluster {
     nodes: Vec<Arc<Shared>>,
-    strands: Vec<Strand>,
+    strands: Vec<MemoryCluster>,
 }
 
 impl Cluster {
@@ -42,7 +44,7 @@ impl Cluster {
         let ids = (1..=nodes).map(NodeId);
         let shared: Vec<Arc<Shared>> =
             ids.map(|node| Shared::new(config(engine, node, nodes, lanes))).collect();
-        let strands = Strand::cluster(&shared, quorate_runtime::now());
+        let strands = MemoryCluster::cluster(&shared, quorate_runtime::now());
         let mut cluster = Self { strands, nodes: shared };
         cluster.found()?;
         Ok(cluster)
@@ -180,7 +182,7 @@ fn is_ready(host: &Host) -> bool {
 }
 
 /// One round without clients.
-fn turn(strand: &mut Strand) {
+fn turn(strand: &mut MemoryCluster) {
     let now = quorate_runtime::now();
     strand.begin_turn(now);
     strand.end_turn(now);
@@ -188,7 +190,7 @@ fn turn(strand: &mut Strand) {
 
 /// What the thread of a strand does in a run.
 fn work<S: Source<Request = Transaction>>(
-    strand: &mut Strand,
+    strand: &mut MemoryCluster,
     shape: Shape,
     job: Option<&mut (Plan, S)>,
     running: &AtomicUsize,
@@ -199,7 +201,7 @@ fn work<S: Source<Request = Transaction>>(
         running.fetch_sub(1, Ordering::AcqRel);
         Ok((report?, clients.sum))
     });
-    // Siblings may yet wait for what this strand holds or knows.
+    // LaneShared may yet wait for what this strand holds or knows.
     while running.load(Ordering::Acquire) > 0 {
         turn(strand);
     }
@@ -208,7 +210,7 @@ fn work<S: Source<Request = Transaction>>(
 
 /// The clients of a strand, dealt out over its nodes.
 struct Clients<'a> {
-    strand: &'a mut Strand,
+    strand: &'a mut MemoryCluster,
     shape: Shape,
     scratch: Vec<u8>,
     /// Every number that single commands answered, added up.

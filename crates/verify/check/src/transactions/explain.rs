@@ -7,7 +7,7 @@ use crate::txn::Content;
 
 use super::access::{Access, Index, Seen};
 use super::anomaly::{Anomaly, AnomalyKind};
-use super::graph::{Kind, Step};
+use super::graph::{EdgeKind, Step};
 use super::lists::ListOrder;
 use super::observe::Order;
 use super::registers::RegisterOrder;
@@ -15,8 +15,9 @@ use super::registers::RegisterOrder;
 /// The strongest name of a cycle.
 fn name(cycle: &[Step]) -> AnomalyKind {
     let count = |kind| cycle.iter().filter(|step| step.label.kind == kind).count();
-    let realtime = cycle.iter().any(|step| step.label.timed || step.label.kind == Kind::RealTime);
-    match (count(Kind::ReadWrite), count(Kind::WriteRead)) {
+    let realtime =
+        cycle.iter().any(|step| step.label.timed || step.label.kind == EdgeKind::RealTime);
+    match (count(EdgeKind::ReadWrite), count(EdgeKind::WriteRead)) {
         (0, 0) => AnomalyKind::G0 { realtime },
         (0, _) => AnomalyKind::G1c { realtime },
         (1, _) => AnomalyKind::GSingle { realtime },
@@ -42,7 +43,7 @@ pub(super) fn cycle(index: &Index<'_>, orders: &[Order<'_>], cycle: &[Step]) -> 
 
 fn reason(index: &Index<'_>, orders: &[Order<'_>], step: Step) -> String {
     let (from, to) = (index.name(step.from), index.name(step.to));
-    if step.label.kind == Kind::RealTime {
+    if step.label.kind == EdgeKind::RealTime {
         let ended = index.records[step.from as usize].committed_at();
         let ended = Seconds(ended.expect("only what has ended is before something in real time"));
         let began = Seconds(index.records[step.to as usize].invoke);
@@ -86,7 +87,7 @@ impl Edge<'_, '_> {
     }
 
     /// What a transaction did to the key, to follow "T7 ...".
-    fn deed(access: &Access<'_>, key: &Bytes) -> String {
+    fn answered(access: &Access<'_>, key: &Bytes) -> String {
         match (access.written.last(), access.appended.last()) {
             (Some(Some(value)), _) => format!("wrote {key} = {value}"),
             (Some(None), _) => format!("deleted {key}"),
@@ -106,11 +107,11 @@ impl Edge<'_, '_> {
     fn of_list(&self, order: &ListOrder<'_>) -> String {
         let (from, to, key) = self.names();
         match self.step.label.kind {
-            Kind::WriteRead => {
-                let (deed, seen) = (Self::deed(self.from, key), Self::seen(self.to, key));
-                format!("{from} {deed}, and {to} {seen}")
+            EdgeKind::WriteRead => {
+                let (answered, seen) = (Self::answered(self.from, key), Self::seen(self.to, key));
+                format!("{from} {answered}, and {to} {seen}")
             }
-            Kind::ReadWrite => {
+            EdgeKind::ReadWrite => {
                 let element = self.to.appended[0];
                 let seen = Self::seen(self.from, key);
                 format!("{from} {seen}, which lacks {element}, appended by {to}")
@@ -145,24 +146,24 @@ impl Edge<'_, '_> {
         let evidence = if self.step.label.timed { self.timed_evidence(order) } else { None };
         let evidence = evidence.map_or_else(String::new, |text| format!(" ({text})"));
         match self.step.label.kind {
-            Kind::WriteRead => {
-                let deed = Self::deed(self.from, key);
+            EdgeKind::WriteRead => {
+                let answered = Self::answered(self.from, key);
                 let how =
                     if self.step.label.timed { ": by real time it can't be another" } else { "" };
-                format!("{from} {deed}, and {to} read that{how}")
+                format!("{from} {answered}, and {to} read that{how}")
             }
-            Kind::ReadWrite => {
+            EdgeKind::ReadWrite => {
                 let (seen, change) = (Self::seen(self.from, key), Self::change(self.to));
                 format!("{from} {seen}, which {to} {change}{evidence}")
             }
             _ => {
-                let (deed, change) = (Self::deed(self.from, key), Self::change(self.to));
+                let (answered, change) = (Self::answered(self.from, key), Self::change(self.to));
                 let own = order.written[&self.step.to];
                 let replaced = order.versions[own].replaced;
                 if replaced.is_some() && replaced == order.written.get(&self.step.from).copied() {
-                    return format!("{from} {deed}, which {to} read and {change}");
+                    return format!("{from} {answered}, which {to} read and {change}");
                 }
-                format!("{from} {deed}, which {to} {change}{evidence}")
+                format!("{from} {answered}, which {to} {change}{evidence}")
             }
         }
     }
@@ -173,7 +174,7 @@ impl Edge<'_, '_> {
         let newer = *order.written.get(&self.step.to)?;
         let (began, beginner) = order.versions[newer].began?;
         let older = match self.step.label.kind {
-            Kind::ReadWrite => order.read[&self.step.from],
+            EdgeKind::ReadWrite => order.read[&self.step.from],
             _ => *order.written.get(&self.step.from)?,
         };
         let (ended, ender) = order.versions[older].ended.filter(|(ended, _)| *ended < began)?;
@@ -197,17 +198,17 @@ impl Edge<'_, '_> {
         };
         let (at_from, at_to) = (stamp(self.step.from), stamp(self.step.to));
         match self.step.label.kind {
-            Kind::WriteRead => {
-                let (deed, seen) = (Self::deed(self.from, key), Self::seen(self.to, key));
-                format!("{from} {deed}{at_from}, and {to} {seen}{}", version(self.to))
+            EdgeKind::WriteRead => {
+                let (answered, seen) = (Self::answered(self.from, key), Self::seen(self.to, key));
+                format!("{from} {answered}{at_from}, and {to} {seen}{}", version(self.to))
             }
-            Kind::ReadWrite => {
+            EdgeKind::ReadWrite => {
                 let (seen, change) = (Self::seen(self.from, key), Self::change(self.to));
                 format!("{from} {seen}{}, which {to} {change}{at_to}", version(self.from))
             }
             _ => {
-                let (deed, change) = (Self::deed(self.from, key), Self::change(self.to));
-                format!("{from} {deed}{at_from}, which {to} {change}{at_to}")
+                let (answered, change) = (Self::answered(self.from, key), Self::change(self.to));
+                format!("{from} {answered}{at_from}, which {to} {change}{at_to}")
             }
         }
     }

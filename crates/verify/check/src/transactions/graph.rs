@@ -4,7 +4,7 @@
 //! # Relays
 //!
 //! A relation such as "ended before it began" has quadratically many pairs. A *relay* is a node
-//! that stands for a set of transactions: an edge into it, followed by [`Kind::Relay`] edges, is
+//! that stands for a set of transactions: an edge into it, followed by [`EdgeKind::Relay`] edges, is
 //! the edge to each transaction that they reach. A chain of relays in the order of time makes
 //! real-time order linear in size. Relay edges cost nothing in a search, so cycles are shortest in
 //! terms of transactions.
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 /// What an edge says: its source comes before its target, because...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EdgeKind {
     /// ...the target overwrote what the source wrote (ww).
     WriteWrite,
     /// ...the target read what the source wrote (wr).
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 /// An edge's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    pub(crate) kind: Kind,
+    pub(crate) kind: EdgeKind,
     /// Whether the order of versions behind the edge, or whose write it was that a read saw, was
     /// inferred from real time.
     pub(crate) timed: bool,
@@ -38,20 +38,20 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    pub(crate) fn new(kind: Kind, key: u32) -> Self {
+    pub(crate) fn new(kind: EdgeKind, key: u32) -> Self {
         Self { kind, timed: false, key }
     }
 
-    pub(crate) fn timed(kind: Kind, key: u32) -> Self {
+    pub(crate) fn timed(kind: EdgeKind, key: u32) -> Self {
         Self { kind, timed: true, key }
     }
 
     fn realtime(self) -> bool {
-        self.timed || self.kind == Kind::RealTime
+        self.timed || self.kind == EdgeKind::RealTime
     }
 }
 
-const RELAY: Label = Label { kind: Kind::Relay, timed: false, key: 0 };
+const RELAY: Label = Label { kind: EdgeKind::Relay, timed: false, key: 0 };
 
 /// One edge of a cycle, between two transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,26 +155,28 @@ impl Allowed {
     fn admits(self, label: Label) -> bool {
         // Orders of versions that were inferred from real time rest on reads, so a cycle of them
         // is not one of writes alone.
-        let order = label.timed && label.kind != Kind::WriteRead;
+        let order = label.timed && label.kind != EdgeKind::WriteRead;
         let inferred = order && self.skipped_reads == Skipped::None;
         if inferred || (label.realtime() && !self.realtime) {
             return false;
         }
         match label.kind {
-            Kind::WriteWrite | Kind::RealTime | Kind::Relay => true,
-            Kind::WriteRead => self.reads,
-            Kind::ReadWrite => self.skipped_reads != Skipped::None,
+            EdgeKind::WriteWrite | EdgeKind::RealTime | EdgeKind::Relay => true,
+            EdgeKind::WriteRead => self.reads,
+            EdgeKind::ReadWrite => self.skipped_reads != Skipped::None,
         }
     }
 
     /// Whether the first step of a cycle may be this one.
     fn begins(self, label: Label) -> bool {
-        self.admits(label) && (self.skipped_reads != Skipped::One || label.kind == Kind::ReadWrite)
+        self.admits(label)
+            && (self.skipped_reads != Skipped::One || label.kind == EdgeKind::ReadWrite)
     }
 
     /// Whether a later step may be this one.
     fn continues(self, label: Label) -> bool {
-        self.admits(label) && (self.skipped_reads != Skipped::One || label.kind != Kind::ReadWrite)
+        self.admits(label)
+            && (self.skipped_reads != Skipped::One || label.kind != EdgeKind::ReadWrite)
     }
 }
 
@@ -385,7 +387,7 @@ impl Walk {
             if !usable(*label) || !components.same(node, *to) {
                 continue;
             }
-            let cost = u32::from(label.kind != Kind::Relay);
+            let cost = u32::from(label.kind != EdgeKind::Relay);
             let known = &mut self.reached[*to as usize];
             if known.0 == self.round && known.1 <= distance + cost {
                 continue;
@@ -407,7 +409,7 @@ impl Walk {
         loop {
             let (from, label) = self.parent[node as usize];
             node = from;
-            if label.kind != Kind::Relay {
+            if label.kind != EdgeKind::Relay {
                 assert!(from < transactions, "relays are left by relay edges");
                 steps.push(Step { from, label, to });
                 to = from;

@@ -29,7 +29,7 @@ pub(super) fn by_key(
     let index = Index::new(records, &conditions);
     for access in &index.accesses {
         let (key, uses) = (index.key(access.key), index.uses[access.key as usize]);
-        let deeds = match (uses.register, uses.list) {
+        let answereds = match (uses.register, uses.list) {
             (true, true) => continue,
             // Of lists that only transactions touch, their own check leaves nothing open.
             (_, true) if !keys.contains_key(key) => continue,
@@ -37,16 +37,17 @@ pub(super) fn by_key(
             _ => of_register(access),
         };
         let record = &index.records[access.txn as usize];
-        let deeds = deeds.into_iter().filter_map(|deed| operation(record, key, deed));
-        keys.entry(key.clone()).or_default().extend(deeds);
+        let answereds =
+            answereds.into_iter().filter_map(|answered| operation(record, key, answered));
+        keys.entry(key.clone()).or_default().extend(answereds);
     }
     keys
 }
 
 /// What was done, and what it answers if it was. [`Answer::Ok`] where nobody knows the answer.
-type Deed = (Action, Answer);
+type Answered = (Action, Answer);
 
-fn operation(record: &TxnRecord, key: &Bytes, (action, answer): Deed) -> Option<Operation> {
+fn operation(record: &TxnRecord, key: &Bytes, (action, answer): Answered) -> Option<Operation> {
     let outcome = match record.outcome {
         TxnOutcome::Committed { at } => Outcome::Done { at, answer },
         // What one read counts for nothing unless it took effect.
@@ -58,7 +59,7 @@ fn operation(record: &TxnRecord, key: &Bytes, (action, answer): Deed) -> Option<
     Some(Operation { process, key: key.clone(), action, invoke, outcome })
 }
 
-fn of_register(access: &Access<'_>) -> Vec<Deed> {
+fn of_register(access: &Access<'_>) -> Vec<Answered> {
     let seen = match access.read {
         Some(Seen::Value(value)) => Some(Answer::Value(value.cloned())),
         _ => None,
@@ -75,7 +76,7 @@ fn of_register(access: &Access<'_>) -> Vec<Deed> {
 }
 
 /// As the Redis string that holds the list. What an empty list is in it is not always known.
-fn of_list(access: &Access<'_>, absent_if_empty: bool) -> Vec<Deed> {
+fn of_list(access: &Access<'_>, absent_if_empty: bool) -> Vec<Answered> {
     let text = |elements: &mut dyn Iterator<Item = &Bytes>| {
         Bytes(elements.flat_map(|element| list_argument(&element.0)).collect())
     };
@@ -83,18 +84,18 @@ fn of_list(access: &Access<'_>, absent_if_empty: bool) -> Vec<Deed> {
         Some(Seen::List(elements)) => Some(text(&mut elements.iter())),
         _ => None,
     };
-    let mut deeds = Vec::new();
+    let mut answereds = Vec::new();
     if let Some(seen) = &seen
         && (absent_if_empty || !seen.0.is_empty())
     {
         let value = Some(seen.clone()).filter(|seen| !seen.0.is_empty());
-        deeds.push((Action::Get, Answer::Value(value)));
+        answereds.push((Action::Get, Answer::Value(value)));
     }
     if !access.appended.is_empty() {
         let added = text(&mut access.appended.iter().copied());
         let length = seen.map(|seen| seen.0.len() + added.0.len());
         let answer = length.map_or(Answer::Ok, |length| Answer::Integer(length as i64));
-        deeds.push((Action::Append(added), answer));
+        answereds.push((Action::Append(added), answer));
     }
-    deeds
+    answereds
 }

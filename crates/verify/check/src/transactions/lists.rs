@@ -7,7 +7,7 @@ use crate::txn::List;
 
 use super::access::{Access, Seen};
 use super::anomaly::{Anomaly, AnomalyKind};
-use super::graph::{Graph, Kind, Label};
+use super::graph::{EdgeKind, Graph, Label};
 use super::observe::Knowledge;
 
 /// The order of a list's versions: the longest read.
@@ -232,7 +232,7 @@ impl<'a> Sorted<'_, 'a> {
         let label = |kind| Label::new(kind, self.key);
         for pair in self.owners.windows(2) {
             if let [Some((one, _)), Some((next, _))] = *pair {
-                graph.add(one, next, label(Kind::WriteWrite));
+                graph.add(one, next, label(EdgeKind::WriteWrite));
             }
         }
         for access in present(self.knowledge, self.key) {
@@ -240,10 +240,10 @@ impl<'a> Sorted<'_, 'a> {
             if let Some(last) = elements.len().checked_sub(1)
                 && let Some((writer, _)) = self.owners[last]
             {
-                graph.add(writer, access.txn, label(Kind::WriteRead));
+                graph.add(writer, access.txn, label(EdgeKind::WriteRead));
             }
             if let Some(Some((writer, _))) = self.owners.get(elements.len()) {
-                graph.add(access.txn, *writer, label(Kind::ReadWrite));
+                graph.add(access.txn, *writer, label(EdgeKind::ReadWrite));
             }
         }
         self.connect_unseen(graph);
@@ -272,15 +272,15 @@ impl<'a> Sorted<'_, 'a> {
             }
         }
         if let Some(last) = last {
-            graph.add(last, rest, label(Kind::WriteWrite));
+            graph.add(last, rest, label(EdgeKind::WriteWrite));
             if let Some(first) = first {
-                graph.add(last, first, label(Kind::WriteWrite));
+                graph.add(last, first, label(EdgeKind::WriteWrite));
             }
         }
         for access in present(self.knowledge, self.key).filter(|access| reads_all(access)) {
-            graph.add(access.txn, rest, label(Kind::ReadWrite));
+            graph.add(access.txn, rest, label(EdgeKind::ReadWrite));
             if let Some(first) = first {
-                graph.add(access.txn, first, label(Kind::ReadWrite));
+                graph.add(access.txn, first, label(EdgeKind::ReadWrite));
             }
         }
     }

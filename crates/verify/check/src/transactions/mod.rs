@@ -43,7 +43,7 @@ use crate::report::Verdict;
 use crate::txn::{TxnOutcome, TxnRecord};
 
 use access::{Conditions, Index};
-use graph::{Graph, Kind, Label};
+use graph::{EdgeKind, Graph, Label};
 use observe::{Knowledge, Observed};
 use versions::Versioned;
 
@@ -277,7 +277,7 @@ fn add_real_time(index: &Index<'_>, present: &[bool], graph: &mut Graph) {
         let Some(ended) = index.records[*txn as usize].committed_at() else { continue };
         let first = begun.partition_point(|(invoke, _)| *invoke <= ended);
         if let Some(relay) = relays.get(first) {
-            graph.add(*txn, *relay, Label::new(Kind::RealTime, 0));
+            graph.add(*txn, *relay, Label::new(EdgeKind::RealTime, 0));
         }
     }
 }

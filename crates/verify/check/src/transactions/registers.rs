@@ -9,7 +9,7 @@ use crate::txn::Content;
 use super::access::{Access, Seen};
 use super::anomaly::{Anomaly, AnomalyKind};
 use super::candidates::{Candidates, Source};
-use super::graph::{Graph, Kind, Label};
+use super::graph::{EdgeKind, Graph, Label};
 use super::observe::Knowledge;
 
 /// The version that a key has at the start. Versions that transactions wrote follow from 1.
@@ -242,7 +242,7 @@ impl<'a> Register<'_, 'a> {
                 Some(before) => {
                     next[before] = Some(writer);
                     if let Some(before) = versions[before].writer {
-                        graph.add(before, writer, label(Kind::WriteWrite));
+                        graph.add(before, writer, label(EdgeKind::WriteWrite));
                     }
                 }
             }
@@ -251,13 +251,13 @@ impl<'a> Register<'_, 'a> {
             let timed = self.order.read_by_time.contains(reader);
             let label = |kind| Label { timed, ..label(kind) };
             if let Some(writer) = versions[*version].writer {
-                graph.add(writer, *reader, label(Kind::WriteRead));
+                graph.add(writer, *reader, label(EdgeKind::WriteRead));
             }
             if let Some(next) = next[*version] {
-                graph.add(*reader, next, label(Kind::ReadWrite));
+                graph.add(*reader, next, label(EdgeKind::ReadWrite));
             }
             if *version == START {
-                graph.add(*reader, unplaced, label(Kind::ReadWrite));
+                graph.add(*reader, unplaced, label(EdgeKind::ReadWrite));
             }
         }
     }
@@ -287,7 +287,7 @@ impl<'a> Register<'_, 'a> {
         }
         let mut line = Line::new(versions, graph);
         for (txn, version) in &self.order.read {
-            let label = Label::timed(Kind::ReadWrite, self.key);
+            let label = Label::timed(EdgeKind::ReadWrite, self.key);
             match self.order.written.get(txn) {
                 // What follows the version that was read follows the one that replaced it.
                 Some(own) => line.enter(*txn, label, *version, &[*version, *own], graph),
@@ -295,7 +295,7 @@ impl<'a> Register<'_, 'a> {
             }
         }
         for (txn, version) in &self.order.written {
-            let label = Label::timed(Kind::WriteWrite, self.key);
+            let label = Label::timed(EdgeKind::WriteWrite, self.key);
             line.enter(*txn, label, *version, &[*version], graph);
         }
     }

@@ -14,7 +14,7 @@ use crate::txn::{Content, List};
 
 use super::access::{Access, Index, Seen};
 use super::anomaly::{Anomaly, AnomalyKind};
-use super::graph::{Graph, Kind, Label};
+use super::graph::{EdgeKind, Graph, Label};
 use super::observe::{Knowledge, Order, find_present};
 use super::{add_real_time, explain};
 
@@ -191,7 +191,7 @@ impl<'a> Versions<'_, 'a> {
     fn connect(&mut self, graph: &mut Graph) -> Result<(), Anomaly> {
         for (key, writers) in self.placed.iter().enumerate() {
             for pair in writers.windows(2) {
-                graph.add(pair[0].1, pair[1].1, Label::new(Kind::WriteWrite, key as u32));
+                graph.add(pair[0].1, pair[1].1, Label::new(EdgeKind::WriteWrite, key as u32));
             }
         }
         for access in self.present().collect::<Vec<_>>() {
@@ -210,10 +210,10 @@ impl<'a> Versions<'_, 'a> {
             }
             let label = |kind| Label::new(kind, access.key);
             if let Some((_, writer)) = before {
-                graph.add(writer, access.txn, label(Kind::WriteRead));
+                graph.add(writer, access.txn, label(EdgeKind::WriteRead));
             }
             if let Some((_, writer)) = next {
-                graph.add(access.txn, writer, label(Kind::ReadWrite));
+                graph.add(access.txn, writer, label(EdgeKind::ReadWrite));
             }
             self.judge_moment(access, before, next);
         }
@@ -240,15 +240,15 @@ impl<'a> Versions<'_, 'a> {
             }
             return Err(self.unwritten(access, seen, version));
         };
-        let deed = self.index().access(writer, access.key).expect("it wrote this key");
+        let answered = self.index().access(writer, access.key).expect("it wrote this key");
         let fits = match seen {
-            Seen::Value(value) => match deed.written.last() {
+            Seen::Value(value) => match answered.written.last() {
                 Some(last) => *last == value,
                 None => return Ok(!absent),
             },
             // What a list holds shows in the replay.
-            Seen::List([]) => matches!(deed.written.last(), Some(None)),
-            Seen::List([.., last]) => match deed.appended.last() {
+            Seen::List([]) => matches!(answered.written.last(), Some(None)),
+            Seen::List([.., last]) => match answered.appended.last() {
                 Some(own) => *own == last,
                 None => return Ok(false),
             },
@@ -258,8 +258,8 @@ impl<'a> Versions<'_, 'a> {
         }
         let txns = [access.txn, writer];
         let early = match seen {
-            Seen::Value(value) => deed.written.contains(&value),
-            Seen::List(elements) => elements.last().is_some_and(|e| deed.appended.contains(&e)),
+            Seen::Value(value) => answered.written.contains(&value),
+            Seen::List(elements) => elements.last().is_some_and(|e| answered.appended.contains(&e)),
         };
         if early {
             let step = format!(
@@ -272,7 +272,7 @@ impl<'a> Versions<'_, 'a> {
         let step = format!(
             "{who} read {key} = {seen} at version {version:?}, but {} had put {} there",
             self.name(writer),
-            match (deed.written.last(), deed.appended.last()) {
+            match (answered.written.last(), answered.appended.last()) {
                 (Some(value), _) => Content(*value).to_string(),
                 (None, element) => format!("{} at the end", Content(element.copied())),
             }

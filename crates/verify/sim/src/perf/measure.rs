@@ -329,7 +329,7 @@ impl Bench {
             let now = bench.now();
             bench.nodes[node].event(now, NodeEvent::View(&view), &mut bench.said[node]);
         }
-        bench.settle();
+        bench.deliver_all();
         bench
     }
 
@@ -352,7 +352,7 @@ impl Bench {
     }
 
     /// Handles everything that is said, one kind at one node after the other.
-    fn settle(&mut self) {
+    fn deliver_all(&mut self) {
         loop {
             let mut heaps: BTreeMap<(NodeId, Phase), Vec<Spoken>> = BTreeMap::new();
             let spoken: Vec<Vec<u8>> =
@@ -403,7 +403,7 @@ impl Bench {
             self.nodes[index].event(now, request, &mut self.said[index]);
         }
         self.note(node, Phase::Submit, begin.elapsed().as_nanos() as f64, BATCH);
-        self.settle();
+        self.deliver_all();
         for index in 0..self.nodes.len() {
             if self.nodes[index].deadline() <= now.monotonic {
                 let begin = Clock::now();
@@ -411,7 +411,7 @@ impl Bench {
                 self.note(index as u16 + 1, Phase::Other, begin.elapsed().as_nanos() as f64, 1);
             }
         }
-        self.settle();
+        self.deliver_all();
     }
 
     /// Reads keys as a replica does for a coordinator elsewhere; nanoseconds for each.

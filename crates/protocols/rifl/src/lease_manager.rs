@@ -11,7 +11,7 @@ use quorate_machine::{Effects, Event, Machine, Protocol, Slab, mutant};
 use quorate_types::{Instant, Member, MemberNumber, NodeId, NodeSet, Now, Role, Tag, View};
 
 use crate::LeaseId;
-use crate::grant::{Answer, Config, Request, Verdict, owner_of};
+use crate::grant::{Answer, Config, LeaseEnd, Request, owner_of};
 use crate::key::{Genuine, Key};
 use crate::message::{Body, Message};
 use crate::terms::Terms;
@@ -23,7 +23,7 @@ mod requests;
 /// Chunks of leases that are looked through in one round of clocks.
 const REAPED_AT_ONCE: usize = 1024;
 
-/// Keys that a keeper remembers, those of members that are gone included.
+/// Keys that a lease manager remembers, those of members that are gone included.
 const KEYS_MAX: usize = 256;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -43,7 +43,7 @@ struct Adopted {
 
 /// Keeps the leases of one lane. See the module's documentation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Keeper {
+pub struct LeaseManager {
     config: Config,
     view: View,
     /// The number of this life, once a view has admitted it.
@@ -69,10 +69,10 @@ pub struct Keeper {
     round_at: Instant,
     /// When clocks were asked for last.
     asked_at: Option<Instant>,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<LeaseEnd>,
 }
 
-impl Protocol for Keeper {
+impl Protocol for LeaseManager {
     type Message<'a> = Message;
     type Request<'a> = Request;
     type Outcome = Answer;
@@ -84,7 +84,7 @@ impl Protocol for Keeper {
     ];
 }
 
-impl Machine for Keeper {
+impl Machine for LeaseManager {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
         match event {
             Event::Message { from, epoch, body } => {
@@ -118,7 +118,7 @@ impl Machine for Keeper {
     }
 }
 
-impl Keeper {
+impl LeaseManager {
     /// A lane that knows no view yet.
     pub fn new(config: Config) -> Self {
         Self {
@@ -210,7 +210,7 @@ impl Keeper {
     }
 
     /// Sessions whose records can go, as owners have said since the last call.
-    pub fn take_verdicts(&mut self) -> Vec<Verdict> {
+    pub fn take_verdicts(&mut self) -> Vec<LeaseEnd> {
         core::mem::take(&mut self.verdicts)
     }
 

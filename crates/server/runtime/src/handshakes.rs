@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Peer connections of one node that have not introduced themselves.
 #[derive(Default)]
-pub(crate) struct Strangers {
-    waiting: Vec<Option<Stranger>>,
+pub(crate) struct PendingHandshakes {
+    waiting: Vec<Option<PendingHandshake>>,
     pub(crate) refused: u64,
 }
 
-struct Stranger {
+struct PendingHandshake {
     stream: TcpStream,
     address: SocketAddr,
     input: Vec<u8>,
@@ -40,7 +40,7 @@ pub(crate) struct Introduced {
     pub(crate) rest: Vec<u8>,
 }
 
-impl Strangers {
+impl PendingHandshakes {
     /// Takes in a new connection. `register` is told its number.
     pub(crate) fn welcome(
         &mut self,
@@ -54,32 +54,33 @@ impl Strangers {
             tracing::warn!(sender = %address.ip(), %error, "a peer connection could not be watched");
             return;
         }
-        let stranger = Stranger { stream, address, input: Vec::new(), until: now + PATIENCE };
+        let handshake =
+            PendingHandshake { stream, address, input: Vec::new(), until: now + PATIENCE };
         if index == self.waiting.len() {
-            self.waiting.push(Some(stranger));
+            self.waiting.push(Some(handshake));
         } else {
-            self.waiting[index] = Some(stranger);
+            self.waiting[index] = Some(handshake);
         }
     }
 
-    /// A free place, if need be that of the stranger that came first.
+    /// A free place, if need be that of the handshake that came first.
     fn place(&mut self) -> usize {
         let free = self.waiting.iter().position(Option::is_none);
         let index = free.unwrap_or(self.waiting.len());
         if index < STRANGERS_MAX {
             return index;
         }
-        let strangers = self.waiting.iter().enumerate();
-        let since = strangers.filter_map(|(index, place)| Some((place.as_ref()?.until, index)));
+        let handshakes = self.waiting.iter().enumerate();
+        let since = handshakes.filter_map(|(index, place)| Some((place.as_ref()?.until, index)));
         let (_, first) = since.min().expect("no place is free");
-        if let Some(mut stranger) = self.waiting[first].take() {
+        if let Some(mut handshake) = self.waiting[first].take() {
             self.refused += 1;
-            stranger.refuse("too many connections don't introduce themselves");
+            handshake.refuse("too many connections don't introduce themselves");
         }
         first
     }
 
-    /// Reads what a stranger says. `check` decides whether it is a peer; `release` ends the watch
+    /// Reads the hello of a connection. `check` decides whether it is a peer; `release` ends the watch
     /// over a connection that is handed on.
     pub(crate) fn listen(
         &mut self,
@@ -87,17 +88,19 @@ impl Strangers {
         check: impl FnOnce(&Hello) -> Result<(), String>,
         release: impl FnOnce(&mut TcpStream) -> io::Result<()>,
     ) -> Option<Introduced> {
-        let stranger = self.waiting.get_mut(index)?.as_mut()?;
-        let verdict = stranger.read_hello();
+        let handshake = self.waiting.get_mut(index)?.as_mut()?;
+        let verdict = handshake.read_hello();
         let hello = match verdict {
             Ok(None) => return None,
             Ok(Some(hello)) => check(&hello).map(|()| hello),
             Err(reason) => Err(reason),
         };
-        let mut stranger = self.waiting[index].take()?;
+        let mut handshake = self.waiting[index].take()?;
         match hello {
-            Ok(hello) => match release(&mut stranger.stream) {
-                Ok(()) => Some(Introduced { stream: stranger.stream, hello, rest: stranger.input }),
+            Ok(hello) => match release(&mut handshake.stream) {
+                Ok(()) => {
+                    Some(Introduced { stream: handshake.stream, hello, rest: handshake.input })
+                }
                 Err(error) => {
                     tracing::warn!(%error, "a peer connection could not be handed on");
                     None
@@ -105,7 +108,7 @@ impl Strangers {
             },
             Err(reason) => {
                 self.refused += 1;
-                stranger.refuse(&reason);
+                handshake.refuse(&reason);
                 None
             }
         }
@@ -114,18 +117,18 @@ impl Strangers {
     /// Disconnects whoever has not introduced itself in time.
     pub(crate) fn expire(&mut self, now: Instant) {
         for place in &mut self.waiting {
-            if place.as_ref().is_some_and(|stranger| stranger.until <= now) {
+            if place.as_ref().is_some_and(|handshake| handshake.until <= now) {
                 self.refused += 1;
-                if let Some(mut stranger) = place.take() {
-                    stranger.refuse("no introduction came in time");
+                if let Some(mut handshake) = place.take() {
+                    handshake.refuse("no introduction came in time");
                 }
             }
         }
     }
 
-    /// When [`Strangers::expire`] next has something to do.
+    /// When [`PendingHandshakes::expire`] next has something to do.
     pub(crate) fn deadline(&self) -> Instant {
-        let deadlines = self.waiting.iter().flatten().map(|stranger| stranger.until);
+        let deadlines = self.waiting.iter().flatten().map(|handshake| handshake.until);
         deadlines.min().unwrap_or(Instant::NEVER)
     }
 
@@ -135,7 +138,7 @@ impl Strangers {
     }
 }
 
-impl Stranger {
+impl PendingHandshake {
     /// The hello, if it is complete, which leaves the bytes after it in `input`.
     fn read_hello(&mut self) -> Result<Option<Hello>, String> {
         // Reads to the end of what is there, as edge-triggered events demand, yet never more than

@@ -1,16 +1,16 @@
-//! What keepers tell each other.
+//! What lease managers tell each other.
 
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Slot};
 use quorate_types::{Epoch, NodeId, Now};
 
-use super::Keeper;
+use super::LeaseManager;
 use crate::LeaseId;
 use crate::grant::{Answer, Grant, owner_of};
 use crate::message::{Body, Message};
 
-impl Keeper {
+impl LeaseManager {
     /// Every legal reason to drop a message. In one epoch everybody agrees on who owns a lease.
     pub(super) fn ignore_message(
         &self,

@@ -1,16 +1,16 @@
-//! What a node asks for its clients: answered here, or by the keeper that owns the lease.
+//! What a node asks for its clients: answered here, or by the lease manager that owns the lease.
 
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Slot};
 use quorate_types::Now;
 
-use super::{Keeper, Waiting};
+use super::{LeaseManager, Waiting};
 use crate::LeaseId;
 use crate::grant::{Answer, Grant, Request, owner_of};
 use crate::message::Body;
 
-impl Keeper {
+impl LeaseManager {
     pub(super) fn attend_all(&mut self, now: Now, at_once: bool, effects: &mut impl Effects<Self>) {
         let due = |waiting: &Waiting| at_once || waiting.resend_at <= now.monotonic;
         let slots = self.waiting.iter().filter(|(_, waiting)| due(waiting)).map(|(slot, _)| slot);

@@ -1,6 +1,6 @@
 //! The few numbers that lanes share besides records.
 
-use quorate_machine::{CELLS, Meta, Siblings};
+use quorate_machine::{CELLS, LaneShared, Meta};
 
 use crate::shared_table::SharedTable;
 use crate::sync::{Count, Ordering};
@@ -17,7 +17,7 @@ pub(crate) struct LaneNumbers {
 
 /// All in one order (`SeqCst`): who sets a cell and then looks at a record, and who looks at the
 /// cells after changing that record, do not miss each other.
-impl<M: Meta> Siblings for SharedTable<M> {
+impl<M: Meta> LaneShared for SharedTable<M> {
     fn highest(&self) -> u64 {
         let lanes = self.store().numbers().iter();
         lanes.map(|lane| lane.highest.load(Ordering::SeqCst)).max().unwrap_or(0)

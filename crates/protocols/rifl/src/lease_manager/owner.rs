@@ -1,13 +1,13 @@
-//! The keeper that owns a lease: whether it lives, its renewal and its end.
+//! The lease manager that owns a lease: whether it lives, its renewal and its end.
 
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, mutant};
 use quorate_types::{Instant, MemberNumber, Now};
 
-use super::{Adopted, Keeper};
+use super::{Adopted, LeaseManager};
 use crate::LeaseId;
-use crate::grant::{Lost, Verdict};
+use crate::grant::{LeaseEnd, Lost};
 use crate::message::{Body, Denial, Message};
 
 /// Whether a lease lives.
@@ -18,7 +18,7 @@ pub(super) enum Judged {
     Later,
 }
 
-impl Keeper {
+impl LeaseManager {
     /// Since when this node answers for the leases of a member that is gone.
     pub(super) fn inherited_since(&self, member: MemberNumber) -> Instant {
         let left = self.left.get(&member).copied().unwrap_or(self.first_view);
@@ -136,7 +136,7 @@ impl Keeper {
 
     pub(super) fn note(&mut self, granted: u64, over: &[(LeaseId, Lost)]) {
         let verdict =
-            |(lease, lost): &(LeaseId, Lost)| Verdict { lease: *lease, lost: *lost, granted };
+            |(lease, lost): &(LeaseId, Lost)| LeaseEnd { lease: *lease, lost: *lost, granted };
         self.verdicts.extend(over.iter().map(verdict));
     }
 }

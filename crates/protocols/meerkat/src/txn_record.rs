@@ -65,7 +65,7 @@ pub fn lane_of(writer: WriterId, lanes: u16) -> LaneId {
 /// ```
 /// Decided is final; another decision about the same transaction stops the node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Record {
+pub struct TxnRecord {
     /// The partitions that take part, as a bit set; 0 if unknown.
     pub participants: u64,
     /// The encoded sets; empty if unknown.
@@ -97,7 +97,7 @@ pub(crate) fn read_partition(reader: &mut Reader<'_>) -> Result<u16, Malformed> 
 }
 
 /// The records of a lane.
-pub type Records = BTreeMap<RecordKey, Record>;
+pub type Records = BTreeMap<RecordKey, TxnRecord>;
 
 const VOTED: u8 = 1;
 const ACCEPTED: u8 = 2;
@@ -105,7 +105,7 @@ const ACCEPTED_OK: u8 = 4;
 const DECIDED: u8 = 8;
 const COMMITTED: u8 = 16;
 
-impl Record {
+impl TxnRecord {
     /// A transaction on which this replica has just voted. Nothing but a vote registers one, so what
     /// is registered has sets, and is undecided: its end takes it out (I7).
     ///
@@ -153,7 +153,7 @@ impl Record {
         writer.bytes(&self.body);
     }
 
-    /// Reads what [`Record::encode`] wrote.
+    /// Reads what [`TxnRecord::encode`] wrote.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(RecordKey, Self), Malformed> {
         let id = read_timestamp(reader)?;
         let key = RecordKey::new(id, read_partition(reader)?);

@@ -1,13 +1,13 @@
 //! What became of each call (the thesis's `ResultTracker`), beside the keys that the calls touch.
 //!
 //! The *date* of an attempt is its place on the hybrid clock that expiries stand on too: see
-//! `docs/design/006-sessions.md`, which also has the argument for [`Tracker::admits`].
+//! `docs/design/006-sessions.md`, which also has the argument for [`ResultTracker::admits`].
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-use quorate_machine::{Improper, Lookup, mutant};
+use quorate_machine::{CallError, DetMap, mutant};
 use quorate_types::limits;
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -53,10 +53,10 @@ struct Open<A> {
 /// A replica that has the effect of a call has its record, until the client has acknowledged it or
 /// its lease is known to be expired, and nothing else ever takes a record away.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Tracker<A> {
+pub struct ResultTracker<A> {
     sessions: Directory<Session>,
     /// Calls that are being attempted here.
-    in_progress: Lookup<(LeaseId, u64), Open<A>>,
+    in_progress: DetMap<(LeaseId, u64), Open<A>>,
     closed: BTreeSet<LeaseId>,
     /// Sessions that may have records elsewhere that are missing here: attempts dated at or
     /// below the mark begin again.
@@ -66,11 +66,11 @@ pub struct Tracker<A> {
     copying: bool,
 }
 
-impl<A> Default for Tracker<A> {
+impl<A> Default for ResultTracker<A> {
     fn default() -> Self {
         Self {
             sessions: Directory::default(),
-            in_progress: Lookup::default(),
+            in_progress: DetMap::default(),
             closed: BTreeSet::new(),
             marks: BTreeMap::new(),
             discarded: 0,
@@ -79,28 +79,28 @@ impl<A> Default for Tracker<A> {
     }
 }
 
-impl<A: Copy + PartialEq> Tracker<A> {
+impl<A: Copy + PartialEq> ResultTracker<A> {
     /// What is known of a call. Only a record says that a number was used for another command: an
     /// attempt under way may come to nothing, and a client that asks what became of a block under
     /// its number, with another block, must not take it for decided.
     ///
     /// # Errors
     /// Why it is refused for good.
-    pub fn find(&self, call: &Call) -> Result<Found<'_, A>, Improper> {
+    pub fn find(&self, call: &Call) -> Result<Found<'_, A>, CallError> {
         call.check()?;
         // No session is open and closed, so most calls take one look.
         if let Some(session) = self.sessions.get(call.lease) {
             if call.sequence < session.acknowledged && !mutant!("rifl_stale_executes") {
-                return Err(Improper::Stale);
+                return Err(CallError::Stale);
             }
             if let Some(record) = session.records.get(call.sequence) {
                 if record.digest != call.digest {
-                    return Err(Improper::Different);
+                    return Err(CallError::Different);
                 }
                 return Ok(Found::Completed(record.answer.bytes()));
             }
         } else if self.closed.contains(&call.lease) {
-            return Err(Improper::Closed);
+            return Err(CallError::Closed);
         }
         match self.in_progress.get(&(call.lease, call.sequence)) {
             Some(open) => Ok(Found::InProgress(open.attempt)),
@@ -194,7 +194,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
     }
 
     /// The client will make no more calls. Frees its records; late ones are refused until
-    /// [`Tracker::discard`]. Refused itself, with `false`, while a call is in progress.
+    /// [`ResultTracker::discard`]. Refused itself, with `false`, while a call is in progress.
     pub fn close(&mut self, lease: LeaseId) -> bool {
         if self.is_busy(lease) {
             return false;
@@ -339,7 +339,7 @@ impl<A: Copy + PartialEq> Tracker<A> {
         self.copying = true;
     }
 
-    /// Takes over what another replica wrote with [`Tracker::encode_from`].
+    /// Takes over what another replica wrote with [`ResultTracker::encode_from`].
     ///
     /// # Errors
     /// When the bytes are damaged; what came before the damage is taken.

@@ -1,9 +1,9 @@
 //! Transitions of the tracker: a state, one event, what it says.
 
-use quorate_rifl::{Call, Found, Improper, LeaseId, Tracker};
+use quorate_rifl::{Call, CallError, Found, LeaseId, ResultTracker};
 use quorate_types::{LaneId, MemberNumber, limits};
 
-type Calls = Tracker<u32>;
+type Calls = ResultTracker<u32>;
 
 /// Where a copy of all sessions begins.
 const ALL: (LeaseId, u64) = (LeaseId(0), 0);
@@ -60,10 +60,10 @@ fn an_attempt_that_ends_without_effect_makes_room_for_the_next() {
 fn an_acknowledged_call_is_stale() {
     let mut calls = completed(0);
     calls.complete(&call(1, 1), 2, 11, b":2");
-    assert_eq!(calls.find(&call(0, 0)), Err(Improper::Stale));
+    assert_eq!(calls.find(&call(0, 0)), Err(CallError::Stale));
     assert_eq!(calls.records(), 1);
     calls.acknowledge(lease(1), 2);
-    assert_eq!(calls.find(&call(1, 0)), Err(Improper::Stale));
+    assert_eq!(calls.find(&call(1, 0)), Err(CallError::Stale));
     assert_eq!(calls.records(), 0);
     assert_eq!(calls.find(&call(2, 0)), Ok(Found::New));
 }
@@ -73,15 +73,15 @@ fn a_call_outside_its_window_is_refused() {
     let calls = Calls::default();
     let last = limits::SESSION_WINDOW - 1;
     assert_eq!(calls.find(&call(last + 5, 5)), Ok(Found::New));
-    assert_eq!(calls.find(&call(last + 6, 5)), Err(Improper::BeyondWindow));
-    assert_eq!(calls.find(&call(4, 5)), Err(Improper::Stale));
+    assert_eq!(calls.find(&call(last + 6, 5)), Err(CallError::BeyondWindow));
+    assert_eq!(calls.find(&call(4, 5)), Err(CallError::Stale));
 }
 
 #[test]
 fn another_command_under_a_used_number_is_refused() {
     let mut calls = completed(0);
     let other = |sequence| Call { digest: 8, ..call(sequence, 0) };
-    assert_eq!(calls.find(&other(0)), Err(Improper::Different));
+    assert_eq!(calls.find(&other(0)), Err(CallError::Different));
     calls.begin(&call(1, 0), 2, 0);
     assert_eq!(calls.find(&other(1)), Ok(Found::InProgress(2)), "that may come to nothing");
     calls.abandon(&call(1, 0), 2);
@@ -108,7 +108,7 @@ fn p4_a_call_that_was_acknowledged_while_it_ran_is_not_resurrected() {
     calls.acknowledge(lease(1), 2);
     calls.complete(&call(1, 0), 2, 11, b":2");
     assert_eq!(calls.records(), 0);
-    assert_eq!(calls.find(&call(1, 0)), Err(Improper::Stale));
+    assert_eq!(calls.find(&call(1, 0)), Err(CallError::Stale));
     calls.check_invariants();
 }
 
@@ -134,7 +134,7 @@ fn p1_a_copy_has_the_watermark_with_the_records() {
     copy.begin_copy();
     copy.merge(&bytes).expect("just written");
     copy.end_copy();
-    assert_eq!(copy.find(&call(0, 0)), Err(Improper::Stale));
+    assert_eq!(copy.find(&call(0, 0)), Err(CallError::Stale));
     assert_eq!(copy.find(&call(1, 0)), Ok(Found::Completed(b":2")));
     assert_eq!(copy, calls);
 }
@@ -150,7 +150,7 @@ fn a_copy_adds_to_what_was_learnt_meanwhile() {
     copy.complete(&call(2, 1), 3, 12, b":3");
     copy.merge(&bytes).expect("just written");
     copy.end_copy();
-    assert_eq!(copy.find(&call(0, 0)), Err(Improper::Stale));
+    assert_eq!(copy.find(&call(0, 0)), Err(CallError::Stale));
     assert_eq!(copy.find(&call(1, 1)), Ok(Found::Completed(b":2")));
     assert_eq!(copy.find(&call(2, 1)), Ok(Found::Completed(b":3")));
     assert_eq!(copy.admits(lease(1), 1), Ok(()));
@@ -202,7 +202,7 @@ fn copies_come_in_parts_of_sessions_that_each_have_the_watermark() {
     copy.end_copy();
     assert!(parts > 10, "{parts} parts");
     assert_eq!(copy, calls);
-    assert_eq!(copy.find(&Call { lease: lease(3), ..call(3, 3) }), Err(Improper::Closed));
+    assert_eq!(copy.find(&Call { lease: lease(3), ..call(3, 3) }), Err(CallError::Closed));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_closed_session_refuses_late_calls_until_its_term_is_over() {
     let mut calls = completed(0);
     assert!(calls.close(lease(1)));
     assert_eq!((calls.len(), calls.bytes_of(lease(1))), (0, 0));
-    assert_eq!(calls.find(&call(5, 5)), Err(Improper::Closed));
+    assert_eq!(calls.find(&call(5, 5)), Err(CallError::Closed));
     calls.complete(&call(1, 0), 2, 11, b":2");
     assert!(calls.is_empty(), "what lags behind does not open it again");
     assert_eq!(calls.leases_after(None).collect::<Vec<_>>(), [lease(1)], "a sweep asks about it");
@@ -289,7 +289,7 @@ fn a_mark_goes_when_its_session_is_closed() {
     assert_eq!(calls.admits(lease(1), 100), Err(100));
     assert!(calls.close(lease(1)));
     calls.check_invariants();
-    assert_eq!(calls.find(&call(0, 0)), Err(Improper::Closed));
+    assert_eq!(calls.find(&call(0, 0)), Err(CallError::Closed));
 }
 
 #[test]

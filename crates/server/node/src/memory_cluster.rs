@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use quorate_sync::{Door, Post, Wake};
+use quorate_sync::{Parker, Post, Wake};
 use quorate_types::{Incarnation, LaneId, NodeId, Now};
 
 use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
 
 /// The lane of one number of every node. One thread drives it; lanes of one node pass mail from
-/// strand to strand.
-pub struct Strand {
+/// node_lane to node_lane.
+pub struct MemoryCluster {
     /// The nodes' lanes, in the order in which they were configured.
     pub hosts: Vec<Host>,
     /// Mail between the lanes of a node, with which of the nodes it is.
@@ -18,24 +18,24 @@ pub struct Strand {
     number: LaneId,
 }
 
-/// Who drives a strand comes back without being woken.
+/// Who drives a node_lane comes back without being woken.
 struct NeverSleeps;
 
 impl Wake for NeverSleeps {
     fn wake(&self) {}
 }
 
-/// One node's lane of a strand.
+/// One node's lane of a node_lane.
 pub struct Host {
     /// The node.
     pub node: NodeId,
     /// Its lane.
     pub lane: Lane,
-    /// What the lane wants done. The answers are for whoever drives the strand to take.
+    /// What the lane wants done. The answers are for whoever drives the node_lane to take.
     pub out: Outbox,
 }
 
-impl Strand {
+impl MemoryCluster {
     /// The strands of a cluster whose nodes start now, one for each lane.
     ///
     /// # Panics
@@ -43,13 +43,13 @@ impl Strand {
     pub fn cluster(nodes: &[Arc<Shared>], now: Now) -> Vec<Self> {
         let lanes = nodes.first().expect("a cluster has nodes").config.lanes;
         assert!(nodes.iter().all(|node| node.config.lanes == lanes), "all have the same lanes");
-        let doors: Vec<_> = (0..lanes).map(|_| Arc::new(Door::new(NeverSleeps))).collect();
-        let strand = |(lane, post): (u16, _)| Self {
+        let parkers: Vec<_> = (0..lanes).map(|_| Arc::new(Parker::new(NeverSleeps))).collect();
+        let node_lane = |(lane, post): (u16, _)| Self {
             hosts: nodes.iter().map(|node| Host::new(node, LaneId(lane), now)).collect(),
             post,
             number: LaneId(lane),
         };
-        (0..lanes).zip(Post::connect(&doors)).map(strand).collect()
+        (0..lanes).zip(Post::connect(&parkers)).map(node_lane).collect()
     }
 
     /// Marks the beginning of a turn, before anything is submitted.
@@ -81,7 +81,7 @@ impl Strand {
                 }
             }
         }
-        self.post.knock();
+        self.post.unpark();
         for from in 0..self.hosts.len() {
             self.hand_over(now, from);
         }

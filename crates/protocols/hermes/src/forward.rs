@@ -1,11 +1,11 @@
 //! Ops that another replica coordinates.
 //!
 //! Read-modify-writes that race for a key abort each other. Once that happens to a key, its
-//! read-modify-writes are steered to one hashed replica, where they queue instead (the thesis's
+//! read-modify-writes are forwarded to one hashed replica, where they queue instead (the thesis's
 //! "opportunistic leader", §4.3.5): best effort, nothing depends on it. A node that is not in the
-//! keyspace's replica group steers everything.
+//! keyspace's replica group forwards everything.
 //!
-//! A steered op runs at most once: it keeps its sequence number when it is sent again, and the
+//! A forwarded op runs at most once: it keeps its sequence number when it is sent again, and the
 //! receiver remembers which numbers of a sender's life it has seen. Numbers begin elsewhere in each
 //! life, so that an answer to an earlier one is not taken for this one's, and a request that is
 //! older than its sender's or its receiver's life is not run. If no answer comes, the fate of an
@@ -15,14 +15,14 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, Effects, Improper, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
+    Access, CallError, Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
 };
 use quorate_rifl::Permit;
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, NodeId, NodeSet, Now, Tag, hash_key, limits,
 };
 
-use crate::message::{Message, Steer};
+use crate::message::{Forward, Message};
 use crate::state::Client;
 use crate::{Hermes, Meta};
 
@@ -35,14 +35,14 @@ const HOT_KEYS_MAX: usize = 1024;
 /// Sequence numbers that a receiver remembers of each sender; older ones are not run.
 const WINDOW: u64 = 64 * 1024;
 
-/// Most bytes of a steered op or its answer, which have to fit into a message.
+/// Most bytes of a forwarded op or its answer, which have to fit into a message.
 const STEERED_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
 
 const DONE: u8 = 0;
 const UNKNOWN: u8 = 1;
 /// The number of the first of [`REFUSALS`].
 const REFUSED: u8 = 2;
-/// What a steered op may be refused for, by number.
+/// What a forwarded op may be refused for, by number.
 const REFUSALS: [Refusal; 11] = [
     Refusal::NotServing,
     Refusal::Busy,
@@ -51,18 +51,18 @@ const REFUSALS: [Refusal; 11] = [
     Refusal::TooLarge,
     Refusal::LeaseNeeded,
     Refusal::SessionFull,
-    Refusal::Improper(Improper::Stale),
-    Refusal::Improper(Improper::BeyondWindow),
-    Refusal::Improper(Improper::Different),
-    Refusal::Improper(Improper::Closed),
+    Refusal::CallError(CallError::Stale),
+    Refusal::CallError(CallError::BeyondWindow),
+    Refusal::CallError(CallError::Different),
+    Refusal::CallError(CallError::Closed),
 ];
 
-/// Ops steered to others, and what others steered here.
+/// Ops forwarded to others, and what others forwarded here.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Steering<O> {
+pub(crate) struct Forwarding<O> {
     last: u64,
     sent: BTreeMap<u64, Sent<O>>,
-    /// For each origin and key hash with a steered op: the ops that wait for its answer.
+    /// For each origin and key hash with a forwarded op: the ops that wait for its answer.
     lines: BTreeMap<(u64, u64), VecDeque<Held<O>>>,
     held: usize,
     seen: BTreeMap<NodeId, Seen>,
@@ -125,7 +125,7 @@ impl Seen {
     }
 }
 
-impl<O> Default for Steering<O> {
+impl<O> Default for Forwarding<O> {
     fn default() -> Self {
         Self {
             last: 0,
@@ -139,9 +139,9 @@ impl<O> Default for Steering<O> {
     }
 }
 
-impl<O> Steering<O> {
+impl<O> Forwarding<O> {
     pub(crate) fn new(incarnation: Incarnation) -> Self {
-        // An incarnation steers fewer than 2^32 ops.
+        // An incarnation forwards fewer than 2^32 ops.
         Self { last: (incarnation.0 & 0x7fff_ffff) << 32, ..Self::default() }
     }
 
@@ -155,7 +155,7 @@ impl<O> Steering<O> {
         let older = |node| self.since.get(&node).is_some_and(|since| epoch < *since);
         let outdated = older(from) || older(node);
         (outdated && !mutant!("hermes_earlier_life_acts"))
-            .then_some("hermes: STEER of an earlier life")
+            .then_some("hermes: FORWARD of an earlier life")
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -170,9 +170,9 @@ impl<O> Steering<O> {
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     /// Whether the op is one that keeps losing races which its key's owner would not have.
     ///
-    /// Only a key that has nothing pending or queued here is steered: every earlier op
+    /// Only a key that has nothing pending or queued here is forwarded: every earlier op
     /// from the same origin has ended then.
-    pub(crate) fn is_better_steered<P: Operation>(&mut self, now: Now, op: &P) -> bool {
+    pub(crate) fn is_better_forwarded<P: Operation>(&mut self, now: Now, op: &P) -> bool {
         if self.hot.is_empty() || op.access() != Access::Update {
             return false;
         }
@@ -205,7 +205,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 
     /// Keeps an op back while an earlier one of its origin on its key is on its way to another
     /// replica, so that they take effect in order. Gives it back if there is none.
-    pub(crate) fn hold_behind_steered<P>(
+    pub(crate) fn hold_behind_forwarded<P>(
         &mut self,
         now: Now,
         tag: Tag,
@@ -216,38 +216,38 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     where
         P: Operation<Owned = O, Reply = O::Reply>,
     {
-        if self.steering.lines.is_empty() {
+        if self.forwarding.lines.is_empty() {
             return Some(op);
         }
-        let Some(line) = self.steering.lines.get_mut(&(origin, hash_key(op.key()))) else {
+        let Some(line) = self.forwarding.lines.get_mut(&(origin, hash_key(op.key()))) else {
             return Some(op);
         };
         let give_up_at = now.monotonic + self.config.op_timeout;
         line.push_back(Held { tag, op: op.into_owned(), permit, give_up_at });
-        self.steering.held += 1;
+        self.forwarding.held += 1;
         None
     }
 
-    /// The steered op at the head of a line was answered: the next ones go, up to one that is
-    /// steered again.
+    /// The forwarded op at the head of a line was answered: the next ones go, up to one that is
+    /// forwarded again.
     fn advance_line(&mut self, now: Now, line: (u64, u64), effects: &mut impl Effects<Self>) {
-        let mut rest = self.steering.lines.remove(&line).unwrap_or_default();
+        let mut rest = self.forwarding.lines.remove(&line).unwrap_or_default();
         while let Some(held) = rest.pop_front() {
-            self.steering.held -= 1;
+            self.forwarding.held -= 1;
             if held.give_up_at <= now.monotonic {
                 let refused = Outcome::Refused(Refusal::TimedOut);
                 self.answer(Client::Local(held.tag), refused, effects);
                 continue;
             }
             self.take(now, held.tag, line.0, held.op, held.permit, effects);
-            if let Some(behind) = self.steering.lines.get_mut(&line) {
+            if let Some(behind) = self.forwarding.lines.get_mut(&line) {
                 behind.append(&mut rest);
             }
         }
     }
 
     /// Sends an op to the replica that owns its key.
-    pub(crate) fn steer<P>(
+    pub(crate) fn forward<P>(
         &mut self,
         now: Now,
         tag: Tag,
@@ -275,34 +275,34 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             let refused = Outcome::Refused(Refusal::Busy);
             return self.answer(Client::Local(tag), refused, effects);
         }
-        let permit = permit.filter(|_| !mutant!("hermes_steered_without_session"));
-        effects.probe("hermes: op steered");
-        self.counters.steered += 1;
-        self.steering.last += 1;
-        let sequence = self.steering.last;
-        effects.send(to, &Message::Steer(Steer { sequence, origin, permit, op: &bytes }));
+        let permit = permit.filter(|_| !mutant!("hermes_forwarded_without_session"));
+        effects.probe("hermes: op forwarded");
+        self.counters.forwarded += 1;
+        self.forwarding.last += 1;
+        let sequence = self.forwarding.last;
+        effects.send(to, &Message::Forward(Forward { sequence, origin, permit, op: &bytes }));
         let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
         let give_up_at = now.monotonic + self.config.op_timeout;
         let op = op.into_owned();
-        self.steering.lines.entry((origin, hash_key(op.key()))).or_default();
+        self.forwarding.lines.entry((origin, hash_key(op.key()))).or_default();
         let sent = Sent { tag, origin, op, permit, to, resend_at, give_up_at };
-        self.steering.sent.insert(sequence, sent);
-        self.steering.check_at = self.steering.check_at.min(resend_at);
+        self.forwarding.sent.insert(sequence, sent);
+        self.forwarding.check_at = self.forwarding.check_at.min(resend_at);
     }
 
     /// A peer wants an op run here.
-    pub(crate) fn on_steer(
+    pub(crate) fn on_forward(
         &mut self,
         now: Now,
         from: NodeId,
-        steer: &Steer<'_>,
+        forward: &Forward<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Steer { sequence, origin, permit, op } = *steer;
-        if !self.steering.seen.entry(from).or_default().admit(sequence) {
-            return effects.ignored("hermes: STEER seen before");
+        let Forward { sequence, origin, permit, op } = *forward;
+        if !self.forwarding.seen.entry(from).or_default().admit(sequence) {
+            return effects.ignored("hermes: FORWARD seen before");
         }
-        let client = Client::Steered { from, sequence };
+        let client = Client::Forwarded { from, sequence };
         if !self.active.contains(self.config.node) {
             return self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
         }
@@ -317,8 +317,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         self.admit(now, client, origin, op, permit, effects);
     }
 
-    /// Sends the answer of a steered op back.
-    pub(crate) fn answer_steered(
+    /// Sends the answer of a forwarded op back.
+    pub(crate) fn answer_forwarded(
         &mut self,
         to: NodeId,
         sequence: u64,
@@ -342,11 +342,11 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             // The op was run, and its answer can't be told.
             bytes = Vec::from([UNKNOWN]);
         }
-        effects.send(to, &Message::Steered { sequence, outcome: &bytes });
+        effects.send(to, &Message::Forwarded { sequence, outcome: &bytes });
     }
 
-    /// The answer of a steered op.
-    pub(crate) fn on_steered(
+    /// The answer of a forwarded op.
+    pub(crate) fn on_forwarded(
         &mut self,
         now: Now,
         from: NodeId,
@@ -354,8 +354,8 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         bytes: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        let Some(sent) = self.steering.sent.get(&sequence).filter(|sent| sent.to == from) else {
-            return effects.ignored("hermes: STEERED of a finished op");
+        let Some(sent) = self.forwarding.sent.get(&sequence).filter(|sent| sent.to == from) else {
+            return effects.ignored("hermes: FORWARDED of a finished op");
         };
         let outcome = match bytes.split_first() {
             Some((&DONE, reply)) => match O::decode_reply(reply) {
@@ -369,16 +369,16 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
             None => Outcome::Unknown,
         };
         let (tag, line) = (sent.tag, sent.line());
-        self.steering.sent.remove(&sequence);
+        self.forwarding.sent.remove(&sequence);
         self.answer(Client::Local(tag), outcome, effects);
         self.advance_line(now, line, effects);
     }
 
-    pub(crate) fn on_steer_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+    pub(crate) fn on_forward_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let resend_at = now.monotonic + self.config.message_loss_timeout * 2;
         let mut late = Vec::new();
         let mut bytes = Vec::new();
-        for (&sequence, sent) in &mut self.steering.sent {
+        for (&sequence, sent) in &mut self.forwarding.sent {
             if sent.give_up_at <= now.monotonic {
                 late.push(sequence);
             } else if sent.resend_at <= now.monotonic {
@@ -386,20 +386,20 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
                 bytes.clear();
                 sent.op.encode(&mut bytes);
                 let (origin, permit) = (sent.origin, sent.permit);
-                let message = Message::Steer(Steer { sequence, origin, permit, op: &bytes });
+                let message = Message::Forward(Forward { sequence, origin, permit, op: &bytes });
                 effects.send(sent.to, &message);
             }
         }
         for sequence in late {
-            let line = self.give_up_steered(sequence, effects);
+            let line = self.give_up_forwarded(sequence, effects);
             self.advance_line(now, line, effects);
         }
-        self.steering.check_at =
-            if self.steering.sent.is_empty() { Instant::NEVER } else { resend_at };
+        self.forwarding.check_at =
+            if self.forwarding.sent.is_empty() { Instant::NEVER } else { resend_at };
     }
 
-    fn give_up_steered(&mut self, sequence: u64, effects: &mut impl Effects<Self>) -> (u64, u64) {
-        let sent = self.steering.sent.remove(&sequence).expect("listed a moment ago");
+    fn give_up_forwarded(&mut self, sequence: u64, effects: &mut impl Effects<Self>) -> (u64, u64) {
+        let sent = self.forwarding.sent.remove(&sequence).expect("listed a moment ago");
         let outcome = if sent.op.access() == Access::Read {
             Outcome::Refused(Refusal::TimedOut)
         } else {
@@ -409,53 +409,53 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         sent.line()
     }
 
-    /// A view was installed: what was steered to a member that is gone gets no answer.
-    pub(crate) fn restart_steering(
+    /// A view was installed: what was forwarded to a member that is gone gets no answer.
+    pub(crate) fn restart_forwarding(
         &mut self,
         now: Now,
         survivors: NodeSet,
         effects: &mut impl Effects<Self>,
     ) {
-        self.steering.seen.retain(|node, _| survivors.contains(*node));
+        self.forwarding.seen.retain(|node, _| survivors.contains(*node));
         let epoch = self.view.epoch;
         for node in self.view.live().difference(survivors) {
-            self.steering.since.insert(node, epoch);
+            self.forwarding.since.insert(node, epoch);
         }
         let lost: Vec<u64> = self
-            .steering
+            .forwarding
             .sent
             .iter()
             .filter(|(_, sent)| !survivors.contains(sent.to))
             .map(|(sequence, _)| *sequence)
             .collect();
         for sequence in lost {
-            let line = if self.steering.sent[&sequence].op.access() == Access::Read {
+            let line = if self.forwarding.sent[&sequence].op.access() == Access::Read {
                 // A read changes nothing and can be asked for again.
-                let sent = self.steering.sent.remove(&sequence).expect("listed a moment ago");
+                let sent = self.forwarding.sent.remove(&sequence).expect("listed a moment ago");
                 let line = sent.line();
                 let Sent { tag, op, permit, give_up_at, .. } = sent;
                 let again = Held { tag, op, permit, give_up_at };
-                self.steering.lines.entry(line).or_default().push_front(again);
-                self.steering.held += 1;
+                self.forwarding.lines.entry(line).or_default().push_front(again);
+                self.forwarding.held += 1;
                 line
             } else {
-                self.give_up_steered(sequence, effects)
+                self.give_up_forwarded(sequence, effects)
             };
             self.advance_line(now, line, effects);
         }
     }
 
-    /// This node is out: updates that it steered may have run.
-    pub(crate) fn abandon_steering(&mut self, effects: &mut impl Effects<Self>) {
-        let all: Vec<u64> = self.steering.sent.keys().copied().collect();
+    /// This node is out: updates that it forwarded may have run.
+    pub(crate) fn abandon_forwarding(&mut self, effects: &mut impl Effects<Self>) {
+        let all: Vec<u64> = self.forwarding.sent.keys().copied().collect();
         for sequence in all {
-            self.give_up_steered(sequence, effects);
+            self.give_up_forwarded(sequence, effects);
         }
-        for held in core::mem::take(&mut self.steering.lines).into_values().flatten() {
+        for held in core::mem::take(&mut self.forwarding.lines).into_values().flatten() {
             let refused = Outcome::Refused(Refusal::NotServing);
             self.answer(Client::Local(held.tag), refused, effects);
         }
-        self.steering = Steering::new(self.config.incarnation);
+        self.forwarding = Forwarding::new(self.config.incarnation);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::steps::Step;
 
 /// One thing that a client wants done, from its first command to its last.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Affair {
+pub(crate) enum Intent {
     /// A command on one key, recorded as such.
     Single { key: String, action: Action },
     /// Sets a key for so many milliseconds.
@@ -51,7 +51,7 @@ fn action_words(key: &str, action: &Action) -> String {
     }
 }
 
-impl fmt::Display for Affair {
+impl fmt::Display for Intent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Single { key, action } => f.write_str(&action_words(key, action)),
@@ -135,7 +135,7 @@ fn parse_lapse(text: &str) -> Option<(String, String, u64)> {
     Some((key.to_owned(), value.to_owned(), millis.parse().ok()?))
 }
 
-fn parse_single(text: &str) -> Option<Affair> {
+fn parse_single(text: &str) -> Option<Intent> {
     let words: Vec<&str> = text.split(' ').collect();
     let key = words.get(1).filter(|key| is_single(key))?;
     let action = match words[..] {
@@ -148,10 +148,10 @@ fn parse_single(text: &str) -> Option<Affair> {
         ["APPEND", _, value] => Action::Append(value.into()),
         _ => return None,
     };
-    Some(Affair::Single { key: (*key).to_owned(), action })
+    Some(Intent::Single { key: (*key).to_owned(), action })
 }
 
-impl FromStr for Affair {
+impl FromStr for Intent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -195,7 +195,7 @@ impl FromStr for Affair {
             }
             [single] => match (single.strip_prefix("PAIR "), parse_single(single)) {
                 (Some(value), _) => Self::Pair(value.to_owned()),
-                (None, Some(affair)) => affair,
+                (None, Some(intent)) => intent,
                 (None, None) => Self::Steps { steps: vec![single.parse()?], alone: true },
             },
             _ => return Err(wrong()),
@@ -227,9 +227,9 @@ mod tests {
             "SWAP",
             "LOOK",
         ] {
-            let affair: Affair = text.parse().unwrap();
-            assert_eq!(affair.to_string(), text);
+            let intent: Intent = text.parse().unwrap();
+            assert_eq!(intent.to_string(), text);
         }
-        assert!("EAT reg:0".parse::<Affair>().unwrap_err().contains("EAT"));
+        assert!("EAT reg:0".parse::<Intent>().unwrap_err().contains("EAT"));
     }
 }

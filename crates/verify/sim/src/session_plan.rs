@@ -7,14 +7,14 @@ use quorate_types::KeyspaceId;
 
 /// Something that a client with a session does.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Errand {
+pub(crate) struct SessionStep {
     pub(crate) at: u64,
     pub(crate) client: usize,
-    pub(crate) deed: Deed,
+    pub(crate) action: SessionAction,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum SessionAction {
     /// Sends a request to a node and lane; or a copy of one, which comes so many nanoseconds late and
     /// for whose answer nobody waits.
     Send { node: usize, lane: u16, late: Option<u64>, asks: Asks },

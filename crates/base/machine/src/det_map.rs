@@ -15,15 +15,15 @@ use rapidhash::fast::RapidHasher;
 /// For keys that are looked up far more often than listed. Its memory is kept for reuse: as much as
 /// its most entries ever took. Keys are not protected against those who choose them to collide.
 #[derive(Clone)]
-pub struct Lookup<K, V>(HashMap<K, V, BuildHasherDefault<RapidHasher<'static>>>);
+pub struct DetMap<K, V>(HashMap<K, V, BuildHasherDefault<RapidHasher<'static>>>);
 
-impl<K, V> Default for Lookup<K, V> {
+impl<K, V> Default for DetMap<K, V> {
     fn default() -> Self {
         Self(HashMap::default())
     }
 }
 
-impl<K: Copy + Ord + Hash, V> Lookup<K, V> {
+impl<K: Copy + Ord + Hash, V> DetMap<K, V> {
     /// What stands under a key.
     #[inline]
     pub fn get(&self, key: &K) -> Option<&V> {
@@ -92,21 +92,21 @@ impl<K: Copy + Ord + Hash, V> Lookup<K, V> {
     }
 }
 
-impl<K: Eq + Hash, V: PartialEq> PartialEq for Lookup<K, V> {
+impl<K: Eq + Hash, V: PartialEq> PartialEq for DetMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<K: Eq + Hash, V: Eq> Eq for Lookup<K, V> {}
+impl<K: Eq + Hash, V: Eq> Eq for DetMap<K, V> {}
 
-impl<K: Copy + Ord + Hash, V: Hash> Hash for Lookup<K, V> {
+impl<K: Copy + Ord + Hash, V: Hash> Hash for DetMap<K, V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.sorted().hash(state);
     }
 }
 
-impl<K: Copy + Ord + Hash + Debug, V: Debug> Debug for Lookup<K, V> {
+impl<K: Copy + Ord + Hash + Debug, V: Debug> Debug for DetMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.sorted()).finish()
     }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn it_holds_what_an_ordered_map_holds() {
         let mut rng = Rng::new(7);
-        let (mut lookup, mut ordered) = (Lookup::default(), BTreeMap::new());
+        let (mut lookup, mut ordered) = (DetMap::default(), BTreeMap::new());
         for number in 0..20_000_u64 {
             let key = (rng.below(40), rng.below(20));
             match rng.below(4) {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn its_past_makes_no_difference() {
-        let (mut grown, mut short) = (Lookup::default(), Lookup::default());
+        let (mut grown, mut short) = (DetMap::default(), DetMap::default());
         for key in 0..1000 {
             grown.insert(key, key);
         }

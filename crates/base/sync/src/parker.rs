@@ -1,6 +1,6 @@
 //! Where a thread sleeps.
 //!
-//! A knock is a system call and, on another core, some 40 us until the other runs; so a thread
+//! A unpark is a system call and, on another core, some 40 us until the other runs; so a thread
 //! is woken only if it really sleeps, which one flag tells.
 
 use quorate_machine::mutant;
@@ -15,13 +15,13 @@ pub trait Wake {
 
 /// Where a thread sleeps and can be woken.
 #[derive(Debug)]
-pub struct Door<W> {
+pub struct Parker<W> {
     asleep: AtomicBool,
     bell: W,
 }
 
-impl<W: Wake> Door<W> {
-    /// The door of a thread that `bell` wakes.
+impl<W: Wake> Parker<W> {
+    /// The parker of a thread that `bell` wakes.
     pub fn new(bell: W) -> Self {
         Self { asleep: AtomicBool::new(false), bell }
     }
@@ -33,9 +33,9 @@ impl<W: Wake> Door<W> {
 
     /// Wakes the thread if it sleeps. Call after the work was put where the thread looks for it.
     #[inline]
-    pub fn knock(&self) {
+    pub fn unpark(&self) {
         if !mutant!("sync_knock_without_fence") {
-            // Pairs with the fence of `lie_down`: either this load sees the flag, or the sleeper's
+            // Pairs with the fence of `park`: either this load sees the flag, or the sleeper's
             // last look sees the work.
             fence(Ordering::SeqCst);
         }
@@ -45,10 +45,10 @@ impl<W: Wake> Door<W> {
     }
 
     /// Says that the owner is about to sleep, and has it look for work once more; whether it may
-    /// sleep. To be followed by [`Door::get_up`] in either case.
+    /// sleep. To be followed by [`Parker::get_up`] in either case.
     #[inline]
     #[must_use]
-    pub fn lie_down(&self, has_work: impl FnOnce() -> bool) -> bool {
+    pub fn park(&self, has_work: impl FnOnce() -> bool) -> bool {
         if mutant!("sync_flag_after_look") {
             let idle = !has_work();
             self.raise_flag();
@@ -89,17 +89,17 @@ mod tests {
 
     #[test]
     fn only_a_sleeper_is_woken_and_once() {
-        let door = Door::new(Rings::default());
-        door.knock();
-        assert_eq!(door.bell().0.get(), 0, "nobody slept");
-        assert!(door.lie_down(|| false));
-        door.knock();
-        door.knock();
-        assert_eq!(door.bell().0.get(), 1);
-        door.get_up();
-        assert!(!door.lie_down(|| true), "who has work does not sleep");
-        door.get_up();
-        door.knock();
-        assert_eq!(door.bell().0.get(), 1);
+        let parker = Parker::new(Rings::default());
+        parker.unpark();
+        assert_eq!(parker.bell().0.get(), 0, "nobody slept");
+        assert!(parker.park(|| false));
+        parker.unpark();
+        parker.unpark();
+        assert_eq!(parker.bell().0.get(), 1);
+        parker.get_up();
+        assert!(!parker.park(|| true), "who has work does not sleep");
+        parker.get_up();
+        parker.unpark();
+        assert_eq!(parker.bell().0.get(), 1);
     }
 }
