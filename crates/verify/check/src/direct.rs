@@ -1,4 +1,5 @@
-//! Direct checks: implied by linearizability, linear in time, and plain in what they say.
+//! Direct checks of one key: linearizability implies each of them, each takes linear time, and each
+//! says in one sentence what went wrong.
 
 use std::collections::HashMap;
 
@@ -33,7 +34,7 @@ pub(crate) fn value_stored(operation: &Operation) -> Option<&Bytes> {
     }
 }
 
-/// Reads of values that nobody can have written, on keys whose values are only stored whole.
+/// Reads of values that no operation can have written, on keys whose values are only stored whole.
 fn phantom_reads(operations: &[&Operation], initial: Initial) -> Vec<String> {
     let derived = |operation: &&Operation| {
         matches!(operation.action, Action::Incr(_) | Action::Append(_))

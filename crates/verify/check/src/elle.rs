@@ -1,8 +1,8 @@
 //! Histories in the format of Jepsen's Elle, as `elle-cli` reads it, so that others can judge them.
 //!
 //! One JSON object a line for each invocation and each completion, in order of time. Elle's
-//! workloads know one sort of key each, so a history with both is exported twice; what is left out
-//! takes nothing from the rest, since a part of a serializable history is serializable on its own.
+//! workloads know one sort of key each, so a history with both sorts is exported twice. A part of a
+//! serializable history is serializable, so the exported part needs nothing of the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ pub enum ElleWorkload {
 }
 
 impl ElleWorkload {
-    /// As `elle-cli --model` takes it.
+    /// The workload's name for `elle-cli --model`.
     pub fn name(self) -> &'static str {
         match self {
             Self::ListAppend => "list-append",
@@ -37,7 +37,7 @@ impl ElleWorkload {
     }
 }
 
-/// What was exported, and what not.
+/// Counts of what was exported, and the keys left out.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct ElleSummary {
     /// Transactions, those of single operations included.
@@ -119,8 +119,8 @@ fn write_events(exported: &[(&TxnRecord, Vec<&TxnOp>)], output: &mut impl Write)
     // What begins in the moment in which something ends is concurrent with it.
     events.sort_unstable();
     let end = events.iter().map(|event| event.0).filter(|time| *time != u64::MAX).max();
-    // A process of Elle's does one thing at a time, and nothing after one that it never learned
-    // the end of.
+    // Elle's process runs one transaction at a time, and no further one after a transaction of
+    // unknown outcome.
     let mut processes: Vec<u64> = vec![0; exported.len()];
     let (mut free, mut next) = (BTreeSet::new(), 0);
     for (index, (time, completion, number)) in events.into_iter().enumerate() {
@@ -151,7 +151,7 @@ fn write_events(exported: &[(&TxnRecord, Vec<&TxnOp>)], output: &mut impl Write)
     Ok(())
 }
 
-/// One step, with what it read if that is `known`.
+/// One step in Elle's form, with the value read if that value is `known`.
 fn step(op: &TxnOp, known: bool) -> Value {
     match op {
         TxnOp::Append { key, element } => json!(["append", text(key), text(element)]),

@@ -1,11 +1,11 @@
 //! Turns a violation into the smallest account that a person can follow.
 //!
-//! Two steps make it small, and both only ever weaken what the history claims, so that what is
-//! left contradicts linearizability by itself:
+//! Two steps make it small. Both only weaken the claims of the history, so the part that is left
+//! contradicts linearizability by itself:
 //!
-//! 1. **A window.** Everything that returned before some moment is dropped, and in exchange the
-//!    key may have held anything at that moment; what straddles the moment may or may not have
-//!    happened. The latest such moment that still leaves a violation is taken.
+//! 1. **A window.** Operations that returned before some moment are dropped; in exchange the key
+//!    may have held anything at that moment, and operations that straddle it may or may not have
+//!    happened. The latest moment that still leaves a violation is taken.
 //! 2. **Doubt.** Each remaining operation is treated as if its answer were unknown. Where the
 //!    violation remains, the operation is not part of the contradiction.
 
@@ -177,7 +177,7 @@ fn describe(
     describe_prefix(text, operations, failure)
 }
 
-/// Operations that may have taken effect at will, and still do not help.
+/// Unknown and pending operations: no placement of them removes the contradiction.
 fn describe_others(text: &mut String, window: &Window<'_>) -> std::fmt::Result {
     let is_open = |operation: &Operation| operation.done_at().is_none_or(|at| at > window.until);
     let others: Vec<&Operation> = window

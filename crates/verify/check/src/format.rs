@@ -375,7 +375,7 @@ impl<W: Write> HistoryWriter<W> {
     /// [`HistoryWriter::finish`].
     ///
     /// # Errors
-    /// What `output` answers.
+    /// Errors of `output`.
     pub fn new(output: W, header: &Header) -> io::Result<Self> {
         let initial = match header.initial {
             Initial::Absent => InitialText::Absent,
@@ -395,8 +395,8 @@ impl<W: Write> HistoryWriter<W> {
     /// Writes one operation.
     ///
     /// # Errors
-    /// What `output` answers; `InvalidInput` for an answer that the action can't give, which no
-    /// reader would accept.
+    /// Errors of `output`; `InvalidInput` for an answer that the action can't give, which no reader
+    /// would accept.
     pub fn write(&mut self, operation: &Operation) -> io::Result<()> {
         if let Outcome::Done { answer, .. } = &operation.outcome
             && !operation.action.admits(answer)
@@ -412,7 +412,7 @@ impl<W: Write> HistoryWriter<W> {
     /// Writes one transaction.
     ///
     /// # Errors
-    /// What `output` answers.
+    /// Errors of `output`.
     pub fn write_transaction(&mut self, record: &TxnRecord) -> io::Result<()> {
         self.line(&txn_format::line(record))?;
         self.written += 1;
@@ -422,7 +422,7 @@ impl<W: Write> HistoryWriter<W> {
     /// Writes the count that makes the history complete, flushes, and gives the output back.
     ///
     /// # Errors
-    /// What `output` answers.
+    /// Errors of `output`.
     pub fn finish(mut self) -> io::Result<W> {
         self.line(&EndLine { end: self.written })?;
         self.output.flush()?;

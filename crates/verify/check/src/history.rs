@@ -1,4 +1,4 @@
-//! What a history is made of.
+//! The parts of a history: operations, their actions, answers and outcomes.
 
 use std::fmt;
 
@@ -124,7 +124,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// What a client was told by an operation that was done.
+/// The answer of a completed operation to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The `+OK` of a `set`.
@@ -172,7 +172,7 @@ pub enum Outcome {
 /// One operation of one client on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who asked. A process may have several operations in flight; the checkers order operations
+    /// The client. A process may have several operations in flight; the checkers order operations
     /// by their times alone.
     pub process: u64,
     /// The key.
@@ -226,11 +226,11 @@ impl fmt::Display for Operation {
 /// What every key held before the first operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Initial {
-    /// Nothing.
+    /// No key held a value.
     #[default]
     Absent,
-    /// Something that the history does not say. The check is weaker: the first observation of a
-    /// key fixes what it held.
+    /// The keys held values that the history does not name. The check is weaker: the first
+    /// observation of a key fixes what it held.
     Any,
 }
 

@@ -43,10 +43,10 @@
 //!
 //! # File format
 //!
-//! Histories are JSON lines, so that other checkers can read them and any client can write them:
-//! a header, one line per operation or transaction, and a last line with their number. Without that last line
-//! the file is refused, because a recorder that was cut off may have lost operations whose
-//! effects others saw.
+//! Histories are JSON lines, so that other checkers can read them and any client can write them: a
+//! header, one line per operation or transaction, and a last line with their number. Without that
+//! last line the file is refused, because a recorder that was cut off may have lost operations
+//! whose effects others saw.
 //!
 //! ```text
 //! {"format":"quorate-history","version":1,"initial":"absent"}

@@ -11,14 +11,14 @@
 //! - **Pure operations at once.** An operation whose answer says that it changed nothing (a `get`,
 //!   a `del` that answered 0) is placed as soon as the state fits it: it can't help or hinder any
 //!   other.
-//! - **Hidden writes.** A plain `set` fits every state, and placed right before another step that
-//!   ignores the state it is never seen. So when such a step is placed, every `set` pending at
-//!   that moment becomes *free*: at its return it may be counted as having been there, without
-//!   choosing an order among the hidden ones.
-//! - **Unknown operations are never forced** and hence placed only where the next step depends on
-//!   the state and what they leave can lead to what that step, or another pending one, saw.
-//!   Placed anywhere else they could be left out. One that leaves the state as it was is placed
-//!   only where it frees a `set`: a `del` of an absent key hides the writes right before it.
+//! - **Hidden writes.** A plain `set` fits every state, and no operation sees it when it is placed
+//!   right before another step that ignores the state. So when such a step is placed, every `set`
+//!   pending at that moment becomes *free*: at its return it may be counted as placed before,
+//!   without choosing an order among the hidden ones.
+//! - **Unknown operations are never forced**, since leaving one out is always allowed. One is
+//!   placed only where the next step depends on the state, and where its result can lead to what
+//!   that step, or another pending one, saw. One that leaves the state unchanged is placed only
+//!   where it frees a `set`: a `del` of an absent key hides the writes right before it.
 //! - **Unknown operations that are equal are counted**, not told apart: all were invoked already.
 //! - **Values that no answer and no condition mentions** are one value, on keys without `append`.
 //! - **Growth.** On a key that is only read and incremented upwards, or only read and appended to,
@@ -27,8 +27,8 @@
 //!   unknown operations and has each pending operation in a position at least as good makes the
 //!   other superfluous.
 //!
-//! The problem is NP-complete, so none of this bounds the worst case; the budget does. What makes
-//! a key expensive is many operations in flight at once whose answers say little (`del`, `setnx`),
+//! The problem is NP-complete: the budget bounds the worst case, and the reductions don't. A key is
+//! expensive if many operations whose answers say little (`del`, `setnx`) are in flight at once,
 //! together with many unknown outcomes of several kinds. Registers with distinct values and
 //! counters stay cheap with hundreds of unknown outcomes. Spread a mixed load over many keys.
 
@@ -418,7 +418,7 @@ impl Search {
                     continue;
                 }
                 if after.placed & bit != 0 {
-                    // The target was pure and came to fit on the way.
+                    // The target was pure, and the state came to fit it on the way.
                     let placed = after.placed & !bit;
                     self.keep(next, Configuration { placed, ..after })?;
                 } else if self.keep(&mut reached, after.clone())? {
@@ -470,7 +470,7 @@ impl Search {
         successors
     }
 
-    /// Whether some pending operation can't be placed any more, whatever comes.
+    /// Whether some pending operation can't be placed any more, however the search goes on.
     fn is_dead_end(&self, configuration: &Configuration) -> bool {
         self.growth != Growth::Free
             && bits(self.pending & !configuration.placed).any(|slot| {
@@ -670,7 +670,7 @@ impl Antichain {
     }
 }
 
-/// Whether whatever can follow `b` can also follow `a`; both have the same state.
+/// Whether every continuation of `b` is also one of `a`; both have the same state.
 ///
 /// For a pending operation, *free* is at least as good as placed and as not placed. A pure one is
 /// better placed. For others, placed and not placed can't be compared.

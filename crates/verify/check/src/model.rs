@@ -140,7 +140,7 @@ impl Step {
         }
     }
 
-    /// The state that this step leaves whatever was there before, when nobody saw its answer.
+    /// The state that this step leaves after any state, when no answer was seen.
     pub(crate) fn blind_product(self) -> Option<State> {
         match self {
             Self::Set(value) | Self::GetSet(value) => Some(value),

@@ -1,4 +1,4 @@
-//! The recorder: what clients call around every operation.
+//! The recorder: clients call it around every operation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -179,8 +179,8 @@ impl<S: Sink> Recorder<S> {
         self.end_txn(txn, |at, record| record.outcome = TxnOutcome::Aborted { at });
     }
 
-    /// Notes that the fate of a transaction will not be learned. What it intended is what it may
-    /// have done, at `timestamp` if that is known.
+    /// Notes that the fate of a transaction will not be learned. It may have done what it intended,
+    /// at `timestamp` if that is known.
     pub fn undecided(&self, txn: OpenTxn, timestamp: Option<Timestamp>) {
         self.end_txn(txn, |_, record| record.timestamp = timestamp);
     }
@@ -222,13 +222,14 @@ impl<S: Sink> Recorder<S> {
         inner.append(operation);
     }
 
-    /// The lock makes reading the clock and ordering the reading one step.
+    /// Reads the clock. The lock makes reading the clock and ordering the reading one step.
     fn tick(&self, inner: &mut Inner<S>) -> u64 {
         inner.last = (self.clock)().max(inner.last + 1);
         inner.last
     }
 
-    /// A client thread that panicked leaves the recorder consistent: its operation stays open.
+    /// The state behind the lock. A client thread that panicked leaves it consistent: its operation
+    /// stays open.
     fn lock(&self) -> MutexGuard<'_, Inner<S>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

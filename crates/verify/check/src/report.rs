@@ -46,7 +46,7 @@ pub struct Undecided {
     pub reason: String,
 }
 
-/// What a history amounts to.
+/// The result of a history in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every key is linearizable.
@@ -118,7 +118,7 @@ impl Report {
         }
     }
 
-    /// What was found, without the verdict.
+    /// The counts and findings, without the verdict.
     pub(crate) fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Finding { key, text } in &self.findings {
             writeln!(f, "key {key}: {}\n", text.replace('\n', "\n  "))?;
@@ -175,7 +175,7 @@ pub(crate) fn check_key(
 ) {
     let mut texts = direct::check(operations, initial);
     let found = texts.len();
-    // Room for the account of the search, which says more.
+    // Leave room for the account of the search, which says more.
     texts.truncate(options.findings_per_key_max.saturating_sub(1).max(1));
     if let Some(more) = found.checked_sub(texts.len()).filter(|more| *more > 0)
         && let Some(text) = texts.last_mut()

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::thread;
 
-/// Seeds in turn. When the test ends in a panic, it says which seed that was and how many it took:
-/// `seed 4 fails, after 5 seeds`. `cargo xtask mutants` reads the last words of it.
+/// Seeds in turn. A test that panics prints the seed and how many seeds it took:
+/// `seed 4 fails, after 5 seeds`. `cargo xtask mutants` reads the last words of that line.
 ///
 /// ```
 /// for seed in quorate_check::Seeds::new(0..20) {
@@ -18,8 +18,8 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// These seeds. In the environment `SEED=5` makes them that one alone, and `TIMES=50` so many
-    /// times as many.
+    /// The seeds of `all`. In the environment `SEED=5` replaces them by seed 5 alone, and
+    /// `TIMES=50` makes the range 50 times as long.
     pub fn new(all: Range<u64>) -> Self {
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
         let all = match number("SEED") {

@@ -1,4 +1,4 @@
-//! What a history of transactions is made of.
+//! The parts of a history of transactions: steps, outcomes, records.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ pub enum TxnOp {
         key: Bytes,
         /// What it held; `None` if it was absent.
         value: Option<Bytes>,
-        /// The timestamp of the transaction that wrote what was read, where the recorder could
-        /// learn it. Of a key that was absent: of its deletion, or any moment up to which the
-        /// key is known to have had no value.
+        /// The timestamp of the transaction that wrote the value read, where the recorder could
+        /// learn it. For an absent key: the timestamp of its deletion, or any moment up to which
+        /// the key is known to have had no value.
         version: Option<Timestamp>,
     },
-    /// Stored a value, or deleted the key with `None`. Only what changes the key is a write:
-    /// deleting an absent key is none.
+    /// Stored a value, or deleted the key with `None`. Only a change of the key is a write:
+    /// deleting an absent key is not.
     Write {
         /// The key.
         key: Bytes,
@@ -148,13 +148,13 @@ pub enum TxnOutcome {
         /// When the client learned it.
         at: u64,
     },
-    /// It never took effect and never will. What it read counts for nothing.
+    /// It never took effect and never will. The checkers ignore its reads.
     Aborted {
         /// When the client learned it.
         at: u64,
     },
-    /// It may have taken effect, or may yet. If it did, what it read was read as part of it; a
-    /// read whose answer never came is left out of the record.
+    /// It may have taken effect, or may yet. If it did, its reads took effect with it; a read
+    /// without an answer is left out of the record.
     Unknown,
 }
 
@@ -162,9 +162,9 @@ pub enum TxnOutcome {
 /// another record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnRecord {
-    /// Who asked. The checkers order transactions by their times alone.
+    /// The client. The checkers order transactions by their times alone.
     pub process: u64,
-    /// What messages call it, as in "T7". Best a number of its own; nothing else depends on it.
+    /// The number in messages, as in "T7". Best unique; nothing else depends on it.
     pub id: u64,
     /// Nanoseconds on the history's clock, taken before the first request was sent.
     pub invoke: u64,
@@ -236,7 +236,7 @@ pub struct TxnHistory {
     pub transactions: Vec<TxnRecord>,
 }
 
-/// What comes before every element of a list that is kept in a Redis string.
+/// The byte before every element of a list that is kept in a Redis string.
 const SEPARATOR: u8 = b',';
 
 /// The argument of `APPEND` that adds `element` to a list kept in a Redis string: `,element`.

@@ -1,4 +1,4 @@
-//! The one place where a protocol plugs in.
+//! The one trait by which a protocol plugs in.
 
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
@@ -10,25 +10,25 @@ use crate::history::{Answer, Store};
 use crate::scope::Scope;
 use crate::world::World;
 
-/// What a machine answers to a request.
+/// A machine's answer to a request.
 pub type Outcome<E> = <<E as Engine>::Machine as Protocol>::Outcome;
 
-/// A protocol, and what is expected of it.
+/// A protocol, and its specification.
 ///
-/// The machines are the real ones, and so are the bytes of their messages. What an engine adds is
-/// how to build a machine, what its clients ask for, and the specification: a ledger that takes note
-/// of what was said, and conditions on ledger and machines that must hold after every step.
+/// The machines are the real ones, and so are the bytes of their messages. An engine adds the
+/// construction of a machine, the requests of its clients, and the specification: a ledger of what
+/// was sent, and conditions on ledger and machines that must hold after every step.
 pub trait Engine: Clone + Send + Sync + 'static {
     /// The machine of one node.
     type Machine: Machine + Clone + Send + Sync;
-    /// What the specification remembers of the past. Part of the state, so the less the better.
+    /// The specification's memory of the past. It is part of the state, so the less the better.
     type Ledger: Clone + Hash + Debug + Default + Send + Sync;
 
-    /// A process that starts and remembers nothing.
+    /// A process that starts with no memory.
     fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Self::Machine;
 
-    /// A process that was taken out of the view while it lived begins another life, with what it has.
-    /// Only where scopes have [`crate::scope::Change::Return`].
+    /// A process that was taken out of the view while it ran begins another life, with the data it
+    /// has. Only scopes with [`crate::scope::Change::Return`] call it.
     fn begin_life(
         machine: &mut Self::Machine,
         now: Now,
@@ -39,10 +39,11 @@ pub trait Engine: Clone + Send + Sync + 'static {
         unreachable!("no scope of this protocol has a process that returns");
     }
 
-    /// Hashes a machine. What this leaves out must not decide what the machine does.
+    /// Hashes a machine. A field that is left out must not decide what the machine does.
     fn hash(machine: &Self::Machine, state: &mut impl Hasher);
 
-    /// The epoch that a machine is in; messages of a later one wait until it is there, too.
+    /// The epoch that a machine is in; messages of a later epoch wait until the machine is there,
+    /// too.
     fn epoch(machine: &Self::Machine) -> Epoch;
 
     /// Whether a shadow holds everything that active members hold.
@@ -51,7 +52,7 @@ pub trait Engine: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Whether a machine has come to where the scope ends: from then on it does nothing.
+    /// Whether a machine has come to the end of the scope: from then on it does nothing.
     fn is_over(&self, machine: &Self::Machine) -> bool {
         let _ = machine;
         false
@@ -60,7 +61,7 @@ pub trait Engine: Clone + Send + Sync + 'static {
     /// Appends a message's bytes.
     fn encode(message: &<Self::Machine as Protocol>::Message<'_>, out: &mut Vec<u8>);
 
-    /// Reads what [`Engine::encode`] wrote.
+    /// Reads bytes that [`Engine::encode`] wrote.
     fn decode(bytes: &[u8]) -> <Self::Machine as Protocol>::Message<'_>;
 
     /// A message in a few words, for traces.
@@ -72,16 +73,16 @@ pub trait Engine: Clone + Send + Sync + 'static {
     /// A call in a few words, for traces.
     fn describe_call(&self, call: usize) -> String;
 
-    /// What a call does to a store that nobody else uses, and its answer.
+    /// Runs a call on a store of its own, and returns its answer.
     fn run(&self, call: usize, store: &mut Store) -> String;
 
-    /// What a client hears.
+    /// The answer that a client hears.
     fn answer(outcome: &Outcome<Self>) -> Answer;
 
     /// Takes note of a message that was sent.
     ///
     /// # Errors
-    /// What it contradicts.
+    /// How the message contradicts the ledger.
     fn note_sent(
         &self,
         ledger: &mut Self::Ledger,
@@ -89,20 +90,20 @@ pub trait Engine: Clone + Send + Sync + 'static {
         bytes: &[u8],
     ) -> Result<(), String>;
 
-    /// What must hold between the states of a machine before and after a step.
+    /// Conditions on the states of a machine before and after a step.
     ///
     /// # Errors
-    /// What does not.
+    /// The condition that does not hold.
     fn check_step(&self, before: &Self::Machine, after: &Self::Machine) -> Result<(), String> {
         let _ = (before, after);
         Ok(())
     }
 
-    /// What must hold after every step; a node has made it, if one has, and this was its machine
-    /// before. May note things in the ledger.
+    /// Conditions that must hold after every step. `step` is the node that has made the step, if
+    /// any, and its machine before. May note things in the ledger.
     ///
     /// # Errors
-    /// What does not.
+    /// The condition that does not hold.
     fn check(
         &self,
         scope: &Scope<Self>,
@@ -113,10 +114,10 @@ pub trait Engine: Clone + Send + Sync + 'static {
     /// Whether a machine has nothing left to do at this time.
     fn is_at_rest(&self, machine: &Self::Machine, now: Instant) -> bool;
 
-    /// What must hold once nothing is under way, everybody is in the same view and has nothing left
-    /// to do.
+    /// Conditions that must hold once no message is under way, and every node is in the same view
+    /// and has nothing left to do.
     ///
     /// # Errors
-    /// What does not.
+    /// The condition that does not hold.
     fn check_at_rest(&self, world: &World<Self>) -> Result<(), String>;
 }

@@ -1,4 +1,4 @@
-//! Runs a scope, and says what was found.
+//! Runs a scope, and reports the result.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -18,7 +18,7 @@ pub struct Limits {
     pub steps_max: Option<usize>,
 }
 
-/// What an exploration found.
+/// The result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The scope.
@@ -50,7 +50,7 @@ pub fn explore<E: Engine>(scope: &Scope<E>, limits: Limits) -> Report {
 /// A path: states, each with the action that follows.
 pub(crate) type Steps<M> = Vec<(<M as Model>::State, Option<<M as Model>::Action>)>;
 
-/// Searches in depth: what lies open is then never much. Up to a number of steps, in breadth.
+/// Searches depth first, which keeps few open states; with a bound on the steps, breadth first.
 pub(crate) fn search<M>(
     name: &'static str,
     model: &M,
@@ -73,8 +73,8 @@ where
         None => look(builder.threads(limits.threads).spawn_dfs()),
     };
     if seen.violation.is_some() && depth_max.is_none() {
-        // The shortest way there is the one to read. Searching in breadth keeps more states, but
-        // not beyond the depth of the first violation.
+        // The shortest trace is the one to read. A breadth-first search keeps more states, but none
+        // beyond the depth of the first violation.
         let shortest = model.clone().checker().finish_when(HasDiscoveries::AnyFailures);
         let shortest = look(shortest.target_state_count(TRACE_STEPS_MAX).spawn_bfs());
         seen.violation = shortest.violation.or(seen.violation);

@@ -44,7 +44,7 @@ pub(crate) struct Register {
     pub(crate) calls: Vec<Asked<Op>>,
 }
 
-/// What a record holds.
+/// The metadata and content of the machine's record.
 fn held(machine: &Inner) -> Option<(Meta, Option<Content<'_>>)> {
     let mut entries = machine.table().entries();
     entries.next().map(|(_, meta, (), content)| (meta, content))
@@ -55,7 +55,8 @@ fn value(content: Option<Content<'_>>) -> String {
 }
 
 impl Register {
-    /// A read now, at any node that may answer one, must fit into what clients have heard.
+    /// A read now, at any node that may answer one, must fit into the answers that clients have
+    /// heard.
     fn check_reads(&self, world: &World<Self>) -> Result<(), String> {
         let mut seen: Vec<(NodeId, String)> = Vec::new();
         for (node, machine) in world.up() {
@@ -189,7 +190,7 @@ impl Engine for Register {
 
     fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
         match (held(&before.0), held(&after.0)) {
-            // What an earlier life left need not have been chosen by anybody.
+            // A record of an earlier life need not hold a chosen write, so its timestamp may fall.
             (Some((old, _)), Some((new, _)))
                 if old.life == new.life && new.timestamp < old.timestamp =>
             {
@@ -211,7 +212,7 @@ impl Engine for Register {
     }
 
     fn is_at_rest(&self, machine: &Machine, now: Instant) -> bool {
-        // Sweeps and floors have no other sign of their end than that no timer is near.
+        // Sweeps and floors show their end only by the absence of a near timer.
         machine.0.pending() == 0 && machine.next_deadline().since(now) > Duration::from_secs(60)
     }
 
@@ -226,7 +227,7 @@ impl Engine for Register {
                 return Err(format!("{first} holds {copy:?} and {node} holds {other:?}"));
             }
         }
-        // A key that nobody has asked for may wait for its VAL.
+        // A key may wait for its VAL until a request asks for the key.
         let readable = |machine: &Inner| held(machine).is_some_and(|(meta, _)| meta.is_readable());
         served::check_records_at_rest(&self.calls, world, readable)?;
         self.check_reads(world)

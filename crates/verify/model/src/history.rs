@@ -1,11 +1,11 @@
-//! What clients asked and heard, and whether some order explains it.
+//! The calls and answers of clients, and whether some order explains them.
 
 use std::collections::BTreeMap;
 
 /// Keys and values of the sequential store that a history is compared with.
 pub type Store = BTreeMap<String, String>;
 
-/// What a client heard.
+/// An answer that a client heard.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Answer {
     /// It happened, and this is the result.
@@ -24,7 +24,7 @@ pub struct Call {
     /// The calls that were answered before it was made, as a bit set: all of real time that a
     /// history depends on.
     pub before: u32,
-    /// What came back.
+    /// The answer.
     pub answer: Option<Answer>,
 }
 
@@ -47,9 +47,9 @@ pub fn answered(calls: &[Call]) -> u32 {
         .fold(0, |set, (at, _)| set | 1 << at)
 }
 
-/// Whether some order of the calls, each as if it were alone, gives the answers that were heard.
-/// Calls without a known end may be in it or not. With `real_time` the order respects what was over
-/// before something else began (strict serializability; for calls of one key, linearizability).
+/// Whether some order of the calls, each run alone, gives the answers that were heard. Calls
+/// without a known end may be in it or not. With `real_time` a call comes after all calls that had
+/// ended when it began (strict serializability; for calls of one key, linearizability).
 pub fn is_explained(
     calls: &[Call],
     store: &Store,
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn real_time_counts_if_it_is_asked_for() {
-        // The second was over before the first began.
+        // The second call had ended before the first began.
         let calls = [done(2, ""), done(0, "a")];
         assert!(is_explained(&calls, &Store::new(), false, &append));
         assert!(!is_explained(&calls, &Store::new(), true, &append));

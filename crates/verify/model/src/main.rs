@@ -68,7 +68,7 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<bool, String> {
     Ok(fine)
 }
 
-/// The most memory that this process has had, as the system tells it.
+/// The most memory that this process has had, as the system reports it.
 fn peak_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

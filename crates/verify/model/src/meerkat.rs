@@ -1,4 +1,4 @@
-//! Meerkat: serializable transactions (or strictly so), and what Meerkat N9 demands.
+//! Meerkat: serializable transactions (or strictly so), and the invariants of Meerkat N9.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -24,7 +24,7 @@ impl Serves for Inner {
     type Ask = Txn;
 
     fn request<'a>(txn: Txn, origin: u64) -> Self::Request<'a> {
-        // Every call is another client's: only their own order is kept by machines.
+        // Every call has its own client: a machine keeps the order of one client's calls.
         Request { origin, txn }
     }
 
@@ -50,7 +50,7 @@ pub(crate) struct Transactions {
     pub(crate) calls: Vec<Asked<Txn>>,
 }
 
-/// What a transaction did to one key.
+/// The access of a transaction to one key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Entry {
     key: Vec<u8>,
@@ -61,7 +61,7 @@ struct Entry {
 /// A session's call.
 type Name = (LeaseId, u64);
 
-/// Every transaction that was ever asked about, and how it ended.
+/// Every transaction that a message has asked about, and its end.
 #[derive(Clone, Hash, Debug, Default)]
 pub(crate) struct Ledger {
     sets: BTreeMap<Timestamp, Vec<Entry>>,
@@ -158,10 +158,10 @@ impl Ledger {
 }
 
 /// I2 and I8, for a transaction that `node` is the first to know to be committed, in an epoch that
-/// it was in already: enough replicas have voted OK, or taken the proposal, and none of them in an
-/// epoch before this one. What the node itself voted is gone by then, and so are the votes of who
-/// has gone on to a later epoch or restarted: they count as OK. The quorums are the paper's, worked
-/// out here once more.
+/// the node was in already: enough replicas have voted OK or accepted the proposal, and none of
+/// these votes is from an earlier epoch. The votes of the node itself are gone by then, and so are
+/// the votes of replicas that have gone on to a later epoch or restarted: all of these count as OK.
+/// The quorums are the paper's, worked out here once more.
 fn check_votes(world: &World<Transactions>, node: NodeId, id: Timestamp) -> Result<(), String> {
     let epoch = world.host(node).machine.0.epoch();
     let (mut ok, mut accepted) = (1, 1);
@@ -267,8 +267,9 @@ impl Engine for Transactions {
         }
     }
 
-    /// I6: versions and read timestamps never fall. What an earlier life left may give way to a version
-    /// that was not read here: the donor's clock stands for the reads, in the floor of the next epoch.
+    /// I6: versions and read timestamps never fall. A version of an earlier life may give way to
+    /// one that was not read here: the donor's clock stands for the reads, in the floor of the next
+    /// epoch.
     fn check_step(&self, before: &Machine, after: &Machine) -> Result<(), String> {
         let votes = after.0.is_normal();
         for ((key, old, ..), (other, new, ..)) in
@@ -293,7 +294,7 @@ impl Engine for Transactions {
         let machine = &host.0;
         let decided = machine.records().iter();
         let decided = decided.filter_map(|(key, record)| Some((key.id(), record.decision?)));
-        // Whatever is installed has committed; an epoch change need not have told anybody else.
+        // An installed version has committed; an epoch change need not have told any other replica.
         let installed = machine.table().entries().map(|(_, meta, ..)| (meta.wts, true));
         for (id, commit) in decided.chain(installed.filter(|(id, _)| *id != Timestamp::ZERO)) {
             if world.ledger.ends.get(&id) != Some(&commit) {
@@ -302,13 +303,13 @@ impl Engine for Transactions {
         }
         if !world.ledger.fresh.is_empty() {
             let fresh = std::mem::take(&mut Arc::make_mut(&mut world.ledger).fresh);
-            // What an epoch change decides is the business of its merge.
+            // The scopes of `votes` check the decisions of an epoch change.
             if before.is_normal() && before.epoch() == machine.epoch() {
                 fresh.into_iter().try_for_each(|id| check_votes(world, node, id))?;
             }
         }
         if machine.is_normal() {
-            // I7: whatever is registered is a record's that is not decided.
+            // I7: every registration belongs to an undecided record.
             for (key, _, pending, _) in machine.table().entries() {
                 let open = |id: Timestamp| {
                     machine.records().iter().any(|(key, record)| {
@@ -325,15 +326,15 @@ impl Engine for Transactions {
 
     fn is_at_rest(&self, machine: &Machine, _now: Instant) -> bool {
         let Served(machine) = machine;
-        // Who is in the midst of an epoch change, or copies, has a message to repeat.
+        // A replica amid an epoch change or a copy has a message to repeat.
         machine.is_caught_up()
             && machine.pending() == 0
             && machine.records().is_empty()
             && machine.gauges().iter().all(|(name, count)| *name != "attempts" || *count == 0)
     }
 
-    /// I5, I7 and I9: every replica holds what the committed transactions amount to, and nothing
-    /// is left of the others.
+    /// I5, I7 and I9: every replica holds the result of the committed transactions, and no trace of
+    /// the others.
     fn check_at_rest(&self, world: &World<Self>) -> Result<(), String> {
         let expected = world.ledger.replay();
         for (node, Served(machine)) in active(world) {
@@ -345,7 +346,7 @@ impl Engine for Transactions {
                 if !pending.is_empty() {
                     return Err(format!("{node} has {pending:?} left at {} (I7)", show(key)));
                 }
-                // Deletions are forgotten by each replica when its time has come.
+                // Each replica forgets a deletion in its own time.
                 if let Some(content) = content {
                     held.insert(key, (meta.wts, content.bytes));
                 }

@@ -22,9 +22,10 @@ pub(crate) struct Members {
     pub(crate) suspect_after: Duration,
     /// The most by which clocks may differ, in millionths.
     pub(crate) drift_ppm: u32,
-    /// Who has come to this epoch does nothing more: it grants nobody a lease of an earlier one.
+    /// A node that has reached this epoch does nothing more: it grants no lease of an earlier
+    /// epoch.
     pub(crate) last: Epoch,
-    /// What the drivers say.
+    /// The calls of the drivers.
     pub(crate) calls: Vec<Request>,
 }
 
@@ -57,7 +58,7 @@ impl Engine for Members {
     }
 
     fn epoch(_machine: &Membership) -> Epoch {
-        // Views are this machine's own business, and so are late messages.
+        // The machine itself handles views and late messages.
         Epoch(0)
     }
 
@@ -103,8 +104,8 @@ impl Engine for Members {
         Ok(())
     }
 
-    /// One view for an epoch, ever; and while a node holds its lease, nobody is in a view that it is
-    /// not live in.
+    /// An epoch has one view, ever; and while a node holds its lease, no node is in a view in which
+    /// the holder is not live.
     fn check(
         &self,
         scope: &Scope<Self>,
@@ -125,7 +126,7 @@ impl Engine for Members {
                 continue;
             }
             let own = world.host(holder).incarnation;
-            // Whoever is ahead, and whoever was.
+            // All views from the holder's on, those of nodes that have since moved on included.
             let views = world.ledger.range(machine.view().epoch..);
             if let Some((epoch, _)) = { views }.find(|(_, view)| !view.is_live(holder, own)) {
                 return Err(format!("{holder} holds its lease and is not live in epoch {epoch}"));

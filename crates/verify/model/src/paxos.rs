@@ -64,7 +64,7 @@ impl Machine for Proposer {
         for (to, message) in out.messages {
             effects.send(to, &message);
         }
-        // One slot is contested; whoever has lost it is content.
+        // One slot is contested; a proposer that has lost it gives up.
         for (_, slot, _) in out.chosen {
             for (tag, _) in self.wishes.drain(..) {
                 effects.complete(tag, slot);
@@ -83,7 +83,7 @@ impl Machine for Proposer {
     }
 }
 
-/// What each call proposes.
+/// The proposal of each call.
 #[derive(Clone, Debug)]
 pub(crate) struct Duel {
     pub(crate) calls: Vec<u8>,
@@ -91,7 +91,7 @@ pub(crate) struct Duel {
 
 impl Engine for Duel {
     type Machine = Proposer;
-    /// What was chosen for each slot.
+    /// The entry chosen for each slot.
     type Ledger = BTreeMap<SlotNumber, Vec<u8>>;
 
     fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Proposer {
@@ -146,7 +146,7 @@ impl Engine for Duel {
         Ok(())
     }
 
-    /// One entry for a slot, on every node and for ever, and one that somebody proposed.
+    /// A slot has one entry, on every node and for ever, and a call has proposed that entry.
     fn check(
         &self,
         _scope: &Scope<Self>,

@@ -8,14 +8,14 @@ use quorate_types::UnixMillis;
 
 use crate::history::Store;
 
-/// What an op does to the key.
+/// An op on the key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Op {
     /// Reads it.
     Get,
-    /// Writes it, whatever it held.
+    /// Writes it without reading.
     Set(u8),
-    /// Writes it with a tail, and answers what it held: a read-modify-write.
+    /// Appends to it, and answers its old value: a read-modify-write.
     Append(u8),
 }
 

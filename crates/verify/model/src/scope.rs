@@ -1,4 +1,4 @@
-//! What is explored: a cluster, what its clients ask for, and what may go wrong.
+//! Scopes: a cluster, the requests of its clients, and the faults that may happen.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,46 +11,47 @@ use crate::engine::Engine;
 use crate::history::{Call, Store, is_explained};
 use crate::world::World;
 
-/// A call of a client that does not wait for others, unless it says so.
+/// A call of a client. It waits for another call only if `after` says so.
 #[derive(Clone, Copy, Debug)]
 pub struct Made {
     /// The node that it is made at.
     pub node: NodeId,
-    /// It is made once this other one was answered.
+    /// The call that must be answered before this one is made.
     pub after: Option<usize>,
 }
 
-/// How often what may go wrong.
+/// How often each fault may happen.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Budget {
-    /// Messages that are lost. One that never arrives need not be: a state in which it is still
-    /// under way at the end is explored anyway. Losing one matters to what comes to rest.
+    /// Messages that are lost. A message that merely never arrives needs no loss: a state in which
+    /// it is still under way at the end is explored anyway. Losses matter to scopes that must come
+    /// to rest.
     pub loss: u8,
     /// Messages that arrive once more.
     pub duplicates: u8,
     /// Processes that end.
     pub crashes: u8,
-    /// Processes that end and begin again, with nothing of what they knew. Where there are views,
-    /// [`Change::Rejoin`] does that.
+    /// Processes that end and begin again without memory. Where there are views, [`Change::Rejoin`]
+    /// does that.
     pub restarts: u8,
     /// Timers of each node that run out.
     pub timers: Vec<u8>,
 }
 
-/// What a new view changes.
+/// The difference that a new view makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Nothing but the epoch.
     Same,
     /// Members whose process is gone are down.
     WithoutCrashed,
-    /// The same, once as many have ended as may.
+    /// The same, once as many processes have ended as may.
     AfterCrashes,
     /// A member that runs is down: a false suspicion.
     Without(NodeId),
     /// A member that is down comes back as a shadow, under a new incarnation.
     Rejoin(NodeId),
-    /// The same for a process that was taken out while it lived: it keeps what it has, and compares.
+    /// The same for a process that was taken out while it ran: it keeps its data, and compares.
     Return(NodeId),
     /// A shadow that has caught up is active.
     Promote(NodeId),
@@ -63,21 +64,21 @@ pub enum Prior {
     Tick(NodeId),
     /// The first message that is under way from the first node to the second arrives.
     Arrives(NodeId, NodeId),
-    /// All that is under way anywhere is lost.
+    /// Every message under way is lost.
     AllLost,
     /// A process ends, and another begins in its place.
     Restart(NodeId),
     /// A process ends.
     Crash(NodeId),
-    /// The view changes, everybody hears of it, and whatever follows from it arrives.
+    /// The view changes, every node hears of it, and all messages that follow arrive.
     View(Change),
     /// A client makes a call.
     Call(usize),
-    /// Time passes, and whatever is due in it arrives.
+    /// Time passes, and all messages and timers that are due arrive.
     Passes(Duration),
 }
 
-/// What is explored.
+/// The cluster to explore.
 #[derive(Clone)]
 pub struct Scope<E: Engine> {
     /// For tables and the command line.
@@ -86,40 +87,39 @@ pub struct Scope<E: Engine> {
     pub engine: E,
     /// Nodes, from 1.
     pub nodes: u16,
-    /// Whether there are views; otherwise they are the machines' own business.
+    /// Whether the scope has views; otherwise the machines handle views themselves.
     pub has_views: bool,
-    /// How long the cluster runs before anything happens.
+    /// How long the cluster runs before the prelude.
     pub settle: Duration,
-    /// What happens after that, before the exploration begins.
+    /// Steps after that, before the exploration begins.
     pub prelude: Vec<Prior>,
     /// How far each node's wall clock is ahead, in nanoseconds.
     pub ahead: Vec<u64>,
     /// By how many millionths each node's clocks are fast.
     pub fast: Vec<u64>,
-    /// What clients ask for; what it is, the engine knows.
+    /// The calls of clients; the engine knows the request of each.
     pub calls: Vec<Made>,
-    /// So many of the calls are over before the exploration begins.
+    /// The number of calls that end before the exploration begins.
     pub first_calls: usize,
     /// Whether answers have to respect real time.
     pub real_time: bool,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub budget: Budget,
     /// The nodes that may crash, or restart.
     pub may_crash: NodeSet,
-    /// Nodes that stop where they are: nothing reaches them, and they do nothing. What they
-    /// believed they go on believing.
+    /// Nodes that stop: no message reaches them, and they do nothing, but keep their beliefs.
     pub paused: NodeSet,
     /// Pairs of nodes between which nothing arrives.
     pub cut: Vec<(NodeId, NodeId)>,
     /// Changes of view, in order.
     pub changes: Vec<Change>,
-    /// So many copies of one message are under way at most; what is more is lost. Where machines
-    /// ask again for each message that comes out of order, nothing else bounds them.
+    /// The most copies of one message under way; further copies are lost. Where machines ask again
+    /// for each message that arrives out of order, nothing else bounds the copies.
     pub copies: u8,
     /// Whether messages from one node to another arrive in the order in which they were sent, as on
     /// one connection. Otherwise in any.
     pub in_order: bool,
-    /// So many steps from the beginning, if not all.
+    /// The most steps from the beginning, if they are bounded.
     pub depth_max: Option<usize>,
     /// Timers that are further away are left alone.
     pub horizon: Duration,
@@ -140,7 +140,7 @@ pub enum Action {
     Call(usize),
     /// The message of this place in the pool arrives.
     Deliver(usize),
-    /// It arrives and will once more.
+    /// It arrives, and will arrive once more.
     Repeat(usize),
     /// It is lost.
     Lose(usize),
@@ -157,7 +157,7 @@ pub enum Action {
 }
 
 impl<E: Engine> Scope<E> {
-    /// A scope in which nothing goes wrong.
+    /// A scope without faults.
     pub fn new(name: &'static str, engine: E, nodes: u16) -> Self {
         Self {
             name,
@@ -190,17 +190,17 @@ impl<E: Engine> Scope<E> {
         self.fast.get(usize::from(node.0) - 1).copied().unwrap_or(0).into()
     }
 
-    /// The same with every node on its way and connected to every other.
+    /// The same scope with no node paused and no pair of nodes cut.
     pub(crate) fn whole(&self) -> Self {
         Self { paused: NodeSet::EMPTY, cut: Vec::new(), ..self.clone() }
     }
 
-    /// Whether nothing arrives between two nodes.
+    /// Whether messages between two nodes never arrive.
     pub(crate) fn is_cut(&self, one: NodeId, other: NodeId) -> bool {
         self.cut.contains(&(one, other)) || self.cut.contains(&(other, one))
     }
 
-    /// What a node's clock shows at a moment.
+    /// The time on a node's clock at a moment.
     pub(crate) fn clock(&self, node: NodeId, moment: u64) -> u64 {
         (u128::from(moment) * (MILLION + self.fast(node)) / MILLION) as u64
     }
@@ -217,7 +217,7 @@ impl<E: Engine> Scope<E> {
     }
 
     /// Whether the answers that clients heard, and these further calls, have an order; `extra` are
-    /// reads of everything with what they would see.
+    /// reads of everything with the values they would see.
     pub(crate) fn explain(&self, world: &World<E>, extra: &[Call]) -> Result<(), String> {
         let made = world.calls.len();
         let calls: Vec<Call> = world.calls.iter().chain(extra).cloned().collect();
@@ -275,12 +275,12 @@ impl<E: Engine> Scope<E> {
     }
 }
 
-/// What must hold of every state.
+/// The property of every state.
 pub(crate) const HOLDS: &str = "the specification holds";
-/// What must hold of every calm state of a scope that asks for it.
+/// The property of every calm state of a scope that asks for it.
 pub(crate) const RESTS: &str = "it comes to rest";
 
-/// Everything in a sequential store, as one text.
+/// The content of a sequential store, as one text.
 pub(crate) fn contents(store: &Store) -> String {
     let pairs: Vec<String> = store.iter().map(|(key, value)| format!("{key}={value}")).collect();
     pairs.join(" ")
@@ -305,7 +305,7 @@ impl<E: Engine> Model for Scope<E> {
             }
         }
         for (at, (packet, _)) in world.pool.iter().enumerate() {
-            // One of a later epoch is dropped by its receiver, which is to lose it.
+            // The receiver would drop a message of a later epoch, which equals its loss.
             let turn = !self.in_order || world.is_first(at);
             if turn && packet.epoch <= E::epoch(&world.host(packet.to).machine) {
                 actions.push(Action::Deliver(at));

@@ -19,11 +19,11 @@ pub enum Size {
 
 /// A scope.
 pub struct Entry {
-    /// Its name: protocol, then what it is about.
+    /// Its name: protocol, then topic.
     pub name: &'static str,
     /// When it is explored.
     pub size: Size,
-    /// How many different states it has, once that was counted.
+    /// How many different states it has, if they have been counted.
     pub states: Option<usize>,
     /// Rare branches that it has to reach.
     pub reaches: &'static [&'static str],
@@ -36,10 +36,10 @@ impl Entry {
         (self.run)(self.name, limits)
     }
 
-    /// What is wrong with what was found, if anything. Without `counts`, only a violation is.
+    /// Judges a report. Without `counts`, only a violation is an error.
     ///
     /// # Errors
-    /// A violation in words, or that the scope is not what it was.
+    /// A violation in words, or a difference from the known scope.
     pub fn judge(&self, report: &Report, counts: bool) -> Result<(), String> {
         if let Some(trace) = &report.violation {
             let (name, states) = (self.name, report.states);
@@ -63,7 +63,7 @@ impl Entry {
     }
 }
 
-/// All of them.
+/// All scopes.
 pub fn all() -> Vec<Entry> {
     let protocols = [meerkat::entries(), hermes::entries(), control::entries()];
     protocols.into_iter().flatten().collect()

@@ -1,5 +1,5 @@
-//! A machine with clients. They ask for what its protocol does, for the same as calls of sessions, and
-//! for the end of sessions. And what every protocol's records of calls must satisfy.
+//! A machine with clients. They ask for ops of its protocol, for the same ops as calls of sessions,
+//! and for the end of sessions. And the conditions on every protocol's records of calls.
 
 use std::fmt::{self, Display};
 
@@ -14,28 +14,28 @@ use crate::world::World;
 
 /// A machine that carries out calls of sessions.
 pub(crate) trait Serves: Sessions + Protocol<Outcome = Outcome<String>> + Clone {
-    /// What clients ask of it.
+    /// A request of clients.
     type Ask: Clone + Display;
 
-    /// As a request. Those of one origin have an order of their own.
+    /// The protocol's request. Requests of one origin have an order of their own.
     fn request<'a>(ask: Self::Ask, origin: u64) -> Self::Request<'a>;
 
-    /// What it does to a store that nobody else uses, and its answer.
+    /// Runs it on a store of its own, and returns its answer.
     fn run_alone(ask: &Self::Ask, store: &mut Store) -> String;
 
-    /// What it knows of a call.
+    /// The machine's knowledge of a call.
     fn fate(&self, call: &Call) -> Fate;
 
-    /// Begins another life, with what it has.
+    /// Begins another life, with the data it has.
     fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>);
 }
 
-/// What a replica knows of a call.
+/// A replica's knowledge of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     /// It is completed, with this answer.
     Completed(String),
-    /// It is not.
+    /// It is not completed.
     Open,
     /// It is refused for good.
     Refused,
@@ -53,14 +53,14 @@ impl<A> From<Result<Found<'_, A>, CallError>> for Fate {
     }
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked<R> {
-    /// Something without a session.
+    /// An op without a session.
     Plain(R),
     /// A try at a session's call, under a grant of member 1 up to this date.
     Try(Call, u64, R),
-    /// That a replica forgets a session.
+    /// A replica forgets a session.
     End(LeaseEnd),
 }
 
@@ -81,7 +81,7 @@ impl<R> Asked<R> {
         Self::End(LeaseEnd { lease: lease(session), lost: Lost::Expired, granted })
     }
 
-    /// What it does to a store that nobody else uses, which keeps the answer to each call.
+    /// Runs it on a store of its own that keeps the answer to each call.
     pub(crate) fn run_alone<M: Serves<Ask = R>>(&self, store: &mut Store) -> String {
         match self {
             Self::Plain(ask) => M::run_alone(ask, store),
@@ -111,7 +111,7 @@ impl<R: Display> Display for Asked<R> {
     }
 }
 
-/// One call, one answer: the same in every record, and what clients hear.
+/// A call has one answer: the same in every record, and the same that clients hear.
 pub(crate) fn check_records<E, M>(asked: &[Asked<M::Ask>], world: &World<E>) -> Result<(), String>
 where
     E: Engine<Machine = Served<M>>,
@@ -136,9 +136,9 @@ where
     Ok(())
 }
 
-/// Whoever serves and has the effects of calls (which is for the engine to say) has the record of
-/// each that anybody has, or that was answered, as far as it is not acknowledged and no session is
-/// ended.
+/// Every replica that serves and has the effects of calls (`has_effects`, by engine) has a record
+/// of each call that was answered or that some replica has recorded. Calls that are acknowledged
+/// and scopes in which a session ends are exempt.
 pub(crate) fn check_records_at_rest<E, M>(
     asked: &[Asked<M::Ask>],
     world: &World<E>,
@@ -169,7 +169,7 @@ where
 pub(crate) struct Served<M>(pub(crate) M);
 
 impl<M: Serves> Served<M> {
-    /// Begins another life, with what it has.
+    /// Begins another life, with the data it has.
     pub(crate) fn begin_life(
         &mut self,
         now: Now,

@@ -8,7 +8,7 @@ use quorate_types::UnixMillis;
 
 use crate::history::Store;
 
-/// What a transaction does to a key.
+/// A transaction's step on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Step {
     /// Reads it.
@@ -25,7 +25,7 @@ pub(crate) enum Step {
 
 use Step::{Append, Claim, Delete, Read, Write};
 
-/// A transaction. Its answer is what it read, in order.
+/// A transaction. Its answer is the values it read, in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Txn(pub(crate) Vec<Step>);
 

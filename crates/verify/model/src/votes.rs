@@ -1,10 +1,11 @@
-//! Two transactions at 3, 5 or 7 replicas up to the moment when some of the replicas are gone, and
-//! what the epoch change makes of what the others know (Meerkat §5.3.1 rule 4, N4.3, N4.4).
+//! Two transactions at 3, 5 or 7 replicas up to the moment when some replicas are gone, and the
+//! decision of the epoch change from the knowledge of the others (Meerkat §5.3.1 rule 4, N4.3,
+//! N4.4).
 //!
-//! Replicas vote with the real checks on real records, and the real `merge` decides. They differ in
-//! nothing but what they know, so states that are the same but for who is who are one. The
-//! coordinators are clients: what they hear they hear at once, since a vote that nobody has heard
-//! of decides nothing.
+//! Replicas vote with the real checks on real records, and the real `merge` decides. Replicas
+//! differ only in their knowledge, so states that a permutation of replicas maps to each other are
+//! one. The coordinators are clients: they hear every vote at once, since a vote that no
+//! coordinator has heard decides nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,10 +23,10 @@ use stateright::{Model, Property};
 use crate::explore::{Limits, Report as Found, Steps, search};
 use crate::world::print_of;
 
-/// A key with the version that a transaction read, if it did, and whether it writes it.
+/// A key, the version that a transaction read of it, if any, and whether the transaction writes it.
 type Touch = (&'static str, Option<u64>, bool);
 
-/// Two transactions that may be in each other's way.
+/// Two transactions that may conflict.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// Versions at the beginning.
@@ -83,24 +84,24 @@ fn body(touches: &[Touch]) -> Vec<u8> {
     Body::encode(&items)
 }
 
-/// Why a replica refuses something, for all that is asked here.
+/// The reason of every refusal: no check here depends on the true reason.
 const LOST: Conflict = Conflict { reason: Reason::StaleRead, with: Timestamp::ZERO };
 
-/// What one replica holds and knows.
+/// The data and the knowledge of one replica.
 #[derive(Clone, Hash)]
 struct Replica {
     table: MapTable<Meta>,
     records: Records,
 }
 
-/// The replicas, and what the two coordinators have said.
+/// The replicas, and the proposals and announcements of the two coordinators.
 #[derive(Clone)]
 pub(crate) struct State {
-    /// In order of their prints: who is who does not matter.
+    /// In order of their prints: permutations of replicas are one state.
     replicas: Vec<(u64, Arc<Replica>)>,
-    /// What was proposed on the slow path.
+    /// The proposals on the slow path.
     proposed: [Option<bool>; 2],
-    /// What was announced.
+    /// The announced ends.
     ends: [Option<bool>; 2],
 }
 
@@ -131,7 +132,7 @@ impl fmt::Debug for State {
     }
 }
 
-/// Something that happens; a replica is named by its place among those that differ.
+/// An action. A replica is named by its place among those that differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Vote { replica: usize, txn: usize },
@@ -141,7 +142,7 @@ pub(crate) enum Action {
     Tell { replica: usize, txn: usize },
 }
 
-/// Explores all cases with so many replicas; their states are added up.
+/// Explores all cases with this number of replicas, and adds up their states.
 pub(crate) fn explore(
     name: &'static str,
     replicas: u16,
@@ -170,7 +171,7 @@ pub(crate) fn explore(
     sum.expect("there are cases")
 }
 
-/// So many replicas, and a case.
+/// A number of replicas, and a case.
 #[derive(Clone)]
 pub(crate) struct Votes {
     pub(crate) replicas: u16,
@@ -180,7 +181,7 @@ pub(crate) struct Votes {
     /// Whether the first transaction has a part in another partition, of the same replicas, which
     /// have all refused it there.
     pub(crate) refused: bool,
-    /// What merges of replicas that hold and know this decided: most states have the same in them.
+    /// The decisions of merges by the hash of the replicas left: most states share them.
     merged: Arc<Mutex<HashMap<u64, [bool; 2]>>>,
 }
 
@@ -247,7 +248,7 @@ impl Votes {
         let record = replica.records.entry(self.key(txn)).or_insert_with(|| blank.clone());
         match action {
             Action::Vote { .. } => {
-                // Why not is nobody's business here.
+                // No check here depends on the reason.
                 let vote = occ::validate(&mut replica.table, id, items, |_| 0);
                 record.vote = Some(vote.map_err(|_| LOST));
                 record.registered = vote.is_ok();
@@ -257,7 +258,7 @@ impl Votes {
             }
             // A decision.
             _ => {
-                // Votes and proposals say nothing beside it.
+                // Beside a decision, votes and proposals say nothing.
                 let commit = state.ends[txn];
                 *record = TxnRecord { decision: commit, ..blank };
                 if commit == Some(true) {
@@ -273,8 +274,8 @@ impl Votes {
         state.replicas.sort_by_key(|(print, _)| *print);
     }
 
-    /// What was announced is what the merge decides, whoever is left; and nothing that conflicts
-    /// with what commits commits.
+    /// The merge decides what was announced, whichever replicas are left; and no transaction that
+    /// conflicts with a committed one commits.
     fn check(&self, state: &State) -> Result<(), String> {
         for left in 0u64..1 << self.replicas {
             let count = left.count_ones() as usize;
@@ -306,7 +307,7 @@ impl Votes {
         Ok(())
     }
 
-    /// Which transactions commit if these replicas are left. Never two that conflict.
+    /// The transactions that commit if these replicas are left. Two that conflict never do.
     fn merge<'a>(&self, left: impl Iterator<Item = &'a Replica>) -> Result<[bool; 2], String> {
         let all: NodeSet = (1..=self.replicas).map(NodeId).collect();
         let report = |(at, replica): (u16, &Replica)| {
@@ -347,7 +348,8 @@ impl Model for Votes {
             record.set_meta(Meta { wts: id(*version), rts: Timestamp::ZERO });
             record.set_content(Content { bytes: b"v", kind: ValueKind::String, expire_at: None });
         }
-        // So that the order in which keys are first seen makes no difference.
+        // Insert the last key, so that the order in which replicas first see keys makes no
+        // difference.
         table.find_or_insert(b"z");
         let replica = Arc::new(Replica { table, records: Records::new() });
         let print = print_of(&*replica);

@@ -1,5 +1,5 @@
-//! A state of a cluster: machines, messages under way, what may still go wrong, and what the
-//! specification remembers.
+//! A state of a cluster: machines, messages under way, the faults left, and the memory of the
+//! specification.
 
 use std::cell::Cell;
 use std::fmt;
@@ -38,13 +38,13 @@ fn print_machine<E: Engine>(machine: &E::Machine) -> u64 {
 /// A message under way.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Packet {
-    /// Who will get it.
+    /// The receiver.
     pub to: NodeId,
-    /// Who sent it.
+    /// The sender.
     pub from: NodeId,
     /// The epoch of its sender.
     pub epoch: Epoch,
-    /// What it says.
+    /// The encoded message.
     pub bytes: Vec<u8>,
     print: u64,
 }
@@ -72,7 +72,7 @@ pub struct World<E: Engine> {
     pub hosts: Vec<Host<E::Machine>>,
     /// Messages under way and how often each, in an order of their own.
     pub pool: Vec<(Arc<Packet>, u8)>,
-    /// Nanoseconds since the beginning, of every clock.
+    /// Nanoseconds since the beginning, of a clock at the true rate.
     pub time: u64,
     /// The latest view.
     pub view: Arc<View>,
@@ -80,15 +80,15 @@ pub struct World<E: Engine> {
     pub views: Arc<Vec<View>>,
     /// The latest epoch that any node has ever been in.
     pub newest: Epoch,
-    /// How many of the scope's changes of view have been.
+    /// How many of the scope's changes of view have happened.
     pub changes: u8,
-    /// What may still go wrong.
+    /// The faults left.
     pub left: Budget,
-    /// What clients asked and heard.
+    /// The calls and answers of clients.
     pub calls: Vec<Call>,
-    /// What the specification remembers.
+    /// The specification's memory.
     pub ledger: Arc<E::Ledger>,
-    /// What did not hold. Nothing happens any more from then on.
+    /// The condition that did not hold. Nothing happens any more from then on.
     pub broken: Option<Arc<str>>,
     lives: u64,
 }
@@ -137,7 +137,7 @@ impl<E: Engine> fmt::Debug for World<E> {
     }
 }
 
-/// What a step did.
+/// The effects of a step.
 struct Outbox<E: Engine> {
     sent: Vec<(NodeId, Vec<u8>)>,
     done: Vec<(Tag, Outcome<E>)>,
@@ -183,7 +183,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what may break an assertion. A broken one is a finding, not the end of the exploration.
+/// Runs code that may break an assertion. A broken one is a finding, not the end of the
+/// exploration.
 fn guarded<R>(act: impl FnOnce() -> R) -> Result<R, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -306,7 +307,7 @@ impl<E: Engine> World<E> {
         }
     }
 
-    /// The node whose timer is the first, and when.
+    /// The node whose timer is the first, and the time.
     pub(crate) fn next_deadline(&self, scope: &Scope<E>) -> Option<(u64, NodeId)> {
         self.up().filter_map(|(node, _)| Some((self.deadline(scope, node)?, node))).min()
     }
@@ -339,7 +340,7 @@ impl<E: Engine> World<E> {
         hosts.map(|(at, host)| (NodeId(at as u16 + 1), &*host.machine))
     }
 
-    /// Whether everybody who runs has the latest view, or is out of it.
+    /// Whether every node that runs has the latest view, or is not live in it.
     pub fn is_installed(&self) -> bool {
         self.up().all(|(_, machine)| E::epoch(machine) == self.view.epoch)
     }
@@ -355,8 +356,8 @@ impl<E: Engine> World<E> {
         self.views.get((epoch as usize).checked_sub(1)?)
     }
 
-    /// Whether a node may rely on its lease: nobody has ever been in a view that it is not live in.
-    /// That is what the membership promises (its own scopes show it).
+    /// Whether a node may rely on its lease: no node has ever been in a view in which the holder is
+    /// not live. The membership promises that, and its own scopes show it.
     pub fn holds_lease(&self, node: NodeId) -> bool {
         let host = self.host(node);
         let seen = self.views.iter().take(self.newest.0 as usize);
@@ -364,7 +365,7 @@ impl<E: Engine> World<E> {
         host.up && { later }.all(|view| view.is_live(node, host.incarnation))
     }
 
-    /// Notes that something does not hold.
+    /// Notes a condition that does not hold.
     pub(crate) fn demand(&mut self, result: Result<(), String>) {
         if let Err(reason) = result
             && self.broken.is_none()
@@ -375,7 +376,7 @@ impl<E: Engine> World<E> {
 
     // --- what may happen -------------------------------------------------------------------------
 
-    /// One step of one machine, and everything that it entails.
+    /// One step of one machine, and all its effects.
     fn step(
         &mut self,
         scope: &Scope<E>,
@@ -414,7 +415,7 @@ impl<E: Engine> World<E> {
             self.hear(tag, E::answer(&outcome));
         }
         for (tag, outcome) in out.leased {
-            // Without the lease the connection is closed: the client knows nothing.
+            // Without the lease the connection is closed, and the client hears no answer.
             let holds = self.holds_lease(node);
             self.hear(tag, if holds { E::answer(&outcome) } else { Answer::Unknown });
         }
@@ -451,8 +452,8 @@ impl<E: Engine> World<E> {
         }
     }
 
-    /// Whether a message is of an earlier epoch than its receiver, who drops it without a trace:
-    /// then it will for ever.
+    /// Whether a message is of an earlier epoch than its receiver, and leaves no trace in it: such
+    /// a message never will.
     fn is_over(&self, scope: &Scope<E>, packet: &Packet) -> bool {
         let host = self.host(packet.to);
         if packet.epoch >= E::epoch(&host.machine) {
@@ -473,7 +474,7 @@ impl<E: Engine> World<E> {
             && print_machine::<E>(&machine) == host.print
     }
 
-    /// Whether nothing reaches a node, and it does nothing.
+    /// Whether no message reaches a node, and it does nothing.
     pub(crate) fn is_deaf(&self, scope: &Scope<E>, node: NodeId) -> bool {
         scope.paused.contains(node) || scope.engine.is_over(&self.host(node).machine)
     }
@@ -497,7 +498,7 @@ impl<E: Engine> World<E> {
         });
     }
 
-    /// A message is under way once less.
+    /// Takes one copy of a message out of the pool.
     pub(crate) fn take(&mut self, at: usize) {
         if self.pool[at].1 > 1 {
             self.pool[at].1 -= 1;
@@ -523,7 +524,7 @@ impl<E: Engine> World<E> {
         self.step(scope, node, |machine, now, out| machine.step(now, Event::Tick, out));
     }
 
-    /// A process ends, and with it what is under way to it.
+    /// A process ends, and the messages under way to it are lost.
     pub(crate) fn crash(&mut self, node: NodeId) {
         let host = &mut self.hosts[usize::from(node.0) - 1];
         host.up = false;
@@ -618,7 +619,7 @@ impl<E: Engine> World<E> {
 
     // --- afterwards ------------------------------------------------------------------------------
 
-    /// Whether nothing is under way and nobody lags: what comes now is only timers.
+    /// Whether no message is under way and no node lags: only timers can come next.
     pub(crate) fn is_calm(&self, scope: &Scope<E>) -> bool {
         self.pool.is_empty()
             && self.is_installed()
@@ -627,11 +628,11 @@ impl<E: Engine> World<E> {
             })
     }
 
-    /// Goes on from here without a fault until nothing is left to do, and looks at what there is
-    /// then. Crashed nodes leave the view first.
+    /// Goes on from here without a fault until nothing is left to do, and checks the state at rest.
+    /// Crashed nodes leave the view first.
     ///
     /// # Errors
-    /// What does not hold, or that it does not come to an end.
+    /// The condition that does not hold, or that the cluster does not come to rest.
     pub(crate) fn rest(&self, scope: &Scope<E>) -> Result<(), String> {
         let (scope, mut world) = (&scope.whole(), self.clone());
         for _ in 0..REST_TICKS_MAX {
@@ -658,7 +659,7 @@ impl<E: Engine> World<E> {
                 !call.started || call.answer.is_some() || world.was_restarted(made.node)
             });
             let now = Instant(world.time);
-            // Who was taken out while it lived has nothing to do until it comes back.
+            // A node that was taken out while it ran has nothing to do until it comes back.
             let is_in = |node: NodeId| {
                 !scope.has_views || world.view.is_live(node, world.host(node).incarnation)
             };
@@ -677,7 +678,7 @@ impl<E: Engine> World<E> {
         Err("it does not come to rest".to_owned())
     }
 
-    /// Whether a node is not the process any more that it was at the beginning.
+    /// Whether a node's process is not the one of the beginning.
     fn was_restarted(&self, node: NodeId) -> bool {
         let host = self.host(node);
         !host.up || host.incarnation.0 != u64::from(node.0)

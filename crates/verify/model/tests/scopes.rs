@@ -1,5 +1,5 @@
-//! The small scopes, each with its asserted number of states. Without a guard (`cargo xtask
-//! mutants`) a machine has other states, and only a violation counts.
+//! The small scopes, each with its asserted number of states. A machine without a guard
+//! (`cargo xtask mutants`) has other states, and only a violation counts.
 
 use quorate_model::explore::Limits;
 use quorate_model::scopes::{Entry, Size, all};

@@ -1,4 +1,4 @@
-//! What each transaction did to each key, taken out of its list of operations.
+//! The accesses of each transaction to each key, taken out of its list of operations.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::txn::{Content, List, TxnOp, TxnRecord};
 
 use super::anomaly::{Anomaly, AnomalyKind};
 
-/// What a read saw.
+/// The value or list that a read saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen<'a> {
     Value(Option<&'a Bytes>),
@@ -26,12 +26,12 @@ impl std::fmt::Display for Seen<'_> {
     }
 }
 
-/// What an answer says of a value that it does not name.
+/// What an answer says about a value that it does not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// The key held anything but this.
     Not(Option<Bytes>),
-    /// The key was absent, or held this.
+    /// The key was absent, or held this value.
     AbsentOr(Bytes),
     /// This can't be added to what the key held.
     NotAddable(i64),
@@ -54,8 +54,8 @@ impl Condition {
     }
 }
 
-/// The conditions of transactions, by position. Only a command alone has one, so it is about the
-/// key of that command.
+/// The conditions of transactions, by position. Only a single command has a condition, which is
+/// about the key of that command.
 pub(super) type Conditions = BTreeMap<usize, (Bytes, Condition)>;
 
 /// All that one transaction did to one key.
@@ -63,10 +63,10 @@ pub(super) type Conditions = BTreeMap<usize, (Bytes, Condition)>;
 pub(super) struct Access<'a> {
     pub(super) txn: u32,
     pub(super) key: u32,
-    /// What the key held before the transaction changed it, if it read that.
+    /// The key's content before the transaction changed it, if the transaction read it.
     pub(super) read: Option<Seen<'a>>,
     pub(super) version: Option<Timestamp>,
-    /// What else is known of what the key held before.
+    /// Another condition on the key's content before the transaction.
     pub(super) condition: Option<&'a Condition>,
     /// The values that it stored, in order; the last one stays.
     pub(super) written: Vec<Option<&'a Bytes>>,
@@ -74,7 +74,7 @@ pub(super) struct Access<'a> {
     pub(super) appended: Vec<&'a Bytes>,
     /// The longest list that it read, its own appends included.
     pub(super) longest: Option<&'a [Bytes]>,
-    /// What contradicts what it had read or written before.
+    /// How an operation contradicts the transaction's earlier reads or writes.
     contradiction: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl Access<'_> {
     }
 }
 
-/// What a key is used as.
+/// The ways in which a history uses a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Use {
     pub(super) register: bool,

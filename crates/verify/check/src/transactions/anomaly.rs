@@ -1,4 +1,4 @@
-//! The names of what can go wrong, and the account of it.
+//! The names of anomalies, and accounts of them.
 
 use std::fmt;
 
@@ -33,7 +33,8 @@ pub enum AnomalyKind {
         /// Whether the cycle needs the order of real time.
         realtime: bool,
     },
-    /// A cycle with exactly one read of what another transaction then overwrote: read skew.
+    /// A cycle with exactly one read of a version that another transaction then overwrote: read
+    /// skew.
     GSingle {
         /// Whether the cycle needs the order of real time.
         realtime: bool,

@@ -1,5 +1,5 @@
-//! The bank: transfers keep the sum of all accounts, so every transaction that reads them all
-//! must find it.
+//! The bank: transfers keep the sum of all accounts, so every transaction that reads all accounts
+//! must find that sum.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::txn::{TxnOp, TxnRecord};
 
 use super::anomaly::{Anomaly, AnomalyKind};
 
-/// What was checked, of a bank without anomalies.
+/// Counts of a bank without anomalies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BankSummary {
     /// Transactions that read every account and found the sum.
@@ -18,16 +18,16 @@ pub struct BankSummary {
 }
 
 /// The balance that an account's value stands for: an integer, up to the first colon if there is
-/// one. What follows it can make values unique, as in `100:17`.
+/// one. The text after the colon can make values unique, as in `100:17`.
 pub fn balance(value: &Bytes) -> Option<i64> {
     let digits = value.0.split(|byte| *byte == b':').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Checks that every committed transaction that read all `accounts` found `total`, and that every
-/// committed one that read what it changed kept the sum. An absent account holds nothing. This
-/// needs no unique values, and knows nothing of real time: it is beside [`super::check_values`],
-/// not instead of it.
+/// committed one that read all that it changed kept the sum. An absent account holds nothing. The
+/// check needs no unique values, and ignores real time: it complements [`super::check_values`] and
+/// does not replace it.
 ///
 /// # Errors
 /// [`AnomalyKind::BankSum`] for the first transaction that saw or made another sum, or saw a value
@@ -72,7 +72,7 @@ pub fn check_bank(
 
 type Balances = HashMap<usize, i128>;
 
-/// What a transaction found in the accounts before it changed them, and what it left there.
+/// The balances that a transaction read before it changed them, and the balances that it wrote.
 fn balances(
     record: &TxnRecord,
     numbers: &HashMap<&Bytes, usize>,

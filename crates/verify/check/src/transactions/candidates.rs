@@ -1,5 +1,5 @@
-//! Which writes of a register a read may have seen whose value does not name its writer: the key
-//! was absent, several transactions wrote the value, or the answer only says what it was not.
+//! The writes that a read of a register may have seen if its value does not name the writer: the
+//! key was absent, several transactions wrote the value, or the answer only excludes a value.
 
 use crate::history::{Bytes, Initial};
 
@@ -23,15 +23,15 @@ struct Writer<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) version: usize,
-    /// Whether it takes real time to tell.
+    /// Whether telling the version takes real time.
     pub(super) timed: bool,
 }
 
 /// The writers of one register.
 ///
-/// Real time rules some of them out, under strict serializability: one that began after the read
-/// had ended, and one that had ended before another began that had ended before the read began.
-/// Without real time all are concurrent.
+/// Under strict serializability, real time rules some of them out: a writer that began after the
+/// read had ended, and a writer that ended before another one began, if that other one ended before
+/// the read began. Without real time all are concurrent.
 #[derive(Debug)]
 pub(super) struct Candidates<'k, 'a> {
     knowledge: &'k Knowledge<'a>,
@@ -83,8 +83,8 @@ impl<'k, 'a> Candidates<'k, 'a> {
         Self { knowledge, writers, latest_end, ended }
     }
 
-    /// The one version that a read of an absent key may have seen. If there is none, the first:
-    /// that the key was written in between then shows as a cycle.
+    /// The one version that a read of an absent key may have seen. If no version fits, it is the
+    /// first one, so that the write of the key in between shows as a cycle.
     pub(super) fn only_absent(&self, access: &Access<'_>) -> Option<Source> {
         let none = || self.possible(access, |value| value.is_none(), self.times(access)).is_empty();
         let start = || none().then_some(Source { version: START, timed: true });
@@ -125,7 +125,7 @@ impl<'k, 'a> Candidates<'k, 'a> {
         let before = self.ended.partition_point(|(end, _)| *end < began);
         let replaced = before.checked_sub(1).map(|at| self.ended[at].1);
         let mut possible = Vec::new();
-        // Where nobody knows what the key held at the start, that fits every condition.
+        // If the key's content at the start is not known, it fits every condition.
         let any = self.knowledge.initial == Initial::Any && access.condition.is_some();
         if replaced.is_none() && (any || fits(None)) {
             possible.push(Some(START));

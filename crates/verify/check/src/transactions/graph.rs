@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-/// What an edge says: its source comes before its target, because...
+/// The meaning of an edge: its source comes before its target, because...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EdgeKind {
     /// ...the target overwrote what the source wrote (ww).
@@ -26,12 +26,12 @@ pub(crate) enum EdgeKind {
     Relay,
 }
 
-/// An edge's meaning.
+/// The kind of an edge, its key, and whether it rests on real time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) kind: EdgeKind,
-    /// Whether the order of versions behind the edge, or whose write it was that a read saw, was
-    /// inferred from real time.
+    /// Whether real time showed the order of versions behind the edge, or the write that a read
+    /// saw.
     pub(crate) timed: bool,
     /// The key that it is about.
     pub(crate) key: u32,
@@ -91,7 +91,7 @@ impl Graph {
         }
     }
 
-    /// What entered the relay `from` goes on to `to`.
+    /// An edge into the relay `from` goes on to `to`.
     pub(crate) fn forward(&mut self, from: u32, to: u32) {
         self.add(from, to, RELAY);
     }
@@ -308,7 +308,7 @@ impl Adjacency {
     }
 
     /// The shortest cycle of such edges that the budget allows to find. The first search has no
-    /// bound, so where any cycle will do, one is found.
+    /// bound, so any cycle that exists is found.
     fn shortest_cycle(&self, allowed: Allowed) -> Option<Vec<Step>> {
         let components = self.components(allowed);
         let mut walk = Walk::new(self.nodes());

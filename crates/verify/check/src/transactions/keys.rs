@@ -1,5 +1,5 @@
-//! What transactions did to single keys, as operations on them: the part of what a history says
-//! that the judge of single keys can hold against it.
+//! The accesses of transactions to single keys, as operations: the part of a history that the
+//! search on single keys can judge.
 //!
 //! A transaction that reads a key and changes it is one operation where there is one that does
 //! both, and else two of the same time, which says less.
@@ -11,13 +11,15 @@ use crate::txn::{TxnOutcome, TxnRecord, list_argument};
 
 use super::access::{Access, Conditions, Index, Seen};
 
-/// The operations of each key: those of the history, and what its transactions did.
+/// The operations of each key: those of the history, and those that stand for accesses of its
+/// transactions.
 pub(super) fn by_key(
     operations: &[Operation],
     records: &[TxnRecord],
 ) -> BTreeMap<Bytes, Vec<Operation>> {
     let mut keys: BTreeMap<Bytes, Vec<Operation>> = BTreeMap::new();
-    // Keys that may hold an empty value, which is there and still the same list as an absent key.
+    // Keys that may hold an empty value: the key is present, and yet the same list as an absent
+    // one.
     let mut texts: BTreeSet<&Bytes> = BTreeSet::new();
     for operation in operations {
         if !matches!(operation.action, Action::Get | Action::Append(_) | Action::Del) {
@@ -31,7 +33,7 @@ pub(super) fn by_key(
         let (key, uses) = (index.key(access.key), index.uses[access.key as usize]);
         let answereds = match (uses.register, uses.list) {
             (true, true) => continue,
-            // Of lists that only transactions touch, their own check leaves nothing open.
+            // A list that only transactions touch is judged in full by the check of lists.
             (_, true) if !keys.contains_key(key) => continue,
             (_, true) => of_list(access, !texts.contains(key)),
             _ => of_register(access),
@@ -44,13 +46,14 @@ pub(super) fn by_key(
     keys
 }
 
-/// What was done, and what it answers if it was. [`Answer::Ok`] where nobody knows the answer.
+/// An action, and its answer if it took effect. [`Answer::Ok`] stands for an answer that is not
+/// known.
 type Answered = (Action, Answer);
 
 fn operation(record: &TxnRecord, key: &Bytes, (action, answer): Answered) -> Option<Operation> {
     let outcome = match record.outcome {
         TxnOutcome::Committed { at } => Outcome::Done { at, answer },
-        // What one read counts for nothing unless it took effect.
+        // A read counts for nothing unless its transaction took effect.
         _ if action == Action::Get => return None,
         TxnOutcome::Aborted { at } => Outcome::Refused { at },
         TxnOutcome::Unknown => Outcome::Unknown,
@@ -75,7 +78,8 @@ fn of_register(access: &Access<'_>) -> Vec<Answered> {
     }
 }
 
-/// As the Redis string that holds the list. What an empty list is in it is not always known.
+/// The access as operations on the Redis string that holds the list. An empty list may be an absent
+/// key or an empty string.
 fn of_list(access: &Access<'_>, absent_if_empty: bool) -> Vec<Answered> {
     let text = |elements: &mut dyn Iterator<Item = &Bytes>| {
         Bytes(elements.flat_map(|element| list_argument(&element.0)).collect())

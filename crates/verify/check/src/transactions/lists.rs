@@ -14,7 +14,7 @@ use super::observe::Knowledge;
 #[derive(Debug)]
 pub(super) struct ListOrder<'a> {
     pub(super) elements: &'a [Bytes],
-    /// Who read it, if anybody read the list.
+    /// The transaction that read it, if any transaction read the list.
     pub(super) reader: Option<u32>,
 }
 
@@ -40,8 +40,8 @@ struct Sorted<'k, 'a> {
     knowledge: &'k Knowledge<'a>,
     key: u32,
     order: ListOrder<'a>,
-    /// Who appended each element of the longest read, and as which of its appends; `None` for
-    /// what the list held at the start.
+    /// The transaction that appended each element of the longest read, and the position of the
+    /// element among its appends; `None` for elements that the list held at the start.
     owners: Vec<Option<(u32, u32)>>,
     /// How many elements of each transaction the longest read shows, and how many there are.
     shown: HashMap<u32, (u32, u32)>,
@@ -97,7 +97,7 @@ impl<'a> Sorted<'_, 'a> {
         self.knowledge.index.anomaly(kind, txns, step)
     }
 
-    /// Who appended each element of a read, after judging each element by itself.
+    /// The transaction that appended each element of a read, after judging each element by itself.
     fn owners_of(
         &self,
         reader: u32,
@@ -249,7 +249,7 @@ impl<'a> Sorted<'_, 'a> {
         self.connect_unseen(graph);
     }
 
-    /// Appends that no read shows come after the longest read: every state that holds them is
+    /// Appends that no read shows come after the longest read: every list that holds them is
     /// longer.
     fn connect_unseen(&self, graph: &mut Graph) {
         let label = |kind| Label::new(kind, self.key);
@@ -260,7 +260,7 @@ impl<'a> Sorted<'_, 'a> {
             hidden && last != Some(access.txn)
         };
         let reads_all = |access: &Access<'_>| seen(access).is_some_and(|e| e.len() == length);
-        // At most one: the first after the longest read, because it read that itself.
+        // At most one of these transactions made the longest read; its appends come first.
         let first = present(self.knowledge, self.key)
             .filter(unseen)
             .find(|access| reads_all(access))

@@ -1,11 +1,12 @@
 //! Operations on single keys and transactions in one history.
 //!
 //! Linearizability is a local property (Herlihy and Wing 1990): under strict serializability, all
-//! keys that transactions touch are one object, and each other key is one. So a key that no
-//! transaction touches is judged by the search alone, which is exact. On the others the search
-//! holds what single keys show, and the check of transactions the rest: operations on single keys
-//! are transactions of one operation to it, and where their answers don't name what they saw
-//! (`setnx` that answered 0, `append`) and leave it open, it is undecided.
+//! keys that transactions touch are one object, and each other key is one. So the search alone
+//! judges a key that no transaction touches, and it is exact. On the other keys the search judges
+//! what single keys show, and the check of transactions the rest, for which an operation on a
+//! single key is a transaction of one operation. Where the answers of operations don't name the
+//! values they saw (`setnx` that answered 0, `append`) and leave them open, that check is
+//! undecided.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,16 +22,16 @@ use super::{Model, TxnOptions, TxnSummary, all_transactions, keys};
 /// which case all of them are in flight at once.
 const UNORDERED_MAX: usize = 64;
 /// The budget of the search on a key that the check of transactions judges too: for each key, and
-/// for each operation on it. A few times what histories take that are easy to judge.
+/// for each operation on it. A few times what easily judged histories take.
 const SHARED_BUDGET: u64 = 10_000;
 const SHARED_BUDGET_PER_OPERATION: u64 = 32;
 
-/// What a history with transactions amounts to. Its `Display` is what `quorate check` prints.
+/// The result of a history with transactions. Its `Display` is what `quorate check` prints.
 #[derive(Clone, Debug)]
 pub struct TxnReport {
     /// The guarantee.
     pub model: Model,
-    /// What each key showed by itself. Undecided are only those that no transaction touches.
+    /// What each key showed by itself. Undecided are only keys that no transaction touches.
     pub keys: Report,
     /// What transactions showed. [`Anomaly::transactions`] counts those of the history first, and
     /// then the operations on keys that transactions touch.
@@ -96,8 +97,8 @@ pub fn check_txn_history(history: &TxnHistory, model: Model) -> TxnReport {
         let operations: Vec<&Operation> = operations.iter().collect();
         check_key(&key, &operations, history.header.initial, &options, &mut report);
     }
-    // Where the check of transactions left nothing open, the search adds nothing to it, and where
-    // it did, it says so.
+    // Where the check of transactions decided, an undecided search changes nothing; where it did
+    // not, its own verdict says so.
     report.undecided.retain(|undecided| strict && !shared.contains(&undecided.key));
     TxnReport { model, keys: report, transactions }
 }

@@ -52,7 +52,7 @@ pub use bank::{BankSummary, balance, check_bank};
 pub use mixed::{TxnReport, check_txn_history};
 pub(crate) use single::{AllTransactions, all_transactions};
 
-/// The guarantee that a history is held against.
+/// The guarantee to check a history for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Model {
     /// Some order of the transactions, one after the other, explains what every one of them read.
@@ -71,13 +71,13 @@ impl fmt::Display for Model {
     }
 }
 
-/// What a history of transactions is held against.
+/// The guarantee to check, and what is known of the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TxnOptions {
     /// The guarantee.
     pub model: Model,
-    /// What keys held at the start. With [`Initial::Any`] a value that nobody wrote is taken for
-    /// what was there; no transaction may write that value again.
+    /// What keys held at the start. With [`Initial::Any`] a value that no transaction wrote is
+    /// taken for the content at the start; no transaction may write that value again.
     pub initial: Initial,
 }
 
@@ -87,7 +87,7 @@ impl From<Model> for TxnOptions {
     }
 }
 
-/// What was checked, of a history without anomalies.
+/// Counts of a history without anomalies.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TxnSummary {
     /// The guarantee.
@@ -107,7 +107,7 @@ pub struct TxnSummary {
     /// Edges of the larger graph.
     pub edges: usize,
     /// Reads, and answers of single operations, that order nothing, because several transactions
-    /// may have written what they saw, and no versions tell which one did.
+    /// may have written the value they saw, and no versions tell which one did.
     pub ambiguous_reads: usize,
     /// Reads that the check by versions followed; 0 if the history carries no versions.
     pub versioned_reads: usize,
@@ -129,7 +129,7 @@ impl TxnSummary {
         }
     }
 
-    /// What was checked.
+    /// The counts, without the verdict.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (key, reason) in &self.unjudged {
             writeln!(f, "key {key}: not judged, {reason}")?;
@@ -259,9 +259,9 @@ fn summarize(
     summary
 }
 
-/// Adds the order of real time among the transactions that took effect, as a chain of relays in
-/// the order in which they began: who has ended enters it at the first one that began later.
-/// Times that touch count as concurrent.
+/// Adds the order of real time among the transactions that took effect, as a chain of relays in the
+/// order in which they began: a transaction that has ended enters the chain at the first one that
+/// began later. Times that touch count as concurrent.
 fn add_real_time(index: &Index<'_>, present: &[bool], graph: &mut Graph) {
     let mut begun: Vec<(u64, u32)> = (0..index.records.len() as u32)
         .filter(|txn| present[*txn as usize])

@@ -40,7 +40,7 @@ impl Origin {
     }
 }
 
-/// The order of a key's versions, as far as it is known: what explanations rest on.
+/// The known order of a key's versions, on which explanations rest.
 #[derive(Debug)]
 pub(super) enum Order<'a> {
     /// The key is not judged.
@@ -51,7 +51,7 @@ pub(super) enum Order<'a> {
     Versions(&'a [Option<Timestamp>]),
 }
 
-/// What the checker knows beside the index.
+/// The facts that the checker knows beside the index.
 #[derive(Debug)]
 pub(super) struct Knowledge<'a> {
     pub(super) index: &'a Index<'a>,
@@ -63,7 +63,7 @@ pub(super) struct Knowledge<'a> {
     pub(super) present: Vec<bool>,
 }
 
-/// What a pass over the values found out.
+/// Results of a pass over the values.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     /// Transactions of unknown outcome that took effect.

@@ -18,7 +18,7 @@ pub(super) const START: usize = 0;
 /// A version of a register, and the transactions that wrote or read it.
 #[derive(Debug)]
 pub(super) struct Version<'a> {
-    /// Who wrote it; nobody for the first.
+    /// The transaction that wrote it; `None` for the first version.
     pub(super) writer: Option<u32>,
     pub(super) value: Option<&'a Bytes>,
     /// The version that its writer read and replaced.
@@ -37,9 +37,9 @@ pub(super) struct RegisterOrder<'a> {
     pub(super) written: BTreeMap<u32, usize>,
     /// The version that each transaction read, where that is clear.
     pub(super) read: BTreeMap<u32, usize>,
-    /// Those of them where it takes real time to tell.
+    /// Transactions whose read only real time attributes to a version.
     pub(super) read_by_time: BTreeSet<u32>,
-    /// Transactions of whose read it is open which version it saw.
+    /// Transactions whose read may have seen several versions.
     pub(super) ambiguous: Vec<u32>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Register<'_, 'a> {
                     None => candidates.only(access, |held| held == Some(value)),
                     Some(version) => Some(Source { version, timed: false }),
                 },
-                // An absent key was never written, or any of its deletions happened.
+                // An absent key was never written, or one of its deletions happened.
                 (Some(Seen::Value(None)), _) => candidates.only_absent(access),
                 (None, Some(condition)) => candidates.only(access, |held| condition.admits(held)),
                 _ => continue,
@@ -162,7 +162,8 @@ impl<'a> Register<'_, 'a> {
         self.anomaly(AnomalyKind::Phantom, &[txn, other], step)
     }
 
-    /// The version with this value, which is there; `None` if several transactions may have written it.
+    /// The version with this value, which is present; `None` if several transactions may have
+    /// written it.
     fn writer_of(&self, access: &Access<'_>, value: &Bytes) -> Result<Option<usize>, Anomaly> {
         let (key, who) = (self.key(), self.name(access.txn));
         let origin = self.knowledge.origins.get(&(self.key, value)).copied().unwrap_or_default();
@@ -202,8 +203,8 @@ impl<'a> Register<'_, 'a> {
         Err(self.anomaly(AnomalyKind::Phantom, &[access.txn], step))
     }
 
-    /// Finds the versions that were replaced by transactions which read them. Each is followed by
-    /// the replacing one at once.
+    /// Finds the versions that transactions read and then replaced. The replacing version follows
+    /// the replaced one directly.
     fn find_replaced(&mut self) -> Result<(), Anomaly> {
         let mut replaced_by: HashMap<usize, u32> = HashMap::new();
         for access in present(self.knowledge, self.key) {
@@ -231,9 +232,9 @@ impl<'a> Register<'_, 'a> {
     fn connect(&self, graph: &mut Graph) {
         let label = |kind| Label::new(kind, self.key);
         let versions = &self.order.versions;
-        // Who replaced each version, having read it.
+        // The transaction that read and replaced each version.
         let mut next: Vec<Option<u32>> = vec![None; versions.len()];
-        // What stands for the writers whose place is not known, all of them after the start.
+        // A relay to the writers whose place is not known. All of them come after the start.
         let unplaced = graph.relay();
         for version in &versions[START + 1..] {
             let writer = version.writer.expect("only the first version has no writer");
@@ -277,9 +278,9 @@ impl<'a> Register<'_, 'a> {
         }
     }
 
-    /// One version is older than another if a transaction that wrote or read it had ended when one
-    /// that wrote or read the other began: values are written once, so a key that has gone on
-    /// never goes back.
+    /// A version is older than another if a transaction that wrote or read it had ended when a
+    /// transaction that wrote or read the other began: values are written once, so a replaced
+    /// version never comes back.
     fn connect_timed(&self, graph: &mut Graph) {
         let versions = &self.order.versions;
         if versions.len() <= START + 2 {
@@ -289,7 +290,7 @@ impl<'a> Register<'_, 'a> {
         for (txn, version) in &self.order.read {
             let label = Label::timed(EdgeKind::ReadWrite, self.key);
             match self.order.written.get(txn) {
-                // What follows the version that was read follows the one that replaced it.
+                // Versions after the one that was read also follow the version that replaced it.
                 Some(own) => line.enter(*txn, label, *version, &[*version, *own], graph),
                 None => line.enter(*txn, label, *version, &[*version], graph),
             }
@@ -301,8 +302,8 @@ impl<'a> Register<'_, 'a> {
     }
 }
 
-/// The versions of a register that somebody wrote, by when the last of their transactions began,
-/// with a relay from each to itself and to all after it.
+/// The versions of a register that transactions wrote, ordered by when the last of their
+/// transactions began, with a relay from each to itself and to all later ones.
 struct Line<'v, 'a> {
     versions: &'v [Version<'a>],
     sorted: Vec<usize>,
@@ -334,9 +335,9 @@ impl<'v, 'a> Line<'v, 'a> {
     /// Adds edges from `txn` to the writers of all versions that real time shows to follow
     /// `version`, but those of `except`.
     ///
-    /// Those that began before an exception are added one by one. That is no long walk: such a
+    /// Writers that began before an exception are added one by one. That walk is short: such a
     /// version either is in flight together with the others, or it ended before the exception
-    /// began, which makes a cycle, and then the walk can end.
+    /// began; then there is a cycle, and the walk can end.
     fn enter(
         &mut self,
         txn: u32,

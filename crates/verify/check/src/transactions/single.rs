@@ -13,12 +13,12 @@ use super::access::{Condition, Conditions};
 pub(crate) struct AllTransactions {
     pub(crate) records: Vec<TxnRecord>,
     pub(super) conditions: Conditions,
-    /// Keys whose operations can't be seen as reads and writes of values that are known, and why.
-    /// No record touches them.
+    /// Keys whose operations can't be seen as reads and writes of known values, and why. No record
+    /// touches them.
     pub(crate) unjudged: Vec<(Bytes, String)>,
 }
 
-/// All transactions of a history: those, and its operations on keys that `wanted` admits.
+/// All transactions of a history: its own, and its operations on keys that `wanted` admits.
 pub(crate) fn all_transactions(
     history: &TxnHistory,
     wanted: impl Fn(&Bytes) -> bool,
@@ -43,14 +43,14 @@ pub(crate) fn all_transactions(
             }
         }
     }
-    // What is left of such a key would lack writes whose effects others saw.
+    // The remaining operations on such a key would lack writes whose effects others saw.
     all.records.iter_mut().for_each(|r| r.ops.retain(|op| !unjudged.contains_key(op.key())));
     all.conditions.retain(|_, (key, _)| !unjudged.contains_key(key));
     all.unjudged = unjudged.into_iter().collect();
     all
 }
 
-/// The longest list that anybody saw in each key that somebody appends to.
+/// The longest list that an operation saw in each key that operations append to.
 fn longest_lists(history: &TxnHistory) -> BTreeMap<&Bytes, Vec<Bytes>> {
     let mut longest: BTreeMap<&Bytes, Vec<Bytes>> = BTreeMap::new();
     for op in history.transactions.iter().flat_map(|record| &record.ops) {
@@ -103,7 +103,7 @@ fn record(operation: &Operation, id: u64, ops: Vec<TxnOp>) -> TxnRecord {
     TxnRecord { process, id, invoke, outcome, timestamp: None, ops }
 }
 
-/// What an operation read and wrote, as far as that is known.
+/// The reads and writes of an operation, as far as they are known.
 #[derive(Default)]
 struct Steps {
     ops: Vec<TxnOp>,
@@ -117,7 +117,7 @@ impl From<Vec<TxnOp>> for Steps {
 }
 
 impl Steps {
-    /// `list` is the longest list that anybody saw in the key, if it holds one.
+    /// `list` is the longest list that any operation saw in the key, if it holds one.
     fn new(operation: &Operation, list: Option<&Vec<Bytes>>) -> Result<Self, String> {
         let key = &operation.key;
         let read = |value: Option<Bytes>| match list {
@@ -187,7 +187,7 @@ impl Steps {
             (Outcome::Done { .. }, None) => {
                 Ok(Self { ops: Vec::new(), condition: Some(Condition::NotAddable(by)) })
             }
-            // An absent key counts as 0, so it may have been either.
+            // An absent key counts as 0, so the key held 0 or was absent.
             (Outcome::Done { .. }, Some(sum)) if sum == by => {
                 Ok(Self { ops: vec![write(sum)], condition: Some(Condition::AbsentOr(text(0))) })
             }
@@ -198,8 +198,8 @@ impl Steps {
         }
     }
 
-    /// `before` is the length of the list without the new element, if the answer tells it. It
-    /// also names the elements where a read saw a longer list, since every list is the beginning of a
+    /// `before` is the length of the list without the new element, if the answer tells it. It also
+    /// names the elements where a read saw a longer list, since every list is the beginning of a
     /// longer one.
     fn appended(
         key: &Bytes,

@@ -1,9 +1,9 @@
 //! The checker that uses version numbers: exact, and cheap.
 //!
-//! Every transaction carries its timestamp, and every read the timestamp of what it read. So the
-//! order of each key's versions is known, and so are all dependencies. Beside the search for
-//! cycles, the transactions are replayed in the order of their timestamps, which is the order that
-//! a protocol with timestamps promises.
+//! Every transaction carries its timestamp, and every read the timestamp of the version it read. So
+//! the order of each key's versions is known, and so are all dependencies. Beside the search for
+//! cycles, the transactions are replayed in the order of their timestamps, the order that a
+//! protocol with timestamps promises.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -18,12 +18,12 @@ use super::graph::{EdgeKind, Graph, Label};
 use super::observe::{Knowledge, Order, find_present};
 use super::{add_real_time, explain};
 
-/// What a pass over the versions amounts to.
+/// Results of a pass over the versions.
 #[derive(Debug, Default)]
 pub(super) struct Versioned {
     /// Reads whose version was followed.
     pub(super) reads: usize,
-    /// Those of them, by transaction and key, of whose key every change has its moment.
+    /// The followed reads, by transaction and key, on keys where every change has a known moment.
     pub(super) followed: HashSet<(u32, u32)>,
     /// Transactions that were replayed in the order of timestamps.
     pub(super) replayed: usize,
@@ -175,7 +175,7 @@ impl<'a> Versions<'_, 'a> {
             }
             self.placed[access.key as usize].push((stamp, access.txn));
         }
-        // That a key is absent does not say who deleted it.
+        // A read of an absent key does not name the deletion that it saw.
         for access in &self.index().accesses {
             let aborted = self.index().records[access.txn as usize].is_aborted();
             let deletes = access.written.last() == Some(&None);
@@ -220,8 +220,8 @@ impl<'a> Versions<'_, 'a> {
         Ok(())
     }
 
-    /// Whether a read saw what was written with the version that it carries. `false` if that
-    /// can't be said.
+    /// Whether a read saw the value written with the version that it carries. `false` if that can't
+    /// be told.
     fn judge_version(
         &self,
         access: &Access<'_>,
@@ -233,7 +233,7 @@ impl<'a> Versions<'_, 'a> {
         let writer = before.filter(|(stamp, _)| *stamp == version).map(|(_, writer)| writer);
         let absent = matches!(seen, Seen::Value(None) | Seen::List([]));
         let Some(writer) = writer.or(before.filter(|_| absent).map(|(_, writer)| writer)) else {
-            // Of an absent key, any moment before its first writer will do.
+            // For an absent key, any moment before its first writer fits.
             let fits = absent || self.knowledge.initial == Initial::Any && before.is_none();
             if fits || self.open[access.key as usize] {
                 return Ok(fits);
@@ -246,7 +246,7 @@ impl<'a> Versions<'_, 'a> {
                 Some(last) => *last == value,
                 None => return Ok(!absent),
             },
-            // What a list holds shows in the replay.
+            // The replay judges the whole content of a list.
             Seen::List([]) => matches!(answered.written.last(), Some(None)),
             Seen::List([.., last]) => match answered.appended.last() {
                 Some(own) => *own == last,
@@ -280,7 +280,7 @@ impl<'a> Versions<'_, 'a> {
         Err(self.anomaly(AnomalyKind::WrongVersion, &txns, step))
     }
 
-    /// A read of a version that no transaction that took effect wrote.
+    /// A read of a version whose writer is not among the transactions that took effect.
     fn unwritten(&self, access: &Access<'_>, seen: Seen<'_>, version: Timestamp) -> Anomaly {
         let (key, who) = (self.index().key(access.key), self.name(access.txn));
         let aborted = self.index().of_key(access.key).find(|other| {
@@ -340,7 +340,7 @@ impl<'a> Versions<'_, 'a> {
             .filter(|txn| self.knowledge.present[*txn])
             .filter_map(|txn| Some((self.stamps[txn]?, txn as u32)))
             .collect();
-        // Of equal timestamps at most one belongs to a writer; what the others read lies before it.
+        // Of equal timestamps at most one belongs to a writer; reads of the others come before it.
         sequence.sort_unstable_by_key(|(stamp, txn)| {
             (*stamp, self.index().of_txn(*txn).iter().any(Access::changes))
         });
@@ -393,7 +393,7 @@ impl std::fmt::Display for State<'_> {
 }
 
 impl<'a> State<'a> {
-    /// Whether a read of this state sees that. The first observation of a key that may hold
+    /// Whether a read of this state sees `seen`. The first observation of a key that may hold
     /// anything at the start fixes what it held.
     fn sees(&mut self, seen: Seen<'a>, initial: Initial) -> bool {
         match (&*self, seen) {

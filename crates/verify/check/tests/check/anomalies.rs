@@ -200,8 +200,8 @@ fn an_unknown_delete_explains_an_absent_key() {
     ]);
 }
 
-/// The key is absent already when the unknown `del` has to be placed: what it is for is to take
-/// away the concurrent `set`, which nobody saw and which must not come after the `setnx`.
+/// The key is absent already when the unknown `del` has to be placed. The `del` hides the
+/// concurrent `set`, which no read saw and which must not come after the `setnx`.
 #[test]
 fn an_unknown_delete_hides_a_write_though_the_key_is_absent() {
     let operations = |delete| {

@@ -1,5 +1,5 @@
-//! What is exported for Elle, judged by `adya`, which is somebody else's implementation of Elle's
-//! method and reads its files.
+//! Exports for Elle, judged by `adya`, an independent implementation of Elle's method that reads
+//! its files.
 
 use quorate_check::{
     ElleWorkload, Header, Initial, Model, TxnHistory, TxnOp, TxnRecord, check_values, write_elle,
@@ -30,7 +30,7 @@ fn theirs(text: &str, workload: ElleWorkload, model: Model) -> adya::Valid {
         ElleWorkload::ListAppend => adya::Workload::ListAppend,
         ElleWorkload::RwRegister => adya::Workload::RwRegister,
     };
-    // A register's versions are ordered by what is read before it is written, as here.
+    // Both order a register's versions by reads that come before writes.
     let options =
         adya::Opts { models: vec![model.into()], wfr_keys: true, ..adya::Opts::default() };
     adya::check(&history, workload, &options).valid
@@ -72,7 +72,7 @@ fn two_checkers_agree_on_lists() {
         for model in [Model::Serializable, Model::StrictSerializable] {
             let ours = check_values(&part, model);
             let name = planted.map_or("nothing", |(name, _)| name);
-            // An element that nobody appended is no contradiction to them.
+            // To the other checker an element that no transaction appended is no contradiction.
             let ours_alone = verdict(&ours) == "phantom-read";
             let agreed = match theirs(&text, workload, model) {
                 adya::Valid::False => ours.is_err(),
@@ -86,7 +86,8 @@ fn two_checkers_agree_on_lists() {
     assert!(refused > 100, "only {refused} verdicts were about an anomaly");
 }
 
-/// Of registers, the two infer different orders of versions; what theirs refuses, ours does, too.
+/// Of registers, the two infer different orders of versions. Ours refuses every history that theirs
+/// refuses.
 #[test]
 fn what_the_other_checker_refuses_of_registers_is_refused() {
     let workload = ElleWorkload::RwRegister;

@@ -230,7 +230,7 @@ fn transactions_read_back() {
     assert_eq!(read_txn_history(text.as_bytes()).unwrap(), history, "{text}");
     let error = read_history(text.as_bytes()).unwrap_err().to_string();
     assert!(error.contains("a transaction, where only operations are expected"), "{error}");
-    // A history without transactions is one for both readers.
+    // Both readers accept a history without transactions.
     let history = TxnHistory { operations: every_kind(), ..TxnHistory::default() };
     let text = written_txns(&history);
     assert_eq!(read_txn_history(text.as_bytes()).unwrap(), history);

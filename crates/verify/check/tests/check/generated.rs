@@ -8,7 +8,7 @@ use quorate_machine::Rng;
 use crate::brute_force::run;
 use crate::support::history;
 
-/// What the clients of a generated history do.
+/// The load of a generated history.
 #[derive(Clone, Copy)]
 struct Load {
     clients: u64,
@@ -133,7 +133,7 @@ fn lost_write(rng: &mut Rng, operations: &mut Vec<Operation>) -> Option<()> {
     Some(())
 }
 
-/// A read of what a refused write would have stored.
+/// A read of a value that a refused write would have stored.
 fn refused_read(rng: &mut Rng, operations: &mut Vec<Operation>) -> Option<()> {
     let refused = |o: &&Operation| matches!(o.outcome, Outcome::Refused { .. });
     let write = any(rng, operations.iter().filter(is_set).filter(refused).collect())?;

@@ -16,7 +16,7 @@ use crate::txn_support::{at, expect, l, r, stamped, timed, w};
 /// What each key holds, and the moment of its last change.
 type Data = BTreeMap<Bytes, (Option<Vec<u8>>, Timestamp)>;
 
-/// What the clients of a generated history do.
+/// The load of a generated history.
 #[derive(Clone, Copy)]
 struct Load {
     items: u64,
@@ -30,7 +30,7 @@ struct Load {
     spoilt: bool,
 }
 
-/// One thing that a client did: an element of the order that is looked for.
+/// One action of a client: an element of the order that is searched.
 #[derive(Clone, Copy)]
 enum Item<'a> {
     Single(&'a Operation),
@@ -59,7 +59,7 @@ impl Item<'_> {
         }
     }
 
-    /// The data afterwards, if the item can have seen what it saw.
+    /// The data afterwards, if the item can have seen its answers in `data`.
     fn apply(&self, data: &Data) -> Option<Data> {
         let mut data = data.clone();
         match self {
@@ -83,7 +83,7 @@ impl Item<'_> {
     }
 }
 
-/// One operation of a transaction, if it can have seen what it saw.
+/// One operation of a transaction, if it can have seen its answer.
 fn step(op: &TxnOp, held: &mut Option<Vec<u8>>) -> Option<()> {
     match op {
         TxnOp::Read { value, .. } => {
@@ -345,13 +345,13 @@ fn judge(history: &TxnHistory, model: Model) -> Verdict {
 struct Tally {
     passed: u32,
     refused: u32,
-    /// Histories with an order that the judge could not decide.
+    /// Histories with an order that the checker could not decide.
     open: u32,
-    /// Histories without an order that it could not decide.
+    /// Histories without an order that the checker could not decide.
     suspected: u32,
-    /// Histories without an order that it passed.
+    /// Histories without an order that the checker passed.
     missed: u32,
-    /// Histories with an order that it refused.
+    /// Histories with an order that the checker refused.
     wronged: Vec<String>,
 }
 
@@ -386,8 +386,8 @@ const MIXED: Load = Load {
     spoilt: true,
 };
 
-/// Compares spoilt histories. What is passed wrongly rests on overlapping
-/// writes whose order nothing shows.
+/// Compares spoilt histories. A history that passes wrongly has overlapping writes whose order
+/// nothing shows.
 #[track_caller]
 fn agree(load: Load) {
     let tally = compare(load, 6000);
@@ -422,8 +422,8 @@ fn valid_histories_with_versions_are_not_refused() {
     assert!(tally.passed > 4000 && tally.open * 2 < tally.passed, "{tally:?}");
 }
 
-/// The order of versions may be wrong where another order would do; but with versions, nothing
-/// without an order is passed.
+/// The order of versions may be wrong where another order would do; but with versions, no history
+/// without an order passes.
 #[test]
 fn what_passes_with_versions_has_an_order() {
     for (transactions, keys) in [(40, MIXED.keys), (100, &["r0", "r1"][..])] {
@@ -439,7 +439,8 @@ fn done(at: u64, action: Action, answer: i64) -> Operation {
     Operation { process: 9, key: "x".into(), action, invoke: at, outcome }
 }
 
-/// Commands that contradict each other do so beside transactions too, on other keys or the same.
+/// Commands that contradict each other do so beside transactions too, on other keys or the same
+/// ones.
 #[test]
 fn a_transaction_hides_no_anomaly_of_commands() {
     let setnx = |at, value: &str, n| done(at, Action::SetNx(value.into()), n);
@@ -501,7 +502,7 @@ fn a_deletion_hides_no_anomaly_of_absent_keys() {
         timed(4, 20, 30, vec![r("x", ""), w("x", "3")]),
     ]);
     expect(&lost, "undecided", "lost-update");
-    // Which of two deletions it was that a read saw stays open if they overlap with a write.
+    // If two deletions overlap with a write, it stays open which of them a read saw.
     let open = [
         timed(1, 0, 50, vec![w("x", "1")]),
         timed(2, 0, 50, vec![w("x", "")]),

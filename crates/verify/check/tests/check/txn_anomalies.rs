@@ -19,7 +19,7 @@ fn nothing_is_serializable() {
 fn g1a_a_read_of_an_aborted_write() {
     expect(&[aborted(1, vec![w("x", "1")]), txn(2, vec![r("x", "1")])], "G1a", "G1a");
     expect(&[aborted(1, vec![a("x", "1")]), txn(2, vec![l("x", "1")])], "G1a", "G1a");
-    // Only the attempt that committed counts, and what an aborted transaction saw does not.
+    // Only the committed attempt counts; the reads of an aborted transaction don't.
     let again = [
         aborted(1, vec![r("x", "9"), w("x", "1")]),
         txn(2, vec![w("x", "1")]),
@@ -36,7 +36,7 @@ fn g1b_a_read_of_an_intermediate_write() {
     let twice = txn(1, vec![a("x", "1"), a("x", "2")]);
     expect(&[twice.clone(), txn(2, vec![l("x", "1")])], "G1b", "G1b");
     expect(&[twice, txn(2, vec![l("x", "12")])], "ok", "ok");
-    // Its own intermediate state is a transaction's to see.
+    // A transaction may see its own intermediate state.
     expect(&[txn(1, vec![a("x", "1"), l("x", "1"), a("x", "2")])], "ok", "ok");
     expect(&[txn(1, vec![w("x", "1"), r("x", "1"), w("x", "2")])], "ok", "ok");
 }
@@ -67,7 +67,7 @@ fn phantom_a_read_of_what_nobody_wrote() {
     assert_eq!(check(&[txn(1, vec![l("x", "ab")]), txn(2, vec![a("x", "c")])]), "ok");
     let behind = [txn(1, vec![a("x", "c")]), txn(2, vec![l("x", "ca")])];
     assert_eq!(check(&behind), "phantom-read");
-    // What was there at the start is there in every read.
+    // Every read shows the elements that were there at the start.
     let short = [txn(1, vec![l("x", "ab")]), txn(2, vec![l("x", "a")])];
     assert_eq!(check(&short), "incompatible-order");
 }
@@ -76,7 +76,7 @@ fn phantom_a_read_of_what_nobody_wrote() {
 fn duplicates_in_a_list() {
     let twice = [txn(1, vec![a("x", "1")]), txn(2, vec![l("x", "11")])];
     expect(&twice, "duplicate-element", "duplicate-element");
-    // Appended twice, so it may be there twice; the key can't be judged by values.
+    // An element that was appended twice may appear twice; the key can't be judged by values.
     let summary = strict(&[txn(1, vec![a("x", "1")]), txn(2, vec![a("x", "1")])]).unwrap();
     assert_eq!(summary.verdict(), Verdict::Undecided);
     assert!(summary.to_string().contains("more than once"), "{summary}");
@@ -124,7 +124,7 @@ fn lost_update() {
     expect(&registers("1"), "lost-update", "lost-update");
     expect(&registers("2"), "ok", "ok");
     expect(&registers("")[1..2], "phantom-read", "phantom-read");
-    // From the start, where nobody wrote; but a deletion may have come between.
+    // Both read the absent key at the start; but a deletion may have come between.
     let two = [txn(1, vec![r("x", ""), w("x", "1")]), txn(2, vec![r("x", ""), w("x", "2")])];
     expect(&two, "lost-update", "lost-update");
     let between = [two[0].clone(), txn(3, vec![w("x", "")]), two[1].clone()];
@@ -217,11 +217,11 @@ fn g_single_read_skew() {
 
 #[test]
 fn g_single_realtime_stale_reads() {
-    // By an append that no read shows.
+    // An append that no read shows replaced the version read.
     let list = |seen| [timed(1, 10, 20, vec![a("x", "1")]), timed(2, 30, 40, vec![l("x", seen)])];
     expect(&list(""), "ok", "G-single-realtime");
     expect(&list("1"), "ok", "ok");
-    // By the order of two blind writes.
+    // Two blind writes in the order of real time.
     let register = |seen: &str, began| {
         [
             timed(1, 10, 20, vec![w("x", "1")]),
@@ -232,7 +232,7 @@ fn g_single_realtime_stale_reads() {
     expect(&register("1", 50), "ok", "G-single-realtime");
     expect(&register("2", 50), "ok", "ok");
     expect(&register("1", 35), "ok", "ok");
-    // By what others read: the key had gone on to 2, and never goes back.
+    // Other reads show that the key had gone on to 2, and a key never goes back.
     let back = |third: &str| {
         [
             timed(1, 10, 100, vec![w("x", "1")]),
@@ -304,12 +304,12 @@ fn the_strongest_name_wins() {
 #[test]
 fn unknown_outcomes_are_what_others_saw() {
     let lost = maybe(1, vec![a("x", "1"), a("y", "1")]);
-    // Nobody saw it: it may never have happened.
+    // No transaction saw it: it may never have happened.
     expect(&[lost.clone(), txn(2, vec![l("x", ""), l("y", "")])], "ok", "ok");
     let seen = [lost.clone(), txn(2, vec![l("x", "1"), l("y", "1")])];
     expect(&seen, "ok", "ok");
     assert_eq!(strict(&seen).unwrap().inferred, 1);
-    // Half of it was seen, so all of it was there.
+    // Half of it was seen, so all of it took effect.
     expect(&[lost, txn(2, vec![l("x", "1"), l("y", "")])], "G-single", "G-single");
     // Through another transaction of unknown outcome.
     let chain = [
@@ -417,7 +417,7 @@ fn the_order_of_timestamps_is_replayed() {
             stamped(own, txn(3, vec![at(10, r("x", "1"))])),
         ]
     };
-    // The clients could not tell: T3 may come between the others. Its timestamp does not.
+    // The clients could not tell: T3 may come between the others. The timestamp of T3 does not.
     assert_eq!((name(&stale(30)), name(&stale(15))), ("timestamp-order", "ok"));
     assert_eq!(name(&stale(5)), "timestamp-order");
     // Without versions, by values alone.
@@ -458,7 +458,7 @@ fn timestamps_of_unknown_transactions_are_learned_from_readers() {
     };
     let name = |records: &[_]| verdict(&check_versions(records, Model::StrictSerializable));
     assert_eq!((name(&records(10)), name(&records(11))), ("ok", "wrong-version"));
-    // One that nobody saw may have any place, also one that is known.
+    // A write that no transaction saw may have any place, also one that is known.
     let unseen = [stamped(10, maybe(1, vec![w("x", "1")])), stamped(20, txn(2, vec![r("x", "")]))];
     assert_eq!(name(&unseen), "ok");
 }

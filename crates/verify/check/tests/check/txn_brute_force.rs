@@ -11,7 +11,7 @@ use crate::txn_support::verdict;
 /// What each key holds, as a list of elements; a register holds one or none.
 type Data = BTreeMap<Bytes, Vec<Bytes>>;
 
-/// The data after a transaction, if it can have read what it read.
+/// The data after a transaction, if it can have made its reads.
 fn run(record: &TxnRecord, data: &Data) -> Option<Data> {
     let mut data = data.clone();
     for op in &record.ops {
@@ -72,7 +72,7 @@ fn small(rng: &mut Rng, load: Load) -> Vec<TxnRecord> {
             }
             continue;
         }
-        // What another transaction saw of the same key, or how the key may have been before.
+        // What another transaction saw in the same key, or what the key may have held before.
         let reads = |op: &&mut TxnOp| !op.changes();
         let sources: Vec<TxnOp> = records.iter().flat_map(|r| r.ops.clone()).collect();
         let Some(op) = records[at].ops.iter_mut().find(reads) else { continue };
@@ -94,7 +94,8 @@ fn tiny() -> Load {
     Load { clients: 3, keys: 2, ops_max: 3, unknown: 150, aborted: 50, ..Load::new(6) }
 }
 
-/// Compares both checkers. `exact` says whether the checker must refuse all that has no order.
+/// Compares both checkers. `exact` says whether the checker must refuse every history without an
+/// order.
 fn compare(load: Load, exact: bool) {
     let (mut valid, mut refused, mut missed, mut open) = (0, 0, 0, 0);
     for seed in 0..6000 {
@@ -145,8 +146,8 @@ fn lists_and_registers_are_never_refused_wrongly() {
     compare(tiny(), false);
 }
 
-/// The order of versions may be wrong where another order of blind writes would do, but what it
-/// passes has an order, in real time too.
+/// The order of versions may be wrong where another order of blind writes would do, but a history
+/// that passes has an order, in real time too.
 #[test]
 fn what_versions_pass_has_an_order() {
     let load = Load { versions: true, unknown: 0, ..tiny() };

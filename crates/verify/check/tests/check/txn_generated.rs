@@ -31,7 +31,7 @@ fn transactions_in_one_place_are_accepted() {
             let result = check_transactions(&records, Model::StrictSerializable);
             let result = result.unwrap_or_else(|e| panic!("seed {seed} of {load:?}: {e}"));
             assert!(result.unjudged.is_empty(), "{result}");
-            // Only a deletion leaves open what was read, as every value is written once.
+            // Every value is written once, so only a deletion leaves open which version was read.
             assert!(load.deletes && load.registers || result.ambiguous_reads == 0, "{result}");
             if load.versions {
                 let followed = result.versioned_reads;
@@ -91,7 +91,7 @@ fn add(records: &mut [TxnRecord], at: usize, ops: impl IntoIterator<Item = TxnOp
     records[at].ops.extend(ops);
 }
 
-/// A transaction after all others, which sees how lists ended.
+/// A transaction after all others, which reads the final lists.
 fn observe(records: &mut Vec<TxnRecord>, ops: Vec<TxnOp>) {
     let (id, end) = (records.len() as u64, end(records));
     records.push(timed(id, end, end + 5, ops));
@@ -216,12 +216,12 @@ fn planted_anomalies_are_found_by_name() {
             plant(&mut rng, &mut records);
             let result = check_values(&records, Model::StrictSerializable);
             let found = verdict(&result);
-            // Other edges between the same transactions may make for a stronger name.
+            // Other edges between the same transactions may give the cycle a stronger name.
             let found_rank = PLANTS.iter().position(|(name, _)| *name == found);
             let found_rank = found_rank.unwrap_or_else(|| panic!("{name}, seed {seed}: {found}"));
             assert!(found_rank <= rank, "{name}, seed {seed}: {found}");
             exact += u64::from(found_rank == rank);
-            // What needs real time is no anomaly without it.
+            // An anomaly of real time is none without real time.
             let loose = verdict(&check_values(&records, Model::Serializable));
             assert!(found.ends_with("-realtime") || loose == found, "{name}: {found}, {loose}");
         }
@@ -236,8 +236,8 @@ fn a_planted_stale_version_is_found() {
     for seed in 0..150 {
         let mut rng = Rng::new(2000 + seed);
         let mut records = simulate(&mut rng, load);
-        // Two reads of one register that saw different versions; the later gets what the earlier
-        // saw.
+        // Two reads of one register that saw different versions; the later one gets the value of
+        // the earlier one.
         let mut seen: Vec<(usize, usize, TxnOp)> = Vec::new();
         for (at, record) in records.iter().enumerate() {
             for (op, step) in record.ops.iter().enumerate() {

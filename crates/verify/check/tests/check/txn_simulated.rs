@@ -7,7 +7,7 @@ use quorate_check::{Bytes, TxnOp, TxnOutcome, TxnRecord};
 use quorate_machine::Rng;
 use quorate_types::{Timestamp, WriterId};
 
-/// What the clients do.
+/// The load of a simulated history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) clients: u64,
@@ -61,7 +61,7 @@ const LIST_LENGTH_MAX: u64 = 60;
 struct Simulation {
     load: Load,
     data: Data,
-    /// What the next appends go to, by slot.
+    /// The generation of each slot's list, to which the next appends go.
     generations: Vec<u64>,
     appended: Vec<u64>,
     fresh: u64,
@@ -111,7 +111,7 @@ pub(crate) fn simulate(rng: &mut Rng, load: Load) -> Vec<TxnRecord> {
 }
 
 impl Simulation {
-    /// Runs a transaction; without a moment it changes nothing, and nobody learned what it read.
+    /// Runs a transaction; without a moment it changes nothing, and its client learned no reads.
     fn run(&mut self, rng: &mut Rng, record: &mut TxnRecord, moment: Option<Timestamp>) {
         // A client that lost the answer may not have learned the timestamp.
         let learned = record.committed_at().is_some() || rng.chance(1, 2);

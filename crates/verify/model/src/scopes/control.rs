@@ -1,4 +1,4 @@
-//! Scopes of what stands under the engines: the configuration log, and views with their leases.
+//! Scopes of the layers under the engines: the configuration log, and views with their leases.
 
 use quorate_membership::Request;
 use quorate_types::{Duration, Epoch, NodeId, NodeSet};
@@ -18,7 +18,7 @@ fn duel(name: &'static str) -> Scope<Duel> {
     scope
 }
 
-/// The proposers hear of each other only through the third.
+/// The proposers hear of each other only through the third voter.
 fn pivot(name: &'static str, timers: [u8; 3]) -> Scope<Duel> {
     let mut scope = duel(name);
     scope.cut = vec![(NodeId(1), NodeId(2))];
@@ -26,26 +26,26 @@ fn pivot(name: &'static str, timers: [u8; 3]) -> Scope<Duel> {
     scope
 }
 
-/// Everybody hears of everybody, on connections.
+/// Every node hears of every other, on connections in order.
 fn connected(name: &'static str) -> Scope<Duel> {
     Scope { in_order: true, ..duel(name) }
 }
 
-/// The first may campaign again.
+/// As `connected`, and the first proposer may campaign again.
 fn duel_again(name: &'static str) -> Scope<Duel> {
     let mut scope = connected(name);
     scope.budget.timers = vec![1, 0, 0];
     scope
 }
 
-/// A message is lost.
+/// As `pivot`, and a message is lost.
 fn paxos_lossy(name: &'static str) -> Scope<Duel> {
     let mut scope = pivot(name, [0, 1, 0]);
     scope.budget.loss = 1;
     scope
 }
 
-/// Both proposers may campaign again, and the first may crash.
+/// As `pivot`; both proposers may campaign again, and the first may crash.
 fn paxos_crash(name: &'static str) -> Scope<Duel> {
     let mut scope = pivot(name, [1, 1, 0]);
     scope.budget.crashes = 1;
@@ -53,8 +53,8 @@ fn paxos_crash(name: &'static str) -> Scope<Duel> {
     scope
 }
 
-/// Three members. Leases last for 150 ms and are renewed every 100 ms; who is silent is suspected
-/// when a driver says that the connection broke: at once, the worst of all times. The clocks of
+/// Three members. Leases last for 150 ms and are renewed every 100 ms. A silent member is suspected
+/// when a driver says that its connection broke: at once, the worst of all times. The clocks of
 /// nodes 1 and 2 are as fast, and that of node 3 as slow, as the members are told to expect.
 fn members(name: &'static str, timers: [u8; 3], calls: &[(u16, Request)]) -> Scope<Members> {
     let engine = Members {
@@ -82,13 +82,13 @@ fn removal(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
     Scope { paused: NodeSet::only(NodeId(3)), ..members(name, timers, &calls) }
 }
 
-/// The connection between nodes 1 and 3 breaks, and node 3 goes on with the leave of node 2.
+/// The connection between nodes 1 and 3 breaks, and node 2 alone grants node 3 its lease.
 fn leases(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
     let calls = [(1, Request::PeerLost(NodeId(3)))];
     Scope { cut: vec![(NodeId(1), NodeId(3))], ..members(name, timers, &calls) }
 }
 
-/// The same, and node 2's leave is on its way to node 3 for long.
+/// The same, and node 2's grant is on its way to node 3 for long.
 fn late_grant(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
     let [one, two, three] = [1, 2, 3].map(NodeId);
     let mut scope = leases(name, timers);
@@ -101,8 +101,8 @@ fn late_grant(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
     scope
 }
 
-/// Node 3 holds its lease with the leave of node 2 alone, which restarts, reaches both others, and
-/// takes its slot; then the others lose node 3.
+/// Node 2 alone has granted node 3 its lease. Node 2 restarts, reaches both others, and takes its
+/// slot; then the others lose node 3.
 fn successor(name: &'static str, timers: [u8; 3]) -> Scope<Members> {
     let lost = |node| (node, Request::PeerLost(NodeId(3)));
     let mut scope = members(name, timers, &[lost(1), lost(2)]);
@@ -215,7 +215,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { threads: 1, steps_max: None };
 
-    /// What the scopes show depends on clocks and bound, and by how little.
+    /// The scopes depend on the drift of clocks, and break slightly above its bound.
     #[test]
     fn clocks_that_differ_by_more_than_the_bound_break_a_lease() {
         let mut scope = removal("membership-removal", [1, 1, 0]);

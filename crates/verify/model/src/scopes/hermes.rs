@@ -10,14 +10,14 @@ use crate::register::Op::{self, Append, Get, Set};
 use crate::scope::{Change, Made, Scope};
 use crate::served::Asked;
 
-/// Replicas and these ops, each at a node, in any order; an op with a second number waits for the
-/// answer to that one.
+/// Replicas and these ops, each at a node, in any order. An op with a second number waits for the
+/// answer to the op of that number.
 fn cluster(name: &'static str, nodes: u16, calls: &[(u16, Op, Option<usize>)]) -> Scope<Register> {
     let plain = |(node, op, after): &(u16, Op, Option<usize>)| (*node, Asked::Plain(*op), *after);
     asked(name, nodes, &calls.iter().map(plain).collect::<Vec<_>>())
 }
 
-/// The same for whatever clients ask.
+/// The same for any requests of clients.
 fn asked(
     name: &'static str,
     nodes: u16,
@@ -139,7 +139,7 @@ fn combined(name: &'static str, calls: &[(u16, Op, Option<usize>)]) -> Scope<Reg
     scope
 }
 
-/// And it comes back.
+/// As `combined`, and the coordinator comes back.
 fn returns(name: &'static str, timers: [u8; 3]) -> Scope<Register> {
     let mut scope = combined(name, &[(2, Append(b'a'), None), (1, Set(b'b'), None)]);
     scope.budget.timers = timers.to_vec();
@@ -147,7 +147,7 @@ fn returns(name: &'static str, timers: [u8; 3]) -> Scope<Register> {
     scope
 }
 
-/// Every lease is granted up to here.
+/// The date up to which every lease is granted.
 const GRANTED: u64 = 9;
 
 /// A try at a call of one of two sessions; the client has the answers of all calls below `first`.
@@ -162,8 +162,8 @@ fn calls(name: &'static str) -> Scope<Register> {
     Scope { rests: true, ..asked(name, 3, &calls) }
 }
 
-/// The coordinator of the first try crashes, and others finish what it began, or don't. The other
-/// session's call follows once the second try was answered.
+/// The coordinator of the first try crashes, and others may finish that try. The other session's
+/// call follows the answer to the second try.
 fn calls_crash(name: &'static str) -> Scope<Register> {
     let (mine, theirs) = (attempt(0, 0, 0, Append(b'a')), attempt(1, 0, 0, Append(b'b')));
     let calls = [(2, mine.clone(), None), (1, mine, None), (3, theirs, Some(1))];

@@ -21,7 +21,8 @@ fn cluster(
     asked(name, isolation, &txns.iter().map(plain).collect::<Vec<_>>())
 }
 
-/// The same for whatever clients ask; what has a second number waits for the answer to that one.
+/// The same for any requests of clients. A request with a second number waits for the answer to the
+/// request of that number.
 fn asked(
     name: &'static str,
     isolation: Isolation,
@@ -117,8 +118,8 @@ fn epoch(name: &'static str, isolation: Isolation) -> Scope<Transactions> {
     scope
 }
 
-/// The coordinator is taken out of the view while it runs. What it began may wait for ever: a process
-/// that is out of the view ends, or begins anew.
+/// The coordinator is taken out of the view while it runs. Its transaction may wait for ever: a
+/// process that is out of the view ends, or begins anew.
 fn expelled(name: &'static str) -> Scope<Transactions> {
     let mut scope = epoch(name, Serializable);
     scope.budget.crashes = 0;
@@ -151,7 +152,7 @@ fn combined(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// And the coordinator comes back; of the timers, that of the leader runs out.
+/// As `combined`, and the coordinator comes back; only the leader's timer runs out.
 fn returns(name: &'static str) -> Scope<Transactions> {
     let mut scope = combined(name);
     scope.budget.timers = vec![1, 0, 0];
@@ -159,7 +160,7 @@ fn returns(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// As the first with a second transaction in the way, and without timers.
+/// As `epoch`, whose two transactions conflict, with a loss and with `duplicates`.
 fn combined_pair(name: &'static str, duplicates: u8) -> Scope<Transactions> {
     let mut scope = epoch(name, Serializable);
     scope.budget.loss = 1;
@@ -167,9 +168,9 @@ fn combined_pair(name: &'static str, duplicates: u8) -> Scope<Transactions> {
     scope
 }
 
-/// Five replicas. The first transaction reads what the second overwrites later, so both may commit.
-/// It has three of four votes when the exploration begins; then both coordinators crash, and what
-/// they announced has to be found out from three replicas.
+/// Five replicas. The first transaction reads a key that the second overwrites later, so both may
+/// commit. The first has three of four votes when the exploration begins; then both coordinators
+/// crash, and three replicas have to find out which commits were announced.
 fn five(name: &'static str) -> Scope<Transactions> {
     let txns: [(u16, &[Step]); 2] =
         [(4, &[Step::Read("k"), Step::Write("m", "a")]), (5, &[Step::Write("k", "b")])];
@@ -207,8 +208,8 @@ fn returned(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// The same without a transaction in its midst. Meanwhile one of its keys was deleted, which the others
-/// have forgotten; and while it compares, a transaction reads the other.
+/// The same without a transaction under way. Meanwhile one of the keys was deleted, and the others
+/// have forgotten it; and while the replica compares, a transaction reads the other key.
 fn returned_deleted(name: &'static str) -> Scope<Transactions> {
     let txns: [(u16, &[Step]); 3] = [
         (1, &[Step::Write("k", "a"), Step::Write("m", "b")]),
@@ -238,8 +239,8 @@ fn rejoin(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// A node has come back as a learner and copied everything; the coordinator of a transaction that has
-/// one of two votes may crash, and two changes of epoch follow while the learner is one.
+/// A node has come back as a learner and copied everything. The coordinator of a transaction that
+/// has one of two votes may crash, and two changes of epoch follow before the learner is active.
 fn learner(name: &'static str) -> Scope<Transactions> {
     let mut scope = cluster(name, Serializable, &[(3, &[Step::Append("k", "a")])]);
     let [one, two, three] = [1, 2, 3].map(NodeId);
@@ -257,7 +258,7 @@ fn learner(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// Leases are granted up to here: far beyond the clocks of a scope.
+/// The date up to which leases are granted: far beyond the clocks of a scope.
 const GRANTED: u64 = 1_000_000_000;
 
 /// A try at a call of one of two sessions; the client has the answers of all calls below `first`.
@@ -265,8 +266,8 @@ fn attempt(session: u64, sequence: u64, first: u64, steps: &[Step]) -> Asked<Txn
     Asked::attempt([session, sequence, first], GRANTED, Txn(steps.to_vec()))
 }
 
-/// Two sessions; one tries its call at two replicas, and once the second try was answered, the other
-/// session's call follows, which mostly changes nothing (P3).
+/// Two sessions; one tries its call at two replicas. The other session's call, which mostly changes
+/// nothing, follows the answer to the second try (P3).
 fn calls(name: &'static str) -> Scope<Transactions> {
     let mine = attempt(0, 0, 0, &[Step::Append("k", "a")]);
     let theirs = attempt(1, 0, 0, &[Step::Claim("k", "b")]);
@@ -274,7 +275,7 @@ fn calls(name: &'static str) -> Scope<Transactions> {
     Scope { rests: true, ..asked(name, Strict, &calls) }
 }
 
-/// The coordinator of the first try crashes, and others finish what it began, or don't.
+/// The coordinator of the first try crashes, and others may finish that try.
 fn calls_crash(name: &'static str) -> Scope<Transactions> {
     let mine = attempt(0, 0, 0, &[Step::Append("k", "a")]);
     let mut scope = asked(name, Strict, &[(3, mine.clone(), None), (2, mine, None)]);
@@ -285,10 +286,10 @@ fn calls_crash(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// Both other replicas have voted when the coordinator crashes, or hears their votes; and while one
-/// takes over from it, the call is tried at the other.
+/// The coordinator crashes when both other replicas have voted, or hears their votes. While one
+/// replica takes over, the call is tried at the other.
 fn calls_takeover(name: &'static str) -> Scope<Transactions> {
-    // Two attempts at it conflict at no key.
+    // Two attempts at the call conflict at no key.
     let mine = attempt(0, 0, 0, &[Step::Write("k", "a")]);
     let mut scope = asked(name, Strict, &[(3, mine.clone(), None), (2, mine, None)]);
     scope.engine.recovery_timeout = Duration::from_millis(1);
@@ -301,8 +302,8 @@ fn calls_takeover(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// The coordinator crashes and comes back, and the call is tried again there, once an earlier try
-/// was answered (P1).
+/// The coordinator crashes and comes back, and the call is tried again there after the answer to an
+/// earlier try (P1).
 fn calls_return(name: &'static str, tries: &[(u16, Option<usize>)]) -> Scope<Transactions> {
     let mine = attempt(0, 0, 0, &[Step::Append("k", "a")]);
     let calls: Vec<_> = tries.iter().map(|(node, after)| (*node, mine.clone(), *after)).collect();
