@@ -1,6 +1,6 @@
-//! What other clients wait while one asks for work that takes long: commands on large values, on many
-//! keys, on the whole keyspace, more of them than a lane can do within its lease. Nothing of it is a
-//! fault, so no node may be expelled.
+//! The time that clients wait while another one asks for long work: commands on large values, on
+//! many keys, on the whole keyspace, more of them than a lane can do within its lease. None of it
+//! is a fault, so no node may be expelled.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ use crate::resp::{Connection, Reply};
 
 /// Nodes of the cluster; the first is attacked.
 const NODES: usize = 3;
-/// Bytes of the large value: the most there can be.
+/// Bytes of the large value: the most that a value can have.
 const LARGE_BYTES: usize = 4 * 1024 * 1024;
 /// Keys that are written at once.
 const BATCH: usize = 1000;
@@ -30,11 +30,11 @@ const BATCH: usize = 1000;
 const NAMES: usize = 16_000;
 /// The goal: of 100 requests beside an attack, 99 take less than this.
 const P99_GOAL: Duration = Duration::from_millis(5);
-/// Between two requests of a client that is measured.
+/// The pause between two requests of a measured client.
 const PACE: Duration = Duration::from_millis(1);
 /// Longest that one answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What an attacker asks last, so that it knows where the answers end.
+/// The attacker's last command, whose answer marks the end of the answers.
 const END: &[u8] = b"the answers end here";
 
 #[derive(Args, Debug)]
@@ -68,7 +68,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// What one client sends over and over.
+/// The commands that one client sends over and over.
 struct Attack {
     name: &'static str,
     what: &'static str,
@@ -108,7 +108,7 @@ const ATTACKS: &[Attack] = &[
     Attack { name: "mget", what: "`MGET` of 16,000 keys", round: || many(b"MGET") },
     Attack { name: "mset", what: "`MSET` of 16,000 keys", round: many_values },
     Attack { name: "del", what: "`DEL` of 16,000 keys", round: || many(b"DEL") },
-    // The last one: nothing is left behind it.
+    // The last one: it deletes the keys that other attacks need.
     Attack { name: "flush", what: "`FLUSHALL`", round: || command(&[b"FLUSHALL"]) },
 ];
 
@@ -139,7 +139,7 @@ fn many_values() -> Vec<u8> {
     command(&words)
 }
 
-/// Which build is attacked.
+/// The build to attack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Program {
     Tested,
@@ -155,22 +155,23 @@ impl Program {
     }
 }
 
-/// What one attack did in one round.
+/// The result of one attack in one round.
 #[derive(Debug)]
 struct Take {
-    /// How often the attacker's commands were all answered.
+    /// How often all commands of the attacker were answered.
     answered: u64,
-    /// Of each request of the clients that were measured.
+    /// The latency of each request of the measured clients.
     latencies: Vec<Duration>,
-    /// Requests that failed: theirs, and the attacker's that ended with the connection.
+    /// Requests that failed: those of the measured clients, and those of the attacker that ended
+    /// with the connection.
     errors: u64,
     /// How often the view changed.
     views: u64,
-    /// The longest turn of any lane of any node; `None` if the program doesn't tell.
+    /// The longest turn of any lane of any node; `None` if the program doesn't report it.
     longest_turn: Option<Duration>,
 }
 
-/// What one attack on one engine of one program did in all rounds.
+/// The results of one attack on one engine of one program in all rounds.
 #[derive(Debug, Default)]
 struct Row(Vec<Take>);
 
@@ -220,7 +221,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Plays each chosen attack once. Returns their places in the list and what they did.
+/// Plays each chosen attack once. Returns the attacks' places in the list and their results.
 fn attack_all(cluster: &mut Cluster, options: &Options) -> anyhow::Result<Vec<(usize, Take)>> {
     let mut takes = Vec::new();
     for (place, attack) in ATTACKS.iter().enumerate() {
@@ -231,7 +232,7 @@ fn attack_all(cluster: &mut Cluster, options: &Options) -> anyhow::Result<Vec<(u
         let deadline = Instant::now() + PATIENCE;
         while !is_full(cluster, options.keys) {
             ensure!(Instant::now() < deadline, "the keyspace can't be filled");
-            // What a change of the view has cut short is tried again.
+            // A fill that a change of the view has cut short is tried again.
             let _ = fill(cluster, options.keys);
         }
         takes.push((place, measure(cluster, attack, Duration::from_secs(options.seconds))?));
@@ -239,7 +240,7 @@ fn attack_all(cluster: &mut Cluster, options: &Options) -> anyhow::Result<Vec<(u
     Ok(takes)
 }
 
-/// Whether everything is there that attacks are about.
+/// Whether all keys of the attacks exist.
 fn is_full(cluster: &Cluster, keys: usize) -> bool {
     let number = |words: &[&str]| -> Option<i64> {
         let mut connection = Connection::open(&cluster.clients()[0], PATIENCE).ok()?;
@@ -252,7 +253,7 @@ fn is_full(cluster: &Cluster, keys: usize) -> bool {
         && number(&["DBSIZE"]).is_some_and(|count| count > keys as i64)
 }
 
-/// Writes the keys that attacks are about.
+/// Writes the keys of the attacks.
 fn fill(cluster: &Cluster, keys: usize) -> anyhow::Result<()> {
     let mut attacker = Attacker::new(&cluster.clients()[0])?;
     attacker.round(&command(&[b"SET", b"large", &[b'v'; LARGE_BYTES]]), None)?;
@@ -290,7 +291,8 @@ fn measure(cluster: &mut Cluster, attack: &Attack, time: Duration) -> anyhow::Re
     Ok(Take { answered, latencies, errors, views: epoch(&clients[0])? - before, longest_turn })
 }
 
-/// What a client waits that writes and reads in turn, and how many of its requests fail.
+/// A client that writes and reads in turn: the latencies of its requests, and the number of
+/// failures.
 fn watch(address: &str, over: &AtomicBool) -> anyhow::Result<(Vec<Duration>, u64)> {
     let mut connection = Connection::open(address, PATIENCE)?;
     let (mut latencies, mut errors) = (Vec::new(), 0);
@@ -309,7 +311,7 @@ fn watch(address: &str, over: &AtomicBool) -> anyhow::Result<(Vec<Duration>, u64
     Ok((latencies, errors))
 }
 
-/// What a node says of itself.
+/// A node's `INFO`.
 fn info(address: &str) -> anyhow::Result<String> {
     let reply = Connection::open(address, PATIENCE)?.ask(&["INFO", "quorate"])?;
     let Reply::Bulk(Some(text)) = reply else { anyhow::bail!("INFO was answered {reply:?}") };
@@ -322,7 +324,7 @@ fn epoch(address: &str) -> anyhow::Result<u64> {
     Ok(line.context("INFO quorate names the epoch")?.trim().parse()?)
 }
 
-/// The longest turn that any node has had since it was told to begin anew.
+/// The longest turn of any node since the record was last reset.
 fn longest_turn(clients: &[String]) -> anyhow::Result<Option<Duration>> {
     let mut longest = None;
     for address in clients {
@@ -366,7 +368,7 @@ impl Attacker {
         let mut writer = self.0.try_clone()?;
         let sends = [commands, &command(&[b"ECHO", END])].concat();
         std::thread::scope(|scope| {
-            // A server whose answers are not taken takes no commands.
+            // A server takes no further commands from a client that takes no answers.
             let sender = scope.spawn(move || writer.write_all(&sends));
             let (mut chunk, mut last) = (vec![0; 256 * 1024], Vec::new());
             while !last.ends_with(&[END, b"\r\n"].concat()) {
@@ -387,7 +389,7 @@ impl Attacker {
 }
 
 impl Take {
-    /// The latency that a share of the requests did not exceed.
+    /// The latency that this share of the requests did not exceed.
     fn quantile(&self, share: f64) -> Duration {
         let mut latencies = self.latencies.clone();
         latencies.sort_unstable();
@@ -398,7 +400,7 @@ impl Take {
 }
 
 impl Row {
-    /// The median of the rounds of what a share of the requests did not exceed.
+    /// The median over the rounds of the latency that this share of the requests did not exceed.
     fn quantile(&self, share: f64) -> Duration {
         median(&self.0.iter().map(|take| take.quantile(share)).collect::<Vec<_>>())
     }
@@ -420,7 +422,7 @@ impl Row {
         self.sum(|take| take.views)
     }
 
-    /// In what this misses what is asked of the program under test.
+    /// The goals that the program under test misses.
     fn missed(&self) -> Vec<String> {
         let mut missed = Vec::new();
         let p99 = self.quantile(0.99);
@@ -478,8 +480,7 @@ fn table(rows: &Rows) -> String {
     text
 }
 
-/// How the program under test keeps what it is held against beside each attack, and whether it keeps
-/// all of it.
+/// How the program under test meets its goals beside each attack, and whether it meets all.
 fn goals(rows: &Rows) -> (String, bool) {
     let (mut text, mut met) = (String::new(), true);
     for (&(engine, attack, program), row) in rows {

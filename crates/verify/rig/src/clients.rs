@@ -1,6 +1,7 @@
 //! Clients at work: tasks with the Rust client, threads with redis-py and with Quorate's Python
-//! client. All do registers, counters, lists and unique elements, and a bank where the engine has
-//! transactions. Who has a session asks again while the outcome of a call is unknown.
+//! client. All work on registers, counters, lists and unique elements, and on a bank where the
+//! engine has transactions. A client with a session asks again while the outcome of a call is
+//! unknown.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,14 +25,15 @@ use crate::engines::Engine;
 const TASKS: u64 = 8;
 const PYTHON_FIRST: u64 = 100;
 const PYTHON_THREADS: u64 = 6;
-/// Who reads at the end.
+/// The number of the process that reads at the end.
 const READER: u64 = 99;
-/// Between two operations of one task.
+/// The pause between two operations of one task.
 const PACE: Duration = Duration::from_millis(4);
-/// How long and how much they work before the fault, and again after the recovery.
+/// The time that clients work before the fault, and again after the recovery; and their operations
+/// in that time.
 const CALM: Duration = Duration::from_millis(700);
 const CALM_OPERATIONS: u64 = 200;
-/// Longest that this may take.
+/// The longest that this may take on a crowded machine.
 const WORK_MAX: Duration = Duration::from_secs(60);
 /// How long a task asks again about a call before it leaves its outcome open.
 const ASKING_MAX: Duration = Duration::from_secs(5);
@@ -49,7 +51,7 @@ pub(crate) struct Clients {
     python: Child,
     python_history: PathBuf,
     prefix: String,
-    /// What the tasks of the Rust client have done.
+    /// Operations that the tasks of the Rust client have done.
     done: Arc<AtomicU64>,
     /// Calls that they have asked about again.
     again: Arc<AtomicU64>,
@@ -57,7 +59,7 @@ pub(crate) struct Clients {
     unique: Arc<Mutex<Vec<String>>>,
 }
 
-/// What all clients of a round have seen.
+/// The records of all clients of a round.
 pub(crate) struct Seen {
     pub(crate) history: TxnHistory,
     /// Calls of sessions whose outcome was unknown after the first try.
@@ -74,7 +76,7 @@ fn account(prefix: &str, number: u64) -> String {
 }
 
 impl Clients {
-    /// Starts them. All keys begin with `prefix` and are absent.
+    /// Starts the clients. All keys begin with `prefix` and are absent.
     pub(crate) fn start(
         addresses: &[String],
         engine: &Engine,
@@ -114,8 +116,8 @@ impl Clients {
         Ok(())
     }
 
-    /// Stops them, reads every key through every node, and gives what all have seen. `addresses`
-    /// are those of the nodes that there are now.
+    /// Stops them, reads every key through every node, and returns all records. `addresses` are
+    /// those of the present nodes.
     pub(crate) fn finish(self, addresses: &[String]) -> anyhow::Result<Seen> {
         let Self {
             recorder, stop, rust, mut python, python_history, prefix, again, unique, ..
@@ -197,7 +199,7 @@ fn read_all(recorder: &Memory, addresses: &[String], keys: &[String]) -> anyhow:
     Ok(())
 }
 
-/// What the tasks share.
+/// The state that the tasks share.
 #[derive(Clone)]
 struct World {
     recorder: Arc<Memory>,
@@ -239,8 +241,8 @@ struct Task {
 
 impl Task {
     async fn work(mut self, addresses: Vec<String>) -> anyhow::Result<()> {
-        // Few attempts: what the client gives up is a line of the history, too. With one, every
-        // second try is seen here.
+        // Few attempts, so that the history shows calls that the client gives up. With a single
+        // attempt, this code makes every further one.
         let attempts = if self.process.is_multiple_of(2) { 1 } else { 6 };
         let client = Client::builder(&addresses)
             .timeout(Duration::from_secs(1))
@@ -342,7 +344,7 @@ impl Task {
         let ops = std::cell::RefCell::new(Vec::new());
         let done = client
             .txn(async |t| {
-                // What an earlier attempt did was undone.
+                // The effects of an earlier attempt were undone.
                 ops.borrow_mut().clear();
                 if choice < 3 || source == target {
                     let keys: Vec<String> = (0..ACCOUNTS).map(|n| account(&prefix, n)).collect();
@@ -390,7 +392,7 @@ impl Task {
     }
 }
 
-/// Errors by which the client says that nothing has happened, for reasons that pass.
+/// Errors by which the client says that nothing has happened, for a passing reason.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,

@@ -37,7 +37,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one at these places of the network, and waits until all nodes serve.
+    /// Starts a cluster at these places of the network, and waits until all nodes serve.
     pub(crate) fn start(
         net: &Net,
         slots: RangeInclusive<usize>,
@@ -72,7 +72,7 @@ impl Cluster {
         self.next_id <= NODE_ID_MAX
     }
 
-    /// Where clients reach the nodes, those that are down too.
+    /// The client addresses of the nodes, including those that are down.
     pub(crate) fn clients(&self) -> Vec<String> {
         self.nodes.iter().map(|node| client(node.slot)).collect()
     }
@@ -98,7 +98,7 @@ impl Cluster {
         self.work.join(format!("clock-{slot}"))
     }
 
-    /// Where the process of a node writes what it logs.
+    /// The log of a node's process.
     pub(crate) fn log(&self, index: usize) -> PathBuf {
         self.work.join(format!("node-{}.log", self.nodes[index].id))
     }
@@ -140,7 +140,7 @@ impl Cluster {
         self.nodes[index].process.as_ref().context("it runs")?.go_on()
     }
 
-    /// Moves the wall clock of a node to so many milliseconds beside the machine's.
+    /// Sets the wall clock of a node to `millis` milliseconds ahead of the machine's.
     pub(crate) fn step_clock(&self, index: usize, millis: i64) -> anyhow::Result<()> {
         Ok(std::fs::write(self.clock_file(self.nodes[index].slot), format!("{millis}\n"))?)
     }
@@ -163,8 +163,8 @@ impl Cluster {
         self.launch(net, index)
     }
 
-    /// What an operator would type. A cluster that is still busy with its last change refuses for a
-    /// while.
+    /// Runs `quorate member` like an operator. A cluster that is still busy with its last change
+    /// refuses for a while.
     fn member(&self, args: &[&str]) -> anyhow::Result<()> {
         let deadline = Instant::now() + CONVERGE_MAX;
         loop {
@@ -182,7 +182,7 @@ impl Cluster {
         }
     }
 
-    /// What each node says of itself, for whoever looks into why one doesn't serve.
+    /// Saves the status of each node, for people who look into why one doesn't serve.
     fn save_statuses(&self) {
         for node in &self.nodes {
             let text = ask(node.slot, "/status").unwrap_or_else(|error| error.to_string());
@@ -191,12 +191,12 @@ impl Cluster {
         }
     }
 
-    /// What a node says of itself.
+    /// The status of a node.
     pub(crate) fn status(&self, index: usize) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&ask(self.nodes[index].slot, "/status")?)?)
     }
 
-    /// The view that a node goes by.
+    /// The view of a node.
     pub(crate) fn view(&self, index: usize) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&ask(self.nodes[index].slot, "/view")?)?)
     }

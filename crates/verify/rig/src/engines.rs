@@ -2,13 +2,14 @@
 
 use quorate_check::Model;
 
-/// What the rig has to know of an engine.
+/// The rig's knowledge of an engine.
 pub(crate) struct Engine {
     /// Its name in a configuration.
     pub(crate) name: &'static str,
     /// More lines of its `[[keyspace]]`.
     pub(crate) options: &'static str,
-    /// What its transactions promise, if it has any. Single keys are linearizable in every engine.
+    /// The guarantee of its transactions, if it has any. Single keys are linearizable in every
+    /// engine.
     pub(crate) transactions: Option<Model>,
     /// The furthest that the wall clocks of two nodes may differ without breaking a promise, in
     /// milliseconds.
@@ -21,7 +22,7 @@ pub(crate) const ENGINES: &[Engine] = &[
         name: "hermes",
         options: "",
         transactions: None,
-        // Wall clocks play no part but in expiry, which no client of the rig asks for.
+        // Wall clocks matter only to expiry, which no client of the rig uses.
         clock_step_ms_max: 3_600_000,
     },
     Engine {

@@ -1,5 +1,5 @@
-//! What goes wrong, alone and together. Each scenario ends with everything mended; that the cluster
-//! then recovers is checked by who called it.
+//! The faults, alone and together. Each scenario ends with all faults mended; its caller checks
+//! that the cluster then recovers.
 
 use std::time::Duration;
 
@@ -19,17 +19,17 @@ pub(crate) const LEASE_MS: u64 = 500;
 const LARGE_BYTES: usize = 1 << 20;
 const LARGE_READS: usize = 48;
 
-/// What a scenario acts on.
+/// The cluster, network and keys that a scenario acts on.
 pub(crate) struct Field<'a> {
     pub(crate) net: &'a mut Net,
     pub(crate) cluster: &'a mut Cluster,
     pub(crate) engine: &'a Engine,
     pub(crate) random: &'a mut Rng,
-    /// Before the keys of this round.
+    /// The prefix of the keys of this round.
     pub(crate) prefix: &'a str,
 }
 
-/// One way for things to go wrong.
+/// A scenario of faults.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// For the table.
@@ -145,7 +145,7 @@ fn isolate(field: &mut Field<'_>) -> anyhow::Result<()> {
 fn ring(field: &mut Field<'_>) -> anyhow::Result<()> {
     let count = field.cluster.nodes.len();
     if count == 3 {
-        // The only such network of three: one link is missing.
+        // Three nodes have only one kind of such a network: one link is missing.
         let one = field.any();
         let (one, other) = (field.slot(one), field.slot((one + 1) % 3));
         field.net.cut_both(one, other)?;

@@ -1,4 +1,4 @@
-//! The namespaces that everything runs in.
+//! The namespaces that the rig runs in.
 //!
 //! The program starts itself again under `unshare`, in a network, mount and process namespace of
 //! its own. So nothing that it does to networks is visible outside, the addresses of two runs never

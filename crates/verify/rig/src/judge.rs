@@ -1,4 +1,4 @@
-//! What a history is worth.
+//! The verdict on a history.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use quorate_check::{
 
 use crate::engines::Engine;
 
-/// What the clients of one round saw, and what the checkers say about it.
+/// The verdict on the history of one round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Judgement {
     pub(crate) done: u64,
@@ -19,8 +19,8 @@ pub(crate) struct Judgement {
     /// Calls of sessions whose outcome was unknown after the first try.
     pub(crate) asked_again: u64,
     pub(crate) transactions: u64,
-    /// Keys that exceeded the bounds of the search, and reads that may have seen any one of
-    /// several writes.
+    /// Keys that exceeded the bounds of the search, and reads that may have seen any of several
+    /// writes.
     pub(crate) undecided: u64,
     pub(crate) anomalies: Vec<String>,
 }

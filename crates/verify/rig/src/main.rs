@@ -1,14 +1,14 @@
 //! `quorate-rig`: clusters of real processes, each in a network of its own, under real faults.
 //!
 //! `faults` lets clients work while processes are killed, stopped, cut off and replaced, and has
-//! what they saw judged by `quorate-check`. `failover` measures how long clients wait after a fault,
-//! beside Redis Sentinel and etcd. `calm` measures what clients feel of a noisy machine, beside the
-//! same and plain Redis; `rolling` what they feel of restarts; `rejoin` counts the bytes that bring a
-//! node back; `attacks` measures what clients wait while another one asks for long work. The chapters
-//! `docs/src/faults.md`, `docs/src/failover.md` and `docs/src/calm.md` say what came out.
+//! `quorate-check` judge their histories. `failover` measures how long clients wait after a fault,
+//! beside Redis Sentinel and etcd. `calm` measures how a noisy machine affects clients, beside the
+//! same and plain Redis; `rolling` how restarts affect them; `rejoin` counts the bytes that bring a
+//! node back; `attacks` measures how long clients wait while another one asks for long work. The
+//! chapters `docs/src/faults.md`, `docs/src/failover.md` and `docs/src/calm.md` have the results.
 //!
-//! Everything runs inside namespaces that end with this process ([`inside`]): every process it
-//! started, every network and every mount is gone then, whatever way it ended.
+//! Everything runs inside namespaces that end with this process ([`inside`]): then every process it
+//! started, every network and every mount is gone, whichever way it ended.
 #![forbid(unsafe_code)]
 
 mod attacks;

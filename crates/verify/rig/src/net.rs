@@ -1,8 +1,8 @@
 //! A network: a star of namespaces around this one, which forwards between them.
 //!
-//! What is cut vanishes without an answer, as in a real network: a rule of this namespace drops
-//! packets by source and target, so that each direction can be cut alone. Clients live in the
-//! middle of the star and reach every node whatever is cut between nodes.
+//! Cut packets vanish without an answer, as in a real network: a rule of this namespace drops them
+//! by source and target, so that each direction can be cut alone. Clients live in the middle of the
+//! star and reach every node whatever is cut between nodes.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -77,7 +77,7 @@ impl Net {
         self.slots().try_for_each(|other| self.cut_both(slot, other))
     }
 
-    /// Throttles what goes to and from a place: packets queue for up to 400 ms, then are dropped.
+    /// Throttles the packets to and from a place: they queue for up to 400 ms, then are dropped.
     pub(crate) fn slow_down(&mut self, slot: usize) -> anyhow::Result<()> {
         const SHAPE: [&str; 7] = ["tbf", "rate", "400kbit", "burst", "4kb", "latency", "400ms"];
         let link = format!("v{slot}");
@@ -101,7 +101,7 @@ impl Net {
     /// Resets every connection of a place, those of clients too.
     pub(crate) fn reset(&self, slot: usize) -> anyhow::Result<()> {
         let mut command = self.command(slot, "ss");
-        // Sockets that can't be reset, such as listening ones, make it grumble.
+        // It complains about sockets that can't be reset, such as listening ones.
         command.args(["--tcp", "--kill", "dst", "10.77.0.0/16"]);
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().context("cannot run ss")?;
         Ok(())
@@ -131,7 +131,7 @@ pub(crate) fn traffic(slot: usize) -> anyhow::Result<(u64, u64)> {
     let line = links.lines().find_map(|line| line.trim_start().strip_prefix(&link));
     let line = line.context("the place has a link")?;
     let counts: Vec<u64> = line.split_whitespace().map_while(|count| count.parse().ok()).collect();
-    // Eight columns of what this end receives, and then of what it sends.
+    // Eight columns of what this end receives, then eight of what it sends.
     match counts.as_slice() {
         [sent, _, _, _, _, _, _, _, received, ..] => Ok((*received, *sent)),
         _ => anyhow::bail!("cannot read the counters of {link}"),

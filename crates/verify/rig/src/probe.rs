@@ -1,5 +1,5 @@
-//! Whether anybody is served: one prober for each place writes all the time, and says when a write
-//! was acknowledged.
+//! Whether any client is served: one prober for each place writes all the time, and reports when a
+//! write was acknowledged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use crate::resp::{Connection, Reply};
 
 /// Longest that a prober waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two writes of a prober.
+/// The pause between two writes of a prober.
 const PACE: Duration = Duration::from_millis(4);
 
 /// Probers at work.
@@ -37,11 +37,11 @@ impl Probes {
         Self { stop, successes, threads }
     }
 
-    /// Ends them; the longest time in which no write at all was acknowledged.
+    /// Ends the probers. Returns the longest time without an acknowledged write.
     pub(crate) fn finish(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            // A prober that panicked has told why.
+            // A prober that panicked has printed the reason.
             let _ = thread.join();
         }
         let mut times = self.successes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,12 +11,12 @@ use rustix::process::{Pid, Signal, kill_process};
 /// A child process, ended with this value.
 pub(crate) struct Process {
     child: Child,
-    /// What it writes to either output.
+    /// The file of its standard output and error output.
     pub(crate) log: PathBuf,
 }
 
 impl Process {
-    /// Starts it; what it says goes to a file.
+    /// Starts the process, with both outputs to a file.
     pub(crate) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let open = || File::options().create(true).append(true).open(log);
         let child = command
@@ -61,8 +61,8 @@ impl Process {
         self.signal(Signal::CONT)
     }
 
-    /// SIGKILL. From now on it does nothing more; to be gone may take it half a second on a crowded
-    /// machine, which [`Drop`] waits for.
+    /// SIGKILL. From now on the process does nothing more. On a crowded machine its end may take
+    /// half a second; [`Drop`] waits for it.
     pub(crate) fn kill(&self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)
     }
@@ -88,7 +88,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! What it costs an expelled node to come back, beside a copy of everything.
+//! The cost of an expelled node's return, beside a copy of everything.
 //!
 //! A cluster is filled with keys. One node stands still until the others go on without it, some keys
 //! change, and it goes on: bytes are counted at its place of the network until it takes part again.
@@ -22,13 +22,13 @@ use crate::resp::{Connection, Reply};
 const NODES: usize = 3;
 /// The one that leaves and comes back.
 const VICTIM: usize = 2;
-/// SETs under way at once, so that filling takes less time.
+/// SETs under way at once; pipelining shortens the fill.
 const PIPELINE: usize = 500;
 /// Longest that an answer may take while the cluster is filled.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest that the others may take to go on alone, and that a node may take to come back.
 const CHANGE_MAX: Duration = Duration::from_secs(300);
-/// How often a survivor is asked.
+/// The pause between two questions to a survivor.
 const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Args, Debug)]
@@ -56,10 +56,10 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// A way back.
+/// One way of returning.
 #[derive(Clone, Copy, Debug)]
 struct Return {
-    /// What came to the node, and what it sent.
+    /// Bytes that the node received.
     received: u64,
     sent: u64,
     took: Duration,
@@ -172,7 +172,7 @@ fn fill(
     Ok(())
 }
 
-/// The bytes that pass at the victim's place until something has happened.
+/// The bytes that pass at the victim's place until `happens` returns.
 fn count(
     cluster: &mut Cluster,
     happens: impl FnOnce(&mut Cluster) -> anyhow::Result<()>,
@@ -188,7 +188,7 @@ fn takes_part(member: &Value) -> bool {
     member["live"] == true && member["role"] == "active"
 }
 
-/// Waits until a survivor's view says this of the victim.
+/// Waits until `holds` is true of the victim in a survivor's view.
 fn wait(cluster: &Cluster, what: &str, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + CHANGE_MAX;
     // A survivor that is busy answers later.
@@ -199,7 +199,7 @@ fn wait(cluster: &Cluster, what: &str, holds: impl Fn(&Value) -> bool) -> anyhow
     Ok(())
 }
 
-/// What a survivor's view says of the victim.
+/// The victim, in a survivor's view.
 fn member(cluster: &Cluster) -> anyhow::Result<Value> {
     let view = cluster.view(0)?;
     let members = view["members"].as_array().context("a view has members")?;

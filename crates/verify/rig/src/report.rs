@@ -8,7 +8,7 @@ use crate::faults::{SCENARIOS, Scenario};
 use crate::judge::Judgement;
 use crate::rounds::Rows;
 
-/// What came out of the rounds of one scenario with one engine.
+/// The results of the rounds of one scenario with one engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
     rounds: u64,

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What a server answers.
+/// A server's reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
     Status(String),
@@ -43,7 +43,7 @@ impl Connection {
         self.0.get_mut().write_all(bytes.as_bytes())
     }
 
-    /// Whether the server has closed it, as it is between two requests.
+    /// Whether the server has closed the connection between two requests.
     pub(crate) fn is_closed(&self) -> bool {
         let stream = self.0.get_ref();
         let closed = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
@@ -51,7 +51,7 @@ impl Connection {
         stream.set_nonblocking(false).is_err() || !quiet
     }
 
-    /// Reads the reply to the oldest command that has none.
+    /// Reads the reply to the oldest unanswered command.
     pub(crate) fn receive(&mut self) -> io::Result<Reply> {
         let mut line = String::new();
         if self.0.read_line(&mut line)? == 0 {

@@ -15,11 +15,11 @@ use crate::process::Process;
 use crate::resp::{Connection, Reply};
 
 /// How long a client waits for one answer before it asks anew. Shorter than these systems advise,
-/// so that the wait for a dead machine is not what is measured.
+/// so that the wait for a dead machine doesn't dominate the measurement.
 const ATTEMPT: Duration = Duration::from_millis(100);
 /// How long a system may take to reach its full strength.
 const START_MAX: Duration = Duration::from_secs(90);
-/// A second until a master is held for dead instead of half a minute.
+/// A master counts as dead after a second instead of half a minute.
 pub(crate) const TUNED: &str = "\
 sentinel down-after-milliseconds m 1000
 sentinel failover-timeout m 5000
@@ -61,8 +61,8 @@ pub(crate) fn wait_for_redis(slot: usize) -> anyhow::Result<()> {
     wait_until("the server answers", || text(&server, &["INFO", "server"]).is_some())
 }
 
-/// A master, two replicas and three sentinels, new in each round: what a failover leaves behind
-/// takes sentinels longer to mend than a start.
+/// A master, two replicas and three sentinels, new in each round: sentinels take longer to recover
+/// from a failover than to start.
 pub(crate) struct Sentinel {
     name: String,
     slots: Vec<usize>,
@@ -88,7 +88,7 @@ impl Sentinel {
         &self.machines[machine]
     }
 
-    /// Where clients ask for the master.
+    /// The sentinels' addresses, where clients ask for the master.
     pub(crate) fn sentinels(&self) -> Vec<String> {
         self.slots.iter().map(|slot| format!("{}:{SENTINEL}", address(*slot))).collect()
     }
@@ -160,7 +160,7 @@ fn knows_all(sentinel: &str) -> Option<bool> {
     Some(is("flags", "master") && is("num-slaves", "2") && is("num-other-sentinels", "2"))
 }
 
-/// Asks sentinels who the master is, and connects to it.
+/// Asks sentinels for the master, and connects to it.
 pub(crate) fn find_master(sentinels: &[String], patience: Duration) -> Option<Connection> {
     sentinels.iter().find_map(|sentinel| {
         let reply = ask(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "m"])?;
@@ -194,7 +194,7 @@ impl System for Sentinel {
                 let open = connection.take().or_else(|| find_master(&sentinels, ATTEMPT));
                 let Some(mut open) = open else { return false };
                 match open.ask(words) {
-                    // `READONLY` comes from who is not, or not yet, the master.
+                    // `READONLY` comes from a server that is not, or not yet, the master.
                     Ok(Reply::Error(_)) | Err(_) => false,
                     Ok(_) => {
                         connection = Some(open);
@@ -203,7 +203,7 @@ impl System for Sentinel {
                 }
             })
         };
-        // Replicas answer reads, too, but not with what is current.
+        // Replicas answer reads, too, but with outdated values.
         (request(&["SET", "written", "1"]), request(&["GET", "written"]))
     }
 
@@ -249,12 +249,12 @@ impl Etcd {
         &self.members[machine]
     }
 
-    /// A client that waits so long for an answer.
+    /// A client that waits this long for an answer.
     pub(crate) fn gateway(&self, patience: Duration) -> EtcdGateway {
         EtcdGateway { agent: agent(patience), slots: self.slots.clone() }
     }
 
-    /// The term of whoever leads, as soon as the members agree.
+    /// The leader's term, as soon as the members agree.
     pub(crate) fn term(&self) -> anyhow::Result<u64> {
         wait_until("the members agree on a leader", || self.leader().is_some())?;
         let status = call(&agent(START_MAX), self.slots[0], "/v3/maintenance/status", &json!({}));

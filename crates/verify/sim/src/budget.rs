@@ -1,4 +1,4 @@
-//! What an op costs in hops and messages, measured in a perfect network with a constant delay.
+//! The cost of an op in hops and messages, measured in a perfect network with a constant delay.
 //!
 //! In virtual time handlers cost nothing, so a latency is an exact multiple of the one-way delay:
 //! the number of hops on the critical path. These are the figures that a paper's "one round trip"
@@ -22,9 +22,8 @@ use crate::world::{MS, World};
 pub struct Cost {
     /// One-way delays between the op's arrival at its node and its answer.
     pub hops: u64,
-    /// Peer messages of the keyspace's engine that the op caused until nothing was in flight, by
-    /// kind. What a lane tells its peers from time to time whether there are ops or not is left
-    /// out.
+    /// Peer messages of the keyspace's engine that the op caused until no message was in flight, by
+    /// kind. Periodic messages of a lane, which it sends with or without ops, are left out.
     pub messages: BTreeMap<String, u64>,
 }
 
@@ -37,12 +36,12 @@ impl Cost {
 
 /// One-way delay of the measuring network.
 const DELAY: u64 = 10 * MS;
-/// When a message counts as lost: far beyond the delay, so that none does.
+/// The time after which a message counts as lost: far beyond the delay, so that no message does.
 const LOSS_TIMEOUT: u64 = 1_000 * MS;
-/// What lanes tell each other from time to time.
+/// The message that lanes send each other periodically.
 const PERIODIC: &str = "Stable";
 
-/// Executes `calls` one after the other on node 1 of an idle cluster and says what each cost.
+/// Executes `calls` one after the other on node 1 of an idle cluster, and returns the cost of each.
 ///
 /// # Panics
 /// If an op is not answered: the cluster is perfect.
@@ -55,7 +54,7 @@ pub fn measure_costs(nodes: u16, engine: EngineConfig, calls: &[&[&str]]) -> Vec
         .collect()
 }
 
-/// A perfect cluster that has formed its view and has nothing to do.
+/// A perfect cluster that has formed its view and is idle.
 pub(crate) fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
     let mut rng = Rng::new(1);
     let mut configs = configs(nodes, 1, engine, &mut rng);
@@ -156,9 +155,9 @@ mod tests {
         }
     }
 
-    /// Meerkat §5.2.2: a transaction that meets no other is answered after one round trip to all
-    /// replicas, however many keys it changes. VALIDATE, VOTE and DECIDED for each other replica;
-    /// a lone transaction's acknowledgement finds no company.
+    /// Meerkat §5.2.2: a transaction without concurrent ones is answered after one round trip to
+    /// all replicas, however many keys it changes. It costs VALIDATE, VOTE and DECIDED for each
+    /// other replica; a lone transaction's acknowledgement rides on no message.
     #[test]
     fn transactions_cost_one_round_trip() {
         let three = ["MSET", "a", "1", "b", "1", "c", "1"];
@@ -174,8 +173,8 @@ mod tests {
         }
     }
 
-    /// Meerkat N8: what writes nothing is confirmed by a read quorum and leaves no record; reads of
-    /// one key that need not be the latest are local.
+    /// Meerkat N8: a read quorum confirms a transaction without writes, which leaves no record;
+    /// reads of one key that need not be the latest are local.
     #[test]
     fn reads_ask_a_read_quorum_and_leave_nothing() {
         let calls: [&[&str]; 3] = [&["SET", "a", "1"], &["GET", "a"], &["MGET", "a", "b"]];
@@ -187,8 +186,8 @@ mod tests {
         assert_eq!(old, [cost(0, &[]), confirmed(3)]);
     }
 
-    /// Meerkat §5.2.2 step 5: when votes differ, a second round trip makes one decision durable. One
-    /// replica has registered a transaction that nobody else has heard of.
+    /// Meerkat §5.2.2 step 5: when votes differ, a second round trip makes one decision durable.
+    /// One replica has registered a transaction that no other replica has heard of.
     #[test]
     fn different_votes_cost_a_second_round_trip() {
         let mut world = idle_cluster(3, meerkat(Isolation::Strict));
@@ -202,8 +201,8 @@ mod tests {
         assert_eq!(slow, cost(4, &kinds.map(|kind| (kind, 2))));
     }
 
-    /// A node that has lost sight of the others has ops wait for a while, whichever engine is asked,
-    /// and then refuses what comes at once.
+    /// With either engine, a node that has lost sight of the others lets ops wait for a while, and
+    /// refuses ops that arrive later at once.
     #[test]
     fn a_node_without_a_majority_refuses_after_a_while_and_then_at_once() {
         for engine in [EngineConfig::HERMES, meerkat(Isolation::Strict)] {
@@ -231,7 +230,7 @@ mod tests {
         }
     }
 
-    /// A node answers from its own records only what it keeps records of.
+    /// A node answers from its own records only for keys that it has a replica of.
     #[test]
     fn a_node_without_a_replica_asks_those_that_have_one() {
         let EngineConfig::Meerkat { max_clock_skew, .. } = EngineConfig::meerkat() else {
@@ -246,7 +245,7 @@ mod tests {
         let mut world = idle_cluster(4, engine);
         assert_eq!(measure(&mut world, 1, &["SET", "a", "1"]).hops, 2);
         let read = measure(&mut world, 2, &["GET", "a"]);
-        // The value from one, the confirmation by a read quorum.
+        // The value comes from one replica, the confirmation from a read quorum.
         assert_eq!((read.hops, read.messages["Get"]), (4, 1));
     }
 }

@@ -1,5 +1,5 @@
-//! Clients: closed loops of commands and transactions through any node, or as guests by themselves,
-//! with everything recorded.
+//! Clients: closed loops of commands and transactions through any node, or as guests by themselves.
+//! Everything is recorded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ const THINK: u64 = 40 * MS;
 
 struct Client {
     rng: Rng,
-    /// The node it talks to; it moves on after a refusal and now and then without a reason.
+    /// The node it talks to; it moves on after a refusal, and now and then without a reason.
     node: usize,
-    /// The guest that it is a part of, if it is.
+    /// The guest that it is a part of, if any.
     guest: Option<usize>,
     sequence: u64,
     waiting: Option<Waiting>,
-    /// What a script wants of it.
+    /// The orders that a script has for it.
     orders: VecDeque<Order>,
 }
 
 struct Waiting {
     sequence: u64,
     began: u64,
-    /// When something changed last, if the op should complete unless something does again.
+    /// The time of the last change, if the op must complete unless another change follows.
     steady: Option<u64>,
     open: Open,
     command: Command,
@@ -50,7 +50,7 @@ struct Waiting {
     lane: u16,
 }
 
-/// What clients do.
+/// The work of clients.
 enum Load {
     /// Single-key commands.
     Operations {
@@ -65,9 +65,9 @@ enum Load {
     Transactions(Box<Transactions>),
 }
 
-/// What the clients of a run saw.
+/// The recorded work of the clients of a run.
 pub(crate) struct Seen {
-    /// What the checkers judge.
+    /// The history for the checkers.
     pub(crate) history: TxnHistory,
     /// Transfers between accounts: judged by their sum alone.
     pub(crate) bank: TxnHistory,
@@ -75,7 +75,7 @@ pub(crate) struct Seen {
     pub(crate) complaints: Vec<String>,
 }
 
-/// What there are clients of.
+/// The clients of a keyspace, to be made.
 pub(crate) struct Plan<'a> {
     pub(crate) keyspace: KeyspaceId,
     pub(crate) count: usize,
@@ -85,17 +85,17 @@ pub(crate) struct Plan<'a> {
     /// How far wall clocks may be apart, if clients set keys that expire.
     pub(crate) expiry: Option<u64>,
     pub(crate) workload: Workload,
-    /// The isolation of transactions, if there are any.
+    /// The isolation of transactions, if the keyspace has transactions.
     pub(crate) isolation: Option<Isolation>,
-    /// What they do; drawn if nothing is said.
+    /// The orders of clients; drawn if `None`.
     pub(crate) orders: Option<&'a [Order]>,
-    /// How many things were drawn when they were.
+    /// The number of values drawn when the orders were drawn.
     pub(crate) drawn: u64,
-    /// Whether to note what they do.
+    /// Whether to record the orders.
     pub(crate) record: bool,
 }
 
-/// All clients of a keyspace and what they saw.
+/// All clients of a keyspace and their records.
 pub(crate) struct Clients {
     keyspace: KeyspaceId,
     clients: Vec<Client>,
@@ -104,15 +104,15 @@ pub(crate) struct Clients {
     clock: Arc<AtomicU64>,
     scripted: bool,
     record: bool,
-    /// What they did, if that is noted.
+    /// The orders they have carried out, if these are recorded.
     pub(crate) orders: Vec<Order>,
     /// Whether clients begin new ops.
     working: bool,
     /// Answers that no history explains.
     complaints: Vec<String>,
-    /// Whether ops complete that should.
+    /// Whether ops complete in time.
     pub(crate) progress: Progress,
-    /// How many things they drew.
+    /// The number of values they drew.
     pub(crate) drawn: u64,
     pub(crate) done: u64,
     pub(crate) refused: u64,
@@ -139,7 +139,7 @@ impl Clients {
             }
         };
         let recorder = recorder();
-        // Two clients in each guest, as far as there are any.
+        // Each guest has two clients, as far as there are guests.
         let of_keyspace = |guest: &usize| world.guests[*guest].keyspace == plan.keyspace;
         let guests: Vec<usize> = (0..world.guests.len()).filter(of_keyspace).collect();
         let of_guests = (2 * guests.len()).min(plan.count / 2);
@@ -202,7 +202,7 @@ impl Clients {
         self.clients.iter().any(|client| client.waiting.is_some())
     }
 
-    /// What was recorded.
+    /// The record.
     pub(crate) fn finish(self) -> Seen {
         let finish = |recorder: Recorder<TxnHistory>| {
             recorder.finish().expect("recording to memory can't fail")
@@ -237,12 +237,12 @@ impl Clients {
         }
     }
 
-    /// A node's process died: whoever waited for it learns nothing more.
+    /// A node's process died: clients that wait for it hear no answer.
     pub(crate) fn node_died(&mut self, world: &mut World, node: usize) {
         self.died(world, |client, waiting| client.guest.is_none() && waiting.sent_to == node);
     }
 
-    /// A guest's process died, and these clients with it: whoever comes next knows nothing of them.
+    /// A guest's process died, and these clients with it: the next process knows nothing of them.
     pub(crate) fn guest_died(&mut self, world: &mut World, guest: usize) {
         self.died(world, |client, _| client.guest == Some(guest));
     }
@@ -267,8 +267,8 @@ impl Clients {
         }
     }
 
-    /// Issues what shows at the end that all is well, by clients of their own on one node: a part
-    /// of it for each `round`. How many were issued; none after the last round.
+    /// Issues ops that must succeed at the end, by fresh clients on one node: a part of them for
+    /// each `round`. Returns the number issued; 0 after the last round.
     pub(crate) fn issue_closing(&mut self, world: &mut World, node: usize, round: usize) -> u64 {
         self.clock.store(world.time, Ordering::Relaxed);
         let intents = match &mut self.load {
@@ -332,7 +332,7 @@ impl Clients {
                 operations::draw_churn(&mut client.rng, *values, true)
             }
             Load::Operations { keys, values, .. } => {
-                // Half of the ops go to one key, so that there is always a fight for something.
+                // Half of the ops go to one key, so that ops always conflict.
                 let other = !client.rng.chance(1, 2);
                 let key = if other { client.rng.below(*keys as u64) as usize } else { 0 };
                 *values += 1;
@@ -358,7 +358,7 @@ impl Clients {
                 let open = Open::lapse(&self.recorder, index as u64, key, value, *millis);
                 (open, Command::Op(lapses::to_call(key, value, *millis)))
             }
-            // A script for another engine: there is nothing to do.
+            // The script is for another engine: the client skips the order.
             (Load::Operations { .. }, _) => return self.schedule_next(world, index, world.time),
             (Load::Transactions(load), intent) => load.begin(index as u64, intent, &self.recorder),
         };
@@ -408,7 +408,7 @@ impl Clients {
         }
         let node = waiting.sent_to;
         if !world.nodes[node].up {
-            // Nobody listens there, so nothing was sent.
+            // The node does not run, so nothing was sent.
             self.end(world, index, refused, None);
         } else if world.hold(node, waiting.lane, request).is_some() {
             let command = waiting.command.clone();
@@ -492,7 +492,7 @@ impl Clients {
         self.schedule_next(world, index, time + think);
     }
 
-    /// The next op of a client: at this time, or when the script has it.
+    /// The next op of a client: at this time, or at the script's.
     fn schedule_next(&self, world: &mut World, index: usize, at: u64) {
         if !self.scripted {
             world.schedule(at, Event::Client(self.id(index)));

@@ -1,11 +1,11 @@
-//! What a client asks of a node.
+//! A client's request to a node.
 
 use std::fmt;
 
 use quorate_commands::{Call, OwnedCall, Txn};
 use quorate_machine::{Access, Operation};
 
-/// What a client asks of a node.
+/// A client's request to a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     /// A command on one key, of a keyspace without transactions.

@@ -1,4 +1,4 @@
-//! What may break.
+//! The faults that may happen.
 
 use quorate_machine::Rng;
 
@@ -25,10 +25,11 @@ names! {
     clock,
     /// Single lanes of a node, or their links to single others, are cut, late, or stand still.
     lane,
-    /// Connections break: what was sent before arrives, the rest is lost until they stand again.
+    /// Connections break: messages sent before arrive, later ones are lost until the connection
+    /// stands again.
     reset,
-    /// Connections carry so many bytes a second: what is large is late, and small messages overtake
-    /// it.
+    /// Connections carry a limited number of bytes a second: large messages are late, and small
+    /// ones overtake them.
     bandwidth,
     /// Processes stand still for less than half a second, again and again.
     stall,
@@ -43,10 +44,11 @@ names! {
 }
 
 impl Faults {
-    /// A random part of these faults: a sweep whose runs all have every fault never sees what only
-    /// a quiet network lets happen (swarm testing, Groce et al., ISSTA 2012).
+    /// A random part of these faults. If every run had every fault, a sweep would never see an
+    /// event that only a quiet network allows (swarm testing, Groce et al., ISSTA 2012).
     pub(crate) fn swarm(self, seed: u64, rng: &mut Rng) -> Self {
-        // Drawn apart from everything else, so that a seed has the same faults with and without it.
+        // Drawn from streams of their own, so that a seed has the same other faults with and
+        // without them.
         let elsewhere = Self { leap: true, rate: true, members: true, ..Self::NONE };
         let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"badclock"));
         let leap = draw(self.leap, &mut apart, (1, 5));
@@ -56,7 +58,7 @@ impl Faults {
         Self { leap, rate, members, ..self.draw(elsewhere, rng, (2, 3)) }
     }
 
-    /// Whether clocks are worse than the nodes are told.
+    /// Whether clocks exceed the bounds that nodes are told.
     pub(crate) fn break_clocks(self) -> bool {
         self.leap || self.rate
     }

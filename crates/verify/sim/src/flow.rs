@@ -1,15 +1,15 @@
-//! What each node sends, second by second, beside what there was to do.
+//! The messages of each node, second by second, compared with the work at hand.
 //!
-//! Whatever a cluster does takes a number of messages that follows from the work at hand. In a storm
-//! nodes ask again for what is on its way already, or answer each other without end: every answer is
-//! right, and links fill up. So at the end of each window the messages of each kind that a node has sent
-//! are compared with a bound. An op, or a takeover, costs at most one message of each kind for each peer
-//! and partition (`budget.rs`), and as many again each time it is tried; a try comes after one timeout,
-//! two, four and so on, so there are few in a window.
+//! The work at hand determines the number of messages of a correct cluster. In a storm nodes ask
+//! again for messages that are under way already, or answer each other without end: every answer is
+//! right, and links fill up. So at the end of each window the number of messages of each kind that
+//! a node has sent is compared with a bound. An op, or a takeover, costs at most one message of
+//! each kind for each peer and partition (`budget.rs`), and as many again each time it is tried;
+//! tries come after one timeout, two, four and so on, so there are few in a window.
 //!
-//! The bound is generous: it counts the work of the whole cluster, as if all of it concerned each node,
-//! each peer and each partition, and was tried for the whole of two windows. A storm passes it all the
-//! same, since it multiplies by the number of timeouts.
+//! The bound is generous: it counts the work of the whole cluster as if all of it concerned each
+//! node, each peer and each partition, and was tried for the whole of two windows. A storm exceeds
+//! it nevertheless, since it multiplies by the number of timeouts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,44 +24,45 @@ use crate::world::{MS, World};
 /// How long a window is.
 const WINDOW: u64 = 1_000 * MS;
 
-/// Gauges of what an engine has not finished.
+/// Gauges of unfinished work of an engine.
 const OPEN: [&str; 6] =
     ["attempts", "undecided", "waiting", "updates_pending", "ops_waiting", "ops_forwarded"];
 /// The gauge of takeovers, and the branch that begins one.
 const TAKEOVERS_OPEN: &str = "recovering";
 const TAKEOVERS_BEGUN: &str = "meerkat: backup coordinator takes over";
 
-/// Timeouts that what is tried again waits at most.
+/// The most timeouts between two tries.
 const WAIT_MAX: u64 = 32;
-/// What a lane of a keyspace tells its peers of itself in a window, at most every 50 ms: how far its
-/// transactions are final, what may be forgotten.
+/// Periodic messages of a keyspace's lane to a peer in a window, at most one every 50 ms: how far
+/// its transactions are final, and which records may be forgotten.
 const PERIODIC: u64 = WINDOW / (50 * MS);
-/// Steps of a copy or comparison that a lane of a keyspace makes in a window, each after the answer to
-/// the one before.
+/// Steps of a copy or comparison by a keyspace's lane in a window, each after the answer to the one
+/// before.
 const COPY_STEPS: u64 = 32;
-/// Messages about the configuration log for each view: two rounds, repeated by who is late, proposes at
-/// the same time or comes back. Who finds no majority asks again about as often as hearts beat.
+/// Messages about the configuration log for each view: two rounds, repeated by members that are
+/// late, propose at the same time or come back. A member without a majority asks again about once a
+/// heartbeat.
 const LOG_STEPS: u64 = 32;
-/// How much faster than it should a clock runs at most.
+/// The most by which a clock may exceed its rate.
 const CLOCK_RATE_MAX: u64 = 2;
-/// Bytes of a message on average, if all that may be sent is sent: values are small, but for a few.
+/// Bytes of a message on average, when a node sends as many as it may: most values are small.
 const MESSAGE_BYTES: u64 = 4_096;
 
-/// A kind of message: the machine that it is for, and the byte that tells its messages apart.
+/// A kind of message: its machine, and the byte that tells its messages apart.
 type Tag = (Kind, u8);
 
-/// What one sender sent of one kind.
+/// Messages of one sender and one kind.
 #[derive(Clone, Copy, Default)]
 struct Sent {
     messages: u64,
     bytes: u64,
 }
 
-/// What there is to do in the cluster, and what has begun since the run did.
+/// The open work in the cluster, and the work begun since the start of the run.
 #[derive(Clone, Copy, Default)]
 struct Work {
     ops_begun: u64,
-    /// What engines have not finished.
+    /// Unfinished work of engines.
     open: u64,
     takeovers_begun: u64,
     takeovers_open: u64,
@@ -69,7 +70,7 @@ struct Work {
     epoch: u64,
 }
 
-/// What is counted in the present window.
+/// The counts of the present window.
 #[derive(Default)]
 pub(crate) struct Flow {
     ends_at: u64,
@@ -77,12 +78,12 @@ pub(crate) struct Flow {
     names: BTreeMap<Tag, String>,
     /// Ops of clients, since the run began.
     ops_begun: u64,
-    /// When the window before this one began, and when this one did.
+    /// The work at the beginning of the window before this one, and of this one.
     before: [Work; 2],
 }
 
 impl Flow {
-    /// An op of a client begins somewhere.
+    /// An op of a client begins at some node.
     pub(crate) fn begin_op(&mut self) {
         self.ops_begun += 1;
     }
@@ -98,7 +99,7 @@ impl Flow {
         sent.bytes += message.len() as u64;
     }
 
-    /// Messages of engines since this was asked last, by the names of their kinds; for worlds without
+    /// Messages of engines since the last call, by the names of their kinds; for worlds without
     /// windows.
     pub(crate) fn take_messages(&mut self) -> BTreeMap<String, u64> {
         let mut messages = BTreeMap::new();
@@ -111,7 +112,7 @@ impl Flow {
     }
 }
 
-/// A node that sent more than there was reason to.
+/// A node that sent more messages than the bound allows.
 pub(crate) struct Storm {
     from: NodeId,
     name: String,
@@ -137,16 +138,16 @@ impl fmt::Display for Storm {
 }
 
 impl World {
-    /// Begins the next window once the present one is over, and says whether it had a storm.
+    /// Begins the next window once the present one has ended, and returns its storm, if it had one.
     pub(crate) fn end_window(&mut self) -> Option<Storm> {
         if self.time < self.flow.ends_at {
             return None;
         }
-        // What is asked in one window may be answered in the next.
+        // An op of one window may be answered in the next.
         let (now, [before, since]) = (self.survey(), self.flow.before);
         let takeovers = before.takeovers_open + now.takeovers_begun - before.takeovers_begun;
         let ops = before.open + now.ops_begun - before.ops_begun + takeovers;
-        // Who knows the newest view may die.
+        // The nodes that know the newest view may die, so the newest epoch may fall.
         let views = 1 + now.epoch.saturating_sub(before.epoch);
         let storm = self.flow.sent.iter().find_map(|(&(from, tag), &sent)| {
             let name = &self.flow.names[&tag];
@@ -161,7 +162,7 @@ impl World {
         storm
     }
 
-    /// What there is to do at this moment.
+    /// The work at this moment.
     fn survey(&self) -> Work {
         let hosts = self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes);
         let engines = hosts.flat_map(|host| {
@@ -188,16 +189,16 @@ impl World {
         let partitions = self.groups().count() as u64;
         let machines = u64::from(self.lanes()) * self.keyspaces.len() as u64;
         let timeouts = CLOCK_RATE_MAX * WINDOW / self.loss_timeout.as_nanos() as u64;
-        // Hermes asks again at every timeout, as do the leader of an epoch change and membership.
+        // Hermes, the leader of an epoch change and membership ask again at every timeout.
         let patient = 1 + u64::from(timeouts.ilog2()) + timeouts / WAIT_MAX;
         let tries = if kind == Kind::Meerkat { patient } else { 1 + timeouts };
         let heartbeat = (self.nodes[0].config.lease / 3).as_nanos() as u64;
-        // Hearts beat no faster than that.
+        // A lane sends at most this many heartbeats.
         let heartbeats = u64::from(self.lanes()) * CLOCK_RATE_MAX * (1 + WINDOW / heartbeat);
         let part = limits::CHUNK_BYTES as u64;
         let (messages, bytes) = match (kind, name) {
             (Kind::Membership, "Log") => (2 * heartbeats + LOG_STEPS * views, MESSAGE_BYTES),
-            // Who has stood still answers in one window what has come in two.
+            // A node that stood still answers the messages of two windows in one.
             (Kind::Membership, _) => (2 * heartbeats, MESSAGE_BYTES),
             (_, "Prepare" | "Promise" | "Superseded") => {
                 (partitions * tries * (1 + takeovers), MESSAGE_BYTES)

@@ -22,14 +22,14 @@ use crate::world::{Answer, Event, MS, WALL_START, World};
 
 type Machine = Meerkat<MapTable<Meta>, Txn>;
 
-/// How often a guest looks after its connections.
+/// The pause between two looks at the connections.
 const TENDING: u64 = 40 * MS;
-/// How long it waits for the answer to its introduction before it connects anew.
+/// How long a guest waits for the answer to its introduction before it connects anew.
 const INTRODUCTION: u64 = 300 * MS;
-/// How long it may be without a majority before its stay is over.
+/// How long a guest may be without a majority before its stay ends.
 const SEPARATION_MAX: u64 = 4_000 * MS;
 
-/// What a guest has to do with a cluster, from its welcome to its end.
+/// The state of a guest's stay in a cluster, from its welcome to its end.
 struct Stay {
     machine: Machine,
     writer: WriterId,
@@ -38,23 +38,24 @@ struct Stay {
     members: NodeSet,
     /// The live members.
     live: NodeSet,
-    /// Since when a majority is out of reach.
+    /// The time since when it has not reached a majority.
     apart: Option<u64>,
-    /// The latest hybrid clock of a node, less the monotonic one when it came.
+    /// The greatest difference between a node's hybrid clock and the monotonic clock at its
+    /// arrival.
     ahead: u64,
 }
 
 /// A connection to one node.
 #[derive(Clone, Copy, Default)]
 struct Line {
-    /// Its number; 0 is none.
+    /// Its number; 0 stands for no connection.
     connection: u64,
-    /// What the node counted when it was made.
+    /// The node's `link` when the connection was made.
     node_link: u64,
     since: u64,
 }
 
-/// What the machine wants done.
+/// The effects of the machine.
 #[derive(Default)]
 struct Out {
     keyspace: KeyspaceId,
@@ -86,9 +87,9 @@ impl Effects<Machine> for Out {
 
 /// One process.
 pub(crate) struct Guest {
-    /// Under which every node reaches it.
+    /// The id by which every node reaches it.
     pub(crate) id: NodeId,
-    /// Whose transactions it coordinates.
+    /// The keyspace of its transactions.
     pub(crate) keyspace: KeyspaceId,
     pub(crate) up: bool,
     pub(crate) paused: bool,
@@ -96,7 +97,7 @@ pub(crate) struct Guest {
     pub(crate) life: u64,
     /// Nodes that it can't reach, in either direction.
     pub(crate) cut: NodeSet,
-    /// It dies after so many more messages.
+    /// It dies after this many more messages.
     pub(crate) ambush: Option<u64>,
     rng: Rng,
     session: Incarnation,
@@ -118,7 +119,7 @@ impl Guest {
         Instant(self.offset + local)
     }
 
-    /// For expiry, the earlier of the cluster's clock and one's own.
+    /// The time for expiry: the earlier of the cluster's clock and the guest's own.
     fn now(&self, at: u64, ahead: u64) -> Now {
         let monotonic = self.monotonic(at);
         let own = (WALL_START + at).saturating_add_signed(self.wall_error);
@@ -131,12 +132,12 @@ impl Guest {
         u64::try_from(at).unwrap_or(u64::MAX)
     }
 
-    /// Whether transactions are taken.
+    /// Whether it takes transactions.
     pub(crate) fn serves(&self) -> bool {
         self.up && self.stay.is_some()
     }
 
-    /// What it has not finished, if anything.
+    /// The unfinished work, if any.
     pub(crate) fn undone(&self) -> Option<String> {
         let stay = self.stay.as_ref()?;
         let left = stay
@@ -148,12 +149,12 @@ impl Guest {
     }
 }
 
-/// The id of a guest: those of nodes are counted from below.
+/// The id of a guest. Ids of guests count down, ids of nodes up.
 pub(crate) fn guest_id(guest: usize) -> NodeId {
     NodeId(limits::NODE_ID_MAX - guest as u16)
 }
 
-/// What one says to let the other know who speaks.
+/// The first message on a connection: it names the sender.
 fn introduce(keyspace: KeyspaceId, epoch: Epoch, message: &GuestMessage) -> Vec<u8> {
     let mut bytes = Vec::new();
     Header::frame(&mut bytes, Part::Guest, keyspace, epoch, |writer| message.encode(writer));
@@ -257,7 +258,7 @@ impl World {
         self.schedule(at, Event::GuestLost { node, life, id, connection: line.connection });
     }
 
-    /// Handles an event of a guest's process, or of a node that concerns one.
+    /// Handles an event of a guest's process, or an event at a node that concerns a guest.
     pub(crate) fn handle_guest(&mut self, event: Event) {
         let (guest, life) = match &event {
             Event::GuestTend { guest, life }
@@ -367,7 +368,8 @@ impl World {
         }
     }
 
-    /// What may have happened is unknown, the rest has not; the guest will join anew.
+    /// Ends a stay: ops that may have happened are unknown, the rest have not; the guest will join
+    /// anew.
     fn end_stay(&mut self, guest: usize) {
         let time = self.time;
         self.trace.event(&[time, 33, guest as u64], || {
@@ -586,7 +588,7 @@ impl World {
         }
     }
 
-    /// A node's message to a guest.
+    /// Sends a node's message to a guest.
     pub(crate) fn tell_guest(&mut self, from: usize, lane: u16, to: NodeId, message: &[u8]) {
         let Some(guest) = self.guest_of(to) else { return };
         let Some(&(_, connection)) = self.nodes[from].seats.get(&to) else { return };
@@ -595,7 +597,7 @@ impl World {
         let mut rest = message;
         let header = Header::split(&mut rest).ok().flatten();
         let delays = match header {
-            // What opens a connection is not lost without it.
+            // A message that opens the connection is lost only if the connection is.
             Some((header, _)) if header.kind == Part::Guest => {
                 [(!cut).then_some(self.network.delay), None]
             }
@@ -627,7 +629,7 @@ impl World {
                 let incarnation = session;
                 self.turn(node, usize::from(lane), |lane, now, out| {
                     lane.guest_connected(id, session);
-                    // Its lane may have begun a new life this very moment.
+                    // The lane may have begun a new life this very moment.
                     let _ = lane.receive(now, id, incarnation, &bytes, out);
                     None
                 });

@@ -1,4 +1,4 @@
-//! What a world can still lose, and what it has lost or left undone.
+//! The losses that a world can still bear, and those it has borne, with unfinished work.
 
 use quorate_types::{NodeSet, Role, View};
 
@@ -19,8 +19,8 @@ impl World {
         self.lasts(self.holders().without(self.nodes[victim].id), NodeSet::EMPTY, NodeSet::EMPTY)
     }
 
-    /// Whether the change that an operator asks for leaves as much. A single member can't be added
-    /// to: there would be no majority until the newcomer runs.
+    /// Whether the change that an operator asks for leaves such a majority. A single member can't
+    /// be joined: there would be no majority until the newcomer runs.
     pub(crate) fn may_ask(&self, ask: Ask) -> bool {
         let node = NodeSet::only(self.nodes[ask.node].id);
         let (voters, leave) = self.voters_to_come();
@@ -33,18 +33,18 @@ impl World {
         }
     }
 
-    /// Whether those of `holders` that stay are a majority of each group, with all changes of the
+    /// Whether the `holders` that stay are a majority of each group, after all changes of the
     /// membership that may come, and these.
     fn lasts(&self, holders: NodeSet, added: NodeSet, removed: NodeSet) -> bool {
         let (voters, leave) = self.voters_to_come();
         let (voters, safe) = (voters.union(added), holders.difference(leave.union(removed)));
-        // One more counts before it holds anything. One less does so once it is out.
+        // An added node counts as a voter before it holds anything, a removed one no more.
         let voters = voters.difference(removed);
         self.all_groups(|group| safe.is_majority_of(group.intersection(voters)))
     }
 
-    /// Whether some replica that holds everything goes on while these are stopped or cut off. They
-    /// forget nothing, so there may be any number of them.
+    /// Whether some replica that holds everything goes on while `victims` are stopped or cut off.
+    /// Stopped replicas forget nothing, so any number of them may stop.
     pub(crate) fn may_silence(&self, victims: NodeSet) -> bool {
         let (_, leave) = self.voters_to_come();
         let safe = self.holders().difference(victims).difference(leave);
@@ -59,8 +59,8 @@ impl World {
     /// Nodes that hold everything and are not disturbed.
     fn holders(&self) -> NodeSet {
         let Some(newest) = self.newest_view() else { return NodeSet::EMPTY };
-        // A view whose engines are not through with the change protects nobody yet: of the replicas
-        // of one epoch, a minority may be lost before the next one is released.
+        // While engines are still taking over a new view, it protects no node: of the replicas of
+        // one epoch, a minority may be lost before the next epoch is released.
         let through = |host: &LaneHost| {
             let engine = |keyspace: &Keyspace| host.lane.engine(keyspace.id);
             self.keyspaces.iter().filter_map(engine).all(quorate_node::Engine::is_caught_up)
@@ -78,7 +78,7 @@ impl World {
         self.nodes.iter().filter(|node| holds(node)).map(|node| node.id).collect()
     }
 
-    /// Something happened that may yet cost a node its place in the view.
+    /// Notes a disturbance that may yet cost a node its place in the view.
     pub(crate) fn disturbed(&mut self) {
         self.quiet_at = self.quiet_at.max(self.time + self.disturbance());
     }
@@ -110,10 +110,11 @@ impl World {
         lost.map(|member| member.node).collect()
     }
 
-    /// Whether the members that can vote now, and are not cut off, are no majority, be it of all or of
-    /// some partition's replicas. Of two that do not reach each other one votes.
+    /// Whether the members that can vote now, and are not cut off, fall short of a majority of all
+    /// members or of some partition's replicas. Of two nodes that do not reach each other one
+    /// votes.
     pub(crate) fn lacks_votes(&self) -> bool {
-        // What only a node behind the cut knows to be chosen gives no vote to those before it.
+        // Nodes before the cut can't vote in a view that only a node behind the cut knows.
         let connected = self.nodes.iter().filter(|node| !self.isolated.contains(node.id));
         let Some(view) = Self::newest_view_of(connected).or_else(|| self.newest_view()) else {
             return false;
@@ -128,8 +129,9 @@ impl World {
         })
     }
 
-    /// Whether an engine says that too few replicas of some partition are left, while the nodes are a
-    /// majority and go on from view to view. That can't be where all partitions are on all nodes.
+    /// Whether an engine reports that too few replicas of some partition are left, while the nodes
+    /// are a majority and go on from view to view. It can't happen where all partitions are on all
+    /// nodes.
     fn partition_stuck(&self) -> bool {
         let all = self.nodes.len();
         let hosts = || self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes);
@@ -143,7 +145,7 @@ impl World {
         })
     }
 
-    /// Transactions that some lane has no decision about, or that some lane's clients wait for.
+    /// Transactions that some lane has not decided, or that a client of some lane waits for.
     pub(crate) fn undecided(&self) -> Option<String> {
         let transactional = self.keyspaces.iter().filter(|keyspace| keyspace.is_transactional());
         let lanes = || self.nodes.iter().flat_map(|node| node.lanes.iter().map(move |l| (node, l)));
@@ -159,6 +161,6 @@ impl World {
     }
 }
 
-/// What an engine has not finished while any of these gauges is above 0.
+/// An engine has unfinished work while any of these gauges is above 0.
 const UNDONE: [&str; 7] =
     ["undecided", "attempts", "waiting", "recovering", "frozen", "replicating", "shared_entries"];

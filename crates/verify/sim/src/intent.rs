@@ -1,4 +1,4 @@
-//! What a client may want to do, as data: drawn from a seed, or read from a script.
+//! A client's intent, as data: drawn from a seed, or read from a script.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,14 +7,14 @@ use quorate_check::{Action, Bytes};
 
 use crate::steps::Step;
 
-/// One thing that a client wants done, from its first command to its last.
+/// One intent of a client, from its first command to its last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
     /// A command on one key, recorded as such.
     Single { key: String, action: Action },
-    /// Sets a key for so many milliseconds.
+    /// Sets a key that expires after `millis` milliseconds.
     Lapse { key: String, value: String, millis: u64 },
-    /// Watches a key that nobody else touches, and sets it for so many milliseconds.
+    /// Watches a key that no other client touches, and sets it for `millis` milliseconds.
     Own { key: String, value: String, millis: u64 },
     /// A command alone, or a block of them.
     Steps { steps: Vec<Step>, alone: bool },
@@ -28,7 +28,7 @@ pub(crate) enum Intent {
     Unpair,
     /// Swaps the two keys of the pair.
     Swap,
-    /// Looks at the pair.
+    /// Reads the pair.
     Look,
 }
 

@@ -1,4 +1,4 @@
-//! What the checkers say about what clients saw.
+//! The checkers' verdict on the clients' records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use crate::lapses;
 use crate::process::Entry;
 use crate::transactions::Transactions;
 
-/// What no correct keyspace shows its clients, if they saw such a thing. Ops that changed nothing and
-/// were under way in one of these `unleased` times may have seen what was true earlier, and are not
+/// The first answer, if any, that no correct keyspace gives its clients. Ops that changed nothing
+/// and were under way in one of the `unleased` times may have read outdated values, and are not
 /// judged.
 pub(crate) fn contradiction(
     seen: &Seen,
@@ -35,7 +35,7 @@ pub(crate) fn contradiction(
     let records = &seen.history.transactions;
     match check_transactions(records, model) {
         Err(anomaly) => return Some(anomaly.to_string()),
-        // Deletions may leave open what a read of an absent key saw.
+        // Deletions may leave open which version a read of an absent key saw.
         Ok(summary) if !summary.unjudged.is_empty() => return Some(summary.to_string()),
         Ok(_) => {}
     }
@@ -44,12 +44,12 @@ pub(crate) fn contradiction(
     purses.and(accounts).err().map(|anomaly| anomaly.to_string())
 }
 
-/// Whether clients saw with an op that changed nothing what was not true any more.
+/// Whether an op that changed nothing has read an outdated value.
 pub(crate) fn had_stale_reads(seen: &Seen) -> bool {
     judge_singles(seen, |_| true).is_some()
 }
 
-/// What contradicts itself among the ops on single keys that count.
+/// A contradiction among those ops on single keys that `counts` admits.
 fn judge_singles(seen: &Seen, counts: impl Fn(&Operation) -> bool) -> Option<String> {
     let operations = &seen.history.operations;
     let singles = History {
@@ -76,8 +76,8 @@ fn overlaps(op: &Operation, times: &[(u64, u64)]) -> bool {
     times.iter().any(|(from, to)| op.invoke < *to && *from < end)
 }
 
-/// One more read of each key that clients used, after all of them: what the replicas hold. Of a key
-/// that expires that says nothing.
+/// One more read of each key that clients used, after all their ops: the content that the replicas
+/// hold. The content of a key that expires shows nothing.
 pub(crate) fn last_reads(history: &TxnHistory, contents: &[Entry], time: u64) -> Vec<Operation> {
     let contents: BTreeMap<&[u8], &str> =
         contents.iter().map(|(key, _, value)| (key.as_bytes(), value.as_str())).collect();
@@ -96,8 +96,8 @@ pub(crate) fn last_reads(history: &TxnHistory, contents: &[Entry], time: u64) ->
     keys.into_iter().map(read).collect()
 }
 
-/// An element that a committed transaction appended and that is gone at the end. Without an order
-/// of real time the checker of histories could put every later reader before the append.
+/// An element that a committed transaction appended and that is missing at the end. Without an
+/// order of real time the checker of histories could put every later reader before the append.
 pub(crate) fn lost_appends(history: &TxnHistory, contents: &[Entry]) -> Option<String> {
     let lists: BTreeMap<&str, Vec<Bytes>> = contents
         .iter()

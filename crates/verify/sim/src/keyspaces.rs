@@ -1,10 +1,10 @@
 //! The keyspaces of a run.
 //!
-//! Every run has keyspace 0, with the engine that the options name. Some have one or two more beside
-//! it, of either engine, on other nodes or in other partitions, each with clients, records and guests
-//! of its own. They share lanes, leases, links and sessions, and nothing else: the same keys are in
-//! all of them, so what gets into the wrong one is seen. Client 3 of one keyspace is client 3 of the
-//! others: a process that uses several databases at the same time.
+//! Every run has keyspace 0, with the engine that the options name. Some runs have one or two more,
+//! of either engine, on other nodes or in other partitions, each with clients, records and guests
+//! of its own. They share lanes, leases, links and sessions, and nothing else. All of them use the
+//! same keys, so a value that gets into the wrong one shows. Client 3 of one keyspace is client 3
+//! of the others: a process that uses several databases at the same time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,11 +20,12 @@ use crate::setup::{draw_partitions, show_groups};
 use crate::shapes::Shape;
 use crate::{Engine, Faults, Options};
 
-/// Keyspaces that a run has beside the first one at most.
+/// The most keyspaces that a run has beside the first one.
 const BESIDE_MAX: usize = 2;
-/// From this bit on a tag says which keyspace's client has asked. Below are the client and its op.
+/// The lowest of the bits of a tag that name the keyspace of the client. The bits below hold the
+/// client and its op.
 const TAG_SHIFT: u32 = 56;
-/// What the keyspace takes of a tag.
+/// The bits of a tag that name the keyspace.
 const TAG_MASK: u64 = 0xf << TAG_SHIFT;
 
 /// Which keyspaces a run has beside the first one.
@@ -82,7 +83,7 @@ impl FromStr for Beside {
     }
 }
 
-/// A keyspace that is beside the first one.
+/// A keyspace beside the first one.
 pub(crate) struct Neighbour {
     pub(crate) engine: EngineConfig,
     /// The nodes that have it, if not all of them.
@@ -92,8 +93,8 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Draws them apart from everything else, so that a seed has the same cluster and faults with and
-    /// without them.
+    /// Draws neighbours from a stream of their own, so that a seed has the same cluster and faults
+    /// with and without them.
     pub(crate) fn draw(seed: u64, options: &Options, nodes: u16) -> Vec<Self> {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"keyspace"));
         let mut drawn = || if rng.chance(1, 2) { Engine::Hermes } else { Engine::Meerkat };
@@ -119,7 +120,7 @@ impl Neighbour {
                 let isolation = if strict { Isolation::Strict } else { Isolation::Serializable };
                 let skew = [1, 5, 50, 200][rng.below(4) as usize];
                 let partitions = draw_partitions(nodes, rng);
-                // As configurations have it: what keeps a part of the keyspace is a replica of it.
+                // As in a configuration: a node with a part of the keyspace is a replica of it.
                 let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
                 replicas = kept.or(replicas);
                 let engine = EngineConfig::Meerkat {
@@ -138,7 +139,7 @@ impl Neighbour {
         Self { engine, replicas, guests, shape }
     }
 
-    /// Adds it to what every node is told.
+    /// Adds it to every node's configuration.
     pub(crate) fn add_to(&self, nodes: &mut [NodeConfig]) {
         for config in nodes {
             let id = KeyspaceId(config.keyspaces.len() as u8);
@@ -166,8 +167,8 @@ impl fmt::Display for Neighbour {
     }
 }
 
-/// The nodes of a keyspace, if it is not on all of them: three, or now and then a single one. What
-/// survives no loss keeps the nemesis from what it would do otherwise.
+/// The nodes of a keyspace, if it is not on all nodes: three, or now and then a single one. A
+/// keyspace that survives no loss keeps the nemesis from killing its nodes.
 fn draw_replicas(nodes: u16, rng: &mut Rng) -> Option<NodeSet> {
     let size = match rng.below(8) {
         0 if nodes > 1 => 1,
@@ -212,13 +213,14 @@ impl Keyspace {
         self.engine.is_transactional()
     }
 
-    /// What transactions may rely on, if there are any. The order of real time rests on clocks.
+    /// The guarantee for transactions, if the keyspace has any. The order of real time rests on
+    /// clocks.
     pub(crate) fn isolation(&self, faults: Faults) -> Option<Isolation> {
         match &self.engine {
             EngineConfig::Hermes { .. } => None,
             EngineConfig::Meerkat { .. } if faults.break_clocks() => Some(Isolation::Serializable),
             EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
-            // The primary's order is that of real time; timestamps of clients' nodes are not.
+            // The primary orders by real time; timestamps of clients' nodes don't.
             EngineConfig::Baseline(System::KuaFu) => Some(Isolation::Strict),
             EngineConfig::Baseline(_) => Some(Isolation::Serializable),
         }
@@ -229,12 +231,12 @@ impl Keyspace {
         matches!(&self.engine, EngineConfig::Hermes { reads: ReadMode::Leased, .. })
     }
 
-    /// What a client asks for that wants this done and nothing else.
+    /// The client's command for this one call.
     pub(crate) fn command(&self, call: OwnedCall) -> Command {
         if self.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) }
     }
 
-    /// What a node holds of it, by partition.
+    /// The entries of a node, by partition.
     pub(crate) fn by_partition(&self, contents: Vec<Entry>) -> Vec<Vec<Entry>> {
         let count = self.groups.len();
         let mut parts = vec![Vec::new(); count];
@@ -246,7 +248,7 @@ impl Keyspace {
     }
 }
 
-/// A client: the one of this number of a keyspace.
+/// A client, by its number in a keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ClientId {
     pub(crate) keyspace: KeyspaceId,
@@ -254,7 +256,7 @@ pub(crate) struct ClientId {
 }
 
 impl ClientId {
-    /// In one number.
+    /// The id in one number.
     pub(crate) fn word(self) -> u64 {
         mark(self.keyspace) | self.index as u64
     }
@@ -274,7 +276,7 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// What says in a tag that a client of this keyspace has asked.
+/// The bits of a tag by which clients of this keyspace ask.
 pub(crate) fn mark(keyspace: KeyspaceId) -> u64 {
     u64::from(keyspace.0) << TAG_SHIFT
 }

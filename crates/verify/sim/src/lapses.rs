@@ -1,7 +1,7 @@
-//! Keys that expire: what clients do with them, and what their values may look like.
+//! Keys that expire: the ops of clients on them, and their legal values.
 //!
-//! When a value expires is for the clocks of the nodes to say. For the judges it is deleted at some
-//! time after it was set, or never; and nobody may read it long after it should have gone.
+//! The clocks of nodes decide when a value expires. For the judges it is deleted at some time after
+//! it was set, or never; and no client may read it long after its time.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +12,25 @@ use quorate_machine::Rng;
 use crate::intent::Intent;
 use crate::world::MS;
 
-/// How many things happen to one such key, or the judges would have too much to try.
+/// The most ops on one such key: with more, the judges would have too much to try.
 const LIFE: u64 = 12;
-/// How much later than said a value may be seen, apart from what clocks differ: a stopped process
+/// How long after its time a value may be seen, besides the difference of clocks: a stopped process
 /// goes on with the time that it had read.
 const GRACE: u64 = 1_500 * MS;
 
-/// What the keys begin with whose values expire.
+/// The prefix of keys whose values expire.
 const PREFIX: &str = "ttl:";
 
-/// For how many milliseconds a value is set that outlives every run.
+/// Milliseconds of a value that outlives every run.
 const LONG: u64 = 3_600_000;
 
 /// Values that expire.
 pub(crate) struct Lapses {
     /// How far two wall clocks may be apart.
     clocks_apart: u64,
-    /// When each value that was set may be seen last.
+    /// The last time at which each value may be seen.
     seen_until: BTreeMap<Bytes, u64>,
-    /// The keys that a client alone sets, by client and name, if nothing of them is under way.
+    /// The keys that one client alone sets, by client and name, if no op on them is under way.
     own: BTreeMap<(u64, &'static str), String>,
 }
 
@@ -44,7 +44,7 @@ impl Lapses {
         Self { clocks_apart, seen_until: BTreeMap::new(), own: BTreeMap::new() }
     }
 
-    /// Something with a key that expires. `reads` says whether to look at such keys, too.
+    /// An intent with a key that expires. `reads` says whether to read such keys, too.
     pub(crate) fn draw(rng: &mut Rng, unique: u64, reads: bool) -> Intent {
         let key = format!("{PREFIX}{}", unique / LIFE);
         let value = format!("v{unique}");
@@ -59,20 +59,21 @@ impl Lapses {
         Intent::Single { key, action }
     }
 
-    /// A client watches a key that nobody else touches, and sets it: one that it always sets for
-    /// long, or one that has mostly expired when it comes again.
+    /// A client watches a key that no other client touches, and sets it: one that it always sets
+    /// for long, or one that has mostly expired when the client comes again.
     pub(crate) fn draw_own(&mut self, process: u64, unique: u64, rng: &mut Rng) -> Intent {
         let (name, millis) = match rng.chance(1, 2) {
             true => ("kept", LONG),
             false => ("mine", 1 + rng.below(60)),
         };
-        // If nobody knows what became of the last change, it may happen yet: the next has a new key.
+        // If the last change has an unknown outcome, it may happen yet: the next one takes a new
+        // key.
         let key = self.own.remove(&(process, name));
         let key = key.unwrap_or_else(|| format!("{name}:{process}.{unique}"));
         Intent::Own { key, value: format!("v{unique}"), millis }
     }
 
-    /// Whether a watch of such a key, which had a value or none, has to hold.
+    /// Whether a watch of such a key, which existed or not, has to hold.
     pub(crate) fn must_hold(existed: bool, millis: u64) -> bool {
         !existed || millis == LONG
     }
@@ -89,12 +90,12 @@ impl Lapses {
         self.seen_until.insert(Bytes::from(value), until);
     }
 
-    /// Until when a value may be seen that was set by now for so long.
+    /// The last time at which a value may be seen that was set by `now` for `millis`.
     fn last_seen(&self, millis: u64, now: u64) -> u64 {
         now + millis * MS + self.clocks_apart + GRACE
     }
 
-    /// What is wrong with the answer to a read that began then.
+    /// A complaint about the answer to a read that began then.
     pub(crate) fn check(&self, key: &str, reply: &Reply<'_>, began: u64) -> Option<String> {
         let Reply::Bulk(value) = reply else { return None };
         let until = *self.seen_until.get(&Bytes(value.to_vec()))?;

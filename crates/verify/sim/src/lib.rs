@@ -1,21 +1,21 @@
 //! The simulator: whole clusters in virtual time, under faults, decided by one seed.
 //!
 //! A world runs the very same [`quorate_node::Lane`]s as the runtime, over a network that loses,
-//! duplicates, delays and reorders every message on its own, on clocks that drift, with processes
-//! that crash and lose their memory, stop in the middle of a loop turn and go on, and come back
-//! under a fresh incarnation. Clients issue commands and transactions through any node, or
-//! coordinate transactions themselves as guests, and record a history, which `quorate-check` judges
-//! afterwards. Clients with sessions make calls that count, and try them again wherever they like.
+//! duplicates, delays and reorders single messages, on clocks that drift, with processes that crash
+//! and lose their memory, stop in the middle of a loop turn and go on, and come back under a fresh
+//! incarnation. Clients issue commands and transactions through any node, or coordinate
+//! transactions themselves as guests, and record a history, which `quorate-check` judges
+//! afterwards. Clients with sessions make calls, and try them again at any node.
 //!
 //! # A run
 //! 1. *Start*: the nodes form their first view.
 //! 2. *Safety phase*: clients work while the nemesis breaks things, never more than a minority of
-//!    the replicas at a time, since that is what the protocol promises to survive.
+//!    the replicas at a time: the protocol survives no more.
 //! 3. *Heal*: faults end; within [`Options::heal_limit`] every node must serve again, every client
 //!    must get through on every node, and all replicas must agree.
 //!
-//! The same seed gives the same run, event by event; [`Run::digest`] says so in one number. A run
-//! that fails can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
+//! The same seed gives the same run, event by event; [`Run::digest`] shows that in one number. A
+//! failing run can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
 #![forbid(unsafe_code)]
 
 mod budget;

@@ -1,4 +1,4 @@
-//! Connections between nodes, and what is wrong with them.
+//! Connections between nodes, and their faults.
 //!
 //! There is one connection for each pair of nodes and each lane, as in the runtime, and each of its
 //! directions is a link of its own here.
@@ -10,27 +10,27 @@ use quorate_frame::FRAME_BYTES_MAX;
 
 use crate::script::{node, number};
 
-/// How long a cut lasts before the operating system gives up the connections that it cut
+/// How long a cut lasts before the operating system gives up the cut connections
 /// (`TCP_USER_TIMEOUT` of the runtime), and their ends hear of it.
 pub(crate) const SILENCE_MAX: u64 = 3_000 * crate::world::MS;
 
-/// Bytes that a socket has and has not sent, at most: nothing overtakes them.
+/// The most bytes that a socket holds unsent: no message overtakes them.
 const SOCKET_BYTES: u64 = 2 * FRAME_BYTES_MAX as u64;
 
-/// Some links: from a node to another one or to all, and back unless it is one way, of one lane or
-/// of all.
+/// Some links: from a node to another one or to all others, and back unless it is one way, of one
+/// lane or of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Links {
     pub(crate) from: usize,
-    /// All others if nothing is said.
+    /// The other node; `None` stands for all others.
     pub(crate) to: Option<usize>,
-    /// All if nothing is said.
+    /// The lane; `None` stands for all.
     pub(crate) lane: Option<u16>,
     pub(crate) one_way: bool,
 }
 
 impl Links {
-    /// Those of a node with all others, on all lanes.
+    /// The links of a node with all others, on all lanes.
     pub(crate) const fn of(node: usize, one_way: bool) -> Self {
         Self { from: node, to: None, lane: None, one_way }
     }
@@ -76,29 +76,30 @@ impl FromStr for Links {
     }
 }
 
-/// What is wrong with one link, if anything is.
+/// The faults of one link.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Link {
-    /// Since when it carries nothing.
+    /// The time since when it carries nothing.
     cut_since: Option<u64>,
     /// Its ends have heard that the connection is gone.
     given_up: bool,
-    /// How much longer its messages take.
+    /// The extra delay of its messages.
     late_by: u64,
-    /// Its connection breaks after so many more messages, for so long.
+    /// Its connection breaks after this many more messages, for this long.
     breaks: Option<(u64, u64)>,
-    /// Until when what is sent is lost, since the connection is broken.
+    /// Messages sent before this time are lost, since the connection is broken.
     broken_until: u64,
-    /// When all that was sent has left.
+    /// The time when all messages sent so far have left.
     free_at: u64,
-    /// When the small messages among it have left.
+    /// The time when the small ones among them have left.
     small_free_at: u64,
 }
 
 impl Link {
-    /// Sends a message behind what was sent before it, where 1024 bytes take `pace`: a small one only
-    /// behind small ones, and what the socket has of a large one. Returns how much later it arrives
-    /// than on a link without a queue; `None` if the queue has no room for it.
+    /// Sends a message behind those sent before it, where 1024 bytes take `pace`. A small message
+    /// waits only for small ones, and for the part of a large one that the socket holds. Returns
+    /// how much later it arrives than on a link without a queue; `None` if the queue has no room
+    /// for it.
     pub(crate) fn queue(
         &mut self,
         now: u64,
@@ -123,13 +124,13 @@ impl Link {
         Some(self.small_free_at - now + self.late_by)
     }
 
-    /// Whether a message that is sent now gets anywhere.
+    /// Whether a message sent now arrives.
     pub(crate) fn carries(&self, now: u64) -> bool {
         self.cut_since.is_none() && self.broken_until <= now
     }
 
-    /// Counts a message that is going to be sent. For how long the connection breaks before it, if
-    /// it does.
+    /// Counts a message before it is sent. Returns for how long the connection breaks before this
+    /// message, if it does.
     pub(crate) fn count(&mut self) -> Option<u64> {
         let (left, span) = self.breaks.as_mut()?;
         if *left > 0 {
@@ -177,22 +178,22 @@ impl LinkTable {
         self.each().filter(move |(place, _)| chosen(place)).map(|(_, link)| link)
     }
 
-    /// From now on they carry nothing.
+    /// From now on these links carry nothing.
     pub(crate) fn cut(&mut self, links: Links, now: u64) {
         self.some(links).for_each(|link| link.cut_since = Some(now));
     }
 
-    /// From now on their messages take so much longer.
+    /// From now on messages on these links arrive `by` later.
     pub(crate) fn delay(&mut self, links: Links, by: u64) {
         self.some(links).for_each(|link| link.late_by = by);
     }
 
-    /// Their connections will break after so many more messages, for so long.
+    /// The connections of these links will break after this many more messages, for this long.
     pub(crate) fn break_after(&mut self, links: Links, messages: u64, span: u64) {
         self.some(links).for_each(|link| link.breaks = Some((messages, span)));
     }
 
-    /// The links whose ends give the connection up now, having heard nothing for too long.
+    /// The links whose ends give the connection up now, after too long a silence.
     pub(crate) fn give_up(&mut self, now: u64) -> Vec<(usize, usize, u16)> {
         let mut gone = Vec::new();
         for (place, link) in self.each() {
@@ -205,8 +206,8 @@ impl LinkTable {
         gone
     }
 
-    /// Ends cuts and delays, and no connection breaks any more. The links whose connections had been
-    /// given up and stand again.
+    /// Ends cuts and delays, and no connection breaks any more. Returns the links whose connections
+    /// had been given up and stand again.
     pub(crate) fn mend(&mut self) -> Vec<(usize, usize, u16)> {
         let mut back = Vec::new();
         for (place, link) in self.each() {

@@ -1,8 +1,8 @@
 //! Records that are there before anything breaks, so that joins and scans take many turns.
 //!
-//! Nobody else touches them: what was acknowledged must be there at the end, on every replica. A third
-//! is deleted while things break, a few at a time, and must be gone at the end: a node that was away
-//! may come back with records of keys that the others have deleted and forgotten.
+//! No client touches them: acknowledged records must be on every replica at the end. A third of
+//! them is deleted during the faults, a few at a time, and must be gone at the end: a node that was
+//! away may come back with records of keys that the others have deleted and forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,25 +15,25 @@ use crate::process::Entry;
 use crate::shapes::Shape;
 use crate::world::{self, Event, MS, World};
 
-/// Tags with this bit are of records that are loaded.
+/// Tags with this bit belong to loaded records.
 pub(crate) const LOAD_TAG: u64 = 1 << 61;
-/// Tags with these bits are of their deletions.
+/// Tags with these bits belong to their deletions.
 const DELETE_TAG: u64 = LOAD_TAG | 1 << 60;
-/// The names of these records begin so.
+/// The prefix of the names of these records.
 const PREFIX: &str = "bulk:";
 /// When loading begins: the first view has been formed.
 const BEGIN: u64 = 300 * MS;
-/// How often some are sent.
+/// The pause between two batches.
 const PACE: u64 = 2 * MS;
-/// How many at a time.
+/// Records in a batch.
 const BATCH: usize = 40;
-/// How often some are deleted.
+/// The pause between two batches of deletions.
 const DELETE_PACE: u64 = 150 * MS;
-/// Of the records, the part that is deleted at a time.
+/// A batch of deletions is the number of records divided by this.
 const DELETED_PART: usize = 100;
-/// One record of so many is deleted.
+/// One in this many records is deleted.
 const DELETED_EVERY: usize = 3;
-/// From this size on a value is large: engines send such apart.
+/// A value of this size or more is large: engines send it apart.
 const LARGE: u64 = 64 * 1024;
 
 /// Loads records of a keyspace.
@@ -42,11 +42,11 @@ pub(crate) struct Loader {
     rng: Rng,
     /// The length of each record's value.
     sizes: Vec<usize>,
-    /// Records that have not been sent, or not with success.
+    /// Records that are not stored yet.
     due: VecDeque<usize>,
-    /// What each acknowledged one holds that nobody has begun to delete.
+    /// The value of each acknowledged record whose deletion has not begun.
     acknowledged: BTreeMap<String, String>,
-    /// Records that some attempt to store may yet store.
+    /// Records that an earlier attempt may yet store.
     doubtful: BTreeSet<usize>,
     /// Records to be deleted, or whose deletion is not acknowledged.
     leaving: VecDeque<usize>,
@@ -96,7 +96,7 @@ impl Loader {
         self.active = false;
     }
 
-    /// Sends some.
+    /// Sends a batch.
     pub(crate) fn act(&mut self, world: &mut World) {
         if !self.active {
             return;
@@ -129,7 +129,7 @@ impl Loader {
         world.schedule(world.time + PACE, Event::Load(self.keyspace));
     }
 
-    /// Deletes some more, and stores what could not be stored.
+    /// Deletes a further batch, and stores the records that could not be stored.
     fn delete(&mut self, world: &mut World) {
         for _ in 0..self.sizes.len() / DELETED_PART + 1 {
             let Some(record) = self.leaving.pop_front() else { break };
@@ -147,7 +147,7 @@ impl Loader {
         }
     }
 
-    /// Asks some node; whether it runs.
+    /// Asks some node. Returns whether the node runs.
     fn ask<const N: usize>(&mut self, world: &mut World, tag: Tag, command: [&[u8]; N]) -> bool {
         let node = self.rng.below(world.nodes.len() as u64) as usize;
         let lane = self.rng.below(u64::from(world.lanes())) as usize;
@@ -167,8 +167,8 @@ impl Loader {
         (format!("{PREFIX}{record}"), value)
     }
 
-    /// Reads what a node can't read from its own record: the update may be known to all, and that it
-    /// is may not. Only whoever wants to read it finds out.
+    /// Reads the keys whose records a node can't read locally: an update may be everywhere without
+    /// every replica knowing so. Only a read finds that out.
     pub(crate) fn read_unreadable(&self, world: &mut World) {
         for node in 0..world.nodes.len() {
             for key in world.nodes[node].unreadable(self.keyspace) {
@@ -180,7 +180,7 @@ impl Loader {
         }
     }
 
-    /// Takes the answers that are for it.
+    /// Takes the answers to its requests.
     pub(crate) fn collect(&mut self, world: &mut World) {
         let keyspace = self.keyspace;
         let mine = move |answer: &mut world::Answer| {
@@ -205,7 +205,7 @@ impl Loader {
         }
     }
 
-    /// A record that was acknowledged and is gone, or deleted and there.
+    /// A record that was acknowledged and is gone, or that was deleted and exists.
     pub(crate) fn missing(&self, contents: &[Entry]) -> Option<String> {
         let held: BTreeMap<&str, &str> =
             contents.iter().map(|(key, _, value)| (key.as_str(), value.as_str())).collect();
@@ -227,7 +227,7 @@ impl Loader {
     }
 }
 
-/// What stands for the value of a key in comparisons: the value, unless it was loaded.
+/// The text that stands for a key's value in comparisons: the value, unless it was loaded.
 pub(crate) fn shown(key: &[u8], value: &[u8]) -> String {
     if key.starts_with(PREFIX.as_bytes()) {
         digest(value)

@@ -6,9 +6,9 @@ use quorate_types::Instant;
 pub(crate) struct Monotonic {
     /// How much faster than world time it runs when nothing is wrong, in millionths.
     usual_ppm: i64,
-    /// From when in world time, and of which reading, it has run at which rate.
+    /// The pieces of the clock: the world time and the reading at which each rate began.
     pieces: Vec<Piece>,
-    /// Until when in world time it runs wrong, if it does.
+    /// The world time until which it runs wrong, if it does.
     wrong_until: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ impl Monotonic {
         Self { usual_ppm, pieces, wrong_until: None }
     }
 
-    /// What it shows, or has shown, at a time of the world.
+    /// Its reading at a time of the world, now or in the past.
     pub(crate) fn read(&self, at: u64) -> Instant {
         let piece = self.pieces.iter().rev().find(|piece| piece.from <= at);
         let piece = piece.expect("the first piece begins with the world");
@@ -36,7 +36,7 @@ impl Monotonic {
         Instant(piece.reading + local)
     }
 
-    /// When, in world time, it will show `local` if its rate stays; rounded up.
+    /// The world time at which it will show `local` if its rate stays; rounded up.
     pub(crate) fn world_time(&self, local: Instant) -> u64 {
         let piece = self.pieces.last().expect("there is a first piece");
         let elapsed = i128::from(local.0.saturating_sub(piece.reading));
@@ -54,7 +54,7 @@ impl Monotonic {
         self.wrong_until = Some(until);
     }
 
-    /// It runs right again, if it ran wrong and the time for that has come. Says whether it did.
+    /// Lets it run right again if its wrong time has ended. Returns whether it did.
     pub(crate) fn mend(&mut self, at: u64, at_once: bool) -> bool {
         let is_due = self.wrong_until.is_some_and(|until| until <= at || at_once);
         if is_due {
@@ -64,17 +64,17 @@ impl Monotonic {
         is_due
     }
 
-    /// Whether it runs as the nodes are told.
+    /// Whether it runs within the bound that nodes are told.
     pub(crate) fn is_right(&self) -> bool {
         self.wrong_until.is_none()
     }
 
-    /// Whether it has always run so.
+    /// Whether it has always run within that bound.
     pub(crate) fn was_always_right(&self) -> bool {
         self.pieces.len() == 1
     }
 
-    /// From when to when in world time it ran wrong, each time that it did.
+    /// The spans of world time in which it ran wrong.
     pub(crate) fn wrong(&self) -> impl Iterator<Item = (u64, u64)> {
         let ends = self.pieces.iter().skip(1).map(|piece| piece.from).chain([u64::MAX]);
         let all = self.pieces.iter().zip(ends);

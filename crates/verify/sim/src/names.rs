@@ -16,19 +16,19 @@ macro_rules! names {
         }
 
         impl $set {
-            /// None of them.
+            /// The empty set.
             pub const NONE: Self = Self { $($name: false,)+ };
-            /// All of them.
+            /// The full set.
             pub const ALL: Self = Self { $($name: true,)+ };
-            /// What [`std::str::FromStr`] understands.
+            /// The names that [`std::str::FromStr`] understands.
             pub const NAMES: &[&str] = &[$(stringify!($name),)+];
 
-            /// Those of these that are not among others.
+            /// These without `others`.
             pub(crate) const fn without(self, others: Self) -> Self {
                 Self { $($name: self.$name && !others.$name,)+ }
             }
 
-            /// A random part of these, apart from those that are drawn elsewhere.
+            /// A random part of these, except for those that are drawn elsewhere.
             pub(crate) fn draw(
                 self,
                 elsewhere: Self,
@@ -80,7 +80,7 @@ macro_rules! names {
 }
 pub(crate) use names;
 
-/// Whether something is on in a run: if it may be, then by chance.
+/// Whether a feature is on in a run: by chance, if it may be on.
 pub(crate) fn draw(may_be: bool, rng: &mut Rng, (of, all): (u64, u64)) -> bool {
     let drawn = rng.chance(of, all);
     may_be && drawn

@@ -1,12 +1,12 @@
-//! What goes wrong, and when.
+//! The nemesis: which faults happen, and when.
 //!
-//! The nemesis kills at most a minority of the replicas at a time, since a cluster in memory promises
-//! nothing beyond that. A node counts as taken out while it is dead, stopped, cut off or not yet
-//! active again. It stops and cuts off as many as it likes, as long as one that holds everything is
-//! left. Guests hold nothing, so any of them may die at any time.
+//! The nemesis kills at most a minority of the replicas at a time, since a cluster in memory
+//! survives no more. A node counts as taken out while it is dead, stopped, cut off or not yet
+//! active again. The nemesis stops and cuts off any number of nodes, as long as one that holds
+//! everything is left. Guests hold nothing, so any of them may die at any time.
 //!
-//! It draws what it does, or does what a script says. Either way nothing is done that takes out too
-//! much at the moment: a script from which parts were left out stays fair.
+//! It draws faults, or applies those of a script. Either way it skips a fault that takes out too
+//! much at the moment: a script stays fair when parts of it are left out.
 
 use quorate_machine::Rng;
 use quorate_node::{EngineConfig, Isolation};
@@ -28,7 +28,7 @@ const LEAP_MAX: u64 = 900_000 * MS;
 /// How often the operator looks for nodes that are to be members again.
 const RESTORES_EVERY: u64 = 100 * MS;
 
-/// What ends a fault, if the nemesis has drawn it.
+/// The end of a drawn fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Undo {
     /// Start the process again.
@@ -40,17 +40,17 @@ pub(crate) enum Undo {
 /// The nemesis of one run.
 pub(crate) struct Nemesis {
     rng: Rng,
-    /// What the operator draws from, so that the rest is the same without one.
+    /// The operator's stream, so that everything else is the same without one.
     operator_rng: Rng,
     faults: Faults,
     partitioned: bool,
     active: bool,
     scripted: bool,
-    /// While a fault stands alone, nothing else is drawn.
+    /// While a fault stands alone, no other is drawn.
     rests_until: u64,
-    /// Wall clocks are off by at most this, in nanoseconds.
+    /// The most by which wall clocks are off, in nanoseconds.
     wall_error_max: u64,
-    /// What it did.
+    /// The faults that happened.
     pub(crate) done: Vec<(u64, Fault)>,
 }
 
@@ -75,7 +75,7 @@ impl Nemesis {
         match script {
             Some(script) => {
                 for (at, fault) in script {
-                    // A turn is interrupted when it comes.
+                    // Interruptions apply themselves when their turn comes.
                     match fault {
                         Fault::Interrupt { .. } => {}
                         // Clocks are wrong from the start.
@@ -104,7 +104,7 @@ impl Nemesis {
     /// How far two wall clocks may be apart, in nanoseconds.
     pub(crate) fn clocks_apart(faults: Faults, world: &World) -> u64 {
         match faults {
-            // A stale read shows what should have gone long ago.
+            // A stale read may show a value long after its time.
             Faults { rate: true, .. } => 2 * LEAP_MAX,
             Faults { clock: true, .. } | Faults { leap: true, .. } => {
                 2 * Self::wall_error_max(faults, world)
@@ -113,7 +113,8 @@ impl Nemesis {
         }
     }
 
-    /// What every keyspace puts up with, unless clocks are to break their bound.
+    /// The error of a wall clock that every keyspace bears, unless clocks are to exceed their
+    /// bound.
     fn wall_error_max(faults: Faults, world: &World) -> u64 {
         let of_keyspace = |keyspace: &Keyspace| match &keyspace.engine {
             _ if faults.leap => LEAP_MAX,
@@ -129,7 +130,7 @@ impl Nemesis {
         all.min().expect("there is a keyspace")
     }
 
-    /// Draws something, and when to draw again.
+    /// Draws faults, and the time of the next draw.
     pub(crate) fn act(&mut self, world: &mut World) {
         if !self.active {
             return;
@@ -144,7 +145,7 @@ impl Nemesis {
             drawn.push(self.draw_reset(world));
         }
         if self.faults.stall {
-            // For less than a lease and for more; not as long as a pause.
+            // For less than a lease or for more, but not as long as a pause.
             let node = self.rng.below(world.nodes.len() as u64) as usize;
             let span = 50 * MS + self.rng.below(400 * MS);
             drawn.push(Fault::Pause(Process::Node(node), span));
@@ -163,7 +164,7 @@ impl Nemesis {
             let guest = self.rng.below(world.guests.len() as u64) as usize;
             drawn.extend(self.draw_for_guest(world, guest));
         }
-        // Each by itself, as a script has them: clients see what one does before the next one comes.
+        // One fault at a time, as in a script: clients see the effect of one before the next.
         for fault in drawn {
             world.schedule(world.time, Event::Fault(fault));
         }
@@ -175,8 +176,8 @@ impl Nemesis {
         let node = Process::Node(victim);
         let fault = match self.rng.below(8) {
             0 if self.faults.crash => Fault::Kill(node),
-            // Between any two messages that it sends: in the middle of a broadcast, or of what
-            // follows one.
+            // Between any two messages that it sends: in the middle of a broadcast, or of the
+            // messages after it.
             1 if self.faults.crash => Fault::Ambush(node, self.rng.below(16)),
             2 if self.faults.pause => Fault::Pause(node, 20 * MS + self.rng.below(800 * MS)),
             choice @ 3..=4 if self.faults.partition => Fault::Cut(Links::of(victim, choice == 3)),
@@ -195,8 +196,8 @@ impl Nemesis {
         (node + 1 + self.rng.below(count as u64 - 1) as usize) % count
     }
 
-    /// Something of a single lane: one of its links or all of them are cut or late, or it stands
-    /// still, for less than a lease or for more.
+    /// A fault of a single lane: one or all of its links are cut or late, or the lane stands still,
+    /// for less than a lease or for more.
     fn draw_for_lane(&mut self, world: &World) -> Option<Fault> {
         let count = world.nodes.len();
         let node = self.rng.below(count as u64) as usize;
@@ -229,7 +230,7 @@ impl Nemesis {
         let process = Process::Guest(guest);
         let fault = match self.rng.below(6) {
             0 if self.faults.crash => Fault::Kill(process),
-            // A dead client is the case that recovery is for: at any step of any transaction.
+            // Recovery exists for dead clients: they may die at any step of any transaction.
             1..=2 if self.faults.crash => Fault::Ambush(process, self.rng.below(24)),
             3 if self.faults.pause => Fault::Pause(process, 20 * MS + self.rng.below(800 * MS)),
             4 if self.faults.partition => {
@@ -242,7 +243,7 @@ impl Nemesis {
         Some(fault)
     }
 
-    /// The operator wants something, and when to want the next.
+    /// The operator asks for a change, and schedules the next one.
     pub(crate) fn operate(&mut self, world: &mut World) {
         let count = world.nodes.len() as u64;
         if !self.active {
@@ -264,14 +265,14 @@ impl Nemesis {
         let (outsider, member) = (any(outsiders), any(members));
         let at = rng.below(count) as usize;
         let ask = match rng.below(8) {
-            // What is done already, or is to be refused.
+            // A change that is done already, or that must be refused.
             0 => Ask { adds: rng.chance(1, 2), node: rng.below(count) as usize, at },
             1..=4 if !outsiders.is_empty() => Ask { adds: true, node: outsider, at },
             _ => Ask { adds: false, node: member, at },
         };
         world.schedule(world.time, Event::Fault(Fault::Ask(ask)));
         if rng.chance(1, 4) {
-            // Impatient, or two operators.
+            // An impatient operator, or two of them.
             let again = Ask { at: rng.below(count) as usize, ..ask };
             world.schedule(world.time + rng.below(300 * MS), Event::Fault(Fault::Ask(again)));
         }
@@ -288,14 +289,13 @@ impl Nemesis {
             }
         }
         if self.faults.members {
-            // What was asked for earlier may still remove somebody.
+            // An earlier request may still remove a member.
             world.schedule(world.time + RESTORES_EVERY, Event::Restore);
         }
     }
 
-    /// A clock runs far too fast or too slow, or stands still. So that others go on meanwhile, what
-    /// runs there may stop with it, as in a virtual machine that is stopped from outside, or be cut
-    /// off.
+    /// A clock runs far too fast or too slow, or stands still. So that others go on meanwhile, the
+    /// node may stop with its clock, like a virtual machine stopped from outside, or be cut off.
     fn draw_rate(&mut self, world: &World) -> Vec<Fault> {
         let node = self.rng.below(world.nodes.len() as u64) as usize;
         let most = if self.rng.chance(1, 2) { 4_000 * MS } else { 1_000 * MS };
@@ -318,7 +318,7 @@ impl Nemesis {
         Fault::Clock(process, self.rng.below(2 * most + 1) as i64 - most as i64)
     }
 
-    /// Does it, if it doesn't take out too much.
+    /// Applies the fault, if it doesn't take out too much.
     pub(crate) fn apply(&mut self, world: &mut World, fault: Fault) {
         if !self.active || !self.is_fair(world, fault) {
             return;
@@ -345,8 +345,8 @@ impl Nemesis {
             Fault::Cut(links) => {
                 Self::cut(world, links);
                 undo_within = Some(2_000 * MS);
-                // Alone, now and then, and long enough for connections to be given up, and for the
-                // cluster to go on.
+                // Now and then the fault stands alone, long enough for connections to be given up
+                // and for the cluster to go on.
                 if self.faults.standing && self.rng.chance(1, 3) {
                     world.network.calm = true;
                     let least = SILENCE_MAX.max(time_to_recover(world));
@@ -379,7 +379,7 @@ impl Nemesis {
         }
     }
 
-    /// Whether it can be done and leaves enough of the replicas untouched.
+    /// Whether the fault can be applied and leaves enough replicas untouched.
     fn is_fair(&self, world: &World, fault: Fault) -> bool {
         let node_exists = |node: usize| node < world.nodes.len();
         let id = |node: usize| NodeSet::only(world.nodes[node].id);
@@ -471,7 +471,7 @@ impl Nemesis {
         }
     }
 
-    /// Cuts links. Either end may be expelled for it, so nothing else happens to them meanwhile.
+    /// Cuts links. Either end may be expelled for it, so no other fault disturbs them meanwhile.
     fn cut(world: &mut World, links: Links) {
         let time = world.time;
         world.changed();

@@ -1,4 +1,4 @@
-//! The network of a world: what becomes of each message.
+//! The network of a world: the fate of each message.
 
 use std::collections::BTreeMap;
 
@@ -26,25 +26,26 @@ pub(crate) struct Network {
     pub(crate) straggling: u64,
     /// Messages of one link stay in order, and those of the membership service are not disturbed.
     pub(crate) ordered: bool,
-    /// Nanoseconds that 1024 bytes take on a link, in order; 0 if they take none.
+    /// Nanoseconds that 1024 bytes take on a link, in order; 0 for unlimited links.
     pub(crate) pace: u64,
-    /// Bytes that may wait for one peer, in a turn's output or on a link; what is beyond is dropped.
+    /// Bytes that may wait for one peer, in a turn's output or on a link; further messages are
+    /// dropped.
     pub(crate) buffer_bytes: usize,
     /// For the time being messages are neither lost nor overtaken by seconds.
     pub(crate) calm: bool,
-    /// What is wrong with single links.
+    /// The faults of single links.
     pub(crate) links: LinkTable,
 }
 
-/// What becomes of messages: drawn, or as a script has it.
+/// The fates of messages: drawn, or as a script has them.
 pub(crate) struct Fates {
     rng: Rng,
-    /// When the latest message was sent on each link, and how many were at that moment.
+    /// The time of the latest message on each link, and how many were sent at that time.
     counts: BTreeMap<(u16, u16, u16), (u64, u64)>,
-    /// When the last message arrives on each link, if they stay in order.
+    /// The time at which the last message arrives on each link, if messages stay in order.
     last: BTreeMap<(u16, u16, u16), u64>,
     pub(crate) script: Option<BTreeMap<MessageId, Fate>>,
-    /// The fates that were drawn, if they are noted.
+    /// The drawn fates, if they are recorded.
     pub(crate) drawn: Option<Vec<(MessageId, Fate)>>,
 }
 
@@ -56,14 +57,14 @@ impl Fates {
 }
 
 impl Network {
-    /// Whether messages get through, apart from what is wrong with single links.
+    /// Whether messages get through, apart from the faults of single links.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm || (self.loss == 0 && self.straggling == 0)
     }
 }
 
 impl World {
-    /// Ends what disturbs messages and turns.
+    /// Ends the faults of messages and turns.
     pub(crate) fn heal_network(&mut self) {
         self.network.loss = 0;
         self.network.duplication = 0;
@@ -72,7 +73,7 @@ impl World {
         self.healed = true;
     }
 
-    /// Ends what is wrong with single links. Connections that were given up stand again.
+    /// Ends the faults of single links. Connections that were given up stand again.
     pub(crate) fn mend_links(&mut self) {
         self.changed();
         for (from, to, lane) in self.network.links.mend() {
@@ -83,7 +84,7 @@ impl World {
         }
     }
 
-    /// Both ends of connections that have been cut for long hear that these are gone.
+    /// Both ends of long cut connections hear that these are gone.
     pub(crate) fn give_up_links(&mut self) {
         for (from, to, lane) in self.network.links.give_up(self.time) {
             for (node, lost) in [(from, to), (to, from)] {
@@ -92,9 +93,9 @@ impl World {
         }
     }
 
-    /// A connection breaks, and stands again a while later: what has been sent arrives, and
-    /// everything else until then is lost in both directions. Its ends learn of it one by one, as
-    /// the runtime tells them.
+    /// Breaks a connection, which stands again a while later: messages sent before arrive, and all
+    /// later ones until then are lost in both directions. Its ends learn of it one by one, as the
+    /// runtime tells them.
     fn break_connection(&mut self, from: usize, to: usize, lane: u16, span: u64) {
         let ends = [from, to].map(|node| self.nodes[node].id);
         if self.healed || !self.may_silence(ends.into_iter().collect()) {
@@ -186,7 +187,7 @@ impl World {
         }
     }
 
-    /// After which delays a message arrives, if it does.
+    /// The delays after which copies of a message arrive, if any do.
     pub(crate) fn carry(
         &mut self,
         sender: NodeId,
@@ -276,8 +277,8 @@ pub(crate) fn describe(bytes: &[u8]) -> String {
     }
 }
 
-/// The name of a message's kind, as its description has it: after the epoch, unless the message says
-/// itself that it is one.
+/// The name of a message's kind, from its description: after the epoch, unless the message has a
+/// kind of its own.
 pub(crate) fn kind_of(bytes: &[u8]) -> String {
     let text = describe(bytes);
     let text = text.split_once(' ').map_or("", |(_, text)| text);

@@ -1,5 +1,5 @@
 //! Single-key commands of clients, for keyspaces whose engine has no transactions, and for the
-//! counters of those whose engine has.
+//! counters of the others.
 
 use quorate_check::{Action, Answer, Bytes};
 use quorate_commands::{OwnedCall, Reply};
@@ -25,8 +25,8 @@ pub(crate) fn draw_action(rng: &mut Rng, key: usize, unique: u64) -> Action {
     }
 }
 
-/// Something with a key that is made once and soon deleted. `reads` says whether to look at such
-/// keys, too.
+/// An intent with a key that is made once and soon deleted. `reads` says whether to read such keys,
+/// too.
 pub(crate) fn draw_churn(rng: &mut Rng, unique: u64, reads: bool) -> Intent {
     let recent = unique.saturating_sub(1 + rng.below(60));
     let (number, action) = match rng.below(8) {
@@ -37,7 +37,7 @@ pub(crate) fn draw_churn(rng: &mut Rng, unique: u64, reads: bool) -> Intent {
     Intent::Single { key: format!("fresh:{number}"), action }
 }
 
-/// The command that does it.
+/// The command of the action.
 pub(crate) fn to_call(key: &str, action: &Action) -> OwnedCall {
     let key = key.as_bytes();
     let by;
@@ -57,7 +57,7 @@ pub(crate) fn to_call(key: &str, action: &Action) -> OwnedCall {
     OwnedCall::new(arguments).expect("clients draw known commands")
 }
 
-/// What the command's answer means.
+/// The meaning of the command's answer.
 pub(crate) fn to_answer(action: &Action, reply: &Reply<'_>) -> Answer {
     match reply {
         Reply::Ok => Answer::Ok,

@@ -1,8 +1,8 @@
-//! The operator, who adds and removes members, and what the nodes answer.
+//! The operator, who adds and removes members, and the nodes' answers.
 //!
-//! A change that was asked for may happen as long as its request is open, and a while longer if its
-//! answer says so or never comes: a proposal lives until its epoch is decided. A change that was
-//! refused does not happen. The views of all nodes are compared with that, and with each other.
+//! A requested change may happen as long as its request is open, and a while longer if its answer
+//! says so or never comes: a proposal lives until its epoch is decided. A refused change does not
+//! happen. The views of all nodes are compared with the requests, and with each other.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::process::Node;
 use crate::trace::At;
 use crate::world::{Event, MS, World};
 
-/// How long a node may take to answer: what it allows itself, and the time that it may stand still.
+/// How long a node may take to answer: its own limit, and the time that it may stand still.
 const ANSWER_MAX: u64 = 12_000 * MS;
 
 /// A change of the membership, and the node that is asked for it, by their indices.
@@ -33,20 +33,20 @@ impl fmt::Display for Ask {
     }
 }
 
-/// What is known of a request.
+/// The state of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Status {
     /// It has no answer yet.
     Open,
     /// It may have been proposed, and may be chosen up to this epoch.
     Unknown(Epoch),
-    /// It is done, or does not happen.
+    /// It has happened, or does not happen.
     Over,
 }
 
 struct Request {
     ask: Ask,
-    /// When it was made.
+    /// The time of the request.
     began: u64,
     status: Status,
 }
@@ -54,13 +54,13 @@ struct Request {
 /// The requests so far, and the views that they led to.
 #[derive(Default)]
 pub(crate) struct Operator {
-    /// The tag of each is its place here, from 1 on.
+    /// The tag of each is its position here, from 1 on.
     requests: Vec<Request>,
     /// Each view that some node has installed, by cluster and epoch.
     views: BTreeMap<(Incarnation, Epoch), Arc<View>>,
-    /// Whose each member number is, by cluster and number.
+    /// The process of each member number, by cluster and number.
     numbers: BTreeMap<(Incarnation, MemberNumber), Incarnation>,
-    /// What nodes must not have answered or installed.
+    /// Answers and views of nodes that must not be.
     pub(crate) complaints: Vec<String>,
 }
 
@@ -83,7 +83,8 @@ impl Operator {
         self.requests.iter().filter(may_happen).map(|request| request.ask.node)
     }
 
-    /// Notes whose the member numbers of a view are. A number in a timestamp is one process's.
+    /// Notes the process of each member number of a view. A number in a timestamp belongs to one
+    /// process.
     fn note_numbers(&mut self, view: &View) {
         for member in view.members.iter().filter(|member| member.number != MemberNumber(0)) {
             let owner = self.numbers.entry((view.cluster, member.number));
@@ -93,7 +94,7 @@ impl Operator {
         }
     }
 
-    /// The view before this one that somebody has installed, if nobody has installed a later one.
+    /// The installed view before this one, if no later view has been installed.
     fn before(&self, view: &View) -> Option<&Arc<View>> {
         let last = (view.cluster, Epoch(u64::MAX));
         let (at, before) = self.views.range((view.cluster, Epoch(0))..=last).next_back()?;
@@ -121,7 +122,8 @@ impl World {
         self.newest_view().map_or(all, |view| all.difference(view.voters()))
     }
 
-    /// The voters of the newest view with all that may be added, and those that may be removed.
+    /// The voters of the newest view with all nodes that may be added, and the nodes that may be
+    /// removed.
     pub(crate) fn voters_to_come(&self) -> (NodeSet, NodeSet) {
         let Some(view) = self.newest_view() else { return (NodeSet::EMPTY, NodeSet::EMPTY) };
         let nodes = |adds| {
@@ -190,7 +192,8 @@ impl World {
         }
     }
 
-    /// A process has ended: what was asked of it may happen all the same, and has no answer.
+    /// A process has ended: changes that it was asked for may happen all the same, and get no
+    /// answer.
     pub(crate) fn forget_requests(&mut self, node: usize) {
         let until = self.proposals_end();
         for request in &mut self.operator.requests {
@@ -205,7 +208,7 @@ impl World {
         Epoch(self.newest_view().map_or(0, |view| view.epoch.0) + 1)
     }
 
-    /// Compares the view that a node has with those of the others, and with what was asked for.
+    /// Compares a node's view with the views of the others, and with the requested changes.
     pub(crate) fn note_view(&mut self, node: usize) {
         let view = self.nodes[node].lane(0).view();
         let at = (view.cluster, view.epoch);
@@ -228,7 +231,7 @@ impl World {
         };
         let (old, new) = (before.voters(), view.voters());
         let moved = old.union(new).difference(old.intersection(new));
-        // What may be chosen in this epoch may have been proposed in the one before.
+        // A change chosen in this epoch may have been proposed in the one before.
         let epoch = Epoch(view.epoch.0 - 1);
         let is_asked_for = |moved: &NodeId| {
             let adds = new.contains(*moved);
@@ -247,7 +250,7 @@ impl World {
         }
     }
 
-    /// What nodes must not have answered or installed, or a request that has no answer.
+    /// An answer or a view of a node that must not be, or a request without an answer.
     pub(crate) fn misled_operator(&self) -> Option<String> {
         let late = |request: &&Request| {
             request.status == Status::Open && request.began + ANSWER_MAX < self.time

@@ -1,4 +1,4 @@
-//! What a run may vary.
+//! The options of a run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// The faults that it promises to survive. Rivals have no recovery and send nothing twice.
+    /// The faults that it survives. Rivals have no recovery and send nothing twice.
     pub const fn survives(self) -> Faults {
         match self.rival() {
             None => Faults::ALL,
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Whether it can run what the options ask for, and if not, what it can.
+    /// Checks that the engine can run these options; otherwise the error names the possible ones.
     pub(crate) fn check(self, options: &Options) -> Result<(), String> {
         let (faults, survives) = (options.faults, self.survives());
         if faults.without(survives) != Faults::NONE {
@@ -113,7 +113,7 @@ impl FromStr for Engine {
     }
 }
 
-/// What clients of a keyspace with transactions do.
+/// The work of clients of a keyspace with transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Workload {
     /// Lists, registers, two banks, a pair, counters, Retwis and YCSB-T, side by side.
@@ -149,7 +149,7 @@ impl FromStr for Workload {
     }
 }
 
-/// A choice of isolation, as users give it: nothing is "any", where the seed decides.
+/// A choice of isolation, as users give it: `None` is "any", where the seed decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isolations(pub Option<Isolation>);
 
@@ -181,26 +181,25 @@ impl FromStr for Isolations {
 pub struct Options {
     /// The engine.
     pub engine: Engine,
-    /// What clients do, if there are transactions.
+    /// The work of clients, if there are transactions.
     pub workload: Workload,
-    /// What transactions may rely on; drawn per seed if nothing is said.
+    /// The isolation of transactions; drawn per seed if `None`.
     pub isolation: Option<Isolation>,
-    /// How many nodes; drawn per seed (3, 5, and 7 with transactions) if nothing is said.
+    /// How many nodes; drawn per seed (3, 5, and 7 with transactions) if `None`.
     pub nodes: Option<u16>,
-    /// How many lanes; drawn per seed (1 or 2, and 3 with transactions) if nothing is said.
+    /// How many lanes; drawn per seed (1 or 2, and 3 with transactions) if `None`.
     pub lanes: Option<u16>,
-    /// How many clients coordinate transactions themselves; drawn per seed (0 to 2) if nothing is
-    /// said.
+    /// How many clients coordinate transactions themselves; drawn per seed (0 to 2) if `None`.
     pub guests: Option<u16>,
-    /// How many clients make calls of sessions; drawn per seed (0 to 3) if nothing is said.
+    /// How many clients make calls of sessions; drawn per seed (0 to 3) if `None`.
     pub sessions: Option<u16>,
-    /// What the cluster and its data may look like; each run has a random part of it.
+    /// The shapes that a cluster and its data may have; each run has a random part of them.
     pub shapes: Shapes,
     /// Which keyspaces there are beside the first one.
     pub beside: Beside,
-    /// How many records are there from the start; drawn per seed if nothing is said.
+    /// How many records are there from the start; drawn per seed if `None`.
     pub records: Option<u32>,
-    /// How many of them are large; drawn per seed if nothing is said.
+    /// How many of them are large; drawn per seed if `None`.
     pub large: Option<u32>,
     /// Which faults may happen; each run uses a random part of them.
     pub faults: Faults,
@@ -250,12 +249,12 @@ impl Options {
     /// Whether a run can have these options.
     ///
     /// # Errors
-    /// With what is possible instead.
+    /// An error names the possible options.
     pub fn check(&self) -> Result<(), String> {
         self.engine.check(self)
     }
 
-    /// Whether a rare branch of this name belongs to what every run of these options has.
+    /// Whether every run of these options can reach a rare branch of this name.
     pub fn has_probe(&self, name: &str) -> bool {
         let is_beside = |engine: Engine| self.beside.has(engine) && engine.has_probe(name);
         self.engine.has_probe(name) || Engine::ALL.into_iter().any(is_beside)

@@ -11,7 +11,7 @@ use crate::monotonic::Monotonic;
 use crate::trace::At;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
-/// How late the hint may come that the connections to a dead process are gone.
+/// The longest delay of the hint that the connections to a dead process are gone.
 const HINT_MAX: u64 = 20 * MS;
 
 /// A key with a value: its name, its version, and the value.
@@ -26,46 +26,46 @@ pub(crate) struct Node {
     pub(crate) up: bool,
     /// Counts the processes of this node.
     pub(crate) life: u64,
-    /// Counts its incarnations: what was sent to an earlier one is lost, as connections break.
+    /// Counts its incarnations: messages to an earlier one are lost, as connections break.
     pub(crate) link: u64,
-    /// The incarnations of the process that runs: what it knew in an earlier one is not lost.
+    /// The incarnations of the running process: it keeps the memory of an earlier one.
     pub(crate) lives: Vec<Incarnation>,
-    /// The last view of it that the operator has seen, by cluster and epoch.
+    /// The last view of the node that the operator has seen, by cluster and epoch.
     pub(crate) seen: (Incarnation, Epoch),
     /// Guests that are connected, with their lanes and the numbers of their connections.
     pub(crate) seats: BTreeMap<NodeId, (u16, u64)>,
-    /// When each lane had its last turn, and how many it had had before at that moment.
+    /// The time of each lane's last turn, and the number of turns before it at that time.
     pub(crate) turns: Vec<(u64, u64)>,
     pub(crate) monotonic: Monotonic,
     /// How far the wall clock is from the true time.
     pub(crate) wall_error: i64,
 }
 
-/// One lane of a process, and what its driver keeps for it.
+/// One lane of a process, and its driver's state.
 pub(crate) struct LaneHost {
     pub(crate) lane: Lane,
     pub(crate) out: Outbox,
     pub(crate) reads: Vec<Answer>,
     pub(crate) wake_at: u64,
-    /// Until when it stands still, if it does.
+    /// The time until which it stands still, if it does.
     stopped_until: Option<u64>,
-    /// What it will find when it goes on.
+    /// Events that it will find when it goes on.
     backlog: Vec<Event>,
     /// The turn was interrupted before its output left.
     pub(crate) interrupted: bool,
-    /// The lane stopped when a request had arrived and the clock had been read for it, then: it is
-    /// handled by that reading afterwards. Later requests are not, since the clock is read again
-    /// after they were taken from their sockets.
+    /// The clock reading for the first request that had arrived when the lane stopped: the lane
+    /// handles that request by it afterwards. The lane reads the clock again for later requests,
+    /// after it has taken them from their sockets.
     pub(crate) clock_read_at: Option<u64>,
     /// Turns so far.
     turns: u64,
 }
 
-/// Turns from one look at all that a lane holds to the next: it takes as long as the rest of many.
+/// Turns between two checks of everything that a lane holds: a check takes as long as many turns.
 const TURNS_UNCHECKED: u64 = 16;
 
 impl LaneHost {
-    /// Called after each turn. Asserts now and then what must hold between turns; the tests of the
+    /// Called after each turn. Asserts now and then the invariants between turns; the tests of the
     /// machines and the model checker do so after every step.
     pub(crate) fn check_invariants(&mut self) {
         self.turns += 1;
@@ -86,7 +86,7 @@ impl Node {
         self.lanes.iter().any(|host| host.stopped_until.is_some())
     }
 
-    /// What the node does or waits for.
+    /// The node's phase in words.
     pub(crate) fn phase(&self, at: u64) -> String {
         self.lanes[0].lane.phase(self.clock(at))
     }
@@ -114,7 +114,7 @@ impl Node {
         contents
     }
 
-    /// What a keyspace's account says that does not fit what is there, if anything.
+    /// How a keyspace's accounting differs from its records, if it does.
     pub(crate) fn misaccount(&self, keyspace: KeyspaceId) -> Option<String> {
         let store = self.shared.store(keyspace).expect("every node knows every keyspace");
         let mut held = BTreeMap::new();
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Ends a process without warning; what it had not sent is lost.
+    /// Ends a process without warning; its unsent messages are lost.
     pub(crate) fn kill(&mut self, node: usize) {
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    /// A node will learn that the connection of a lane to a peer is gone.
+    /// Schedules that a node learns that a lane's connection to a peer is gone.
     pub(crate) fn tell_lost(&mut self, at: u64, node: usize, lost: NodeId, lane: u16) {
         let life = self.nodes[node].life;
         self.schedule(at, Event::PeerLost { node, life, lane, lost });
@@ -253,7 +253,7 @@ impl World {
         self.look_at_clock(node);
     }
 
-    /// The clocks whose time has come run right again.
+    /// Lets wrong clocks run right again when their time has come.
     pub(crate) fn mend_rate(&mut self, node: usize, at_once: bool) {
         let (time, id) = (self.time, self.nodes[node].id);
         if !self.nodes[node].monotonic.mend(time, at_once) {
@@ -267,8 +267,8 @@ impl World {
         self.look_at_clock(node);
     }
 
-    /// From when to when some clock ran wrong, and a lease longer, which may have begun at its last
-    /// moment: a node may have believed meanwhile in a lease that was over.
+    /// The spans in which some clock ran wrong, each prolonged by a lease, which may have begun at
+    /// its last moment: a node may have believed meanwhile in a lapsed lease.
     pub(crate) fn unleased(&self) -> Vec<(u64, u64)> {
         let times = self.nodes.iter().flat_map(|node| {
             let config = &node.config;
@@ -280,7 +280,8 @@ impl World {
         times.collect()
     }
 
-    /// Each lane looks at the clock again: what it waits for comes sooner or later than it thought.
+    /// Each lane looks at the clock again, since its deadlines come sooner or later than it
+    /// thought.
     fn look_at_clock(&mut self, node: usize) {
         let (time, life) = (self.time, self.nodes[node].life);
         for lane in 0..self.nodes[node].lanes.len() {
@@ -289,7 +290,7 @@ impl World {
         }
     }
 
-    /// The lanes of a process whose time has come go on.
+    /// Lets the lanes of a process go on whose time has come.
     pub(crate) fn resume(&mut self, node: usize) {
         let (time, id) = (self.time, self.nodes[node].id);
         self.disturbed();
@@ -310,7 +311,7 @@ impl World {
                 self.flush(node, lane);
             }
         }
-        // What its clients sent meanwhile comes first: that is the harder case.
+        // Requests of its clients come first: that is the harder case.
         let (requests, rest): (Vec<_>, Vec<_>) = { backlog }
             .into_iter()
             .partition(|event| matches!(event, Event::Request { .. } | Event::SessionTry { .. }));
@@ -319,7 +320,7 @@ impl World {
         }
     }
 
-    /// Keeps an event for when a lane goes on, if it stands still. Gives the event back otherwise.
+    /// Keeps an event for a lane that stands still. Gives the event back otherwise.
     pub(crate) fn hold(&mut self, node: usize, lane: u16, event: Event) -> Option<Event> {
         let time = self.time;
         let host = &mut self.nodes[node].lanes[usize::from(lane)];

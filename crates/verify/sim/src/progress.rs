@@ -1,9 +1,9 @@
-//! Whether ops complete while nothing changes.
+//! Checks that ops complete while the world does not change.
 //!
-//! A cluster need not answer while it finds out what has happened. Once nothing has changed for as
-//! long as that may take ([`settles`]), be it that all is well or that a fault stands, every op
-//! completes within [`OP_MAX`] that is asked of a node without a fault, and all nodes but one go on
-//! where a link between two of them is cut, provided that a majority is connected and alive.
+//! A cluster need not answer while it finds out about a change. Once the world has not changed for
+//! [`time_to_recover`], without a fault or with a standing one, every op that is asked of a node
+//! without a fault completes within [`OP_MAX`]; and where a link between two nodes is cut, all
+//! nodes but one go on, provided that a majority is connected and alive.
 
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Refusal};
@@ -12,29 +12,29 @@ use quorate_types::NodeSet;
 use crate::links::SILENCE_MAX;
 use crate::world::{MS, World};
 
-/// How long a cluster may take to come to terms with a change, once it has noticed it.
+/// How long a cluster may take to recover from a change, once it has noticed the change.
 const SETTLES: u64 = 2_000 * MS;
-/// How long a cluster may take to notice what has changed, and to come to terms with it. Who broke a
-/// connection or restarted is noticed at once; a cut by the silence behind it, for which a node waits
-/// the longer the longer silences it has known, and on a lane without heartbeats by the operating
-/// system.
+/// How long a cluster may take to notice a change, and to recover from it. A broken connection and
+/// a restart are noticed at once. A cut is noticed by the silence behind it, for which a node waits
+/// the longer the longer silences it has known; on a lane without heartbeats the operating system
+/// notices it.
 pub(crate) fn time_to_recover(world: &World) -> u64 {
     let patience = world.nodes[0].config.suspect_after_max().as_nanos();
     let patience = u64::try_from(patience).unwrap_or(u64::MAX / 4).max(SILENCE_MAX);
     SETTLES + if world.isolated.is_empty() { 0 } else { patience }
 }
 
-/// How long an op may take then.
+/// How long an op may take after that.
 const OP_MAX: u64 = 1_000 * MS;
 
-/// What became of ops since something changed.
+/// The ops since the last change.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// When it did.
+    /// The time of the change.
     since: u64,
-    /// Nodes of which an op was asked that did not complete.
+    /// Nodes that did not complete an op.
     failed: NodeSet,
-    /// What should have completed, if something did not.
+    /// An op that should have completed, if one did not.
     pub(crate) complaint: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Progress {
         (since + time_to_recover(world) <= world.time).then_some(since)
     }
 
-    /// An op has ended that was asked of a node at `began`, when the last change was `steady`.
+    /// Ends an op that was asked of a node at `began`, when the last change was `steady`.
     pub(crate) fn end(
         &mut self,
         world: &World,
@@ -66,7 +66,7 @@ impl Progress {
         if steady != Some(self.since) {
             (self.since, self.failed) = (steady.unwrap_or_default(), NodeSet::EMPTY);
         }
-        // It was removed, or is not yet added: it can't serve.
+        // The node was removed, or is not yet added: it can't serve.
         if world.outsiders().contains(world.nodes[node].id) {
             return;
         }
@@ -89,7 +89,7 @@ impl Progress {
         }
     }
 
-    /// How many nodes should go on, if the cluster should.
+    /// The number of nodes that should go on, if the cluster should.
     fn expected(world: &World) -> Option<usize> {
         let down = world.nodes.iter().filter(|node| !node.up).count();
         // Of two nodes that do not reach each other one goes on.

@@ -1,4 +1,4 @@
-//! A run written down: what clients asked, what broke, and what became of messages.
+//! A run written down: the requests of clients, the faults, and the fates of messages.
 //!
 //! The run of a seed can be recorded as a [`Script`], which gives the same run again; with lines left
 //! out it gives a shorter one. As text it reads like the interaction files of the protocol crates:
@@ -15,9 +15,9 @@
 //! 1.100000000 start 2
 //! ```
 //!
-//! Times are seconds of virtual time. A message is named by its link, that is sender, receiver and
-//! lane, by the moment at which it is sent, and by its place among those that are sent there at that
-//! moment. So a message keeps its fate when what happened before is left out, as long as it is sent.
+//! Times are seconds of virtual time. A message is named by its link (sender, receiver and lane),
+//! the moment when it is sent, and its place among the messages sent on that link at that moment.
+//! So a message keeps its fate when earlier events are left out, as long as it is sent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,8 +33,8 @@ use crate::options::{Isolations, Options};
 use crate::session_plan::{SessionAction, SessionStep};
 use crate::sweep::FailureKind;
 
-/// A message: sender, receiver, lane, when it is sent, and its place among those that are sent on that
-/// link at that moment.
+/// A message: sender, receiver, lane, the moment when it is sent, and its place among the messages
+/// sent on that link at that moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct MessageId {
     pub(crate) from: u16,
@@ -44,7 +44,7 @@ pub(crate) struct MessageId {
     pub(crate) number: u64,
 }
 
-/// What becomes of a message, in nanoseconds beyond the shortest delay.
+/// The fate of a message, in nanoseconds beyond the shortest delay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Fate {
     /// It arrives after the shortest delay.
@@ -63,27 +63,27 @@ pub(crate) enum Process {
     Guest(usize),
 }
 
-/// By how many millionths a clock may run wrong: from standing still to ten times too fast.
+/// The range of a wrong clock in millionths: from standing still to ten times too fast.
 const RATES: std::ops::RangeInclusive<i64> = -1_000_000..=9_000_000;
 
-/// Something that breaks, or is mended.
+/// A fault, or the end of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     Kill(Process),
-    /// Dies instead of sending one of its next messages, after so many.
+    /// It dies instead of sending one of its next messages, after this many.
     Ambush(Process, u64),
     Start(Process),
-    /// Stops, for so many nanoseconds.
+    /// It stops, for this many nanoseconds.
     Pause(Process, u64),
-    /// The process stops at the end of a lane's turn, before that has sent anything: the first turn
-    /// from then on, or, of that very moment, the one after so many.
+    /// The process stops at the end of a lane's turn, before the turn has sent anything: at the
+    /// first turn after that moment, or, at that very moment, at the one after `turn` others.
     Interrupt {
         node: usize,
         lane: u16,
         turn: u64,
         span: u64,
     },
-    /// One lane of a node stands still for so many nanoseconds, while the others go on.
+    /// One lane of a node stands still for this many nanoseconds, while the others go on.
     Stall {
         node: usize,
         lane: u16,
@@ -91,15 +91,15 @@ pub(crate) enum Fault {
     },
     /// Links carry nothing.
     Cut(Links),
-    /// What links carry comes so many nanoseconds later.
+    /// Messages on links arrive this many nanoseconds later.
     Delay(Links, u64),
     /// A guest can't reach a node.
     CutGuest {
         guest: usize,
         node: usize,
     },
-    /// The connections that links belong to break, after so many more messages on the link, for so
-    /// many nanoseconds.
+    /// The connections of links break, after this many more messages on the link, for this many
+    /// nanoseconds.
     Reset {
         links: Links,
         after: u64,
@@ -107,9 +107,9 @@ pub(crate) enum Fault {
     },
     /// All links carry everything again, at once.
     Reconnect,
-    /// A wall clock is wrong by so many nanoseconds.
+    /// A wall clock is wrong by this many nanoseconds.
     Clock(Process, i64),
-    /// The clock of a node runs wrong by so many millionths, for so many nanoseconds.
+    /// The clock of a node runs wrong by this many millionths, for this many nanoseconds.
     Rate {
         node: usize,
         ppm: i64,
@@ -119,7 +119,7 @@ pub(crate) enum Fault {
     Ask(Ask),
 }
 
-/// Something that a client does: when, through which node and lane.
+/// An intent of a client: when, and through which node and lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Order {
     pub(crate) at: u64,
@@ -134,24 +134,24 @@ pub(crate) struct Order {
 pub struct Script {
     pub(crate) seed: u64,
     pub(crate) options: Options,
-    /// How the run fails, if it does.
+    /// How the run must fail, if it must.
     pub(crate) expect: Option<FailureKind>,
-    /// How many things were drawn for each keyspace, which makes what comes at the end unique.
+    /// The number of values drawn for each keyspace, which makes the values at the end unique.
     pub(crate) drawn: Vec<u64>,
     pub(crate) orders: Vec<Order>,
-    /// The same of clients with sessions.
+    /// The steps of clients with sessions.
     pub(crate) session_steps: Vec<SessionStep>,
     pub(crate) faults: Vec<(u64, Fault)>,
     pub(crate) fates: Vec<(MessageId, Fate)>,
 }
 
 impl Script {
-    /// How the run failed that this is the record of, if it did.
+    /// How the recorded run failed, if it did.
     pub fn expect(&self) -> Option<FailureKind> {
         self.expect
     }
 
-    /// How many ops, faults and messages with a fate of their own there are.
+    /// The number of ops, of faults, and of messages with a fate of their own.
     pub fn sizes(&self) -> [usize; 3] {
         [self.orders.len() + self.session_steps.len(), self.faults.len(), self.fates.len()]
     }
@@ -161,18 +161,19 @@ impl Script {
         &self.options
     }
 
-    /// The seed of what is not written down: incarnations, clocks, jitter of the machines.
+    /// The seed of everything that is not written down: incarnations, clocks, jitter of the
+    /// machines.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What it says of messages.
+    /// The fates of messages.
     pub(crate) fn fate_table(&self) -> BTreeMap<MessageId, Fate> {
         self.fates.iter().copied().collect()
     }
 }
 
-/// A time as it stands at the beginning of a line.
+/// A time at the beginning of a line.
 struct Seconds(u64);
 
 impl fmt::Display for Seconds {

@@ -1,11 +1,11 @@
-//! What a client with a session does, as data: drawn from a seed, or read from a script.
+//! The steps of a client with a session, as data: drawn from a seed, or read from a script.
 
 use std::fmt;
 use std::str::FromStr;
 
 use quorate_types::KeyspaceId;
 
-/// Something that a client with a session does.
+/// A step of a client with a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SessionStep {
     pub(crate) at: u64,
@@ -15,10 +15,10 @@ pub(crate) struct SessionStep {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SessionAction {
-    /// Sends a request to a node and lane; or a copy of one, which comes so many nanoseconds late and
-    /// for whose answer nobody waits.
+    /// Sends a request to a node and lane; or a late copy of it, which arrives this many
+    /// nanoseconds later and whose answer the client ignores.
     Send { node: usize, lane: u16, late: Option<u64>, asks: Asks },
-    /// Finds that its lease may be over.
+    /// Notices that its lease may have ended.
     GiveUp,
 }
 
@@ -27,7 +27,8 @@ pub(crate) enum Asks {
     Open,
     Renew,
     Close,
-    /// Makes the client's call of this number, or tries it again: adds one to each key of a keyspace.
+    /// Makes the client's call of this number, or tries it again: it adds one to each key of a
+    /// keyspace.
     Call(u64, KeyspaceId, Vec<String>),
 }
 

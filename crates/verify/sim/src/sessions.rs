@@ -1,10 +1,10 @@
-//! Clients with sessions: calls that count, tried again at other nodes until they are answered, while
-//! late copies of their requests go around.
+//! Clients with sessions: calls that add to counters, tried again at other nodes until they are
+//! answered, while late copies of their requests travel.
 //!
-//! What must hold: every answer to a call is the same, whoever is asked; no two calls see the same
-//! count; in the end each counter holds at least what was acknowledged and at most that and what is
-//! unknown; no number that its client has not acknowledged is stale; no lease is lost that was
-//! renewed in time.
+//! The conditions: every answer to a call is the same at all nodes; no two calls see the same
+//! count; in the end each counter is at least the number of acknowledged calls, and at most that
+//! plus the number of unknown ones; no number that its client has not acknowledged is stale; no
+//! lease is lost that was renewed in time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -22,18 +22,18 @@ use crate::session_plan::{Asks, SessionAction, SessionStep};
 use crate::trace::At;
 use crate::world::{self, Event, MS, World};
 
-/// Tags with this bit are of calls and leases; those of other clients have it clear.
+/// Tags with this bit belong to calls and leases; tags of other clients have it clear.
 pub(crate) const SESSION_TAG: u64 = 1 << 62;
 /// How long a client waits for the answer to one try.
 const PATIENCE: u64 = 900 * MS;
 /// Longest pause between two calls.
 const THINK: u64 = 60 * MS;
-/// Longest way of a copy of a request.
+/// The longest delay of a copy of a request.
 const LATE: u64 = 6_000 * MS;
-/// Calls that a client has open at most.
+/// The most open calls of a client.
 const OPEN_MAX: u64 = 3;
 const COUNTERS: u64 = 3;
-/// Why a client gives its session up.
+/// The reason why a client gives its session up.
 const OVER: &str = "its term is over";
 
 /// One request on its way.
@@ -43,7 +43,7 @@ struct Try {
     node: usize,
     lane: usize,
     what: What,
-    /// A late copy: nobody waits for its answer.
+    /// A late copy: the client ignores its answer.
     copy: bool,
     sent: u64,
 }
@@ -74,16 +74,16 @@ struct Session {
 struct Client {
     rng: Rng,
     session: Option<Session>,
-    /// The try that asks for a lease, if one does.
+    /// The try that asks for a lease, if any.
     asking: Option<u64>,
     closing: bool,
-    /// Calls that it has begun.
+    /// The number of calls it has begun.
     begun: u64,
-    /// What a script wants of it.
+    /// The steps that a script has for it.
     session_steps: VecDeque<SessionStep>,
 }
 
-/// What became of the calls on one counter.
+/// The effects of calls on one counter.
 #[derive(Default)]
 struct Count {
     acknowledged: u64,
@@ -105,14 +105,14 @@ pub(crate) struct SessionClients {
     working: bool,
     scripted: bool,
     record: bool,
-    /// What they did, if that is noted.
+    /// The steps they have carried out, if these are recorded.
     pub(crate) session_steps: Vec<SessionStep>,
-    /// What no correct cluster says.
+    /// Answers that no correct cluster gives.
     pub(crate) complaints: Vec<String>,
 }
 
-/// What a seed chooses of them. Drawn apart, so that the same seed has the same other clients with
-/// and without them.
+/// The seed's choices for them. Drawn from a stream of its own, so that the same seed has the same
+/// other clients with and without them.
 pub(crate) struct SessionPlan {
     count: u16,
     pub(crate) term: Duration,
@@ -140,7 +140,8 @@ impl fmt::Display for SessionPlan {
 }
 
 impl SessionClients {
-    /// Clients that do what is said, or what they draw; what they do is noted if `record` says so.
+    /// Clients that follow these steps, or draw their own; the steps are recorded if `record` says
+    /// so.
     pub(crate) fn new(
         plan: SessionPlan,
         session_steps: Option<&[SessionStep]>,
@@ -185,7 +186,7 @@ impl SessionClients {
         }
     }
 
-    /// No client begins a call any more; those that are open go on.
+    /// No client begins a call any more; open calls go on.
     pub(crate) fn stop(&mut self) {
         self.working = false;
     }
@@ -198,7 +199,7 @@ impl SessionClients {
         self.clients.iter().any(waits)
     }
 
-    /// Calls that were answered, and those of unknown fate.
+    /// The number of acknowledged calls, and of those of unknown fate.
     pub(crate) fn totals(&self) -> [u64; 2] {
         let sum = |of: fn(&Count) -> u64| self.counts.values().map(of).sum();
         [sum(|count| count.acknowledged), sum(|count| count.unknown)]
@@ -226,7 +227,7 @@ impl SessionClients {
         }
     }
 
-    /// Passes on what nodes have answered.
+    /// Passes on the answers of nodes.
     pub(crate) fn collect(&mut self, world: &mut World) {
         for (tag, answer) in std::mem::take(&mut world.leased) {
             self.leased(world, tag, answer);
@@ -278,7 +279,7 @@ impl SessionClients {
             && session.client_lease.may_begin(now)
             && let Some(sequence) = session.requests.begin()
         {
-            // Where there is one keyspace, nothing is drawn.
+            // With one keyspace, nothing is drawn.
             let count = self.transactional.len() as u64;
             let at = if count > 1 { client.rng.below(count) } else { 0 };
             let keyspace = KeyspaceId(at as u8);
@@ -293,8 +294,8 @@ impl SessionClients {
         }
     }
 
-    /// Does what a script has for this moment, as far as it can be done: what it builds on may have
-    /// been left out.
+    /// Takes the script's steps for this moment, as far as possible: earlier steps that they build
+    /// on may have been left out.
     fn follow(&mut self, world: &mut World, index: usize) {
         let now = Self::now(world);
         let session_steps = &mut self.clients[index].session_steps;
@@ -318,7 +319,7 @@ impl SessionClients {
         }
     }
 
-    /// What a client with a script asks, if it may.
+    /// The request that a client's script asks for, if the client can make it.
     fn prepare(&mut self, now: Instant, index: usize, asks: &Asks, copy: bool) -> Option<What> {
         if let Asks::Call(_, keyspace, keys) = asks
             && !self.has(*keyspace, keys.len() > 1)
@@ -375,7 +376,7 @@ impl SessionClients {
         self.send(world, index, What::Lease(request), &asks);
     }
 
-    /// Tries a call, anywhere.
+    /// Tries a call, at any node.
     fn call(&mut self, world: &mut World, index: usize, sequence: u64) {
         let session = self.clients[index].session.as_ref().expect("calls are of a session");
         let open = &session.open[&sequence];
@@ -384,7 +385,7 @@ impl SessionClients {
         self.send(world, index, what, &asks);
     }
 
-    /// A try at a call that is open.
+    /// A try at an open call.
     fn what_of(&self, index: usize, sequence: u64) -> What {
         let session = self.clients[index].session.as_ref().expect("calls are of a session");
         let Open { keyspace, keys, .. } = &session.open[&sequence];
@@ -398,14 +399,14 @@ impl SessionClients {
         What::Call { call, grant: session.grant, keyspace, keys }
     }
 
-    /// Sends a request, and now and then a copy of it that comes late, to wherever.
+    /// Sends a request to any node, and now and then a late copy of it to another.
     fn send(&mut self, world: &mut World, index: usize, what: What, asks: &Asks) {
         let (nodes, lanes) = (world.nodes.len() as u64, u64::from(world.lanes()));
         let rng = &mut self.clients[index].rng;
         let mut draw = || (rng.below(nodes) as usize, rng.below(lanes) as u16);
         let (first, second) = (draw(), draw());
         let late = rng.chance(1, 6).then(|| rng.below(LATE));
-        // A new lease that nobody hears of helps nobody.
+        // A copy is pointless for a new lease, whose second answer no client hears.
         let late = late.filter(|_| *asks != Asks::Open);
         let copy = late.map(|late| (second, Some(late)));
         for ((node, lane), late) in [Some((first, None)), copy].into_iter().flatten() {
@@ -421,7 +422,7 @@ impl SessionClients {
         }
     }
 
-    /// Lets a request go to a node and lane; if it is a copy, it takes so long.
+    /// Sends a request to a node and lane; a copy arrives this much later.
     fn post(
         &mut self,
         world: &mut World,
@@ -483,7 +484,7 @@ impl SessionClients {
             (What::Call { .. }, Answer::Granted(grant)) => self.renewed(index, one.sent, grant),
             (What::Call { call, .. }, Answer::Lost(lost)) => {
                 self.tries.remove(&number);
-                // What a copy shows of its grant may be too old to be believed.
+                // The grant that a copy carries may be outdated.
                 if one.copy {
                     self.try_again(world, number, &one);
                 } else {
@@ -533,20 +534,21 @@ impl SessionClients {
         }
     }
 
-    /// A node says that a lease is over. It may say so of one that its client was going to close.
+    /// A node says that a lease has ended. It may say so of a lease that its client was about to
+    /// close.
     fn lost(&mut self, world: &mut World, index: usize, lease: LeaseId, lost: Lost) {
         let client = &self.clients[index];
         let Some(session) = client.session.as_ref().filter(|one| one.grant.lease == lease) else {
             return;
         };
-        // The dates of transactions follow the wall clock that is furthest ahead, and move along the
+        // The dates of transactions follow the wall clock that is furthest ahead, and move on the
         // clocks by which leases end (docs/design/006-sessions.md).
         let (least, most) = world.wall_errors;
         let ahead = if self.transactional.contains(&true) { most.abs_diff(least) } else { 0 };
         // An owner grants a little less than a term, and clocks differ.
         let now = Self::now(world) + Duration::from_nanos(ahead);
         let safe = now < session.client_lease.renew_at() + self.term / 4;
-        // Who grants it may have lived faster.
+        // The clock of the granting node may have run faster.
         let right = world.nodes.iter().all(|node| node.monotonic.was_always_right());
         if safe && right && !client.closing {
             self.complaints.push(format!("{lease:?} is {lost:?} although it was renewed in time"));
@@ -554,7 +556,7 @@ impl SessionClients {
         self.lose(world, index, "a node says that it is over");
     }
 
-    /// The client has no session any more: what is open stays unknown.
+    /// The client loses its session: its open calls stay unknown.
     fn lose(&mut self, world: &mut World, index: usize, why: &str) {
         let Some(session) = self.clients[index].session.take() else { return };
         self.clients[index].asking = None;
@@ -587,7 +589,7 @@ impl SessionClients {
         }
     }
 
-    /// A call has an answer: of the first try that is heard of, or of another, which must say the
+    /// A call has an answer: from the first try with one, or from another, whose answer must be the
     /// same.
     fn done(
         &mut self,
@@ -614,7 +616,7 @@ impl SessionClients {
         if counted.len() != keys.len() {
             return self.complaints.push(format!("{call:?} is answered {reply:?}"));
         }
-        // Its client may have given it up: then it is unknown, and counts as that.
+        // The client may have given the call up: then the call counts as unknown.
         for (key, count) in keys.iter().zip(counted) {
             let counts = self.counts.entry((keyspace, key.clone())).or_default();
             if !counts.seen.insert(count) {
@@ -634,7 +636,7 @@ impl SessionClients {
         }
     }
 
-    /// A try came to nothing that is known.
+    /// A try ended without an answer.
     fn try_again(&mut self, world: &mut World, number: u64, one: &Try) {
         let index = one.client;
         match &one.what {
@@ -658,7 +660,7 @@ impl SessionClients {
         }
     }
 
-    /// A call that a script tries no more stays unknown, once no try at it is on its way.
+    /// A call that the script tries no more stays unknown, once no try at it is under way.
     fn give_up_unless_tried(&mut self, index: usize, call: &Call) {
         let client = &mut self.clients[index];
         let session = client.session.as_mut().filter(|one| one.grant.lease == call.lease);
@@ -678,20 +680,20 @@ impl SessionClients {
         }
     }
 
-    /// Nobody will know what became of a call.
+    /// The fate of a call stays unknown.
     fn never_known(&mut self, open: Open) {
         for key in open.keys {
             self.counts.entry((open.keyspace, key)).or_default().unknown += 1;
         }
     }
 
-    /// Whether there is such a keyspace, and it has transactions if that is asked.
+    /// Whether there is such a keyspace, with transactions if `transactions` asks for them.
     fn has(&self, keyspace: KeyspaceId, transactions: bool) -> bool {
         let found = self.transactional.get(usize::from(keyspace.0));
         found.is_some_and(|transactional| *transactional || !transactions)
     }
 
-    /// What a call does.
+    /// The work of a call.
     fn work(&self, keyspace: KeyspaceId, keys: &[String]) -> Work {
         work(keys, self.transactional[usize::from(keyspace.0)])
     }
@@ -706,7 +708,7 @@ impl SessionClients {
 
     // --- the end ---------------------------------------------------------------------------------
 
-    /// What the counters of a keyspace say that they must not, given what it holds in the end.
+    /// The contradiction, if any, between the counters of a keyspace and its content in the end.
     pub(crate) fn contradiction(&self, keyspace: KeyspaceId, contents: &[Entry]) -> Option<String> {
         let value = |key: &str| {
             let found = contents.iter().find(|(name, ..)| name == key);

@@ -1,4 +1,4 @@
-//! What a seed chooses before a run begins.
+//! The choices of a seed before a run begins.
 
 use quorate_machine::Rng;
 use quorate_node::{
@@ -13,12 +13,12 @@ use crate::shapes::Shape;
 use crate::world::MS;
 use crate::{Faults, Options};
 
-/// Bytes that may wait for a peer where bytes take time: far more than one chunk of a join.
+/// Bytes that may wait for a peer on links with a bandwidth: far more than one chunk of a join.
 const BUFFER_BYTES: usize = 4 * limits::CHUNK_BYTES;
 
-/// Everything that is fixed before a run, but for the keyspaces beside the first one.
+/// Everything that is fixed before a run, except for the keyspaces beside the first one.
 pub(crate) struct Setup {
-    /// In words.
+    /// The choices in words.
     pub(crate) text: String,
     pub(crate) faults: Faults,
     pub(crate) nodes: Vec<NodeConfig>,
@@ -29,7 +29,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Draws what the options leave open.
+    /// Draws the options that are left open.
     pub(crate) fn draw(seed: u64, options: &Options, shape: &Shape, rng: &mut Rng) -> Self {
         let faults = options.faults.swarm(seed, rng);
         match options.engine {
@@ -63,7 +63,7 @@ impl Setup {
         Self { text, faults, nodes, network, guests: 0 }
     }
 
-    /// The rivals lose nothing and have no recovery: what is left to disturb are delays and clocks.
+    /// The rivals survive no loss and have no recovery: only delays and clocks are left to disturb.
     fn rival(system: System, options: &Options, faults: Faults, rng: &mut Rng) -> Self {
         let drawn = if rng.chance(1, 3) { 5 } else { 3 };
         let nodes = options.nodes.unwrap_or(drawn);
@@ -110,7 +110,7 @@ impl Setup {
     }
 }
 
-/// In every other run a stall is as good as a crash.
+/// In every other run a stall counts as a crash.
 fn draw_patience(nodes: &mut [NodeConfig], rng: &mut Rng) {
     if rng.chance(1, 2) {
         nodes.iter_mut().for_each(|config| config.suspect_after = NodeConfig::LEASE * 2 / 3);
@@ -124,7 +124,7 @@ pub(crate) fn draw_partitions(nodes: u16, rng: &mut Rng) -> Vec<Option<NodeSet>>
         return vec![None; count];
     }
     let mut draw_group = || {
-        // What survives no loss is no group for a test of losses.
+        // A group that survives no loss is useless in a test of losses.
         let size = if nodes > 5 && rng.chance(1, 3) { 5 } else { 3 };
         let mut group = NodeSet::EMPTY;
         while group.len() < size {
@@ -156,7 +156,7 @@ fn draw_network(faults: Faults, nodes: u16, lanes: u16, rng: &mut Rng) -> Networ
         straggling: pick(faults.reordering, 20, rng),
         ordered: false,
         pace: if faults.bandwidth { MS << rng.below(5) >> 7 } else { 0 },
-        // Runs have less data than machines: so that the bound is ever met, it is lower.
+        // Runs have less data than machines: a lower bound makes them reach it.
         buffer_bytes: if faults.bandwidth { BUFFER_BYTES } else { limits::PEER_BUFFER_BYTES_MAX },
         calm: false,
         links: LinkTable::new(usize::from(nodes), lanes),

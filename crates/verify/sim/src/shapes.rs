@@ -1,4 +1,4 @@
-//! What a cluster and its data may look like, apart from a few small keys on all of three nodes.
+//! The shapes of a cluster and its data, apart from a few small keys on all of three nodes.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::names::names;
 use crate::{Engine, Options};
 
 names! {
-    /// What a seed may choose for a run.
+    /// The shapes that a seed may choose for a run.
     Shapes, each called "shape":
     /// Thousands of records are there before anything breaks, and some are large.
     size,
@@ -25,11 +25,11 @@ names! {
 }
 
 impl Shapes {
-    /// What a sweep draws from if nothing is said.
+    /// The shapes that a sweep draws from by default.
     pub const USUAL: Self = Self::ALL;
 }
 
-/// What a seed chose.
+/// The shape that a seed chose.
 #[derive(Clone)]
 pub(crate) struct Shape {
     /// Records that are there from the start.
@@ -39,7 +39,7 @@ pub(crate) struct Shape {
     pub(crate) churn: bool,
     /// Whether clients set keys that expire.
     pub(crate) expiry: bool,
-    /// How many nodes, if that follows from the rest.
+    /// How many nodes, if the other choices determine it.
     pub(crate) nodes: Option<u16>,
     /// How many of the nodes have the keyspace, if not all.
     replicas: Option<usize>,
@@ -65,10 +65,10 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Draws it apart from everything else, so that a seed has the same faults with and without it.
+    /// Draws it from a stream of its own, so that a seed has the same faults with and without it.
     pub(crate) fn draw(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"whatform"));
-        // What costs much time or leaves little to see is rarer.
+        // Shapes that cost much time or show little are rarer.
         let left_out = Shapes { size: rng.chance(1, 2), alone: rng.chance(3, 4), ..Shapes::NONE };
         let drawn = options.shapes.draw(Shapes::NONE, &mut rng, (1, 5)).without(left_out);
         let [records, large, replicas] = [&[300, 1_000, 3_000], &[0, 8, 24], &[1, 3, 3]]

@@ -1,10 +1,9 @@
-//! Makes the script of a failing run short: leaves out what the failure does not need.
+//! Makes the script of a failing run short: leaves out the lines that the failure does not need.
 //!
-//! Each of the lists, faults, ops, what clients with sessions do, and messages with a fate of their
-//! own, is cut down by leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt,
-//! TSE 2002), running the rest, and keeping whatever still fails in the same way. Then the phases are
-//! cut short. Every run is a deterministic one of its script, so what is left at the end fails for
-//! sure.
+//! Each of the lists (faults, ops, steps of clients with sessions, messages with a fate of their
+//! own) is cut down by leaving out ever smaller pieces (delta debugging, Zeller and Hildebrandt,
+//! TSE 2002), running the rest, and keeping a shorter script that still fails in the same way. Then
+//! the phases are cut short. A script determines its run, so the shortest one fails for sure.
 
 use crate::Beside;
 use crate::script::{Fate, Script};
@@ -14,8 +13,8 @@ use quorate_types::Duration;
 /// How long the safety phase goes on after the last line of a script.
 const TAIL: Duration = Duration::from_millis(500);
 
-/// The shortest script found with at most so many runs that fails as this one does. `progress` is
-/// told after each run how many are left, and how large the script is.
+/// The shortest script found with at most `runs_max` runs that fails as this one does. `progress`
+/// is told after each run how many are left, and how large the script is.
 ///
 /// # Panics
 /// If the script does not fail.
@@ -27,7 +26,7 @@ pub fn shrink(script: &Script, runs_max: u64, progress: impl FnMut(u64, [usize; 
     shrink_while(script, runs_max, progress, fails)
 }
 
-/// The same for whatever counts as a failure.
+/// The same for any definition of a failure.
 fn shrink_while(
     script: &Script,
     runs_max: u64,
@@ -82,7 +81,7 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
         true
     }
 
-    /// Ends the safety phase soon after the last thing that happens in it.
+    /// Ends the safety phase soon after the last event in it.
     fn shorten(&mut self) {
         let last_order = self.best.orders.iter().map(|order| order.at).max();
         let last_fault = self.best.faults.iter().map(|(at, _)| *at).max();
@@ -111,7 +110,7 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
         }
     }
 
-    /// Leaves out all delays at once, or all but losses and what comes twice.
+    /// Leaves out all delays at once, or all fates but losses and repetitions.
     fn calm(&mut self) {
         if !self.try_with(|script| script.fates.clear()) {
             self.try_with(|script| {
@@ -125,7 +124,7 @@ impl<P: FnMut(u64, [usize; 3]), F: FnMut(&Script) -> bool> Shrinking<P, F> {
         let len = list(&mut self.best).len();
         let mut piece = len;
         while piece > 0 && self.left > 0 {
-            // From the end: what comes late is needed least.
+            // From the end: late entries are needed least.
             let mut end = list(&mut self.best).len();
             while end > 0 && self.left > 0 {
                 let start = end.saturating_sub(piece);
@@ -142,8 +141,8 @@ mod tests {
     use super::*;
     use crate::{Engine, Options, record};
 
-    /// That nobody learns how some op ended stands for a failure here: it takes an op and whatever
-    /// keeps its node from answering.
+    /// An op of unknown outcome stands for a failure here: it takes an op and a fault that keeps
+    /// its node from answering.
     #[test]
     fn what_a_failure_does_not_need_is_left_out() {
         let options =

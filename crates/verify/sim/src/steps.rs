@@ -1,5 +1,5 @@
-//! The steps that clients' transactions consist of: the command of each, and what its answer says
-//! about what the transaction read and wrote.
+//! The steps of clients' transactions: the command of each, and the reads and writes that its
+//! answer shows.
 
 use quorate_check::{Bytes, TxnOp, list_argument, split_list};
 use quorate_commands::{Block, OwnedCall, Reply, Txn};
@@ -18,7 +18,7 @@ pub(crate) enum Step {
     GetAll(Vec<String>),
     /// Sets a register.
     Set(String, String),
-    /// Sets a register and reads what it held.
+    /// Sets a register and reads its old value.
     GetSet(String, String),
     /// Sets a register that is absent.
     SetIfAbsent(String, String),
@@ -34,7 +34,7 @@ pub(crate) enum Step {
 pub(crate) type Nonsense = String;
 
 impl Step {
-    /// Whether it is about accounts, which are judged by their sum alone.
+    /// Whether it touches accounts, which are judged by their sum alone.
     pub(crate) fn is_of_accounts(&self) -> bool {
         let is_account = |key: &String| key.starts_with("account:");
         match self {
@@ -72,7 +72,7 @@ impl Step {
         OwnedCall::new(words.iter().map(String::as_bytes)).expect("clients know the commands")
     }
 
-    /// What it does if it happens and its answer is never seen.
+    /// Its effect, if it happens and its answer is never seen.
     pub(crate) fn intent(&self) -> Vec<TxnOp> {
         match self {
             Self::Append(key, element) => vec![TxnOp::append(bytes(key), bytes(element))],
@@ -87,7 +87,7 @@ impl Step {
         }
     }
 
-    /// What it did, by its answer.
+    /// Its effect, by its answer.
     pub(crate) fn effect(&self, reply: &Reply<'_>) -> Result<Vec<TxnOp>, Nonsense> {
         let nonsense = || Err(format!("{self:?} was answered {reply:?}"));
         Ok(match (self, reply) {
@@ -140,7 +140,7 @@ impl Step {
     }
 }
 
-/// The transaction that takes these steps: a command alone if there is one and `alone` says so, a
+/// The transaction of these steps: a single command if there is one step and `alone` says so, a
 /// block otherwise.
 pub(crate) fn to_txn(steps: &[Step], alone: bool) -> Txn {
     match steps {
@@ -151,7 +151,7 @@ pub(crate) fn to_txn(steps: &[Step], alone: bool) -> Txn {
     }
 }
 
-/// What a committed transaction did.
+/// The effects of a committed transaction.
 pub(crate) fn effects(
     steps: &[Step],
     alone: bool,

@@ -37,7 +37,7 @@ const SHOWN: usize = 8;
 pub struct Run {
     /// The seed.
     pub seed: u64,
-    /// What the seed chose.
+    /// The seed's choices in words.
     pub setup: String,
     /// One number for the whole run: equal for equal seeds.
     pub digest: u64,
@@ -49,14 +49,15 @@ pub struct Run {
     pub epoch: u64,
     /// Peer messages sent.
     pub messages: u64,
-    /// Whether more failed than a cluster in memory survives: a majority lost its memory. Then only
-    /// safety was judged.
+    /// Whether more nodes failed than a cluster in memory survives: a majority lost its memory.
+    /// Then only safety was judged.
     pub beyond: bool,
-    /// Whether reads were old, which may be where a clock broke the bound that leases rest on.
+    /// Whether reads were outdated, as they may be where a clock broke the bound that leases rest
+    /// on.
     pub stale: bool,
     /// Rare branches reached, and how often.
     pub probes: Vec<(&'static str, u64)>,
-    /// What the clients of the first keyspace saw.
+    /// The history of the first keyspace's clients.
     pub history: TxnHistory,
     /// A line per event, if asked for.
     pub trace: Vec<String>,
@@ -67,11 +68,11 @@ pub struct Run {
 pub enum FailureKind {
     /// An invariant broke.
     Crash,
-    /// Clients saw what they must not see, or replicas disagree.
+    /// Clients saw a contradiction, or replicas disagree.
     Safety,
     /// The cluster did not come back after faults ended.
     Liveness,
-    /// A node sent far more than there was to do.
+    /// A node sent far more messages than the work explains.
     Storm,
 }
 
@@ -86,7 +87,7 @@ impl FailureKind {
         }
     }
 
-    /// In a script.
+    /// The name in a script.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -110,16 +111,15 @@ impl FromStr for FailureKind {
 /// A run that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// The seed that shows it again.
+    /// The seed that reproduces it.
     pub seed: u64,
     /// How it failed.
     pub kind: FailureKind,
-    /// What was seen.
+    /// The finding.
     pub message: String,
     /// A line per event, if asked for.
     pub trace: Vec<String>,
-    /// What the clients of the keyspace saw that it is about, or of the first one, if the run got that
-    /// far.
+    /// The history of the keyspace that failed, or of the first one, if the run got that far.
     pub history: Option<TxnHistory>,
 }
 
@@ -132,22 +132,22 @@ impl fmt::Display for Failure {
 /// Runs one seed.
 ///
 /// # Errors
-/// With what went wrong.
+/// The failure of the run.
 pub fn run(seed: u64, options: &Options) -> Result<Run, Box<Failure>> {
     execute(seed, options, None, false).0
 }
 
-/// Runs what a script has.
+/// Runs a script.
 ///
 /// # Errors
-/// With what went wrong.
+/// The failure of the run.
 pub fn replay(script: &Script, trace: bool) -> Result<Run, Box<Failure>> {
     let options = Options { trace, ..script.options.clone() };
     execute(script.seed, &options, Some(script), false).0
 }
 
-/// Runs one seed and writes down what happens; [`replay`] of that is the same run. Nothing is
-/// written down if there is not even a beginning.
+/// Runs one seed and writes its events down; [`replay`] of the script is the same run. There is no
+/// script if the run has no beginning.
 pub fn record(seed: u64, options: &Options) -> (Result<Run, Box<Failure>>, Option<Script>) {
     let options = Options { trace: false, ..options.clone() };
     let (result, script) = execute(seed, &options, None, true);
@@ -203,7 +203,8 @@ pub struct Sweep {
     pub passed: u64,
     /// Of these, runs in which a majority lost its memory, so that only safety was judged.
     pub beyond: u64,
-    /// Of these, runs in which reads were old, since a clock broke the bound that leases rest on.
+    /// Of these, runs in which reads were outdated, since a clock broke the bound that leases rest
+    /// on.
     pub stale: u64,
     /// Ops done, refused, unknown, over all runs.
     pub ops: [u64; 3],
@@ -219,9 +220,9 @@ pub struct Sweep {
     pub failures: Vec<Failure>,
 }
 
-/// Runs `seeds` on all cores and calls `progress` after each with the number done. Stops early
-/// once `failures_max` runs have failed or `progress` says so; seeds that were begun are finished,
-/// so that those that were run have no gap.
+/// Runs `seeds` on all cores and calls `progress` after each with the number done. Stops early once
+/// `failures_max` runs have failed or `progress` says so; seeds that have begun are finished, so
+/// that the finished seeds have no gap.
 pub fn sweep(
     seeds: Range<u64>,
     options: &Options,
@@ -290,7 +291,7 @@ impl Sweep {
     }
 }
 
-/// Those who use one keyspace.
+/// The clients and records of one keyspace.
 struct Users {
     clients: Clients,
     loader: Loader,
@@ -307,7 +308,7 @@ struct Simulation<'a> {
     sessions: SessionClients,
     nemesis: Nemesis,
     beyond: bool,
-    /// The first one; it ends the run.
+    /// The first storm; it ends the run.
     storm: Option<Storm>,
 }
 
@@ -368,7 +369,7 @@ impl<'a> Simulation<'a> {
         Self { seed, options, setup, faults, world, users, sessions, nemesis, beyond, storm }
     }
 
-    /// What happened, for a run that was recorded.
+    /// The events of a recorded run, as a script.
     fn script(&mut self) -> Script {
         let mut faults = std::mem::take(&mut self.nemesis.done);
         faults.append(&mut self.world.interruptions.done);
@@ -388,7 +389,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// The whole run; what the clients saw is judged afterwards.
+    /// The whole run; its histories are judged afterwards.
     fn run(&mut self) -> Result<(), (FailureKind, String)> {
         let end = self.phases();
         self.storm.as_ref().map_or(end, |storm| Err((FailureKind::Storm, storm.to_string())))
@@ -399,7 +400,7 @@ impl<'a> Simulation<'a> {
         self.advance(span(self.options.safety_phase), |_| false);
         self.nemesis.heal(&mut self.world);
         let deadline = self.world.time + span(self.options.heal_limit);
-        // Clients go on for a while: healing under load is part of the promise.
+        // Clients go on for a while: the cluster must heal under load, too.
         self.advance(self.world.time + AFTERMATH, |_| false);
         let complaint =
             self.users.iter_mut().find_map(|users| users.clients.progress.complaint.take());
@@ -421,7 +422,7 @@ impl<'a> Simulation<'a> {
         }
         self.final_reads(deadline).map_err(|message| (FailureKind::Liveness, message))?;
         loop {
-            // A read may find a newer version, which in turn only a read finishes.
+            // A read may find a newer version, which again needs a read to finish.
             for users in &self.users {
                 users.loader.read_unreadable(&mut self.world);
             }
@@ -433,13 +434,13 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Runs events until `until` or until `done`; says whether `done` came true. Nothing runs after a
-    /// storm.
+    /// Runs events until `until` or until `done`; returns whether `done` came true. Nothing runs
+    /// after a storm.
     fn advance(&mut self, until: u64, done: impl Fn(&Self) -> bool) -> bool {
         let mut check_at = self.world.time;
         loop {
             // Asking costs more than an event; every few milliseconds is enough. The moments depend
-            // on no event: a script has fewer that come to nothing.
+            // on no event, since a shortened script has fewer events.
             if self.world.time >= check_at {
                 self.storm = self.storm.take().or_else(|| self.world.end_window());
                 if self.storm.is_some() {
@@ -540,7 +541,7 @@ impl<'a> Simulation<'a> {
         text
     }
 
-    /// Every node must answer what its clients want, of whatever key of whatever keyspace.
+    /// Every node must answer every kind of request, on keys of every keyspace.
     fn final_reads(&mut self, deadline: u64) -> Result<(), String> {
         (0..self.users.len()).try_for_each(|keyspace| self.final_reads_of(keyspace, deadline))
     }
@@ -572,15 +573,15 @@ impl<'a> Simulation<'a> {
         unreachable!("the rounds end")
     }
 
-    /// How two replicas differ, if any two do, or what is left undone.
+    /// The difference between two replicas, if any two differ, or unfinished work.
     fn disagreement(&self) -> Option<String> {
         let differs =
             self.world.keyspaces.iter().find_map(|keyspace| self.disagreement_of(keyspace));
         differs.or_else(|| self.world.undecided())
     }
 
-    /// How two replicas of a keyspace differ, if any two do, or what a node's account of it does not
-    /// fit.
+    /// The difference between two replicas of a keyspace, if any two differ, or between a node's
+    /// accounting and its records.
     fn disagreement_of(&self, keyspace: &Keyspace) -> Option<String> {
         let nodes = self.world.nodes.iter();
         let stores: Vec<Vec<Vec<Entry>>> =
@@ -616,7 +617,7 @@ impl<'a> Simulation<'a> {
         self.world.index(first)
     }
 
-    /// What a keyspace holds, each partition as its first replica has it.
+    /// The content of a keyspace, each partition from its first replica.
     fn contents(&self, keyspace: &Keyspace) -> Vec<Entry> {
         let parts = keyspace.groups.iter().enumerate().flat_map(|(partition, group)| {
             let node = &self.world.nodes[self.first_of(*group)];

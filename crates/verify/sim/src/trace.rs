@@ -1,4 +1,4 @@
-//! What happened, as a digest always and as lines on request.
+//! The events of a run, as a digest always and as lines on request.
 
 use std::fmt;
 

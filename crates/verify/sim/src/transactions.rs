@@ -1,4 +1,5 @@
-//! What clients of a transactional keyspace do: several workloads at once, on keys of their own.
+//! The work of clients of a transactional keyspace: several workloads at once, on keys of their
+//! own.
 //!
 //! | keys | what clients do | what must hold |
 //! | --- | --- | --- |
@@ -13,8 +14,8 @@
 //! | `ttl:*` | set for a while, read, deleted | linearizability, and nobody reads one late |
 //! | `mine:*`, `kept:*` | set by one client alone, by `WATCH` and `EXEC` | no watch fails |
 //!
-//! What begins with nothing needs no set-up: an absent purse or account holds 0, and all of them
-//! together hold 0 for ever.
+//! Absent keys need no set-up: an absent purse or account holds 0, and all of them together hold 0
+//! for ever.
 
 use quorate_check::{
     Action, Answer, Bytes, Invocation, OpenTxn, Recorder, TxnHistory, TxnOp, balance,
@@ -42,7 +43,7 @@ const COUNTERS: u64 = 2;
 const TWEETS: u64 = 24;
 /// Keys of YCSB-T.
 const YCSB_KEYS: u64 = 12;
-/// Who deletes what expires: for each client another process.
+/// The process that deletes an expired value: each client's number plus this.
 const EXPIRY: u64 = 1 << 32;
 /// The two keys of a pair, and the one that a swap passes through.
 const PAIR: [&str; 3] = ["pair:a", "pair:b", "pair:swap"];
@@ -54,21 +55,21 @@ pub(crate) enum Open {
     Single(Invocation, Action),
     /// Steps whose answers are recorded; of accounts in a history of their own.
     Steps { txn: OpenTxn, steps: Vec<Step>, alone: bool, of_accounts: bool },
-    /// The versions of keys, before they are read.
+    /// Watches keys, before it reads them.
     Watching { keys: Vec<String>, then: Then },
-    /// The values of keys that are watched.
+    /// Reads the watched keys.
     Reading { txn: OpenTxn, keys: Vec<String>, watches: Vec<Watch>, then: Then },
-    /// What was to be written once they were read.
+    /// Writes, after it has read.
     Writing { txn: OpenTxn, ops: Vec<TxnOp>, writes: usize },
-    /// A value that expires, and what deletes it.
+    /// Sets a value that expires; its deletion is another op.
     Lapsing(Lapsing),
-    /// The version of a key that nobody else touches, and what sets it.
+    /// Watches a key that no other client touches, before it sets it.
     WatchingOwn { key: String, millis: u64, call: OwnedCall },
-    /// It is set, which nobody keeps from happening unless a value expires that was there.
+    /// Sets that key. The watch must hold, unless an existing value expires.
     SettingOwn { key: String, millis: u64, existed: bool },
-    /// A change of the pair.
+    /// Changes the pair.
     Pairing,
-    /// A look at the pair.
+    /// Reads the pair.
     Looking,
 }
 
@@ -76,14 +77,14 @@ pub(crate) enum Open {
 #[derive(Debug)]
 pub(crate) struct Lapsing {
     set: Invocation,
-    /// It expires when it likes.
+    /// The deletion, at any time after the set.
     expiry: Invocation,
     value: String,
     millis: u64,
 }
 
 impl Open {
-    /// A client sets a key for a while; then something else deletes it.
+    /// A client sets a key for a while; then another process deletes it.
     pub(crate) fn lapse(
         history: &Recorder<TxnHistory>,
         process: u64,
@@ -98,7 +99,7 @@ impl Open {
 }
 
 impl Lapsing {
-    /// The answer is there.
+    /// Ends the set with its answer.
     pub(crate) fn end(
         self,
         outcome: &Outcome<Reply<'static>>,
@@ -123,7 +124,7 @@ impl Lapsing {
     }
 }
 
-/// What to do with keys that were watched and read.
+/// The next step with keys that were watched and read.
 #[derive(Clone, Debug)]
 pub(crate) enum Then {
     /// Moves money from the first to the second.
@@ -132,10 +133,10 @@ pub(crate) enum Then {
     Set(Vec<(String, String)>),
 }
 
-/// How an answered step goes on.
+/// The continuation of an answered step.
 pub(crate) type Next = Option<(Open, Command)>;
 
-/// The workloads of all clients of a run, and what they have seen.
+/// The workloads of all clients of a run, and their records.
 pub(crate) struct Transactions {
     workload: Workload,
     isolation: Isolation,
@@ -189,7 +190,7 @@ impl Transactions {
         (0..ACCOUNTS).map(|account| Bytes::from(format!("account:{account}"))).collect()
     }
 
-    /// The next thing that a client does, of a guest or another one. Each client has a workload of its
+    /// The next intent of a client, which may be part of a guest. Each client has a workload of its
     /// own that it prefers.
     pub(crate) fn draw(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Intent {
         self.unique += 1;
@@ -218,20 +219,20 @@ impl Transactions {
         }
     }
 
-    /// Something with keys that expire, now and then, if there are any.
+    /// An intent with keys that expire, now and then, if the run has any.
     fn draw_lapse(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Option<Intent> {
         let lapses = self.lapses.as_mut().filter(|_| self.workload == Workload::Mix)?;
-        // Reads may be old if the keyspace is only serializable.
+        // Reads may be outdated if the keyspace is only serializable.
         let recent = self.isolation == Isolation::Strict;
         match rng.below(6) {
-            // What fails at a guest is run again by its owner.
+            // The owner of a guest runs a failed transaction again, so a watch may fail there.
             0 if recent && !guest => Some(lapses.draw_own(process, self.unique, rng)),
             1 => Some(Lapses::draw(rng, self.unique, recent)),
             _ => None,
         }
     }
 
-    /// Begins what a client wants.
+    /// Begins an intent.
     pub(crate) fn begin(
         &mut self,
         process: u64,
@@ -329,7 +330,7 @@ impl Transactions {
         Intent::Steps { steps, alone: false }
     }
 
-    /// Half of the steps go to one key, so that there is always a fight for something.
+    /// Half of the steps go to one key, so that transactions always conflict.
     fn pick(&self, rng: &mut Rng) -> u64 {
         if rng.chance(1, 2) { 0 } else { rng.below(self.keys) }
     }
@@ -417,7 +418,7 @@ impl Transactions {
         }
     }
 
-    /// Reads of counters may be old if the keyspace is only serializable; increments may not.
+    /// Reads of counters may be outdated if the keyspace is only serializable; increments may not.
     fn draw_count(&mut self, rng: &mut Rng) -> Intent {
         let key = format!("count:{}", rng.below(COUNTERS));
         let reads = self.isolation == Isolation::Strict && rng.chance(1, 3);
@@ -436,8 +437,7 @@ impl Transactions {
         (Open::Single(invocation, action), Command::Txn(Txn::Call(call)))
     }
 
-    /// What a client does to see that all is well at the end: one intent for each `round`, none
-    /// beyond the last.
+    /// The intents that must succeed at the end: one for each `round`, none beyond the last.
     pub(crate) fn closing(&mut self, round: usize) -> Option<Intent> {
         self.unique += 1;
         let unique = self.unique;
@@ -467,8 +467,8 @@ impl Transactions {
         Some(Intent::Steps { steps, alone: false })
     }
 
-    /// Takes an answer and records what it says, of a transaction that took effect at `at` if the
-    /// engine says so. How it goes on.
+    /// Takes an answer and records it; the transaction took effect at `at` if the engine says so.
+    /// Returns the next step.
     pub(crate) fn end(
         &mut self,
         process: u64,
@@ -617,7 +617,7 @@ impl Transactions {
         Ok((Open::Reading { txn, keys, watches, then }, Command::Txn(Txn::Call(call))))
     }
 
-    /// The values are known: writes, if nobody has touched the keys since they were watched.
+    /// The values are known: writes, if no client has changed the keys since they were watched.
     fn go_on(
         process: u64,
         keys: &[String],

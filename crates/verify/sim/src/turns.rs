@@ -1,4 +1,4 @@
-//! Turns: what happens in one loop turn of a lane, and when it is interrupted.
+//! Turns: the work of one loop turn of a lane, and its interruptions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,17 +11,18 @@ use crate::command::Command;
 use crate::script::Fault;
 use crate::world::{Answer, Event, MS, World};
 
-/// From when on a turn is interrupted, after how many turns of that very moment, and for how long.
+/// A time, a number of turns at that very time, and a length: the turn that comes after both is
+/// interrupted for that length.
 type Interruption = (u64, u64, u64);
 
-/// When turns are interrupted: drawn, or as a script has it.
+/// The interruptions of turns: drawn, or as a script has them.
 pub(crate) struct Interruptions {
     pub(crate) rng: Rng,
-    /// Of 100 000 turns.
+    /// The chance of each turn, of 100 000.
     pub(crate) chance: u64,
     /// For each lane, in order.
     pub(crate) script: BTreeMap<(usize, u16), VecDeque<Interruption>>,
-    /// Those that came about.
+    /// The interruptions that happened.
     pub(crate) done: Vec<(u64, Fault)>,
 }
 
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    /// For how long the process stops before this turn's output leaves, if it does.
+    /// How long the process stops before this turn's output leaves, if it does.
     fn draw_interruption(&mut self, node: usize, lane: usize) -> Option<u64> {
         let (last, turns) = &mut self.nodes[node].turns[lane];
         *turns = if *last == self.time { *turns + 1 } else { 0 };
@@ -141,7 +142,7 @@ impl World {
         let span = if this.chance > 0 && this.rng.chance(this.chance, 100_000) {
             50 * MS + this.rng.below(600 * MS)
         } else {
-            // The first turn from then on: fewer events than were recorded make other turns.
+            // The first turn from that time on: a script with fewer events has other turns.
             let due = this.script.get_mut(&(node, lane))?;
             let &(at, skip, span) = due.front()?;
             if self.time < at {
@@ -162,7 +163,7 @@ impl World {
         Some(span)
     }
 
-    /// What a turn wants sent leaves: after the seal, as in the runtime.
+    /// Sends the output of a turn: after the seal, as in the runtime.
     pub(crate) fn flush(&mut self, node: usize, lane: usize) {
         let now = self.nodes[node].clock(self.time);
         let host = &mut self.nodes[node].lanes[lane];
@@ -175,8 +176,8 @@ impl World {
         let seal = host.lane.seal(now, !host.reads.is_empty(), &mut host.out);
         if seal != Seal::Waits {
             for mut answer in host.reads.drain(..) {
-                // An answer that rests on a lapsed lease must not leave. Whether the op changed
-                // anything is then not the client's to know.
+                // An answer that rests on a lapsed lease must not leave, and the client must not
+                // learn whether the op changed anything.
                 if seal == Seal::Lost && matches!(answer.outcome, Outcome::Done(_)) {
                     answer.outcome = Outcome::Unknown;
                 }
@@ -212,7 +213,7 @@ impl World {
             if self.nodes[node].life != life {
                 return;
             }
-            // Back in its place, so that the next messages find room.
+            // Give the buffer back, so that the next messages find room.
             bytes.clear();
             *self.nodes[node].lanes[lane].out.peer(peer) = bytes;
         }

@@ -51,7 +51,7 @@ pub(crate) enum Event {
     GiveUp,
     /// The clock of a node runs right again.
     RateEnds { node: usize },
-    /// Whatever the layer above scheduled.
+    /// A client's next op is due.
     Client(ClientId),
     /// A client gives up waiting.
     ClientTimeout { client: ClientId, op: u64 },
@@ -91,15 +91,15 @@ pub(crate) enum Event {
     Load(KeyspaceId),
     /// An operator's request reaches a node.
     Asked { node: usize, life: u64, number: u64 },
-    /// The operator wants something.
+    /// The operator asks for a change.
     Operator,
     /// The operator wants all nodes to be members.
     Restore,
-    /// The nemesis draws something.
+    /// The nemesis draws faults.
     Nemesis,
-    /// A script has something break, or mended.
+    /// A fault of a script begins or ends.
     Fault(Fault),
-    /// The nemesis undoes something.
+    /// The nemesis ends a fault.
     Undo(crate::nemesis::Undo),
 }
 
@@ -108,7 +108,7 @@ pub(crate) enum Event {
 pub(crate) struct Answer {
     pub(crate) tag: Tag,
     pub(crate) outcome: Outcome<Reply<'static>>,
-    /// When it took effect in the serial order, if the engine says so.
+    /// The time at which it took effect in the serial order, if the engine says so.
     pub(crate) at: Option<Timestamp>,
 }
 
@@ -136,7 +136,7 @@ impl Ord for Scheduled {
     }
 }
 
-/// Everything that exists in a run, except for clients and nemesis.
+/// Everything in a run, except for clients and nemesis.
 pub(crate) struct World {
     pub(crate) time: u64,
     pub(crate) rng: Rng,
@@ -150,33 +150,33 @@ pub(crate) struct World {
     pub(crate) keyspaces: Vec<Keyspace>,
     /// The least and the largest error of a wall clock so far, in nanoseconds.
     pub(crate) wall_errors: (i64, i64),
-    /// When a message counts as lost.
+    /// The time after which a message counts as lost.
     pub(crate) loss_timeout: Duration,
     pub(crate) fates: Fates,
     pub(crate) interruptions: Interruptions,
-    /// Faults have ended: what a script says of messages counts no more, except for their order.
+    /// Faults have ended: a script's fates of messages count no more, except for their order.
     pub(crate) healed: bool,
     /// Numbers the connections of guests.
     pub(crate) connections: u64,
-    /// When the effects of the last disturbance have shown.
+    /// The time when the effects of the last disturbance have shown.
     pub(crate) quiet_at: u64,
-    /// When something changed last that clients may notice, unless it changes all the time.
+    /// The time of the last change that clients may notice, unless changes are continuous.
     pub(crate) changed_at: Option<u64>,
-    /// Who adds and removes members.
+    /// The operator, who adds and removes members.
     pub(crate) operator: Operator,
     /// Nodes that the nemesis has cut off.
     pub(crate) isolated: NodeSet,
     /// Answers that have just left a node, for the clients.
     pub(crate) answers: Vec<Answer>,
-    /// What lease managers have said, for clients with sessions.
+    /// Answers of lease managers, for clients with sessions.
     pub(crate) leased: Vec<(Tag, quorate_rifl::Answer)>,
-    /// A node that dies after so many more engine messages, if that leaves a majority.
+    /// A node that dies after this many more engine messages, if that leaves a majority.
     pub(crate) ambush: Option<(usize, u64)>,
     /// Nodes that have just died, for the clients.
     pub(crate) died: Vec<usize>,
     /// Guests that have just died, for the clients.
     pub(crate) died_guests: Vec<usize>,
-    /// Those of the dead that were ambushed, for the nemesis.
+    /// The dead that were ambushed, for the nemesis.
     pub(crate) ambushed: Vec<Process>,
     /// Rare branches reached, and how often.
     pub(crate) probes: BTreeMap<&'static str, u64>,
@@ -260,7 +260,7 @@ impl World {
         world
     }
 
-    /// Follows a script from now on: of messages, and of turns that are interrupted.
+    /// Follows a script from now on: the fates of its messages, and its interrupted turns.
     pub(crate) fn follow(&mut self, fates: BTreeMap<MessageId, Fate>, faults: &[(u64, Fault)]) {
         self.fates.script = Some(fates);
         self.interruptions.chance = 0;
@@ -277,7 +277,7 @@ impl World {
         self.queue.push(Scheduled { at: at.max(self.time), number: self.scheduled, event });
     }
 
-    /// The next event, having moved time to it.
+    /// Moves time to the next event and returns it.
     pub(crate) fn next(&mut self, until: u64) -> Option<Event> {
         if self.queue.peek().is_none_or(|next| next.at > until) {
             self.time = until;
@@ -301,7 +301,7 @@ impl World {
 
     // --- events --------------------------------------------------------------------------------
 
-    /// Handles an event of the world; gives back those that belong to clients and nemesis.
+    /// Handles an event of the world; returns events of clients and nemesis.
     pub(crate) fn handle(&mut self, event: Event) -> Option<Event> {
         let (node, life) = match &event {
             Event::Packet { to, link, .. } if self.nodes[*to].link == *link => {
@@ -410,7 +410,7 @@ impl World {
         }
     }
 
-    /// Something changes that clients may notice.
+    /// Notes a change that clients may notice.
     pub(crate) fn changed(&mut self) {
         self.changed_at = Some(self.time);
     }

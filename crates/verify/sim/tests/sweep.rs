@@ -20,7 +20,7 @@ fn alone(engine: Engine) -> Options {
 fn assert_passes(options: &Options, seeds: u64, least_ops: u64) {
     let result = sweep(1..seeds + 1, options, 1, |_| ControlFlow::Continue(()));
     if let Some(failure) = result.failures.first() {
-        // What a person would want to see of it, found as `quorate sim` finds it.
+        // Recorded and shrunk as `quorate sim` does it, for the person who reads the failure.
         let script = record(failure.seed, options).1.expect("it failed a moment ago");
         let short = shrink(&script, 100, |_, _| ());
         let read: Script = short.to_string().parse().expect("scripts are written to be read");
@@ -40,7 +40,7 @@ fn assert_quiet(engine: Engine) {
     let [done, refused, unknown] = run.ops;
     assert!(done > 1_000);
     assert_eq!(unknown, 0);
-    // Only before the first view is in force.
+    // Only ops before the first view are refused.
     assert!(refused < 100, "{refused} refused");
 }
 
@@ -78,7 +78,7 @@ fn partitions_on_some_of_the_nodes_survive_every_fault() {
     assert_passes(&Options { nodes: Some(5), ..alone(Engine::Meerkat) }, seeds() / 3, 500);
 }
 
-/// Of the same engine and of different ones, three at a time in the last.
+/// Keyspaces of the same engine and of different ones, three at a time in the last case.
 #[test]
 fn keyspaces_side_by_side_survive_every_fault() {
     for (engine, beside) in [
@@ -92,9 +92,9 @@ fn keyspaces_side_by_side_survive_every_fault() {
     }
 }
 
-/// A lease rests on the rates of clocks. Where they break their bound, reads of Hermes may be old; that
-/// they are shows that the clocks are bad enough. All else holds, and all of it with quorum reads and
-/// with Meerkat.
+/// A lease rests on the rates of clocks. Where rates break their bound, reads of Hermes may be
+/// outdated; outdated reads show that the clocks are bad enough. All else holds, and with quorum
+/// reads and with Meerkat everything holds.
 #[test]
 fn clocks_that_break_their_bound_cost_fresh_reads_and_nothing_else() {
     let faults = Faults { rate: true, leap: true, partition: true, pause: true, ..Faults::NONE };
@@ -105,7 +105,7 @@ fn clocks_that_break_their_bound_cost_fresh_reads_and_nothing_else() {
     assert_passes(&options(Engine::Meerkat), seeds(), 50);
 }
 
-/// Of three nodes one can be removed at a time, and none may die meanwhile; of five there are more.
+/// Of three nodes one can be removed at a time, and none may die meanwhile; of five, more can.
 #[test]
 fn members_that_come_and_go_survive_every_fault() {
     assert_passes(&Options { nodes: Some(5), ..alone(Engine::Hermes) }, seeds() / 3, 500);
@@ -131,7 +131,7 @@ fn the_same_seed_gives_the_same_run() {
     assert_repeats(Engine::Meerkat);
 }
 
-/// What is written down of a sweep that was stopped is that all seeds of a range were run.
+/// A stopped sweep reports a range of seeds, so it must have run all of them.
 #[test]
 fn a_sweep_that_stops_has_run_seeds_without_a_gap() {
     let options =
@@ -145,7 +145,7 @@ fn a_sweep_that_stops_has_run_seeds_without_a_gap() {
     assert!((3..100).contains(&result.passed), "{} were run", result.passed);
 }
 
-/// Whatever was drawn is written down: nothing of a run depends on anything else.
+/// A run depends on nothing but its script: everything that was drawn is written down.
 #[test]
 fn a_script_gives_the_run_that_it_was_written_for() {
     for engine in [Engine::Hermes, Engine::Meerkat, Engine::Tapir] {

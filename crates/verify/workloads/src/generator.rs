@@ -21,7 +21,7 @@ pub enum Workload {
     Bank,
 }
 
-/// One kind of Retwis's transactions: its share in percent, and what it reads and writes.
+/// One kind of Retwis's transactions: its share in percent, and its numbers of gets and puts.
 struct Part {
     percent: u64,
     kind: TransactionKind,
@@ -45,7 +45,7 @@ const TRANSFER_MAX: u64 = 10;
 impl Workload {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::YcsbT, Self::Retwis, Self::Multi, Self::Bank];
-    /// What an account holds at first.
+    /// The first balance of an account.
     pub const BALANCE: i64 = 1000;
 
     /// The name that users give.
@@ -67,7 +67,8 @@ impl Workload {
         }
     }
 
-    /// The fewest keys that it can do with: those of its largest transaction, which are distinct.
+    /// The fewest keys that the workload runs with: those of its largest transaction, which are
+    /// distinct.
     pub const fn keys_min(self) -> u64 {
         match self {
             Self::YcsbT | Self::Multi => 1,
@@ -76,7 +77,7 @@ impl Workload {
         }
     }
 
-    /// What a key holds before the run.
+    /// The content of a key before the run.
     pub const fn first_content(self, key: u64) -> Content {
         match self {
             Self::Bank => Content::Number(Self::BALANCE),
@@ -140,7 +141,7 @@ impl Generator {
     }
 
     /// Makes a transaction that reads the first `gets` of its keys and writes the first `puts`, as
-    /// TAPIR's public driver of Retwis does: what is written includes what is read, or the
+    /// TAPIR's public driver of Retwis does: the keys to write include the keys to read, or the
     /// other way round.
     fn make(&mut self, kind: TransactionKind, gets: u64, puts: u64) {
         self.draw_keys(gets.max(puts));
@@ -170,7 +171,7 @@ impl Generator {
         unreachable!("the percentages of table 2 add up to 100");
     }
 
-    /// A transfer needs no get: what it adds to an account, it adds to what it finds there.
+    /// A transfer needs no get: `INCRBY` adds to the balance that the account has.
     fn make_transfer(&mut self) {
         self.draw_keys(2);
         let amount = 1 + self.rng.below(TRANSFER_MAX) as i64;
@@ -197,7 +198,7 @@ impl Source for Generator {
     }
 }
 
-/// Writes every key once, in order: what comes before a measurement. It starts again at the end.
+/// Writes every key once, in order, before a measurement. It starts again at the end.
 #[derive(Clone, Debug)]
 pub struct Fill {
     workload: Workload,
@@ -225,7 +226,7 @@ impl Source for Fill {
     }
 }
 
-/// Reads every key once, in order: what may come after a measurement. It starts again at the end.
+/// Reads every key once, in order, as a check after a measurement. It starts again at the end.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     keys: u64,

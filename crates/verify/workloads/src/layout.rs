@@ -1,4 +1,4 @@
-//! How keys and values are spelled.
+//! The spelling of keys and values.
 
 /// Spells numbered keys and values, each of a fixed length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,10 +6,10 @@
 //! - **Which transactions.** A [`Workload`] makes a [`Generator`] of [`Transaction`]s: keys to get
 //!   and keys to put, as data. They know no engine and no protocol, and follow from one seed.
 //! - **Where to.** [`run`] drives a [`Target`] in a closed loop: each client has a batch of
-//!   requests under way and starts the next one when all of it is answered. [`Sockets`] is the
-//!   target over TCP, for any [`Dialect`]; [`redis`] has those of the Redis protocol. A target
-//!   may as well be a cluster in the same process: it asks its [`Feed`] what to begin, and tells
-//!   it what ended.
+//!   requests under way and starts the next one when the whole batch is answered. [`Sockets`] is
+//!   the target over TCP, for any [`Dialect`]; [`redis`] has the dialects of the Redis protocol. A
+//!   cluster in the same process can be a target, too: it asks its [`Feed`] for requests, and
+//!   reports their answers to it.
 //!
 //! | workload | a transaction | source |
 //! | --- | --- | --- |

@@ -1,4 +1,4 @@
-//! The closed loop: who sends what when, and what is counted.
+//! The closed loop: it gives requests to clients and counts their answers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,36 +8,36 @@ use crate::{Answer, Report};
 /// Why a run ended before its time.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Nobody listens there, or nobody answers.
+    /// No server listens there, or none answers.
     #[error("cannot reach {target}: {error}")]
     Unreachable {
-        /// Where the connection was to go.
+        /// The address of the connection.
         target: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// A connection that stood failed for a reason that a new one would not mend.
+    /// An established connection failed for a reason that a new one would not mend.
     #[error("the connection to {target} failed: {error}")]
     Broken {
-        /// Where the connection goes.
+        /// The address of the connection.
         target: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The target speaks something else, or refuses what every request rests on.
+    /// The target speaks another protocol, or refuses a command on which every request rests.
     #[error("{target} {what}")]
     Misunderstood {
-        /// Where the connection goes.
+        /// The address of the connection.
         target: SocketAddr,
-        /// What it did, as the rest of a sentence.
+        /// Its reply, as the rest of a sentence.
         what: String,
     },
     /// Connections are closed as soon as they are made.
     #[error("{target} closes every connection without an answer: {complaint}")]
     Closes {
-        /// The last one that did.
+        /// The last target that closed one.
         target: SocketAddr,
-        /// What it said before.
+        /// Its complaint before that.
         complaint: String,
     },
     /// Requests are not answered.
@@ -48,7 +48,7 @@ pub enum LoadError {
         /// How many clients wait.
         waiting: usize,
     },
-    /// The system gives no means to wait for events.
+    /// The system has no means to wait for events.
     #[error("cannot wait for events: {0}")]
     Events(std::io::Error),
 }
@@ -79,10 +79,11 @@ pub trait Source {
 
 /// What is measured: servers behind sockets, or a cluster in this process.
 pub trait Target {
-    /// What it understands.
+    /// The requests that it understands.
     type Request;
 
-    /// Begins what `feed` gives and tells it what ended, until no client waits for an answer.
+    /// Begins the requests that `feed` gives and reports their answers to it, until no client waits
+    /// for an answer.
     ///
     /// The loop of every target is the same: ask [`Feed::next`] of each client until there is
     /// nothing to begin; wait; for each answer call [`Feed::ended`] and then [`Feed::next`] of
@@ -164,8 +165,8 @@ impl<'a, R> Feed<'a, R> {
         self.clients.len()
     }
 
-    /// What this client begins now: the next request of its batch, the first of a new batch if the
-    /// last one was answered, or nothing.
+    /// The next request of this client: the next one of its batch, the first of a new batch if the
+    /// whole batch was answered, or none.
     ///
     /// # Panics
     /// If there is no such client.
@@ -214,7 +215,7 @@ impl<'a, R> Feed<'a, R> {
         (self.progress)(self.report.total.answered());
     }
 
-    /// Whether no client waits for an answer. Before the first [`Feed::next`] that is so as well.
+    /// Whether no client waits for an answer. It holds before the first [`Feed::next`], too.
     pub fn is_idle(&self) -> bool {
         self.busy == 0
     }

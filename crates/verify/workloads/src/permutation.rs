@@ -6,8 +6,7 @@ const MULTIPLIERS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0x9
 /// A fixed bijection of `0..size` to itself that puts neighbours far apart, so that the hottest
 /// keys of a skewed workload don't share a block, a bucket or a range.
 ///
-/// It depends on nothing but the size: generators with different seeds agree on which keys are
-/// hot.
+/// It depends on nothing but the size: generators with different seeds make the same keys hot.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     size: u64,
@@ -28,7 +27,7 @@ impl Permutation {
         Self { size, mask: span - 1, shift: span.trailing_zeros().div_ceil(2).max(1) }
     }
 
-    /// Where `index` goes.
+    /// The place of `index`.
     ///
     /// # Panics
     /// If `index` is not below the size.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::{Answer, Content, Dialect, Layout, Misunderstood, Step, Transaction};
 
-/// What a connection says before its first request.
+/// The first commands of a connection.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Greeting {
     /// Sent with `AUTH`.
@@ -23,20 +23,20 @@ pub enum Framing {
     Block,
     /// Each on its own, for transactions of one command.
     Single,
-    /// Each on its own; the numbers that are read are added up here.
+    /// Each on its own; the numbers read are added up in this cell.
     Sum(Rc<Cell<i64>>),
 }
 
-/// Speaks transactions: `MULTI`, a `GET` for each key that is read, a `SET` or `INCRBY` for each
-/// that is written, and `EXEC`. All of it is sent at once.
+/// Speaks transactions: `MULTI`, a `GET` for each key to read, a `SET` or `INCRBY` for each key to
+/// write, and `EXEC`. All commands are sent at once.
 #[derive(Clone, Debug)]
 pub struct Transactions {
     layout: Layout,
     greeting: Greeting,
     framing: Framing,
-    /// What is not answered yet, in order.
+    /// Requests without an answer, in order.
     awaited: VecDeque<Awaited>,
-    /// The first error among the replies to the first of those.
+    /// The first error among the replies to the first of these requests.
     error: Option<String>,
     /// Whether one of those replies is a null.
     missed: bool,
@@ -48,7 +48,7 @@ pub struct Transactions {
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     replies: usize,
-    /// The command that everything else rests on, if it is one of the greeting.
+    /// The command of the greeting, if it is one: every request rests on it.
     greeting: Option<&'static str>,
 }
 
@@ -77,13 +77,13 @@ impl Transactions {
         }
     }
 
-    /// What has become of a request whose last reply is this one.
+    /// The answer to a request whose last reply is this one.
     fn judge(&mut self, last: &Reply<'_>) -> Answer {
         let missed = std::mem::take(&mut self.missed);
         match self.error.take() {
             Some(error) if error.starts_with("TRYAGAIN") => Answer::Aborted,
             Some(error) => Answer::Failed(error),
-            // Instead of the list of replies: a watched key changed.
+            // The null stands for the list of replies: a watched key changed.
             None if last.is_null && matches!(self.framing, Framing::Block) => Answer::Aborted,
             None if missed => Answer::Missed,
             None => Answer::Good,
@@ -124,7 +124,7 @@ impl Dialect for Transactions {
         self.note(&reply);
         let used = reply.bytes;
         let Some(awaited) = self.awaited.front_mut() else {
-            // Said by a server that is about to close the connection.
+            // A server that is about to close the connection says this.
             return Ok(Some(Step { used, answer: None }));
         };
         awaited.replies -= 1;
@@ -148,8 +148,8 @@ impl Dialect for Transactions {
     }
 }
 
-/// Spells the commands of a transaction, each as its name and its arguments, in the order in which
-/// they happen: what is read is read before it is written. `scratch` is memory to reuse.
+/// Spells the commands of a transaction, each as its name and its arguments, in order: keys are
+/// read before they are written. `scratch` is memory to reuse.
 pub fn each_command(
     layout: Layout,
     transaction: &Transaction,
@@ -205,7 +205,7 @@ pub struct Reply<'a> {
     pub is_null: bool,
     /// Whether it is a null or has one among its elements.
     pub has_null: bool,
-    /// The number that it is, as an integer or in decimal; not one among its elements.
+    /// The number, if the reply is an integer or a string of decimal digits; elements don't count.
     pub number: Option<i64>,
 }
 
@@ -236,7 +236,7 @@ pub fn scan(input: &[u8]) -> Result<Option<Reply<'_>>, Misunderstood> {
     }
 }
 
-/// What an element of a reply is.
+/// The sort of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sort {
     Error,
@@ -249,7 +249,7 @@ struct Element<'a> {
     kind: Sort,
     bytes: usize,
     text: &'a [u8],
-    /// How many replies follow that belong to it.
+    /// The number of replies that follow as its elements.
     elements: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What is sent for a transaction, and how the replies are judged.
+//! The commands sent for a transaction, and the judgement of the replies.
 
 use super::*;
 use crate::{Generator, Put, Source, TransactionKind, Workload};

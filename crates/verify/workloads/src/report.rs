@@ -1,20 +1,20 @@
-//! What came of a run.
+//! The result of a run.
 
 use hdrhistogram::Histogram;
 
 /// Longer latencies are counted as this one: a minute.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// How one request turned out.
+/// The end of one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// As asked.
+    /// Done.
     Good,
-    /// As asked, but a read found nothing.
+    /// Done, but a read found no key.
     Missed,
     /// A write that reached fewer replicas than asked.
     Weak,
-    /// The target said that it did nothing because others were in the way; asking again may help.
+    /// The target did nothing because of a conflict; asking again may help.
     Aborted,
     /// An error, as the target words it. It may have happened, unless the error says otherwise.
     Failed(String),
@@ -27,18 +27,18 @@ impl Answer {
     }
 }
 
-/// How many requests turned out how.
+/// The number of requests with each answer.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counts {
-    /// Those that were done, with the ones of the next two fields.
+    /// Done, including those of the next two fields.
     pub done: u64,
-    /// Those that were done, but read a key that is not there.
+    /// Done, but a read found no key.
     pub missed: u64,
-    /// Those that were done, but reached fewer replicas than asked.
+    /// Done, but on fewer replicas than asked.
     pub weak: u64,
-    /// Those that conflicted with others and were not done.
+    /// Not done because of a conflict.
     pub aborted: u64,
-    /// Those that ended in another error.
+    /// Ended in another error.
     pub failed: u64,
 }
 
@@ -68,7 +68,7 @@ impl Counts {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// All requests, those before and after the measured time too.
@@ -77,10 +77,10 @@ pub struct Report {
     pub measured: Counts,
     /// The measured time, in seconds.
     pub seconds: f64,
-    /// The first error that was counted, as the target worded it.
+    /// The first counted error, as the target worded it.
     pub first_failure: Option<String>,
-    /// From the begin of its batch to the answer, in nanoseconds, of each request that was done in
-    /// the measured time.
+    /// Nanoseconds from the begin of its batch to the answer, of each request done in the measured
+    /// time.
     latency_ns: Histogram<u64>,
 }
 
@@ -108,7 +108,7 @@ impl Report {
         }
     }
 
-    /// Adds what came of another run that took place at the same time.
+    /// Adds the result of another run at the same time.
     pub fn absorb(&mut self, other: &Self) {
         self.total.add(&other.total);
         self.measured.add(&other.measured);
@@ -124,7 +124,7 @@ impl Report {
         self.measured.done as f64 / self.seconds.max(1e-9)
     }
 
-    /// The latency that this share of the requests stayed within, in microseconds; 1 is the
+    /// The longest latency among this share of the fastest requests, in microseconds; 1 is the
     /// longest of all.
     pub fn latency_us(&self, quantile: f64) -> f64 {
         self.latency_ns.value_at_quantile(quantile) as f64 / 1000.0

@@ -26,31 +26,31 @@ pub struct Step {
     pub answer: Option<Answer>,
 }
 
-/// The peer doesn't speak this dialect, or refuses what everything else rests on: what it did, as
-/// the rest of a sentence that begins with its address.
+/// The peer doesn't speak this dialect, or refuses a command on which every request rests. Says
+/// what the peer did, as the rest of a sentence that begins with its address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Misunderstood(pub String);
 
-/// What one connection speaks, and where it stands.
+/// The protocol of one connection, with its state.
 pub trait Dialect {
-    /// What is asked.
+    /// A request.
     type Request;
 
-    /// Appends what a new connection says first.
+    /// Appends the first commands of a new connection.
     fn greet(&mut self, out: &mut Vec<u8>);
 
     /// Appends one request.
     fn request(&mut self, request: &Self::Request, out: &mut Vec<u8>);
 
-    /// Understands the beginning of the input, which is not empty; `None` if more bytes are
-    /// needed. Answers come in the order of the requests. May append what the protocol demands in
+    /// Understands the beginning of the input, which is not empty; `None` if more bytes are needed.
+    /// Answers come in the order of the requests. May append bytes that the protocol demands in
     /// return.
     ///
     /// # Errors
     /// [`Misunderstood`] if going on makes no sense.
     fn answer(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Option<Step>, Misunderstood>;
 
-    /// What the peer has complained of in an answer that is not complete.
+    /// The peer's complaint in an answer that is not complete.
     fn complaint(&self) -> Option<&str> {
         None
     }
@@ -76,8 +76,8 @@ impl<D: Dialect + ?Sized> Dialect for Box<D> {
     }
 }
 
-/// Servers that are reached over TCP. Each client has a connection; a connection that is lost
-/// fails what it had under way, and a new one takes its place.
+/// Servers that are reached over TCP. Each client has a connection. The requests under way on a
+/// lost connection fail, and a new connection takes its place.
 pub struct Sockets<D, F> {
     targets: Vec<SocketAddr>,
     dialect: F,
@@ -88,20 +88,20 @@ pub struct Sockets<D, F> {
 
 struct Connection<D> {
     stream: mio::net::TcpStream,
-    /// Which of the targets it goes to.
+    /// The index of its target.
     target: usize,
     dialect: D,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// How much of the output was sent.
+    /// How many bytes of the output were sent.
     sent: usize,
     /// Requests that are not answered.
     waiting: usize,
-    /// How often in a row it was closed without an answer.
+    /// How often in a row the connection was closed without an answer.
     losses: u32,
 }
 
-/// What a read or write has come to.
+/// The result of a read or write.
 enum Io {
     /// The connection stands.
     Stands,
@@ -110,7 +110,8 @@ enum Io {
 }
 
 impl<D: Dialect, F: FnMut() -> D> Sockets<D, F> {
-    /// Connects; connections are dealt out over the targets in turn. `dialect` is called for each.
+    /// Connects; connections are dealt out over the targets in turn. Each gets a dialect from
+    /// `dialect`.
     ///
     /// # Errors
     /// [`LoadError::Unreachable`] names the target that refuses.
@@ -158,7 +159,7 @@ impl<D: Dialect, F: FnMut() -> D> Sockets<D, F> {
         self.judge(index, flushed, feed)
     }
 
-    /// Reads what there is; to the end if the peer has `closed` the connection.
+    /// Reads the bytes that have arrived; to the end if the peer has `closed` the connection.
     fn on_readable(
         &mut self,
         index: usize,
@@ -179,8 +180,8 @@ impl<D: Dialect, F: FnMut() -> D> Sockets<D, F> {
             let now = Instant::now();
             self.on_input(index, feed, now)?;
             self.begin(index, feed, now)?;
-            // A short read has emptied the socket: the next bytes raise a new event. The end does
-            // not if it came with the bytes.
+            // A short read has emptied the socket: the next bytes raise a new event. A close that
+            // came with the bytes raises none.
             if count < READ_BYTES && !closed {
                 return Ok(());
             }
@@ -214,7 +215,7 @@ impl<D: Dialect, F: FnMut() -> D> Sockets<D, F> {
         Ok(())
     }
 
-    /// Goes on, or takes a new connection for one that is lost.
+    /// Goes on, or replaces a lost connection by a new one.
     fn judge(
         &mut self,
         index: usize,
@@ -232,7 +233,7 @@ impl<D: Dialect, F: FnMut() -> D> Sockets<D, F> {
 
     fn replace(&mut self, index: usize, feed: &mut Feed<'_, D::Request>) -> Result<(), LoadError> {
         let lost = &mut self.connections[index];
-        // It may be gone from the epoll already, which is as good.
+        // The stream may be gone from the epoll already, which is as good.
         let _ = self.poll.registry().deregister(&mut lost.stream);
         let complaint = lost.dialect.complaint().unwrap_or("the connection was lost").to_owned();
         let losses = lost.losses + 1;
@@ -337,7 +338,7 @@ fn flush<D>(connection: &mut Connection<D>) -> io::Result<Io> {
 
 fn of_error(error: io::Error) -> io::Result<Io> {
     match error.kind() {
-        // Those of an interrupted call come back with the next event of the socket.
+        // The next event of the socket brings the bytes of an interrupted call.
         ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(Io::Stands),
         ErrorKind::ConnectionReset
         | ErrorKind::ConnectionAborted

@@ -66,7 +66,7 @@ fn serve(answers: &'static [&'static str]) -> SocketAddr {
                     // The client may have gone.
                     let _ = (&stream).write_all(format!("{answer}\n").as_bytes());
                 }
-                // What else arrives is read, so that the end doesn't overtake the answers.
+                // Further input is read, so that the end doesn't overtake the answers.
                 let _ = stream.shutdown(Shutdown::Write);
                 lines.map_while(Result::ok).for_each(drop);
             });
@@ -97,7 +97,8 @@ fn a_lost_connection_fails_what_it_had_under_way_and_is_replaced() {
     let report = drive(&[serve(&["yes", "yes", "yes"])], 60).unwrap();
     let counts = report.measured;
     assert_eq!(counts.answered(), 60);
-    // Three of four requests of each connection are answered, less those of the last ones.
+    // The server answers three of four requests on each connection, less those of the last
+    // connections.
     assert!(counts.failed >= 10 && counts.done >= 40, "{counts:?}");
     assert_eq!(report.first_failure.as_deref(), Some("yes"));
 }

@@ -1,6 +1,6 @@
 //! One transaction, as data.
 
-/// What a transaction is for.
+/// The purpose of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TransactionKind {
     /// YCSB-T: reads and writes one key.
@@ -23,7 +23,7 @@ pub enum TransactionKind {
     Audit,
 }
 
-/// What a put makes of its key.
+/// The new content of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     /// A value of the layout's length that shows this number.
@@ -39,15 +39,15 @@ pub enum Content {
 pub struct Put {
     /// The number of the key; [`Layout::key`](crate::Layout::key) spells it.
     pub key: u64,
-    /// What becomes of it.
+    /// Its new content.
     pub content: Content,
 }
 
-/// Keys to get and keys to put, together or not at all. No put depends on what a get found, so
+/// Keys to get and keys to put, together or not at all. No put depends on the result of a get, so
 /// that a transaction can be sent whole. The keys of one list are distinct.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transaction {
-    /// What it is for.
+    /// Its purpose.
     pub kind: TransactionKind,
     /// Numbers of the keys to get.
     pub gets: Vec<u64>,
@@ -56,7 +56,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// One without keys yet.
+    /// A transaction without keys.
     pub(crate) fn empty() -> Self {
         Self { kind: TransactionKind::Fill, gets: Vec::new(), puts: Vec::new() }
     }

@@ -2,7 +2,7 @@
 
 use quorate_machine::Rng;
 
-/// Why there is no such distribution.
+/// Why a distribution can't be made.
 #[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
 pub enum BadZipf {
     /// There must be a rank to draw, and a rank must be exact as a floating-point number.
@@ -110,7 +110,7 @@ fn integral(x: f64, theta: f64) -> f64 {
 
 /// Undoes [`integral`].
 fn inverse(area: f64, theta: f64) -> f64 {
-    // Below -1 there is nothing to take the logarithm of; rounding may lead there.
+    // Rounding may lead below -1, where the logarithm is not defined.
     let argument = (area * (1.0 - theta)).max(-1.0);
     let slope = match argument.abs() < SMALL {
         true => 1.0 - argument * (0.5 - argument / 3.0),

@@ -14,25 +14,26 @@ use crate::resp::{Connection, Reply};
 
 /// Clients of a system.
 pub(crate) const CLIENTS: usize = 6;
-/// Between two requests of a client.
+/// The pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(1);
-/// Requests of each client that must succeed before anything is counted.
+/// Requests of each client that must succeed before the count begins.
 const WARM: usize = 20;
-/// How long a client waits for one answer. Longer than any node waits for the cluster, and than any
-/// stall: a client that gives up early would count errors where it could have waited.
+/// How long a client waits for one answer: longer than any node waits for the cluster, and than any
+/// stall. A client that gives up early would count errors instead of waits.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(2500);
 /// How long the first answers of a system may take.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// One client's way to its system: a write, or a read of what it wrote.
+/// One client's way to its system: a write, or a read of the value written.
 pub(crate) trait Client: Send {
-    /// Makes one request; an error is what a program would have been told.
+    /// Makes one request; an error is one that a program would get.
     fn ask(&mut self, write: bool) -> Result<(), String>;
 }
 
 /// A client of the Redis protocol, with one connection at a time.
 pub(crate) struct Resp {
-    /// Finds a server anew: at first, after a failure, and where a server has closed the connection.
+    /// Finds a server anew: at first, after a failure, and after a server has closed the
+    /// connection.
     find: Box<dyn FnMut() -> Option<Connection> + Send>,
     connection: Option<Connection>,
     key: String,
@@ -46,7 +47,7 @@ impl Resp {
         Self { find: Box::new(find), connection: None, key: format!("client:{number}") }
     }
 
-    /// Of several addresses it keeps to one until that fails, and then tries the next ones.
+    /// Of several addresses the client keeps to one until that fails, and then tries the next ones.
     pub(crate) fn of_any(number: usize, addresses: Vec<String>) -> Self {
         let mut next = number;
         Self::new(number, move || {
@@ -61,7 +62,7 @@ impl Resp {
 
 impl Client for Resp {
     fn ask(&mut self, write: bool) -> Result<(), String> {
-        // Nothing was under way on a connection that a server has closed in between.
+        // No request was under way on a connection that a server has closed in between.
         let open = self.connection.take().filter(|open| !open.is_closed());
         let Some(mut open) = open.or_else(|| (self.find)()) else {
             return Err("no server lets it connect".to_owned());
@@ -78,14 +79,14 @@ impl Client for Resp {
     }
 }
 
-/// What clients met.
+/// The experience of clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     /// Requests that succeeded.
     pub(crate) ops: u64,
-    /// What clients were told instead of an answer, and how often.
+    /// Errors instead of answers, and how often clients got each.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// Of each client, the longest time between two answers that followed each other.
+    /// The longest time between two successive answers of each client.
     pub(crate) gaps: Vec<Duration>,
 }
 
@@ -98,7 +99,7 @@ impl Met {
         self.gaps.iter().max().copied().unwrap_or_default()
     }
 
-    /// Adds what was met in another round.
+    /// Adds the experience of another round.
     pub(crate) fn add(&mut self, other: &Self) {
         self.ops += other.ops;
         for (said, count) in &other.errors {
@@ -118,7 +119,7 @@ impl Met {
     }
 }
 
-/// Lets clients work while `meanwhile` runs, and says what they met until it had ended.
+/// Lets clients work while `meanwhile` runs, and returns their experience until its end.
 pub(crate) fn work<T>(
     clients: Vec<Box<dyn Client>>,
     meanwhile: impl FnOnce() -> anyhow::Result<T>,
@@ -141,7 +142,7 @@ pub(crate) fn work<T>(
     })
 }
 
-/// The work of one client; `None` if it never came to begin.
+/// The work of one client; `None` if it never began.
 fn serve_out(mut client: Box<dyn Client>, warm: &Barrier, stop: &AtomicBool) -> Option<Met> {
     let deadline = Instant::now() + START_MAX;
     let mut answered = 0;

@@ -1,10 +1,10 @@
-//! How calm systems stay when nobody harms them, but the machine that they share is noisy.
+//! How calm systems stay when no fault harms them, but the machine that they share is noisy.
 //!
-//! Each system has a while of its own with each noise, new each time and all in turn: Quorate with
-//! each engine, a plain Redis server, Redis with Sentinel, and etcd. Their clients are the same loop:
-//! one request after the other, a write and a read in turn, with a patience longer than any noise. A
-//! *gap* is the longest time between two answers of one client. An *error* is what a program would
-//! have to handle; a server that closes a connection on which nothing is under way makes none.
+//! Each system runs for a while with each noise, new each time and all in turn: Quorate with each
+//! engine, a plain Redis server, Redis with Sentinel, and etcd. Their clients are the same loop:
+//! one request after the other, a write and a read in turn, with a patience longer than any noise.
+//! A *gap* is the longest time between two answers of one client. An *error* is one that a program
+//! would have to handle; a server that closes a connection without a request under way causes none.
 
 pub(crate) mod clients;
 pub(crate) mod noise;
@@ -66,7 +66,7 @@ struct Cell {
     noise: Noise,
     met: Met,
     changes: Changes,
-    /// Why a round came to nothing.
+    /// The reasons why rounds failed.
     broken: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The systems that are wanted and there.
+/// The chosen systems that are installed.
 fn kinds(only: &[String]) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = ENGINES.iter().map(Kind::Quorate).collect();
     kinds.extend([
@@ -212,7 +212,7 @@ fn table(cells: &[Cell]) -> String {
     text
 }
 
-/// How each engine keeps what it is held against, and whether all keep all of it.
+/// How each engine meets its goals, and whether all meet all.
 fn goals(cells: &[Cell]) -> (String, bool) {
     let (mut text, mut met) = (String::new(), true);
     let engines = cells.iter().filter(|cell| ENGINES.iter().any(|e| e.name == cell.system));

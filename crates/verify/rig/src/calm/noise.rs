@@ -1,4 +1,4 @@
-//! What disturbs a machine that nobody harms.
+//! Noises: they disturb a machine without a fault.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +34,8 @@ impl Noise {
         }
     }
 
-    /// Disturbs for so long. The same seed gives the same stalls to every system with as many
-    /// machines, and stalls of the same times and lengths to all.
+    /// Disturbs for this long. The same seed gives the same stalls to every system with as many
+    /// machines, and stalls of the same times and lengths to all systems.
     pub(super) fn make(
         self,
         system: &dyn System,

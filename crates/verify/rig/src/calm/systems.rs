@@ -10,7 +10,7 @@ use crate::net::{Net, address};
 use crate::process::Process;
 use crate::rivals::{self, Etcd, REDIS, Sentinel};
 
-/// Changes of who belongs to a system or leads it.
+/// Changes of a system's members or leader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Changes {
     /// Views of Quorate, failovers of Sentinel, terms of etcd.
@@ -41,11 +41,11 @@ pub(super) trait System: Sync {
 
     fn client(&self, number: usize) -> Box<dyn Client>;
 
-    /// What has changed since the start, once everything is as it should be.
+    /// The changes since the start, once the system is whole again.
     fn changes(&mut self) -> anyhow::Result<Changes>;
 }
 
-/// What can be played.
+/// The systems that can be played.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Quorate(&'static Engine),
@@ -76,7 +76,7 @@ impl Kind {
         found.is_err().then_some(program)
     }
 
-    /// Starts it at the first places of the network. It ends with the value.
+    /// Starts the system at the first places of the network. It ends with the value.
     pub(super) fn start(
         &self,
         net: &Net,
@@ -130,7 +130,7 @@ impl System for Cluster {
     }
 }
 
-/// One server, which nothing replaces.
+/// A single server, which nothing replaces.
 struct Redis(Process);
 
 impl Redis {

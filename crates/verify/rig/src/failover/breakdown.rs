@@ -1,4 +1,4 @@
-//! Where the time of a failover goes, from what the survivors log.
+//! The parts of a failover's time, from the survivors' logs.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::report::{median, millis};
 
 const DAY: u64 = 24 * 3600 * 1_000_000;
 
-/// What each survivor logs, since the fault: `None` where it never came.
+/// The log entries of each survivor since the fault: `None` for one that never came.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Marks {
     suspected: Option<Duration>,
@@ -36,7 +36,7 @@ pub(crate) struct Parts {
 }
 
 impl Marks {
-    /// Reads what a survivor's log says from `offset` on.
+    /// Reads a survivor's log from `offset` on.
     pub(super) fn read(log: &Path, offset: u64, victim: u16, at: SystemTime) -> Option<Self> {
         let mut file = File::open(log).ok()?;
         file.seek(SeekFrom::Start(offset)).ok()?;
@@ -86,7 +86,7 @@ impl Parts {
         let first = |pick: fn(&Marks) -> Option<Duration>| survivors.iter().filter_map(pick).min();
         let installed = survivors.iter().filter_map(|marks| marks.installed).max();
         let Some((suspected, installed)) = first(|marks| marks.suspected).zip(installed) else {
-            // Answered before anybody took a step.
+            // The write was answered before any survivor took a step.
             let none = Duration::ZERO;
             return Some(Self {
                 suspicion: none,

@@ -1,4 +1,4 @@
-//! How long a client waits after a fault for the next acknowledged write and read.
+//! The time that a client waits after a fault for the next acknowledged write and read.
 //!
 //! Every system has three machines of the same network. A fault hits one of them: the leader or
 //! master where there is one. A client that reaches only the other two goes on all the time, with a
@@ -25,11 +25,11 @@ use crate::report::{median, millis};
 use crate::rivals;
 use breakdown::Parts;
 
-/// Between two requests of a client.
+/// The pause between two requests of a client.
 const PACE: Duration = Duration::from_millis(1);
 /// Requests that must succeed before the fault.
 const WARM: usize = 20;
-/// Longest that any system may take.
+/// The longest that any system may take.
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Rounds of Sentinel with its defaults, which wait half a minute each.
 const ROUNDS_OF_DEFAULTS: u64 = 4;
@@ -55,7 +55,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// What happens to a machine.
+/// A fault of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Fault {
     Kill,
@@ -82,7 +82,7 @@ pub(crate) type Request = Box<dyn FnMut() -> bool + Send>;
 pub(crate) trait System: Send {
     fn name(&self) -> &str;
 
-    /// Brings it to full strength and says whom the fault should hit.
+    /// Brings the system to full strength and returns the machine that the fault should hit.
     fn prepare(&mut self, net: &Net, round: u64) -> anyhow::Result<usize>;
 
     /// A client's writes and reads that don't need the victim.
@@ -92,7 +92,7 @@ pub(crate) trait System: Send {
 
     fn mend(&mut self, net: &Net, victim: usize, fault: Fault) -> anyhow::Result<()>;
 
-    /// Where the time until the write went, if the system says so.
+    /// The parts of the time until the write, if the system logs them.
     fn breakdown(&self, _: usize, _: SystemTime, _: Duration) -> Option<Parts> {
         None
     }
@@ -160,7 +160,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All systems in turn, so that whatever else the machine does meets all of them.
+/// All systems in turn, so that other work of the machine affects all of them.
 fn measure(net: &Net, systems: &mut [Box<dyn System>], rounds: u64) -> anyhow::Result<Vec<Shot>> {
     let mut random = Rng::new(7);
     let mut shots = Vec::new();
@@ -206,7 +206,7 @@ fn shoot(
                     answers.recv_timeout(PATIENCE).context("no answer before the fault")?;
                 }
             }
-            // At any phase of whatever the system does periodically.
+            // At any phase of the system's periodic work.
             std::thread::sleep(Duration::from_millis(random.below(200)));
             let (begin, at) = (Instant::now(), SystemTime::now());
             system.hit(victim, fault)?;
@@ -228,7 +228,7 @@ fn shoot(
     Ok(Shot { system: system.name().to_owned(), fault, write, read, parts })
 }
 
-/// Sends one request after the other, and says when each that succeeded was sent and answered.
+/// Sends one request after the other, and reports when each successful one was sent and answered.
 fn work(mut request: Request, stop: &AtomicBool, answers: &Sender<(Instant, Instant)>) {
     while !stop.load(Ordering::Relaxed) {
         let sent = Instant::now();

@@ -47,7 +47,7 @@ impl System for Quorate {
 
     fn prepare(&mut self, _: &Net, round: u64) -> anyhow::Result<usize> {
         self.cluster.converge()?;
-        // Nobody leads; the lowest id proposes views.
+        // There is no leader; the lowest id proposes views.
         Ok(round as usize % self.cluster.nodes.len())
     }
 

@@ -1,9 +1,9 @@
-//! What it costs two processors to use the same thing at the same time, measured.
+//! The cost of one thing that two processors use at the same time, measured.
 //!
-//! Two threads do the same over and over, in short bursts that begin and end together. Others may
-//! use the machine, too: a burst in which one thread stood still shows no contention, and one in
-//! which the holder of a mutex was interrupted shows a time slice. Such bursts are dropped, and the
-//! median of the rest counts.
+//! Two threads do the same work over and over, in short bursts that begin and end together. Other
+//! programs may use the machine, too: a burst in which one thread stood still shows no contention,
+//! and one in which the holder of a mutex was interrupted shows a time slice. Such bursts are
+//! dropped, and the median of the rest counts.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -21,8 +21,8 @@ const BURSTS: u64 = 150;
 const BURSTS_MIN: usize = 20;
 /// Nanoseconds that a burst lasts: far below a time slice.
 const BURST: u64 = 400_000;
-/// Nanoseconds by which a thread may begin or end later than another. Who sleeps for a mutex needs
-/// some 50 µs to wake; who was interrupted, a time slice.
+/// Nanoseconds by which a thread may begin or end later than another. A thread that sleeps for a
+/// mutex needs some 50 µs to wake; an interrupted one, a time slice.
 const LATE: f64 = 100_000.0;
 /// Rounds between two looks at the clock.
 const ROUNDS: u64 = 16;
@@ -41,14 +41,13 @@ const BODY: usize = 160;
 )]
 pub struct TooBusy(usize);
 
-/// Something that threads do with what they share. Told which thread it is, and how often this one
-/// did it before.
+/// A use of shared things. Gets the number of the thread, and how often that thread did it before.
 type Round<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// Measures all of it; takes a second, and some more on a busy machine.
+/// Measures everything; takes a second, and some more on a busy machine.
 ///
 /// # Errors
-/// If two threads hardly ever ran side by side: then nothing is known about contention.
+/// If two threads hardly ever ran side by side: then contention can't be told.
 pub(super) fn measure() -> Result<Contention, TooBusy> {
     let counter = AtomicU64::new(0);
     let counter = shared(1, &|_, _| {
@@ -94,7 +93,7 @@ fn settled(threads: u64, round: Round<'_>) -> Result<f64, TooBusy> {
     result
 }
 
-/// What one thread did in a burst.
+/// One thread's part of a burst.
 #[derive(Clone, Copy, Debug)]
 struct Half {
     /// Nanoseconds since the beginning of all.
@@ -108,7 +107,7 @@ struct Meeting {
     threads: u64,
     clock: Instant,
     arrived: AtomicU64,
-    /// Until when the burst lasts; 0 before all have arrived.
+    /// The time until which the burst lasts; 0 before all threads have arrived.
     until: AtomicU64,
     number: AtomicU64,
 }
@@ -118,7 +117,7 @@ impl Meeting {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Waits for the others; until when to work, or nothing if there were enough bursts.
+    /// Waits for the others. Returns the time until which to work; `None` after the last burst.
     fn wait(&self, number: u64) -> Option<u64> {
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == (number + 1) * self.threads {
             let over = number >= BURSTS || self.nanos() > TIME_MAX;
@@ -133,7 +132,7 @@ impl Meeting {
     }
 }
 
-/// The median time between two rounds of any thread, in nanoseconds, with so many threads.
+/// The median time between two rounds of any thread, in nanoseconds, with this many threads.
 fn bursts(threads: u64, round: Round<'_>) -> Result<f64, TooBusy> {
     let (arrived, until, number) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let meeting = &Meeting { threads, clock: Instant::now(), arrived, until, number };
@@ -165,7 +164,8 @@ fn bursts(threads: u64, round: Round<'_>) -> Result<f64, TooBusy> {
     typical((0..count).filter_map(|number| cost(&burst(number))).collect())
 }
 
-/// The median, if there are enough: of too few nothing follows, least of all that nothing contends.
+/// The median, if there are enough bursts: too few show nothing, least of all the absence of
+/// contention.
 fn typical(mut costs: Vec<f64>) -> Result<f64, TooBusy> {
     if costs.len() < BURSTS_MIN {
         return Err(TooBusy(costs.len()));
@@ -173,8 +173,8 @@ fn typical(mut costs: Vec<f64>) -> Result<f64, TooBusy> {
     Ok(super::measure::median(&mut costs))
 }
 
-/// Nanoseconds between two rounds, if all threads ran side by side: one that was interrupted
-/// begins late or ends late.
+/// Nanoseconds between two rounds, if all threads ran side by side: an interrupted thread begins
+/// late or ends late.
 fn cost(halves: &[Half]) -> Option<f64> {
     let from = halves.iter().map(|half| half.from).fold(f64::MAX, f64::min);
     let to = halves.iter().map(|half| half.to).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! The sweeps of the paper's figures 4 to 7, and what they show.
+//! The sweeps of the paper's figures 4 to 7, and their findings.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use serde::Serialize;
 use super::inputs::{Contention, Measured, Model, System};
 use super::model::{Point, Setup, simulate};
 
-/// How contention of more than two lanes follows from what was measured with two.
+/// How contention of more than two lanes is derived from the measurement with two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Extrapolation {
-    /// A contended use costs what it costs two cores here, whatever the number of lanes.
+    /// A contended use costs the measured time of two cores, whatever the number of lanes.
     Measured,
     /// It costs more by the factor by which the counter of the paper's figure 1 does.
     Figure1,
@@ -40,7 +40,7 @@ impl FromStr for Extrapolation {
     }
 }
 
-/// What to sweep over.
+/// The points of a sweep.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sweep {
     /// Lanes of figures 4 and 5.
@@ -51,7 +51,7 @@ pub struct Sweep {
     pub zipf_lanes: usize,
     /// Clients of each lane in figures 4 and 5: enough to keep it busy.
     pub clients: usize,
-    /// Clients of each lane in figures 6 and 7: whichever number commits most counts (the paper
+    /// Clients of each lane in figures 6 and 7: the number that commits most counts (the paper
     /// shows peaks).
     pub zipf_clients: Vec<usize>,
     /// Commits that are counted at each point.
@@ -59,7 +59,7 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Commits at each point, unless somebody wants more.
+    /// Commits at each point, by default.
     pub const COMMITS: u64 = 15_000;
 
     /// All of the paper's range.
@@ -78,9 +78,9 @@ impl Sweep {
 /// One system's line in a figure.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Curve {
-    /// Whose.
+    /// The system.
     pub system: System,
-    /// From left to right.
+    /// The points, from left to right.
     pub points: Vec<Point>,
 }
 
@@ -114,31 +114,31 @@ pub struct Figures {
     pub fig6b_7b: Vec<Curve>,
 }
 
-/// One statement of the paper, and what the projection says of it.
+/// One statement of the paper, and the projection's result on it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Finding {
-    /// What it is about.
+    /// Its subject.
     pub what: String,
-    /// In the paper.
+    /// The paper's result.
     pub paper: &'static str,
-    /// Here.
+    /// The projection's result.
     pub here: String,
 }
 
 /// A whole projection.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Projection {
-    /// What was measured on this machine, in nanoseconds.
+    /// Costs measured on this machine, in nanoseconds.
     pub measured: Measured,
-    /// What is assumed, in nanoseconds.
+    /// Costs assumed, in nanoseconds.
     pub modelled: Model,
     /// How contention was extrapolated, which is a model too.
     pub extrapolation: Extrapolation,
-    /// The costs of contention that came of it, in nanoseconds.
+    /// The resulting costs of contention, in nanoseconds.
     pub contention_used: Contention,
     /// The curves.
     pub figures: Figures,
-    /// Beside the paper.
+    /// The findings, beside the paper's.
     pub findings: Vec<Finding>,
 }
 
@@ -234,7 +234,7 @@ fn run(
             scope.spawn(move || {
                 while let Some((index, job)) = take(next, jobs) {
                     let point = best(job, measured, contention, model, commits);
-                    // Whoever collects them is there until all are done.
+                    // The collector lives until all points are done.
                     let _ = sender.send((index, point));
                 }
             });
@@ -331,7 +331,7 @@ fn findings(figures: &Figures) -> Vec<Finding> {
     findings
 }
 
-/// The systems by what they commit at the right end.
+/// The systems, in the order of their commits at the right end.
 fn order(curves: &[Curve]) -> String {
     let mut sorted: Vec<&Curve> = curves.iter().collect();
     sorted.sort_by(|a, b| b.last().total_cmp(&a.last()));
@@ -339,7 +339,7 @@ fn order(curves: &[Curve]) -> String {
     names.join(" > ")
 }
 
-/// From which coefficient on Meerkat commits less than Meerkat-PB.
+/// The first coefficient at which Meerkat commits less than Meerkat-PB.
 fn crossing(curves: &[Curve]) -> String {
     let pairs =
         curve(curves, System::Meerkat).points.iter().zip(&curve(curves, System::MeerkatPb).points);
@@ -374,15 +374,16 @@ mod tests {
         project(&fixed(), &model, Extrapolation::Measured, &sweep(), &mut |_, _| {})
     }
 
-    /// With made-up inputs, in which one use of the log costs as much as one of the record: what was
-    /// measured may order the two systems that share something the other way round.
+    /// With made-up inputs, in which one use of the log costs as much as one of the record: with
+    /// the measured costs, the two systems that share something may come in the other order.
     #[test]
     fn the_papers_orderings_come_out() {
         let projection = projection();
         let last = |system| curve(&projection.figures.fig4, system).last();
         let [meerkat, pb, tapir, kuafu] = System::ALL.map(last);
         assert!(meerkat >= pb && pb > tapir && tapir > kuafu, "{:?}", projection.findings);
-        // What shares nothing goes on growing; a mutex and a log stop what shares them.
+        // A system that shares nothing goes on growing; a mutex or a log stops the systems that
+        // share it.
         for curve in &projection.figures.fig4 {
             let growth = curve.points[2].goodput / curve.points[1].goodput;
             let scales = matches!(curve.system, System::Meerkat | System::MeerkatPb);

@@ -1,4 +1,4 @@
-//! What goes into a projection, each part under a name that says where it comes from.
+//! The inputs of a projection, each part under a name that says where it comes from.
 
 use std::str::FromStr;
 
@@ -42,8 +42,8 @@ impl System {
 }
 
 /// Nanoseconds of processor time that a lane of a replica spends on one message: decoding it,
-/// handling it, and encoding what it answers. Not what the network costs. 0 for messages that the
-/// system has no use for.
+/// handling it, and encoding its answer. The cost of the network is not included. 0 for messages
+/// that the system does not use.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Handlers {
     /// A read of one key: value and version.
@@ -58,10 +58,10 @@ pub struct Handlers {
     pub accept: f64,
     /// ACCEPTED at the primary, on average over the backups: a majority has it, or more.
     pub accepted: f64,
-    /// What a replica does beside for each transaction: watermarks, dropped records, timers.
+    /// Other work of a replica for each transaction: watermarks, dropped records, timers.
     pub upkeep: f64,
-    /// What a lane would spend on coordinating a transaction for its client, at the coordinator's
-    /// node: reads there, its own vote, everybody's answers. Not in the curves, whose clients
+    /// The time a lane would spend on coordinating a transaction for its client, at the
+    /// coordinator's node: reads there, its own vote, all answers. Not in the curves, whose clients
     /// coordinate.
     pub coordinator: f64,
 }
@@ -71,12 +71,12 @@ pub struct Handlers {
 pub struct Shared {
     /// By one thread alone.
     pub alone: f64,
-    /// When threads on two processors use nothing else: the time between two uses, which bounds
-    /// how many there are in a second whatever the number of lanes.
+    /// When threads on two processors use nothing else: the time between two uses. It bounds the
+    /// number of uses in a second, whatever the number of lanes.
     pub contended: f64,
 }
 
-/// What lanes of a node share in the systems that share something.
+/// The things that lanes of a node share, in the systems that share something.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Contention {
     /// An atomic counter.
@@ -95,9 +95,9 @@ pub struct Contention {
 const PAPER_COUNTER: f64 = 1e9 / 11e6;
 
 impl Contention {
-    /// The same things on the paper's machines, as far as its figure 1 tells: whatever moves cache
-    /// lines between processors costs more there by the factor by which a contended counter does.
-    /// Two sockets and 80 threads are in that factor; two cores of one socket can't show it.
+    /// The same things on the paper's machines, as far as its figure 1 tells: moving cache lines
+    /// between processors costs more there, by the factor by which a contended counter does. Two
+    /// sockets and 80 threads are in that factor; two cores of one socket can't show it.
     #[must_use]
     pub fn as_in_the_paper(&self) -> Self {
         let factor = (PAPER_COUNTER / self.counter.contended).max(1.0);
@@ -118,7 +118,7 @@ pub struct Measured {
     pub ycsb_t: PerSystem,
     /// By workload.
     pub retwis: PerSystem,
-    /// What is shared costs this.
+    /// The costs of shared things.
     pub contention: Contention,
 }
 
@@ -136,7 +136,7 @@ pub struct PerSystem {
 }
 
 impl PerSystem {
-    /// The costs of one.
+    /// The costs of one system.
     pub fn of(&self, system: System) -> &Handlers {
         match system {
             System::Meerkat => &self.meerkat,
@@ -150,7 +150,7 @@ impl PerSystem {
 /// A network: a model in every case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Network {
-    /// What it stands for.
+    /// Its name.
     pub name: &'static str,
     /// Nanoseconds that a message takes from one processor to another, at least.
     pub delay: f64,
@@ -189,7 +189,7 @@ impl FromStr for Network {
     }
 }
 
-/// What is assumed about everything else.
+/// The assumptions about everything else.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Model {
     /// The network.
@@ -203,7 +203,7 @@ pub struct Model {
     /// Nanoseconds that a client pauses at most after its first abort; twice as long after each
     /// further one, up to 64 times.
     pub backoff: f64,
-    /// Seeds everything that is drawn.
+    /// The seed of all draws.
     pub seed: u64,
 }
 

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-/// A version, and the id of a transaction: a time, and who gave it.
+/// A version, and the id of a transaction: a time, and the client that gave it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(super) struct Stamp(pub(super) u64, pub(super) u32);
 
-/// What a transaction does to a key.
+/// The access of a transaction to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Item {
     pub(super) key: u64,
@@ -30,7 +30,7 @@ struct State {
     pending: Vec<Registration>,
 }
 
-/// The keys of one replica that were touched.
+/// The keys of one replica that transactions have touched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keys(HashMap<u64, State>);
 
@@ -53,7 +53,7 @@ impl Keys {
         true
     }
 
-    /// Confirms that what was read is still there, and that nobody will write below `at`.
+    /// Confirms that the versions read are still current, and that no write will come below `at`.
     pub(super) fn confirm(&mut self, at: Stamp, items: &[Item]) -> bool {
         items.iter().all(|item| {
             let state = self.0.entry(item.key).or_default();

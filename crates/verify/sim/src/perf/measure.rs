@@ -1,4 +1,4 @@
-//! What handlers cost, measured: the machines of all four systems, three replicas in one thread,
+//! The costs of handlers, measured: the machines of all four systems, three replicas in one thread,
 //! without a network.
 //!
 //! Transactions go through in batches, and each batch in phases: all messages of one kind to one
@@ -122,7 +122,7 @@ impl Transaction for Load {
     }
 }
 
-/// What is timed apart.
+/// The phases that are timed apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     Submit,
@@ -149,7 +149,7 @@ fn phase(kind: &Kind<'_>) -> Phase {
     }
 }
 
-/// What a node has said: messages lie behind each other in one buffer, as in the runtime.
+/// The messages of a node, one behind the other in one buffer, as in the runtime.
 #[derive(Default)]
 struct Said {
     bytes: Vec<u8>,
@@ -196,7 +196,7 @@ impl Effects<Rival> for Said {
     }
 }
 
-/// A machine of either kind, told apart by nothing but its type.
+/// A machine of either kind, behind one type.
 trait Node {
     fn event(&mut self, now: Now, event: NodeEvent<'_>, said: &mut Said);
     fn deadline(&self) -> Instant;
@@ -253,7 +253,7 @@ impl Times {
     }
 }
 
-/// Who said it, and where it lies in what that one said.
+/// The sender of a message, and the place of the message in the sender's buffer.
 type Spoken = (usize, Range<usize>);
 
 struct Bench {
@@ -351,7 +351,7 @@ impl Bench {
         }
     }
 
-    /// Handles everything that is said, one kind at one node after the other.
+    /// Handles all messages, one kind at one node after the other.
     fn deliver_all(&mut self) {
         loop {
             let mut heaps: BTreeMap<(NodeId, Phase), Vec<Spoken>> = BTreeMap::new();
@@ -414,7 +414,7 @@ impl Bench {
         self.deliver_all();
     }
 
-    /// Reads keys as a replica does for a coordinator elsewhere; nanoseconds for each.
+    /// Reads keys as a replica does for a coordinator elsewhere; returns nanoseconds for each.
     fn gets(&mut self, source: &mut Generator, batches: usize) -> f64 {
         let mut out: Vec<u8> = Vec::new();
         let mut stretches = Vec::new();
@@ -441,7 +441,7 @@ impl Bench {
         self.times.get_mut(&(node, phase)).map_or(0.0, Times::each)
     }
 
-    /// Nanoseconds of this work at a node, for each of so many transactions.
+    /// Nanoseconds of this work at a node, for each of `transactions` transactions.
     fn share(&self, node: u16, phase: Phase, transactions: usize) -> f64 {
         self.times.get(&(node, phase)).map_or(0.0, |times| times.nanos / transactions as f64)
     }

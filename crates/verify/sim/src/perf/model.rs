@@ -1,10 +1,10 @@
 //! The model: a closed loop of clients and the lanes of three replicas, in discrete events.
 //!
 //! A lane serves one message after the other and takes the measured time for each, plus the
-//! network's charge for what it receives and sends. What lanes share is used one after the other
-//! by all lanes of a node, at the beginning of a handler: a lane that finds it taken waits and does
-//! nothing else. Whether a transaction commits is decided by the protocol's rules on versions and
-//! registrations of every key at every replica, with the order of arrivals that comes about.
+//! network's charge for received and sent messages. All lanes of a node use shared things one after
+//! the other, at the beginning of a handler: a lane that finds one taken waits and does nothing
+//! else. The protocol's rules on versions and registrations of every key at every replica decide
+//! whether a transaction commits, with the order of arrivals of the simulation.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -29,11 +29,11 @@ pub(super) struct Setup<'a> {
     pub(super) zipf: f64,
     /// Each with one transaction under way.
     pub(super) clients_per_lane: usize,
-    /// Commits that are counted, after as many as a third of it that are not.
+    /// Commits that are counted, after a third as many that are not.
     pub(super) commits: u64,
 }
 
-/// What came of it.
+/// The result of one point.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Point {
     /// Lanes of each replica.
@@ -83,13 +83,13 @@ enum Kind {
     Get(u64),
     Validate,
     Check,
-    /// The slow path's proposal to commit, or what the primary has validated.
+    /// The slow path's proposal to commit, or a transaction that the primary has validated.
     Accept,
     Accepted,
     Decided(bool),
 }
 
-/// What a client is told.
+/// A replica's answer to a client.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Value(Stamp),
@@ -106,7 +106,7 @@ enum Event {
     Begin { client: usize },
 }
 
-/// An event in its time; of two in one moment the one that was made first comes first.
+/// An event and its time; events of one moment are handled in the order in which they were made.
 struct Scheduled(Time, u64, Event);
 
 impl PartialEq for Scheduled {
@@ -144,9 +144,9 @@ struct Resource {
 }
 
 impl Resource {
-    /// A lane uses it so many times in a row from `at` on; returns when it is through. What was
-    /// measured under contention is the average over such uses in a row, so if the first one is
-    /// contended, all cost that.
+    /// A lane uses it `uses` times in a row from `at` on; returns the time when it is done. The
+    /// measured cost under contention is the average over such uses in a row, so if the first one
+    /// is contended, all cost that.
     fn use_by(&mut self, lane: usize, at: Time, cost: Shared, uses: u32) -> Time {
         let alone = self.last.is_none_or(|last| last == lane);
         self.last = Some(lane);
@@ -165,7 +165,7 @@ struct Replica {
     counter: Resource,
     /// TAPIR's record or KuaFu++'s log.
     common: Resource,
-    /// At a primary: what is on its way to a majority.
+    /// At a primary: transactions on their way to a majority.
     replicating: BTreeMap<Attempt, (Stamp, Rc<[Item]>)>,
 }
 
@@ -301,7 +301,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// How long a message is on its way.
+    /// The time that a message is on its way.
     fn flight(&mut self) -> Time {
         let network = self.setup.model.network;
         ps(network.delay) + self.rng.below(ps(network.jitter).max(1))
@@ -336,8 +336,8 @@ impl<'a> World<'a> {
         self.schedule(end, Event::Free { replica, lane });
     }
 
-    /// When a handler ends: it uses the shared things `visits` times, and then does the rest, of
-    /// which their cost to a lone thread is a part already.
+    /// The end of a handler: it uses the shared things `visits` times, and then does the rest. The
+    /// measured cost includes the uses by a lone thread already.
     fn finish(
         &mut self,
         replica: usize,
@@ -523,7 +523,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether a quorum of confirmations is all that the transaction needs.
+    /// Whether a quorum of confirmations suffices for the transaction.
     fn confirms(&self, index: usize) -> bool {
         self.setup.system == System::Meerkat && self.clients[index].puts.is_empty()
     }
@@ -567,7 +567,7 @@ impl<'a> World<'a> {
                 if client.ok == replicas {
                     self.decide(index, true);
                 } else if client.refused >= majority(replicas) {
-                    // Of three replicas two against are final (Meerkat N3.4-10).
+                    // Of three replicas two refusals are final (Meerkat N3.4-10).
                     self.decide(index, false);
                 } else if client.ok >= majority(replicas) && client.refused > 0 {
                     self.send_all(index, Kind::Accept);
@@ -584,13 +584,13 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Tells all replicas how a transaction ends.
+    /// Tells all replicas the end of a transaction.
     fn decide(&mut self, index: usize, commit: bool) {
         self.send_all(index, Kind::Decided(commit));
         self.end(index, commit);
     }
 
-    /// The client goes on: with its next transaction, or after a pause with the same once more.
+    /// The client goes on: with its next transaction, or after a pause with the same one again.
     fn end(&mut self, index: usize, commit: bool) {
         let client = &mut self.clients[index];
         client.decided = true;
@@ -632,7 +632,7 @@ impl<'a> World<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Visit {
     Counter,
-    /// So many times in a row.
+    /// This many times in a row.
     Log(u32),
     Record,
 }
@@ -645,8 +645,8 @@ const fn majority(replicas: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The model gives back what was measured: lanes that take turns at the log are through with a
-    /// round of three uses every three contended uses, and a lone one every three uses alone.
+    /// The model reproduces the measurement: lanes that take turns at the log finish a round of
+    /// three uses every three contended uses, and a lone lane every three uses alone.
     #[test]
     fn contention_costs_in_the_model_what_was_measured() {
         let cost = Shared { alone: 20.0, contended: 180.0 };
