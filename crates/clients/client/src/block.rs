@@ -1,4 +1,4 @@
-//! `MULTI`, writes, `EXEC`: what a transaction sends to commit, and what the replies say.
+//! `MULTI`, writes, `EXEC`: the commit request of a transaction, and the meaning of its replies.
 
 use std::time::Duration;
 
@@ -9,31 +9,32 @@ use crate::request::Request;
 use crate::retry::Failure;
 use crate::transport::{Expiry, Write, Writes};
 
-/// An `EXEC` that is no call.
+/// An `EXEC` outside of a session's call.
 pub(crate) const EXEC: &[&[u8]] = &[b"EXEC"];
 
-/// What a transaction commits.
+/// The changes that a transaction commits, and the keys that they rest on.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// The keys that it has read.
     pub(crate) watched: Vec<Vec<u8>>,
-    /// What it changes.
+    /// The changes.
     pub(crate) writes: Writes,
 }
 
-/// What the replies to `MULTI`, the commands behind it and `EXEC` say.
+/// The result of the replies to `MULTI`, the commands behind it and `EXEC`.
 #[derive(PartialEq, Debug)]
 pub(crate) enum BlockEnd {
-    /// `EXEC` was answered, with an array or a null array unless the server is a strange one.
+    /// `EXEC` was answered: with an array or a null array, or, by a strange server, with another
+    /// reply.
     Answer(Reply),
-    /// Nothing has happened, unless the error itself says that this is unknown.
+    /// Nothing has happened, unless the error itself says that the outcome is unknown.
     Refused(ServerError),
     /// The commands were executed one by one, or some of them.
     Unknown(String),
 }
 
 impl Block {
-    /// `MULTI`, the writes, and these words.
+    /// `MULTI`, the writes, and the words of `exec`.
     pub(crate) fn request(&self, exec: &[&[u8]]) -> Request {
         let mut request = Request::one(&[b"MULTI"]);
         for (key, write) in &self.writes {
@@ -53,7 +54,7 @@ impl Block {
         request
     }
 
-    /// A block on the same keys that changes nothing, and these words.
+    /// A block on the same keys that changes nothing: `MULTI`, and the words of `exec`.
     pub(crate) fn probe(&self, exec: &[&[u8]]) -> Request {
         let mut request = Request::one(&[b"MULTI"]);
         for key in self.writes.keys() {
@@ -64,7 +65,7 @@ impl Block {
     }
 }
 
-/// What the answer to `EXEC` means for a transaction with so many writes.
+/// The meaning of an answer to `EXEC` for a transaction with this many writes.
 pub(crate) fn outcome(exec: Reply, writes: usize) -> Result<(), Failure> {
     let unknown = |reason: String| Err(Failure::Final(Error::unknown(reason)));
     match exec {
@@ -84,7 +85,7 @@ pub(crate) fn millis(after: Duration) -> u128 {
     after.min(EXPIRY_MAX).as_nanos().div_ceil(1_000_000).max(1)
 }
 
-/// Whether the connection is surely back to normal: neither in `MULTI` nor watching anything.
+/// Whether the connection is surely back to normal: neither in `MULTI` nor watching keys.
 pub(crate) fn has_ended(replies: &[Reply]) -> bool {
     let (multi, exec) = (code(replies.first()), code(replies.last()));
     multi.is_none() && matches!(exec, None | Some("EXECABORT" | "TRYAGAIN"))
@@ -103,7 +104,7 @@ pub(crate) fn judge(mut replies: Vec<Reply>) -> BlockEnd {
     let mut replies = replies.into_iter();
     let multi = replies.next().expect("MULTI has a reply");
     if let Reply::Error(error) = multi {
-        // Then the writes were no transaction.
+        // The writes were executed, but as no transaction.
         return match replies.all(|reply| matches!(reply, Reply::Error(_))) {
             true => BlockEnd::Refused(error),
             false => {
@@ -217,7 +218,7 @@ mod tests {
         expected.push(&[b"EXEC"]);
         let block = Block { watched: vec![b"z".to_vec()], writes };
         assert_eq!(block.request(EXEC).bytes(), expected.bytes());
-        // On the same keys, so that its record lies where the block's does.
+        // On the same keys, so that the probe's record lies where the block's does.
         let mut expected = Request::one(&[b"MULTI"]);
         for key in [b"a", b"b", b"c", b"d"] {
             expected.push(&[b"SETRANGE", key, b"0", b""]);

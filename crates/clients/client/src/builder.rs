@@ -51,7 +51,7 @@ impl Builder {
         self
     }
 
-    /// What the nodes have as `requirepass`.
+    /// The nodes' `requirepass`.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.options.password = Some(password.into());
         self
@@ -78,8 +78,8 @@ impl Builder {
     }
 
     /// Whether updates are calls of sessions, which a node executes once however often it is asked:
-    /// then they are tried again after any failure. So it is unless you say otherwise, or the server
-    /// knows no sessions.
+    /// then they are tried again after any failure. They are by default, unless the server knows no
+    /// sessions.
     pub fn sessions(mut self, sessions: bool) -> Self {
         self.options.sessions = sessions;
         self
@@ -104,9 +104,9 @@ impl Builder {
         self
     }
 
-    /// What connects to an address of a node, instead of plain TCP: for TLS, a proxy, or a simulated
-    /// network. The time to connect counts for all that it does, a TLS handshake included. The
-    /// stream must not hold back what was written when it is flushed.
+    /// Replaces plain TCP by another way to connect to the address of a node: TLS, a proxy, or a
+    /// simulated network. `connect_timeout` covers everything the connector does, a TLS handshake
+    /// included. The stream must not hold back written bytes when it is flushed.
     ///
     /// ```no_run
     /// use tokio::net::TcpStream;
@@ -150,7 +150,7 @@ impl Builder {
 }
 
 impl fmt::Debug for Builder {
-    /// Without the password.
+    /// The password is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("addresses", &self.options.addresses)

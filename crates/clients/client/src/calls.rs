@@ -1,10 +1,10 @@
 //! Commands on their way to an answer: one, or several in one exchange.
 //!
-//! Each command is settled by itself. A read is repeated until it has an answer. An update is a call
-//! of the session that the exchange has ([`crate::sessions`]), under a number of its own, and is
-//! asked for again under that number. Without sessions an update is not repeated once it may have
-//! happened. What is settled is not sent again, so a command that was refused for the moment runs
-//! after those that came behind it.
+//! Each command ends by itself. A read is repeated until it has an answer. An update is a call of
+//! the exchange's session ([`crate::sessions`]), under a number of its own, and is asked for again
+//! under that number. Without sessions an update is not repeated once it may have happened. An
+//! ended command is not sent again, so a command that was refused for the moment runs after those
+//! that came behind it.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::request::Request;
 use crate::retry::{Attempts, Failure};
 use crate::sessions::{Held, OpenCall, Sessions, Tried, Work, words};
 
-/// What a command changes, which decides whether it can be repeated without an answer.
+/// The effect of a command, which decides whether it can be repeated without an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     Read,
     Update,
 }
 
-/// A command and what became of it.
+/// A command and its state.
 #[derive(Debug)]
 pub(crate) struct Command {
     words: Vec<Vec<u8>>,
     kind: Effect,
-    /// Whether a node would take it for a call.
+    /// Whether a node takes it for a call.
     fits: bool,
     /// Its number, if it was tried as a call.
     number: Option<u64>,
@@ -44,18 +44,18 @@ impl Command {
         Self { words, kind, fits: true, number: None, open: false, end: None }
     }
 
-    /// One whose call may have happened.
+    /// A command whose call may have happened.
     pub(crate) fn again(words: Vec<Vec<u8>>, number: u64) -> Self {
         let (kind, number) = (Effect::Update, Some(number));
         Self { words, kind, fits: true, number, open: true, end: None }
     }
 
-    /// One that can't be sent.
+    /// A command that can't be sent.
     pub(crate) fn refused(error: Error) -> Self {
         Self { end: Some(Err(error)), ..Self::new(&[], Effect::Read) }
     }
 
-    /// What it was answered.
+    /// The answer.
     pub(crate) fn end(self) -> Result<Reply, Error> {
         self.end.expect("every command is settled")
     }
@@ -64,7 +64,7 @@ impl Command {
         self.open || (self.kind == Effect::Update && self.fits && sessions.are_enabled())
     }
 
-    /// Whether it is an update that is sent as it is, and must not be taken for a call.
+    /// Whether it is an update that is sent without a number, and must not be taken for a call.
     fn is_plain_update(&self, sessions: &Sessions) -> bool {
         self.kind == Effect::Update && !self.is_call(sessions)
     }
@@ -74,13 +74,13 @@ impl Command {
         self.end = Some(end);
     }
 
-    /// It has no answer, and will not be tried again.
+    /// The command has no answer, and will not be tried again.
     fn give_up(&mut self, held: &mut Held<'_>, error: Error) {
         let open = self.open && !mutant!("client_refusal_ends_lost_try");
         let Some(number) = self.number.filter(|_| open) else {
             return self.end_call(held, Err(error));
         };
-        // A refusal speaks for its own try; an earlier one may have happened.
+        // A refusal is about its own try; an earlier one may have happened.
         let work = Work::Command(std::mem::take(&mut self.words));
         let call = held.open_call(number, work);
         if mutant!("client_acknowledges_open_call") {
@@ -89,7 +89,7 @@ impl Command {
         self.end = Some(Err(Error::Unknown { reason: error.to_string(), call }));
     }
 
-    /// The call has lost its session, for this reason.
+    /// The call loses its session, for this reason.
     fn lose_session(&mut self, reason: &str) {
         self.number = None;
         if std::mem::take(&mut self.open) && !mutant!("client_lost_call_made_anew") {
@@ -98,7 +98,7 @@ impl Command {
     }
 }
 
-/// Sends commands until each is settled, or the attempts are used up.
+/// Sends commands until each has ended, or the attempts are used up.
 pub(crate) async fn perform(
     pool: &Arc<Pool>,
     mut held: Held<'_>,
@@ -114,7 +114,7 @@ pub(crate) async fn perform(
     }
 }
 
-/// One exchange with whatever node has its turn; what kept some commands from being settled.
+/// One exchange with the node whose turn it is. Returns the failure that keeps some commands open.
 async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) -> Option<Failure> {
     let sessions = held.sessions();
     let mut loan = match pool.borrow().await {
@@ -126,14 +126,14 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
         match sessions.attach(&mut loan, held).await {
             Ok(()) => {}
             Err(Tried::Expired(reason)) => return Some(expire(held, commands, reason)),
-            // No session is known to this server: they are sent without, unless they were calls.
+            // This server knows no sessions: commands are sent without, unless they were calls.
             Err(Tried::Unfit) if !unsettled().any(|command| command.open) => return None,
             Err(tried) => return Some(tried.failure()),
         }
     }
     let (request, sent) = compose(&mut loan, held, commands);
     if sent.is_empty() {
-        // It is full of calls that nobody waited for.
+        // The session is full of open calls that their callers have given up.
         held.forget();
         return Some(Failure::TryAgain("a session's window is full".to_owned()));
     }
@@ -142,7 +142,7 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
         Err(mut lost) => (std::mem::take(&mut lost.replies), Some(lost)),
     };
     if request.counted() < request.commands() && !replies.is_empty() && !replies.remove(0).is_ok() {
-        // Then no update was carried out.
+        // The node executed no update.
         loan.connection().numbers = None;
     }
     let (mut failure, mut expired) = (None, None);
@@ -182,7 +182,7 @@ async fn round(pool: &Arc<Pool>, held: &mut Held<'_>, commands: &mut [Command]) 
     }
 }
 
-/// What a round sends: of the commands that are not settled, as many as there are numbers for.
+/// The request of a round: the commands that have not ended, as far as there are numbers for them.
 fn compose(
     loan: &mut Loan,
     held: &mut Held<'_>,
@@ -210,7 +210,7 @@ fn compose(
         let mut line: Vec<&[u8]> = command.words.iter().map(Vec::as_slice).collect();
         let (head, is_call) = (&mut head, command.is_call(sessions));
         if is_call || counts_along {
-            // The window is full: the rest waits for its answers.
+            // The window is full: the rest waits for answers.
             let known = command.number.filter(|_| !mutant!("client_retries_under_a_new_number"));
             let Some(number) = known.or_else(|| held.begin()) else { break };
             if is_call {
@@ -229,7 +229,7 @@ fn compose(
     (request, sent)
 }
 
-/// Takes the reply to a call; why it is to be tried again, if it is.
+/// Takes the reply to a call. Returns the failure for which it is to be tried again, if any.
 fn heed_call(
     loan: &mut Loan,
     held: &mut Held<'_>,
@@ -239,7 +239,7 @@ fn heed_call(
     match held.sessions().judge(loan, reply) {
         Tried::Answer(Reply::Error(error)) => command.end_call(held, Err(error.into())),
         Tried::Answer(reply) => command.end_call(held, Ok(reply)),
-        // Nothing has happened: it is sent as it is.
+        // Nothing has happened: the command is sent without a number.
         Tried::Unfit if !command.open => {
             command.fits = false;
             held.complete(command.number.take());
@@ -253,7 +253,7 @@ fn heed_call(
     None
 }
 
-/// The same for a command that is no call.
+/// The same for a command outside of a session.
 fn heed_plain(
     loan: &Loan,
     held: &mut Held<'_>,
@@ -271,8 +271,8 @@ fn heed_plain(
     None
 }
 
-/// The session has ended: calls that may have happened in it stay unknown, and the other calls go on
-/// in another session.
+/// The session has ended: calls that may have happened in it stay unknown, and the other calls go
+/// on in another session.
 fn expire(held: &mut Held<'_>, commands: &mut [Command], reason: String) -> Failure {
     held.forget();
     commands.iter_mut().for_each(|command| command.lose_session(&reason));

@@ -18,7 +18,7 @@ use crate::sessions::{OpenCall, Sessions};
 use crate::transport::Transport;
 use crate::txn::{Txn, run};
 
-/// Commands that change what a connection is, or what comes back on it.
+/// Commands that change the state of a connection, or the replies that come over it.
 const STATEFUL: &[&str] = &[
     "ASKING",
     "AUTH",
@@ -46,9 +46,9 @@ const STATEFUL: &[&str] = &[
 
 /// A client of a cluster, through any of its nodes. Clones share their connections.
 ///
-/// Calls go round the nodes. What a node has refused or not received is tried at another one. So is
-/// an update that may have happened: it is a call of a session, which takes effect once. Where there
-/// are no sessions it is not tried again, see [`Error::Unknown`].
+/// Calls go round the nodes. A call that a node has refused or not received is tried at another
+/// one. So is an update that may have happened: it is a call of a session, which takes effect once.
+/// Where there are no sessions it is not tried again, see [`Error::Unknown`].
 #[derive(Clone)]
 pub struct Client {
     pool: Arc<Pool>,
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// The value of a key, or `None` if it has none (`GET`).
+    /// The value of a key, or `None` if it has no value (`GET`).
     ///
     /// # Errors
     /// Never [`Error::Unknown`]: a read without an answer is repeated.
@@ -199,13 +199,13 @@ impl Client {
         self.call(&words, Effect::Update).await
     }
 
-    /// Runs a transaction: the closure reads and writes through a [`Txn`], and what it did happens
-    /// at one moment, or not at all.
+    /// Runs a transaction: the closure reads and writes through a [`Txn`], and its reads and writes
+    /// happen at one moment, or not at all.
     ///
     /// The closure runs again, from its start and with a new `Txn`, if another transaction changed
-    /// what it had read, or if a node failed before the commit was on its way. So it must have no
-    /// other effects than those on the `Txn`. To give up, return [`Error::aborted`]; that decision
-    /// may rest on values of different moments. To decide on values of one moment, return
+    /// a key that it had read, or if a node failed before the commit was under way. So it must have
+    /// no other effects than those on the `Txn`. To give up, return [`Error::aborted`]; that
+    /// decision may rest on values of different moments. To decide on values of one moment, return
     /// `Ok(Err(..))`: a transaction that ends in `Ok` has its reads checked even if it writes
     /// nothing.
     ///
@@ -213,10 +213,10 @@ impl Client {
     /// and clones: the compiler can't yet see that a closure that borrows may change threads.
     ///
     /// # Errors
-    /// [`Error::Unknown`] if the answer to the commit of writes was lost and no node could say what
-    /// became of it before the attempts were used up; without sessions, as soon as it is lost.
+    /// [`Error::Unknown`] if the answer to the commit of writes was lost and no node could tell its
+    /// outcome before the attempts were used up; without sessions, as soon as the answer is lost.
     /// [`Error::Conflict`], [`Error::TryAgain`] and [`Error::NoNode`] if the attempts were used up.
-    /// What the closure returned otherwise.
+    /// Otherwise the error that the closure returned.
     pub async fn txn<T, F>(&self, body: F) -> Result<T, Error>
     where
         F: AsyncFnMut(&mut Txn) -> Result<T, Error>,
@@ -240,15 +240,16 @@ impl Client {
         Attempts::new(self.pool.options.retries)
     }
 
-    /// Asks again about a call whose outcome was unknown ([`Error::Unknown`]). It is not repeated
-    /// if it has happened: the answer is the one that it had then. If it has not, it happens now.
+    /// Asks again about a call whose outcome was unknown ([`Error::Unknown`]). A call that has
+    /// happened is not repeated: the answer is the one that it had then. A call that has not
+    /// happened does now.
     ///
-    /// Except for the commit of a transaction, which does not happen now, because what it has read
-    /// may have changed: the answer is [`Reply::Array`] if it has happened, and
+    /// The exception is the commit of a transaction, which does not happen now, because the keys
+    /// that it has read may have changed: the answer is [`Reply::Array`] if it has happened, and
     /// [`Reply::NullArray`] if it has not and never will.
     ///
     /// # Errors
-    /// As for the call itself; [`Error::Unknown`] without a call once its session is over.
+    /// As for the call itself; [`Error::Unknown`] without a call once its session has ended.
     pub async fn ask_again(&self, call: OpenCall) -> Result<Reply, Error> {
         match ask_again(&self.pool, &self.sessions, call, &mut self.attempts()).await {
             Ok(Reply::Error(error)) => Err(error.into()),
@@ -268,7 +269,7 @@ impl Client {
         command.end()
     }
 
-    /// Sends commands until each has its end.
+    /// Sends commands until each has ended.
     pub(crate) async fn perform(&self, commands: &mut [Command]) {
         let held = self.sessions.hold(None);
         perform(&self.pool, held, commands, &mut self.attempts()).await;

@@ -1,28 +1,29 @@
-//! Commits that happen at most once, and whose end is found out: the `EXEC` of a transaction's block
-//! is a call of a session ([`crate::sessions`]).
+//! Commits that happen at most once, and whose outcome is found out: the `EXEC` of a transaction's
+//! block is a call of a session ([`crate::sessions`]).
 //!
-//! A block without watches is called again like any other call. One that watches keys must not be,
-//! since `WATCH` belongs to the connection: if the first try never arrived, the block would run at
-//! another node without what protects its reads, or with watches that began too late. So the client
-//! first calls another block, the *probe*, under the same number. It is on the same keys, written and
-//! watched, hence its record lies where the block's would; it changes nothing; and its digest is
-//! another one, because no transaction sends its commands.
+//! A block without watches is called again like any other call. A block that watches keys must not
+//! be, since `WATCH` belongs to the connection: if the first try never arrived, the block would run
+//! at another node without the watches that protect its reads, or with watches that began too late.
+//! So the client first calls another block, the *probe*, under the same number. It writes and
+//! watches the same keys, hence its record lies where the block's would; it changes nothing; and
+//! its digest differs, because no transaction sends its commands.
 //!
-//! Of all tries under one number, whatever their commands, at most one has a record, and a record is
-//! never taken away before the client acknowledges the number, which it does not before it knows the
-//! end. Therefore:
+//! Of all tries under one number, whatever their commands, at most one has a record, and a record
+//! is never taken away before the client acknowledges the number. The client acknowledges it only
+//! once it knows the outcome. Therefore:
 //!
-//! - The probe has an answer (an array, or a null array because somebody wrote meanwhile): the record
+//! - The probe has an answer (an array, or a null array because of a write meanwhile): the record
 //!   is the probe's. The block has not happened, and late tries at it find the number used. The
 //!   transaction runs again, under another number.
-//! - `DIFFERENT`: there is a record and it is the block's. An attempt that is under way makes a probe
-//!   wait; it is not taken for a record. So the block can be called again, with watches on the same
-//!   keys (they say where the record lies), and can't run: it is answered from the record.
-//! - Anything else, also that an answer was lost, says nothing of the block: the probe is called again.
+//! - `DIFFERENT`: there is a record and it is the block's. An attempt that is under way makes a
+//!   probe wait; it is not taken for a record. So the block can be called again, with watches on
+//!   the same keys (they tell the node where the record lies), and can't run: it is answered from
+//!   the record.
+//! - Any other reply, or a lost one, says nothing about the block: the probe is called again.
 //!
-//! A try that is refused has not happened, but nothing it says is about the tries before it. So from
-//! the first lost answer on, an end of the attempts is [`Error::Unknown`], with the call to ask about
-//! again. It can't be asked about any more once the session's lease is over.
+//! A refused try has not happened, but its refusal says nothing about the tries before it. So from
+//! the first lost answer on, attempts that are used up end in [`Error::Unknown`], with the call to
+//! ask about again. It can't be asked about any more once the session's lease has ended.
 
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ use crate::retry::{Attempts, Failure};
 use crate::sessions::{Held, Sessions, Tried, Work, words};
 
 impl Sessions {
-    /// Commits a block over the connection that watches its keys, and asks other nodes what became of
-    /// it if the answer is lost.
+    /// Commits a block over the connection that watches its keys, and asks other nodes about its
+    /// outcome if the answer is lost.
     pub(crate) async fn commit(
         &self,
         pool: &Arc<Pool>,
@@ -54,7 +55,7 @@ impl Sessions {
             Err(tried) => return Err(held.fail(None, tried)),
         }
         let Some(number) = held.begin() else {
-            // It is full of calls that nobody waited for.
+            // The session is full of open calls that their callers have given up.
             held.forget();
             return Err(Failure::TryAgain("a session's window is full".to_owned()));
         };
@@ -85,7 +86,7 @@ impl Sessions {
                 return Err(loan.lost(lost));
             }
         };
-        // Others may need the connection, this call itself if there is only one.
+        // Other calls may need the connection, and this call itself if there is only one.
         drop(loan);
         match self.find_out(pool, held, number, block, Some(failure), attempts).await {
             Ok(exec) => outcome(exec, writes),
@@ -93,8 +94,8 @@ impl Sessions {
         }
     }
 
-    /// Asks until the end of a block is certain: what its `EXEC` answers, which is a null array if it
-    /// has not happened and never will.
+    /// Asks until the outcome of a block is certain: the answer to its `EXEC`, which is a null
+    /// array if the block has not happened and never will.
     pub(crate) async fn find_out(
         &self,
         pool: &Arc<Pool>,
@@ -135,7 +136,7 @@ impl Sessions {
         }
     }
 
-    /// Calls a block again or its probe, at whatever node has its turn.
+    /// Calls a block or its probe again, at the node whose turn it is.
     async fn ask_block(
         &self,
         pool: &Arc<Pool>,
@@ -168,11 +169,11 @@ impl Sessions {
     }
 }
 
-/// What a try at a block or its probe has answered.
+/// The answer to a try at a block or its probe.
 enum Answered {
-    /// The probe: whether the block has a record. If not, it never will.
+    /// The probe's: whether the block has a record. If not, it never will.
     Probe(bool),
-    /// The block: what its `EXEC` answers.
+    /// The block's: the answer to its `EXEC`.
     Block(Reply),
 }
 

@@ -23,13 +23,13 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// How nodes are reached.
+/// A way to reach nodes.
 pub(crate) trait Dial: Send + Sync {
     /// Connects to an address.
     fn dial<'a>(&'a self, address: &'a str) -> Pending<'a, io::Result<Box<dyn Stream>>>;
 }
 
-/// Over what a function connects ([`crate::Builder::connector`]).
+/// Connects with a user's function ([`crate::Builder::connector`]).
 pub(crate) struct By<F>(pub(crate) F);
 
 impl<F, C, S> Dial for By<F>
@@ -43,7 +43,7 @@ where
     }
 }
 
-/// Over TCP.
+/// Connects over TCP.
 #[derive(Debug)]
 pub(crate) struct Tcp;
 
@@ -57,26 +57,27 @@ impl Dial for Tcp {
     }
 }
 
-/// A request without all of its replies. The connection is of no use any more.
+/// A request without all of its replies. The connection can't be used any more.
 #[derive(Debug)]
 pub(crate) struct Lost {
     /// Whether the whole request left. If not, its last command was not executed.
     pub(crate) sent: bool,
-    /// What happened.
+    /// The reason.
     pub(crate) reason: String,
     /// The replies that came before it.
     pub(crate) replies: Vec<Reply>,
 }
 
-/// How a node numbers the commands of a connection (`SESSION AUTO`). It counts them all, whatever
-/// they are, and so does the client.
+/// A node's numbering of the commands of a connection (`SESSION AUTO`). The node counts every
+/// command, and so does the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
-    /// Whose calls the updates are, by the client's own number; nobody's after `AUTO OFF`.
+    /// The session whose calls the updates are, by the client's own number; `None` after
+    /// `AUTO OFF`.
     pub(crate) session: Option<u64>,
     /// The number of the next command.
     pub(crate) next: u64,
-    /// How many commands may be without an answer.
+    /// How many commands may be unanswered at a time.
     pub(crate) depth: usize,
 }
 
@@ -84,14 +85,14 @@ pub(crate) struct Numbers {
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     parser: Parser,
-    /// False from the start of a request to its last reply: also if the request's future was
-    /// dropped half-way, and replies would go to the wrong request.
+    /// False from the start of a request to its last reply. It stays false if the request's future
+    /// was dropped half-way, since replies would go to the wrong request.
     sound: bool,
     /// Whether the node watches keys for it.
     pub(crate) watching: bool,
     /// The session that is attached to it, by the client's own number.
     pub(crate) session: Option<u64>,
-    /// How its commands are numbered, if the node knows how to.
+    /// How its commands are numbered, if the node can number them.
     pub(crate) numbers: Option<Box<Numbers>>,
 }
 
@@ -101,7 +102,7 @@ impl Connection {
         Self { stream, parser, sound: true, watching: false, session: None, numbers: None }
     }
 
-    /// Lets a request begin with what makes its updates plain commands.
+    /// Begins a request with the command that makes its updates plain commands.
     pub(crate) fn stop_numbering(&mut self, request: &mut Request) {
         if let Some(numbers) = &mut self.numbers
             && numbers.session.take().is_some()
@@ -121,7 +122,7 @@ impl Connection {
         self.sound
     }
 
-    /// Whether an idle connection is still there: nothing has come, not even its end.
+    /// Whether an idle connection is still open: neither bytes nor its end have arrived.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
         let mut space = ReadBuf::new(&mut byte);
@@ -153,7 +154,7 @@ impl Connection {
                 Ok(replies)
             }
             Err(mut reason) => {
-                // A node that closes a connection says why in its last reply.
+                // A node that closes a connection names the reason in its last reply.
                 if let Some(Reply::Error(error)) = replies.last() {
                     reason = format!("{reason} after '{error}'");
                 }
@@ -175,7 +176,7 @@ impl Connection {
             Poll::Ready(Err(reason)) => (true, Some(reason)),
             Poll::Pending => (true, None),
         };
-        // What the node has answered counts, also if it takes nothing more.
+        // Replies of the node count, even if it takes no more of the request.
         loop {
             while let Some(reply) = self.parser.next().map_err(|error| error.to_string())? {
                 if matches!(reply, Reply::Push(_)) {

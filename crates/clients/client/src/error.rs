@@ -1,4 +1,4 @@
-//! How a call can end without a result.
+//! The ways in which a call can end without a result.
 
 use std::error::Error as StdError;
 
@@ -7,8 +7,8 @@ use crate::sessions::OpenCall;
 
 /// Why a call has no result.
 ///
-/// Only [`Error::Unknown`] leaves open whether something has changed. All others mean that the
-/// call changed nothing, except [`Error::UnexpectedReply`], which says what it means.
+/// Only [`Error::Unknown`] leaves open whether something has changed. All others mean that the call
+/// changed nothing, except [`Error::UnexpectedReply`], whose documentation says what it means.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -29,10 +29,10 @@ pub enum Error {
         }
     )]
     Unknown {
-        /// What kept the answer away.
+        /// The reason why there was no answer.
         reason: String,
-        /// What to ask about ([`crate::Client::ask_again`]), if it was a session's call whose lease
-        /// may still live.
+        /// The call to ask about ([`crate::Client::ask_again`]), if it was a session's call whose
+        /// lease may still live.
         call: Option<Box<OpenCall>>,
     },
     /// In each attempt, another transaction changed what this one had read. Nothing has changed.
@@ -41,7 +41,7 @@ pub enum Error {
          happen; try it later, raise the limits of the builder, or update these keys less often"
     )]
     Conflict {
-        /// How often it was attempted.
+        /// The number of attempts.
         attempts: u32,
     },
     /// In each attempt, a node refused for the moment (`TRYAGAIN`). Nothing has changed.
@@ -50,9 +50,9 @@ pub enum Error {
          try it later, or lower the load"
     )]
     TryAgain {
-        /// How often it was attempted.
+        /// The number of attempts.
         attempts: u32,
-        /// What the node said last.
+        /// The node's last message.
         message: String,
     },
     /// No node took the call. Nothing has changed.
@@ -61,19 +61,19 @@ pub enum Error {
          addresses and `quorate status`"
     )]
     NoNode {
-        /// How often it was attempted.
+        /// The number of attempts.
         attempts: u32,
-        /// What the last one of them failed with.
+        /// The reason why the last attempt failed.
         reason: String,
     },
-    /// A read found that this attempt of the transaction is over. Return this error from the
-    /// closure: the closure runs again then.
+    /// A read found that this attempt of the transaction has ended. Return this error from the
+    /// closure: then the closure runs again.
     #[error(
         "this attempt of the transaction is over ({reason}); return this error from the closure, \
          and the transaction starts again"
     )]
     Restart {
-        /// What ended it.
+        /// The reason why it ended.
         reason: String,
     },
     /// No connection became free in time. Nothing has changed.
@@ -88,7 +88,7 @@ pub enum Error {
     /// A key or value is longer than the cluster stores. Nothing has changed.
     #[error("{what} has {bytes} bytes, and at most {bytes_max} can be stored; split it")]
     TooLarge {
-        /// What is too long.
+        /// `the key` or `the value`.
         what: &'static str,
         /// Its length, in bytes.
         bytes: usize,
@@ -121,7 +121,7 @@ pub enum Error {
     /// Not an address, or none at all.
     #[error("'{address}' is no address of a node; give each as host:port")]
     Address {
-        /// What was given.
+        /// The given text.
         address: String,
     },
     /// The closure of a transaction gave up, see [`Error::aborted`]. Nothing has changed.
@@ -136,7 +136,7 @@ impl From<ServerError> for Error {
 }
 
 impl Error {
-    /// The same for another command of the exchange in which nothing came of this one.
+    /// The same error for another command of an exchange in which this one had no result.
     pub(crate) fn repeated(&self) -> Self {
         match self {
             Self::TryAgain { attempts, message } => {
@@ -156,12 +156,12 @@ impl Error {
         }
     }
 
-    /// What can't be asked about any more.
+    /// An unknown outcome that can't be asked about any more.
     pub(crate) fn unknown(reason: impl Into<String>) -> Self {
         Self::Unknown { reason: reason.into(), call: None }
     }
 
-    /// An error for a closure to give up its transaction with: nothing of it happens, and
+    /// An error by which a closure gives its transaction up: nothing happens, and
     /// [`crate::Client::txn`] returns this error.
     ///
     /// ```
@@ -172,7 +172,7 @@ impl Error {
         Self::Aborted(reason.into())
     }
 
-    /// Whether the call may have happened all the same. If not, it is safe to try it again.
+    /// Whether the call may have happened nevertheless. If not, it is safe to try it again.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown { .. })

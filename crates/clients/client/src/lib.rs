@@ -1,5 +1,5 @@
-//! The Rust client of Quorate: commands, and interactive transactions that are tried again when
-//! others were faster.
+//! The Rust client of Quorate: commands, and interactive transactions that are tried again after a
+//! conflict.
 //!
 //! ```no_run
 //! use quorate_client::{Client, Error};
@@ -54,21 +54,23 @@
 //! Pauses double from 1 ms to 100 ms, half of each left to chance. Attempts are bounded in number
 //! and in time ([`limits`], [`Builder`]).
 //!
-//! Updates and commits are calls of *sessions*: numbered, so that a node which is asked again answers what the
-//! first try did. The client opens as many sessions as it has updates under way at a time, and
-//! attaches them to other connections after a failure; they end half an hour after their last use.
-//! When the attempts are used up, [`Error::Unknown`] names the call, and [`Client::ask_again`] goes
-//! on. While no call is open, their numbers are left out, as the node counts the commands (`SESSION
-//! AUTO`). A server without sessions, such as Redis, gets plain commands.
+//! Updates and commits are calls of *sessions*: they are numbered, so that a node that is asked
+//! again returns the answer of the first try. The client opens as many sessions as it has updates
+//! under way at a time, and attaches them to other connections after a failure; they end half an
+//! hour after their last use. When the attempts are used up, [`Error::Unknown`] names the call, and
+//! [`Client::ask_again`] goes on. While no call is open, the numbers are left out, as the node
+//! counts the commands (`SESSION AUTO`). A server without sessions, such as Redis, gets plain
+//! commands.
 //!
-//! A future that is dropped half-way takes its connection with it. What it had sent may happen.
+//! A future that is dropped half-way takes its connection with it. The commands that it had sent
+//! may happen.
 //!
 //! # Without a node in between
 //! A [`Coordinator`] ([`Client::coordinator`]) runs the same transactions over the nodes' own
 //! protocol, as the coordinator that a node would otherwise be: one hop less, no work for a node
-//! besides that of a replica, and a transaction outlives the loss of any one node. It is let in to
-//! keyspaces with the engine meerkat, if `[cluster] guests = true`, at the nodes' *peer* addresses.
-//! What it is trusted with, and where its limits are, says the chapter on clients.
+//! besides that of a replica, and a transaction outlives the loss of any one node. Nodes admit it
+//! to keyspaces with the engine meerkat, if `[cluster] guests = true`, at their *peer* addresses.
+//! The chapter on clients describes the trust that it needs and its limits.
 #![forbid(unsafe_code)]
 
 pub mod limits;

@@ -1,5 +1,5 @@
 //! The client's own bounds and defaults. A [`crate::Builder`] changes the defaults; the bounds on
-//! replies protect the client's memory from whatever answers at the other end.
+//! replies protect the client's memory from any program at the other end.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a call goes on starting new attempts.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a call is attempted at all, whatever made the earlier attempts fail.
+/// How often a call is attempted, whatever made the earlier attempts fail.
 pub const ATTEMPTS: u32 = 32;
 /// The pause before the second attempt; each further one is twice as long.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(1);
@@ -19,16 +19,17 @@ pub const BACKOFF_LONGEST: Duration = Duration::from_millis(100);
 /// The most connections of one client, over all nodes.
 pub const POOL_SIZE: usize = 16;
 /// How long a client that coordinates its transactions itself goes on without a majority of the
-/// nodes before it begins anew, under another id. Nodes forget a client that is gone for longer than
+/// nodes before it joins anew, under another id. Nodes forget a client that is gone for longer than
 /// 30 s.
 pub const GUEST_SEPARATION_MAX: Duration = Duration::from_secs(10);
-/// How long such a client, once it is dropped, goes on telling the nodes how its transactions ended.
+/// How long such a client, once it is dropped, goes on telling the nodes the outcomes of its
+/// transactions.
 pub const GUEST_FAREWELL_MAX: Duration = Duration::from_secs(1);
-/// Most bytes that wait for one node that reads slowly; what is beyond is lost, and sent again.
+/// Most bytes that wait for one node that reads slowly; further messages are lost, and sent again.
 pub const GUEST_BACKLOG_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Most transactions that wait for the task that coordinates them.
 pub const GUEST_QUEUE_MAX: usize = 1024;
-/// How long a node that failed is left alone while others are there.
+/// How long a failed node is left alone while others are up.
 pub const NODE_REST: Duration = Duration::from_millis(500);
 /// The longest expiry that [`crate::Txn::set_for`] asks for; a longer one is cut to it, because a
 /// node refuses times that don't fit its clock. A hundred years.
@@ -36,7 +37,8 @@ pub const EXPIRY_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Longest line of a reply: a status, an error, a number. In bytes.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
-/// Longest string within a reply, in bytes. Values are shorter; listings such as `INFO` may not be.
+/// Longest string within a reply, in bytes. Values are shorter; listings such as `INFO` may be
+/// longer.
 pub const BULK_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most elements of one reply, those of nested arrays included.
 pub const ELEMENTS_MAX: usize = 1024 * 1024;

@@ -2,8 +2,8 @@
 //! trip, the commit is `MULTI`, the writes and `EXEC` in another.
 //!
 //! `WATCH` comes before `GET`, so that a change between the two is noticed. A transaction without
-//! writes also ends in `EXEC`, for the sake of its watches. One with writes ends in the call of a
-//! session ([`crate::commit`]), unless the server has none.
+//! writes also ends in `EXEC`, which checks its watches. One with writes ends in the call of a
+//! session ([`crate::commit`]), unless the server knows no sessions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Transport for OverResp {
     }
 }
 
-/// A connection that is this transaction's alone.
+/// A connection for this transaction alone.
 struct RespSession {
     pool: Arc<Pool>,
     sessions: Arc<Sessions>,
@@ -68,7 +68,7 @@ impl RespSession {
     async fn watch_and_get(&mut self, keys: &[&[u8]]) -> Result<Values, Failure> {
         let mut request = Request::default();
         request.push(&[&[b"WATCH".as_slice()], keys].concat());
-        // GET also refuses what is no string; MGET has one round trip for all.
+        // GET also refuses values that are no strings; MGET takes one round trip for all keys.
         let get: &[u8] = if keys.len() == 1 { b"GET" } else { b"MGET" };
         request.push(&[&[get], keys].concat());
         self.watched.extend(keys.iter().map(|key| key.to_vec()));
@@ -114,14 +114,14 @@ impl RespSession {
         if !connection.watching || !connection.is_sound() {
             return;
         }
-        // If it fails, the connection is closed instead.
+        // If UNWATCH fails, the connection is closed instead.
         if let Ok(replies) = self.loan.exchange(&Request::one(&[b"UNWATCH"])).await {
             self.loan.connection().watching = !replies.iter().all(Reply::is_ok);
         }
     }
 }
 
-/// Commits without a session: what may have happened stays unknown.
+/// Commits without a session: an outcome that is lost stays unknown.
 pub(crate) async fn exec_plain(loan: &mut Loan, block: &Block) -> Result<(), Failure> {
     let update = !block.writes.is_empty();
     if update && let Err(lost) = loan.stop_numbering().await {
@@ -129,7 +129,7 @@ pub(crate) async fn exec_plain(loan: &mut Loan, block: &Block) -> Result<(), Fai
     }
     let replies = match loan.exchange(&block.request(EXEC)).await {
         Ok(replies) => replies,
-        // EXEC was on its way. Without writes it doesn't matter what became of it.
+        // EXEC was under way. Without writes its outcome doesn't matter.
         Err(lost) if lost.sent && update => return Err(loan.unknown(lost)),
         Err(lost) => return Err(loan.lost(lost)),
     };

@@ -1,13 +1,13 @@
 //! The reply parser: RESP2 and RESP3, incremental and bounded. Lengths that are not announced
 //! (`$?`, `*?`), which no server sends, are refused.
 //!
-//! How the bytes were cut into reads changes nothing: the same stream gives the same replies and
-//! the same error. Nothing is allocated by announced lengths, only by bytes that came.
+//! The cuts between reads change nothing: the same stream gives the same replies and the same
+//! error. Memory is allocated only for bytes that have arrived, not for announced lengths.
 
 use crate::limits::{BULK_BYTES_MAX, DEPTH_MAX, ELEMENTS_MAX, LINE_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::reply::{Reply, ServerError};
 
-/// What the parser accepts.
+/// The bounds of the parser.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Longest line without its end, in bytes.
@@ -46,10 +46,10 @@ pub(crate) enum ParseError {
     /// Not a number where one belongs.
     #[error("a length or number of a reply is no number")]
     Number,
-    /// A null, boolean or verbatim string that is not as it must be.
+    /// A null, boolean or verbatim string of an illegal form.
     #[error("a null, boolean or verbatim string of a reply is malformed")]
     Form,
-    /// A string that goes on where it should end.
+    /// A string without its end at the announced length.
     #[error("a string of a reply is not followed by CR LF")]
     BulkEnd,
     /// More than [`Bounds::line_bytes`].
@@ -69,10 +69,10 @@ pub(crate) enum ParseError {
     TooDeep(usize),
 }
 
-/// What begins replies.
+/// The first bytes of replies.
 const KINDS: &[u8] = b"+-:$*_,#!=(%~|>";
 
-/// An array or the like whose elements are still coming.
+/// An array, map, set or the like whose elements are still arriving.
 #[derive(Debug)]
 struct Open {
     kind: u8,
@@ -104,7 +104,7 @@ pub(crate) struct Parser {
     buffer: Vec<u8>,
     /// First byte of `buffer` that was not parsed.
     at: usize,
-    /// Bytes from `at` that were searched for a line feed in vain.
+    /// Bytes from `at` that hold no line feed.
     searched: usize,
     /// Kind and announced length of the string that begins at `at`.
     bulk: Option<(u8, usize)>,
@@ -130,7 +130,7 @@ impl Parser {
 
     /// Takes bytes that were received.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        // What was parsed is given up once it is the larger part, so that each byte moves at most
+        // Parsed bytes are dropped once they are the larger part, so that each byte moves at most
         // once on average.
         if self.at > self.buffer.len() / 2 {
             self.buffer.drain(..self.at);
@@ -139,7 +139,7 @@ impl Parser {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether nothing is left: no byte that wasn't parsed, and no reply begun.
+    /// Whether no unparsed byte and no open reply is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.at == self.buffer.len() && self.open.is_empty() && self.bulk.is_none()
     }
@@ -168,7 +168,7 @@ impl Parser {
         }
     }
 
-    /// The next element that is whole in itself; begins arrays on the way.
+    /// The next element that is complete by itself; begins arrays on the way.
     fn element(&mut self) -> Result<Option<Reply>, ParseError> {
         loop {
             if let Some((kind, length)) = self.bulk {
@@ -212,7 +212,7 @@ impl Parser {
         }
     }
 
-    /// Where the line at hand ends, without its line end. A line has at least its first byte.
+    /// The end of the current line, without its line end. A line has at least its first byte.
     fn line(&mut self) -> Result<Option<usize>, ParseError> {
         let bytes = &self.buffer[self.at..];
         let Some(first) = bytes.first() else { return Ok(None) };
@@ -223,7 +223,7 @@ impl Parser {
         let found = bytes[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(found) = found.map(|offset| self.searched + offset) else {
             self.searched = bytes.len();
-            // With a carriage return that may belong to the end.
+            // The last byte may be the carriage return of the line end.
             if bytes.len() > longest + 1 {
                 return Err(ParseError::LineTooLong(longest));
             }
@@ -260,7 +260,7 @@ impl Parser {
         Ok(Some(reply))
     }
 
-    /// Begins what has elements; it is whole if it has none.
+    /// Begins a reply with elements; it is complete if it has none.
     fn begin(&mut self, kind: u8, length: usize) -> Result<Option<Reply>, ParseError> {
         let length = if b"%|".contains(&kind) { length.saturating_mul(2) } else { length };
         let open = Open { kind, missing: length, items: Vec::new() };
@@ -287,7 +287,7 @@ impl Parser {
     }
 }
 
-/// A decimal number, with a minus at most.
+/// A decimal number, with an optional minus.
 fn number(digits: &[u8]) -> Result<i64, ParseError> {
     if digits.first() == Some(&b'+') {
         return Err(ParseError::Number);
@@ -308,7 +308,7 @@ fn double(text: &[u8]) -> Result<f64, ParseError> {
         b"nan" | b"-nan" => return Ok(f64::NAN),
         _ => {}
     }
-    // Only digits, so that other names of these are none.
+    // Only digits and signs: other spellings that Rust parses are refused.
     let is_plain = text.iter().all(|byte| b"0123456789+-.eE".contains(byte));
     let text = std::str::from_utf8(text).ok().filter(|_| is_plain);
     text.and_then(|text| text.parse().ok()).ok_or(ParseError::Number)
@@ -331,7 +331,7 @@ mod tests {
     const SMALL: Bounds =
         Bounds { line_bytes: 24, bulk_bytes: 16, elements: 12, reply_bytes: 96, depth: 3 };
 
-    /// Everything that comes out of a stream cut into these pieces, and how it ends.
+    /// All replies of a stream cut into these pieces, and its end.
     fn parse<'a>(
         bounds: Bounds,
         pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -423,7 +423,7 @@ mod tests {
     fn attributes_are_left_out_wherever_they_are() {
         assert_eq!(one(b"|1\r\n+ttl\r\n:3\r\n$1\r\nx\r\n"), Reply::Bulk(b"x".to_vec()));
         assert_eq!(one(b"|0\r\n:1\r\n"), Reply::Integer(1));
-        // One of an element, with an array in it, and one of the array around.
+        // One for an element, with an array in it, and one for the array around it.
         assert_eq!(
             one(b"|1\r\n+a\r\n*1\r\n:9\r\n*2\r\n:1\r\n|1\r\n+b\r\n_\r\n:2\r\n"),
             Reply::Array(vec![Reply::Integer(1), Reply::Integer(2)])
@@ -461,7 +461,7 @@ mod tests {
         let line = |length: usize| [b"+".as_slice(), &vec![b'x'; length - 1], b"\r\n"].concat();
         assert_eq!(parse(SMALL, [&*line(24)]).1, Ok(true));
         fails(&line(25), ParseError::LineTooLong(24));
-        // Even if it never ends.
+        // Even a line that never ends.
         fails(&[b'+'; 26], ParseError::LineTooLong(24));
         assert_eq!(parse(SMALL, [b"$16\r\n0123456789abcdef\r\n".as_slice()]).1, Ok(true));
         fails(b"$17\r\n", ParseError::BulkTooLong(16));
@@ -474,7 +474,7 @@ mod tests {
         fails(b"%7\r\n", ParseError::TooManyElements(12));
         fails(b"!17\r\n", ParseError::BulkTooLong(16));
         fails(b"%1\r\n~1\r\n>1\r\n|1\r\n", ParseError::TooDeep(3));
-        // Those of nested arrays count.
+        // Elements of nested arrays count.
         fails(b"*2\r\n*8\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n*3\r\n", {
             ParseError::TooManyElements(12)
         });
@@ -483,7 +483,7 @@ mod tests {
         fails(&[b"*6\r\n", string, string, string, string, string].concat(), {
             ParseError::ReplyTooLong(96)
         });
-        // Counted anew for each reply.
+        // The count begins anew for each reply.
         assert_eq!(parse(SMALL, [&*string.repeat(20)]).0.len(), 20);
     }
 

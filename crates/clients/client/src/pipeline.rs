@@ -21,10 +21,11 @@ use crate::request::{check_key, check_value};
 /// # }
 /// ```
 ///
-/// It is no transaction: others' commands may run in between, and each command succeeds or fails by
-/// itself. Updates are calls of one session under numbers of their own, so each happens at most once;
-/// after a failure, only what has no answer is asked for again. Then commands may take effect in
-/// another order: one that was refused for the moment runs after those that came behind it.
+/// It is no transaction: commands of other clients may run in between, and each command succeeds or
+/// fails by itself. Updates are calls of one session under numbers of their own, so each happens at
+/// most once; after a failure, only commands without an answer are asked for again. Then commands
+/// may take effect in another order: one that was refused for the moment runs after those that came
+/// behind it.
 ///
 /// Updates beyond the 512 that a session keeps open wait for the answers of those before. The timeout
 /// holds for each exchange as a whole, the other limits for the pipeline.

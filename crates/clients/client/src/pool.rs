@@ -1,7 +1,7 @@
-//! Connections to all nodes, and which node a call goes to.
+//! Connections to all nodes, and the choice of a node for each call.
 //!
-//! Calls go round the nodes: first over idle connections, then over new ones. A node that failed
-//! rests for [`NODE_REST`], unless all do.
+//! Calls go round the nodes: first over idle connections, then over new ones. A failed node rests
+//! for [`NODE_REST`], unless all nodes do.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::reply::{Reply, ServerError};
 use crate::request::Request;
 use crate::retry::{Failure, Retries, chance};
 
-/// What a builder has decided.
+/// The settings of a builder.
 #[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) addresses: Vec<String>,
@@ -57,7 +57,7 @@ impl Node {
     }
 }
 
-/// Where the next call goes.
+/// The connection for the next call.
 enum Choice {
     Idle(usize, Connection),
     Dial(usize),
@@ -69,7 +69,7 @@ impl Nodes {
         let round = (self.turn..self.turn + count).map(|number| number % count);
         let fresh: Vec<usize> = round.filter(|node| !self.nodes[*node].rests(now)).collect();
         let candidates = if fresh.is_empty() {
-            // The one that failed first is the likeliest to be back.
+            // The node that failed first is the likeliest to be back.
             let first = (0..count).min_by_key(|node| self.nodes[*node].rests_until);
             vec![first.expect("there is at least one node")]
         } else {
@@ -85,7 +85,7 @@ impl Nodes {
         Choice::Dial(candidates[0])
     }
 
-    /// Closes idle connections until no more than so many are left.
+    /// Closes idle connections until at most `idle_max` are left.
     fn trim(&mut self, idle_max: usize) {
         let mut idle: usize = self.nodes.iter().map(|node| node.idle.len()).sum();
         for node in &mut self.nodes {
@@ -111,11 +111,11 @@ impl Pool {
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        // Nothing that holds the lock leaves the list half changed.
+        // No code that holds the lock leaves the list half changed.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a node is there that has not just failed.
+    /// Whether some node has not failed recently.
     pub(crate) fn has_fresh_node(&self) -> bool {
         let now = Instant::now();
         self.nodes().nodes.iter().any(|node| !node.rests(now))
@@ -215,7 +215,7 @@ impl Pool {
     }
 }
 
-/// Whether this is how a server refuses RESP3 that speaks RESP2.
+/// Whether a server that knows RESP2 only has refused RESP3.
 fn knows_only_resp2(error: &ServerError) -> bool {
     error.code == "NOPROTO" || (error.code == "ERR" && error.message.starts_with("unknown command"))
 }
@@ -226,7 +226,8 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A connection in use. It goes back when this is dropped, if it is clean, and is closed if not.
+/// A connection in use. When this is dropped, a clean connection goes back, and any other is
+/// closed.
 pub(crate) struct Loan {
     pool: Arc<Pool>,
     node: usize,
@@ -241,7 +242,7 @@ impl Loan {
         self.connection().exchange(request, timeout).await
     }
 
-    /// Makes updates plain commands, if they are not.
+    /// Makes updates plain commands, if they are numbered.
     pub(crate) async fn stop_numbering(&mut self) -> Result<(), Lost> {
         let mut request = Request::default();
         self.connection().stop_numbering(&mut request);
@@ -255,28 +256,28 @@ impl Loan {
         self.connection.as_mut().expect("it is there until the drop")
     }
 
-    /// What the replies to a block say, and whether the connection is free of it.
+    /// The result of the replies to a block. Notes whether the connection is free of it.
     pub(crate) fn ended(&mut self, replies: Vec<Reply>) -> BlockEnd {
         self.connection().watching = !block::has_ended(&replies);
         block::judge(replies)
     }
 
-    /// What an error reply means for the next attempt.
+    /// The meaning of an error reply for the next attempt.
     pub(crate) fn refused(&self, error: ServerError, update: bool) -> Failure {
         self.pool.refused(self.node, error, update)
     }
 
-    /// What a lost request means for the next attempt, if it did not happen.
+    /// The meaning of a lost request for the next attempt, if it did not happen.
     pub(crate) fn lost(&self, lost: Lost) -> Failure {
         self.pool.failed(self.node, lost.reason)
     }
 
-    /// What happened to a lost request, and where.
+    /// The reason why a request was lost, and the node.
     pub(crate) fn explain(&self, lost: &Lost) -> String {
         format!("{}: {}", self.pool.options.addresses[self.node], lost.reason)
     }
 
-    /// What a lost request means if it may have happened.
+    /// The meaning of a lost request that may have happened.
     pub(crate) fn unknown(&self, lost: Lost) -> Failure {
         let reason = self.explain(&lost);
         self.pool.failed(self.node, lost.reason);

@@ -1,4 +1,4 @@
-//! What a node answers.
+//! The replies of a node.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ pub enum Reply {
     Map(Vec<(Reply, Reply)>),
     /// Several replies whose order means nothing (RESP3).
     Set(Vec<Reply>),
-    /// A number with a fraction; infinite or none at all, too (RESP3).
+    /// A number with a fraction, infinity, or NaN (RESP3).
     Double(f64),
     /// True or false (RESP3).
     Boolean(bool),
@@ -62,12 +62,12 @@ pub enum Reply {
         /// The text.
         text: Vec<u8>,
     },
-    /// What a server says unasked (RESP3). The client asks for none and skips them.
+    /// A message that a server sends unasked (RESP3). The client asks for none and skips them.
     Push(Vec<Reply>),
 }
 
 impl Reply {
-    /// What the reply is, for an error that didn't expect it.
+    /// The kind of the reply, for an error that names an unexpected one.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Status(_) => "a status",

@@ -22,7 +22,7 @@ impl Request {
         request
     }
 
-    /// Adds a command that says how those behind it are numbered, and has no number itself.
+    /// Adds a command that sets the numbering of the commands behind it, and has no number itself.
     pub(crate) fn push_numbering(&mut self, words: &[&[u8]]) {
         self.push(words);
         self.uncounted += 1;
@@ -43,7 +43,7 @@ impl Request {
         &self.bytes
     }
 
-    /// How many of its commands have a number, where commands have some.
+    /// How many of its commands have a number, on a connection that numbers commands.
     pub(crate) fn counted(&self) -> usize {
         self.commands - self.uncounted
     }
@@ -54,8 +54,8 @@ impl Request {
     }
 }
 
-/// Refuses a key that no node would take: a node closes the connection over some of them, and then
-/// the reason would be lost.
+/// Refuses a key that no node would take: a node closes the connection over some of them, and the
+/// reason would be lost.
 pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
     check("the key", key, KEY_BYTES_MAX)
 }

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::reply::ServerError;
 
-/// Why an attempt had no result. Except for what an [`Error`] says itself, nothing has changed.
+/// Why an attempt had no result. Nothing has changed, unless an [`Error`] itself says otherwise.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Others changed what the transaction had read.
+    /// Another client changed a key that the transaction had read.
     Conflict,
     /// The node refuses for the moment.
     TryAgain(String),
@@ -22,8 +22,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What an error reply means. `update` says whether the command may have changed anything; a
-    /// read that has no answer can just be repeated.
+    /// The meaning of an error reply. `update` says whether the command may have changed anything;
+    /// a read without an answer can simply be repeated.
     pub(crate) fn of(error: ServerError, update: bool) -> Self {
         match error.code.as_str() {
             "TRYAGAIN" => Self::TryAgain(error.to_string()),
@@ -64,8 +64,8 @@ impl Attempts {
         Self { retries, failed: 0, pauses: 0, since: Instant::now() }
     }
 
-    /// Waits until the next attempt may begin, or says that there is none. `elsewhere` is whether
-    /// another node is there to be tried at once.
+    /// Waits until the next attempt may begin, or returns the error if there is none. `elsewhere`
+    /// says whether another node can be tried at once.
     pub(crate) async fn again(&mut self, failure: Failure, elsewhere: bool) -> Result<(), Error> {
         self.failed += 1;
         let pause = match &failure {
@@ -83,8 +83,8 @@ impl Attempts {
         Ok(())
     }
 
-    /// Twice as long as the last pause. The second half has a random length, so that clients that met
-    /// once don't meet again.
+    /// Twice as long as the last pause. The second half has a random length, so that clients that
+    /// met once don't meet again.
     fn pause(&mut self) -> Duration {
         let factor = 1_u32.checked_shl(self.pauses).unwrap_or(u32::MAX);
         self.pauses += 1;
@@ -105,8 +105,8 @@ impl Attempts {
     }
 }
 
-/// A random number. The standard library draws new keys for each `RandomState`, which is enough for
-/// pauses and for the node to begin with.
+/// A random number. The standard library draws new keys for each `RandomState`, which is good
+/// enough for pauses and for the first node.
 pub(crate) fn chance() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
@@ -129,7 +129,7 @@ mod tests {
             let whole =
                 Duration::from_millis(1_u64 << number.min(10)).min(attempts.retries.longest);
             let pause = before.elapsed();
-            // The clock of tokio has milliseconds and rounds up.
+            // Tokio's clock has milliseconds and rounds up.
             let slack = Duration::from_millis(1);
             assert!(pause >= whole / 2 && pause <= whole + slack, "{pause:?} for {whole:?}");
         }

@@ -2,8 +2,9 @@
 //! however often it is asked (the chapter on sessions; RIFL §2.3).
 //!
 //! A client keeps as many sessions as it has exchanges with updates under way at a time. Each waits
-//! for its answers before its next call, so that a call acknowledges all before it. A session belongs to no
-//! connection: after a failure it is attached to another one, and the call is made again there.
+//! for its answers before its next call, so that a call acknowledges all earlier ones. A session
+//! belongs to no connection: after a failure it is attached to another one, and the call is made
+//! again there.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use crate::reply::{Reply, ServerError};
 use crate::request::Request;
 use crate::retry::Failure;
 
-/// Errors that say nothing about the command, but that this try of it came to nothing.
+/// Errors that say nothing about the command, only that this try had no effect.
 const NO_ANSWERS: &[&str] =
     &["TRYAGAIN", "UNKNOWN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY"];
 
@@ -31,7 +32,7 @@ pub(crate) struct Sessions {
     enabled: AtomicBool,
     spare: Mutex<Vec<Session>>,
     opened: AtomicU64,
-    /// What instants count from.
+    /// The origin of instants.
     since: tokio::time::Instant,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Session {
     /// Tells the client's own sessions apart, for connections to remember.
     number: u64,
     id: Vec<u8>,
-    /// What a node wants to see when the session is attached to another connection.
+    /// The expiry that a node asks for when the session is attached to another connection.
     until: Vec<u8>,
     client_lease: ClientLease,
     requests: Requests,
@@ -52,15 +53,15 @@ pub(crate) struct Held<'a> {
     session: Option<Shared>,
 }
 
-/// A session, and those who hold it: whoever makes calls in it, and the calls that were left open.
+/// A session and its holders: the exchange that makes calls in it, and its open calls.
 pub(crate) type Shared = Arc<Mutex<Session>>;
 
-/// What a call is to do.
+/// The work of a call.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// A command.
     Command(Vec<Vec<u8>>),
-    /// What a transaction commits.
+    /// The block of a transaction.
     Block(Block),
 }
 
@@ -89,22 +90,22 @@ impl fmt::Debug for OpenCall {
     }
 }
 
-/// What became of one try.
+/// The result of one try.
 pub(crate) enum Tried {
     /// The command's own answer.
     Answer(Reply),
-    /// Nothing has come of this try.
+    /// This try had no effect.
     Failed(Failure),
-    /// It may have happened; asking again tells.
+    /// The try may have taken effect; asking again tells.
     Open(Failure),
     /// The session has ended, or the node does not know it.
     Expired(String),
-    /// The command, or the server, is none for sessions.
+    /// The command or the server does not fit sessions.
     Unfit,
 }
 
 impl Tried {
-    /// Why the call has no answer yet.
+    /// The reason why the call has no answer yet.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Failed(failure) | Self::Open(failure) => failure,
@@ -135,13 +136,14 @@ impl Sessions {
         Instant::ZERO + Duration::from_nanos(self.since.elapsed().as_nanos() as u64)
     }
 
-    /// From when a term counts: its owner may have begun it as soon as it was asked for.
+    /// The time from which a term counts: its owner may have begun the term as soon as it was
+    /// asked.
     fn term_from(&self, sent_at: Instant) -> Instant {
         if mutant!("client_term_from_the_answer") { self.now() } else { sent_at }
     }
 
-    /// A session that is not in use, the one of this number if there is a choice. Those that may be
-    /// over are forgotten.
+    /// A session that is not in use: the one of this number, if it is free. Sessions that may have
+    /// ended are forgotten.
     fn take(&self, attached: Option<u64>) -> Option<Session> {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.now();
@@ -153,14 +155,14 @@ impl Sessions {
         }
     }
 
-    /// For calls of this session, or of the one that the first call takes.
+    /// Holds this session for calls, or the one that the first call takes.
     pub(crate) fn hold(&self, session: Option<Shared>) -> Held<'_> {
         Held { sessions: self, session }
     }
 
-    /// Lets a connection make the calls of the session in use; if none is, takes a spare one or opens
-    /// one. Renews its lease when that is due. Calls wait for the answer: without it, they might be
-    /// those of the session before.
+    /// Lets a connection make the calls of the session in use; if none is in use, takes a spare one
+    /// or opens one. Renews its lease when that is due. Calls wait for the answer: without it, they
+    /// might count as calls of the earlier session.
     pub(crate) async fn attach(&self, loan: &mut Loan, held: &mut Held<'_>) -> Result<(), Tried> {
         let attached = loan.connection().session;
         if held.session.is_none() {
@@ -170,7 +172,7 @@ impl Sessions {
             held.session = Some(share(self.open(loan).await?));
             return Ok(());
         };
-        // Numbered updates would acknowledge calls that are open.
+        // Numbered updates would acknowledge open calls.
         let has_open = lock(session).requests.open() > 0;
         let has_open = has_open && !mutant!("client_numbers_beside_open_calls");
         if has_open && let Err(lost) = loan.stop_numbering().await {
@@ -218,7 +220,7 @@ impl Sessions {
         }
     }
 
-    /// What the reply to a call says.
+    /// The meaning of the reply to a call.
     pub(crate) fn judge(&self, loan: &mut Loan, reply: Reply) -> Tried {
         let Reply::Error(error) = reply else { return Tried::Answer(reply) };
         match error.code.as_str() {
@@ -281,15 +283,16 @@ impl<'a> Held<'a> {
         self.sessions
     }
 
-    /// The number of a new call; nothing while the window is full.
+    /// The number of a new call; `None` while the window is full.
     pub(crate) fn begin(&mut self) -> Option<u64> {
         lock(self.attached()).requests.begin()
     }
 
-    /// Whether so many new commands can be sent as they are, with the next numbers of the session:
-    /// the node counts as the client does. `request` begins with what that takes.
+    /// Whether this many new commands can be sent without numbers, under the session's next
+    /// numbers, which the node counts as the client does. `request` begins with the commands that
+    /// this takes.
     ///
-    /// Not while a call is open: each command acknowledges what lies further back than the exchange
+    /// It can't be while a call is open: each command acknowledges all calls before the exchange
     /// that it belongs to.
     pub(crate) fn count_along(
         &self,
@@ -302,7 +305,7 @@ impl<'a> Held<'a> {
         if session.requests.open() > 0 || commands as u64 > SESSION_WINDOW {
             return false;
         }
-        // Others may have used the session over another connection meanwhile.
+        // Another connection may have used the session meanwhile.
         let (number, next) = (session.number, session.requests.next());
         let is_ahead = numbers.next >= next || mutant!("client_counts_its_connection_only");
         if numbers.session == Some(number) && is_ahead && numbers.depth >= commands {
@@ -314,7 +317,7 @@ impl<'a> Held<'a> {
         true
     }
 
-    /// What stands before the command of a call.
+    /// The words before the command of a call.
     pub(crate) fn head(&self, number: u64) -> [Vec<u8>; 4] {
         let numbers = [number, lock(self.attached()).requests.first_incomplete()];
         let [number, first] = numbers.map(|number| number.to_string().into_bytes());
@@ -332,7 +335,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Why a call did not happen, and never will.
+    /// The failure of a call that did not happen, and never will.
     pub(crate) fn fail(&mut self, number: Option<u64>, tried: Tried) -> Failure {
         match &tried {
             Tried::Expired(_) => self.forget(),
@@ -341,12 +344,12 @@ impl<'a> Held<'a> {
         tried.failure()
     }
 
-    /// The session has ended, or no node can go on with it.
+    /// Forgets the session: it has ended, or no node can go on with it.
     pub(crate) fn forget(&mut self) {
         self.session = None;
     }
 
-    /// A call that is left open.
+    /// A call whose outcome is left open.
     pub(crate) fn open_call(&self, number: u64, work: Work) -> Option<Box<OpenCall>> {
         let session = self.session.clone()?;
         Some(Box::new(OpenCall { work, session, number }))
@@ -367,7 +370,7 @@ fn share(session: Session) -> Shared {
 }
 
 fn lock(session: &Shared) -> MutexGuard<'_, Session> {
-    // Nothing that holds the lock leaves the session half changed.
+    // No code that holds the lock leaves the session half changed.
     session.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -377,8 +380,8 @@ fn number_from(request: &mut Request, next: u64, depth: usize) {
     request.push_numbering(&[b"SESSION", b"AUTO", &next, &depth]);
 }
 
-/// How a connection's commands are numbered after the answer to that, or to `AUTO OFF` if there is no
-/// next number; `None` if the node does not number commands.
+/// The numbering of a connection's commands after the answer to that, or to `AUTO OFF` if there is
+/// no next number; `None` if the node does not number commands.
 fn numbers(session: u64, next: Option<u64>, answer: Option<Reply>) -> Option<Box<Numbers>> {
     let is_ok = answer.is_some_and(|answer| answer.is_ok());
     let numbers =

@@ -9,13 +9,13 @@ use crate::request::{check_key, check_value};
 use crate::retry::{Attempts, Failure, Retries};
 use crate::transport::{Expiry, Session, Transport, Write, Writes};
 
-/// Why a transaction can't go on whose closure has dropped the future of a read.
+/// Why a transaction can't go on after its closure has dropped the future of a read.
 const DROPPED: &str = "a read was not waited for";
 
 /// Reads and writes of one attempt of a transaction. [`crate::Client::txn`] makes it.
 ///
-/// - A read brings the latest value, and the commit succeeds only if it still is. Each key is read
-///   once; reading it again gives the same value.
+/// - A read brings the latest value, and the commit succeeds only if the value is still the latest.
+///   Each key is read once; reading it again gives the same value.
 /// - A write is kept here until the commit, and seen by later reads of this transaction.
 /// - Values read at different moments need not fit together before the commit has checked them. An
 ///   attempt in which they don't is repeated, but until then the closure sees them: it should
@@ -24,7 +24,7 @@ pub struct Txn {
     session: Box<dyn Session>,
     reads: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     writes: Writes,
-    /// What ended this attempt before its commit.
+    /// The failure that ended this attempt before its commit.
     over: Option<Failure>,
 }
 
@@ -40,7 +40,7 @@ impl Txn {
         attempts: &mut Attempts,
     ) -> Result<Result<T, E>, Failure> {
         match self.over {
-            // Whatever the closure made of it, it may run again.
+            // The closure may run again, whatever it made of the failure.
             Some(failure) if failure.is_transient() || result.is_ok() => {
                 self.session.abort().await;
                 return Err(failure);
@@ -67,10 +67,9 @@ impl Txn {
 
     /// The value of a key, or `None` if it has none.
     ///
-    /// # Errors
-    /// [`Error::Restart`] if this attempt is over; return it from the closure. [`Error::Server`] if
-    /// the node refuses for good, and [`Error::TooLarge`] for the key; then the transaction may go
-    /// on without the value.
+    /// [`Error::Restart`] if this attempt has ended; return it from the closure. [`Error::Server`]
+    /// if the node refuses for good, and [`Error::TooLarge`] for the key; then the transaction may
+    /// go on without the value.
     pub async fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let key = key.as_ref();
         if !self.knows(key) {
@@ -99,7 +98,7 @@ impl Txn {
         self.write(key.as_ref(), value.into(), Expiry::Never);
     }
 
-    /// Sets a key when the transaction commits. The value expires so long after that, in whole
+    /// Sets a key when the transaction commits. The value expires `expiry` after that, in whole
     /// milliseconds rounded up, at least one and at most [`crate::limits::EXPIRY_MAX`].
     pub fn set_for(&mut self, key: impl AsRef<[u8]>, value: impl Into<Vec<u8>>, expiry: Duration) {
         self.write(key.as_ref(), value.into(), Expiry::After(expiry));
@@ -219,7 +218,7 @@ impl fmt::Debug for Txn {
     }
 }
 
-/// What a read answers once the attempt that it belongs to has ended.
+/// The error of a read after the end of its attempt.
 fn over(failure: &Failure) -> Error {
     let reason = match failure {
         Failure::Conflict => "a conflict".to_owned(),

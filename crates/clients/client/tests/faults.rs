@@ -1,5 +1,6 @@
 //! The client in a simulated network (turmoil) whose links are cut and held, and whose nodes crash:
-//! whatever it is told, each update happens at most once, and what is acknowledged has happened.
+//! whatever replies the client gets, each update happens at most once, and an acknowledged one has
+//! happened.
 //!
 //! A seed decides about the network and the faults. The client's pauses are drawn by the standard
 //! library, so a seed does not repeat a run exactly.
@@ -24,24 +25,25 @@ const PORT: u16 = 6379;
 const SEEDS: u64 = 30;
 const TASKS: u64 = 3;
 const UPDATES: u64 = 40;
-/// How long the network and the nodes fail; then all is well again.
+/// How long the network and the nodes fail; then all faults end.
 const FAULTS: Duration = Duration::from_secs(4);
-/// How long a call begins new attempts, and what the last of them may take: to connect, to introduce
-/// itself, to attach its session, to watch and to call, and twice that in a transaction.
+/// How long a call begins new attempts. The last attempt may take as long as it takes to connect,
+/// to introduce itself, to attach its session, to watch and to call, and twice that in a
+/// transaction.
 const PATIENCE: Duration = Duration::from_secs(3);
 const LAST: Duration = Duration::from_secs(1);
 
-/// What the client was told.
+/// The client's replies.
 #[derive(Default)]
 struct Told {
-    /// What each acknowledged update has counted.
+    /// The count that each acknowledged update returned.
     acknowledged: Vec<i64>,
     unknown: u64,
     refused: u64,
     slowest: Duration,
 }
 
-/// What was done to a node.
+/// A fault of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Partition,
@@ -101,7 +103,7 @@ fn run_with_faults(sim: &mut Sim<'_>, seed: u64) {
     }
 }
 
-/// One run: what the client was told, and what was counted in truth.
+/// One run: the client's replies, and the true count.
 fn run<F, U>(seed: u64, builder: Builder, update: F) -> (Told, i64)
 where
     F: Fn(Client, u64) -> U + Copy + Send + 'static,
@@ -198,7 +200,7 @@ fn each_update_happens_once_whatever_fails() {
     assert!(acknowledged * 10 > made * 9, "{acknowledged} of {made} were acknowledged");
 }
 
-/// The network is one in which the above is not a matter of course.
+/// The network is one in which the tests above can fail.
 #[test]
 fn without_sessions_a_blind_repetition_counts_twice() {
     async fn blindly(client: Client, _: u64) -> Result<i64, Error> {

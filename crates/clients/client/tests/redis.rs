@@ -11,7 +11,7 @@ use quorate_client::{Client, Error, Reply};
 use support::Redis;
 
 async fn connect(redis: &Redis) -> Client {
-    // Many that meet at one key need more attempts than the default.
+    // Many clients at one key need more attempts than the default.
     Client::builder(&[redis.address()])
         .attempts(10_000)
         .pool_size(8)
@@ -25,7 +25,7 @@ fn text(value: Option<Vec<u8>>) -> Option<String> {
     value.map(|value| String::from_utf8(value).expect("the tests store text"))
 }
 
-/// What is left of a key's time, in milliseconds; -1 without an expiry.
+/// The rest of a key's time to live, in milliseconds; -1 without an expiry.
 async fn time_to_live(client: &Client, key: &str) -> i64 {
     match client.command(["PTTL", key]).await.expect("redis-server answers") {
         Reply::Integer(millis) => millis,

@@ -20,7 +20,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// A server that speaks TLS; where it listens, and its certificate.
+/// A server that speaks TLS. Returns its address and its certificate.
 async fn serve(cluster: Cluster) -> Result<(String, CertificateDer<'static>), Failed> {
     let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let certificate = pair.cert.der().clone();

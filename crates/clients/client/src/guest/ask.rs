@@ -1,8 +1,8 @@
-//! What a guest's machine runs for the client.
+//! The transactions that a guest's machine runs for the client.
 //!
 //! A machine runs closures to their end, and the transactions of this client are interactive. So
 //! each read is a small transaction of its own that is given up once it has its values, and the
-//! commit is another one: it reads everything again, gives up if anything is no longer as it was
+//! commit is another one: it reads everything again, gives up if a key has changed since it was
 //! seen, and otherwise makes the changes. Validation covers the rest.
 
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use quorate_types::{Timestamp, UnixMillis};
 
 use crate::transport::{Expiry, Values, Write, Writes};
 
-/// What was seen of a key: its version, and whether it had a value.
+/// The seen state of a key: its version, and whether it had a value.
 pub(super) type Seen = (Timestamp, bool);
 
 /// A transaction for the machine. Cheap to copy.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
-    /// What do these keys hold?
+    /// Reads these keys.
     Read(Arc<[Vec<u8>]>),
-    /// Make these changes, if these keys are as they were seen.
+    /// Makes these changes, if the keys are as they were seen.
     Commit {
         /// The keys that were read.
         seen: Arc<[(Vec<u8>, Seen)]>,
@@ -32,7 +32,7 @@ pub(super) enum Ask {
 /// The machine's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// The values of the keys, and what to compare them by.
+    /// The values of the keys, and their seen states for the later comparison.
     Values(Values, Vec<Seen>),
     /// The changes are made.
     Committed,
@@ -56,7 +56,8 @@ impl Transaction for Ask {
                 Verdict::Abandon(Answer::Values(values, seen))
             }
             Self::Commit { seen, writes } => {
-                // All are read, also behind the first difference: what is missing is fetched once.
+                // All keys are read, also behind the first difference: missing ones are fetched
+                // once.
                 let changed = seen
                     .iter()
                     .filter(|(key, seen)| as_seen(&workspace.read(key)) != *seen)
@@ -81,7 +82,7 @@ impl Transaction for Ask {
     }
 }
 
-/// An expired value keeps its version, so that alone tells too little.
+/// An expired value keeps its version, so the version alone tells too little.
 fn as_seen(current: &Current<'_>) -> Seen {
     (current.timestamp, current.content.is_some())
 }

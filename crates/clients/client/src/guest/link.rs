@@ -21,7 +21,7 @@ const READ_BYTES: usize = 64 * 1024;
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_LONGEST: Duration = Duration::from_millis(500);
 
-/// What a guest introduces itself with.
+/// A guest's introduction.
 #[derive(Clone, Debug)]
 pub(super) struct Introduction {
     pub(super) cluster: String,
@@ -33,7 +33,7 @@ pub(super) struct Introduction {
 pub(super) struct Introduced {
     pub(super) stream: Box<dyn Stream>,
     pub(super) theirs: Hello,
-    /// What came after the node's introduction.
+    /// Bytes after the node's introduction.
     pub(super) rest: Vec<u8>,
 }
 
@@ -112,9 +112,10 @@ pub(super) fn damaged(frame: BadFrame) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, frame)
 }
 
-/// The error of a connection on which no node introduced itself. A node that refuses says why in a
-/// line of text. A client port takes the introduction for a Redis command: it waits for the end of
-/// the line, and answers with an error of Redis if the session's number happens to hold one.
+/// The error of a connection on which no node introduced itself. A node that refuses gives the
+/// reason in a line of text. A client port takes the introduction for a Redis command: it waits for
+/// the end of the line, and answers with an error of Redis if the session's number happens to hold
+/// one.
 fn refusal(input: &[u8]) -> io::Error {
     let (kind, text) = match input.strip_prefix(b"-REFUSED ") {
         Some(reason) => {
@@ -137,9 +138,9 @@ fn refusal(input: &[u8]) -> io::Error {
     io::Error::new(kind, text)
 }
 
-/// Something that happened to a node's connection.
+/// An event of a node's connection.
 pub(super) enum News {
-    /// It stands: the guest must enter the node. Each one has a number of its own.
+    /// It is made: the guest must enter the node. Each connection has a number of its own.
     Up(u64),
     /// Whole messages.
     Messages(Vec<u8>),
@@ -147,15 +148,14 @@ pub(super) enum News {
     Down,
 }
 
-/// How a session reaches one node. Its task calls the node again and again, and ends with this
-/// value.
+/// A session's link to one node. Its task calls the node again and again, and ends with this value.
 pub(super) struct Link {
     pub(super) address: String,
     pub(super) is_up: bool,
     outgoing: mpsc::UnboundedSender<(u64, Vec<u8>)>,
-    /// The number of the connection: what was meant for an earlier one does not go out on it.
+    /// The number of the connection: messages for an earlier one are not sent on it.
     number: u64,
-    /// Bytes that are on their way to the socket.
+    /// Bytes on their way to the socket.
     waiting: Arc<AtomicUsize>,
     task: tokio::task::AbortHandle,
 }
@@ -166,7 +166,7 @@ impl Drop for Link {
     }
 }
 
-/// What a link's task works with.
+/// The parts of a link's task.
 pub(super) struct Line {
     pub(super) introduction: Introduction,
     pub(super) dial: Arc<dyn Dial>,
@@ -178,7 +178,7 @@ pub(super) struct Line {
 }
 
 impl Link {
-    /// Begins to call a node; `first` is a connection that stands already.
+    /// Begins to call a node; `first` is an established connection.
     pub(super) fn open(line: Line, first: Option<Introduced>) -> Self {
         let (outgoing, incoming) = mpsc::unbounded_channel();
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -201,7 +201,7 @@ impl Link {
             return;
         }
         self.waiting.fetch_add(size, Ordering::Relaxed);
-        // A task that is gone has said so.
+        // A task that has ended has reported so.
         let _ = self.outgoing.send((self.number, messages));
     }
 }
@@ -235,7 +235,7 @@ impl Line {
                     }
                 }
                 pause = PAUSE_FIRST;
-                // However it ended: it did.
+                // The end is reported whatever its reason.
                 let _ = self.carry(number, introduced, &mut outgoing, &waiting).await;
                 if self.news.send((self.node, News::Down)).await.is_err() {
                     return;

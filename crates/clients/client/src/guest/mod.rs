@@ -1,7 +1,7 @@
 //! A client that coordinates its transactions itself, over the nodes' own protocol.
 //!
 //! The machine is the nodes' own ([`quorate_meerkat`]), without a replica: it reads from any
-//! replica, asks all of them to validate, decides, and tells. `ask.rs` has what it runs,
+//! replica, asks all of them to validate, decides, and tells them. `ask.rs` has its transactions,
 //! `session.rs` the task that owns it, `link.rs` the connections.
 
 mod ask;
@@ -89,8 +89,8 @@ impl CoordinatorBuilder {
     /// Joins the cluster at one of the nodes, and connects to all of them.
     ///
     /// # Errors
-    /// [`Error::Address`]; [`Error::NoNode`] if none can be reached, or none lets this client
-    /// coordinate transactions: then it says why.
+    /// [`Error::Address`]; [`Error::NoNode`] if none can be reached, or if none lets this client
+    /// coordinate transactions: then it names the reason.
     pub async fn connect(self) -> Result<Coordinator, Error> {
         self.connect_over(Arc::new(Tcp)).await
     }
@@ -123,13 +123,13 @@ impl CoordinatorBuilder {
 /// A client that coordinates its transactions itself. [`crate::Client::coordinator`] begins one.
 ///
 /// It joins the cluster as a guest: without a replica and without a vote, but with the protocol of
-/// the nodes. One round trip commits a transaction that nobody disputes, whereas through a node
-/// there is one more on the way to the node. If this client dies in the middle of a transaction,
-/// the replicas find that out within some 100 ms and finish it.
+/// the nodes. One round trip commits a transaction without conflicts; through a node there is one
+/// more on the way to the node. If this client dies in the middle of a transaction, the replicas
+/// find that out within some 100 ms and finish it.
 ///
 /// Clones share one session, and one task that coordinates for all of them: it runs on the runtime
 /// on which [`CoordinatorBuilder::connect`] was called. When the last clone is dropped, the task
-/// ends as soon as every node knows how every transaction ended.
+/// ends as soon as every node knows the outcome of every transaction.
 #[derive(Clone)]
 pub struct Coordinator {
     transport: Arc<AsGuest>,
@@ -137,8 +137,9 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Runs a transaction: the closure reads and writes through a [`Txn`], and what it did happens
-    /// at one moment, or not at all. Everything that [`crate::Client::txn`] says holds here as well.
+    /// Runs a transaction: the closure reads and writes through a [`Txn`], and its reads and writes
+    /// happen at one moment, or not at all. The documentation of [`crate::Client::txn`] holds here
+    /// as well.
     ///
     /// # Errors
     /// As [`crate::Client::txn`]; [`Error::Unknown`] also if a majority of the nodes was lost while
@@ -173,7 +174,8 @@ impl fmt::Debug for Coordinator {
 /// The transport of a guest.
 struct AsGuest {
     applicant: Applicant,
-    /// The session in force. Whoever finds it over begins the next one, the others wait for that.
+    /// The current session. The first attempt that finds it ended begins the next one, and others
+    /// wait.
     session: Mutex<Option<mpsc::Sender<Job>>>,
 }
 
@@ -243,14 +245,14 @@ impl Session for GuestSession {
     }
 
     fn abort(self: Box<Self>) -> Pending<'static, ()> {
-        // Nobody else knows of it yet.
+        // No node knows of it yet.
         Box::pin(std::future::ready(()))
     }
 }
 
 impl GuestSession {
-    /// Asks the task that coordinates to do something; `None` if the task has ended, perhaps after it
-    /// did that.
+    /// Asks the coordinating task to run something; `None` if the task has ended, perhaps after it
+    /// ran that.
     async fn ask(&self, ask: Ask) -> Option<End> {
         let (answer, end) = oneshot::channel();
         if self.jobs.send((ask, answer)).await.is_err() {
@@ -260,8 +262,8 @@ impl GuestSession {
     }
 }
 
-/// What an end other than success means for the next attempt. `update` says whether it may have
-/// changed anything.
+/// The meaning of an end other than success for the next attempt. `update` says whether the
+/// transaction may have changed anything.
 fn failure(end: Option<End>, update: bool) -> Failure {
     let unknown = |reason: &str| match update {
         true => Failure::Final(Error::unknown(reason)),

@@ -23,9 +23,9 @@ use crate::limits::{GUEST_FAREWELL_MAX, GUEST_QUEUE_MAX, GUEST_SEPARATION_MAX};
 use crate::retry::chance;
 
 type Guest = Meerkat<MapTable<Meta>, Ask>;
-/// What becomes of a transaction.
+/// The end of a transaction.
 pub(super) type End = Outcome<Answer>;
-/// A transaction and who waits for it.
+/// A transaction and the way back to its caller.
 pub(super) type Job = (Ask, oneshot::Sender<End>);
 
 /// News that one turn handles before it looks at the time again.
@@ -33,7 +33,7 @@ const NEWS_PER_TURN: usize = 256;
 /// The longest that a session sleeps.
 const REST_MAX: Duration = Duration::from_millis(500);
 
-/// What joins a cluster.
+/// The applicant of a session: it joins a cluster.
 pub(super) struct Applicant {
     pub(super) addresses: Vec<String>,
     pub(super) introduction: Introduction,
@@ -45,7 +45,7 @@ impl Applicant {
     /// Joins at the first node that lets it, and begins a session.
     ///
     /// # Errors
-    /// When no node does: what the last one said.
+    /// The last node's refusal, if every node refused.
     pub(super) async fn join(&self) -> Result<mpsc::Sender<Job>, String> {
         let mut reason = "there are no addresses".to_owned();
         let count = self.addresses.len();
@@ -61,7 +61,7 @@ impl Applicant {
     }
 
     async fn join_at(&self, address: &str) -> Result<mpsc::Sender<Job>, String> {
-        // A life of its own for each stay.
+        // Each stay has an incarnation of its own.
         let introduction =
             Introduction { session: Incarnation(chance().max(1)), ..self.introduction.clone() };
         let connect = async |lane, lanes| {
@@ -115,7 +115,7 @@ impl Applicant {
     }
 }
 
-/// The answer to a request to join. It is the first thing that a node says.
+/// The answer to a request to join. It is a node's first message.
 fn read_welcome(mut messages: &[u8]) -> Result<Result<Welcome, String>, Malformed> {
     match Header::split(&mut messages)? {
         Some((header, body)) if header.kind == Part::Guest => match GuestMessage::decode(body)? {
@@ -131,7 +131,7 @@ fn encode(out: &mut Vec<u8>, keyspace: KeyspaceId, epoch: Epoch, message: &Guest
     Header::frame(out, Part::Guest, keyspace, epoch, |writer| message.encode(writer));
 }
 
-/// What the machine wants done.
+/// The effects of the machine.
 struct Out {
     keyspace: KeyspaceId,
     epoch: Epoch,
@@ -150,25 +150,26 @@ impl Effects<Guest> for Out {
         self.done.push((tag, outcome));
     }
 
-    /// What a node says in error counts for nothing here.
+    /// Stale or wrong messages of a node are not counted here.
     fn refused(&mut self, _reason: &'static str) {}
 }
 
-/// Both clocks of a guest. The monotonic one is its own; the nodes tell what time it is in the
-/// cluster.
+/// Both clocks of a guest. The monotonic one is its own; the wall time of the cluster comes from
+/// the nodes.
 struct Clock {
     start: std::time::Instant,
-    /// The latest hybrid clock of a node, less the monotonic one when it came.
+    /// The greatest difference between a node's hybrid clock and the monotonic clock at its
+    /// arrival.
     ahead: u64,
 }
 
 impl Clock {
     fn monotonic(&self) -> Instant {
-        // 0 means "never" here and there.
+        // 0 means "never" in all machines.
         Instant(1 + u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX - 1))
     }
 
-    /// For expiry, the earlier of the cluster's clock and one's own.
+    /// The time for expiry: the earlier of the cluster's clock and the guest's own.
     fn now(&self) -> Now {
         let monotonic = self.monotonic();
         let own = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -195,13 +196,13 @@ struct Session {
     /// Nodes that have let this guest in.
     entered: NodeSet,
     members: NodeSet,
-    /// Since when a majority is out of reach.
+    /// The time since when it has not reached a majority.
     apart: Option<Instant>,
     news_in: mpsc::Sender<(NodeId, News)>,
     news: mpsc::Receiver<(NodeId, News)>,
     waiting: BTreeMap<Tag, oneshot::Sender<End>>,
     last_tag: u64,
-    /// A node says that this stay has ended.
+    /// A node has said that this stay has ended.
     dismissed: bool,
 }
 
@@ -266,7 +267,7 @@ impl Session {
         }
     }
 
-    /// Follows a view: its machine, and whom it is connected with.
+    /// Follows a view: updates the machine, and the links to the members.
     fn install(&mut self, view: &quorate_types::View) {
         if view.epoch <= self.machine.epoch() {
             return;
@@ -292,7 +293,7 @@ impl Session {
         self.entered = self.entered.intersection(linked);
     }
 
-    /// Runs until nobody wants anything of this session any more, or the cluster is out of reach.
+    /// Runs until no caller is left, or the cluster is out of reach.
     async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut farewell = None;
         loop {
@@ -329,7 +330,7 @@ impl Session {
         while let Ok(job) = jobs.try_recv() {
             self.take(job);
         }
-        // What may have happened is unknown; the rest has not.
+        // Ops that may have happened are unknown; the rest have not.
         let now = self.clock.now();
         self.machine.reset(now, self.introduction.session, &mut self.out);
         self.answer();
@@ -341,13 +342,14 @@ impl Session {
         self.machine.next_deadline().since(now).min(REST_MAX)
     }
 
-    /// Whether every node knows how every transaction ended.
+    /// Whether every node knows the outcome of every transaction.
     fn is_quiet(&self) -> bool {
         self.machine.pending() == 0
             && self.machine.gauges().iter().all(|(name, count)| *name != "attempts" || *count == 0)
     }
 
-    /// Whether this stay has ended: a node says so, or a majority has been out of reach for too long.
+    /// Whether this stay has ended: by a node's word, or because a majority was out of reach for
+    /// too long.
     fn is_apart(&mut self, now: Instant) -> bool {
         if self.entered.is_majority_of(self.members) {
             self.apart = None;
@@ -362,12 +364,12 @@ impl Session {
         let tag = Tag(self.last_tag);
         self.waiting.insert(tag, answer);
         let now = self.clock.now();
-        // Each is its own origin: the order among them is their callers' business.
+        // Each transaction has an origin of its own: their callers keep the order among them.
         self.machine.submit(now, tag, tag.0, ask, &mut self.out);
     }
 
     fn hear(&mut self, node: NodeId, news: News) {
-        // A link that is gone may still have said something.
+        // A link that has ended may have left news.
         let Some(link) = self.links.get_mut(&node) else { return };
         match news {
             News::Up(number) => {
@@ -382,7 +384,7 @@ impl Session {
                 self.entered.remove(node);
             }
             News::Messages(messages) => {
-                // What can't be read is lost, and asked for again.
+                // Unreadable messages count as lost, and are asked for again.
                 let _ = self.read(node, &messages);
             }
         }
@@ -414,7 +416,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what is to be sent, to those who have let this guest in, and answers.
+    /// Sends messages to the nodes that have let this guest in, and answers callers.
     fn flush(&mut self) {
         for (node, messages) in &mut self.out.peers {
             let messages = std::mem::take(messages);
@@ -431,14 +433,14 @@ impl Session {
     fn answer(&mut self) {
         for (tag, end) in self.out.done.drain(..) {
             if let Some(answer) = self.waiting.remove(&tag) {
-                // Whoever asked may have gone.
+                // The caller may be gone.
                 let _ = answer.send(end);
             }
         }
     }
 }
 
-/// Why a transaction was not even begun, as a sentence.
+/// Why a transaction was not begun, as a sentence.
 pub(super) fn refusal(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::NotServing => "the cluster is out of reach",

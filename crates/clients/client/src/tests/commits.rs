@@ -1,4 +1,5 @@
-//! Commits as calls of sessions: whatever is lost, a transaction happens once, and its end is told.
+//! Commits as calls of sessions: whichever messages are lost, a transaction happens once, and its
+//! outcome is told.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -72,7 +73,7 @@ async fn a_commit_whose_answer_is_lost_is_found_out() {
     }
 }
 
-/// Whatever becomes of the first four tries, the probes among them, in all combinations.
+/// The first four tries, the probes among them, fail in every combination of ways.
 #[tokio::test(start_paused = true)]
 async fn lost_probes_and_lost_answers_are_found_out_too() {
     let acts = [
@@ -121,7 +122,7 @@ async fn what_was_lost_on_the_way_to_the_answer_is_repeated() {
     }
 }
 
-/// The block is not called again with watches that began after somebody else's write.
+/// The block is not called again with watches that began after another client's write.
 #[tokio::test(start_paused = true)]
 async fn a_write_of_somebody_else_in_between_is_not_lost() {
     for (act, expected, made) in [(Act::Close, "ox", 2), (Act::ExecuteAndClose, "o", 1)] {
@@ -219,7 +220,7 @@ async fn a_commit_whose_session_ends_stays_unknown() {
     let (end, ()) = tokio::join!(append(&client, &attempts), late);
     let error = end.unwrap_err();
     assert!(matches!(error, Error::Unknown { call: None, .. }), "{error}");
-    // One that ends before the commit is replaced.
+    // A session that ends before the commit is replaced.
     assert_eq!(append(&client, &attempts).await.unwrap(), "xx");
     net.expire();
     assert_eq!(append(&client, &attempts).await.unwrap(), "xxx");

@@ -1,4 +1,4 @@
-//! Commands: which node they go to, and what happens when one fails.
+//! Commands: the node that each goes to, and its fate when a node fails.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -139,7 +139,7 @@ async fn a_node_comes_back_after_its_rest() {
     net.bring_up("a:1");
     net.take_down("c:1");
     tokio::time::advance(limits::NODE_REST * 2).await;
-    // The connection to c is there still, and works.
+    // The connection to c still stands, and works.
     net.decide(|node, _| (node == "c:1").then_some(Act::Close));
     assert_eq!(client.get("k").await.unwrap(), None);
     assert_eq!(net.nodes_of("GET").last().map(String::as_str), Some("a:1"));
@@ -308,7 +308,7 @@ async fn a_dropped_call_takes_its_connection_with_it() {
     net.decide(first("GET", [Act::AnswerLate(millis(20))]));
     let call = tokio::time::timeout(millis(10), client.get("other"));
     assert!(call.await.is_err());
-    // Not the reply that is still to come on the first connection.
+    // The reply is not the one still to come on the first connection.
     assert_eq!(client.get("k").await.unwrap().as_deref(), Some(b"v".as_slice()));
     assert_eq!(net.dials().len(), 2);
 }

@@ -81,7 +81,7 @@ async fn only_what_is_uncertain_is_asked_for_again() {
         assert_eq!(net.value("n").as_deref(), Some("6"), "{act:?}");
         let first = net.count("SESSION CALL 0 0") + net.count("SESSION CALL 1 0");
         assert_eq!(first, 2, "{act:?}: what was answered is not asked for again");
-        // What came behind a connection that closed did not reach the node.
+        // Commands behind the close of the connection did not reach the node.
         let asked = net.count("SESSION CALL");
         let expected = if repeated == 1 { 6 + 1 } else { 3 + repeated };
         assert_eq!(asked, expected, "{act:?}");
@@ -107,7 +107,7 @@ async fn open_calls_of_one_session_are_asked_about_one_by_one() {
     }
     assert_eq!(open.iter().map(|call| call.sequence()).collect::<Vec<_>>(), [1, 2]);
     net.decide(|_, _| None);
-    // Others have a session of their own meanwhile.
+    // Other calls have a session of their own meanwhile.
     assert_eq!(client.incr("other").await.unwrap(), 1);
     let mut sums = Vec::new();
     for call in open {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// What a node does with a command instead of executing it.
+/// A node's reaction to a command instead of executing it.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     /// Answers these bytes.
@@ -24,16 +24,16 @@ pub(super) enum Act {
     AnswerAndReadOnly(usize),
     /// Executes it, and answers after this time.
     AnswerLate(Duration),
-    /// Executes it and answers, and says this after that time, though nobody asked.
+    /// Executes it and answers, and sends this after that time without a request.
     AnswerAndSay(Duration, &'static str),
-    /// Executes a command of somebody else first, then this one.
+    /// Executes a command of another client first, then this one.
     After(Vec<&'static str>),
 }
 
-/// What decides about each command: the node, and the words.
+/// Decides about each command: the node, and the words.
 type Decide = Box<dyn FnMut(&str, &[&str]) -> Option<Act> + Send>;
 
-/// What happened, in order.
+/// The record of events, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Seen {
     pub(super) node: String,
@@ -56,11 +56,11 @@ struct World {
     expired: Vec<u64>,
 }
 
-/// What is kept of a session.
+/// The node's state of a session.
 #[derive(Default)]
 struct Session {
     acknowledged: u64,
-    /// What was called and its answer, by number and home key: the smallest of those named.
+    /// Each call and its answer, by number and home key: the smallest key of those named.
     records: BTreeMap<(u64, String), (String, String)>,
 }
 
@@ -88,7 +88,7 @@ impl Net {
     }
 
     /// The commands so far, without those that introduce a connection or number others. A call
-    /// whose number was left out has it.
+    /// whose number was left out is listed with it.
     pub(super) fn commands(&self) -> Vec<String> {
         let seen = self.world(|world| world.seen.clone());
         seen.into_iter()
@@ -101,7 +101,7 @@ impl Net {
             .collect()
     }
 
-    /// How many commands were spelt so.
+    /// How many commands were spelt like this.
     pub(super) fn spelt(&self, command: &str) -> usize {
         self.world(|world| world.sent.iter().filter(|sent| sent.starts_with(command)).count())
     }
@@ -225,7 +225,7 @@ struct Numbers {
 }
 
 impl Client {
-    /// A command as it is meant: an update without a number is the call of its place.
+    /// A command with its meaning spelt out: an update without a number is the call of its place.
     fn spell(&mut self, words: &[String]) -> Vec<String> {
         let Some(numbers) = &mut self.numbers else { return words.to_vec() };
         let number = numbers.next;

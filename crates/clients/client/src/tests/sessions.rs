@@ -1,4 +1,4 @@
-//! Updates as calls of sessions: whatever fails, each happens once.
+//! Updates as calls of sessions: each happens once under every failure.
 
 use std::sync::{Arc, Mutex};
 
@@ -117,11 +117,11 @@ async fn a_session_that_is_over_tells_so() {
     let net = Net::new();
     let client = open(builder(), &net).await;
     assert_eq!(client.incr("n").await.unwrap(), 1);
-    // Nothing was under way: the next call has another session.
+    // No call was open: the next one has another session.
     net.expire();
     assert_eq!(client.incr("n").await.unwrap(), 2);
     assert_eq!(net.count("SESSION OPEN"), 2);
-    // This one can't be asked about any more.
+    // This call can't be asked about any more.
     let ends = net.clone();
     let mut lost = false;
     net.decide(move |_, words| {
@@ -148,7 +148,7 @@ async fn a_session_is_renewed_at_half_of_its_term() {
     tokio::time::sleep(millis(2 * 60 * 1_000)).await;
     client.incr("n").await.unwrap();
     assert_eq!(net.count("SESSION RENEW"), 1);
-    // After a whole term the session may be over: nothing begins under it.
+    // After a whole term the session may have ended: no call begins under it.
     tokio::time::sleep(millis(31 * 60 * 1_000)).await;
     client.incr("n").await.unwrap();
     assert_eq!((net.count("SESSION RENEW"), net.count("SESSION OPEN")), (1, 2));
@@ -198,7 +198,7 @@ async fn what_can_be_no_call_is_sent_without() {
     });
     assert!(!client.del("k").await.unwrap());
     assert_eq!(client.command(["PING"]).await.unwrap(), crate::Reply::Status("PONG".into()));
-    // Their numbers are over: the next call is not held up.
+    // Their numbers are done: the next call does not wait for them.
     client.incr("n").await.unwrap();
     assert_eq!(net.count("SESSION CALL 2 2 INCR n"), 1);
 }
@@ -222,10 +222,10 @@ async fn calls_leave_their_numbers_out_while_all_goes_well() {
     }
     client.pipeline().incr("n").incr("n").send().await;
     assert_eq!((net.spelt("SESSION CALL"), net.spelt("INCR")), (0, 5));
-    // The first is of the connection. The other is of the pipeline, which has two commands without
-    // an answer at a time.
+    // The first is the connection's. The second is the pipeline's, which has two commands
+    // unanswered at a time.
     assert_eq!((net.spelt("SESSION AUTO"), net.spelt("SESSION AUTO 5 2")), (2, 1));
-    // A retry says its number, and then it goes on without.
+    // A retry sends its number, and later calls go on without.
     net.decide(first_calls([Act::ExecuteAndClose]));
     assert_eq!(client.incr("n").await.unwrap(), 6);
     assert_eq!(net.spelt("SESSION CALL 7 7 INCR n"), 1);

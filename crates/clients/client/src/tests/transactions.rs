@@ -1,4 +1,4 @@
-//! Transactions: what goes over the connection, what is tried again, and what isn't.
+//! Transactions: the commands on the connection, and which failures are tried again.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ async fn a_read_only_transaction_is_checked_too() {
     let net = Net::new();
     let client = client(&net).await;
     let attempts = Cell::new(0);
-    // Somebody changes the key between the read and the check, once.
+    // Another client changes the key between the read and the check, once.
     net.decide(first("MULTI", [Act::After(vec!["SET", "k", "new"])]));
     let value = client
         .txn(async |t| {
@@ -476,7 +476,7 @@ async fn transactions_run_on_tasks_of_their_own() {
                     .txn(async move |t| {
                         attempts.fetch_add(1, Relaxed);
                         let value = t.get("n").await?;
-                        // Others run in between.
+                        // Other tasks run in between.
                         tokio::task::yield_now().await;
                         let sum = t.incr("n").await?;
                         assert_eq!(value.is_none(), sum == 1);

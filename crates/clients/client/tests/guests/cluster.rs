@@ -72,7 +72,7 @@ impl Cluster {
             cluster: NAME.to_owned(),
             lanes: self.lanes,
             nodes: self.addresses.clone(),
-            // Tests share their processors with others; a lease that lapses is no part of them.
+            // Tests share their processors with others; lapsed leases are not their subject.
             lease: Duration::from_millis(600),
             suspect_after: NodeConfig::SUSPECT_AFTER,
             clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
@@ -136,7 +136,7 @@ impl Cluster {
         self.addresses.iter().map(|node| node.client.clone()).collect()
     }
 
-    /// What all lanes of all nodes hold of something.
+    /// The sum of a gauge over all lanes of all nodes.
     pub(crate) fn gauge(&self, name: &str) -> u64 {
         let lanes = self.running().flat_map(|node| node.facts().lanes);
         lanes
@@ -166,7 +166,7 @@ fn start(nodes: Vec<HostedNode>) -> Runtime {
     quorate_runtime::start(nodes, Options::default()).expect("the threads start")
 }
 
-/// Waits until something holds.
+/// Waits until `holds` is true.
 pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

@@ -46,7 +46,7 @@ fn number(value: Option<Vec<u8>>) -> i64 {
     value.map_or(0, |value| number(value).expect("the tests store numbers"))
 }
 
-/// Moves one from an account to another, and counts that.
+/// Moves one from an account to another, and counts the transfer.
 macro_rules! transfer {
     ($client:expr, $from:expr, $to:expr) => {{
         let (from, to) = (format!("account{}", $from), format!("account{}", $to));

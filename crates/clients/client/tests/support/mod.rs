@@ -13,7 +13,7 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts it with more options.
     pub(crate) fn start(more: &[&str]) -> Self {
-        // Somebody else may take the port between the choice and the start.
+        // Another process may take the port between the choice and the start.
         for _ in 0..5 {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
             let port = listener.local_addr().expect("it is bound").port();
@@ -50,7 +50,7 @@ impl Redis {
                 return None;
             }
         }
-        // Whatever it logs from now on is of no interest, but the pipe must not fill up.
+        // The further log is of no interest, but the pipe must not fill up.
         std::thread::spawn(move || io::copy(&mut log, &mut io::sink()));
         Some(redis)
     }
@@ -63,7 +63,7 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // Both can only fail if it is gone already.
+        // Both fail only if the server is gone already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! A small server: the nodes' front end over one replica in memory, on whatever network.
+//! A small server: the nodes' front end over one replica in memory, on any network.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,8 +8,8 @@ use quorate_resp::testing::Harness;
 use quorate_resp::{ConnectionId, Settings, Shared};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What the nodes of a cluster agree on. Clones are other nodes of the same cluster; it outlives
-/// each of them. Database 1 has transactions.
+/// The state that the nodes of a cluster agree on. Clones are other nodes of the same cluster; it
+/// outlives each of them. Database 1 has transactions.
 #[derive(Clone)]
 pub(crate) struct Cluster(Arc<Mutex<Harness>>);
 
@@ -60,7 +60,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// What these bytes are answered.
+    /// The answer to these bytes.
     pub(crate) fn send(&self, bytes: &[u8]) -> Vec<u8> {
         self.cluster.harness().send(self.id, bytes)
     }
