@@ -25,7 +25,7 @@ pub struct Layer {
 const CONTRACT: &[&str] = &["types", "wire", "machine"];
 
 /// What an engine that has sessions builds on.
-const ENGINE: &[&str] = &["types", "wire", "machine", "rifl"];
+const ENGINE: &[&str] = &["types", "wire", "machine", "rifl", "engine"];
 
 /// Bottom up: a crate depends only on crates above it in this list.
 pub const LAYERS: &[Layer] = &[
@@ -36,6 +36,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },
     Layer { name: "membership", kind: Kind::Pure(&["types", "wire", "machine", "paxos"]) },
     Layer { name: "rifl", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "engine", kind: Kind::Pure(ENGINE) },
     Layer { name: "hermes", kind: Kind::Pure(ENGINE) },
     Layer { name: "meerkat", kind: Kind::Pure(ENGINE) },
     Layer { name: "frame", kind: Kind::Std },

@@ -21,6 +21,17 @@ const IMPURE: &[(&str, &str)] = &[
     ("extern crate std", "the crate is no_std; only its tests may link std"),
 ];
 
+/// Crates that know engines by their contract alone.
+const ENGINE_BLIND: &[&str] =
+    &["wire", "commands", "node", "runtime", "config", "resp", "admin", "quorate"];
+
+/// The list of engines, and the projection that compares some by name.
+const NAMES_ENGINES: &[&str] =
+    &["node/src/engines", "quorate/src/sim/perf.rs", "/src/tests", "/tests.rs", "/src/testing"];
+
+/// Engines by the names that users give.
+const ENGINE_NAMES: &[&str] = &["hermes", "meerkat", "kuafu", "tapir"];
+
 /// Leftovers of unfinished work, in comments.
 const MARKERS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
@@ -34,6 +45,30 @@ pub fn check_source(source: &Source, violations: &mut Vec<Violation>) {
     check_unwrap(source, violations);
     check_allow(source, violations);
     check_leftovers(source, violations);
+    check_engine_names(source, violations);
+}
+
+/// Everything but the list of engines goes by their contract. Tests and citations of papers may name
+/// them.
+fn check_engine_names(source: &Source, violations: &mut Vec<Violation>) {
+    let path = source.path.to_string_lossy();
+    let is_blind = crate_of(&source.path).is_some_and(|name| ENGINE_BLIND.contains(&name));
+    if !is_blind || !path.contains("/src/") || NAMES_ENGINES.iter().any(|may| path.contains(may)) {
+        return;
+    }
+    let text = source.text.to_lowercase();
+    for engine in ENGINE_NAMES {
+        for (offset, _) in text.match_indices(engine).filter(|(at, _)| !source.in_test(*at)) {
+            if text[offset..].starts_with(&format!("{engine} \u{a7}")) {
+                continue;
+            }
+            let message = format!(
+                "`{engine}` outside the list of engines (node/src/engines.rs); go by \
+                 quorate_engine::Engine, its capabilities or its options"
+            );
+            violations.push(at(source, offset, message));
+        }
+    }
 }
 
 fn check_purity(source: &Source, violations: &mut Vec<Violation>) {
@@ -215,6 +250,18 @@ mod tests {
         caught(path, "fn f() { todo!() }", "leftover `todo!`");
         caught(path, "fn f() { unimplemented!(\"x\") }", "leftover `unimplemented!`");
         caught("crates/server/resp/tests/a.rs", "#[ignore = \"slow\"]", "leftover `#[ignore`");
+    }
+
+    #[test]
+    fn engines_are_named_in_their_list_only() {
+        let text = "let engine = EngineConfig::hermes();";
+        caught("crates/server/resp/src/a.rs", text, "outside the list");
+        caught("crates/server/node/src/lane.rs", "// As Meerkat does.", "outside the list");
+        assert_eq!(messages("crates/server/node/src/engines.rs", text), [""; 0]);
+        assert_eq!(messages("crates/server/node/tests/a.rs", text), [""; 0]);
+        assert_eq!(messages("crates/verify/sim/src/a.rs", text), [""; 0]);
+        let cited = "// A lease lasts 150 ms (Hermes \u{a7}4.5.7).";
+        assert_eq!(messages("crates/server/node/src/a.rs", cited), [""; 0]);
     }
 
     #[test]

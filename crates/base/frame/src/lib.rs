@@ -311,9 +311,15 @@ mod tests {
     use super::*;
 
     fn message(out: &mut Vec<u8>, body: usize) {
-        Header::frame(out, Kind::Hermes, KeyspaceId(0), Epoch(1), |writer| {
-            writer.0.extend((0..body).map(|at| (at % 251) as u8));
-        });
+        Header::frame(
+            out,
+            Kind::Engine(quorate_types::EngineId(2)),
+            KeyspaceId(0),
+            Epoch(1),
+            |writer| {
+                writer.0.extend((0..body).map(|at| (at % 251) as u8));
+            },
+        );
     }
 
     fn messages(bodies: &[usize]) -> Vec<u8> {

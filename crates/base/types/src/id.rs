@@ -52,6 +52,10 @@ identifier! {
     KeyspaceId, u8, "k"
 }
 identifier! {
+    /// An engine, by the number that stands in the header of its messages.
+    EngineId, u8, "engine "
+}
+identifier! {
     /// Names one submitted op to whoever submitted it. Opaque to machines.
     Tag, u64, "t"
 }

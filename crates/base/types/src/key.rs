@@ -67,6 +67,15 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// The partition of a key, of so many: equal shares of the slots of a Redis cluster, so that keys
+/// with one hash tag share a partition.
+pub fn partition_of(key: &[u8], partitions: usize) -> u16 {
+    match partitions {
+        1 => 0,
+        count => (usize::from(hash_slot(key)) * count / 16384) as u16,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,8 +17,8 @@ mod time;
 mod timestamp;
 mod view;
 
-pub use id::{Epoch, Incarnation, KeyspaceId, LaneId, MemberNumber, NodeId, Tag};
-pub use key::{SeededHash, hash_key, hash_slot, lane_of_hash, lane_of_key};
+pub use id::{EngineId, Epoch, Incarnation, KeyspaceId, LaneId, MemberNumber, NodeId, Tag};
+pub use key::{SeededHash, hash_key, hash_slot, lane_of_hash, lane_of_key, partition_of};
 pub use node_set::NodeSet;
 pub use quorum::Quorums;
 pub use time::{Duration, Instant, Now, UnixMillis, UnixNanos};

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{MemberNumber, limits};
+use crate::{LaneId, MemberNumber, limits};
 
 /// Who minted a timestamp: a member number in the lower 24 bits and a virtual-id byte above it.
 ///
@@ -11,6 +11,9 @@ use crate::{MemberNumber, limits};
 /// ids (Hermes §3.5.3: one virtual id never belongs to two machines).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WriterId(pub u32);
+
+/// The first virtual id of a guest: above those of lanes.
+const GUEST_SALT: u32 = limits::LANES_MAX as u32;
 
 impl WriterId {
     /// The virtual id number `salt` of a member.
@@ -22,6 +25,26 @@ impl WriterId {
     /// The member behind the virtual id.
     pub const fn member(self) -> MemberNumber {
         MemberNumber(self.0 & limits::MEMBER_NUMBER_MAX)
+    }
+
+    /// The id number `index` that a member may give to a guest: a client that coordinates its
+    /// transactions itself. Nothing if the member has given away all that it has.
+    pub fn guest(member: MemberNumber, index: u8) -> Option<Self> {
+        let salt = u8::try_from(GUEST_SALT + u32::from(index)).ok()?;
+        Some(Self::new(member, salt))
+    }
+
+    /// Whether this is a guest's id.
+    pub const fn is_guest(self) -> bool {
+        self.0 >> 24 >= GUEST_SALT
+    }
+
+    /// The lane on which its transactions are handled on all nodes: the virtual id of its member
+    /// number, or for a guest, one that follows from it.
+    pub fn lane(self, lanes: u16) -> LaneId {
+        let salt = self.0 >> 24;
+        let lane = if self.is_guest() { (salt - GUEST_SALT) % u32::from(lanes) } else { salt };
+        LaneId(lane as u16)
     }
 }
 

@@ -16,6 +16,8 @@ use crate::{Malformed, Reader, Writer, read_view, write_view};
 
 /// Longest reason of a refusal.
 const TEXT_BYTES_MAX: usize = 1024;
+/// Most bytes of [`Welcome::terms`].
+pub const TERMS_BYTES_MAX: usize = 1024;
 
 /// A message between a node and a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,10 +45,9 @@ pub enum GuestMessage {
 pub struct Welcome {
     /// The guest's id.
     pub writer: WriterId,
-    /// Whether the keyspace's order of transactions is that of real time.
-    pub strict: bool,
-    /// The most that two nodes' wall clocks differ, in nanoseconds.
-    pub max_clock_skew_ns: u64,
+    /// What the engine tells those who coordinate its transactions, in its own bytes: at most
+    /// [`TERMS_BYTES_MAX`].
+    pub terms: Vec<u8>,
     /// The replica group of each partition; every voter if nothing is said.
     pub partitions: Vec<Option<NodeSet>>,
     /// The view in force.
@@ -71,8 +72,8 @@ impl GuestMessage {
             Self::Welcome(welcome) => {
                 writer.u8(WELCOME);
                 writer.u32(welcome.writer.0);
-                writer.u8(u8::from(welcome.strict));
-                writer.u64(welcome.max_clock_skew_ns);
+                assert!(welcome.terms.len() <= TERMS_BYTES_MAX, "an engine's terms are short");
+                writer.bytes(&welcome.terms);
                 let count = u16::try_from(welcome.partitions.len());
                 writer.u16(count.expect("PARTITIONS_MAX is small"));
                 for group in &welcome.partitions {
@@ -112,12 +113,11 @@ impl GuestMessage {
 
     fn welcome(reader: &mut Reader<'_>) -> Result<Welcome, Malformed> {
         let writer = WriterId(reader.u32()?);
-        let strict = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed("neither 0 nor 1")),
-        };
-        let max_clock_skew_ns = reader.u64()?;
+        let terms = reader.bytes()?;
+        if terms.len() > TERMS_BYTES_MAX {
+            return Err(Malformed("terms beyond the limit"));
+        }
+        let terms = terms.to_vec();
         let count = reader.u16()?;
         if count == 0 || count > limits::PARTITIONS_MAX {
             return Err(Malformed("partitions beyond the limits"));
@@ -128,7 +128,7 @@ impl GuestMessage {
             partitions.push((bits != 0).then(|| NodeSet::from_bits(bits)));
         }
         let view = read_view(reader)?;
-        Ok(Welcome { writer, strict, max_clock_skew_ns, partitions, view })
+        Ok(Welcome { writer, terms, partitions, view })
     }
 }
 
@@ -178,12 +178,11 @@ mod tests {
         golden(GuestMessage::View(view()), &[&[5], VIEW_BYTES].concat());
         let welcome = Welcome {
             writer: WriterId(0x4100_0003),
-            strict: true,
-            max_clock_skew_ns: 258,
+            terms: b"by".to_vec(),
             partitions: [None, Some(NodeSet::only(NodeId(1)))].into(),
             view: view(),
         };
-        let fields = b"\x03\x03\0\0\x41\x01\x02\x01\0\0\0\0\0\0\x02\0\
+        let fields = b"\x03\x03\0\0\x41\x02\0\0\0by\x02\0\
             \0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0";
         golden(GuestMessage::Welcome(welcome), &[fields.as_slice(), VIEW_BYTES].concat());
     }

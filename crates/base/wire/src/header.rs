@@ -1,39 +1,55 @@
 //! The header of every peer message.
 
-use quorate_types::{Epoch, KeyspaceId, limits};
+use quorate_types::{EngineId, Epoch, KeyspaceId, limits};
 
 use crate::{Malformed, Reader, Writer};
 use alloc::vec::Vec;
 
 /// Which machine of the receiving lane a message is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
 pub enum Kind {
     /// The membership machine (lane 0 only).
-    Membership = 1,
-    /// The Hermes machine of a keyspace.
-    Hermes = 2,
-    /// The Meerkat machine of a keyspace.
-    Meerkat = 3,
+    Membership,
+    /// The machine of a keyspace, which must be of this engine.
+    Engine(EngineId),
     /// Between a node and a client that coordinates its transactions itself
     /// ([`crate::GuestMessage`]).
-    Guest = 4,
+    Guest,
     /// The lease manager of sessions.
-    Session = 5,
+    Session,
     /// Between lanes of two nodes, about the keys of a keyspace ([`crate::ListingMessage`]).
-    Listing = 6,
+    Listing,
 }
 
+const MEMBERSHIP: u8 = 1;
+const GUEST: u8 = 4;
+const SESSION: u8 = 5;
+const LISTING: u8 = 6;
+
 impl Kind {
+    /// Whether a number may be an engine's: 0 and those of the other kinds may not.
+    pub const fn is_for_engines(number: u8) -> bool {
+        !matches!(number, 0 | MEMBERSHIP | GUEST | SESSION | LISTING)
+    }
+
     fn from_u8(number: u8) -> Option<Self> {
         match number {
-            1 => Some(Self::Membership),
-            2 => Some(Self::Hermes),
-            3 => Some(Self::Meerkat),
-            4 => Some(Self::Guest),
-            5 => Some(Self::Session),
-            6 => Some(Self::Listing),
-            _ => None,
+            0 => None,
+            MEMBERSHIP => Some(Self::Membership),
+            GUEST => Some(Self::Guest),
+            SESSION => Some(Self::Session),
+            LISTING => Some(Self::Listing),
+            engine => Some(Self::Engine(EngineId(engine))),
+        }
+    }
+
+    const fn to_u8(self) -> u8 {
+        match self {
+            Self::Membership => MEMBERSHIP,
+            Self::Engine(EngineId(engine)) => engine,
+            Self::Guest => GUEST,
+            Self::Session => SESSION,
+            Self::Listing => LISTING,
         }
     }
 }
@@ -74,7 +90,7 @@ impl Header {
         let start = out.len();
         let mut writer = Writer(out);
         writer.u32(0);
-        writer.u8(kind as u8);
+        writer.u8(kind.to_u8());
         writer.u8(keyspace.0);
         writer.u16(0);
         writer.u64(epoch.0);
@@ -114,9 +130,15 @@ mod tests {
     #[test]
     fn golden_bytes_of_a_message() {
         let mut out = Vec::new();
-        Header::frame(&mut out, Kind::Hermes, KeyspaceId(3), Epoch(0x0102), |writer| {
-            writer.bytes(b"ab");
-        });
+        Header::frame(
+            &mut out,
+            Kind::Engine(EngineId(2)),
+            KeyspaceId(3),
+            Epoch(0x0102),
+            |writer| {
+                writer.bytes(b"ab");
+            },
+        );
         assert_eq!(
             out,
             [6, 0, 0, 0, 2, 3, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, b'a', b'b'],
@@ -126,7 +148,7 @@ mod tests {
         let (header, body) = Header::split(&mut input).unwrap().unwrap();
         assert_eq!(
             (header.kind, header.keyspace, header.epoch),
-            (Kind::Hermes, KeyspaceId(3), Epoch(0x0102))
+            (Kind::Engine(EngineId(2)), KeyspaceId(3), Epoch(0x0102))
         );
         assert_eq!(body, &out[16..]);
         assert!(input.is_empty());

@@ -19,7 +19,7 @@ mod view;
 mod words;
 
 pub use codec::{Malformed, Reader, Writer};
-pub use guest::{GuestMessage, Welcome};
+pub use guest::{GuestMessage, TERMS_BYTES_MAX, Welcome};
 pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};
 pub use listing::ListingMessage;
@@ -27,4 +27,4 @@ pub use view::{read_view, write_view};
 pub use words::Words;
 
 /// The version of every layout here; peers of another version are refused at the hello.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;

@@ -109,7 +109,7 @@ pub use table::{by_id, lookup, lookup_name, table};
 pub use txn::{Block, Txn};
 pub use work::Work;
 
-/// The answer to an update of several keys, which engines like Hermes can't give.
-pub const CROSSKEY: &str = "CROSSKEY this keyspace (engine 'hermes') updates one key at a time; \
-                            use a keyspace whose engine is 'meerkat' for several keys in one \
-                            transaction";
+/// The answer to an update of several keys, which an engine without transactions can't give. A front
+/// end that knows the engines says instead which of them can.
+pub const CROSSKEY: &str = "CROSSKEY this keyspace's engine updates one key at a time; use a \
+                            keyspace whose engine has transactions for several keys in one";

@@ -34,8 +34,9 @@ pub(crate) struct Try {
     pub(crate) conflict: Option<Conflict>,
 }
 
-impl<T, X> Baseline<T, X>
+impl<S, T, X> Baseline<S, T, X>
 where
+    S: System,
     T: Table<Meta = Meta>,
     X: Transaction<Owned = X>,
 {
@@ -116,9 +117,10 @@ where
             conflict: None,
         };
         self.attempts.insert(version, attempt);
-        match self.config.system {
-            System::Tapir => self.ask_all(now, id, body, effects),
-            System::KuaFu | System::MeerkatPb => self.ask_primary(now, id, body, effects),
+        if S::LEADERLESS {
+            self.ask_all(now, id, body, effects);
+        } else {
+            self.ask_primary(now, id, body, effects);
         }
     }
 
@@ -136,12 +138,11 @@ where
         let Some(op) = self.ops.get_mut(attempt.slot) else { return };
         let Some(reply) = op.reply.take() else { return };
         let (tag, done) = (op.tag, Outcome::Done(reply));
-        match self.config.system {
+        if S::ORDERED {
             // Its place is a number of the primary's, which the coordinator never learns.
-            System::KuaFu => effects.complete(tag, done),
-            System::Tapir | System::MeerkatPb => {
-                effects.complete_at(tag, done, Timestamp::new(version, self.group().writer));
-            }
+            effects.complete(tag, done);
+        } else {
+            effects.complete_at(tag, done, Timestamp::new(version, self.group().writer));
         }
         self.end_op(attempt.slot);
     }

@@ -9,9 +9,9 @@
 //!
 //! | system | lanes of a node share | who validates |
 //! | --- | --- | --- |
-//! | [`System::KuaFu`] (KuaFu++) | a counter and a log | the primary, in an order of its own |
-//! | [`System::Tapir`] (TAPIR-style) | one transaction record | every replica, at the client's timestamp |
-//! | [`System::MeerkatPb`] | nothing | the primary, at the client's timestamp |
+//! | [`KuaFu`] (KuaFu++) | a counter and a log | the primary, in an order of its own |
+//! | [`Tapir`] (TAPIR-style) | one transaction record | every replica, at the client's timestamp |
+//! | [`MeerkatPb`] | nothing | the primary, at the client's timestamp |
 //!
 //! What is the same in all of them and in Meerkat: a transaction runs at its client's node against
 //! the local records, is validated by Meerkat's checks ([`quorate_meerkat::occ`]) with its read and
@@ -28,10 +28,12 @@
 
 mod common;
 mod coordinator;
+mod engine;
 mod primary;
 mod tapir;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use quorate_machine::{
@@ -39,7 +41,7 @@ use quorate_machine::{
 };
 use quorate_meerkat::{Execution, Kind, Message, Meta, Reason, Request};
 use quorate_types::{
-    Duration, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums, Timestamp,
+    Duration, EngineId, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums, Timestamp,
     View, WriterId,
 };
 
@@ -47,39 +49,60 @@ pub use common::{Common, Tentative};
 
 use coordinator::{Op, Try};
 
-/// Which system.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum System {
-    /// Primary-backup with one order for everything: the primary's lanes draw places from one
-    /// counter and write one log, which backups replay.
-    KuaFu,
-    /// Leaderless: Meerkat's normal case, but the lanes of a node keep their transactions in one
-    /// record behind a mutex.
-    Tapir,
-    /// Primary-backup with Meerkat's records, checks and timestamps: a lane of the primary speaks
-    /// with the same lane of the backups.
-    MeerkatPb,
+/// How a system differs from the others.
+pub trait System: 'static {
+    /// The name that users give.
+    const NAME: &'static str;
+    /// The number in the header of its messages.
+    const ID: EngineId;
+    /// What it is, in half a sentence.
+    const SUMMARY: &'static str;
+    /// Every replica validates, and no primary: TAPIR.
+    const LEADERLESS: bool = false;
+    /// The primary's lanes put all transactions into one order and one log: KuaFu++.
+    const ORDERED: bool = false;
 }
 
-impl System {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::KuaFu, Self::Tapir, Self::MeerkatPb];
+/// Primary-backup with one order for everything: the primary's lanes draw places from one counter
+/// and write one log, which backups replay.
+#[derive(Debug)]
+pub struct KuaFu;
 
-    /// The name that users give.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::KuaFu => "kuafu",
-            Self::Tapir => "tapir",
-            Self::MeerkatPb => "meerkat-pb",
-        }
-    }
+/// Leaderless: Meerkat's normal case, but the lanes of a node keep their transactions in one record
+/// behind a mutex.
+#[derive(Debug)]
+pub struct Tapir;
+
+/// Primary-backup with Meerkat's records, checks and timestamps: a lane of the primary speaks with
+/// the same lane of the backups.
+#[derive(Debug)]
+pub struct MeerkatPb;
+
+impl System for KuaFu {
+    const NAME: &'static str = "kuafu";
+    const ID: EngineId = EngineId(16);
+    const SUMMARY: &'static str = "a rival, KuaFu++: primary-backup, with a counter and a log that \
+                                   all lanes share";
+    const ORDERED: bool = true;
+}
+
+impl System for Tapir {
+    const NAME: &'static str = "tapir";
+    const ID: EngineId = EngineId(17);
+    const SUMMARY: &'static str = "a rival, TAPIR-style: leaderless, with a transaction record that \
+                                   all lanes share";
+    const LEADERLESS: bool = true;
+}
+
+impl System for MeerkatPb {
+    const NAME: &'static str = "meerkat-pb";
+    const ID: EngineId = EngineId(18);
+    const SUMMARY: &'static str = "a rival, Meerkat-PB: primary-backup with Meerkat's records";
 }
 
 /// What a lane is told at its start.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which system it is.
-    pub system: System,
     /// This node.
     pub node: NodeId,
     /// This lane.
@@ -121,7 +144,8 @@ struct Group {
 }
 
 /// One lane of one of the systems on one node.
-pub struct Baseline<T: Table<Meta = Meta>, X: Transaction> {
+pub struct Baseline<S, T: Table<Meta = Meta>, X: Transaction> {
+    system: PhantomData<S>,
     config: Config,
     table: T,
     common: Arc<Common>,
@@ -146,8 +170,9 @@ pub struct Baseline<T: Table<Meta = Meta>, X: Transaction> {
 /// Bodies whose memory is kept for the next ones.
 const SPARE_MAX: usize = 1024;
 
-impl<T, X> Protocol for Baseline<T, X>
+impl<S, T, X> Protocol for Baseline<S, T, X>
 where
+    S: System,
     T: Table<Meta = Meta>,
     X: Transaction<Owned = X>,
 {
@@ -157,8 +182,9 @@ where
     type Mail = core::convert::Infallible;
 }
 
-impl<T, X> Machine for Baseline<T, X>
+impl<S, T, X> Machine for Baseline<S, T, X>
 where
+    S: System,
     T: Table<Meta = Meta>,
     X: Transaction<Owned = X>,
 {
@@ -193,14 +219,16 @@ where
     }
 }
 
-impl<T, X> Baseline<T, X>
+impl<S, T, X> Baseline<S, T, X>
 where
+    S: System,
     T: Table<Meta = Meta>,
     X: Transaction<Owned = X>,
 {
     /// A lane that knows no view yet. `common` is the same for all lanes of a node.
     pub fn new(config: Config, table: T, common: Arc<Common>) -> Self {
         Self {
+            system: PhantomData,
             rng: Rng::new(config.seed),
             config,
             table,
@@ -227,7 +255,7 @@ where
         message: &Message<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let is_tapir = self.config.system == System::Tapir;
+        let is_tapir = S::LEADERLESS;
         match message.kind {
             Kind::Validate { id, body, .. } if is_tapir => {
                 self.on_validate(from, id, body, effects);
@@ -256,7 +284,7 @@ where
                     view.live() == group.live && view.survivors(&group.view) == group.live,
                     "the members of the cluster have changed, and {} is a measuring instrument \
                      without recovery: start the cluster again, with empty memory",
-                    self.config.system.name()
+                    S::NAME
                 );
                 group.view = view.clone();
             }
@@ -297,54 +325,6 @@ where
             body.clear();
             self.spare.push(body);
         }
-    }
-
-    // --- what an engine is asked ---------------------------------------------------------------
-
-    /// Closes a turn's batches: there are none.
-    pub fn flush(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        self.run_ready(now, effects);
-    }
-
-    /// The node begins a new life.
-    ///
-    /// # Panics
-    /// Always: what it held is lost for ever.
-    pub fn reset(&mut self, _now: Now, _life: Incarnation, _effects: &mut impl Effects<Self>) {
-        panic!(
-            "this node was expelled from the cluster, and {} is a measuring instrument without \
-             recovery: start the cluster again, with empty memory",
-            self.config.system.name()
-        );
-    }
-
-    /// Whether transactions are taken.
-    pub fn is_caught_up(&self) -> bool {
-        self.group.is_some()
-    }
-
-    /// Transactions of clients that are not answered yet.
-    pub fn pending(&self) -> usize {
-        self.ops.len()
-    }
-
-    /// Records that were copied from another replica: never any.
-    pub fn copied(&self) -> u64 {
-        0
-    }
-
-    /// What was counted, by name.
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        COUNTERS.into_iter().zip(self.counters).collect()
-    }
-
-    /// What there is now, by name.
-    pub fn gauges(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("attempts", self.attempts.len() as u64),
-            ("replicating", self.replicating.len() as u64),
-            ("shared_entries", self.common.len() as u64),
-        ]
     }
 
     fn count_abort(&mut self, reason: Reason) {

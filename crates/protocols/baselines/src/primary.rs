@@ -26,8 +26,9 @@ pub(crate) struct Replicating {
     held: NodeSet,
 }
 
-impl<T, X> Baseline<T, X>
+impl<S, T, X> Baseline<S, T, X>
 where
+    S: System,
     T: Table<Meta = Meta>,
     X: Transaction<Owned = X>,
 {
@@ -58,7 +59,7 @@ where
         body: Body<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let ordered = self.config.system == System::KuaFu;
+        let ordered = S::ORDERED;
         let id = match ordered {
             true => Timestamp::new(self.common.next(), self.group().writer),
             false => ticket,
@@ -100,7 +101,7 @@ where
         body: Body<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        if self.config.system == System::KuaFu {
+        if S::ORDERED {
             self.common.append_at(place, body.bytes());
             let bytes = self.common.take(place);
             occ::apply(&mut self.table, id, Body::trusted(&bytes));
@@ -128,7 +129,7 @@ where
             return;
         }
         let done = self.replicating.remove(&id).expect("just looked at");
-        if self.config.system == System::KuaFu {
+        if S::ORDERED {
             let bytes = self.common.take(done.place);
             occ::apply(&mut self.table, id, Body::trusted(&bytes));
             self.common.done(done.place);

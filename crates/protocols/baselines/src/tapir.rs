@@ -7,10 +7,11 @@ use quorate_meerkat::{Body, Kind, Meta, Vote, occ};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
 use crate::common::Tentative;
-use crate::{Baseline, COMMITS_FAST, COMMITS_SLOW};
+use crate::{Baseline, COMMITS_FAST, COMMITS_SLOW, System};
 
-impl<T, X> Baseline<T, X>
+impl<S, T, X> Baseline<S, T, X>
 where
+    S: System,
     T: Table<Meta = Meta>,
     X: Transaction<Owned = X>,
 {
@@ -76,7 +77,7 @@ where
                 self.counters[crate::ABORTS + conflict.reason as usize] += 1;
             }
         }
-        if self.config.system == crate::System::Tapir {
+        if S::LEADERLESS {
             self.evaluate(now, id, effects);
         } else {
             self.lost(now, id.version, effects);

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorate_baselines::{Baseline, Common, Config, System};
+use quorate_baselines::{Baseline, Common, Config, KuaFu, MeerkatPb, System, Tapir};
+use quorate_engine::Engine;
 use quorate_machine::{
     Change, Effects, Event, Machine, Outcome, Record, Refusal, Rng, Table, Transaction, ValueKind,
     Verdict, Workspace,
@@ -75,7 +76,7 @@ impl Transaction for Txn {
     }
 }
 
-type Rival = Baseline<SharedTable<Meta>, Txn>;
+type Rival<S> = Baseline<S, SharedTable<Meta>, Txn>;
 
 /// What a step of a machine asks for.
 #[derive(Default)]
@@ -84,7 +85,7 @@ struct Out {
     done: Vec<(Tag, Outcome<Vec<Option<u64>>>)>,
 }
 
-impl Effects<Rival> for Out {
+impl<S: System> Effects<Rival<S>> for Out {
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
         let mut bytes = Vec::new();
         message.encode(&mut Writer(&mut bytes));
@@ -96,13 +97,13 @@ impl Effects<Rival> for Out {
     }
 }
 
-struct World {
+struct World<S: System> {
     rng: Rng,
     time: u64,
     stores: Vec<Arc<Store<Meta>>>,
     commons: Vec<Arc<Common>>,
     /// By node and lane.
-    machines: Vec<Rival>,
+    machines: Vec<Rival<S>>,
     /// By sender, receiver and lane; each in order.
     links: BTreeMap<(usize, usize, usize), VecDeque<Vec<u8>>>,
     /// Transactions that are not answered.
@@ -131,8 +132,8 @@ fn view(nodes: u16) -> View {
     }
 }
 
-impl World {
-    fn new(system: System, nodes: u16, seed: u64) -> Self {
+impl<S: System> World<S> {
+    fn new(nodes: u16, seed: u64) -> Self {
         let stores: Vec<_> = (0..nodes).map(|_| Store::<Meta>::new(LANES)).collect();
         let commons: Vec<_> = (0..nodes).map(|_| Arc::new(Common::default())).collect();
         let mut world = Self {
@@ -150,7 +151,6 @@ impl World {
         for (node, number) in (0..usize::from(nodes)).zip(1..) {
             for lane in 0..LANES {
                 let config = Config {
-                    system,
                     node: NodeId(number),
                     lane: LaneId(lane),
                     op_timeout: Duration::from_secs(1000),
@@ -174,7 +174,7 @@ impl World {
         Now { monotonic: Instant(self.time), unix: UnixNanos(1 << 60 | (self.time + skew)) }
     }
 
-    fn step(&mut self, index: usize, event: Event<'_, Rival>) {
+    fn step(&mut self, index: usize, event: Event<'_, Rival<S>>) {
         let (node, lane) = (index / usize::from(LANES), index % usize::from(LANES));
         let now = self.now(node);
         let mut out = Out::default();
@@ -305,15 +305,15 @@ impl World {
 }
 
 /// Returns how much was counted of each name.
-fn runs(system: System) -> BTreeMap<&'static str, u64> {
+fn runs<S: System>() -> BTreeMap<&'static str, u64> {
     let mut counted = BTreeMap::new();
     for seed in 0..40 {
         let nodes = if seed % 4 == 3 { 5 } else { 3 };
-        let mut world = World::new(system, nodes, seed);
+        let mut world = World::<S>::new(nodes, seed);
         world.run(300);
         assert!(world.committed.len() > 200, "{} of 300 committed", world.committed.len());
         world.judge();
-        for (name, count) in world.machines.iter().flat_map(Rival::counters) {
+        for (name, count) in world.machines.iter().flat_map(Engine::counters) {
             *counted.entry(name).or_default() += count;
         }
     }
@@ -322,13 +322,13 @@ fn runs(system: System) -> BTreeMap<&'static str, u64> {
 
 #[test]
 fn kuafu_is_serializable() {
-    let counted = runs(System::KuaFu);
+    let counted = runs::<KuaFu>();
     assert!(counted["aborts_stale_read"] > 0 && counted["retries"] > 0, "{counted:?}");
 }
 
 #[test]
 fn tapir_is_serializable() {
-    let counted = runs(System::Tapir);
+    let counted = runs::<Tapir>();
     for name in ["commits_fast", "commits_slow", "aborts_read_later", "retries"] {
         assert!(counted[name] > 0, "{counted:?}");
     }
@@ -336,24 +336,27 @@ fn tapir_is_serializable() {
 
 #[test]
 fn meerkat_pb_is_serializable() {
-    let counted = runs(System::MeerkatPb);
+    let counted = runs::<MeerkatPb>();
     assert!(counted["aborts_stale_read"] > 0 && counted["aborts_read_later"] > 0, "{counted:?}");
 }
 
 #[test]
 fn one_node_alone_commits() {
-    for system in System::ALL {
-        let mut world = World::new(system, 1, 7);
+    fn run<S: System>() {
+        let mut world = World::<S>::new(1, 7);
         world.run(100);
         world.judge();
         assert!(world.committed.len() > 50);
     }
+    run::<KuaFu>();
+    run::<Tapir>();
+    run::<MeerkatPb>();
 }
 
 #[test]
 #[should_panic(expected = "without recovery")]
 fn the_loss_of_a_node_stops_it_with_a_sentence() {
-    let mut world = World::new(System::MeerkatPb, 3, 1);
+    let mut world = World::<MeerkatPb>::new(3, 1);
     let mut view = view(3);
     view.epoch = Epoch(2);
     view.members[2].role = Role::Down;

@@ -101,6 +101,7 @@ extern crate alloc;
 mod calls;
 mod collector;
 mod difference;
+mod engine;
 mod expiry;
 mod forward;
 mod identity;
@@ -121,6 +122,7 @@ use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
 
+pub use engine::{ID, Options};
 pub use message::{Ack, Chunk, Completion, Cursor, Entry, Forward, Inv, Message, Val};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Effects, LaneShared, Outcome, Refusal, Slot, Table, Transaction, Verdict, mutant,
 };
-use quorate_types::{NodeSet, Now, Tag, Timestamp, limits};
+use quorate_types::{NodeSet, Now, Tag, Timestamp, limits, partition_of};
 
 use crate::attempt::{Attempt, Op, Part, Stage};
 use crate::body::{Answered, Body, BodyWriter};
@@ -711,13 +711,5 @@ where
     pub(crate) fn confirm(&mut self, at: Timestamp, body: Body<'_>) -> Result<(), Conflict> {
         let whole = self.absence_floor;
         occ::confirm_reads(&mut self.table, at, body, |table| table.least(FLOOR).max(whole))
-    }
-}
-
-/// The partition of a key, of so many.
-pub fn partition_of(key: &[u8], partitions: usize) -> u16 {
-    match partitions {
-        1 => 0,
-        count => (usize::from(quorate_types::hash_slot(key)) * count / 16384) as u16,
     }
 }

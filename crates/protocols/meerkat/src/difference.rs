@@ -27,12 +27,12 @@ use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::Words;
 
 use crate::body::Body;
-use crate::coordinator::partition_of;
 use crate::join::write_entry;
 use crate::message::{Comparison, Kind, Message};
 use crate::meta::Meta;
 use crate::occ::{self, install};
 use crate::state::{Counter, Meerkat};
+use quorate_types::partition_of;
 
 /// The keys that two replicas compare.
 #[derive(Clone, Copy)]

@@ -33,7 +33,7 @@ use crate::meta::Meta;
 use crate::occ;
 use crate::patience::Patience;
 use crate::state::{Group, Isolation, Meerkat, Phase};
-use crate::txn_record::{RecordKey, Records, TxnRecord, is_guest, lane_of};
+use crate::txn_record::{RecordKey, Records, TxnRecord};
 use leader::Lead;
 
 /// Bytes of a report or a merged record in one message.
@@ -508,7 +508,7 @@ where
             .map(|member| member.number)
             .collect();
         for (key, settled) in &merged.settled {
-            let lane = usize::from(lane_of(key.writer, self.config.lanes).0);
+            let lane = usize::from(key.writer.lane(self.config.lanes).0);
             let body = Body::trusted_opt(&settled.body);
             if let Some(body) = body.filter(|_| settled.commit && self.holds(key.partition)) {
                 self.apply(key.id(), body);
@@ -522,14 +522,14 @@ where
             // A guest tells of its commit again, also who has joined since and asks the others for
             // the sets. Those of a member's transaction are with its coordinator.
             let kept =
-                settled.commit && is_guest(key.writer) && !mutant!("meerkat_outcome_without_sets");
+                settled.commit && key.writer.is_guest() && !mutant!("meerkat_outcome_without_sets");
             let body = if kept { settled.body.clone() } else { Vec::new() };
             let record = TxnRecord { decision, body, since: now.monotonic, ..TxnRecord::default() };
             // A dead coordinator asks nobody any more; a guest may live on. Who votes on nothing is
             // asked by nobody.
-            let own = key.writer.member() == self.member && !is_guest(key.writer);
+            let own = key.writer.member() == self.member && !key.writer.is_guest();
             let remembered = (own || self.votes_on(key.partition))
-                && (is_guest(key.writer) || live.contains(&key.writer.member()));
+                && (key.writer.is_guest() || live.contains(&key.writer.member()));
             if remembered && lane < shares.len() {
                 shares[lane].insert(*key, record);
             }
@@ -567,7 +567,7 @@ where
         self.records = records;
         effects.probe("meerkat: epoch released");
         let numbers: Vec<_> = self.view.members.iter().map(|member| member.number).collect();
-        self.stable.retain(|writer, _| is_guest(*writer) || numbers.contains(&writer.member()));
+        self.stable.retain(|writer, _| writer.is_guest() || numbers.contains(&writer.member()));
         // Others may not have heard yet that a transaction was over everywhere before the change.
         let stable = &self.stable;
         let is_over =

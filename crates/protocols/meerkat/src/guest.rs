@@ -20,7 +20,7 @@ use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::recovery::{RecoveryPart, group_live};
 use crate::state::{Isolation, Meerkat};
-use crate::txn_record::{RecordKey, guest_writer, is_guest};
+use crate::txn_record::RecordKey;
 
 /// How old a transaction of a guest may be when a replica first hears of it from the guest.
 const FRESH: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ where
 {
     /// Lets a guest in, which this node reaches under `node`, an id of no member.
     pub fn guest_joined(&mut self, writer: WriterId, node: NodeId) {
-        debug_assert!(is_guest(writer), "a guest has a guest's id");
+        debug_assert!(writer.is_guest(), "a guest has a guest's id");
         self.guests.insert(writer, node);
     }
 
@@ -62,7 +62,7 @@ where
     /// Whether a guest begins a transaction so late that other replicas may have forgotten it.
     pub(crate) fn comes_late(&self, now: Now, key: &RecordKey) -> bool {
         let age = self.clock(now).saturating_sub(key.version);
-        is_guest(key.writer) && age > FRESH.as_nanos() as u64 && !self.records.contains_key(key)
+        key.writer.is_guest() && age > FRESH.as_nanos() as u64 && !self.records.contains_key(key)
     }
 
     /// Up to where a guest may call its transactions over.
@@ -180,7 +180,7 @@ where
         if !self.votes_on(partition) {
             return effects.ignored("meerkat: NAMED to a node that does not vote");
         }
-        for id in crate::message::ids(bytes).filter(|id| is_guest(id.writer)) {
+        for id in crate::message::ids(bytes).filter(|id| id.writer.is_guest()) {
             let key = RecordKey::new(id, partition);
             let ended = self.records.get(&key).is_some_and(|record| record.decision.is_some());
             if ended || self.is_stable(id) {
@@ -230,7 +230,7 @@ where
         id: Timestamp,
         effects: &mut impl Effects<Self>,
     ) {
-        if !is_guest(id.writer) || mutant!("meerkat_settled_unanswered") {
+        if !id.writer.is_guest() || mutant!("meerkat_settled_unanswered") {
             return effects.ignored("meerkat: a takeover of a transaction that is over");
         }
         let kind = Kind::Decided { id, commit: false, body: None };
@@ -368,7 +368,7 @@ where
     /// Just below the smallest transaction of a guest that this replica has a record of.
     pub(crate) fn guests_low(&self) -> u64 {
         let mut low = u64::MAX;
-        let first = guest_writer(MemberNumber(0), 0).expect("there are ids for guests");
+        let first = WriterId::guest(MemberNumber(0), 0).expect("there are ids for guests");
         let mut from = RecordKey::new(Timestamp::new(0, first), 0);
         // One look for each guest: the records of a writer stand together.
         while let Some((key, _)) = self.records.range(from..).next() {
@@ -390,7 +390,7 @@ where
                 && !mutant!("meerkat_guests_forgotten_under_learners")
         };
         self.records.retain(|key, record| {
-            !is_guest(key.writer)
+            !key.writer.is_guest()
                 || guests.contains_key(&key.writer)
                 || record.decision.is_none()
                 || (!record.unaware.is_empty() && !mutant!("meerkat_unaware_forgotten"))

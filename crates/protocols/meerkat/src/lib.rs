@@ -92,6 +92,7 @@ mod body;
 mod calls;
 mod coordinator;
 mod difference;
+mod engine;
 mod epoch;
 mod execution;
 mod expiry;
@@ -121,7 +122,7 @@ use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
 pub use body::{Answered, Body, Item};
 pub use calls::ResultTracker;
-pub use coordinator::partition_of;
+pub use engine::{ID, Options};
 pub use epoch::Mail;
 pub use execution::{Execution, backoff};
 pub use merge::{Electorate, Groups, Merged, Report, Settled, TooFew, merge};
@@ -129,7 +130,7 @@ pub use message::{Comparison, Kind, Message, Vote};
 pub use meta::{Meta, Pending, Registration};
 pub use occ::{Conflict, Reason};
 pub use state::{Config, Isolation, Meerkat};
-pub use txn_record::{RecordKey, Records, TxnRecord, guest_writer, is_guest, lane_of};
+pub use txn_record::{RecordKey, Records, TxnRecord};
 
 use state::Phase;
 

@@ -14,7 +14,7 @@ use crate::meta::Meta;
 use crate::patience::Patience;
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Isolation, Meerkat};
-use crate::txn_record::{RecordKey, TxnRecord, is_guest};
+use crate::txn_record::{RecordKey, TxnRecord};
 
 /// Views between two of one node: more than there are nodes.
 pub(crate) const VIEW_STEP: u64 = 64;
@@ -163,7 +163,7 @@ where
                         let me = self.config.node;
                         self.take_promise(me, partition, id, view, known);
                     }
-                    Err(Refused::Decided(commit)) if is_guest(id.writer) => {
+                    Err(Refused::Decided(commit)) if id.writer.is_guest() => {
                         let record = self.records.get(&RecordKey::new(id, partition));
                         let body = record.map(|record| record.body.clone()).unwrap_or_default();
                         self.learn_end(id, partition, commit, Body::trusted_opt(&body));
@@ -312,7 +312,7 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let Some(recovery) = self.recoveries.get(&id) else { return };
-        if is_guest(id.writer) {
+        if id.writer.is_guest() {
             return self.evaluate_guest(now, id, effects);
         }
         for index in 0..recovery.parts.len() {
@@ -378,7 +378,7 @@ where
         {
             record.accept(view, ok);
             part.accepts.insert(node);
-            if ok && is_guest(id.writer) && !part.body.is_empty() {
+            if ok && id.writer.is_guest() && !part.body.is_empty() {
                 let sets = part.body.clone();
                 self.take_sets(key, &sets);
             }

@@ -11,7 +11,7 @@ use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::recovery::VIEW_STEP;
 use crate::state::Meerkat;
-use crate::txn_record::{RecordKey, is_guest, lane_of};
+use crate::txn_record::RecordKey;
 
 /// Why what is said of a transaction of this node's is refused.
 pub(crate) const NEVER_BEGAN: &str = "meerkat: a transaction that this node never began";
@@ -80,7 +80,7 @@ where
         if id.version == 0 {
             return Some(NO_TIMESTAMP);
         }
-        let is_here = lane_of(id.writer, self.config.lanes) == self.config.lane;
+        let is_here = id.writer.lane(self.config.lanes) == self.config.lane;
         (!is_here).then_some("meerkat: a transaction of another lane")
     }
 
@@ -142,7 +142,7 @@ pub(crate) fn has_two_ends(reports: &BTreeMap<NodeId, Report>) -> bool {
     let mut ends = BTreeMap::new();
     let current = reports.values().filter(|report| report.last_normal == last);
     let records = current.flat_map(|report| &report.records);
-    { records }.filter(|(key, _)| !is_guest(key.writer)).any(|(key, record)| {
+    { records }.filter(|(key, _)| !key.writer.is_guest()).any(|(key, record)| {
         record.decision.is_some_and(|end| *ends.entry(*key).or_insert(end) != end)
     })
 }

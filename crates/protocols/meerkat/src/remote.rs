@@ -4,12 +4,12 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Content, Effects, LaneShared, Record, Slot, Table, Transaction};
-use quorate_types::{NodeId, Now, Timestamp, limits};
+use quorate_types::{NodeId, Now, Timestamp, limits, partition_of};
 use quorate_wire::{Reader, Writer};
 
 use crate::attempt::{Attempt, Part, Stage};
 use crate::body::{Body, BodyWriter, ITEM_BYTES, Item};
-use crate::coordinator::{FLOOR, partition_of};
+use crate::coordinator::FLOOR;
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::state::Meerkat;

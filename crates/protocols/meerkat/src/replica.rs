@@ -14,7 +14,7 @@ use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Meerkat};
-use crate::txn_record::{RecordKey, TxnRecord, is_guest};
+use crate::txn_record::{RecordKey, TxnRecord};
 
 /// Ids that wait for company, at most.
 const ACKS_MAX: usize = 64;
@@ -74,7 +74,7 @@ where
             };
             return self.reply(from, partition, kind, effects);
         }
-        let vote = if is_guest(id.writer) && (is_late || id.version <= self.announced) {
+        let vote = if id.writer.is_guest() && (is_late || id.version <= self.announced) {
             // The floor of the others may have passed it, or they may have forgotten its end: it would
             // come back from the dead. The guest begins again above this node's clock.
             let above = if is_late { self.clock(now) } else { self.announced };
@@ -140,7 +140,7 @@ where
         }
         if view > 0
             && ok
-            && is_guest(id.writer)
+            && id.writer.is_guest()
             && let Some(body) = body
         {
             self.take_sets(key, body.bytes());
@@ -164,7 +164,7 @@ where
         if self.guests.get(&id.writer) == Some(&from) {
             return self.on_claim(now, partition, id, commit, body, effects);
         }
-        if is_guest(id.writer) {
+        if id.writer.is_guest() {
             self.learn_end(id, partition, commit, body.filter(|_| commit));
             self.evaluate_recovery(now, id, effects);
         } else {
@@ -191,13 +191,13 @@ where
             if known != commit {
                 // A guest may have told the sender something else.
                 let reason = "meerkat: another end than is known here";
-                let is_guest = is_guest(id.writer);
+                let is_guest = id.writer.is_guest();
                 return if is_guest { effects.ignored(reason) } else { effects.refused(reason) };
             }
             return self.acknowledge(now, id, partition, effects);
         }
         if commit
-            && is_guest(id.writer)
+            && id.writer.is_guest()
             && let Some(body) = body
         {
             self.take_sets(key, body.bytes());
@@ -222,7 +222,7 @@ where
         self.end_record(now, key, commit);
         self.acknowledge(now, id, partition, effects);
         // Each partition hears of a guest's end by itself: it may have told each of other ones.
-        if !is_guest(id.writer) {
+        if !id.writer.is_guest() {
             self.end_elsewhere(now, id, commit, effects);
         }
     }
@@ -302,7 +302,7 @@ where
         } else {
             self.spare(body);
         }
-        if is_guest(id.writer) {
+        if id.writer.is_guest() {
             if commit {
                 self.name_later(now, key);
             }
@@ -408,7 +408,7 @@ where
     /// As [`Meerkat::advance_stable`], on the word of another. Nothing happens, with `false`, if
     /// something up to there is not decided here.
     pub(crate) fn take_stable(&mut self, now: Now, writer: WriterId, stable: u64) -> bool {
-        let stable = if is_guest(writer) { stable.min(self.guest_horizon(now)) } else { stable };
+        let stable = if writer.is_guest() { stable.min(self.guest_horizon(now)) } else { stable };
         let known = self.stable.get(&writer).copied().unwrap_or_default();
         if stable <= known {
             return true;
@@ -421,7 +421,7 @@ where
         };
         if self.records.range(from..=to).any(is_open) {
             // What a guest has told each replica is settled among them first.
-            return is_guest(writer);
+            return writer.is_guest();
         }
         self.advance_stable(writer, stable);
         true

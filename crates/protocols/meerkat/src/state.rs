@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use quorate_machine::{DetMap, LaneShared, Rng, Slab, Slot, Table, Transaction};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums,
-    Role, Timestamp, View, WriterId, limits,
+    Role, Timestamp, View, WriterId, limits, partition_of,
 };
 
 use crate::attempt::{Attempt, Op};
@@ -18,7 +18,7 @@ use crate::join::Copying;
 use crate::meta::Meta;
 use crate::occ::Reason;
 use crate::recovery::Recovery;
-use crate::txn_record::{Records, is_guest};
+use crate::txn_record::Records;
 use crate::work::Work;
 
 /// What transactions may rely on.
@@ -319,7 +319,7 @@ where
 
     /// The partition of a key.
     pub(crate) fn partition_of(&self, key: &[u8]) -> u16 {
-        crate::coordinator::partition_of(key, self.config.partitions.len())
+        partition_of(key, self.config.partitions.len())
     }
 
     pub(crate) fn group(&self, partition: u16) -> Option<&Group> {
@@ -406,7 +406,7 @@ where
             .iter()
             .find(|member| member.number == number && member.role != Role::Down)
             .map(|member| member.node)
-            .filter(|_| !is_guest(id.writer))
+            .filter(|_| !id.writer.is_guest())
             .or_else(|| self.guests.get(&id.writer).copied())
     }
 

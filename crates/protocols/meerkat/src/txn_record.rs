@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_types::{Instant, LaneId, MemberNumber, NodeSet, Timestamp, WriterId, limits};
+use quorate_types::{Instant, NodeSet, Timestamp, WriterId, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::Body;
@@ -32,28 +32,6 @@ impl RecordKey {
     pub const fn id(&self) -> Timestamp {
         Timestamp::new(self.version, self.writer)
     }
-}
-
-/// The first virtual id of a guest: above those of lanes.
-const GUEST_SALT: u32 = limits::LANES_MAX as u32;
-
-/// The writer id number `index` that a member may give to a guest.
-pub fn guest_writer(member: MemberNumber, index: u8) -> Option<WriterId> {
-    let salt = u8::try_from(GUEST_SALT + u32::from(index)).ok()?;
-    Some(WriterId::new(member, salt))
-}
-
-/// Whether a coordinator is a guest: a client that coordinates its transactions itself.
-pub const fn is_guest(writer: WriterId) -> bool {
-    writer.0 >> 24 >= GUEST_SALT
-}
-
-/// The lane on which a coordinator's transactions are handled on all nodes: the virtual id of its
-/// member number, or for a guest, one that follows from it.
-pub fn lane_of(writer: WriterId, lanes: u16) -> LaneId {
-    let salt = writer.0 >> 24;
-    let lane = if is_guest(writer) { (salt - GUEST_SALT) % u32::from(lanes) } else { salt };
-    LaneId(lane as u16)
 }
 
 /// What a replica knows of a transaction in a partition.

@@ -9,7 +9,7 @@ use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::state::{Counter, Isolation, Meerkat};
-use crate::txn_record::{RecordKey, is_guest};
+use crate::txn_record::RecordKey;
 
 /// A transaction of so many bytes is sent again one timeout later for each of them.
 const LARGE_BYTES: usize = 256 * 1024;
@@ -368,7 +368,7 @@ where
         let mut closed = false;
         for id in crate::message::ids(bytes) {
             let own = id.writer == self.writer();
-            if !own && is_guest(id.writer) {
+            if !own && id.writer.is_guest() {
                 self.note_aware(from, RecordKey::new(id, partition));
                 continue;
             }

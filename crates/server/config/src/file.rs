@@ -1,7 +1,10 @@
 //! The shape of `quorate.toml`. Numbers are read wide and checked by the caller, whose messages
 //! say more than a reader's.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 #[derive(Debug, Deserialize)]
@@ -73,44 +76,72 @@ pub(super) struct Node {
     pub(super) admin: Spanned<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A keyspace: what every one has, and the options of its engine, whatever engine that is.
+#[derive(Debug)]
 pub(super) struct Keyspace {
     pub(super) db: Spanned<i64>,
     pub(super) name: Spanned<String>,
-    pub(super) engine: Engine,
+    pub(super) engine: Spanned<String>,
     pub(super) nodes: Option<Spanned<NodeList>>,
     pub(super) replicas: Option<Spanned<i64>>,
-    // Of hermes.
-    pub(super) reads: Option<Spanned<Reads>>,
-    pub(super) ack_broadcast: Option<Spanned<bool>>,
-    // Of meerkat.
-    pub(super) isolation: Option<Spanned<Isolation>>,
-    pub(super) max_clock_skew_ms: Option<Spanned<i64>>,
     pub(super) partitions: Option<Spanned<i64>>,
     pub(super) partition_nodes: Option<Spanned<Vec<Spanned<NodeList>>>>,
+    pub(super) options: Vec<(String, Spanned<OptionText>)>,
 }
 
 /// Ids of nodes, not checked yet.
 pub(super) type NodeList = Vec<Spanned<i64>>;
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Engine {
-    Hermes,
-    Meerkat,
+/// The value of an engine's option, not checked yet.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "an option is true, false, a whole number or a word")]
+pub(super) enum OptionText {
+    Flag(bool),
+    Number(i64),
+    Word(String),
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Reads {
-    Leased,
-    Quorum,
+impl<'de> Deserialize<'de> for Keyspace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(KeyspaceVisitor)
+    }
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Isolation {
-    Strict,
-    Serializable,
+struct KeyspaceVisitor;
+
+impl<'de> Visitor<'de> for KeyspaceVisitor {
+    type Value = Keyspace;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the keys of a keyspace")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keyspace, A::Error> {
+        let (mut db, mut name, mut engine, mut nodes) = (None, None, None, None);
+        let (mut replicas, mut partitions, mut partition_nodes) = (None, None, None);
+        let mut options = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "db" => db = Some(map.next_value()?),
+                "name" => name = Some(map.next_value()?),
+                "engine" => engine = Some(map.next_value()?),
+                "nodes" => nodes = Some(map.next_value()?),
+                "replicas" => replicas = Some(map.next_value()?),
+                "partitions" => partitions = Some(map.next_value()?),
+                "partition_nodes" => partition_nodes = Some(map.next_value()?),
+                _ => options.push((key, map.next_value()?)),
+            }
+        }
+        let missing = A::Error::missing_field;
+        Ok(Keyspace {
+            db: db.ok_or_else(|| missing("db"))?,
+            name: name.ok_or_else(|| missing("name"))?,
+            engine: engine.ok_or_else(|| missing("engine"))?,
+            nodes,
+            replicas,
+            partitions,
+            partition_nodes,
+            options,
+        })
+    }
 }

@@ -1,19 +1,17 @@
 //! `[[keyspace]]`: the replicas, the engine, and the engine's own options.
 
 use std::ops::Range;
-use std::time::Duration;
 
-use quorate_node::{EngineConfig, Isolation, KeyspaceConfig, NodeAddress, ReadMode};
+use quorate_engine::{OptionValue, Unfit};
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress};
 use quorate_types::{KeyspaceId, NodeId, NodeSet, limits};
 use toml::Spanned;
 
-use super::file::{self, Engine, Keyspace, NodeList, Reads};
+use super::file::{Keyspace, NodeList, OptionText};
 use super::{ConfigError, Source, parts};
 
 /// Replicas with which a keyspace survives the loss of one.
 const REPLICAS_SAFE: usize = 3;
-/// Longest difference of two wall clocks, in milliseconds: a commit may have to wait for it.
-const CLOCK_SKEW_MS_MAX: u64 = 10_000;
 
 impl Source<'_> {
     pub(super) fn keyspaces(
@@ -22,12 +20,11 @@ impl Source<'_> {
         nodes: &[NodeAddress],
     ) -> Result<Vec<KeyspaceConfig>, ConfigError> {
         if keyspaces.is_empty() {
-            return Ok(vec![KeyspaceConfig {
-                id: KeyspaceId(0),
-                name: "default".to_owned(),
-                replicas: None,
-                engine: EngineConfig::HERMES,
-            }]);
+            return Ok(vec![KeyspaceConfig::new(
+                KeyspaceId(0),
+                "default",
+                EngineConfig::default(),
+            )]);
         }
         let mut numbers = Vec::new();
         let mut names: Vec<(String, Range<usize>)> = Vec::new();
@@ -42,72 +39,50 @@ impl Source<'_> {
                 return Err(self.wrong(&span, "[[keyspace]] name", problem, "choose one"));
             }
             self.unique(&mut names, name.clone(), span, "[[keyspace]] name")?;
-            self.own_options(keyspace)?;
-            let mut replicas = self.replicas(keyspace, nodes)?;
-            let engine = match keyspace.engine {
-                Engine::Hermes => hermes(keyspace),
-                Engine::Meerkat => {
-                    let partitions = self.partitions(keyspace, nodes)?;
-                    // What keeps a part of the keyspace is a replica of it.
-                    let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
-                    replicas = replicas.or(kept);
-                    self.meerkat(keyspace, partitions)?
-                }
-            };
+            let engine = self.engine(keyspace)?;
+            let partitions = self.partitions(keyspace, &engine, nodes)?;
+            // What keeps a part of the keyspace is a replica of it.
+            let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
+            let replicas = self.replicas(keyspace, nodes)?.or(kept);
             configs.push(KeyspaceConfig {
                 id: KeyspaceId(number as u8),
                 name: name.clone(),
                 replicas,
+                partitions,
                 engine,
             });
         }
         Ok(configs)
     }
 
-    /// Refuses the options of another engine than the keyspace's.
-    fn own_options(&self, keyspace: &Keyspace) -> Result<(), ConfigError> {
-        let others = match keyspace.engine {
-            Engine::Hermes => [
-                ("isolation", keyspace.isolation.as_ref().map(Spanned::span)),
-                ("max_clock_skew_ms", keyspace.max_clock_skew_ms.as_ref().map(Spanned::span)),
-                ("partitions", keyspace.partitions.as_ref().map(Spanned::span)),
-                ("partition_nodes", keyspace.partition_nodes.as_ref().map(Spanned::span)),
-            ]
-            .to_vec(),
-            Engine::Meerkat => [
-                ("reads", keyspace.reads.as_ref().map(Spanned::span)),
-                ("ack_broadcast", keyspace.ack_broadcast.as_ref().map(Spanned::span)),
-            ]
-            .to_vec(),
+    /// The engine, with the options that the file gives.
+    fn engine(&self, keyspace: &Keyspace) -> Result<EngineConfig, ConfigError> {
+        let (name, span) = parts(&keyspace.engine);
+        let Some(mut engine) = EngineConfig::named(name) else {
+            let problem = format!("there is no engine \"{name}\"");
+            let remedy = format!("choose {}", EngineConfig::names_with(|_| true));
+            return Err(self.wrong(&span, "[[keyspace]] engine", problem, &remedy));
         };
-        let (own, other) = match keyspace.engine {
-            Engine::Hermes => ("hermes", "meerkat"),
-            Engine::Meerkat => ("meerkat", "hermes"),
-        };
-        for (key, span) in others {
-            let Some(span) = span else { continue };
-            let problem = format!("it is an option of engine \"{other}\", not of \"{own}\"");
-            let remedy = format!("remove the key, or choose engine = \"{other}\"");
-            return Err(self.wrong(&span, &format!("[[keyspace]] {key}"), problem, &remedy));
+        if !engine.capabilities().recovers {
+            let problem = format!("\"{name}\" is a measuring instrument without recovery");
+            let remedy = format!(
+                "choose {}, or measure it with `quorate bench --embedded`",
+                EngineConfig::names_with(|_| true)
+            );
+            return Err(self.wrong(&span, "[[keyspace]] engine", problem, &remedy));
         }
-        Ok(())
-    }
-
-    fn meerkat(
-        &self,
-        keyspace: &Keyspace,
-        partitions: Vec<Option<NodeSet>>,
-    ) -> Result<EngineConfig, ConfigError> {
-        let skew = keyspace.max_clock_skew_ms.as_ref();
-        let max_clock_skew = skew.map_or(Ok(EngineConfig::MAX_CLOCK_SKEW), |skew| {
-            self.in_range(skew, "[[keyspace]] max_clock_skew_ms", 0..=CLOCK_SKEW_MS_MAX)
-                .map(Duration::from_millis)
-        })?;
-        let isolation = match keyspace.isolation.as_ref().map(Spanned::get_ref) {
-            None | Some(file::Isolation::Strict) => Isolation::Strict,
-            Some(file::Isolation::Serializable) => Isolation::Serializable,
-        };
-        Ok(EngineConfig::Meerkat { isolation, max_clock_skew, partitions })
+        for (key, value) in &keyspace.options {
+            let (text, span) = parts(value);
+            let value = match text {
+                OptionText::Flag(flag) => OptionValue::Flag(*flag),
+                OptionText::Number(number) => OptionValue::Number(*number),
+                OptionText::Word(word) => OptionValue::Word(word),
+            };
+            engine.set(key, value).map_err(|Unfit { problem, remedy }| {
+                self.wrong(&span, &format!("[[keyspace]] {key}"), problem, &remedy)
+            })?;
+        }
+        Ok(engine)
     }
 
     // --- replicas ------------------------------------------------------------------------------
@@ -144,8 +119,20 @@ impl Source<'_> {
     fn partitions(
         &self,
         keyspace: &Keyspace,
+        engine: &EngineConfig,
         nodes: &[NodeAddress],
     ) -> Result<Vec<Option<NodeSet>>, ConfigError> {
+        let given = [
+            ("partitions", keyspace.partitions.as_ref().map(Spanned::span)),
+            ("partition_nodes", keyspace.partition_nodes.as_ref().map(Spanned::span)),
+        ];
+        let given = given.into_iter().find_map(|(key, span)| Some((key, span?)));
+        if let Some((key, span)) = given.filter(|_| !engine.capabilities().partitions) {
+            let other = EngineConfig::names_with(|can| can.partitions);
+            let problem = format!("engine '{}' has no partitions", engine.name());
+            let remedy = format!("remove the key, or choose engine {other}");
+            return Err(self.wrong(&span, &format!("[[keyspace]] {key}"), problem, &remedy));
+        }
         let most = u64::from(limits::PARTITIONS_MAX);
         let Some(groups) = &keyspace.partition_nodes else {
             let count = keyspace.partitions.as_ref().map_or(Ok(1), |partitions| {
@@ -207,15 +194,6 @@ fn known(id: &Spanned<i64>, nodes: &[NodeAddress]) -> Option<NodeId> {
     nodes.iter().map(|node| node.node).find(|node| i64::from(node.0) == *id.get_ref())
 }
 
-fn hermes(keyspace: &Keyspace) -> EngineConfig {
-    let reads = match keyspace.reads.as_ref().map(Spanned::get_ref) {
-        None | Some(Reads::Leased) => ReadMode::Leased,
-        Some(Reads::Quorum) => ReadMode::Quorum,
-    };
-    let ack_broadcast = keyspace.ack_broadcast.as_ref().is_some_and(|given| *given.get_ref());
-    EngineConfig::Hermes { reads, ack_broadcast, collect_every: EngineConfig::COLLECT_EVERY }
-}
-
 /// What is legal in a keyspace and still deserves attention: replica groups that cannot lose a
 /// node.
 pub(super) fn warnings(
@@ -225,10 +203,8 @@ pub(super) fn warnings(
 ) -> Vec<String> {
     let whole = keyspace.replicas.map_or(nodes.len(), NodeSet::len);
     let mut groups = vec![(String::new(), whole)];
-    if let EngineConfig::Meerkat { partitions, .. } = &keyspace.engine
-        && partitions.iter().any(Option::is_some)
-    {
-        let sizes = partitions.iter().map(|group| group.map_or(whole, NodeSet::len));
+    if keyspace.partitions.iter().any(Option::is_some) {
+        let sizes = keyspace.partitions.iter().map(|group| group.map_or(whole, NodeSet::len));
         let part = |(number, size)| (format!("partition {number} of "), size);
         groups = sizes.enumerate().map(part).collect();
     }

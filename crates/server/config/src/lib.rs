@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use quorate_node::{KeyspaceConfig, NodeAddress, NodeConfig, System};
+use quorate_node::{KeyspaceConfig, NodeAddress, NodeConfig};
 use quorate_resp::Share;
 use quorate_types::{NodeId, limits};
 use toml::Spanned;
@@ -427,9 +427,6 @@ impl Source<'_> {
         let message = error.message();
         let remedy = if message.contains("unknown field") {
             "remove the key, or correct its spelling"
-        } else if System::ALL.iter().any(|rival| message.contains(&format!("`{}`", rival.name()))) {
-            "it is a measuring instrument without recovery, for `quorate bench --embedded` alone: \
-             choose one of those"
         } else if message.contains("unknown variant") {
             "choose one of those"
         } else if message.contains("missing field") {

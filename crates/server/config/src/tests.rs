@@ -1,4 +1,5 @@
-use quorate_node::{EngineConfig, Isolation};
+use quorate_meerkat::{Isolation, Options};
+use quorate_node::EngineConfig;
 use quorate_types::NodeSet;
 
 use super::*;
@@ -96,8 +97,8 @@ fn each_mistake_names_line_key_and_remedy() {
         ("127.0.0.1:7402", "0.0.0.0:6379", 13, &["[[node]] peer", "port 6379"]),
         ("127.0.0.1:7402", "localhost", 13, &["[[node]] peer", "'localhost'", "host:port"]),
         ("db = 0", "db = 16", 24, &["[[keyspace]] db", "0 to 15"]),
-        ("\"hermes\"", "\"paxos\"", 26, &["engine", "unknown variant", "hermes", "meerkat"]),
-        ("\"hermes\"", "\"kuafu\"", 26, &["engine", "`kuafu`", "measuring instrument", "bench"]),
+        ("\"hermes\"", "\"paxos\"", 26, &["engine", "no engine \"paxos\"", "hermes", "meerkat"]),
+        ("\"hermes\"", "\"kuafu\"", 26, &["engine", "kuafu", "measuring instrument", "bench"]),
         ("\"hermes\"", "\"hermes\"\nreplicas = 4", 27, &["replicas", "4 replicas", "3 nodes"]),
         ("\"hermes\"", "\"hermes\"\nnodes = [1, 4]", 27, &["nodes", "no node 4"]),
         ("\"hermes\"", "\"hermes\"\nnodes = [1, 1]", 27, &["nodes", "named twice"]),
@@ -160,8 +161,7 @@ fn a_meerkat_keyspace_has_defaults_and_options() {
         for skew_ms in [0, 7, 10_000] {
             let options = format!("isolation = \"{text}\"\nmax_clock_skew_ms = {skew_ms}");
             let max_clock_skew = Duration::from_millis(skew_ms);
-            let partitions = vec![None];
-            let expected = EngineConfig::Meerkat { isolation, max_clock_skew, partitions };
+            let expected = EngineConfig::Meerkat(Options { isolation, max_clock_skew });
             assert_eq!(meerkat(&options).engine, expected);
         }
     }
@@ -177,10 +177,7 @@ fn the_nodes_of_partitions_are_those_of_the_keyspace_or_listed() {
         }),
     ] {
         let keyspace = meerkat(more);
-        let EngineConfig::Meerkat { partitions, .. } = keyspace.engine else {
-            panic!("it is a meerkat keyspace")
-        };
-        assert_eq!((partitions, keyspace.replicas), (groups, replicas), "{more}");
+        assert_eq!((keyspace.partitions, keyspace.replicas), (groups, replicas), "{more}");
     }
 }
 
@@ -214,16 +211,7 @@ fn each_mistake_in_a_meerkat_keyspace_names_line_key_and_remedy() {
 fn an_option_of_another_engine_names_the_engine_it_belongs_to() {
     for (engine, other, options) in [
         ("meerkat", "hermes", &["reads = \"leased\"", "ack_broadcast = false"][..]),
-        (
-            "hermes",
-            "meerkat",
-            &[
-                "isolation = \"strict\"",
-                "max_clock_skew_ms = 50",
-                "partitions = 1",
-                "partition_nodes = [[1, 2, 3]]",
-            ],
-        ),
+        ("hermes", "meerkat", &["isolation = \"strict\"", "max_clock_skew_ms = 50"]),
     ] {
         for option in options {
             let text = GOOD.replace("\"hermes\"", &format!("\"{engine}\"\n{option}"));
@@ -234,6 +222,21 @@ fn an_option_of_another_engine_names_the_engine_it_belongs_to() {
             );
             assert_eq!(error(&text), expected);
         }
+    }
+}
+
+#[test]
+fn what_is_no_option_of_any_engine_and_partitions_of_one_without_name_the_remedy() {
+    for (option, words) in [
+        ("colour = \"red\"", &["[[keyspace]] colour", "reads, ack_broadcast"][..]),
+        ("reads = 3", &["[[keyspace]] reads", "\"leased\" or \"quorum\""]),
+        ("ack_broadcast = [1]", &["ack_broadcast", "true, false, a whole number"]),
+        ("partitions = 1", &["[[keyspace]] partitions", "no partitions", "'meerkat'"]),
+        ("partition_nodes = [[1]]", &["partition_nodes", "no partitions", "'meerkat'"]),
+    ] {
+        let error = error(&GOOD.replace("\"hermes\"", &format!("\"hermes\"\n{option}")));
+        assert!(error.starts_with("q.toml, line 27, "), "{error}");
+        words.iter().for_each(|word| assert!(error.contains(word), "'{word}' in {error}"));
     }
 }
 

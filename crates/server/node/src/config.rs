@@ -1,7 +1,6 @@
 //! What a node is told at its start.
 
-pub use quorate_baselines::System;
-pub use quorate_meerkat::Isolation;
+use crate::EngineConfig;
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, limits};
 
 /// Where one configured node is reached.
@@ -83,13 +82,8 @@ impl NodeConfig {
     pub(crate) fn groups(&self) -> Vec<NodeSet> {
         let mut groups: Vec<NodeSet> = Vec::new();
         for keyspace in &self.keyspaces {
-            match &keyspace.engine {
-                EngineConfig::Meerkat { partitions, .. } => {
-                    groups
-                        .extend(partitions.iter().filter_map(|group| group.or(keyspace.replicas)));
-                }
-                _ => groups.extend(keyspace.replicas),
-            }
+            let parts = keyspace.partitions.iter();
+            groups.extend(parts.filter_map(|group| group.or(keyspace.replicas)));
         }
         groups.sort_unstable_by_key(|group| group.bits());
         groups.dedup();
@@ -111,83 +105,16 @@ pub struct KeyspaceConfig {
     pub name: String,
     /// Which nodes replicate it; every member if nothing is said.
     pub replicas: Option<NodeSet>,
+    /// The replica group of each partition, one or more; every replica of the keyspace if nothing is
+    /// said. Several only if the engine has partitions.
+    pub partitions: Vec<Option<NodeSet>>,
     /// The engine and its options.
     pub engine: EngineConfig,
 }
 
-/// An engine and its options.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EngineConfig {
-    /// Invalidation-based replication of single keys.
-    Hermes {
-        /// How local reads are made safe.
-        reads: ReadMode,
-        /// Whether followers broadcast their acknowledgements (optimisation O3).
-        ack_broadcast: bool,
-        /// How often deleted keys are forgotten while they are few.
-        collect_every: Duration,
-    },
-    /// Transactions over several keys, without coordination between lanes or replicas.
-    Meerkat {
-        /// What transactions may rely on.
-        isolation: Isolation,
-        /// The most that two nodes' wall clocks differ.
-        max_clock_skew: Duration,
-        /// The replica group of each partition; every replica of the keyspace if nothing is said.
-        partitions: Vec<Option<NodeSet>>,
-    },
-    /// One of the rivals of Meerkat's paper. A measuring instrument: no configuration file names
-    /// it, it has no recovery, and the loss of a node ends it.
-    Baseline(System),
-}
-
-impl EngineConfig {
-    /// The engine with its default options.
-    pub const HERMES: Self = Self::Hermes {
-        reads: ReadMode::Leased,
-        ack_broadcast: false,
-        collect_every: Self::COLLECT_EVERY,
-    };
-    /// Default for how often deleted keys are forgotten: not so often that anybody notices.
-    pub const COLLECT_EVERY: Duration = Duration::from_secs(10);
-
-    /// Default for the most that two nodes' wall clocks differ: what badly kept ones do.
-    pub const MAX_CLOCK_SKEW: Duration = Duration::from_millis(50);
-
-    /// Meerkat with its default options.
-    pub fn meerkat() -> Self {
-        Self::Meerkat {
-            isolation: Isolation::Strict,
-            max_clock_skew: Self::MAX_CLOCK_SKEW,
-            partitions: vec![None],
-        }
+impl KeyspaceConfig {
+    /// A keyspace on every member, in one partition.
+    pub fn new(id: KeyspaceId, name: impl Into<String>, engine: EngineConfig) -> Self {
+        Self { id, name: name.into(), replicas: None, partitions: vec![None], engine }
     }
-
-    /// Whether a transaction may span keys.
-    pub const fn is_transactional(&self) -> bool {
-        matches!(self, Self::Meerkat { .. } | Self::Baseline(_))
-    }
-
-    /// Whether it carries out the calls of sessions.
-    pub const fn has_sessions(&self) -> bool {
-        matches!(self, Self::Hermes { .. } | Self::Meerkat { .. })
-    }
-
-    /// The name that configurations use.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Hermes { .. } => "hermes",
-            Self::Meerkat { .. } => "meerkat",
-            Self::Baseline(system) => system.name(),
-        }
-    }
-}
-
-/// How local reads of a hermes keyspace are made safe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReadMode {
-    /// By the node's lease: no message.
-    Leased,
-    /// By a majority's word after the read, one message per batch; needs no clock (Hermes §4.3.6).
-    Quorum,
 }

@@ -1,72 +1,140 @@
-//! The engines of a lane: the only place that knows which ones exist.
+//! One lane of a keyspace: its engine, known by the contract alone, and where the engine's effects
+//! go.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
-use quorate_baselines::Baseline;
 use quorate_commands::{Op, Reply, Txn, Work};
-use quorate_hermes::Hermes;
-use quorate_machine::{Effects, Event, Machine, Operation, Outcome, Protocol, Transaction};
-use quorate_meerkat::{Isolation, Meerkat, partition_of};
-use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions as _};
+use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine};
+use quorate_machine::{Effects, Event, Machine, Meta, Operation, Outcome, Table, Transaction};
+use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View,
-    WriterId,
+    WriterId, partition_of,
 };
 use quorate_wire::{GuestMessage, Header, Kind, ListingMessage, Malformed, Reader};
 
+use crate::engines::{EngineLane, EngineMail, each};
 use crate::lane::count;
 use crate::listing::Source;
-use crate::{
-    Done, EngineConfig, EngineFacts, KeyspaceConfig, KeyspaceStore, Mail, Outbox, ReadMode, Shared,
-};
+use crate::{Done, EngineFacts, KeyspaceConfig, Mail, Outbox, Shared};
 
-/// Every probe of every machine of a lane.
-pub const PROBES: &[&[&str]] = &[
-    <HermesMachine as Protocol>::PROBES,
-    <MeerkatMachine as Protocol>::PROBES,
-    <quorate_membership::Membership as Protocol>::PROBES,
-    <quorate_rifl::LeaseManager as Protocol>::PROBES,
-];
-
-/// An empty store for an engine.
-pub(crate) fn new_store(engine: &EngineConfig, lanes: u16) -> KeyspaceStore {
-    match engine {
-        EngineConfig::Hermes { .. } => KeyspaceStore::Hermes(Store::new(lanes)),
-        EngineConfig::Meerkat { .. } => KeyspaceStore::Meerkat(Store::new(lanes)),
-        EngineConfig::Baseline(_) => KeyspaceStore::Baseline(Store::new(lanes), Arc::default()),
-    }
-}
+/// An engine's words in a record.
+pub(crate) type MetaOf<E> = <<E as Engine>::Table as Table>::Meta;
 
 /// A peer message in words, for traces.
 pub fn describe_message(header: &Header, body: &[u8]) -> String {
+    fn show<M: Debug>(message: Result<M, Malformed>) -> Result<String, Malformed> {
+        message.map(|message| format!("{message:?}"))
+    }
     let text = match header.kind {
-        Kind::Membership => {
-            quorate_membership::Message::decode(Reader(body)).map(|message| format!("{message:?}"))
-        }
-        Kind::Hermes => quorate_hermes::Message::decode(body).map(|message| format!("{message:?}")),
-        Kind::Meerkat => {
-            quorate_meerkat::Message::decode(body).map(|message| format!("{message:?}"))
-        }
-        Kind::Guest => GuestMessage::decode(body).map(|message| format!("{message:?}")),
-        Kind::Listing => ListingMessage::decode(body).map(|message| format!("{message:?}")),
-        Kind::Session => quorate_rifl::Message::decode(body).map(|message| format!("{message:?}")),
+        Kind::Membership => show(quorate_membership::Message::decode(Reader(body))),
+        Kind::Engine(engine) => crate::engines::describe(engine, body),
+        Kind::Guest => show(GuestMessage::decode(body)),
+        Kind::Listing => show(ListingMessage::decode(body)),
+        Kind::Session => show(quorate_rifl::Message::decode(body)),
     };
     let text = text.unwrap_or_else(|error| error.to_string());
     format!("{:?} {text}", header.epoch)
 }
 
-/// The Hermes machine as this node runs it.
-pub(crate) type HermesMachine = Hermes<LaneTable<quorate_hermes::Meta>, Op>;
-/// The Meerkat machine as this node runs it.
-pub(crate) type MeerkatMachine = Meerkat<SharedTable<quorate_meerkat::Meta>, Txn>;
-/// The machine of Meerkat's rivals as this node runs it.
-pub(crate) type BaselineMachine = Baseline<SharedTable<quorate_meerkat::Meta>, Txn>;
+/// An engine of the list, with what the list's expansion adds.
+pub(crate) trait Listed: Engine<Outcome = Outcome<Reply<'static>>> {
+    /// What it says to its siblings, in the list's form.
+    fn wrap(mail: Self::Mail) -> EngineMail;
 
-/// The engine of one keyspace on one lane. An enum and not a trait object, because an op is generic
-/// over the form its arguments have.
-pub struct Engine {
+    /// Takes an op on one key.
+    fn submit_op<P>(&mut self, now: Now, tag: Tag, origin: u64, op: P, sink: &mut Sink<'_>)
+    where
+        P: Operation<Owned = Op, Reply = Reply<'static>>,
+    {
+        let _ = (now, tag, origin, op, sink);
+        unreachable!("a keyspace with transactions takes nothing else");
+    }
+
+    /// Takes a transaction.
+    fn submit_txn<P>(&mut self, now: Now, tag: Tag, origin: u64, txn: P, sink: &mut Sink<'_>)
+    where
+        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
+    {
+        let _ = (now, tag, origin, txn, sink);
+        unreachable!("only a keyspace with transactions is given one");
+    }
+
+    /// Carries out a session's call.
+    fn submit_call(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        permit: Permit,
+        origin: u64,
+        work: Work,
+        sink: &mut Sink<'_>,
+    );
+}
+
+/// How a lane sees the records of a store.
+pub(crate) trait OpenTable<M: Meta> {
+    fn open(store: &Arc<Store<M>>, lane: LaneId) -> Self;
+}
+
+impl<M: Meta> OpenTable<M> for LaneTable<M> {
+    fn open(store: &Arc<Store<M>>, lane: LaneId) -> Self {
+        store.table(lane.0)
+    }
+}
+
+impl<M: Meta> OpenTable<M> for SharedTable<M> {
+    fn open(store: &Arc<Store<M>>, lane: LaneId) -> Self {
+        store.shared_table(lane.0)
+    }
+}
+
+/// What a lane of an engine is told at its start, besides its options and records.
+pub(crate) struct Seat<'a> {
+    shared: &'a Shared,
+    lane: LaneId,
+    incarnation: Incarnation,
+    keyspace: &'a KeyspaceConfig,
+    seed: u64,
+}
+
+impl Seat<'_> {
+    /// The engine's machine.
+    pub(crate) fn take<E>(
+        &self,
+        options: &E::Options,
+        store: &Arc<Store<MetaOf<E>>>,
+        shared: &Arc<E::Shared>,
+    ) -> Box<E>
+    where
+        E: Engine<Table: OpenTable<MetaOf<E>>>,
+    {
+        let config = &self.shared.config;
+        let context = Context {
+            node: config.node,
+            incarnation: self.incarnation,
+            lane: self.lane,
+            lanes: config.lanes,
+            replicas: self.keyspace.replicas,
+            partitions: self.keyspace.partitions.clone(),
+            message_loss_timeout: config.message_loss_timeout,
+            op_timeout: config.op_timeout,
+            seed: self.seed,
+            table: E::Table::open(store, self.lane),
+            shared: Arc::clone(shared),
+        };
+        Box::new(E::new(context, options))
+    }
+}
+
+/// One lane of a keyspace.
+pub struct KeyspaceLane {
     keyspace: KeyspaceId,
+    engine: EngineLane,
+    capabilities: Capabilities,
+    /// Whether answers of the engine rest on the node's lease.
     leased: bool,
     /// Whether reads of one key may be answered from the local record, if there can be one.
     reads_locally: bool,
@@ -76,27 +144,9 @@ pub struct Engine {
     is_replica: bool,
     /// Where its keys are listed.
     sources: Vec<Source>,
-    machine: Machines,
 }
 
-enum Machines {
-    Hermes(Box<HermesMachine>),
-    Meerkat(Box<MeerkatMachine>),
-    Baseline(Box<BaselineMachine>),
-}
-
-/// Does the same with the machine of either engine.
-macro_rules! each {
-    ($engine:expr, $machine:ident => $body:expr) => {
-        match $engine {
-            Machines::Hermes($machine) => $body,
-            Machines::Meerkat($machine) => $body,
-            Machines::Baseline($machine) => $body,
-        }
-    };
-}
-
-impl Engine {
+impl KeyspaceLane {
     pub(crate) fn new(
         shared: &Shared,
         lane: LaneId,
@@ -105,51 +155,40 @@ impl Engine {
         seed: u64,
     ) -> Self {
         let store = shared.store(keyspace.id).expect("every configured keyspace has a store");
-        let is_replica = keyspace.replicas.is_none_or(|group| group.contains(shared.config.node));
-        let (leased, reads_locally, machine) = match (&keyspace.engine, store) {
-            (EngineConfig::Hermes { reads, .. }, KeyspaceStore::Hermes(store)) => {
-                let leased = *reads == ReadMode::Leased;
-                let machine = hermes(shared, lane, incarnation, keyspace, seed, store);
-                (leased, leased && is_replica, Machines::Hermes(Box::new(machine)))
-            }
-            (EngineConfig::Meerkat { isolation, .. }, KeyspaceStore::Meerkat(store)) => {
-                let reads_locally = *isolation == Isolation::Serializable;
-                let machine = meerkat(shared, lane, incarnation, keyspace, seed, store);
-                (false, reads_locally && is_replica, Machines::Meerkat(Box::new(machine)))
-            }
-            (EngineConfig::Baseline(system), KeyspaceStore::Baseline(store, common)) => {
-                assert!(keyspace.replicas.is_none(), "{} is on all nodes", system.name());
-                let config = quorate_baselines::Config {
-                    system: *system,
-                    node: shared.config.node,
-                    lane,
-                    op_timeout: shared.config.op_timeout,
-                    seed,
-                };
-                let table = store.shared_table(lane.0);
-                let machine = Baseline::new(config, table, Arc::clone(common));
-                (false, false, Machines::Baseline(Box::new(machine)))
-            }
-            _ => unreachable!("a keyspace's store is made for its engine"),
-        };
-        let held = held_partitions(keyspace, shared.config.node);
-        let sources = Source::all(keyspace, shared.config.node);
-        Self { keyspace: keyspace.id, leased, reads_locally, held, is_replica, sources, machine }
+        let node = shared.config.node;
+        let is_replica = keyspace.replicas.is_none_or(|group| group.contains(node));
+        let seat = Seat { shared, lane, incarnation, keyspace, seed };
+        let engine = EngineLane::new(&keyspace.engine, store, &seat);
+        Self {
+            keyspace: keyspace.id,
+            capabilities: keyspace.engine.capabilities(),
+            leased: each!(&engine, engine => engine.is_leased()),
+            reads_locally: is_replica && each!(&engine, engine => engine.reads_locally()),
+            held: held_partitions(keyspace, node),
+            is_replica,
+            sources: Source::all(keyspace, node),
+            engine,
+        }
     }
 
-    /// Whether answers of this engine rest on the node's lease.
+    /// Whether answers of the engine rest on the node's lease.
     pub(crate) fn is_leased(&self) -> bool {
         self.leased
     }
 
-    /// Where the keys of its keyspace are listed.
-    pub(crate) fn sources(&self) -> &[Source] {
-        &self.sources
+    /// Whether one command or block may change several keys.
+    pub(crate) fn has_transactions(&self) -> bool {
+        self.capabilities.transactions
     }
 
-    /// Whether it runs transactions over several keys.
-    pub(crate) fn is_transactional(&self) -> bool {
-        matches!(self.machine, Machines::Meerkat(_) | Machines::Baseline(_))
+    /// On which lane a session's call runs, if the engine has them.
+    pub(crate) fn calls_home(&self) -> Option<CallsHome> {
+        self.capabilities.calls
+    }
+
+    /// Where its keys are listed.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.sources
     }
 
     /// Whether a key's readable record may be answered from without asking the machine, and its
@@ -163,12 +202,7 @@ impl Engine {
     where
         P: Operation<Owned = Op, Reply = Reply<'static>>,
     {
-        match &mut self.machine {
-            Machines::Hermes(machine) => machine.submit(now, tag, origin, op, sink),
-            Machines::Meerkat(_) | Machines::Baseline(_) => {
-                unreachable!("a keyspace with transactions takes nothing else")
-            }
-        }
+        each!(&mut self.engine, engine => engine.submit_op(now, tag, origin, op, sink));
     }
 
     pub(crate) fn transact<P>(
@@ -181,11 +215,23 @@ impl Engine {
     ) where
         P: Transaction<Owned = Txn, Reply = Reply<'static>>,
     {
-        match &mut self.machine {
-            Machines::Hermes(_) => unreachable!("only a keyspace with transactions is given one"),
-            Machines::Meerkat(machine) => machine.submit(now, tag, origin, txn, sink),
-            Machines::Baseline(machine) => machine.submit(now, tag, origin, txn, sink),
-        }
+        each!(&mut self.engine, engine => engine.submit_txn(now, tag, origin, txn, sink));
+    }
+
+    /// Carries out a session's call. Only an engine that has them is given one
+    /// ([`quorate_engine::Capabilities::calls`]).
+    pub(crate) fn call(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        permit: Permit,
+        origin: u64,
+        work: Work,
+        sink: &mut Sink<'_>,
+    ) {
+        each!(&mut self.engine, engine => {
+            engine.submit_call(now, tag, permit, origin, work, sink);
+        });
     }
 
     pub(crate) fn receive(
@@ -196,23 +242,22 @@ impl Engine {
         body: &[u8],
         sink: &mut Sink<'_>,
     ) -> Result<(), Malformed> {
-        let epoch = header.epoch;
-        match (&mut self.machine, header.kind) {
-            (Machines::Hermes(machine), Kind::Hermes) => {
-                let body = quorate_hermes::Message::decode(body)?;
-                machine.step(now, Event::Message { from, epoch, body }, sink);
+        fn step<E: Listed>(
+            machine: &mut E,
+            now: Now,
+            from: NodeId,
+            header: &Header,
+            body: &[u8],
+            sink: &mut Sink<'_>,
+        ) -> Result<(), Malformed> {
+            if header.kind != Kind::Engine(E::ID) {
+                return Err(Malformed("a message for another engine than the keyspace's"));
             }
-            (Machines::Meerkat(machine), Kind::Meerkat) => {
-                let body = quorate_meerkat::Message::decode(body)?;
-                machine.step(now, Event::Message { from, epoch, body }, sink);
-            }
-            (Machines::Baseline(machine), Kind::Meerkat) => {
-                let body = quorate_meerkat::Message::decode(body)?;
-                machine.step(now, Event::Message { from, epoch, body }, sink);
-            }
-            _ => return Err(Malformed("a message for another engine than the keyspace's")),
+            let event = Event::Message { from, epoch: header.epoch, body: E::decode(body)? };
+            machine.step(now, event, sink);
+            Ok(())
         }
-        Ok(())
+        each!(&mut self.engine, engine => step(&mut **engine, now, from, header, body, sink))
     }
 
     /// Hands over what the sibling on another lane says.
@@ -220,198 +265,92 @@ impl Engine {
         &mut self,
         now: Now,
         from: LaneId,
-        mail: quorate_meerkat::Mail,
+        mail: EngineMail,
         sink: &mut Sink<'_>,
     ) {
-        match &mut self.machine {
-            Machines::Hermes(_) | Machines::Baseline(_) => {
-                unreachable!("these siblings never talk")
-            }
-            Machines::Meerkat(machine) => machine.step(now, Event::Mail { from, mail }, sink),
-        }
+        self.engine.deliver(now, from, mail, sink);
     }
 
     /// A client coordinates transactions of its own from now on, reached under `node`.
     pub(crate) fn guest_joined(&mut self, writer: WriterId, node: NodeId) {
-        match &mut self.machine {
-            Machines::Hermes(_) | Machines::Baseline(_) => {
-                unreachable!("guests join keyspaces of the meerkat engine")
-            }
-            Machines::Meerkat(machine) => machine.guest_joined(writer, node),
-        }
+        each!(&mut self.engine, engine => Engine::guest_joined(&mut **engine, writer, node));
     }
 
     /// It is gone.
     pub(crate) fn guest_left(&mut self, node: NodeId) {
-        match &mut self.machine {
-            Machines::Hermes(_) | Machines::Baseline(_) => {
-                unreachable!("guests join keyspaces of the meerkat engine")
-            }
-            Machines::Meerkat(machine) => machine.guest_left(node),
-        }
-    }
-
-    /// Carries out a session's call. Only an engine that has sessions is given one
-    /// ([`EngineConfig::has_sessions`]).
-    pub(crate) fn call(
-        &mut self,
-        now: Now,
-        tag: Tag,
-        permit: Permit,
-        origin: u64,
-        work: Work,
-        sink: &mut Sink<'_>,
-    ) {
-        match (&mut self.machine, work) {
-            (Machines::Hermes(machine), Work::Op(op)) => {
-                let request = quorate_hermes::Request { origin, op };
-                machine.call(now, tag, permit, request, sink);
-            }
-            (Machines::Meerkat(machine), Work::Txn(txn)) => {
-                let request = quorate_meerkat::Request { origin, txn };
-                machine.call(now, tag, permit, request, sink);
-            }
-            _ => unreachable!("a call is for an engine that has sessions and for its kind of work"),
-        }
+        each!(&mut self.engine, engine => Engine::guest_left(&mut **engine, node));
     }
 
     /// The date that an attempt at a call has at least if it begins now.
     pub(crate) fn date(&self, now: Now) -> u64 {
-        match &self.machine {
-            Machines::Hermes(machine) => machine.date(now),
-            Machines::Meerkat(machine) => machine.date(now),
-            Machines::Baseline(_) => 0,
-        }
+        each!(&self.engine, engine => engine.date(now))
     }
 
     /// Sessions with records here, in order, after this one.
     pub(crate) fn leases_after(&self, after: Option<LeaseId>, max: usize) -> Vec<LeaseId> {
-        match &self.machine {
-            Machines::Hermes(machine) => machine.leases_after(after, max),
-            Machines::Meerkat(machine) => machine.leases_after(after, max),
-            Machines::Baseline(_) => Vec::new(),
-        }
+        each!(&self.engine, engine => engine.leases_after(after, max))
     }
 
     /// Frees the records of a session that has ended.
-    pub(crate) fn end_session(&mut self, verdict: &LeaseEnd) {
-        match &mut self.machine {
-            Machines::Hermes(machine) => machine.end_session(verdict),
-            Machines::Meerkat(machine) => machine.end_session(verdict),
-            Machines::Baseline(_) => {}
-        }
+    pub(crate) fn end_session(&mut self, end: &LeaseEnd) {
+        each!(&mut self.engine, engine => engine.end_session(end));
     }
 
     pub(crate) fn install(&mut self, now: Now, view: &View, sink: &mut Sink<'_>) {
-        each!(&mut self.machine, machine => machine.step(now, Event::View(view), sink));
+        each!(&mut self.engine, engine => engine.step(now, Event::View(view), sink));
     }
 
     pub(crate) fn tick(&mut self, now: Now, sink: &mut Sink<'_>) {
-        each!(&mut self.machine, machine => machine.step(now, Event::Tick, sink));
+        each!(&mut self.engine, engine => engine.step(now, Event::Tick, sink));
     }
 
     pub(crate) fn end_turn(&mut self, now: Now, sink: &mut Sink<'_>) {
-        each!(&mut self.machine, machine => machine.flush(now, sink));
+        each!(&mut self.engine, engine => engine.end_turn(now, sink));
     }
 
     pub(crate) fn reset(&mut self, now: Now, incarnation: Incarnation, sink: &mut Sink<'_>) {
-        each!(&mut self.machine, machine => machine.reset(now, incarnation, sink));
+        each!(&mut self.engine, engine => Engine::reset(&mut **engine, now, incarnation, sink));
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        each!(&self.machine, machine => machine.next_deadline())
+        each!(&self.engine, engine => engine.next_deadline())
     }
 
     /// Whether it holds everything that the active members hold.
     pub fn is_caught_up(&self) -> bool {
-        !self.is_replica || each!(&self.machine, machine => machine.is_caught_up())
+        !self.is_replica || each!(&self.engine, engine => engine.is_caught_up())
     }
 
     /// Ops started or queued.
     pub fn pending(&self) -> usize {
-        each!(&self.machine, machine => machine.pending())
+        each!(&self.engine, engine => engine.pending())
     }
 
     /// What it counts, and what it holds at the moment.
     pub fn facts(&self) -> EngineFacts {
-        each!(&self.machine, machine => EngineFacts {
+        each!(&self.engine, engine => EngineFacts {
             keyspace: self.keyspace,
-            counters: machine.counters().to_vec(),
-            gauges: machine.gauges().to_vec(),
+            counters: Engine::counters(&**engine),
+            gauges: Engine::gauges(&**engine),
             caught_up: self.is_caught_up(),
-            copied: machine.copied(),
+            copied: engine.copied(),
         })
     }
 
     pub(crate) fn check_invariants(&self) {
-        each!(&self.machine, machine => machine.check_invariants());
+        each!(&self.engine, engine => engine.check_invariants());
     }
 }
 
-/// See [`Engine::held`].
+/// See [`KeyspaceLane::held`].
 fn held_partitions(keyspace: &KeyspaceConfig, node: NodeId) -> Option<(usize, u64)> {
-    let EngineConfig::Meerkat { partitions, .. } = &keyspace.engine else { return None };
     let is_held = |group: &Option<NodeSet>| {
         group.or(keyspace.replicas).is_none_or(|group| group.contains(node))
     };
-    let held = partitions.iter().map(is_held).enumerate();
+    let held = keyspace.partitions.iter().map(is_held).enumerate();
     let held = held.fold(0, |set, (partition, held)| set | u64::from(held) << partition);
-    (held.count_ones() as usize != partitions.len()).then_some((partitions.len(), held))
-}
-
-fn hermes(
-    shared: &Shared,
-    lane: LaneId,
-    incarnation: Incarnation,
-    keyspace: &KeyspaceConfig,
-    seed: u64,
-    store: &Arc<Store<quorate_hermes::Meta>>,
-) -> HermesMachine {
-    let EngineConfig::Hermes { reads, ack_broadcast, collect_every } = keyspace.engine else {
-        unreachable!("a keyspace's store is made for its engine")
-    };
-    let config = &shared.config;
-    Hermes::new(
-        quorate_hermes::Config {
-            replicas: keyspace.replicas,
-            message_loss_timeout: config.message_loss_timeout,
-            op_timeout: config.op_timeout,
-            ack_broadcast,
-            collect_every,
-            reads: match reads {
-                ReadMode::Leased => quorate_hermes::Reads::Leased,
-                ReadMode::Quorum => quorate_hermes::Reads::Quorum,
-            },
-            ..quorate_hermes::Config::new(config.node, incarnation, seed)
-        },
-        store.table(lane.0),
-    )
-}
-
-fn meerkat(
-    shared: &Shared,
-    lane: LaneId,
-    incarnation: Incarnation,
-    keyspace: &KeyspaceConfig,
-    seed: u64,
-    store: &Arc<Store<quorate_meerkat::Meta>>,
-) -> MeerkatMachine {
-    let EngineConfig::Meerkat { isolation, max_clock_skew, partitions } = &keyspace.engine else {
-        unreachable!("a keyspace's store is made for its engine")
-    };
-    let config = &shared.config;
-    let groups = partitions.iter().map(|group| group.or(keyspace.replicas)).collect();
-    Meerkat::new(
-        quorate_meerkat::Config {
-            partitions: groups,
-            isolation: *isolation,
-            max_clock_skew: *max_clock_skew,
-            message_loss_timeout: config.message_loss_timeout,
-            op_timeout: config.op_timeout,
-            ..quorate_meerkat::Config::new(config.node, incarnation, lane, config.lanes, seed)
-        },
-        store.shared_table(lane.0),
-    )
+    let count = keyspace.partitions.len();
+    (held.count_ones() as usize != count).then_some((count, held))
 }
 
 /// Where the effects of an engine go: messages are encoded straight into the peers' buffers.
@@ -429,28 +368,36 @@ pub(crate) struct Sink<'a> {
     pub(crate) lease_bound: bool,
 }
 
-impl Effects<HermesMachine> for Sink<'_> {
-    fn send(&mut self, to: NodeId, message: &quorate_hermes::Message<'_>) {
-        Effects::<HermesMachine>::broadcast(self, NodeSet::only(to), message);
+impl<E: Listed> Effects<E> for Sink<'_> {
+    fn send(&mut self, to: NodeId, message: &E::Message<'_>) {
+        Effects::<E>::broadcast(self, NodeSet::only(to), message);
     }
 
-    fn broadcast(&mut self, to: NodeSet, message: &quorate_hermes::Message<'_>) {
+    fn broadcast(&mut self, to: NodeSet, message: &E::Message<'_>) {
         let (keyspace, epoch) = (self.keyspace, self.epoch);
         let encode = |buffer: &mut Vec<u8>| {
-            Header::frame(buffer, Kind::Hermes, keyspace, epoch, |writer| message.encode(writer));
+            Header::frame(buffer, Kind::Engine(E::ID), keyspace, epoch, |writer| {
+                E::encode(message, writer);
+            });
         };
-        // The answer to a forwarded op rests on this node's lease as a client's answer does.
-        if self.lease_bound && matches!(message, quorate_hermes::Message::Forwarded { .. }) {
-            self.out.frame_sealed(to, encode);
-        } else if matches!(message, quorate_hermes::Message::Val(_)) {
-            self.out.frame_lazily(to, encode);
-        } else {
-            self.out.frame(to, encode);
+        match E::delivery(message) {
+            Delivery::Leased if self.lease_bound => self.out.frame_sealed(to, encode),
+            Delivery::Lazy => self.out.frame_lazily(to, encode),
+            Delivery::Now | Delivery::Leased => self.out.frame(to, encode),
         }
+    }
+
+    fn mail(&mut self, to: LaneId, mail: E::Mail) {
+        let mail = Mail::Engine { from: self.lane, keyspace: self.keyspace, mail: E::wrap(mail) };
+        self.out.mail.push((to, mail));
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
         self.done(Done::new(tag, outcome));
+    }
+
+    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>, at: Timestamp) {
+        self.done(Done { at: Some(at), ..Done::new(tag, outcome) });
     }
 
     fn complete_read(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
@@ -470,81 +417,7 @@ impl Effects<HermesMachine> for Sink<'_> {
     }
 }
 
-impl Effects<MeerkatMachine> for Sink<'_> {
-    fn send(&mut self, to: NodeId, message: &quorate_meerkat::Message<'_>) {
-        self.frame_meerkat(NodeSet::only(to), message);
-    }
-
-    fn broadcast(&mut self, to: NodeSet, message: &quorate_meerkat::Message<'_>) {
-        self.frame_meerkat(to, message);
-    }
-
-    fn mail(&mut self, to: LaneId, mail: quorate_meerkat::Mail) {
-        let mail = Mail::Engine { from: self.lane, keyspace: self.keyspace, mail };
-        self.out.mail.push((to, mail));
-    }
-
-    fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        self.done(Done::new(tag, outcome));
-    }
-
-    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>, at: Timestamp) {
-        self.done(Done { at: Some(at), ..Done::new(tag, outcome) });
-    }
-
-    fn ignored(&mut self, reason: &'static str) {
-        count(self.ignored, reason);
-    }
-
-    fn refused(&mut self, reason: &'static str) {
-        *self.refusal = Some(reason);
-    }
-
-    fn probe(&mut self, name: &'static str) {
-        count(&mut self.out.probes, name);
-    }
-}
-
-/// The rivals speak with Meerkat's messages: what serialization costs is the same for all.
-impl Effects<BaselineMachine> for Sink<'_> {
-    fn send(&mut self, to: NodeId, message: &quorate_meerkat::Message<'_>) {
-        self.frame_meerkat(NodeSet::only(to), message);
-    }
-
-    fn broadcast(&mut self, to: NodeSet, message: &quorate_meerkat::Message<'_>) {
-        self.frame_meerkat(to, message);
-    }
-
-    fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        self.done(Done::new(tag, outcome));
-    }
-
-    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>, at: Timestamp) {
-        self.done(Done { at: Some(at), ..Done::new(tag, outcome) });
-    }
-
-    fn ignored(&mut self, reason: &'static str) {
-        count(self.ignored, reason);
-    }
-
-    fn refused(&mut self, reason: &'static str) {
-        *self.refusal = Some(reason);
-    }
-}
-
 impl Sink<'_> {
-    fn frame_meerkat(&mut self, to: NodeSet, message: &quorate_meerkat::Message<'_>) {
-        let (keyspace, epoch) = (self.keyspace, self.epoch);
-        let encode = |buffer: &mut Vec<u8>| {
-            Header::frame(buffer, Kind::Meerkat, keyspace, epoch, |writer| message.encode(writer));
-        };
-        if message.is_lazy() {
-            self.out.frame_lazily(to, encode);
-        } else {
-            self.out.frame(to, encode);
-        }
-    }
-
     fn done(&mut self, done: Done) {
         if done.tag.0 & self.internal != 0 {
             self.internal_done.push(done);

@@ -240,7 +240,7 @@ impl Lane {
         let tag = self.internal_tag(Internal::Flush { job });
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        if engine.is_transactional() {
+        if engine.has_transactions() {
             // Deletes of different keys need not wait for each other.
             engine.transact(now, tag, tag.0, call.call(), &mut sink);
         } else {

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use quorate_meerkat::{guest_writer, is_guest, lane_of};
 use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, MemberNumber, NodeId, NodeSet, WriterId,
 };
@@ -80,7 +79,7 @@ impl Guests {
         let given = self.given.entry(keyspace).or_default();
         // Ids are dealt out to the lanes in turn, as `lane_of` takes them back apart.
         let index = given.saturating_mul(lanes).saturating_add(lane.0);
-        let writer = u8::try_from(index).ok().and_then(|index| guest_writer(member, index));
+        let writer = u8::try_from(index).ok().and_then(|index| WriterId::guest(member, index));
         let writer = writer.ok_or(
             "this node has given away every id that it has for clients on this lane; \
              join at another node, or restart this one",
@@ -102,7 +101,7 @@ impl Guests {
         lane: LaneId,
         lanes: u16,
     ) -> Result<(), &'static str> {
-        if !is_guest(writer) || lane_of(writer, lanes) != lane {
+        if !writer.is_guest() || writer.lane(lanes) != lane {
             return Err("this id is not one of a guest on this lane; join anew");
         }
         let Some(session) = self.seats.get(&node).map(|seat| seat.session) else {
@@ -163,8 +162,8 @@ mod tests {
             let refusal = loop {
                 match guests.give(NodeId(63), K, ME, lane, LANES) {
                     Ok(writer) => {
-                        assert!(is_guest(writer) && writer.member() == ME);
-                        assert_eq!(lane_of(writer, LANES), lane);
+                        assert!(writer.is_guest() && writer.member() == ME);
+                        assert_eq!(writer.lane(LANES), lane);
                         assert!(seen.insert(writer), "{writer:?} was given twice");
                     }
                     Err(refusal) => break refusal,
@@ -205,7 +204,7 @@ mod tests {
         let mut enter =
             |writer| guests.enter(at(0), NodeId(63), K, writer, LaneId(0), LANES).is_ok();
         assert!(!enter(WriterId::new(ME, 0)));
-        assert!(!enter(guest_writer(ME, 1).unwrap()));
-        assert!(enter(guest_writer(ME, 2).unwrap()));
+        assert!(!enter(WriterId::guest(ME, 1).unwrap()));
+        assert!(enter(WriterId::guest(ME, 2).unwrap()));
     }
 }

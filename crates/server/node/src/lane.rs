@@ -5,19 +5,18 @@ use std::sync::Arc;
 use quorate_commands::{Call, Op, Reply};
 use quorate_machine::{Event, Operation, Rng, Slab, Slot, mutant};
 use quorate_types::{
-    Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View,
-    WriterId,
+    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View, WriterId,
 };
 use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
 
 use crate::control::{Change, Control, Moves};
-use crate::engine::{Engine, Sink};
+use crate::engine::{KeyspaceLane, Sink};
 use crate::flush::Flushes;
 use crate::guests::Guests;
 use crate::listing::Listings;
 use crate::parking::Parking;
 use crate::sessions::Sessions;
-use crate::{Done, EngineConfig, Isolation, LaneFacts, Mail, Outbox, Shared};
+use crate::{Done, EngineConfig, LaneFacts, Mail, Outbox, Shared};
 
 /// Tags with this bit are the lane's own; drivers use the ones below it.
 pub(crate) const INTERNAL: u64 = 1 << 63;
@@ -40,7 +39,7 @@ pub struct Lane {
     pub(crate) incarnation: Incarnation,
     pub(crate) view: Arc<View>,
     /// By keyspace number.
-    pub(crate) engines: Vec<Option<Engine>>,
+    pub(crate) engines: Vec<Option<KeyspaceLane>>,
     /// On lane 0.
     control: Option<Control>,
     internal: Slab<Internal>,
@@ -68,11 +67,11 @@ impl Lane {
     pub fn new(shared: Arc<Shared>, id: LaneId, incarnation: Incarnation, now: Now) -> Self {
         let config = &shared.config;
         let mut rng = Rng::new(config.seed ^ (u64::from(config.node.0) << 48) ^ u64::from(id.0));
-        let mut engines: Vec<Option<Engine>> = Vec::new();
+        let mut engines: Vec<Option<KeyspaceLane>> = Vec::new();
         let highest = config.keyspaces.iter().map(|keyspace| usize::from(keyspace.id.0)).max();
         engines.resize_with(highest.map_or(0, |highest| highest + 1), || None);
         for keyspace in &config.keyspaces {
-            let engine = Engine::new(&shared, id, incarnation, keyspace, rng.next_u64());
+            let engine = KeyspaceLane::new(&shared, id, incarnation, keyspace, rng.next_u64());
             engines[usize::from(keyspace.id.0)] = Some(engine);
         }
         let control = (id.0 == 0)
@@ -123,7 +122,7 @@ impl Lane {
     }
 
     /// The engine of a keyspace, for the simulator's checks.
-    pub fn engine(&self, keyspace: KeyspaceId) -> Option<&Engine> {
+    pub fn engine(&self, keyspace: KeyspaceId) -> Option<&KeyspaceLane> {
         self.engines.get(usize::from(keyspace.0))?.as_ref()
     }
 
@@ -226,7 +225,7 @@ impl Lane {
                     count(&mut self.counts.ignored, "node: sender is not live in this view");
                 }
                 Kind::Listing => self.hear_listing(now, from, &header, body, out)?,
-                Kind::Hermes | Kind::Meerkat => {
+                Kind::Engine(_) => {
                     if self.engine(header.keyspace).is_none() {
                         return Err(Malformed("unknown keyspace"));
                     }
@@ -281,7 +280,7 @@ impl Lane {
                     let message = GuestMessage::decode(body)?;
                     self.admit(now, from, header.keyspace, &message, out)?;
                 }
-                Kind::Meerkat if self.guests.keyspace(from) == Some(header.keyspace) => {
+                Kind::Engine(_) if self.guests.keyspace(from) == Some(header.keyspace) => {
                     let (engine, mut sink) = self.engine_and_sink(header.keyspace, out);
                     engine.receive(now, from, &header, body, &mut sink)?;
                     self.answer_internal(out);
@@ -308,11 +307,12 @@ impl Lane {
         let answer = match message {
             GuestMessage::Join => self.welcome(from, keyspace).map(GuestMessage::Welcome),
             GuestMessage::Enter { writer } => self
-                .guest_options(keyspace)
+                .guest_terms(keyspace)
                 .and_then(|_| {
                     let lanes = self.shared.config.lanes;
                     let now = now.monotonic;
-                    self.guests.enter(now, from, keyspace, *writer, self.id, lanes)
+                    let entered = self.guests.enter(now, from, keyspace, *writer, self.id, lanes);
+                    entered.map_err(str::to_owned)
                 })
                 .map(|()| {
                     self.guest_joined(keyspace, *writer, from);
@@ -320,13 +320,13 @@ impl Lane {
                 }),
             _ => return Err(Malformed("a node's message from a guest")),
         };
-        let answer = answer.unwrap_or_else(|text| GuestMessage::Refused { text: text.to_owned() });
+        let answer = answer.unwrap_or_else(|text| GuestMessage::Refused { text });
         self.tell_guest(from, keyspace, &answer, out);
         Ok(())
     }
 
-    fn welcome(&mut self, from: NodeId, keyspace: KeyspaceId) -> Result<Welcome, &'static str> {
-        let (isolation, max_clock_skew, partitions) = self.guest_options(keyspace)?;
+    fn welcome(&mut self, from: NodeId, keyspace: KeyspaceId) -> Result<Welcome, String> {
+        let (terms, partitions) = self.guest_terms(keyspace)?;
         let me = self.view.member(self.shared.config.node);
         let me = me
             .filter(|member| member.role == Role::Active && member.incarnation == self.incarnation);
@@ -337,13 +337,7 @@ impl Lane {
         let lanes = self.shared.config.lanes;
         let writer = self.guests.give(from, keyspace, member, self.id, lanes)?;
         self.guest_joined(keyspace, writer, from);
-        Ok(Welcome {
-            writer,
-            strict: isolation == Isolation::Strict,
-            max_clock_skew_ns: u64::try_from(max_clock_skew.as_nanos()).unwrap_or(u64::MAX),
-            partitions,
-            view: (*self.view).clone(),
-        })
+        Ok(Welcome { writer, terms, partitions, view: (*self.view).clone() })
     }
 
     fn guest_joined(&mut self, keyspace: KeyspaceId, writer: WriterId, from: NodeId) {
@@ -352,22 +346,22 @@ impl Lane {
         }
     }
 
-    /// What a guest must know of a keyspace, if it can coordinate its transactions at all.
-    fn guest_options(
-        &self,
-        keyspace: KeyspaceId,
-    ) -> Result<(Isolation, Duration, Vec<Option<NodeSet>>), &'static str> {
-        let config = self.shared.config.keyspace(keyspace).ok_or(
-            "there is no keyspace of this number; choose one of the configuration's [[keyspace]]",
-        )?;
-        let EngineConfig::Meerkat { isolation, max_clock_skew, partitions } = &config.engine else {
-            return Err(
-                "this keyspace's engine has no transactions that a client could coordinate; \
-                        choose one with engine = \"meerkat\"",
-            );
-        };
-        let groups = partitions.iter().map(|group| group.or(config.replicas)).collect();
-        Ok((*isolation, *max_clock_skew, groups))
+    /// What a guest must know of a keyspace, if it can coordinate its transactions at all: the
+    /// engine's terms, and the replica group of each partition.
+    fn guest_terms(&self, keyspace: KeyspaceId) -> Result<(Vec<u8>, Vec<Option<NodeSet>>), String> {
+        let config = self.shared.config.keyspace(keyspace).ok_or_else(|| {
+            "there is no keyspace of this number; choose one of the configuration's [[keyspace]]"
+                .to_owned()
+        })?;
+        if !config.engine.capabilities().guests {
+            return Err(format!(
+                "this keyspace's engine has no transactions that a client could coordinate; choose \
+                 one whose engine is {}",
+                EngineConfig::names_with(|can| can.guests)
+            ));
+        }
+        let groups = config.partitions.iter().map(|group| group.or(config.replicas)).collect();
+        Ok((config.engine.guest_terms(), groups))
     }
 
     fn tell_guest(
@@ -437,7 +431,7 @@ impl Lane {
         if self.flushes.wants_turn() {
             return Instant::ZERO;
         }
-        let engines = self.engines.iter().flatten().map(Engine::next_deadline);
+        let engines = self.engines.iter().flatten().map(KeyspaceLane::next_deadline);
         let control = self.control.as_ref().map(Control::next_deadline);
         let first = engines.chain(control).min().unwrap_or(Instant::NEVER);
         first
@@ -455,7 +449,7 @@ impl Lane {
             self.follow_control(now, out);
         }
         for number in 0..self.engines.len() {
-            let due = |engine: &Engine| engine.next_deadline() <= now.monotonic;
+            let due = |engine: &KeyspaceLane| engine.next_deadline() <= now.monotonic;
             if self.engines[number].as_ref().is_some_and(due) {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
                 engine.tick(now, &mut sink);
@@ -543,7 +537,7 @@ impl Lane {
 
     /// Publishes what this lane counted, for the administration endpoint.
     pub fn publish(&mut self, now: Now) {
-        self.counts.engines = self.engines.iter().flatten().map(Engine::facts).collect();
+        self.counts.engines = self.engines.iter().flatten().map(KeyspaceLane::facts).collect();
         self.counts.sessions.open = self.sessions.open();
         self.shared.publish_lane(usize::from(self.id.0), self.counts.clone());
         if let Some(control) = &mut self.control {
@@ -577,7 +571,7 @@ impl Lane {
     /// # Panics
     /// When it does not.
     pub fn check_invariants(&self) {
-        self.engines.iter().flatten().for_each(Engine::check_invariants);
+        self.engines.iter().flatten().for_each(KeyspaceLane::check_invariants);
         self.sessions.check_invariants();
         if let Some(control) = &self.control {
             control.check_invariants();
@@ -663,8 +657,8 @@ impl Lane {
             member.role == Role::Shadow && member.incarnation == self.incarnation
         });
         let mut engines = self.engines.iter().flatten();
-        let has_all = engines.next().is_none_or(Engine::is_caught_up)
-            && (mutant!("node_first_keyspace_is_all") || engines.all(Engine::is_caught_up));
+        let has_all = engines.next().is_none_or(KeyspaceLane::is_caught_up)
+            && (mutant!("node_first_keyspace_is_all") || engines.all(KeyspaceLane::is_caught_up));
         if !is_shadow || !has_all || !self.sessions.is_synced() {
             return;
         }
@@ -703,7 +697,7 @@ impl Lane {
         &'a mut self,
         keyspace: KeyspaceId,
         out: &'a mut Outbox,
-    ) -> (&'a mut Engine, Sink<'a>) {
+    ) -> (&'a mut KeyspaceLane, Sink<'a>) {
         let engine = self.engines[usize::from(keyspace.0)]
             .as_mut()
             .expect("ops and messages are checked against the configured keyspaces");

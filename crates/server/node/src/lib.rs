@@ -20,12 +20,13 @@
 //! The stores (reads run on any lane), the lease deadline (one atomic), and a snapshot of facts for
 //! the administration endpoint. Everything else is passed as [`Mail`].
 //!
-//! The table in `engine.rs` is the only place that knows which engines exist.
+//! The list in `engines.rs` is the only place that knows which engines exist.
 #![forbid(unsafe_code)]
 
 mod config;
 mod control;
 mod engine;
+mod engines;
 mod facts;
 mod flush;
 mod guests;
@@ -38,11 +39,10 @@ mod sessions;
 mod shared;
 mod stores;
 
-pub use config::{
-    EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode, System,
-};
+pub use config::{KeyspaceConfig, NodeAddress, NodeConfig};
 pub use control::{Change, Moves};
-pub use engine::{Engine, PROBES, describe_message};
+pub use engine::{KeyspaceLane, describe_message};
+pub use engines::{EngineConfig, EngineInfo, EngineMail, KeyspaceStore, PROBES};
 pub use facts::{
     ControlFacts, EngineFacts, LaneFacts, MemberFacts, SERVING, SessionFacts, StoreFacts,
 };
@@ -54,4 +54,4 @@ pub use outbox::{Done, Mail, Outbox};
 pub use quorate_membership::MemberConfig;
 pub use sessions::SessionCall;
 pub use shared::Shared;
-pub use stores::{KeyspaceStore, Visit};
+pub use stores::Visit;

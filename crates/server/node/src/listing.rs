@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 
 use quorate_machine::{Outcome, Refusal};
-use quorate_meerkat::partition_of;
+use quorate_types::partition_of;
 use quorate_types::{Duration, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
 use quorate_wire::{Header, Kind, ListingMessage, Malformed};
 
-use crate::{Engine, EngineConfig, KeyspaceConfig, Lane, Outbox};
+use crate::{KeyspaceConfig, KeyspaceLane, Lane, Outbox};
 
 /// Most records that one question looks at.
 pub(crate) const RECORDS_MAX: usize = 256;
@@ -84,12 +84,8 @@ struct Ask {
 impl Source {
     /// The sources of a keyspace as a node sees them: one if it replicates everything.
     pub(crate) fn all(keyspace: &KeyspaceConfig, node: NodeId) -> Vec<Self> {
-        let groups = match &keyspace.engine {
-            EngineConfig::Meerkat { partitions, .. } => {
-                partitions.iter().map(|group| group.or(keyspace.replicas)).collect()
-            }
-            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => vec![keyspace.replicas],
-        };
+        let groups = keyspace.partitions.iter().map(|group| group.or(keyspace.replicas));
+        let groups: Vec<_> = groups.collect();
         let count = groups.len();
         let mut sources: Vec<Self> = Vec::new();
         for (partition, group) in groups.into_iter().enumerate() {
@@ -188,7 +184,7 @@ impl Lane {
         place: Place,
         out: &mut Outbox,
     ) {
-        let sources = self.engine(keyspace).map_or(&[][..], Engine::sources);
+        let sources = self.engine(keyspace).map_or(&[][..], KeyspaceLane::sources);
         let Some(&source) = sources.get(place.source) else { return self.flushes.unlisted(job) };
         if !source.is_here(self.shared.config.node) {
             return self.begin_ask(now, Asker::Flush { job }, keyspace, place, RECORDS_MAX, out);

@@ -9,6 +9,7 @@ use quorate_types::{
     Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, Timestamp, View, limits,
 };
 
+use crate::engines::EngineMail;
 use crate::{Listed, SessionCall};
 
 /// The answer to a submitted op.
@@ -77,7 +78,7 @@ pub enum Mail {
         /// The keyspace.
         keyspace: KeyspaceId,
         /// What it says.
-        mail: quorate_meerkat::Mail,
+        mail: EngineMail,
     },
     /// Delete every key of a keyspace on the receiving lane.
     Flush {

@@ -15,7 +15,7 @@ use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, Now, Tag, hash_key, lane_of_hash, limits,
 };
 
-use crate::engine::Engine;
+use crate::engine::KeyspaceLane;
 use crate::lane::INTERNAL;
 use crate::{Done, Lane, Mail, Outbox, SessionCall};
 
@@ -85,7 +85,7 @@ impl Lane {
             return Err("this node is not an active member of the cluster yet; \
                         use another node or wait until it has caught up");
         }
-        if !self.has_contact(now, self.engines.iter().flatten().any(Engine::is_leased)) {
+        if !self.has_contact(now, self.engines.iter().flatten().any(KeyspaceLane::is_leased)) {
             return Err(
                 "this node has no contact with a majority of the cluster; use another node",
             );
@@ -95,7 +95,7 @@ impl Lane {
 
     /// Whether ops on this keyspace may start now.
     pub(crate) fn takes(&self, now: Now, keyspace: KeyspaceId) -> bool {
-        let needs_lease = self.engine(keyspace).is_some_and(Engine::is_leased);
+        let needs_lease = self.engine(keyspace).is_some_and(KeyspaceLane::is_leased);
         self.shared.is_active() && self.has_contact(now, needs_lease)
     }
 

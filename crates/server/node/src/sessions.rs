@@ -4,12 +4,13 @@
 //!
 //! A lease belongs to one lane, whose lease manager alone answers for it; the lanes of a node pass requests
 //! on to each other. A transactional engine runs a session's calls on the lane of its lease, so
-//! that their records are there. Hermes runs them on the lanes of their keys: there a lease has
+//! that their records are there. Engines with [`CallsHome::Key`] run them on the lanes of their keys: there a lease has
 //! records on every lane.
 
 use std::sync::Arc;
 
 use quorate_commands::Work;
+use quorate_engine::CallsHome;
 use quorate_machine::{
     CallError, Effects, Event, Machine, Operation, Outcome, Refusal, Slab, Slot, mutant,
 };
@@ -255,7 +256,7 @@ impl Lane {
         let engines = self.engines.iter_mut().flatten();
         let by_key = engines.fold(false, |by_key, engine| {
             verdicts.iter().for_each(|verdict| engine.end_session(verdict));
-            by_key || !engine.is_transactional()
+            by_key || engine.calls_home() == Some(CallsHome::Key)
         });
         if by_key && !mutant!("node_verdict_stays_on_its_lane") {
             let verdicts: Arc<[LeaseEnd]> = verdicts.into();
@@ -279,7 +280,11 @@ impl Lane {
     /// Another lane's leases are over: engines whose records lie on the lanes of their keys may have
     /// some here.
     pub(crate) fn hear_verdicts(&mut self, verdicts: &[LeaseEnd]) {
-        for engine in self.engines.iter_mut().flatten().filter(|engine| !engine.is_transactional())
+        for engine in self
+            .engines
+            .iter_mut()
+            .flatten()
+            .filter(|engine| engine.calls_home() == Some(CallsHome::Key))
         {
             verdicts.iter().for_each(|verdict| engine.end_session(verdict));
         }

@@ -42,12 +42,7 @@ fn shared(engine: &EngineConfig, node: NodeId) -> Arc<Shared> {
         op_timeout: NodeConfig::OP_TIMEOUT,
         sessions_max: NodeConfig::SESSIONS_MAX,
         session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig {
-            id: KEYSPACE,
-            name: "default".to_owned(),
-            replicas: None,
-            engine: engine.clone(),
-        }],
+        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", engine.clone())],
         seed: u64::from(node.0),
     })
 }
@@ -131,7 +126,7 @@ fn common_lines(engine: &EngineConfig, keys: [fn(u64) -> Vec<u8>; 2]) -> usize {
         cluster.run(lane, key);
     }
     let store = cluster.nodes[0].store(KEYSPACE).expect("configured").clone();
-    let (KeyspaceStore::Meerkat(store) | KeyspaceStore::Baseline(store, _)) = store else {
+    let (KeyspaceStore::Meerkat(store, _) | KeyspaceStore::Baseline(store, _)) = store else {
         panic!("an engine with transactions")
     };
     // What one lane sets free must not serve the other within the recording.
@@ -174,15 +169,15 @@ fn a_common_key_shows() {
 
 #[test]
 fn meerkat_pb_shares_nothing_either() {
-    assert_eq!(common_lines(&EngineConfig::Baseline(System::MeerkatPb), DISJOINT), 0);
+    assert_eq!(common_lines(&EngineConfig::meerkat_pb(), DISJOINT), 0);
 }
 
 #[test]
 fn lanes_of_kuafu_meet_at_counter_and_log() {
-    assert!(common_lines(&EngineConfig::Baseline(System::KuaFu), DISJOINT) > 0);
+    assert!(common_lines(&EngineConfig::kuafu(), DISJOINT) > 0);
 }
 
 #[test]
 fn lanes_of_tapir_meet_at_the_record() {
-    assert!(common_lines(&EngineConfig::Baseline(System::Tapir), DISJOINT) > 0);
+    assert!(common_lines(&EngineConfig::tapir(), DISJOINT) > 0);
 }

@@ -46,12 +46,7 @@ fn shared(node: NodeId, founders: &[NodeId], engine: EngineConfig) -> Arc<Shared
         op_timeout: NodeConfig::OP_TIMEOUT,
         sessions_max: NodeConfig::SESSIONS_MAX,
         session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig {
-            id: KEYSPACE,
-            name: "default".to_owned(),
-            replicas: None,
-            engine,
-        }],
+        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", engine)],
         seed: u64::from(node.0),
     })
 }
@@ -112,7 +107,7 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        Self::of(EngineConfig::HERMES)
+        Self::of(EngineConfig::hermes())
     }
 
     fn of(engine: EngineConfig) -> Self {
@@ -228,7 +223,7 @@ impl Cluster {
             let (now, tag) = (at(self.time), Tag(self.tag));
             let host = &mut self.hosts[self.asked];
             let (call, out) = (call.call(), &mut host.out);
-            match self.engine.is_transactional() {
+            match self.engine.capabilities().transactions {
                 true => host.lane.transact(now, KEYSPACE, tag, self.tag, call, out),
                 false => host.lane.submit(now, KEYSPACE, tag, self.tag, call, out),
             }
@@ -305,7 +300,7 @@ impl Cluster {
     }
 
     fn length(&self, node: usize, key: &[u8]) -> Option<usize> {
-        let Some(KeyspaceStore::Hermes(store)) = self.nodes[node].store(KEYSPACE) else {
+        let Some(KeyspaceStore::Hermes(store, _)) = self.nodes[node].store(KEYSPACE) else {
             panic!("as configured")
         };
         let mut scratch = Vec::new();
@@ -388,7 +383,7 @@ fn an_expelled_node_copies_what_differs_and_loses_what_was_deleted() {
 /// another. Nobody may hold what nobody has set since.
 #[test]
 fn a_removed_node_that_founds_anew_has_forgotten_what_it_held() {
-    for engine in [EngineConfig::HERMES, EngineConfig::meerkat()] {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
         for removed in [0, LAST] {
             let mut cluster = Cluster::of(engine.clone());
             cluster.fill(100, 64);
@@ -409,7 +404,7 @@ fn a_removed_node_that_founds_anew_has_forgotten_what_it_held() {
 /// which versions began anew: equal ones are of different values.
 #[test]
 fn a_removed_node_that_joins_another_cluster_has_forgotten_what_it_held() {
-    for engine in [EngineConfig::HERMES, EngineConfig::meerkat()] {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
         let mut cluster = Cluster::of(engine.clone());
         cluster.fill(100, 64);
         cluster.found_anew_without(LAST, &ALL[..LAST]);

@@ -49,12 +49,7 @@ fn node(number: u16, nodes: u16) -> Arc<Shared> {
         op_timeout: NodeConfig::OP_TIMEOUT,
         sessions_max: NodeConfig::SESSIONS_MAX,
         session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig {
-            id: KEYSPACE,
-            name: "default".to_owned(),
-            replicas: None,
-            engine: EngineConfig::meerkat(),
-        }],
+        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", EngineConfig::meerkat())],
         seed: u64::from(number),
     })
 }
@@ -111,7 +106,9 @@ impl Lane {
 }
 
 fn value(node: &Shared, key: &[u8]) -> i64 {
-    let Some(KeyspaceStore::Meerkat(store)) = node.store(KEYSPACE) else { panic!("as configured") };
+    let Some(KeyspaceStore::Meerkat(store, _)) = node.store(KEYSPACE) else {
+        panic!("as configured")
+    };
     let mut scratch = Vec::new();
     match store.read(key, hash_key(key), &store.pin(), &mut scratch) {
         Some(snapshot) if snapshot.value.is_some() => {

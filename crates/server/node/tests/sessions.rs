@@ -24,11 +24,8 @@ fn shared(node: NodeId) -> Arc<Shared> {
         client: String::new(),
         admin: String::new(),
     });
-    let keyspace = |number, engine| KeyspaceConfig {
-        id: KeyspaceId(number),
-        name: format!("number {number}"),
-        replicas: None,
-        engine,
+    let keyspace = |number, engine| {
+        KeyspaceConfig::new(KeyspaceId(number), format!("number {number}"), engine)
     };
     Shared::new(NodeConfig {
         node,
@@ -42,7 +39,7 @@ fn shared(node: NodeId) -> Arc<Shared> {
         op_timeout: NodeConfig::OP_TIMEOUT,
         sessions_max: SESSIONS_MAX,
         session_term: TERM,
-        keyspaces: vec![keyspace(0, EngineConfig::HERMES), keyspace(1, EngineConfig::meerkat())],
+        keyspaces: vec![keyspace(0, EngineConfig::hermes()), keyspace(1, EngineConfig::meerkat())],
         seed: u64::from(node.0),
     })
 }

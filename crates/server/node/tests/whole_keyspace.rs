@@ -19,7 +19,15 @@ const AT_ONCE: usize = 1000;
 struct Setup {
     nodes: u16,
     replicas: Option<NodeSet>,
+    partitions: Vec<Option<NodeSet>>,
     engine: EngineConfig,
+}
+
+impl Setup {
+    /// One node.
+    fn of(engine: EngineConfig) -> Self {
+        Self { nodes: 1, replicas: None, partitions: vec![None], engine }
+    }
 }
 
 fn node(setup: &Setup, node: NodeId) -> Arc<Shared> {
@@ -45,6 +53,7 @@ fn node(setup: &Setup, node: NodeId) -> Arc<Shared> {
             id: KEYSPACE,
             name: "default".to_owned(),
             replicas: setup.replicas,
+            partitions: setup.partitions.clone(),
             engine: setup.engine.clone(),
         }],
         seed: u64::from(node.0),
@@ -65,7 +74,7 @@ impl Cluster {
         let nodes: Vec<_> = (1..=setup.nodes).map(|id| node(setup, NodeId(id))).collect();
         let time = Duration::from_secs(1);
         let strands = MemoryCluster::cluster(&nodes, at(time));
-        let transactional = setup.engine.is_transactional();
+        let transactional = setup.engine.capabilities().transactions;
         let mut this = Self { time, nodes, strands, transactional, tag: 0 };
         while !this.serves() {
             this.turn(Duration::from_millis(1));
@@ -168,12 +177,12 @@ fn at(time: Duration) -> Now {
     Now { monotonic: Instant(nanos), unix: UnixNanos(1 << 60 | nanos) }
 }
 
-const ENGINES: [fn() -> EngineConfig; 2] = [|| EngineConfig::HERMES, EngineConfig::meerkat];
+const ENGINES: [fn() -> EngineConfig; 2] = [EngineConfig::hermes, EngineConfig::meerkat];
 
 #[test]
 fn a_node_alone_is_emptied_in_bounded_steps() {
     for engine in ENGINES {
-        let mut cluster = Cluster::new(&Setup { nodes: 1, replicas: None, engine: engine() });
+        let mut cluster = Cluster::new(&Setup::of(engine()));
         cluster.fill(0, 20_000);
         assert_eq!(cluster.keys(), [20_000]);
         let since = cluster.begin_flush(0);
@@ -195,15 +204,12 @@ fn group(nodes: [u16; 3]) -> Option<NodeSet> {
 
 /// Keyspaces of four nodes. Some of the nodes hold nothing, or one partition only.
 fn scattered() -> [Setup; 3] {
-    let mut parted = EngineConfig::meerkat();
-    if let EngineConfig::Meerkat { partitions, .. } = &mut parted {
-        *partitions = vec![group([1, 2, 3]), group([2, 3, 4])];
-    }
-    let on_three = |engine| Setup { nodes: 4, replicas: group([1, 2, 3]), engine };
+    let on_three = |engine| Setup { nodes: 4, replicas: group([1, 2, 3]), ..Setup::of(engine) };
+    let partitions = vec![group([1, 2, 3]), group([2, 3, 4])];
     [
-        on_three(EngineConfig::HERMES),
+        on_three(EngineConfig::hermes()),
         on_three(EngineConfig::meerkat()),
-        Setup { nodes: 4, replicas: None, engine: parted },
+        Setup { nodes: 4, partitions, ..Setup::of(EngineConfig::meerkat()) },
     ]
 }
 

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use quorate_node::EngineConfig;
 use quorate_types::limits;
+
+use crate::engine_arg;
 
 /// A replicated in-memory key-value store that Redis clients can use.
 #[derive(Debug, Parser)]
@@ -32,15 +35,6 @@ pub(crate) enum Command {
     Sim(crate::sim::Options),
 }
 
-/// How keys are replicated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Engine {
-    /// Invalidation-based replication of single keys: reads are local, any node writes
-    Hermes,
-    /// Transactions over several keys, without coordination between lanes or replicas
-    Meerkat,
-}
-
 #[derive(Args, Debug)]
 pub(crate) struct Dev {
     /// How many nodes
@@ -61,10 +55,10 @@ pub(crate) struct Dev {
     /// transactions themselves; the cluster's name is `dev`. 0 lets the system choose
     #[arg(long)]
     pub(crate) peer_port: Option<u16>,
-    /// How keys are replicated, in every database; without it, database 1 is meerkat and all others
-    /// are hermes
-    #[arg(long, value_enum)]
-    pub(crate) engine: Option<Engine>,
+    /// The engine of every database; without it, database 1 has the first of these that has
+    /// transactions, and all others the first
+    #[arg(long, value_parser = engine_arg::parser())]
+    pub(crate) engine: Option<EngineConfig>,
     /// A password that clients must give
     #[arg(long, value_name = "PASSWORD")]
     pub(crate) requirepass: Option<String>,

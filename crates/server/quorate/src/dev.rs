@@ -10,7 +10,7 @@ use quorate_resp::{Settings, Share};
 use quorate_runtime::{HostedNode, ListenError, Options};
 use quorate_types::{KeyspaceId, NodeId, limits};
 
-use crate::cli::{Dev, Engine};
+use crate::cli::Dev;
 use crate::log::{self, say};
 use crate::run;
 
@@ -86,10 +86,13 @@ pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     let count = nodes_text(options.nodes);
     let port = addresses[0].client.rsplit_once(':').map_or("", |(_, port)| port).to_owned();
     run::run(nodes, admins, Options::default(), &logs, |_| {
-        let engines = match options.engine {
-            Some(Engine::Hermes) => "engine hermes",
-            Some(Engine::Meerkat) => "engine meerkat",
-            None => "engine hermes, database 1 engine meerkat",
+        let engines = match &options.engine {
+            Some(engine) => format!("engine {}", engine.name()),
+            None => {
+                let (first, transactions) = (EngineConfig::default(), transactions());
+                let number = TRANSACTIONS_DB;
+                format!("engine {}, database {number} engine {}", first.name(), transactions.name())
+            }
         };
         say(&format!("ready: {count}, {engines}; try: redis-cli -p {port} set greeting hello"));
     })
@@ -103,19 +106,21 @@ fn settings(nodes: usize) -> Settings {
     settings
 }
 
+/// The engine of the database that has transactions.
+fn transactions() -> EngineConfig {
+    EngineConfig::first_with(|can| can.transactions)
+}
+
 fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> NodeConfig {
-    let engine = |number: u8| match options.engine {
-        Some(Engine::Hermes) => EngineConfig::HERMES,
-        Some(Engine::Meerkat) => EngineConfig::meerkat(),
-        None if number == TRANSACTIONS_DB => EngineConfig::meerkat(),
-        None => EngineConfig::HERMES,
+    let engine = |number: u8| match &options.engine {
+        Some(engine) => engine.clone(),
+        None if number == TRANSACTIONS_DB => transactions(),
+        None => EngineConfig::default(),
     };
     let keyspaces = (0..limits::KEYSPACES_MAX as u8)
-        .map(|number| KeyspaceConfig {
-            id: KeyspaceId(number),
-            name: if number == 0 { "default".to_owned() } else { format!("db{number}") },
-            replicas: None,
-            engine: engine(number),
+        .map(|number| {
+            let name = if number == 0 { "default".to_owned() } else { format!("db{number}") };
+            KeyspaceConfig::new(KeyspaceId(number), name, engine(number))
         })
         .collect();
     NodeConfig {

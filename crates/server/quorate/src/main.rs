@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod cli;
 mod dev;
+mod engine_arg;
 mod log;
 mod run;
 mod serve;

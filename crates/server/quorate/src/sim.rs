@@ -26,16 +26,15 @@ use crate::run::EXIT_INTERRUPTED;
 /// in which nothing had failed.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// The engine of the first simulated keyspace: hermes, meerkat, or a rival of meerkat: kuafu, tapir,
-    /// meerkat-pb.
-    #[arg(long, default_value = "hermes")]
+    /// The engine of the first simulated keyspace; a name that isn't one lists them.
+    #[arg(long, default_value = Engine::ALL[0].name())]
     engine: Engine,
     /// What clients do, if the engine has transactions: mix (everything side by side), retwis, or
     /// ycsb-t.
     #[arg(long, default_value = "mix")]
     workload: Workload,
-    /// What transactions may rely on (meerkat): strict, serializable, or any, where the seed
-    /// decides.
+    /// What transactions may rely on, if the engine leaves a choice: strict, serializable, or any,
+    /// where the seed decides.
     #[arg(long, default_value = "any")]
     isolation: Isolations,
     /// How many seeds to run.
@@ -59,8 +58,8 @@ pub(crate) struct Options {
     /// groups, expiry, alone.
     #[arg(long)]
     shapes: Option<Shapes>,
-    /// Keyspaces beside the first one, each with clients of its own: none, a list of up to two engines
-    /// (hermes, meerkat), or any, where the seed decides.
+    /// Keyspaces beside the first one, each with clients of its own: none, a list of up to two
+    /// engines that recover, or any, where the seed decides.
     #[arg(long, default_value = "any")]
     beside: Beside,
     /// How many records there are from the start; otherwise the seed decides.
@@ -75,11 +74,12 @@ pub(crate) struct Options {
     /// How many lanes; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     lanes: Option<u16>,
-    /// How many clients coordinate transactions themselves (meerkat); otherwise the seed decides.
+    /// How many clients coordinate transactions themselves, if the engine lets them; otherwise the
+    /// seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4))]
     guests: Option<u16>,
-    /// How many clients make calls of sessions, which must count exactly once (hermes, meerkat);
-    /// otherwise the seed decides.
+    /// How many clients make calls of sessions, which must count exactly once, if the engine has
+    /// them; otherwise the seed decides.
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=64))]
     sessions: Option<u16>,
     /// Print a line for every event (with --seed or --replay).

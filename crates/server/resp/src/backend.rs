@@ -1,6 +1,6 @@
 //! What the front end needs from the store behind it.
 
-use quorate_commands::{Call, Op, Reply, Txn, Work};
+use quorate_commands::{CROSSKEY, Call, Op, Reply, Txn, Work};
 use quorate_machine::{Operation, Transaction};
 use quorate_rifl::{Genuine, Grant, LeaseId, Request};
 use quorate_types::{Duration, Instant, Now, Tag};
@@ -103,6 +103,11 @@ pub trait Backend {
     /// Whether the keyspace's engine runs transactions over several keys. What touches keys of such
     /// a keyspace goes through [`Backend::transact`], never through [`Backend::submit`].
     fn transactional(&self, keyspace: u8) -> bool;
+
+    /// What is answered instead of [`quorate_commands::CROSSKEY`]: it names the engines that can.
+    fn crosskey(&self) -> &str {
+        CROSSKEY
+    }
 
     /// Executes a read on this node's replica and hands its reply to `with`, borrowing the value.
     /// Nothing, and `with` not called, if the replica can't answer now (the key has an update in

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
-    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split, Txn, flag,
-    lookup, resolve,
+    Args, CROSSKEY, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split,
+    Txn, flag, lookup, resolve,
 };
 use quorate_machine::{Access, Operation, Transaction, mutant};
 use quorate_types::{Duration, Instant, Now, Tag, hash_key, limits as bounds};
@@ -627,6 +627,16 @@ impl<B: Backend> Context<'_, B> {
         }
         self.connection.finish(first, |out| integer(b':', replicas, out));
         true
+    }
+
+    /// The same answer, except that CROSSKEY names the engines that can do what was asked for.
+    pub(crate) fn name_engines(&self, answer: Answer<'static>) -> Answer<'static> {
+        match answer {
+            Answer::Error(text) if text == CROSSKEY => {
+                Answer::Error(self.backend.crosskey().to_owned().into())
+            }
+            answer => answer,
+        }
     }
 
     /// A submitted op was answered.

@@ -278,7 +278,8 @@ impl Frontend {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         connection.ended(&pending);
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
-        context.op_answered(pending, answer_or_failure(outcome));
+        let answer = answer_or_failure(outcome).map(|reply| context.name_engines(reply));
+        context.op_answered(pending, answer);
         run(&mut self.core, connection, id, now, backend);
         self.close_killed();
     }

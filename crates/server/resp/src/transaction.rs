@@ -208,7 +208,8 @@ impl<B: Backend> Context<'_, B> {
         let (bytes, announced) = (transaction.bytes, OK.len() + queue.len() * QUEUED.len());
         let plan = self.plan(queue, &transaction.watches);
         if let Some(text) = plan.refusal() {
-            return self.reply(spec, &Answer::error(text));
+            let text = if text == CROSSKEY { self.backend.crosskey() } else { text }.to_owned();
+            return self.reply(spec, &Answer::Error(text.into()));
         }
         let ready = match plan.target {
             _ if !plan.flush.is_empty() => self.backend.serving(),

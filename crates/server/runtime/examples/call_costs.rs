@@ -16,8 +16,8 @@ use std::sync::Arc;
 use quorate_commands::{Call, Op, Reply, Txn};
 use quorate_machine::{Operation, Outcome, Transaction};
 use quorate_node::{
-    EngineConfig, Host, KeyspaceConfig, KeyspaceStore, Lane, MemoryCluster, NodeAddress,
-    NodeConfig, Outbox, SessionCall, Shared,
+    EngineConfig, Host, KeyspaceConfig, Lane, MemoryCluster, NodeAddress, NodeConfig, Outbox,
+    SessionCall, Shared,
 };
 use quorate_resp::{
     Attempt, Backend, ConnectionId, Frontend, KeyspaceFacts, MemoryFacts, ServerFacts, Settings,
@@ -315,7 +315,8 @@ impl Backend for LaneBackend<'_> {
     }
 
     fn transactional(&self, keyspace: u8) -> bool {
-        matches!(self.lane.shared().store(KeyspaceId(keyspace)), Some(KeyspaceStore::Meerkat(_)))
+        let store = self.lane.shared().store(KeyspaceId(keyspace));
+        store.is_some_and(|store| store.capabilities().transactions)
     }
 
     fn read<R>(
@@ -352,7 +353,7 @@ impl Backend for LaneBackend<'_> {
 
     fn has_sessions(&self, keyspace: u8) -> bool {
         let keyspace = self.lane.shared().config.keyspace(KeyspaceId(keyspace));
-        keyspace.is_some_and(|keyspace| keyspace.engine.has_sessions())
+        keyspace.is_some_and(|keyspace| keyspace.engine.capabilities().calls.is_some())
     }
 
     fn session_term(&self) -> Duration {
@@ -444,11 +445,8 @@ fn shared(node: NodeId, sessions_max: usize) -> Arc<Shared> {
         client: String::new(),
         admin: String::new(),
     });
-    let keyspace = |number, engine| KeyspaceConfig {
-        id: KeyspaceId(number),
-        name: format!("number {number}"),
-        replicas: None,
-        engine,
+    let keyspace = |number, engine| {
+        KeyspaceConfig::new(KeyspaceId(number), format!("number {number}"), engine)
     };
     Shared::new(NodeConfig {
         node,
@@ -462,7 +460,7 @@ fn shared(node: NodeId, sessions_max: usize) -> Arc<Shared> {
         op_timeout: NodeConfig::OP_TIMEOUT,
         sessions_max,
         session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![keyspace(0, EngineConfig::HERMES), keyspace(1, EngineConfig::meerkat())],
+        keyspaces: vec![keyspace(0, EngineConfig::hermes()), keyspace(1, EngineConfig::meerkat())],
         seed: u64::from(node.0),
     })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Call, Op, Reply, Txn};
 use quorate_machine::{Operation, Transaction};
-use quorate_node::{KeyspaceStore, Lane, Outbox, SessionCall, Shared};
+use quorate_node::{EngineConfig, Lane, Outbox, SessionCall, Shared};
 use quorate_resp::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 use quorate_rifl::{Genuine, LeaseId, Request};
 use quorate_types::{Duration, Instant, KeyspaceId, Now, Role, Tag, View};
@@ -69,7 +69,12 @@ impl Backend for LaneBackend<'_> {
 
     #[inline]
     fn transactional(&self, keyspace: u8) -> bool {
-        matches!(self.shared().store(KeyspaceId(keyspace)), Some(KeyspaceStore::Meerkat(_)))
+        let store = self.shared().store(KeyspaceId(keyspace));
+        store.is_some_and(|store| store.capabilities().transactions)
+    }
+
+    fn crosskey(&self) -> &str {
+        EngineConfig::crosskey()
     }
 
     #[inline]
@@ -110,7 +115,7 @@ impl Backend for LaneBackend<'_> {
 
     fn has_sessions(&self, keyspace: u8) -> bool {
         let keyspace = self.shared().config.keyspace(KeyspaceId(keyspace));
-        keyspace.is_some_and(|keyspace| keyspace.engine.has_sessions())
+        keyspace.is_some_and(|keyspace| keyspace.engine.capabilities().calls.is_some())
     }
 
     fn session_term(&self) -> Duration {

@@ -558,9 +558,15 @@ mod tests {
     use quorate_wire::Kind;
 
     fn message(out: &mut Vec<u8>, size: usize) {
-        Header::frame(out, Kind::Hermes, KeyspaceId(0), Epoch(1), |writer| {
-            writer.0.extend_from_slice(&vec![7; size]);
-        });
+        Header::frame(
+            out,
+            Kind::Engine(quorate_types::EngineId(2)),
+            KeyspaceId(0),
+            Epoch(1),
+            |writer| {
+                writer.0.extend_from_slice(&vec![7; size]);
+            },
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// Events taken from the system at once.
 const EVENTS_MAX: usize = 1024;
 /// How often messages are handed from node to node of this thread before the others' sockets get
-/// their turn. A Hermes write takes three.
+/// their turn. A replicated write takes three.
 const ROUNDS_MAX: usize = 16;
 /// For how long mail of other lanes is handled in one turn.
 const MAIL_PER_TURN: Duration = Duration::from_millis(2);

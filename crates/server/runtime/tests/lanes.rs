@@ -76,12 +76,8 @@ impl Cluster {
 }
 
 fn config(node: NodeId, addresses: &[NodeAddress]) -> NodeConfig {
-    let keyspace = |number, engine| KeyspaceConfig {
-        id: KeyspaceId(number),
-        name: format!("db{number}"),
-        replicas: None,
-        engine,
-    };
+    let keyspace =
+        |number, engine| KeyspaceConfig::new(KeyspaceId(number), format!("db{number}"), engine);
     NodeConfig {
         node,
         cluster: "lanes".to_owned(),
@@ -95,7 +91,7 @@ fn config(node: NodeId, addresses: &[NodeAddress]) -> NodeConfig {
         op_timeout: Duration::from_secs(20),
         sessions_max: NodeConfig::SESSIONS_MAX,
         session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![keyspace(0, EngineConfig::meerkat()), keyspace(1, EngineConfig::HERMES)],
+        keyspaces: vec![keyspace(0, EngineConfig::meerkat()), keyspace(1, EngineConfig::hermes())],
         seed: quorate_runtime::random_seed(),
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use quorate_commands::OwnedCall;
 use quorate_machine::{Outcome, Rng};
 use quorate_node::EngineConfig;
-use quorate_types::{Duration, KeyspaceId, Tag, limits};
+use quorate_types::{Duration, KeyspaceId, NodeSet, Tag, limits};
 
 use crate::Faults;
 use crate::links::LinkTable;
@@ -56,9 +56,15 @@ pub fn measure_costs(nodes: u16, engine: EngineConfig, calls: &[&[&str]]) -> Vec
 
 /// A perfect cluster that has formed its view and is idle.
 pub(crate) fn idle_cluster(nodes: u16, engine: EngineConfig) -> World {
+    idle_cluster_with(nodes, engine, vec![None])
+}
+
+/// The same, with these replica groups of partitions.
+fn idle_cluster_with(nodes: u16, engine: EngineConfig, partitions: Vec<Option<NodeSet>>) -> World {
     let mut rng = Rng::new(1);
     let mut configs = configs(nodes, 1, engine, &mut rng);
     for config in &mut configs {
+        config.keyspaces[0].partitions.clone_from(&partitions);
         config.message_loss_timeout = Duration::from_nanos(LOSS_TIMEOUT);
     }
     let network = Network {
@@ -119,8 +125,8 @@ fn run_until_quiet(world: &mut World, until: u64) {
 mod tests {
     use super::*;
     use quorate_machine::Refusal;
-    use quorate_node::Isolation;
-    use quorate_types::{NodeId, NodeSet};
+    use quorate_meerkat::{Isolation, Options};
+    use quorate_types::NodeId;
 
     use crate::links::Links;
 
@@ -133,11 +139,7 @@ mod tests {
     }
 
     fn meerkat(isolation: Isolation) -> EngineConfig {
-        let EngineConfig::Meerkat { max_clock_skew, partitions, .. } = EngineConfig::meerkat()
-        else {
-            unreachable!("it is called so")
-        };
-        EngineConfig::Meerkat { isolation, max_clock_skew, partitions }
+        EngineConfig::Meerkat(Options { isolation, ..Options::default() })
     }
 
     /// Hermes §4.3.2: a read is local; an update is answered after one round trip and costs an INV,
@@ -149,7 +151,7 @@ mod tests {
             let update = cost(2, &[("Inv", others), ("Ack", others), ("Val", others)]);
             let read = cost(0, &[]);
             let expected = [&update, &read, &update, &read, &update];
-            let costs = measure_costs(nodes, EngineConfig::HERMES, &CALLS);
+            let costs = measure_costs(nodes, EngineConfig::hermes(), &CALLS);
             assert_eq!(costs.iter().collect::<Vec<_>>(), expected, "{nodes} nodes");
             assert_eq!(update.total(), 3 * others);
         }
@@ -205,7 +207,7 @@ mod tests {
     /// refuses ops that arrive later at once.
     #[test]
     fn a_node_without_a_majority_refuses_after_a_while_and_then_at_once() {
-        for engine in [EngineConfig::HERMES, meerkat(Isolation::Strict)] {
+        for engine in [EngineConfig::hermes(), meerkat(Isolation::Strict)] {
             let mut world = idle_cluster(3, engine);
             world.network.links.cut(Links::of(0, false), 0);
             let until = world.time + 350 * MS;
@@ -233,16 +235,9 @@ mod tests {
     /// A node answers from its own records only for keys that it has a replica of.
     #[test]
     fn a_node_without_a_replica_asks_those_that_have_one() {
-        let EngineConfig::Meerkat { max_clock_skew, .. } = EngineConfig::meerkat() else {
-            unreachable!("it is called so")
-        };
         let group: NodeSet = [2, 3, 4].map(NodeId).into_iter().collect();
-        let engine = EngineConfig::Meerkat {
-            isolation: Isolation::Serializable,
-            max_clock_skew,
-            partitions: vec![Some(group)],
-        };
-        let mut world = idle_cluster(4, engine);
+        let engine = meerkat(Isolation::Serializable);
+        let mut world = idle_cluster_with(4, engine, vec![Some(group)]);
         assert_eq!(measure(&mut world, 1, &["SET", "a", "1"]).hops, 2);
         let read = measure(&mut world, 2, &["GET", "a"]);
         // The value comes from one replica, the confirmation from a read quorum.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quorate_check::{Action, Recorder, TxnHistory};
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Refusal, Rng};
-use quorate_node::Isolation;
+use quorate_meerkat::Isolation;
 use quorate_types::{KeyspaceId, Timestamp};
 
 use crate::command::Command;

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use quorate_node::Engine;
+use quorate_node::{EngineConfig, KeyspaceLane};
 use quorate_types::{NodeId, limits};
 use quorate_wire::{Header, Kind};
 
@@ -91,7 +91,8 @@ impl Flow {
     /// A node or guest sends a message.
     pub(crate) fn count(&mut self, from: NodeId, header: &Header, message: &[u8]) {
         // Meerkat's messages begin with the partition that they are about.
-        let at = Header::BYTES + if header.kind == Kind::Meerkat { 2 } else { 0 };
+        let at =
+            Header::BYTES + if header.kind == Kind::Engine(quorate_meerkat::ID) { 2 } else { 0 };
         let tag = (header.kind, message.get(at).copied().unwrap_or_default());
         self.names.entry(tag).or_insert_with(|| kind_of(message));
         let sent = self.sent.entry((from, tag)).or_default();
@@ -153,7 +154,11 @@ impl World {
             let name = &self.flow.names[&tag];
             let bound = self.bound(tag.0, name, ops, takeovers, views);
             let is_storm = sent.messages > bound.messages || sent.bytes > bound.bytes;
-            let name = format!("{:?} {name}", tag.0);
+            let machine = match tag.0 {
+                Kind::Engine(id) => EngineConfig::name_of(id).unwrap_or("?").to_owned(),
+                kind => format!("{kind:?}"),
+            };
+            let name = format!("{machine} {name}");
             is_storm.then_some(Storm { from, name, sent, bound, until: self.time })
         });
         self.flow.ends_at = self.time + WINDOW;
@@ -168,7 +173,7 @@ impl World {
         let engines = hosts.flat_map(|host| {
             self.keyspaces.iter().filter_map(|keyspace| host.lane.engine(keyspace.id))
         });
-        let gauges = engines.map(Engine::facts).flat_map(|facts| facts.gauges);
+        let gauges = engines.map(KeyspaceLane::facts).flat_map(|facts| facts.gauges);
         let (mut open, mut takeovers_open) = (0, 0);
         for (name, value) in gauges {
             open += if OPEN.contains(&name) { value } else { 0 };
@@ -191,7 +196,7 @@ impl World {
         let timeouts = CLOCK_RATE_MAX * WINDOW / self.loss_timeout.as_nanos() as u64;
         // Hermes, the leader of an epoch change and membership ask again at every timeout.
         let patient = 1 + u64::from(timeouts.ilog2()) + timeouts / WAIT_MAX;
-        let tries = if kind == Kind::Meerkat { patient } else { 1 + timeouts };
+        let tries = if kind == Kind::Engine(quorate_meerkat::ID) { patient } else { 1 + timeouts };
         let heartbeat = (self.nodes[0].config.lease / 3).as_nanos() as u64;
         // A lane sends at most this many heartbeats.
         let heartbeats = u64::from(self.lanes()) * CLOCK_RATE_MAX * (1 + WINDOW / heartbeat);
@@ -218,7 +223,6 @@ impl World {
 mod tests {
     use super::*;
     use quorate_meerkat::{Kind as Meerkat, Message};
-    use quorate_node::EngineConfig;
     use quorate_types::{Epoch, KeyspaceId};
 
     use crate::budget::idle_cluster;
@@ -228,9 +232,15 @@ mod tests {
         let mut world = idle_cluster(3, EngineConfig::meerkat());
         world.flow = Flow { before: [world.survey(); 2], ..Flow::default() };
         let mut message = Vec::new();
-        Header::frame(&mut message, Kind::Meerkat, KeyspaceId(0), Epoch(1), |writer| {
-            Message { partition: 0, kind: Meerkat::Stable { stable: 1 } }.encode(writer);
-        });
+        Header::frame(
+            &mut message,
+            Kind::Engine(quorate_meerkat::ID),
+            KeyspaceId(0),
+            Epoch(1),
+            |writer| {
+                Message { partition: 0, kind: Meerkat::Stable { stable: 1 } }.encode(writer);
+            },
+        );
         let header = Header::split(&mut &message[..]).expect("it is sound");
         let (header, _) = header.expect("it is whole");
         // Twenty times a second, to two peers, in two windows.
@@ -242,6 +252,6 @@ mod tests {
         }
     }
 
-    const STORM: &str = "n2 sent 81 Meerkat Stable of 2187 bytes in all in the second before 10.000, \
+    const STORM: &str = "n2 sent 81 meerkat Stable of 2187 bytes in all in the second before 10.000, \
                          where the work at hand explains 80 of 327680 bytes";
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use quorate_commands::{Reply, Txn};
 use quorate_machine::{Effects, Event as Step, Machine as _, MapTable, Outcome, Refusal, Rng};
-use quorate_meerkat::{Config, Isolation, Kind, Meerkat, Message, Meta};
+use quorate_meerkat::{Config, Kind, Meerkat, Message, Meta, Options};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag,
-    Timestamp, UnixNanos, View, WriterId, limits,
+    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, Timestamp,
+    UnixNanos, View, WriterId, limits,
 };
 use quorate_wire::{GuestMessage, Header, Hello, Kind as Part, Welcome};
 
@@ -69,7 +69,9 @@ impl Effects<Machine> for Out {
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
         let (keyspace, epoch) = (self.keyspace, self.epoch);
         let buffer = self.peers.entry(to).or_default();
-        Header::frame(buffer, Part::Meerkat, keyspace, epoch, |writer| message.encode(writer));
+        Header::frame(buffer, Part::Engine(quorate_meerkat::ID), keyspace, epoch, |writer| {
+            message.encode(writer)
+        });
     }
 
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
@@ -408,7 +410,7 @@ impl World {
             Header::split(&mut rest).expect("nodes send whole messages")
         {
             match header.kind {
-                Part::Meerkat => {
+                Part::Engine(quorate_meerkat::ID) => {
                     let body = Message::decode(body).expect("one build understands itself");
                     let (time, sender) = (self.time, self.nodes[from].id);
                     let monotonic = self.guests[guest].monotonic(time).0;
@@ -457,10 +459,11 @@ impl World {
         });
         let this = &mut self.guests[guest];
         let seed = this.rng.next_u64();
+        let terms = Options::from_terms(&welcome.terms).expect("a node's terms are whole");
         let config = Config {
             partitions: welcome.partitions,
-            isolation: if welcome.strict { Isolation::Strict } else { Isolation::Serializable },
-            max_clock_skew: Duration::from_nanos(welcome.max_clock_skew_ns),
+            isolation: terms.isolation,
+            max_clock_skew: terms.max_clock_skew,
             message_loss_timeout: loss_timeout,
             guest: Some(welcome.writer),
             ..Config::new(Hello::GUEST, this.session, LaneId(this.lane), lanes, seed)

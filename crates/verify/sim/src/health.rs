@@ -63,7 +63,7 @@ impl World {
         // one epoch, a minority may be lost before the next epoch is released.
         let through = |host: &LaneHost| {
             let engine = |keyspace: &Keyspace| host.lane.engine(keyspace.id);
-            self.keyspaces.iter().filter_map(engine).all(quorate_node::Engine::is_caught_up)
+            self.keyspaces.iter().filter_map(engine).all(quorate_node::KeyspaceLane::is_caught_up)
         };
         let holds = |node: &Node| {
             let member = newest.member(node.id);
@@ -136,7 +136,7 @@ impl World {
         let all = self.nodes.len();
         let hosts = || self.nodes.iter().filter(|node| node.up).flat_map(|node| &node.lanes);
         let is_stuck = |keyspace: &Keyspace, host: &LaneHost| {
-            let facts = host.lane.engine(keyspace.id).map(quorate_node::Engine::facts);
+            let facts = host.lane.engine(keyspace.id).map(quorate_node::KeyspaceLane::facts);
             facts.is_some_and(|facts| facts.gauges.contains(&("stuck", 1)))
         };
         self.keyspaces.iter().any(|keyspace| {

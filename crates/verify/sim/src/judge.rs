@@ -6,7 +6,7 @@ use quorate_check::{
     Action, Answer, Bytes, History, Model, Operation, Outcome, TxnHistory, TxnOp, Verdict,
     check_bank, check_history, check_transactions, split_list,
 };
-use quorate_node::Isolation;
+use quorate_meerkat::Isolation;
 
 use crate::clients::Seen;
 use crate::lapses;

@@ -10,8 +10,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use quorate_commands::{OwnedCall, Txn};
+use quorate_hermes::{Options as HermesOptions, Reads};
 use quorate_machine::Rng;
-use quorate_node::{EngineConfig, Isolation, KeyspaceConfig, NodeConfig, ReadMode, System};
+use quorate_meerkat::{Isolation, Options as MeerkatOptions};
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeConfig};
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Tag};
 
 use crate::command::Command;
@@ -71,7 +73,7 @@ impl FromStr for Beside {
         }
         let engines: Vec<Engine> =
             text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>()?;
-        if let Some(rival) = engines.iter().find(|engine| engine.rival().is_some()) {
+        if let Some(rival) = engines.iter().find(|engine| engine.is_rival()) {
             return Err(format!("{rival} is measured alone; use hermes and meerkat here"));
         }
         if engines.len() > BESIDE_MAX {
@@ -88,6 +90,7 @@ pub(crate) struct Neighbour {
     pub(crate) engine: EngineConfig,
     /// The nodes that have it, if not all of them.
     pub(crate) replicas: Option<NodeSet>,
+    pub(crate) partitions: Vec<Option<NodeSet>>,
     pub(crate) guests: u16,
     pub(crate) shape: Shape,
 }
@@ -100,7 +103,7 @@ impl Neighbour {
         let mut drawn = || if rng.chance(1, 2) { Engine::Hermes } else { Engine::Meerkat };
         let [first, second] = [drawn(), drawn()];
         let engines = match &options.beside {
-            _ if options.engine.rival().is_some() => Vec::new(),
+            _ if options.engine.is_rival() => Vec::new(),
             Beside::These(engines) => engines.clone(),
             Beside::Any => match rng.below(16) {
                 0..=2 => vec![first],
@@ -114,7 +117,7 @@ impl Neighbour {
     fn of(engine: Engine, options: &Options, nodes: u16, rng: &mut Rng) -> Self {
         let shape = Shape::draw(rng.next_u64(), &Options { engine, ..options.clone() });
         let mut replicas = draw_replicas(nodes, rng);
-        let (engine, guests) = match engine {
+        let (engine, partitions, guests) = match engine {
             Engine::Meerkat => {
                 let strict = rng.chance(1, 2);
                 let isolation = if strict { Isolation::Strict } else { Isolation::Serializable };
@@ -123,31 +126,33 @@ impl Neighbour {
                 // As in a configuration: a node with a part of the keyspace is a replica of it.
                 let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
                 replicas = kept.or(replicas);
-                let engine = EngineConfig::Meerkat {
+                let engine = EngineConfig::Meerkat(MeerkatOptions {
                     isolation: options.isolation.unwrap_or(isolation),
                     max_clock_skew: Duration::from_millis(skew),
-                    partitions,
-                };
-                (engine, [0, 0, 1, 2][rng.below(4) as usize])
+                });
+                (engine, partitions, [0, 0, 1, 2][rng.below(4) as usize])
             }
             _ => {
-                let reads = if rng.chance(1, 5) { ReadMode::Quorum } else { ReadMode::Leased };
+                let reads = if rng.chance(1, 5) { Reads::Quorum } else { Reads::Leased };
                 let (ack_broadcast, collect_every) = (rng.chance(1, 4), shape.collect_every);
-                (EngineConfig::Hermes { reads, ack_broadcast, collect_every }, 0)
+                let options = HermesOptions { reads, ack_broadcast, collect_every };
+                (EngineConfig::Hermes(options), vec![None], 0)
             }
         };
-        Self { engine, replicas, guests, shape }
+        Self { engine, replicas, partitions, guests, shape }
     }
 
     /// Adds it to every node's configuration.
     pub(crate) fn add_to(&self, nodes: &mut [NodeConfig]) {
         for config in nodes {
             let id = KeyspaceId(config.keyspaces.len() as u8);
-            let (replicas, engine) = (self.replicas, self.engine.clone());
+            let (replicas, partitions) = (self.replicas, self.partitions.clone());
+            let engine = self.engine.clone();
             config.keyspaces.push(KeyspaceConfig {
                 id,
                 name: format!("db{}", id.0),
                 replicas,
+                partitions,
                 engine,
             });
         }
@@ -156,9 +161,9 @@ impl Neighbour {
 
 impl fmt::Display for Neighbour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { engine, replicas, guests, shape } = self;
+        let Self { engine, replicas, partitions, guests, shape } = self;
         write!(f, "; beside it {} on {}", engine.name(), show_groups(&[*replicas]))?;
-        if let EngineConfig::Meerkat { isolation, partitions, max_clock_skew } = engine {
+        if let EngineConfig::Meerkat(MeerkatOptions { isolation, max_clock_skew }) = engine {
             let skew = max_clock_skew.as_nanos() / 1_000_000;
             let groups = show_groups(partitions);
             write!(f, ", {isolation:?}, partitions on {groups}, {guests} guests, skew {skew} ms")?;
@@ -195,14 +200,9 @@ impl Keyspace {
         let nodes: NodeSet = configs.iter().map(|config| config.node).collect();
         let keyspaces = configs[0].keyspaces.iter();
         keyspaces
-            .map(|KeyspaceConfig { id, engine, replicas, .. }| {
+            .map(|KeyspaceConfig { id, engine, replicas, partitions, .. }| {
                 let all = replicas.unwrap_or(nodes);
-                let groups = match engine {
-                    EngineConfig::Meerkat { partitions, .. } => {
-                        partitions.iter().map(|group| group.unwrap_or(all)).collect()
-                    }
-                    EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => vec![all],
-                };
+                let groups = partitions.iter().map(|group| group.unwrap_or(all)).collect();
                 Self { id: *id, engine: engine.clone(), groups }
             })
             .collect()
@@ -210,25 +210,25 @@ impl Keyspace {
 
     /// Whether it has transactions.
     pub(crate) fn is_transactional(&self) -> bool {
-        self.engine.is_transactional()
+        self.engine.capabilities().transactions
     }
 
     /// The guarantee for transactions, if the keyspace has any. The order of real time rests on
     /// clocks.
     pub(crate) fn isolation(&self, faults: Faults) -> Option<Isolation> {
         match &self.engine {
-            EngineConfig::Hermes { .. } => None,
-            EngineConfig::Meerkat { .. } if faults.break_clocks() => Some(Isolation::Serializable),
-            EngineConfig::Meerkat { isolation, .. } => Some(*isolation),
+            EngineConfig::Hermes(_) => None,
+            EngineConfig::Meerkat(_) if faults.break_clocks() => Some(Isolation::Serializable),
+            EngineConfig::Meerkat(options) => Some(options.isolation),
             // The primary orders by real time; timestamps of clients' nodes don't.
-            EngineConfig::Baseline(System::KuaFu) => Some(Isolation::Strict),
-            EngineConfig::Baseline(_) => Some(Isolation::Serializable),
+            EngineConfig::KuaFu(()) => Some(Isolation::Strict),
+            EngineConfig::Tapir(()) | EngineConfig::MeerkatPb(()) => Some(Isolation::Serializable),
         }
     }
 
     /// Whether reads rest on leases, and so on the rates of clocks.
     pub(crate) fn reads_under_lease(&self) -> bool {
-        matches!(&self.engine, EngineConfig::Hermes { reads: ReadMode::Leased, .. })
+        matches!(&self.engine, EngineConfig::Hermes(options) if options.reads == Reads::Leased)
     }
 
     /// The client's command for this one call.
@@ -241,7 +241,7 @@ impl Keyspace {
         let count = self.groups.len();
         let mut parts = vec![Vec::new(); count];
         for entry in contents {
-            let partition = quorate_meerkat::partition_of(entry.0.as_bytes(), count);
+            let partition = quorate_types::partition_of(entry.0.as_bytes(), count);
             parts[usize::from(partition)].push(entry);
         }
         parts

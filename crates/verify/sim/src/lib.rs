@@ -58,7 +58,7 @@ pub use budget::{Cost, measure_costs};
 pub use faults::Faults;
 pub use keyspaces::Beside;
 pub use options::{Engine, Isolations, Options, Workload};
-pub use quorate_node::Isolation;
+pub use quorate_meerkat::Isolation;
 pub use script::Script;
 pub use shapes::Shapes;
 pub use shrink::shrink;

@@ -9,7 +9,8 @@
 //! much at the moment: a script stays fair when parts of it are left out.
 
 use quorate_machine::Rng;
-use quorate_node::{EngineConfig, Isolation};
+use quorate_meerkat::Isolation;
+use quorate_node::EngineConfig;
 use quorate_types::NodeSet;
 
 use crate::Faults;
@@ -118,13 +119,12 @@ impl Nemesis {
     fn wall_error_max(faults: Faults, world: &World) -> u64 {
         let of_keyspace = |keyspace: &Keyspace| match &keyspace.engine {
             _ if faults.leap => LEAP_MAX,
-            EngineConfig::Hermes { .. } | EngineConfig::Baseline(_) => 2_000 * MS,
             // Isolation rests on clocks only if it is strict. Half the bound each way: the bound
             // is on the difference between two clocks.
-            EngineConfig::Meerkat { isolation: Isolation::Strict, max_clock_skew, .. } => {
-                max_clock_skew.as_nanos() as u64 / 2
+            EngineConfig::Meerkat(options) if options.isolation == Isolation::Strict => {
+                options.max_clock_skew.as_nanos() as u64 / 2
             }
-            EngineConfig::Meerkat { .. } => 2_000 * MS,
+            _ => 2_000 * MS,
         };
         let all = world.keyspaces.iter().map(of_keyspace);
         all.min().expect("there is a keyspace")

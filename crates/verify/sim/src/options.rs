@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use quorate_node::{Isolation, System};
+use quorate_meerkat::Isolation;
 use quorate_types::Duration;
 
 use crate::{Beside, Faults, Shapes};
@@ -34,27 +34,23 @@ impl Engine {
         match self {
             Self::Hermes => "hermes",
             Self::Meerkat => "meerkat",
-            Self::KuaFu => System::KuaFu.name(),
-            Self::Tapir => System::Tapir.name(),
-            Self::MeerkatPb => System::MeerkatPb.name(),
+            Self::KuaFu => "kuafu",
+            Self::Tapir => "tapir",
+            Self::MeerkatPb => "meerkat-pb",
         }
     }
 
-    /// Which of Meerkat's rivals it is.
-    pub const fn rival(self) -> Option<System> {
-        match self {
-            Self::Hermes | Self::Meerkat => None,
-            Self::KuaFu => Some(System::KuaFu),
-            Self::Tapir => Some(System::Tapir),
-            Self::MeerkatPb => Some(System::MeerkatPb),
-        }
+    /// Whether it is one of Meerkat's rivals, which have no recovery.
+    pub const fn is_rival(self) -> bool {
+        matches!(self, Self::KuaFu | Self::Tapir | Self::MeerkatPb)
     }
 
     /// The faults that it survives. Rivals have no recovery and send nothing twice.
     pub const fn survives(self) -> Faults {
-        match self.rival() {
-            None => Faults::ALL,
-            Some(_) => Faults { reordering: true, drift: true, clock: true, ..Faults::NONE },
+        if self.is_rival() {
+            Faults { reordering: true, drift: true, clock: true, ..Faults::NONE }
+        } else {
+            Faults::ALL
         }
     }
 
@@ -77,11 +73,11 @@ impl Engine {
         if self != Self::Meerkat && options.guests.is_some_and(|guests| guests > 0) {
             return Err(format!("{self} has no guests: only meerkat's clients coordinate"));
         }
-        if self.rival().is_some() && options.sessions.is_some_and(|sessions| sessions > 0) {
+        if self.is_rival() && options.sessions.is_some_and(|sessions| sessions > 0) {
             return Err(format!("{self} has no sessions; choose hermes or meerkat"));
         }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
-        if self.rival().is_some() && beside.is_some() {
+        if self.is_rival() && beside.is_some() {
             return Err(format!("{self} is measured alone; --beside is for hermes and meerkat"));
         }
         if self != Self::Meerkat && options.isolation.is_some() {
@@ -93,7 +89,7 @@ impl Engine {
     /// Whether a rare branch of this name can be reached in a run of the engine.
     pub fn has_probe(self, name: &str) -> bool {
         let part = name.split(':').next().unwrap_or_default();
-        part == "membership" || part == self.name() || (part == "rifl" && self.rival().is_none())
+        part == "membership" || part == self.name() || (part == "rifl" && !self.is_rival())
     }
 }
 

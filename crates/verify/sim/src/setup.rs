@@ -1,9 +1,9 @@
 //! The choices of a seed before a run begins.
 
+use quorate_hermes::{Options as HermesOptions, Reads};
 use quorate_machine::Rng;
-use quorate_node::{
-    EngineConfig, Isolation, KeyspaceConfig, NodeAddress, NodeConfig, ReadMode, System,
-};
+use quorate_meerkat::{Isolation, Options as MeerkatOptions};
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeAddress, NodeConfig};
 use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, limits};
 
 use crate::links::LinkTable;
@@ -35,9 +35,9 @@ impl Setup {
         match options.engine {
             Engine::Hermes => Self::hermes(options, shape, faults, rng),
             Engine::Meerkat => Self::meerkat(options, shape, faults, rng),
-            Engine::KuaFu => Self::rival(System::KuaFu, options, faults, rng),
-            Engine::Tapir => Self::rival(System::Tapir, options, faults, rng),
-            Engine::MeerkatPb => Self::rival(System::MeerkatPb, options, faults, rng),
+            Engine::KuaFu => Self::rival(EngineConfig::kuafu(), options, faults, rng),
+            Engine::Tapir => Self::rival(EngineConfig::tapir(), options, faults, rng),
+            Engine::MeerkatPb => Self::rival(EngineConfig::meerkat_pb(), options, faults, rng),
         }
     }
 
@@ -45,14 +45,14 @@ impl Setup {
         let drawn = if rng.chance(1, 4) { 5 } else { 3 };
         let nodes = options.nodes.or(shape.nodes).unwrap_or(drawn);
         let lanes = options.lanes.unwrap_or_else(|| 1 + rng.below(2) as u16);
-        let reads = if rng.chance(1, 5) { ReadMode::Quorum } else { ReadMode::Leased };
+        let reads = if rng.chance(1, 5) { Reads::Quorum } else { Reads::Leased };
         let ack_broadcast = rng.chance(1, 4);
         let network = draw_network(faults, nodes, lanes, rng);
         let mut text = format!(
             "{nodes} nodes, {lanes} lanes, reads {reads:?}, ack_broadcast {ack_broadcast}, {faults}"
         );
         let collect_every = shape.collect_every;
-        let engine = EngineConfig::Hermes { reads, ack_broadcast, collect_every };
+        let engine = EngineConfig::Hermes(HermesOptions { reads, ack_broadcast, collect_every });
         let group = shape.draw_group(nodes, rng);
         if let Some(group) = group {
             text.push_str(&format!(", keyspace on {}", show_groups(&[Some(group)])));
@@ -64,7 +64,7 @@ impl Setup {
     }
 
     /// The rivals survive no loss and have no recovery: only delays and clocks are left to disturb.
-    fn rival(system: System, options: &Options, faults: Faults, rng: &mut Rng) -> Self {
+    fn rival(engine: EngineConfig, options: &Options, faults: Faults, rng: &mut Rng) -> Self {
         let drawn = if rng.chance(1, 3) { 5 } else { 3 };
         let nodes = options.nodes.unwrap_or(drawn);
         let drawn = 1 + rng.below(3) as u16;
@@ -72,7 +72,6 @@ impl Setup {
         let network =
             Network { straggling: 0, ordered: true, ..draw_network(faults, nodes, lanes, rng) };
         let text = format!("{nodes} nodes, {lanes} lanes, {faults}");
-        let engine = EngineConfig::Baseline(system);
         let nodes = configs(nodes, lanes, engine, rng);
         Self { text, faults, nodes, network, guests: 0 }
     }
@@ -96,15 +95,13 @@ impl Setup {
              skew up to {skew} ms, messages count as lost after {loss_timeout} ms, {faults}",
             show_groups(&partitions)
         );
-        let engine = EngineConfig::Meerkat {
-            isolation,
-            max_clock_skew: Duration::from_millis(skew),
-            partitions,
-        };
+        let max_clock_skew = Duration::from_millis(skew);
+        let engine = EngineConfig::Meerkat(MeerkatOptions { isolation, max_clock_skew });
         let mut nodes = configs(nodes, lanes, engine, rng);
         draw_patience(&mut nodes, rng);
         for config in &mut nodes {
             config.message_loss_timeout = Duration::from_millis(loss_timeout);
+            config.keyspaces[0].partitions.clone_from(&partitions);
         }
         Self { text, faults, nodes, network, guests }
     }
@@ -191,12 +188,7 @@ pub(crate) fn configs(
             op_timeout: NodeConfig::OP_TIMEOUT,
             sessions_max: NodeConfig::SESSIONS_MAX,
             session_term: NodeConfig::SESSION_TERM,
-            keyspaces: vec![KeyspaceConfig {
-                id: KeyspaceId(0),
-                name: "default".into(),
-                replicas: None,
-                engine: engine.clone(),
-            }],
+            keyspaces: vec![KeyspaceConfig::new(KeyspaceId(0), "default", engine.clone())],
             seed: rng.next_u64(),
         })
         .collect()

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use quorate_machine::Rng;
-use quorate_node::EngineConfig;
 use quorate_types::{Duration, NodeId, NodeSet};
 
 use crate::names::names;
@@ -59,7 +58,7 @@ impl Default for Shape {
             expiry: false,
             nodes: None,
             replicas: None,
-            collect_every: EngineConfig::COLLECT_EVERY,
+            collect_every: quorate_hermes::Options::COLLECT_EVERY,
         }
     }
 }
@@ -73,7 +72,7 @@ impl Shape {
         let drawn = options.shapes.draw(Shapes::NONE, &mut rng, (1, 5)).without(left_out);
         let [records, large, replicas] = [&[300, 1_000, 3_000], &[0, 8, 24], &[1, 3, 3]]
             .map(|of: &[u32; 3]| of[rng.below(3) as usize]);
-        if options.engine.rival().is_some() {
+        if options.engine.is_rival() {
             return Self::default();
         }
         let of_size = |drawn_count| if drawn.size { drawn_count } else { 0 };
@@ -91,7 +90,7 @@ impl Shape {
                 (false, false) => None,
             },
             replicas: groups.then_some(replicas as usize),
-            collect_every: if soon { COLLECT_SOON } else { EngineConfig::COLLECT_EVERY },
+            collect_every: if soon { COLLECT_SOON } else { quorate_hermes::Options::COLLECT_EVERY },
         }
     }
 

@@ -22,7 +22,7 @@ use quorate_check::{
 };
 use quorate_commands::{Block, OwnedCall, Reply, Txn, Watch};
 use quorate_machine::{Outcome, Rng};
-use quorate_node::Isolation;
+use quorate_meerkat::Isolation;
 use quorate_types::Timestamp;
 use quorate_workloads::{Generator, Source as _};
 

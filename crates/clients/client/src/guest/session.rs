@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate_frame::{Frames, whole_header};
 use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Refusal};
-use quorate_meerkat::{Config, Isolation, Kind, Meerkat, Message, Meta, lane_of};
+use quorate_meerkat::{Config, Kind, Meerkat, Message, Meta, Options};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
     WriterId,
@@ -80,11 +80,12 @@ impl Applicant {
         let welcome = tokio::time::timeout(limit, self.ask_to_join(&mut introduced)).await;
         let welcome = welcome.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))?;
         let known = welcome.view.live().contains(introduced.theirs.node);
-        if !known || lane_of(welcome.writer, lanes) != lane {
+        if !known || welcome.writer.lane(lanes) != lane {
             return Err("the node's welcome contradicts itself".to_owned());
         }
         let (jobs, queue) = mpsc::channel(GUEST_QUEUE_MAX);
-        let session = Session::new(self, introduction, introduced, lane, lanes, welcome);
+        let terms = Options::from_terms(&welcome.terms).map_err(|error| error.to_string())?;
+        let session = Session::new(self, introduction, introduced, lane, lanes, welcome, &terms);
         tokio::spawn(session.run(queue));
         Ok(jobs)
     }
@@ -143,7 +144,9 @@ impl Effects<Guest> for Out {
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
         let (keyspace, epoch) = (self.keyspace, self.epoch);
         let buffer = self.peers.entry(to).or_default();
-        Header::frame(buffer, Part::Meerkat, keyspace, epoch, |writer| message.encode(writer));
+        Header::frame(buffer, Part::Engine(quorate_meerkat::ID), keyspace, epoch, |writer| {
+            message.encode(writer)
+        });
     }
 
     fn complete(&mut self, tag: Tag, outcome: End) {
@@ -214,11 +217,12 @@ impl Session {
         lane: LaneId,
         lanes: u16,
         welcome: Welcome,
+        terms: &Options,
     ) -> Self {
         let config = Config {
             partitions: welcome.partitions.clone(),
-            isolation: if welcome.strict { Isolation::Strict } else { Isolation::Serializable },
-            max_clock_skew: Duration::from_nanos(welcome.max_clock_skew_ns),
+            isolation: terms.isolation,
+            max_clock_skew: terms.max_clock_skew,
             guest: Some(welcome.writer),
             ..Config::new(Hello::GUEST, introduction.session, lane, lanes, chance())
         };
@@ -393,7 +397,7 @@ impl Session {
     fn read(&mut self, from: NodeId, mut messages: &[u8]) -> Result<(), Malformed> {
         while let Some((header, body)) = Header::split(&mut messages)? {
             match header.kind {
-                Part::Meerkat => {
+                Part::Engine(quorate_meerkat::ID) => {
                     let body = Message::decode(body)?;
                     if let Kind::Values { clock, .. } = body.kind {
                         self.clock.hear(clock);

@@ -61,12 +61,8 @@ impl Cluster {
     }
 
     fn hosted(&self, index: usize, peer: TcpListener, client: TcpListener) -> HostedNode {
-        let keyspace = |number, engine| KeyspaceConfig {
-            id: KeyspaceId(number),
-            name: format!("db{number}"),
-            replicas: None,
-            engine,
-        };
+        let keyspace =
+            |number, engine| KeyspaceConfig::new(KeyspaceId(number), format!("db{number}"), engine);
         let config = NodeConfig {
             node: self.addresses[index].node,
             cluster: NAME.to_owned(),
@@ -82,7 +78,7 @@ impl Cluster {
             session_term: NodeConfig::SESSION_TERM,
             keyspaces: vec![
                 keyspace(0, EngineConfig::meerkat()),
-                keyspace(1, EngineConfig::HERMES),
+                keyspace(1, EngineConfig::hermes()),
             ],
             seed: quorate_runtime::random_seed(),
         };

@@ -263,7 +263,7 @@ async fn who_is_refused_is_told_why() {
     let text = refusal(Client::coordinator("another", &peers)).await;
     assert!(text.contains("cluster 'another'"), "{text}");
     let text = refusal(Client::coordinator(NAME, &peers).keyspace(1)).await;
-    assert!(text.contains("engine = \"meerkat\""), "{text}");
+    assert!(text.contains("engine is 'meerkat'"), "{text}");
     let text = refusal(Client::coordinator(NAME, &peers).keyspace(9)).await;
     assert!(text.contains("no keyspace of this number"), "{text}");
     let text = refusal(Client::coordinator(NAME, &[&cluster.clients()[0]])).await;

@@ -399,7 +399,7 @@ fn a_node_without_the_home_partition_asks_one_that_has_it() {
 #[test]
 fn a_call_of_keys_that_it_does_not_touch_has_one_home() {
     let mut cluster = Cluster::with(3, |config| config.partitions = vec![None, None]);
-    let partition = |key: &str| quorate_meerkat::partition_of(key.as_bytes(), 2);
+    let partition = |key: &str| quorate_types::partition_of(key.as_bytes(), 2);
     let names: Vec<String> = (0..40).map(|n| format!("k{n}")).collect();
     let hash = |key: &String| quorate_types::hash_key(key.as_bytes());
     // The home is the partition of the smaller hash, and that key may be skipped.

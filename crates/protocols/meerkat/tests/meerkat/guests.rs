@@ -1,8 +1,8 @@
 //! Guests: coordinators without a replica.
 
 use quorate_machine::{MapTable, Outcome, Record as _, Refusal, Table, ValueKind};
-use quorate_meerkat::{Body, Config, Kind, Meerkat, guest_writer};
-use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, limits};
+use quorate_meerkat::{Body, Config, Kind, Meerkat};
+use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, WriterId, limits};
 
 use crate::calls::two_partitions;
 use crate::packets::id_of;
@@ -17,7 +17,7 @@ fn with_guest(count: u16) -> Cluster {
 }
 
 fn with_guest_of(mut cluster: Cluster, configure: fn(&mut Config)) -> Cluster {
-    let writer = guest_writer(cluster.view.members[0].number, 0).expect("the first id is free");
+    let writer = WriterId::guest(cluster.view.members[0].number, 0).expect("the first id is free");
     let incarnation = Incarnation(1_000_000);
     let mut config = Config {
         message_loss_timeout: MLT,
@@ -337,7 +337,7 @@ fn a_guest_speaks_for_itself_only() {
 #[test]
 fn a_transaction_without_a_timestamp_is_refused_whoever_names_it() {
     let mut cluster = with_guest(3);
-    let writer = guest_writer(cluster.view.members[0].number, 0).expect("the first id is free");
+    let writer = WriterId::guest(cluster.view.members[0].number, 0).expect("the first id is free");
     let id = Timestamp::new(0, writer);
     let why = Some("meerkat: a transaction without a timestamp");
     assert_eq!(cluster.lie(2, 1, Kind::Prepare { id, view: 64 + 2 }), why);

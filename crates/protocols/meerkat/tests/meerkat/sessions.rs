@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_machine::{CallError, Outcome, Refusal, Rng};
-use quorate_meerkat::partition_of;
 use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions as _, owner_of};
+use quorate_types::partition_of;
 use quorate_types::{Duration, LaneId, MemberNumber};
 
 use crate::support::Cluster;

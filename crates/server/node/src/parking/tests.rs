@@ -38,12 +38,7 @@ impl Alone {
             op_timeout: NodeConfig::OP_TIMEOUT,
             sessions_max: NodeConfig::SESSIONS_MAX,
             session_term: NodeConfig::SESSION_TERM,
-            keyspaces: vec![KeyspaceConfig {
-                id: KEYSPACE,
-                name: "default".to_owned(),
-                replicas: None,
-                engine: EngineConfig::HERMES,
-            }],
+            keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", EngineConfig::hermes())],
             seed: 1,
         });
         let now = Now { monotonic: Instant(1 << 30), unix: UnixNanos(1 << 60) };

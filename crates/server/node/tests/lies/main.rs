@@ -68,14 +68,20 @@ fn lies_about_the_log_end_no_node() {
 /// A lane has no record of a key that another lane owns, and its table asserts that nobody asks.
 #[test]
 fn a_member_that_asks_a_lane_for_the_value_of_another_lanes_key_is_refused() {
-    let mut world = World::new(&EngineConfig::HERMES);
+    let mut world = World::new(&EngineConfig::hermes(), &[None]);
     let lane = usize::from(lane_of_key(b"a", LANES).0);
     for (asked, is_refused) in [(lane, false), (1 - lane, true)] {
         let mut bytes = Vec::new();
         let epoch = world.epoch_of(0, asked);
-        Header::frame(&mut bytes, Kind::Hermes, KEYSPACE, epoch, |out: &mut Writer<'_>| {
-            Message::ValueRead { keys: b"\x01\0\0\0a" }.encode(out);
-        });
+        Header::frame(
+            &mut bytes,
+            Kind::Engine(quorate_hermes::ID),
+            KEYSPACE,
+            epoch,
+            |out: &mut Writer<'_>| {
+                Message::ValueRead { keys: b"\x01\0\0\0a" }.encode(out);
+            },
+        );
         let packet = Packet { from: NodeId(3), to: NodeId(1), lane: asked, bytes };
         assert_eq!(world.hear(0, &packet).is_err(), is_refused);
     }

@@ -1,10 +1,12 @@
 //! What happens in a run, drawn from bytes: of a fuzzer, which learns which of them lead somewhere,
 //! or of a seeded generator.
 
-use quorate_hermes::{Chunk, Cursor, Message as Hermes};
+use quorate_hermes::{Chunk, Cursor, Message as Hermes, Options as HermesOptions, Reads};
 use quorate_machine::Outcome;
-use quorate_meerkat::{Body, Comparison, Item, Kind as Says, Message, guest_writer};
-use quorate_node::{EngineConfig, Isolation, ReadMode};
+use quorate_meerkat::{
+    Body, Comparison, Isolation, Item, Kind as Says, Message, Options as MeerkatOptions,
+};
+use quorate_node::EngineConfig;
 use quorate_types::{Epoch, NodeId, NodeSet, Timestamp, WriterId};
 use quorate_wire::{GuestMessage, Header, Kind, Words, Writer};
 
@@ -44,8 +46,8 @@ const MOMENT_NANOS: u64 = 300_000_000;
 pub(crate) fn run(about: About, bytes: &[u8]) -> Liar<'_> {
     let mut script = Script { bytes };
     let setup = script.u8();
-    let engine = engine(about, setup);
-    let mut world = World::new(&engine);
+    let (engine, partitions) = engine(about, setup);
+    let mut world = World::new(&engine, &partitions);
     if about == About::Meerkat && setup & 1 == 0 {
         let mut guest = Liar { script, world, false_answers: 0 };
         guest.lie_as_guest();
@@ -57,23 +59,24 @@ pub(crate) fn run(about: About, bytes: &[u8]) -> Liar<'_> {
     member
 }
 
-fn engine(about: About, setup: u8) -> EngineConfig {
+fn engine(about: About, setup: u8) -> (EngineConfig, Vec<Option<NodeSet>>) {
     match about {
         About::Meerkat => {
             let isolation =
                 if setup & 2 == 0 { Isolation::Strict } else { Isolation::Serializable };
             let pair = NodeSet::only(NodeId(1)).with(NodeId(2));
-            EngineConfig::Meerkat {
-                isolation,
-                max_clock_skew: EngineConfig::MAX_CLOCK_SKEW,
-                partitions: if setup & 4 == 0 { vec![None] } else { vec![None, Some(pair)] },
-            }
+            let options = MeerkatOptions { isolation, ..MeerkatOptions::default() };
+            let partitions = if setup & 4 == 0 { vec![None] } else { vec![None, Some(pair)] };
+            (EngineConfig::Meerkat(options), partitions)
         }
-        _ => EngineConfig::Hermes {
-            reads: if setup & 2 == 0 { ReadMode::Leased } else { ReadMode::Quorum },
-            ack_broadcast: setup & 4 != 0,
-            collect_every: EngineConfig::COLLECT_EVERY,
-        },
+        _ => {
+            let options = HermesOptions {
+                reads: if setup & 2 == 0 { Reads::Leased } else { Reads::Quorum },
+                ack_broadcast: setup & 4 != 0,
+                ..HermesOptions::default()
+            };
+            (EngineConfig::Hermes(options), vec![None])
+        }
     }
 }
 
@@ -114,10 +117,10 @@ fn split(packet: &Packet) -> (Kind, &[u8]) {
 /// Whether a node that catches up asks what its records differ in.
 fn is_question(packet: &Packet) -> bool {
     match split(packet) {
-        (Kind::Meerkat, body) => Message::decode(body).is_ok_and(|message| {
+        (Kind::Engine(quorate_meerkat::ID), body) => Message::decode(body).is_ok_and(|message| {
             matches!(message.kind, Says::Compare { .. } | Says::DifferenceRead { .. })
         }),
-        (Kind::Hermes, body) => Hermes::decode(body).is_ok_and(|message| {
+        (Kind::Engine(quorate_hermes::ID), body) => Hermes::decode(body).is_ok_and(|message| {
             matches!(message, Hermes::Compare { .. } | Hermes::DifferenceRead { .. })
         }),
         _ => false,
@@ -180,7 +183,7 @@ impl Liar<'_> {
         let said = self.said_entries();
         let entries = if self.script.below(2) == 0 { &[][..] } else { &said };
         let bytes = match split(&question) {
-            (Kind::Meerkat, body) => self.meerkat_answer(body, epoch, entries),
+            (Kind::Engine(quorate_meerkat::ID), body) => self.meerkat_answer(body, epoch, entries),
             (_, body) => self.hermes_answer(body, epoch, entries),
         };
         Some(Packet { from: LIAR, to: question.from, lane: question.lane, bytes })
@@ -206,9 +209,15 @@ impl Liar<'_> {
         };
         let answer = Message { partition: question.partition, kind };
         let mut bytes = Vec::new();
-        Header::frame(&mut bytes, Kind::Meerkat, KEYSPACE, epoch, |out: &mut Writer<'_>| {
-            answer.encode(out);
-        });
+        Header::frame(
+            &mut bytes,
+            Kind::Engine(quorate_meerkat::ID),
+            KEYSPACE,
+            epoch,
+            |out: &mut Writer<'_>| {
+                answer.encode(out);
+            },
+        );
         bytes
     }
 
@@ -230,9 +239,15 @@ impl Liar<'_> {
             _ => unreachable!("only questions are answered"),
         };
         let mut bytes = Vec::new();
-        Header::frame(&mut bytes, Kind::Hermes, KEYSPACE, epoch, |out: &mut Writer<'_>| {
-            answer.encode(out);
-        });
+        Header::frame(
+            &mut bytes,
+            Kind::Engine(quorate_hermes::ID),
+            KEYSPACE,
+            epoch,
+            |out: &mut Writer<'_>| {
+                answer.encode(out);
+            },
+        );
         bytes
     }
 
@@ -269,11 +284,11 @@ impl Liar<'_> {
     fn said_entries(&mut self) -> Vec<u8> {
         let answers = self.world.said.values().flatten();
         let entries = answers.filter_map(|packet| match split(packet) {
-            (Kind::Meerkat, body) => match Message::decode(body).ok()?.kind {
+            (Kind::Engine(quorate_meerkat::ID), body) => match Message::decode(body).ok()?.kind {
                 Says::Chunk { entries, .. } | Says::Difference { entries, .. } => Some(entries),
                 _ => None,
             },
-            (Kind::Hermes, body) => match Hermes::decode(body).ok()? {
+            (Kind::Engine(quorate_hermes::ID), body) => match Hermes::decode(body).ok()? {
                 Hermes::Chunk(chunk) => Some(chunk.entries),
                 _ => None,
             },
@@ -322,8 +337,8 @@ impl Liar<'_> {
     /// A message that was said, altered in a few places.
     fn altered(&mut self, about: About, from: NodeId) -> Option<Packet> {
         let fits = |(kind, number): &(Kind, u8)| match about {
-            About::Hermes => *kind == Kind::Hermes,
-            About::Meerkat => *kind == Kind::Meerkat,
+            About::Hermes => *kind == Kind::Engine(quorate_hermes::ID),
+            About::Meerkat => *kind == Kind::Engine(quorate_meerkat::ID),
             About::Membership => {
                 *kind == Kind::Session || (*kind == Kind::Membership && *number < 100)
             }
@@ -426,7 +441,7 @@ impl Liar<'_> {
     fn join(&mut self) -> WriterId {
         let view = self.world.nodes[0].lanes[0].0.view();
         let first = view.member(NodeId(1)).expect("it is a member").number;
-        let writer = guest_writer(first, 0).expect("the first id is free");
+        let writer = WriterId::guest(first, 0).expect("the first id is free");
         for node in 0..usize::from(NODES) {
             self.enter(node, writer);
         }
@@ -470,9 +485,15 @@ impl Liar<'_> {
         };
         let mut bytes = Vec::new();
         let epoch = self.world.epoch_of(node, 0);
-        Header::frame(&mut bytes, Kind::Meerkat, KEYSPACE, epoch, |out: &mut Writer<'_>| {
-            Message { partition, kind }.encode(out);
-        });
+        Header::frame(
+            &mut bytes,
+            Kind::Engine(quorate_meerkat::ID),
+            KEYSPACE,
+            epoch,
+            |out: &mut Writer<'_>| {
+                Message { partition, kind }.encode(out);
+            },
+        );
         Some(Packet { from: GUEST, to: NodeId(node as u16 + 1), lane: 0, bytes })
     }
 

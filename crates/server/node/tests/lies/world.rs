@@ -9,7 +9,7 @@ use quorate_node::{
 };
 use quorate_rifl::{Answer, Call, Grant, Request};
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, UnixNanos,
+    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, UnixNanos,
 };
 use quorate_wire::{Header, Kind, Malformed};
 
@@ -58,7 +58,7 @@ pub(crate) struct World {
     tag: u64,
 }
 
-fn shared(node: NodeId, engine: &EngineConfig) -> Arc<Shared> {
+fn shared(node: NodeId, engine: &EngineConfig, partitions: &[Option<NodeSet>]) -> Arc<Shared> {
     let addresses = (1..=NODES).map(|number| NodeAddress {
         node: NodeId(number),
         peer: String::new(),
@@ -81,6 +81,7 @@ fn shared(node: NodeId, engine: &EngineConfig) -> Arc<Shared> {
             id: KEYSPACE,
             name: "default".to_owned(),
             replicas: None,
+            partitions: partitions.to_vec(),
             engine: engine.clone(),
         }],
         seed: u64::from(node.0),
@@ -90,7 +91,7 @@ fn shared(node: NodeId, engine: &EngineConfig) -> Arc<Shared> {
 /// Where the number stands in a body that tells the kind of a message, or of a log's message.
 fn kind_of(header: &Header, body: &[u8]) -> u8 {
     let at = match header.kind {
-        Kind::Meerkat => 2,
+        Kind::Engine(quorate_meerkat::ID) => 2,
         Kind::Session => 8,
         // kind u8, three words, then a message of a log: stream u32, kind u8.
         Kind::Membership if body.first() == Some(&6) => 29,
@@ -102,10 +103,10 @@ fn kind_of(header: &Header, body: &[u8]) -> u8 {
 }
 
 impl World {
-    pub(crate) fn new(engine: &EngineConfig) -> Self {
+    pub(crate) fn new(engine: &EngineConfig, partitions: &[Option<NodeSet>]) -> Self {
         let time = Duration::from_secs(1);
         let nodes = (1..=NODES).map(NodeId).map(|id| {
-            let shared = shared(id, engine);
+            let shared = shared(id, engine, partitions);
             let incarnation = Incarnation(u64::from(id.0) << 48 | 1);
             let lane = |lane| Lane::new(Arc::clone(&shared), LaneId(lane), incarnation, at(time));
             let lanes = (0..LANES).map(|number| (lane(number), Outbox::new())).collect();
@@ -155,7 +156,7 @@ impl World {
         let lane = usize::from(self.tag.is_multiple_of(2));
         let (lane, out) = &mut self.nodes[node].lanes[lane];
         let engine = &lane.shared().config.keyspaces[0].engine;
-        let transactional = engine.is_transactional();
+        let transactional = engine.capabilities().transactions;
         if let Some(grant) = self.grant.filter(|_| as_call) {
             let work =
                 if transactional { Work::Txn(Txn::Call(owned)) } else { Work::Op(Op::Call(owned)) };

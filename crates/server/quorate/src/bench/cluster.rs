@@ -140,12 +140,7 @@ fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeCo
         op_timeout: STALL_MAX,
         sessions_max: NodeConfig::SESSIONS_MAX,
         session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig {
-            id: KEYSPACE,
-            name: "default".to_owned(),
-            replicas: None,
-            engine: engine.clone(),
-        }],
+        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", engine.clone())],
         seed: quorate_runtime::random_seed(),
     }
 }

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
-use quorate_node::{EngineConfig, Isolation, System};
+use anyhow::{Context, anyhow, ensure};
+use clap::Args;
+use quorate_engine::{OptionValue, Unfit};
+use quorate_node::EngineConfig;
 use quorate_types::limits;
 use quorate_workloads::{Fill, Generator, Plan, Report, Sweep, Workload, run as drive};
 use serde::Serialize;
 
 use super::cluster::{Cluster, Nobody, Shape};
 use super::{Balance, Latency};
+use crate::engine_arg;
 use crate::log::say;
 
 /// Clients of each lane that write the first values.
@@ -26,12 +28,12 @@ pub(super) struct EmbeddedOptions {
     /// Measure a cluster inside this process, without sockets: what the engine itself costs
     #[arg(long, conflicts_with_all = ["targets", "connections", "pipeline", "database", "password"])]
     pub(super) embedded: bool,
-    /// Its engine
-    #[arg(long, value_enum, default_value_t = Engine::Meerkat, requires = "embedded")]
-    engine: Engine,
-    /// What meerkat's transactions may rely on; a rival's are serializable
-    #[arg(long, value_enum, default_value_t = Guarantee::Strict, requires = "embedded")]
-    isolation: Guarantee,
+    /// Its engine; without it, the first of these
+    #[arg(long, requires = "embedded", value_parser = engine_arg::transactional())]
+    engine: Option<EngineConfig>,
+    /// What transactions may rely on, strict or serializable, if the engine leaves a choice
+    #[arg(long, requires = "embedded")]
+    isolation: Option<String>,
     /// Its nodes
     #[arg(long, default_value_t = 3, requires = "embedded",
           value_parser = clap::value_parser!(u16).range(1..=limits::MEMBERS_MAX as i64))]
@@ -46,51 +48,11 @@ pub(super) struct EmbeddedOptions {
     clients: u32,
 }
 
-/// What may be measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Engine {
-    /// The engine of keyspaces with transactions
-    Meerkat,
-    /// A rival, KuaFu++: primary-backup, with a counter and a log that all lanes share
-    Kuafu,
-    /// A rival, TAPIR-style: leaderless, with a transaction record that all lanes share
-    Tapir,
-    /// A rival, Meerkat-PB: primary-backup with Meerkat's records
-    MeerkatPb,
-}
-
-/// What transactions may rely on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Guarantee {
-    /// Some serial order, which is that of real time
-    Strict,
-    /// Some serial order
-    Serializable,
-}
-
-impl Engine {
-    fn config(self, isolation: Guarantee) -> EngineConfig {
-        match self {
-            Self::Meerkat => EngineConfig::Meerkat {
-                isolation: match isolation {
-                    Guarantee::Strict => Isolation::Strict,
-                    Guarantee::Serializable => Isolation::Serializable,
-                },
-                max_clock_skew: EngineConfig::MAX_CLOCK_SKEW,
-                partitions: vec![None],
-            },
-            Self::Kuafu => EngineConfig::Baseline(System::KuaFu),
-            Self::Tapir => EngineConfig::Baseline(System::Tapir),
-            Self::MeerkatPb => EngineConfig::Baseline(System::MeerkatPb),
-        }
-    }
-}
-
 /// Fills a new cluster, measures and prints the result. An error if nothing was committed, or if
 /// money was lost.
 pub(super) fn run(options: &super::Options) -> anyhow::Result<()> {
     let bench = Bench { options, own: &options.embedded };
-    let config = bench.own.engine.config(bench.own.isolation);
+    let config = bench.engine()?;
     let mut cluster = Cluster::start(&config, bench.own.nodes, bench.own.lanes)?;
     bench.fill(&mut cluster)?;
     bench.warm_up(&mut cluster)?;
@@ -110,7 +72,7 @@ pub(super) fn run(options: &super::Options) -> anyhow::Result<()> {
         Workload::YcsbT | Workload::Retwis | Workload::Multi => None,
     };
     let generator = bench.own_cost()?;
-    let summary = Summary::new(&bench, &report, cpu, generator, counters, balance);
+    let summary = Summary::new(&bench, &config, &report, cpu, generator, counters, balance);
     if options.json {
         say(&serde_json::to_string(&summary)?);
     } else {
@@ -128,6 +90,18 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// The engine as the options want it.
+    fn engine(&self) -> anyhow::Result<EngineConfig> {
+        let chosen = self.own.engine.clone();
+        let mut engine = chosen.unwrap_or_else(|| EngineConfig::first_with(|can| can.transactions));
+        if let Some(isolation) = &self.own.isolation {
+            engine.set("isolation", OptionValue::Word(isolation)).map_err(
+                |Unfit { problem, remedy }| anyhow!("--isolation {isolation}: {problem}; {remedy}"),
+            )?;
+        }
+        Ok(engine)
+    }
+
     fn shape(&self, block: bool) -> Shape {
         Shape { layout: self.options.workload.layout(), block }
     }
@@ -245,6 +219,7 @@ struct Summary {
 impl Summary {
     fn new(
         bench: &Bench<'_>,
+        engine: &EngineConfig,
         report: &Report,
         cpu: Duration,
         generator: f64,
@@ -258,8 +233,8 @@ impl Summary {
         let done = report.total.done.max(1) as f64;
         Self {
             workload: options.workload.name(),
-            engine: name(own.engine),
-            isolation: name(own.isolation),
+            engine: engine.name().to_owned(),
+            isolation: isolation(engine),
             nodes: own.nodes,
             lanes: own.lanes,
             clients: own.clients,
@@ -321,7 +296,11 @@ impl Summary {
     }
 }
 
-/// The name by which users call it.
-fn name(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+/// What transactions may rely on. An engine that leaves no choice promises some serial order.
+fn isolation(engine: &EngineConfig) -> String {
+    let has_choice = engine.info().options.iter().any(|option| option.name == "isolation");
+    match has_choice.then(|| engine.get("isolation")) {
+        Some(OptionValue::Word(word)) => word.to_owned(),
+        _ => "serializable".to_owned(),
+    }
 }

@@ -174,7 +174,7 @@ impl Said {
 }
 
 type Engine = Meerkat<SharedTable<Meta>, Load>;
-type Rival = Baseline<SharedTable<Meta>, Load>;
+type Rival<S> = Baseline<S, SharedTable<Meta>, Load>;
 
 impl Effects<Engine> for Said {
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
@@ -186,7 +186,7 @@ impl Effects<Engine> for Said {
     }
 }
 
-impl Effects<Rival> for Said {
+impl<S: baselines::System> Effects<Rival<S>> for Said {
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
         self.push(to, message);
     }
@@ -286,27 +286,26 @@ fn view() -> View {
 }
 
 fn machine(system: System, node: u16, table: SharedTable<Meta>) -> Box<dyn Node> {
-    let rival = match system {
+    let config = baselines::Config {
+        node: NodeId(node),
+        lane: LaneId(0),
+        op_timeout: Duration::from_secs(1000),
+        seed: u64::from(node),
+    };
+    let common = Arc::new(Common::default());
+    match system {
         System::Meerkat => {
             let incarnation = Incarnation(u64::from(node));
             let config = meerkat::Config {
                 isolation: Isolation::Serializable,
                 ..meerkat::Config::new(NodeId(node), incarnation, LaneId(0), 1, u64::from(node))
             };
-            return Box::new(Engine::new(config, table));
+            Box::new(Engine::new(config, table))
         }
-        System::MeerkatPb => baselines::System::MeerkatPb,
-        System::Tapir => baselines::System::Tapir,
-        System::KuaFu => baselines::System::KuaFu,
-    };
-    let config = baselines::Config {
-        system: rival,
-        node: NodeId(node),
-        lane: LaneId(0),
-        op_timeout: Duration::from_secs(1000),
-        seed: u64::from(node),
-    };
-    Box::new(Rival::new(config, table, Arc::new(Common::default())))
+        System::MeerkatPb => Box::new(Rival::<baselines::MeerkatPb>::new(config, table, common)),
+        System::Tapir => Box::new(Rival::<baselines::Tapir>::new(config, table, common)),
+        System::KuaFu => Box::new(Rival::<baselines::KuaFu>::new(config, table, common)),
+    }
 }
 
 impl Bench {

@@ -1,0 +1,41 @@
+//! What an engine can do. A node refuses what the engine can't with an error that names those that
+//! can.
+
+/// What an engine can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// One command or block may change several keys at once.
+    pub transactions: bool,
+    /// Clients may coordinate transactions themselves.
+    pub guests: bool,
+    /// Calls of sessions take effect exactly once, and where they run; without it they are refused.
+    pub calls: Option<CallsHome>,
+    /// The keyspace may be cut into partitions with replicas of their own.
+    pub partitions: bool,
+    /// It keeps more than one replica: the loss of a node loses nothing.
+    pub replicated: bool,
+    /// It recovers from the loss of a node. Without it an engine is an instrument for measurements,
+    /// and no configuration file may choose it.
+    pub recovers: bool,
+}
+
+impl Capabilities {
+    /// An engine that replicates single keys and recovers, and nothing else.
+    pub const REPLICATED: Self = Self {
+        transactions: false,
+        guests: false,
+        calls: None,
+        partitions: false,
+        replicated: true,
+        recovers: true,
+    };
+}
+
+/// On which lane a session's call runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallsHome {
+    /// On that of its key: there its record lies beside the key's.
+    Key,
+    /// On that of its lease: there all records of the session lie.
+    Lease,
+}

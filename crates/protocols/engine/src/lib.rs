@@ -1,0 +1,176 @@
+//! The contract between an engine and a node.
+//!
+//! An *engine* keeps a keyspace: on each lane of each node runs one machine of it. To the contract
+//! of machines ([`quorate_machine`]) and of sessions ([`quorate_rifl`]), [`Engine`] adds what a
+//! node asks of an engine besides events: its name, what it can do, its options as data, the bytes
+//! of its messages and when they may leave. A node knows engines by this trait alone; the list of
+//! those it has stands in one file of `quorate-node`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod capabilities;
+mod options;
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::Debug;
+
+use quorate_machine::{Effects, Meta, Table};
+use quorate_rifl::Sessions;
+use quorate_types::{
+    Duration, EngineId, Incarnation, LaneId, NodeId, NodeSet, Now, Timestamp, WriterId,
+};
+use quorate_wire::{Malformed, Writer};
+
+pub use capabilities::{CallsHome, Capabilities};
+pub use options::{OptionKind, OptionSpec, OptionValue, Options, Unfit};
+
+/// What a lock-free reader asks of an engine's words in a record.
+pub trait Readable: Meta {
+    /// Whether the value may be returned.
+    fn is_readable(&self) -> bool;
+    /// The version of the value.
+    fn version(&self) -> Timestamp;
+}
+
+/// When a message may leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivery {
+    /// With the next flush.
+    Now,
+    /// With the next flush that something else causes: nobody's answer depends on it.
+    Lazy,
+    /// Once the node's lease is known to hold after this turn's reads: it is, or contains, an
+    /// answer to a client that rests on them.
+    Leased,
+}
+
+/// What one lane of an engine is told at its start.
+#[derive(Clone, Debug)]
+pub struct Context<T, S> {
+    /// This node.
+    pub node: NodeId,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// This lane.
+    pub lane: LaneId,
+    /// Lanes of the node.
+    pub lanes: u16,
+    /// The replica group of the keyspace; every member if nothing is said.
+    pub replicas: Option<NodeSet>,
+    /// The replica group of each partition; every replica of the keyspace if nothing is said.
+    /// Never empty; one partition for an engine that has none.
+    pub partitions: Vec<Option<NodeSet>>,
+    /// When a message counts as lost and is sent again.
+    pub message_loss_timeout: Duration,
+    /// How long an op may take before its client is told `UNKNOWN` or `TRYAGAIN`.
+    pub op_timeout: Duration,
+    /// Seeds jitter and virtual ids.
+    pub seed: u64,
+    /// The records.
+    pub table: T,
+    /// What the lanes of this node share besides records.
+    pub shared: Arc<S>,
+}
+
+/// One lane of an engine, as its node sees it.
+pub trait Engine: Sessions {
+    /// The number that stands in the header of its messages.
+    const ID: EngineId;
+    /// The name that users give.
+    const NAME: &'static str;
+    /// What it is, in half a sentence without a full stop, for `--help` and the documentation.
+    const SUMMARY: &'static str;
+    /// What it can do.
+    const CAPABILITIES: Capabilities;
+
+    /// What a user may choose.
+    type Options: Options;
+    /// How it sees its records.
+    type Table: Table<Meta: Readable>;
+    /// What its lanes share besides records; `()` if nothing.
+    type Shared: Default + Debug + Send + Sync;
+
+    /// A lane that knows no view yet.
+    fn new(context: Context<Self::Table, Self::Shared>, options: &Self::Options) -> Self
+    where
+        Self: Sized;
+
+    // --- messages ------------------------------------------------------------------------------
+
+    /// Appends a message.
+    fn encode(message: &Self::Message<'_>, writer: &mut Writer<'_>);
+
+    /// Reads what [`Engine::encode`] wrote.
+    ///
+    /// # Errors
+    /// When the bytes are no message of this version.
+    fn decode(bytes: &[u8]) -> Result<Self::Message<'_>, Malformed>;
+
+    /// When a message may leave.
+    fn delivery(message: &Self::Message<'_>) -> Delivery {
+        let _ = message;
+        Delivery::Now
+    }
+
+    // --- reads ---------------------------------------------------------------------------------
+
+    /// Whether its answers rest on the node's lease.
+    fn is_leased(&self) -> bool {
+        false
+    }
+
+    /// Whether a read of one key may be answered from this node's record of it, without asking the
+    /// machine, and its absence, too.
+    fn reads_locally(&self) -> bool {
+        false
+    }
+
+    // --- turns and lives -----------------------------------------------------------------------
+
+    /// Closes the batches of a turn.
+    fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>);
+
+    /// Begins a new life: answers what is under way, and forgets it.
+    fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>);
+
+    // --- guests: with Capabilities::guests -----------------------------------------------------
+
+    /// What a guest must know of these options to coordinate transactions, in the engine's own
+    /// bytes.
+    fn guest_terms(options: &Self::Options) -> Vec<u8> {
+        let _ = options;
+        Vec::new()
+    }
+
+    /// A client coordinates transactions of its own from now on under this id, reached at `node`.
+    fn guest_joined(&mut self, writer: WriterId, node: NodeId) {
+        unreachable!("{writer:?} at {node} joined an engine without guests");
+    }
+
+    /// It is gone.
+    fn guest_left(&mut self, node: NodeId) {
+        unreachable!("a guest at {node} left an engine without guests");
+    }
+
+    // --- status --------------------------------------------------------------------------------
+
+    /// Ops started or queued.
+    fn pending(&self) -> usize;
+
+    /// Whether it holds everything that the active replicas hold.
+    fn is_caught_up(&self) -> bool;
+
+    /// Records copied so far as a shadow.
+    fn copied(&self) -> u64 {
+        0
+    }
+
+    /// Counts since the start, by name, in a stable order.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+
+    /// What there is now, by name, in a stable order.
+    fn gauges(&self) -> Vec<(&'static str, u64)>;
+}

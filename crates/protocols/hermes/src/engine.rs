@@ -1,0 +1,165 @@
+//! Hermes as the engine of a keyspace.
+
+use alloc::vec::Vec;
+
+use quorate_engine::{
+    CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue,
+    Readable,
+};
+use quorate_machine::{Effects, Operation, Table};
+use quorate_types::{Duration, EngineId, Incarnation, Now, Timestamp};
+use quorate_wire::{Malformed, Writer};
+
+use crate::{Config, Hermes, Message, Meta, Reads};
+
+/// The number in the header of Hermes's messages.
+pub const ID: EngineId = EngineId(2);
+
+/// What a user of a keyspace may choose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How local reads are made safe.
+    pub reads: Reads,
+    /// Followers acknowledge to everyone, so that nobody waits for a VAL (optimisation O3).
+    pub ack_broadcast: bool,
+    /// How often deleted keys are forgotten while they are few; no configuration file sets it.
+    pub collect_every: Duration,
+}
+
+impl Options {
+    /// Default for [`Options::collect_every`]: not so often that anybody notices.
+    pub const COLLECT_EVERY: Duration = Duration::from_secs(10);
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let collect_every = Self::COLLECT_EVERY;
+        Self { reads: Reads::Leased, ack_broadcast: false, collect_every }
+    }
+}
+
+const LEASED: &str = "leased";
+const QUORUM: &str = "quorum";
+
+impl quorate_engine::Options for Options {
+    const SPECS: &'static [OptionSpec] = &[
+        OptionSpec {
+            name: "reads",
+            kind: OptionKind::Choice(&[LEASED, QUORUM]),
+            doc: "How local reads are made safe: by the node's lease, without a message; or by a \
+                  majority's word, one message for each batch, which needs no clock",
+        },
+        OptionSpec {
+            name: "ack_broadcast",
+            kind: OptionKind::Flag,
+            doc: "Whether replicas acknowledge to everyone, so that a key can be read half a round \
+                  trip sooner, for more messages",
+        },
+    ];
+
+    fn set(&mut self, name: &str, value: OptionValue<'_>) {
+        match (name, value) {
+            ("reads", OptionValue::Word(LEASED)) => self.reads = Reads::Leased,
+            ("reads", OptionValue::Word(_)) => self.reads = Reads::Quorum,
+            ("ack_broadcast", OptionValue::Flag(flag)) => self.ack_broadcast = flag,
+            _ => unreachable!("{name} = {value} was checked against the options"),
+        }
+    }
+
+    fn get(&self, name: &str) -> OptionValue<'static> {
+        match (name, self.reads) {
+            ("reads", Reads::Leased) => OptionValue::Word(LEASED),
+            ("reads", Reads::Quorum) => OptionValue::Word(QUORUM),
+            ("ack_broadcast", _) => OptionValue::Flag(self.ack_broadcast),
+            _ => unreachable!("there is no option {name}"),
+        }
+    }
+}
+
+impl Readable for Meta {
+    fn is_readable(&self) -> bool {
+        Self::is_readable(self)
+    }
+
+    fn version(&self) -> Timestamp {
+        self.timestamp()
+    }
+}
+
+impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Engine for Hermes<T, O> {
+    const ID: EngineId = ID;
+    const NAME: &'static str = "hermes";
+    const SUMMARY: &'static str = "invalidation-based replication of single keys: fast and \
+                                   linearizable";
+    const CAPABILITIES: Capabilities =
+        Capabilities { calls: Some(CallsHome::Key), ..Capabilities::REPLICATED };
+
+    type Options = Options;
+    type Table = T;
+    type Shared = ();
+
+    fn new(context: Context<T, ()>, options: &Options) -> Self {
+        let config = Config {
+            replicas: context.replicas,
+            message_loss_timeout: context.message_loss_timeout,
+            op_timeout: context.op_timeout,
+            ack_broadcast: options.ack_broadcast,
+            collect_every: options.collect_every,
+            reads: options.reads,
+            ..Config::new(context.node, context.incarnation, context.seed)
+        };
+        Self::new(config, context.table)
+    }
+
+    fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
+        message.encode(writer);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
+        Message::decode(bytes)
+    }
+
+    fn delivery(message: &Message<'_>) -> Delivery {
+        match message {
+            Message::Forwarded { .. } => Delivery::Leased,
+            Message::Val(_) => Delivery::Lazy,
+            _ => Delivery::Now,
+        }
+    }
+
+    fn is_leased(&self) -> bool {
+        self.config.reads == Reads::Leased
+    }
+
+    fn reads_locally(&self) -> bool {
+        self.config.reads == Reads::Leased
+    }
+
+    fn end_turn(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        self.flush(now, effects);
+    }
+
+    fn reset(&mut self, now: Now, incarnation: Incarnation, effects: &mut impl Effects<Self>) {
+        Self::reset(self, now, incarnation, effects);
+    }
+
+    fn pending(&self) -> usize {
+        Self::pending(self)
+    }
+
+    fn is_caught_up(&self) -> bool {
+        Self::is_caught_up(self)
+    }
+
+    fn copied(&self) -> u64 {
+        Self::copied(self)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Self::counters(self).to_vec()
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, u64)> {
+        Self::gauges(self).to_vec()
+    }
+}

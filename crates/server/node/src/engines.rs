@@ -1,0 +1,33 @@
+//! The engines that a node has: the one list.
+//!
+//! An engine is a crate and a line below. Everything else about engines, in this crate and in those
+//! above it, goes by [`quorate_engine::Engine`], by [`EngineConfig`] for what an operator chooses,
+//! and by [`EngineInfo`] for what users are told.
+
+#[macro_use]
+mod expand;
+mod info;
+
+use quorate_commands::{Op, Txn};
+use quorate_storage::{LaneTable, SharedTable};
+
+pub use info::EngineInfo;
+
+engines! {
+    /// Invalidation-based replication of single keys.
+    hermes: Hermes, one_key, quorate_hermes::Hermes<LaneTable<quorate_hermes::Meta>, Op>;
+    /// Leaderless transactions over any keys.
+    meerkat: Meerkat, any_keys, quorate_meerkat::Meerkat<SharedTable<quorate_meerkat::Meta>, Txn>;
+    /// A rival of Meerkat, KuaFu++.
+    #[cfg(feature = "baselines")]
+    kuafu: KuaFu, any_keys, quorate_baselines::Baseline<
+        quorate_baselines::KuaFu, SharedTable<quorate_meerkat::Meta>, Txn>;
+    /// A rival of Meerkat, TAPIR-style.
+    #[cfg(feature = "baselines")]
+    tapir: Tapir, any_keys, quorate_baselines::Baseline<
+        quorate_baselines::Tapir, SharedTable<quorate_meerkat::Meta>, Txn>;
+    /// A rival of Meerkat, Meerkat-PB.
+    #[cfg(feature = "baselines")]
+    meerkat_pb: MeerkatPb, any_keys, quorate_baselines::Baseline<
+        quorate_baselines::MeerkatPb, SharedTable<quorate_meerkat::Meta>, Txn>;
+}

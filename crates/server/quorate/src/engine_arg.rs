@@ -1,0 +1,21 @@
+//! `--engine`: what may be given follows from the list of engines.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use quorate_node::{EngineConfig, EngineInfo};
+
+/// Takes the name of an engine that keeps data.
+pub(crate) fn parser() -> impl TypedValueParser<Value = EngineConfig> {
+    of(|engine| engine.capabilities.recovers)
+}
+
+/// Takes the name of an engine with transactions, instruments for measurements included.
+pub(crate) fn transactional() -> impl TypedValueParser<Value = EngineConfig> {
+    of(|engine| engine.capabilities.transactions)
+}
+
+fn of(choose: fn(&EngineInfo) -> bool) -> impl TypedValueParser<Value = EngineConfig> {
+    let engines = EngineConfig::ALL.iter().filter(|engine| choose(engine));
+    let values = engines.map(|engine| PossibleValue::new(engine.name).help(engine.summary));
+    PossibleValuesParser::new(values)
+        .map(|name| EngineConfig::named(&name).expect("only names of the list are taken"))
+}
