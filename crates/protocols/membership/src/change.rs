@@ -1,4 +1,4 @@
-//! From one view to the next: pure functions.
+//! The next view from this one: pure functions.
 
 use alloc::vec::Vec;
 
@@ -42,8 +42,8 @@ fn successor(view: &View) -> View {
     View { epoch: Epoch(view.epoch.0 + 1), ..view.clone() }
 }
 
-/// The members in `gone` keep their vote and lose their life. Nothing if no active member would
-/// be left, in the cluster or in a group that has one: nobody else has its data.
+/// The members in `gone` keep their vote and lose their life. `None` if no active member would be
+/// left, in the cluster or in a group that has one: the data of that member are nowhere else.
 pub(crate) fn without(view: &View, gone: NodeSet, groups: &[NodeSet]) -> Option<View> {
     let mut next = successor(view);
     for member in &mut next.members {
@@ -70,7 +70,7 @@ fn last_number(view: &View) -> MemberNumber {
     view.last_number
 }
 
-/// A fresh incarnation takes its node's slot, as a shadow. Nothing if no active member would be
+/// A fresh incarnation takes its node's slot, as a shadow. `None` if no active member would be
 /// left, if the node has no slot, or if all member numbers are used up.
 pub(crate) fn joined(
     view: &View,
@@ -96,9 +96,9 @@ pub(crate) fn promoted(view: &View, node: NodeId) -> Option<View> {
     Some(next)
 }
 
-/// A voter more, without a process yet. `None` if it is there already.
-/// `responsive` are the voters that are heard: the newcomer counts as a voter before it can vote, so
-/// they alone must be a majority of the next view, or nothing could ever be agreed on again.
+/// One more voter, without a process yet. `None` if it is there already. `responsive` are the
+/// voters that are heard: the newcomer counts as a voter before it can vote, so they alone must be
+/// a majority of the next view, or no further view could be chosen.
 pub(crate) fn added(
     view: &View,
     config: &MemberConfig,
@@ -125,7 +125,7 @@ pub(crate) fn added(
     Ok(Some(next))
 }
 
-/// A voter less. `None` if it is gone already. `responsive` are the voters that are heard.
+/// One voter less. `None` if it is gone already. `responsive` are the voters that are heard.
 pub(crate) fn removed(
     view: &View,
     node: NodeId,

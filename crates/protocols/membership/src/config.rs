@@ -1,4 +1,4 @@
-//! What a node is told at its start.
+//! The configuration of a node.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,11 +11,11 @@ use quorate_types::{Duration, Incarnation, NodeId, NodeSet};
 pub struct MemberConfig {
     /// Its id.
     pub node: NodeId,
-    /// Where its peers reach it, `host:port`.
+    /// The address for its peers, `host:port`.
     pub peer_address: String,
-    /// Where its clients reach it, `host:port`.
+    /// The address for its clients, `host:port`.
     pub client_address: String,
-    /// Where its administration endpoint listens, `host:port`.
+    /// The address of its administration endpoint, `host:port`.
     pub admin_address: String,
 }
 
@@ -26,28 +26,28 @@ pub struct Config {
     pub node: NodeId,
     /// This life of it: fresh, random, not 0.
     pub incarnation: Incarnation,
-    /// Every configured node, this one included. They found the cluster together.
+    /// Every configured node, this one included. Together they found the cluster.
     pub genesis: Vec<MemberConfig>,
     /// L: how long a lease lasts (Hermes §4.5.7 argues for 150 ms).
     pub lease: Duration,
     /// δ: how much faster or slower than true time a clock may run, in parts per million.
     pub drift_ppm: u32,
-    /// Between two renewals; see [`Config::heartbeat_of`].
+    /// The time between two renewals; see [`Config::heartbeat_of`].
     pub heartbeat: Duration,
-    /// A member whose connection stands is suspected no sooner than this after it was heard: so
-    /// long a stall expels nobody.
+    /// A connected member is suspected no sooner than this after it was heard: a stall of this
+    /// length expels no member.
     pub suspect_after: Duration,
-    /// ... and no later than this, however long its silences and this node's own delays were lately.
-    /// The same as [`Config::suspect_after`] makes the bound constant.
+    /// ... and no later than this, however long its silences and this node's own delays were
+    /// lately. Setting it to [`Config::suspect_after`] makes the bound constant.
     pub suspect_after_max: Duration,
-    /// How long a link between two members may be broken, both being heard by others, before one of
-    /// the two leaves.
+    /// How long a link between two members may be broken, while others hear both, before one of the
+    /// two leaves.
     pub link_patience: Duration,
     /// The replica groups. Silence never costs a group its last active member.
     pub groups: Vec<NodeSet>,
     /// How long an administrative request may take.
     pub request_timeout: Duration,
-    /// Feeds the generator of challenges and backoffs.
+    /// The seed of challenges and backoffs.
     pub seed: u64,
 }
 
@@ -77,8 +77,8 @@ impl Config {
         lease * 2 / 5
     }
 
-    /// By how much a member that follows another one's heartbeat waits longer for its next than that
-    /// one: otherwise the two would wake up at the same time.
+    /// How much longer a member that follows another one's heartbeat waits for its next one:
+    /// otherwise the two would wake up at the same time.
     pub(crate) fn grace(&self) -> Duration {
         self.heartbeat / 8
     }

@@ -1,16 +1,16 @@
 //! Failure detection: which members are silent, and which of them have to leave.
 //!
-//! A lease that lapses stops a node from serving, which is a matter of safety. Leaving the view is a
-//! decision, and it is made slowly and by several:
+//! A lease that lapses stops a node from serving, which keeps clients safe. Leaving the view is a
+//! decision that several members make, slowly:
 //! - A member is *unheard* here if its connection broke, or if it is silent for longer than its
-//!   silences have lately been, by a margin ([`crate::Config::suspect_after`]). The margin grows with
-//!   the silences that ended well, as in the accrual detector (Hayashibara et al., SRDS 2004), and
-//!   with this node's own delays: a slow node trusts its suspicions less, unless another node
+//!   silences have lately been, by a margin ([`crate::Config::suspect_after`]). The margin grows
+//!   with the silences that ended well, as in the accrual detector (Hayashibara et al., SRDS 2004),
+//!   and with this node's own delays: a slow node trusts its suspicions less, unless another node
 //!   confirms them (Lifeguard, DSN 2018).
-//! - Every renewal says whom its sender hears. A member leaves at once if most of those that are
-//!   heard don't hear it (Rapid, ATC 2018): it has crashed, or is cut off.
-//! - If some hear it and some don't, a link is broken. After [`crate::Config::link_patience`] one end
-//!   leaves, the same in the eyes of everybody, and it is admitted again only once all hear it.
+//! - Every renewal lists the members that its sender hears. A member leaves at once if most of the
+//!   heard members don't hear it (Rapid, ATC 2018): it has crashed, or is cut off.
+//! - If some hear it and some don't, a link is broken. After [`crate::Config::link_patience`] one
+//!   end leaves, the same one at every member, and it is admitted again only once all hear it.
 
 use quorate_machine::mutant;
 use quorate_types::{Duration, Incarnation, Instant, Member, NodeId, NodeSet, Role};
@@ -19,7 +19,7 @@ use crate::machine::is_shadow;
 use crate::peer::Peer;
 use crate::{Membership, change};
 
-/// How long the longest of the last silences is remembered.
+/// How long the longest silence is remembered.
 const SILENCE_MEMORY: Duration = Duration::from_secs(60);
 
 /// The longest delay of about the last minute.
@@ -42,9 +42,9 @@ impl Delay {
 }
 
 impl Membership {
-    /// How long the member `node` may be silent before it counts as unheard: no longer than is usual
-    /// with anybody, once another member confirms its silence. Two that wait for different times would
-    /// take a node that nobody hears for a broken link, and the wrong one would leave.
+    /// How long the member `node` may be silent before it counts as unheard. Once another member
+    /// confirms its silence, the bound is the usual one for every member: two members with
+    /// different bounds would take a mute node for a broken link, and the wrong one would leave.
     fn patience_with(&self, node: NodeId, peer: &Peer) -> Duration {
         let confirms = |other: NodeId| {
             let peer = self.peers.get(&other).filter(|peer| self.recently(peer.heard));
@@ -58,13 +58,13 @@ impl Membership {
         self.patience(peer)
     }
 
-    /// How long `peer` may be silent, as far as this node can tell by itself.
+    /// How long `peer` may be silent, by this node's own observations.
     fn patience(&self, peer: &Peer) -> Duration {
         let usual = peer.silence.longest(self.now) + self.lateness.longest(self.now);
         (self.config.suspect_after + usual).min(self.config.suspect_after_max)
     }
 
-    /// Whether patience follows what was observed.
+    /// Whether patience follows observations.
     fn adapts(&self) -> bool {
         self.config.suspect_after_max > self.config.suspect_after
     }
@@ -82,10 +82,10 @@ impl Membership {
         peer.lost = false;
     }
 
-    /// A node that comes late, because its process was stopped or had no processor, has heard nobody
-    /// meanwhile, which says nothing about the others: that time doesn't count as their silence, and
-    /// each has at least a heartbeat's time to be heard. Otherwise it would suspect everybody whose
-    /// messages do not happen to be the first in its queues.
+    /// A node that comes late, because its process was stopped or had no processor, has heard no
+    /// member meanwhile, which says nothing about the others: that time doesn't count as their
+    /// silence, and each has at least a heartbeat's time to be heard. Otherwise the node would
+    /// suspect every member whose messages happen to be behind others in its queues.
     pub(crate) fn excuse_silence_since(&mut self, due: Instant) {
         let (now, heartbeat) = (self.now, self.config.heartbeat);
         let late = now.since(due);
@@ -98,7 +98,7 @@ impl Membership {
         let mut peers = core::mem::take(&mut self.peers);
         for peer in peers.values_mut() {
             let patience = self.patience(peer);
-            // A member that was silent for too long before that still is.
+            // A member that was silent for too long before that still counts as silent.
             if due.since(peer.heard) < patience {
                 let excused = now - patience.saturating_sub(heartbeat);
                 peer.heard = (peer.heard + late).max(excused).min(now);
@@ -122,7 +122,7 @@ impl Membership {
             self.now.since(since) >= self.config.suspect_after && !mutant!("membership_lane_cut")
         });
         let silence = self.now.since(peer.heard);
-        // The shortest patience that there is comes first: who was just heard needs no witnesses.
+        // The shortest patience is checked first: a member that was just heard needs no witnesses.
         let heard = silence < self.config.suspect_after || silence < self.patience_with(node, peer);
         heard && !peer.lost && !peer.leaving && !restarted && !cut
     }
@@ -155,7 +155,7 @@ impl Membership {
         !self.hears(node)
     }
 
-    /// The voters that are alive as far as this node can tell, itself included.
+    /// The voters that this node takes for alive, itself included.
     pub(crate) fn responsive(&self) -> NodeSet {
         let voters = self.view.members.iter();
         let live = |member: &Member| {
@@ -186,7 +186,7 @@ impl Membership {
         self.now.since(at) < self.config.suspect_after.max(self.config.heartbeat * 3)
     }
 
-    /// Whom the live member `node` hears, as far as it has said so in this life.
+    /// The members that the live member `node` hears, if it has said so in this life.
     fn heard_by(&self, node: NodeId) -> Option<NodeSet> {
         if node == self.me.node {
             return Some(self.heard());
@@ -194,8 +194,8 @@ impl Membership {
         self.peers.get(&node)?.hears
     }
 
-    /// The live members that most of those that are heard don't hear, this node among them, and
-    /// those that have said that they leave.
+    /// The live members that most of the heard members, this node included, don't hear, and those
+    /// that have said that they leave.
     pub(crate) fn crashed(&self) -> NodeSet {
         let heard = self.heard();
         let unheard_by_most = |node: NodeId| {
@@ -216,7 +216,7 @@ impl Membership {
 
     /// The member that has to leave so that all the others hear each other, if a link between two
     /// of them is broken: the one with most broken links, a shadow before an active member, the
-    /// highest id. Everybody who knows the same reports chooses the same one.
+    /// highest id. All members with the same reports choose the same one.
     pub(crate) fn behind_broken_link(&self) -> Option<NodeId> {
         let members = self.view.live().difference(self.crashed());
         let silent =
@@ -233,7 +233,7 @@ impl Membership {
             .map(|(_, _, node)| node)
     }
 
-    /// Notes since when the same member has been behind a broken link.
+    /// Notes the time since when the same member has been behind a broken link.
     pub(crate) fn note_broken_link(&mut self) {
         let node = self.behind_broken_link();
         if self.broken_link.map(|(node, _)| node) != node {

@@ -1,10 +1,11 @@
 //! Life outside a view: proofs of life, the first view, and asking to join.
 //!
-//! The lowest configured id founds. It alone counts votes, and a first view is chosen when every
-//! node in it has voted for it, so the founder can drop a proposal that is not complete (a node
-//! restarted meanwhile) and start another round. A voter that has voted for one proposal installs
-//! no other first view until that proposal is dead: its founder has restarted, or has moved to a
-//! later round. A second first view so can't come to be while the first is in force anywhere.
+//! The node with the lowest configured id founds. It alone counts votes, and a first view is chosen
+//! when every node in it has voted for it, so the founder can drop a proposal that is not complete
+//! (because a node restarted meanwhile) and start another round. A voter that has voted for one
+//! proposal installs no other first view until that proposal is dead: its founder has restarted, or
+//! has moved to a later round. So no second first view is chosen while the first is in force
+//! anywhere.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -44,11 +45,11 @@ pub(crate) struct Vote {
 }
 
 impl Membership {
-    /// Outside a view: tells everyone so.
+    /// Outside a view: announces this node to all others.
     pub(crate) fn announce_to_all(&mut self, effects: &mut impl Effects<Self>) {
         let configured = self.config.genesis.iter().map(|member| member.node);
         let known = self.known.members.iter().map(|member| member.node);
-        // A new life still knows the view of its former one.
+        // A new life still knows the view of the former one.
         let former = self.view.members.iter().map(|member| member.node);
         let all: NodeSet = configured.chain(known).chain(former).collect();
         for node in all.without(self.me.node) {
@@ -92,7 +93,7 @@ impl Membership {
         self.send(to, body, effects);
     }
 
-    /// As configured here, or as the view has it.
+    /// The configured addresses, or those of the view.
     fn own_addresses(&self) -> MemberConfig {
         let configured = self.config.genesis.iter().find(|member| member.node == self.me.node);
         configured.cloned().unwrap_or_else(|| MemberConfig {
@@ -167,7 +168,7 @@ impl Membership {
         let Some(vote) = &self.vote else { return };
         let Some(peer) = self.peers.get(&vote.founder.node) else { return };
         let restarted = peer.confirmed != vote.founder.incarnation;
-        // A founder that is in a view may be in the very one that was voted for.
+        // A founder that is in a view may be in the very view that was voted for.
         let moved_on = peer.round > vote.round && !peer.is_member;
         if restarted || moved_on {
             effects.probe("membership: a vote for a first view is given up");
@@ -291,8 +292,8 @@ impl Membership {
             if view.epoch.0 == 1 && other_vote {
                 return effects.ignored("a first view beside the one voted for");
             }
-            // Perhaps it was admitted and given up again before it heard of either. It is a voter
-            // all the same, and as such goes into its next life.
+            // The node was perhaps admitted and given up again before it heard of either. It is a
+            // voter nevertheless, and goes into its next life as one.
             return self.install(view, effects);
         }
         let lives =

@@ -1,4 +1,4 @@
-//! Both ends of leases: what this node may rely on, and what it has promised.
+//! Both ends of leases: the grants that this node relies on, and its promises.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use quorate_machine::mutant;
 use quorate_paxos::Voter;
 use quorate_types::{Duration, Instant, NodeId, Role, View};
 
-/// How long this node is operational.
+/// The end of this node's operation under the grants it holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Lease {
     /// The newest t0 that each voter of this epoch granted.
@@ -21,12 +21,12 @@ impl Lease {
         self.until
     }
 
-    /// Whether `voter` granted the newest request of `me`, who grants its own at once.
+    /// Whether `voter` granted the newest request of `me`. A node grants its own request at once.
     pub(crate) fn is_granted_by(&self, voter: NodeId, me: NodeId) -> bool {
         self.granted.contains_key(&me) && self.granted.get(&voter) == self.granted.get(&me)
     }
 
-    /// A voter granted the request sent at `sent`; `voters` is how many there are in this epoch.
+    /// A voter granted the request sent at `sent`; `voters` is the number of voters of this epoch.
     pub(crate) fn grant(
         &mut self,
         voter: NodeId,
@@ -46,18 +46,18 @@ impl Lease {
         }
     }
 
-    /// In a new epoch a majority is counted afresh; what was held goes on to its end, because
+    /// In a new epoch a majority is counted afresh; a lease that is held runs to its end, because
     /// promises outlast epochs.
     pub(crate) fn enter_epoch(&mut self) {
         self.granted.clear();
     }
 }
 
-/// What this voter may not help to do yet.
+/// The removals that this voter may not help with yet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Promises {
     until: BTreeMap<Voter, Instant>,
-    /// No removals before this: the last change of voters, and one promise.
+    /// No removals before this: a promise's length after the last change of voters.
     settled_at: Instant,
     /// Members that have given their leases up for good.
     released: BTreeSet<Voter>,
@@ -70,27 +70,27 @@ impl Promises {
         *known = until.max(*known);
     }
 
-    /// `member` has given its lease up, whoever granted it.
+    /// `member` has given its lease up, which voids all promises about it.
     pub(crate) fn release(&mut self, member: Voter) {
         self.released.insert(member);
     }
 
-    /// The voters changed, as this node learns now.
+    /// The voters changed, and this node learns of it now.
     pub(crate) fn voters_changed(&mut self, settled_at: Instant) {
         self.settled_at = self.settled_at.max(settled_at);
     }
 
-    /// Forgets what has lapsed.
+    /// Forgets lapsed promises.
     pub(crate) fn purge(&mut self, now: Instant) {
         self.until.retain(|_, until| *until > now);
     }
 
-    /// Forgets who gave its lease up and is not in `view` any more.
+    /// Forgets members that gave their leases up and are not in `view` any more.
     pub(crate) fn enter(&mut self, view: &View) {
         self.released.retain(|voter| view.is_live(voter.node, voter.incarnation));
     }
 
-    /// When this voter is free to help to remove `member`.
+    /// The time from which this voter may help to remove `member`.
     pub(crate) fn free_to_remove(&self, member: Voter) -> Instant {
         if mutant!("membership_lease_ignored") || self.released.contains(&member) {
             return Instant::ZERO;
@@ -102,7 +102,7 @@ impl Promises {
         promised.max(self.settled_at)
     }
 
-    /// Until when acceptance of `next` must be withheld, if it removes anyone.
+    /// The time until which acceptance of `next` must be withheld, if it removes a member.
     pub(crate) fn withhold(&self, current: &View, next: &View) -> Option<Instant> {
         dropped(current, next).map(|member| self.free_to_remove(member)).max()
     }

@@ -1,4 +1,4 @@
-//! Who is in the cluster: views in a configuration log, leases, failure detection and joins.
+//! The members of the cluster: views in a configuration log, leases, failure detection and joins.
 //!
 //! # What it guarantees
 //! - **One view per epoch**, ever, on all nodes of a cluster.
@@ -16,32 +16,32 @@
 //! by one at most, so that successive majorities meet.
 //!
 //! The first view has no voters before it. It takes every configured node: the one with the lowest
-//! id proposes it, naming the incarnations that answered its own, and it stands when all of them
-//! have voted for it. So a majority that lost its state can't found a second cluster while a node
-//! with data is left out; nothing forms then, and [`Membership::status`] says why.
+//! id proposes it, naming the incarnations that answered its own, and it is in force when all of
+//! them have voted for it. So a majority that lost its state can't found a second cluster while a
+//! node with data is left out; then no cluster forms, and [`Membership::status`] names the reason.
 //!
 //! # Leases (Hermes §2.2, N3.6)
 //! Every heartbeat a live member *x* sends Renew with the time t0 of its own clock. A voter in the
 //! same epoch answers Grant: it promises not to accept a view in which *x* is not live until its
-//! own clock passes receipt + L(1+δ). With grants of a majority, *x* is operational until
-//! t0 + L(1-δ), counted from the *sending* (pitfall H3). A removal may be proposed at any time; its
-//! acceptors withhold their answer until their promises have lapsed, and grant nothing more to
-//! whoever it removes.
+//! own clock passes receipt + L(1+δ). With grants of a majority, *x* is operational until t0 +
+//! L(1-δ), counted from the *sending* (pitfall H3). A removal may be proposed at any time; its
+//! acceptors withhold their answer until their promises have lapsed, and grant no further lease to
+//! the members that it removes.
 //!
-//! Heartbeats fall together, because a member whose own is due soon follows another one's: an idle
-//! cluster so wakes up less often. Of three members, one that follows has a majority with its own
-//! vote and its leader's grant. It asks the leader alone, as long as that one grants, and only tells
-//! the third every few heartbeats that it lives. What is new it tells everybody at once.
+//! Heartbeats coincide, because a member whose own is due soon follows another one's: so an idle
+//! cluster wakes up less often. Of three members, one that follows has a majority with its own vote
+//! and its leader's grant. It asks the leader alone, as long as the leader grants, and only tells
+//! the third every few heartbeats that it lives. Every member hears of news at once.
 //!
 //! Why that holds across several views: let *x* hold a lease in epoch *e*, and *f* > *e* be the
 //! first view without it. If voters didn't change in between, some acceptor of *f* granted the
 //! lease and waited it out; likewise if they changed by an addition or removal in *e* + 1 alone,
 //! since majorities of such neighbours meet. Otherwise every acceptor of *f* learnt of the last
-//! change of voters *after* the lease's t0: with a change in *e* + 2 or later, because choosing
-//! *e* + 2 takes a majority that has left epoch *e*; with a replaced incarnation in *e* + 1,
-//! because the predecessor's grant came before its successor's start. Hence the second rule of an
-//! acceptor: it withholds removals for L(1+δ) after it has learnt of a change of voters. That
-//! covers a freshly started voter too, whose predecessor's promises nobody knows.
+//! change of voters *after* the lease's t0: with a change in *e* + 2 or later, because choosing *e*
+//! + 2 takes a majority that has left epoch *e*; with a replaced incarnation in *e* + 1, because
+//! the predecessor's grant came before its successor's start. Hence the second rule of an acceptor:
+//! it withholds removals for L(1+δ) after it has learnt of a change of voters. The rule covers a
+//! freshly started voter too, whose predecessor's promises no node knows.
 //!
 //! # Messages
 //! | message | from → to | meaning |

@@ -18,7 +18,7 @@ use crate::{Body, Config, MemberConfig, MembershipError, Message, Request, ViewE
 
 /// The stream of the configuration log.
 pub(crate) const STREAM: Stream = Stream(0);
-/// Chosen views that a voter keeps for laggards' campaigns; older ones are jumped over.
+/// Chosen views that a voter keeps for the campaigns of laggards, which jump over older ones.
 const VIEWS_KEPT: u64 = 16;
 
 /// A request that waits for a view.
@@ -29,7 +29,7 @@ pub(crate) struct Pending {
     pub(crate) until: Instant,
 }
 
-/// What a waiting request wants.
+/// The change that a waiting request asks for.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub(crate) enum Change {
     CaughtUp,
@@ -37,7 +37,7 @@ pub(crate) enum Change {
     Remove(NodeId),
 }
 
-/// What a member's renewal says of itself and of the others.
+/// The contents of a member's renewal.
 struct Says {
     caught_up: bool,
     hears: NodeSet,
@@ -49,7 +49,7 @@ struct Says {
 pub struct Membership {
     pub(crate) config: Config,
     pub(crate) me: Voter,
-    /// Whose vote the log casts: this life's, or until this life is admitted, that of the former
+    /// The voter whose vote the log casts: this life, or, until this life is admitted, the former
     /// life of the same process.
     pub(crate) voter: Voter,
     /// The installed view; the empty one before the first.
@@ -68,9 +68,10 @@ pub struct Membership {
     pub(crate) pending: Vec<Pending>,
     pub(crate) caught_up: bool,
     pub(crate) expelled: bool,
-    /// The request by which this node has given up its lease, and waits for a view without it.
+    /// The request by which this node has given up its lease; it waits for a view without this
+    /// node.
     pub(crate) leaving: Option<Tag>,
-    /// By how much this node came too late.
+    /// How late this node came.
     pub(crate) lateness: Delay,
     /// The members heard here and the nodes that could join, as this node last told the others.
     pub(crate) observed: (NodeSet, NodeSet),
@@ -78,13 +79,13 @@ pub struct Membership {
     pub(crate) broken_link: Option<(NodeId, Instant)>,
     pub(crate) rng: Rng,
     pub(crate) heartbeat_at: Instant,
-    /// When something other than a heartbeat or the log falls due.
+    /// The next time at which something other than a heartbeat or the log is due.
     pub(crate) wake_at: Instant,
-    /// Since when this node has had a view to propose.
+    /// The time since when this node has had a view to propose.
     pub(crate) wish_since: Option<Instant>,
-    /// Since when an entry that another node proposed has waited.
+    /// The time since when an entry that another node proposed has waited.
     pub(crate) stuck_since: Option<Instant>,
-    /// When the last event was handled.
+    /// The time of the last event.
     pub(crate) now: Instant,
 }
 
@@ -112,7 +113,7 @@ impl Machine for Membership {
         match event {
             Event::Message { from, body, .. } => self.on_message(from, body, effects),
             Event::Request { tag, request } => self.on_request(tag, request, effects),
-            // This machine is where views come from.
+            // Views originate in this machine.
             Event::View(_) => effects.ignored("view"),
             Event::Tick => {}
         }
@@ -187,9 +188,10 @@ impl Membership {
     /// The next life of an expelled node in the same process.
     ///
     /// It is outside and asks to join, like a process that has just started. But until it is
-    /// admitted it still casts the vote of its former life, which has forgotten nothing: a pause
-    /// past the lease so doesn't count as the loss of a voter. (Starting afresh with
-    /// [`Membership::new`] is as safe, and leaves a voter less until the node is back in the view.)
+    /// admitted it still casts the vote of its former life, which has forgotten nothing: so a pause
+    /// past the lease doesn't count as the loss of a voter. (Starting afresh with
+    /// [`Membership::new`] is as safe, and leaves one voter less until the node is back in the
+    /// view.)
     #[must_use]
     pub fn into_next_life(self, incarnation: Incarnation, now: Now) -> Self {
         let mut next = Self::new(Config { incarnation, ..self.config }, now);
@@ -208,15 +210,15 @@ impl Membership {
         if self.is_live() || self.expelled { &self.view } else { &self.nothing }
     }
 
-    /// This node is operational before this instant of its own clock, and no longer. The check has
-    /// to come after the access that it protects (pitfall H3).
+    /// This node is operational before this instant of its own clock, and not from it on. The check
+    /// has to come after the access that it protects (pitfall H3).
     pub fn lease_until(&self) -> Instant {
         let leaves = self.leaving.is_some() && !mutant!("membership_leaves_with_its_lease");
         if self.expelled || leaves { Instant::ZERO } else { self.lease.until() }
     }
 
     /// Whether this incarnation was a member and is no longer live. The driver then starts a new
-    /// `Membership` under a fresh incarnation; this one says nothing more.
+    /// `Membership` under a fresh incarnation; this one sends no further message.
     pub fn expelled(&self) -> bool {
         self.expelled
     }
@@ -267,7 +269,7 @@ impl Membership {
         }
     }
 
-    /// A live member's heartbeat: promise it what it asks for (Hermes N3.6).
+    /// A live member's heartbeat: grant the requested lease (Hermes N3.6).
     fn on_renew(
         &mut self,
         from: Voter,
@@ -298,19 +300,21 @@ impl Membership {
             effects.probe("membership: a grant is refused to a member that is being removed");
             return effects.ignored("renew of a member that is being removed");
         }
-        // Also if no grant is asked for: a voter so waits for the member's return as long as others do.
+        // A renewal that asks for no grant counts, too: so a voter waits for the member's return as
+        // long as others do.
         self.promises.promise(from, self.now + self.config.promise());
         let Some(sent) = sent else { return };
         self.send(from.node, Body::Grant { to: from.incarnation, sent }, effects);
-        // A heartbeat that is due soon anyway goes out with the grant: so the members' heartbeats
-        // fall together, and an idle cluster wakes up less often. One that is late leads.
+        // A heartbeat that is due soon goes out with the grant: so the members' heartbeats
+        // coincide, and an idle cluster wakes up less often. A member whose heartbeat is late
+        // leads.
         let is_late = self.heartbeat_at <= self.now;
         if !is_late && self.heartbeat_at.since(self.now) <= self.config.heartbeat / 2 {
             self.heartbeat(Some(from.node), effects);
         }
     }
 
-    /// A member goes for good: it relies on no lease any more, so no promise is left to keep.
+    /// A member leaves for good: it relies on no lease any more, which ends all promises to it.
     fn on_leave(&mut self, from: Voter, effects: &mut impl Effects<Self>) {
         if !self.view.is_live(from.node, from.incarnation) {
             return effects.ignored("leave of a member that is not live");
@@ -364,7 +368,7 @@ impl Membership {
         if !are_in_their_slots(cluster, &message.body) {
             return effects.refused("membership: a view of another cluster or slot");
         }
-        // A view says all that the views before it said.
+        // A view includes the changes of all views before it.
         if let paxos::Body::Learn { entry, .. } = message.body {
             return self.on_chosen(from, entry, effects);
         }
@@ -393,7 +397,7 @@ impl Membership {
         self.flush(effects);
     }
 
-    /// Sends what the log wants sent and installs what it found to be chosen.
+    /// Sends the log's messages and installs its chosen views.
     pub(crate) fn flush(&mut self, effects: &mut impl Effects<Self>) {
         let messages = core::mem::take(&mut self.out.messages);
         for (to, message) in messages {
@@ -443,7 +447,7 @@ impl Membership {
             if member.node != self.me.node {
                 let peer = self.peers.entry(member.node).or_default();
                 if is_new {
-                    // Whoever held the id before has to prove itself again.
+                    // A process that held the id before has to prove itself again.
                     if peer.challenged != member.incarnation {
                         (peer.challenged, peer.nonce, peer.owed) = (member.incarnation, 0, 0);
                     }
@@ -464,14 +468,14 @@ impl Membership {
         self.wish_since = None;
         self.stuck_since = None;
         if self.is_live() {
-            // It may be a view of a cluster that is over.
+            // `known` may be a view of a cluster that has ended.
             self.known = self.nothing.clone();
             // A lease of the new epoch must not wait for the next heartbeat.
             self.heartbeat_at = self.now;
         } else if was_admitted {
             self.expel(effects);
         } else if self.view.member(self.voter.node).is_none() {
-            // The former life's vote is gone too: an outsider like any other.
+            // The former life's vote is gone too: the node is an outsider like any other.
             (self.voter, self.log) = (self.me, None);
             self.known = core::mem::take(&mut self.view);
         }
@@ -482,7 +486,7 @@ impl Membership {
         effects.probe("membership: the node learns that it is expelled");
         self.expelled = true;
         for Pending { tag, change, .. } in core::mem::take(&mut self.pending) {
-            // The view that it learns this by may be what was asked for.
+            // The view by which the node learns that it is out may be the requested one.
             let done = matches!(self.change_for(&change), Ok(None)) && change != Change::CaughtUp;
             let answer = if done { Ok(self.view.epoch) } else { Err(MembershipError::NotAMember) };
             effects.complete(tag, answer);
@@ -492,7 +496,7 @@ impl Membership {
         }
     }
 
-    /// Tells a node that lags the newest view.
+    /// Tells the newest view to a node that lags.
     pub(crate) fn teach(&mut self, to: NodeId, effects: &mut impl Effects<Self>) {
         let slot = SlotNumber(self.view.epoch.0);
         let body = paxos::Body::Learn { slot, entry: ViewEntry(self.view.clone()) };
@@ -539,7 +543,7 @@ impl Membership {
             }
             Request::CaughtUp { .. } => {
                 self.caught_up = true;
-                // Renewals say so; waiting for the next one would delay service.
+                // Renewals carry it; waiting for the next one would delay service.
                 self.heartbeat_at = self.now;
                 Change::CaughtUp
             }
@@ -594,7 +598,7 @@ impl Membership {
         if self.expelled {
             return;
         }
-        // What others decide by shall not wait for the next heartbeat.
+        // News on which the others decide must not wait for the next heartbeat.
         if self.heartbeat_at <= self.now || self.observes() != self.observed {
             self.heartbeat(None, effects);
         }
@@ -615,7 +619,7 @@ impl Membership {
         }
     }
 
-    /// The members heard here and the nodes that could join, or from outside the members heard.
+    /// The members heard here and the nodes that could join; outside a view, the members heard.
     fn observes(&self) -> (NodeSet, NodeSet) {
         if self.is_live() {
             (self.heard(), self.admits())
@@ -624,10 +628,10 @@ impl Membership {
         }
     }
 
-    /// Tells the others that this node lives, on its own account or following `leader`.
+    /// Tells the others that this node lives, of its own accord or following `leader`.
     fn heartbeat(&mut self, leader: Option<NodeId>, effects: &mut impl Effects<Self>) {
         let observed = self.observes();
-        // What is new has to reach everybody.
+        // News has to reach every member.
         let leader = leader.filter(|_| observed == self.observed);
         self.observed = observed;
         let grace = leader.map_or(Duration::ZERO, |_| self.config.grace());
@@ -671,8 +675,8 @@ impl Membership {
         }
     }
 
-    /// Whether this node's vote and the grants of `leader` make a majority, and the last one came: it
-    /// doesn't if messages to the leader get lost.
+    /// Whether this node's vote and the grants of `leader` make a majority, and the last grant
+    /// came: it doesn't if messages to the leader get lost.
     fn suffices(&self, leader: NodeId) -> bool {
         let two = NodeSet::only(self.me.node).union(NodeSet::only(leader));
         two.is_majority_of(self.view.voters())
@@ -685,14 +689,14 @@ impl Membership {
         self.log.as_ref().is_some_and(|log| log.is_deciding())
     }
 
-    /// The span by which proposers of lower rank hold back.
+    /// The delay by which proposers of lower rank hold back.
     pub(crate) fn stagger(&self) -> Duration {
         self.config.heartbeat / 2
     }
 }
 
 /// Whether every view that a message of a cluster's log carries is one of that cluster and has its
-/// epoch's slot, as all that are proposed, and one that a log has.
+/// epoch's slot, as every proposed view has.
 fn are_in_their_slots(cluster: Incarnation, body: &paxos::Body<ViewEntry>) -> bool {
     let is_in_slot = |slot: &SlotNumber, entry: &ViewEntry| {
         let view = &entry.0;
@@ -709,13 +713,13 @@ fn are_in_their_slots(cluster: Incarnation, body: &paxos::Body<ViewEntry>) -> bo
     }
 }
 
-/// The voters of the slot behind a view's.
+/// The voters of the slot after a view's.
 pub(crate) fn voters(view: &View) -> Vec<Voter> {
     let voter = |member: &Member| Voter { node: member.node, incarnation: member.incarnation };
     view.members.iter().map(voter).collect()
 }
 
-/// Whether `view` has a shadow of this id.
+/// Whether `view` has a shadow with this id.
 pub(crate) fn is_shadow(view: &View, node: NodeId) -> bool {
     view.member(node).is_some_and(|member| member.role == Role::Shadow)
 }

@@ -19,27 +19,27 @@ const ADDRESS_BYTES_MAX: usize = 300;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ViewEntry(pub Arc<View>);
 
-/// What one membership machine says to another.
+/// A message from one membership machine to another.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Message {
     /// The life of the sender.
     pub incarnation: Incarnation,
-    /// The cluster that `epoch` is one of, as in [`View::cluster`]; 0 if the sender knows of no view.
+    /// The cluster of `epoch`, as in [`View::cluster`]; 0 if the sender knows of no view.
     pub cluster: Incarnation,
     /// The newest epoch that the sender knows.
     pub epoch: Epoch,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Body {
     /// "I am here." Outside a view, every heartbeat; inside, as an answer to one.
     Announce {
         /// The incarnation that the sender believes it is talking to; 0 if none yet.
         to: Incarnation,
-        /// To be answered by `to`, as a proof of life.
+        /// A nonce for `to` to return, as a proof of life.
         nonce: u64,
         /// The last nonce that named the sender's incarnation.
         answer: u64,
@@ -51,15 +51,15 @@ pub enum Body {
         votes_as: Incarnation,
         /// The members that the sender hears, from outside.
         reaches: NodeSet,
-        /// The members that the sender, outside, does not know the addresses of: it was not
-        /// configured with them, and hears them only once it is in the view.
+        /// The members whose addresses the sender, outside, does not know: it was not configured
+        /// with them, and hears them only once it is in the view.
         strangers: NodeSet,
-        /// Where the sender is reached.
+        /// The sender's addresses.
         addresses: MemberConfig,
     },
     /// "Vote for this first view."
     Found {
-        /// Counts this founder's proposals.
+        /// The number of this founder's proposal.
         round: u64,
         /// The view of epoch 1.
         view: ViewEntry,
@@ -73,7 +73,7 @@ pub enum Body {
     },
     /// "I live; renew my lease."
     Renew {
-        /// When it was sent, on the sender's clock; nothing if others' grants suffice.
+        /// The sending time on the sender's clock; `None` if others' grants suffice.
         sent: Option<Instant>,
         /// The sender is a shadow that holds everything.
         caught_up: bool,
@@ -84,14 +84,14 @@ pub enum Body {
     },
     /// "Renewed."
     Grant {
-        /// Whose lease.
+        /// The incarnation whose lease it is.
         to: Incarnation,
         /// As in the Renew.
         sent: Instant,
     },
-    /// "I go for good, and rely on no lease any more: go on without me."
+    /// "I leave for good, and rely on no lease any more: go on without me."
     Leave,
-    /// About the configuration log.
+    /// A message of the configuration log.
     Log(paxos::Message<ViewEntry>),
 }
 
@@ -218,7 +218,7 @@ impl paxos::Entry for ViewEntry {
     }
 }
 
-/// A view that can have been proposed.
+/// A view that a member can have proposed.
 fn read_entry(reader: &mut Reader<'_>) -> Result<ViewEntry, Malformed> {
     let view = read_view(reader)?;
     if !(Epoch(1)..=EPOCH_MAX).contains(&view.epoch)
@@ -246,7 +246,7 @@ fn address(reader: &mut Reader<'_>) -> Result<String, Malformed> {
     reader.string(ADDRESS_BYTES_MAX)
 }
 
-/// When a grant was asked for, if one was.
+/// The time of the request for a grant, if the message has one.
 fn asked_at(reader: &mut Reader<'_>) -> Result<Option<Instant>, Malformed> {
     match (flag(reader)?, Instant(reader.u64()?)) {
         (true, sent) => Ok(Some(sent)),

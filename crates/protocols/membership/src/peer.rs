@@ -1,42 +1,42 @@
-//! What this node knows of another one.
+//! This node's knowledge of a peer.
 
 use quorate_types::{Incarnation, Instant, NodeSet};
 
 use crate::MemberConfig;
 use crate::detector::Delay;
 
-/// What this node knows of a peer id, whoever holds it.
+/// This node's knowledge of a peer id, whichever process holds it.
 ///
 /// Messages of a dead process can arrive late. Before a node founds a cluster with an incarnation,
 /// or lets it join, that incarnation has to answer a challenge that named it: only a process that
-/// lived after the challenge can.
+/// lived after the challenge can answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Peer {
     /// When the incarnation that the view names was last heard; zero before that.
     pub(crate) heard: Instant,
-    /// The connection broke and nothing came since.
+    /// The connection broke, and no message has come since.
     pub(crate) lost: bool,
-    /// Since when the connection of some other lane has been broken.
+    /// The time since when the connection of some other lane has been broken.
     pub(crate) cut_since: Option<Instant>,
     /// Its silences that ended well.
     pub(crate) silence: Delay,
-    /// The members that it hears; nothing until it has said so in the life that the view names.
+    /// The members that it hears; `None` until it has said so in the life that the view names.
     pub(crate) hears: Option<NodeSet>,
     /// The nodes outside that it could let in.
     pub(crate) admits: NodeSet,
     /// The member has said that it leaves, and relies on no lease.
     pub(crate) leaving: bool,
-    /// When this node's last heartbeat was sent to it.
+    /// The time of this node's last heartbeat to it.
     pub(crate) told: Instant,
     /// The member in the view says that its lanes hold everything.
     pub(crate) caught_up: bool,
     /// The incarnation that is being challenged.
     pub(crate) challenged: Incarnation,
-    /// What it has to answer.
+    /// The nonce that it has to return.
     pub(crate) nonce: u64,
-    /// What this node owes to that incarnation.
+    /// The nonce that this node has to return to that incarnation.
     pub(crate) owed: u64,
-    /// What this node has answered last.
+    /// The nonce that this node returned last.
     pub(crate) answered: u64,
     /// The last incarnation that answered a challenge; 0 if none.
     pub(crate) confirmed: Incarnation,
@@ -50,9 +50,9 @@ pub(crate) struct Peer {
     pub(crate) votes_as: Incarnation,
     /// The members that it says it hears, from outside.
     pub(crate) reaches: NodeSet,
-    /// The members that it can't hear from outside, since nobody told it their addresses.
+    /// The members that it can't hear from outside, since it does not know their addresses.
     pub(crate) strangers: NodeSet,
-    /// Where it is reached.
+    /// Its addresses.
     pub(crate) addresses: Option<MemberConfig>,
 }
 
@@ -62,8 +62,8 @@ impl Peer {
         !self.lost && self.cut_since.is_none()
     }
 
-    /// What this node's next life knows of the peer from this one: how long its silences last, and
-    /// which connections are broken.
+    /// The knowledge that this node's next life keeps: the length of the peer's silences, and its
+    /// broken connections.
     pub(crate) fn into_next_life(self) -> Self {
         Self { silence: self.silence, cut_since: self.cut_since, ..Self::default() }
     }

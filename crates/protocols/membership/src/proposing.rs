@@ -1,4 +1,4 @@
-//! Wanting a view, and getting it chosen.
+//! The next view: which one this node wants, and how it gets the view chosen.
 
 use alloc::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Membership {
         self.note_broken_link();
         self.wake_at = self.next_suspicion();
         if self.leaving.is_some() {
-            // It votes to the end, and wants nothing more.
+            // A leaving node votes to the end, but proposes nothing.
             return;
         }
         if !self.responsive().is_majority_of(self.view.voters()) {
@@ -36,7 +36,7 @@ impl Membership {
         self.stuck_since = None;
         let Some(next) = self.wish() else {
             self.wish_since = None;
-            // Promises take a round trip; there is time for that while leases lapse.
+            // Promises take a round trip; leases lapse meanwhile.
             if !leading && !self.suspects().is_empty() && self.rank() == 0 {
                 self.campaign(effects);
             }
@@ -62,7 +62,7 @@ impl Membership {
         let Self { log, out, view, promises, now, .. } = self;
         let Some(log) = log.as_mut().filter(|log| log.next().0 == next.epoch.0) else { return };
         let gate = |_: SlotNumber, next: &ViewEntry| promises.withhold(view, &next.0);
-        // Without a lead yet, the promises on their way will bring this machine back here.
+        // Without a lead yet, the promises under way will call this again.
         if log.propose(*now, ViewEntry(Arc::new(next)), &gate, out).is_ok() {
             self.flush(effects);
         }
@@ -79,8 +79,8 @@ impl Membership {
         self.flush(effects);
     }
 
-    /// Another node's proposal waits. If that lasts longer than any lease, its proposer has died,
-    /// and the entry, which may be chosen, has to be completed.
+    /// Another node's proposal waits. If it waits longer than any lease, its proposer has died, and
+    /// the entry, which may be chosen, has to be completed.
     fn outbid_when_stuck(&mut self, effects: &mut impl Effects<Self>) {
         let since = *self.stuck_since.get_or_insert(self.now);
         let patience = self.config.promise() * 2 + self.stagger() * (2 * self.rank() + 2);
@@ -94,11 +94,11 @@ impl Membership {
         self.campaign(effects);
     }
 
-    /// How many others come first when all want the same: active members in order of id, then
-    /// shadows.
+    /// How many other nodes come first when all want the same view: active members in order of id,
+    /// then shadows.
     fn rank(&self) -> u32 {
         if self.pending.iter().any(|pending| pending.change != Change::CaughtUp) {
-            // Nobody else knows of an administrator's request.
+            // Only this node knows of an administrator's request.
             return 0;
         }
         let key = |member: &Member| (member.role != Role::Active, member.node);
@@ -129,8 +129,8 @@ impl Membership {
         patient.filter(|until| *until > self.now).map_or(wake, |until| wake.min(until))
     }
 
-    /// The view that should come next, if any: first who died, then who comes, then who serves,
-    /// then what the administrator asked for.
+    /// The next view that this node wants, if any: first removals of the dead, then joins, then
+    /// promotions, then the administrator's requests.
     fn wish(&self) -> Option<View> {
         self.wish_to_replace()
             .or_else(|| self.wish_to_remove())
@@ -141,8 +141,8 @@ impl Membership {
             })
     }
 
-    /// A node's next incarnation takes its slot. Its predecessor is dead, so nothing is gained by
-    /// removing that first.
+    /// A node's next incarnation takes its slot. Its predecessor is dead, and removing that one
+    /// first would gain nothing.
     fn wish_to_replace(&self) -> Option<View> {
         self.view.members.iter().find_map(|member| {
             let (incarnation, addresses) = self.joining(member.node)?;
@@ -153,8 +153,8 @@ impl Membership {
         })
     }
 
-    /// A shadow removes nobody: it may have come before all its connections, and the cluster needs
-    /// an active member to go on anyway.
+    /// A shadow removes no member: it may have come before all its connections, and the cluster
+    /// needs an active member to go on anyway.
     fn wish_to_remove(&self) -> Option<View> {
         if is_shadow(&self.view, self.me.node) {
             return None;
@@ -165,8 +165,8 @@ impl Membership {
                 self.promises.free_to_remove(Voter { node, incarnation }) <= self.now
             })
         };
-        // If only another lane is cut off, its heartbeats renew its lease until a view without it is
-        // proposed.
+        // The heartbeats of a member of which only another lane is cut off renew its lease until a
+        // view without it is proposed.
         let cut = |node: &NodeId| {
             let peer = self.peers.get(node);
             peer.is_some_and(|peer| peer.cut_since.is_some())
@@ -177,13 +177,13 @@ impl Membership {
         if let Some(next) = self.without(crashed) {
             return Some(next);
         }
-        // Some still hear it, and renew its lease until a view without it is proposed.
+        // Some members still hear it, and renew its lease until a view without it is proposed.
         let (node, since) = self.broken_link?;
         let patient = self.now < since + self.config.link_patience;
         if node == self.me.node || patient { None } else { self.without(NodeSet::only(node)) }
     }
 
-    /// The view without these members, less those that are the last active ones of their group.
+    /// The view without these members, except for the last active ones of a group.
     fn without(&self, gone: NodeSet) -> Option<View> {
         let groups = &self.config.groups;
         let mut rest = gone;
@@ -206,7 +206,7 @@ impl Membership {
         change::promoted(&self.view, node)
     }
 
-    /// The view that a request asks for; nothing if it is there already.
+    /// The view that a request asks for; `None` if it is in force already.
     pub(crate) fn change_for(&self, change: &Change) -> Result<Option<View>, MembershipError> {
         match change {
             Change::CaughtUp if is_shadow(&self.view, self.me.node) => {

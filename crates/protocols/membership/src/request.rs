@@ -1,4 +1,4 @@
-//! What a driver may ask, and the answers.
+//! A driver's requests, and their answers.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,10 +7,11 @@ use quorate_types::{Epoch, NodeId, limits};
 
 use crate::MemberConfig;
 
-/// What a driver may ask of [`crate::Membership`].
+/// A driver's request to [`crate::Membership`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Request {
-    /// This node's lanes hold everything, in this epoch: make it active. Answered when it is.
+    /// This node's lanes hold everything, in this epoch: make it active. Answered when it is
+    /// active.
     CaughtUp {
         /// The epoch that the lanes were in.
         epoch: Epoch,
@@ -27,8 +28,8 @@ pub enum Request {
     LaneLost(NodeId),
     /// All other lanes' connections to this peer stand again. Answered at once.
     LanesFound(NodeId),
-    /// Give the lease up for good, and be taken out of the view at once. Answered when this node is
-    /// out; it serves nobody meanwhile, and the driver starts no next life of it.
+    /// Give the lease up for good, and take this node out of the view at once. Answered when this
+    /// node is out; it serves no client meanwhile, and the driver starts no next life of it.
     Leave,
 }
 
@@ -37,7 +38,7 @@ pub enum Request {
 pub enum MembershipError {
     /// This node is outside the view.
     NotAMember,
-    /// The lanes speak of an epoch that this node has not reached, or is not a shadow in.
+    /// The lanes are in an epoch that this node has not reached, or is not a shadow in.
     WrongEpoch(Epoch),
     /// The id is taken by a member with other addresses.
     AlreadyMember(NodeId),
@@ -49,7 +50,7 @@ pub enum MembershipError {
     TooMany,
     /// A node can't remove itself.
     RemovesItself,
-    /// It is the only one that serves.
+    /// The member is the only one that serves.
     LastActive(NodeId),
     /// The remaining members would have no majority alive.
     NoMajority(NodeId),
@@ -63,8 +64,8 @@ pub enum MembershipError {
 }
 
 impl MembershipError {
-    /// Whether it is for want of members that a change is refused, as far as one node knows now:
-    /// they may come, or may have agreed already.
+    /// Whether the change is refused for want of members, as far as one node knows now: members may
+    /// return, or may have agreed already.
     pub(crate) fn lacks_members(&self) -> bool {
         matches!(self, Self::LastActive(_) | Self::NoMajority(_) | Self::TooFewForOneMore(_))
     }

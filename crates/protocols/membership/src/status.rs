@@ -1,4 +1,4 @@
-//! What a user is told.
+//! The status of a node, for users.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,12 +12,12 @@ use quorate_types::{
 
 use crate::Membership;
 
-/// Where a node stands.
+/// The phase of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
     /// In no view: founding, joining, or kept out.
     Outside,
-    /// Live, copying what it lacks.
+    /// Live, copying missing data.
     CatchingUp,
     /// Active and under a lease.
     Serving,
@@ -36,26 +36,26 @@ pub struct MemberStatus {
     pub incarnation: Incarnation,
     /// Its number in timestamps.
     pub number: MemberNumber,
-    /// What it does.
+    /// Its role.
     pub role: Role,
-    /// How long ago it was last heard; nothing for this node itself and for down members.
+    /// How long ago it was last heard; `None` for this node itself and for down members.
     pub last_heard: Option<Duration>,
     /// Whether it seems to have crashed.
     pub suspected: bool,
 }
 
-/// What [`Membership::status`] says.
+/// The result of [`Membership::status`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Status {
-    /// Where this node stands.
+    /// The phase of this node.
     pub phase: Phase,
-    /// Why it isn't serving and what to do about it; empty if it serves.
+    /// The reason why it isn't serving, with the remedy; empty if it serves.
     pub reason: String,
     /// The epoch of the newest view it knows.
     pub epoch: Epoch,
     /// The members of that view.
     pub members: Vec<MemberStatus>,
-    /// How much of the lease is left.
+    /// The rest of the lease.
     pub lease_remaining: Duration,
 }
 
@@ -134,7 +134,7 @@ impl Membership {
         )
     }
 
-    /// Of the view in force and one that this node is not in, the newer.
+    /// The newer one of the view in force and a known view without this node.
     pub(crate) fn newest_view(&self) -> &View {
         if self.view.epoch > self.known.epoch { &self.view } else { &self.known }
     }
@@ -171,7 +171,7 @@ impl Membership {
     }
 
     /// The sentence for a view that can't be left any more, because a majority of its voters has
-    /// restarted without their state.
+    /// restarted without its state.
     fn majority_lost(&self, view: &View) -> Option<String> {
         let lost: NodeSet = view
             .members

@@ -1,4 +1,4 @@
-//! Who votes, and the order of proposals.
+//! Voters, and the order of proposals.
 
 use quorate_types::{Incarnation, NodeId};
 use quorate_wire::{Malformed, Reader, Writer};
@@ -11,18 +11,18 @@ pub struct Stream(pub u32);
 /// under the same node id is another voter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Voter {
-    /// Where it runs.
+    /// The node it runs on.
     pub node: NodeId,
-    /// Which life of it.
+    /// The life of that node.
     pub incarnation: Incarnation,
 }
 
 /// A proposal number. Unique to its proposer's incarnation, because the proposer is part of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Ballot {
-    /// Counted up by whoever wants to outbid.
+    /// Counted up by a proposer that outbids another.
     pub round: u64,
-    /// Who proposes.
+    /// The proposer.
     pub proposer: Voter,
 }
 

@@ -28,17 +28,17 @@
 //! | [`Body::Fetch`] | anyone → anyone | asks for chosen entries from a slot on |
 //!
 //! # Choices
-//! - **The voters are a parameter of each slot.** The host says which voters decide which slots
+//! - **The voters are a parameter of each slot.** The host names the voters of slots
 //!   ([`Log::set_voters`]); slots whose voters it has not named yet are left alone. A log that
 //!   holds its own configuration names them one slot at a time, a data stream for a whole term.
 //! - **Slots are accepted in order.** A voter accepts a slot only when it has every earlier one, so
 //!   that a new leader never finds a gap and no filler entries exist.
 //! - **Only an up-to-date proposer is promised anything.** A voter that knows more chosen slots
-//!   than the candidate answers with those instead; a promise so never hides a decision.
+//!   than the candidate answers with those instead; so a promise never hides a decision.
 //! - **A voter can withhold acceptance** until a time that the host gives (a lease that must lapse
 //!   first); the request waits in the acceptor and costs no further message.
-//! - **Many streams.** Each message names its [`Stream`]; [`Streams`] drives many logs, and what
-//!   one turn wants to send to one peer travels as one batch ([`encode_batch`]).
+//! - **Many streams.** Each message names its [`Stream`]; [`Streams`] drives many logs, and all
+//!   messages of one turn to one peer travel as one batch ([`encode_batch`]).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -59,7 +59,7 @@ pub use streams::Streams;
 pub struct SlotNumber(pub u64);
 
 impl SlotNumber {
-    /// The slot behind this one.
+    /// The slot after this one.
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

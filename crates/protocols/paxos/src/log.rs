@@ -9,12 +9,12 @@ use quorate_wire::Malformed;
 
 use crate::{Ballot, Body, Entry, Message, SlotNumber, Stream, Voter};
 
-/// The highest round of a ballot. Nobody campaigns so often; a round at the end of its range would
-/// leave no higher one.
+/// The highest round of a ballot. No proposer campaigns that often; a round at the end of its range
+/// would have no higher one.
 pub const ROUND_MAX: u64 = 1 << 48;
 
-/// The highest slot that has voters and that a message may name. No log grows so long; a slot at
-/// the end of its range would have none behind it.
+/// The highest slot that has voters and that a message may name. No log grows that long; a slot at
+/// the end of its range would have no next one.
 pub const SLOT_MAX: SlotNumber = SlotNumber(1 << 48);
 
 /// Bounds of a log.
@@ -25,7 +25,7 @@ pub struct Settings {
     /// The shortest rest of a proposer that was outbid; the actual rest is drawn between this and
     /// four times this, so that two duelling proposers part.
     pub backoff: Duration,
-    /// The most entries that one Fetch is answered with.
+    /// The most entries in the answer to one Fetch.
     pub fetch_entries_max: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for Settings {
     }
 }
 
-/// What a log wants from its host; the host empties it after each call.
+/// The effects of a log for its host, which empties them after each call.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Outbox<E> {
     /// Messages to other nodes.
@@ -71,7 +71,7 @@ struct InFlight<E> {
 #[derive(Clone, PartialEq, Hash, Debug)]
 struct Proposer<E> {
     ballot: Ballot,
-    /// First slot that the promises speak of.
+    /// The first slot that the promises cover.
     from: SlotNumber,
     promised_by: BTreeSet<Voter>,
     /// The entry of the highest ballot that a promise carried, per slot.
@@ -93,7 +93,7 @@ struct Withheld<E> {
 #[derive(Clone, PartialEq, Hash, Debug)]
 struct Voters {
     from: SlotNumber,
-    /// Nothing: until told otherwise.
+    /// `None`: until told otherwise.
     through: Option<SlotNumber>,
     set: Vec<Voter>,
 }
@@ -143,7 +143,7 @@ impl<E: Entry> Log<E> {
         }
     }
 
-    /// Which log this is.
+    /// The stream of this log.
     pub fn stream(&self) -> Stream {
         self.stream
     }
@@ -158,15 +158,15 @@ impl<E: Entry> Log<E> {
         self.chosen.get(&slot)
     }
 
-    /// What this voter has accepted, or is withholding acceptance of, for a slot that is open.
+    /// The entries that this voter has accepted for an open slot, or whose acceptance it withholds.
     pub fn considered(&self, slot: SlotNumber) -> impl Iterator<Item = &E> {
         let accepted = self.accepted.get(&slot).map(|(_, entry)| entry);
         let withheld = self.withheld.iter().filter(move |held| held.slot == slot);
         accepted.into_iter().chain(withheld.map(|held| &held.entry))
     }
 
-    /// Names the voters of the slots `from..=through` (or of all slots from `from` on). What was
-    /// said before about slots below `from` stays.
+    /// Names the voters of the slots `from..=through` (or of all slots from `from` on). Voters
+    /// named before for slots below `from` stay.
     ///
     /// # Panics
     /// If the voters of an open slot would change after they were named: two majorities of one
@@ -196,7 +196,7 @@ impl<E: Entry> Log<E> {
         self.voters.push(Voters { from, through, set });
     }
 
-    /// The voters of a slot, if they have been named. No slot above [`SLOT_MAX`] has any.
+    /// The voters of a slot, if they have been named. Slots above [`SLOT_MAX`] have none.
     pub fn voters_of(&self, slot: SlotNumber) -> Option<&[Voter]> {
         let covers = |voters: &&Voters| {
             voters.from <= slot && slot <= voters.through.unwrap_or(SLOT_MAX).min(SLOT_MAX)
@@ -224,7 +224,7 @@ impl<E: Entry> Log<E> {
         self.proposer.as_ref().is_some_and(|proposer| !proposer.in_flight.is_empty())
     }
 
-    /// When a campaign is allowed again after being outbid.
+    /// The time from which a campaign is allowed again after being outbid.
     pub fn campaign_not_before(&self) -> Instant {
         self.campaign_not_before
     }
@@ -292,11 +292,11 @@ impl<E: Entry> Log<E> {
         Ok(slot)
     }
 
-    /// Handles a message of this stream; `from` is its sender in the sender's own words. `gate`
-    /// says until when acceptance of an entry has to be withheld.
+    /// Handles a message of this stream; `from` is the sender that the message claims. `gate`
+    /// returns the time until which acceptance of an entry has to be withheld.
     ///
     /// # Errors
-    /// When no correct voter sends this. It changes nothing here.
+    /// If no correct voter sends this message. Then the log is unchanged.
     pub fn on_message(
         &mut self,
         now: Instant,
@@ -324,7 +324,7 @@ impl<E: Entry> Log<E> {
         Ok(())
     }
 
-    /// What holds of every message of a correct voter, whatever this one knows.
+    /// Checks that a correct voter can have sent the message, whatever this one knows.
     fn check(&self, from: Voter, body: &Body<E>) -> Result<(), Malformed> {
         if body.slot() > SLOT_MAX {
             return Err(BEYOND);
@@ -362,7 +362,7 @@ impl<E: Entry> Log<E> {
         if is_fit { Ok(()) } else { Err(Malformed("log: a ballot or slots of another campaign")) }
     }
 
-    /// What this node says to itself is as true as its own state.
+    /// Delivers a message of this node to itself, which is as true as its own state.
     fn tell_self(
         &mut self,
         now: Instant,
@@ -374,7 +374,8 @@ impl<E: Entry> Log<E> {
         heard.expect("a proposer proposes one entry for a slot in each of its ballots");
     }
 
-    /// Does what is due: repeats unanswered requests and accepts what no longer has to be withheld.
+    /// Repeats unanswered requests that are due, and accepts entries that no longer have to be
+    /// withheld.
     pub fn tick(
         &mut self,
         now: Instant,
@@ -390,12 +391,11 @@ impl<E: Entry> Log<E> {
         self.resend(now, gate, out);
     }
 
-    /// Jumps over slots whose entries don't matter any more because the entry of `slot`, which is
-    /// chosen, says all that they said.
+    /// Jumps over slots whose entries are superseded by the entry of `slot`, which is chosen.
     ///
     /// # Errors
-    /// If another entry of that slot is known to be chosen, or the slot is above [`SLOT_MAX`]. It
-    /// changes nothing here.
+    /// If another entry of that slot is known to be chosen, or the slot is above [`SLOT_MAX`]. Then
+    /// the log is unchanged.
     pub fn jump(
         &mut self,
         slot: SlotNumber,
@@ -423,14 +423,14 @@ impl<E: Entry> Log<E> {
         self.chosen = self.chosen.split_off(&slot);
     }
 
-    /// Tells the log how far a peer is, from gossip; asks the peer for what is missing here.
+    /// Tells the log how far a peer is, from gossip; asks the peer for slots that are missing here.
     pub fn on_progress(&mut self, peer: NodeId, next: SlotNumber, out: &mut Outbox<E>) {
         if next > self.next {
             self.send(peer, Body::Fetch { from: self.next }, out);
         }
     }
 
-    /// Asserts what must hold between calls.
+    /// Asserts the invariants between calls.
     ///
     /// # Panics
     /// When an invariant is broken.
@@ -501,7 +501,7 @@ impl<E: Entry> Log<E> {
         let in_order = slot == self.next
             || self.accepted.last_key_value().is_some_and(|(last, _)| last.next() >= slot);
         if !in_order || !self.votes_in(slot) {
-            // A voter that lags asks for what it lacks; the proposer will repeat itself.
+            // A voter that lags asks for the missing slots; the proposer will repeat itself.
             if slot > self.next {
                 self.send(from.node, Body::Fetch { from: self.next }, out);
             }
@@ -539,7 +539,7 @@ impl<E: Entry> Log<E> {
             return;
         }
         if proposer.leading {
-            // A late promise widens the lead if it brings nothing that should have been adopted.
+            // A late promise widens the lead if it brings no entry that should have been adopted.
             let settled = |slot: &SlotNumber| *slot < next || proposer.in_flight.contains_key(slot);
             if accepted.iter().all(|(slot, ..)| settled(slot)) {
                 proposer.promised_by.insert(from);
@@ -565,7 +565,7 @@ impl<E: Entry> Log<E> {
         }
     }
 
-    /// Sends an entry on its way.
+    /// Sends an entry to the voters.
     fn fly(
         &mut self,
         now: Instant,
@@ -625,8 +625,9 @@ impl<E: Entry> Log<E> {
         self.campaign_not_before = now + Duration::from_nanos(rest);
     }
 
-    /// Repeats what is unanswered, to this node's own acceptor, too: it may have withheld an entry,
-    /// then promised a higher ballot of a proposer that died, and nobody else need reject this one.
+    /// Repeats unanswered requests, also to this node's own acceptor: it may have withheld an
+    /// entry, then promised a higher ballot of a proposer that died, and no other voter need reject
+    /// this ballot.
     fn resend(
         &mut self,
         now: Instant,
@@ -672,7 +673,7 @@ impl<E: Entry> Log<E> {
     }
 
     fn on_fetch(&mut self, from: NodeId, slot: SlotNumber, out: &mut Outbox<E>) {
-        // What was forgotten can't be fetched; the host has other means then (see `jump`).
+        // Forgotten entries can't be fetched; then the host has other means (see `jump`).
         if from == self.me.node || !self.chosen.contains_key(&slot) {
             return;
         }
@@ -692,8 +693,8 @@ impl<E: Entry> Log<E> {
         self.forget_open_before(self.next);
     }
 
-    /// Drops what concerned slots that are decided. A campaign that asked for promises from such a
-    /// slot on is void unless it leads already.
+    /// Drops the state of decided slots. A campaign that asked for promises from such a slot on is
+    /// void unless it leads already.
     fn forget_open_before(&mut self, next: SlotNumber) {
         self.accepted = self.accepted.split_off(&next);
         self.withheld.retain(|held| held.slot >= next);

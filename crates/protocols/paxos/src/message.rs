@@ -1,4 +1,4 @@
-//! What logs say to each other, and its bytes.
+//! Messages between logs, and their bytes.
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
@@ -7,7 +7,7 @@ use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::{Ballot, SlotNumber, Stream};
 
-/// What a slot holds. Opaque to the log but for equality and bytes.
+/// The content of a slot. Opaque to the log but for equality and bytes.
 pub trait Entry: Clone + PartialEq + Debug {
     /// Appends the bytes that [`Entry::decode`] reads back.
     fn encode(&self, out: &mut Vec<u8>);
@@ -32,13 +32,13 @@ impl Entry for Vec<u8> {
 /// One message of one log.
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Message<E> {
-    /// Which log.
+    /// The stream of the log.
     pub stream: Stream,
-    /// What it says.
+    /// The content.
     pub body: Body<E>,
 }
 
-/// What a message says. The sender, a [`crate::Voter`], comes with it from the host.
+/// The content of a message. The host delivers it with its sender, a [`crate::Voter`].
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub enum Body<E> {
     /// "Promise me this ballot for all slots from this one on."
@@ -61,9 +61,9 @@ pub enum Body<E> {
     Accept {
         /// The proposal number.
         ballot: Ballot,
-        /// Where it goes.
+        /// The slot of the entry.
         slot: SlotNumber,
-        /// What goes there.
+        /// The entry.
         entry: E,
     },
     /// "Accepted."
@@ -95,7 +95,7 @@ pub enum Body<E> {
 }
 
 impl<E> Body<E> {
-    /// The slot that the message speaks of, or the first one; 0 if of none.
+    /// The slot that the message is about, or the first one; 0 if it is about no slot.
     pub(crate) fn slot(&self) -> SlotNumber {
         match *self {
             Self::Prepare { from: slot, .. }
@@ -186,7 +186,7 @@ impl<E: Entry> Message<E> {
             2 => {
                 let ballot = Ballot::decode(reader)?;
                 let from = take_slot(reader)?;
-                // The count is not trusted with memory: each round of the loop consumes input.
+                // The count must not claim memory: each round of the loop consumes input.
                 let mut accepted = Vec::new();
                 for _ in 0..reader.u32()? {
                     let slot = take_slot(reader)?;
@@ -222,7 +222,7 @@ pub fn encode_batch<'a, E: Entry + 'a>(
     }
 }
 
-/// Reads what [`encode_batch`] wrote, one message after the other into `deliver`.
+/// Reads bytes that [`encode_batch`] wrote, one message after the other into `deliver`.
 ///
 /// # Errors
 /// If no correct peer sent it; the messages before the damage have been delivered by then.

@@ -8,8 +8,8 @@ use quorate_wire::Malformed;
 
 use crate::{Entry, Log, Message, Outbox, SlotNumber, Stream, Voter};
 
-/// The logs that one host drives, by stream. They share an [`Outbox`], so that what one turn wants
-/// to send to one peer leaves as one batch ([`Streams::drain`]).
+/// The logs that one host drives, by stream. They share an [`Outbox`], so that all messages of one
+/// turn to one peer leave as one batch ([`Streams::drain`]).
 #[derive(Clone, PartialEq, Hash, Debug)]
 pub struct Streams<E> {
     logs: BTreeMap<Stream, Log<E>>,
@@ -66,7 +66,7 @@ impl<E: Entry> Streams<E> {
         }
     }
 
-    /// Does what is due in every log.
+    /// Does the due work of every log.
     pub fn tick(&mut self, now: Instant, gate: &impl Fn(SlotNumber, &E) -> Option<Instant>) {
         self.for_each(|log, out| {
             if log.next_deadline() <= now {
@@ -80,7 +80,7 @@ impl<E: Entry> Streams<E> {
         self.logs.values().map(Log::next_deadline).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Hands over what accumulated: one batch of messages per peer, and the chosen entries.
+    /// Hands over the accumulated effects: one batch of messages per peer, and the chosen entries.
     pub fn drain(
         &mut self,
         mut send: impl FnMut(NodeId, &[Message<E>]),

@@ -180,7 +180,7 @@ fn what_no_correct_voter_says_is_refused_and_changes_nothing() {
         log.on_message(at(0), voter(2), body, &open, &mut out).expect_err("a lie");
         assert_eq!(log, before);
     };
-    // Another's ballot, and one beyond every other.
+    // A ballot of another proposer, and one beyond every other.
     refuses(Body::Prepare { ballot: ballot(9, 3), from: slot });
     refuses(Body::Accept { ballot: ballot(9, 3), slot, entry: vec![2] });
     let highest = Ballot { round: ROUND_MAX + 1, ..ballot(0, 2) };
@@ -188,10 +188,10 @@ fn what_no_correct_voter_says_is_refused_and_changes_nothing() {
     refuses(Body::Reject { ballot: mine, promised: highest });
     // Another entry in one ballot.
     refuses(Body::Accept { ballot: ballot(1, 2), slot, entry: vec![2] });
-    // Entries of slots that were not asked for, or of a higher ballot than was promised.
+    // Entries of slots that were not asked for, or of a higher ballot than the promised one.
     refuses(promise(vec![(SlotNumber(5), ballot(1, 2), vec![2])]));
     refuses(promise(vec![(slot, ballot(3, 2), vec![2])]));
-    // Slots that leave none behind them.
+    // Slots with no next one.
     let last = SlotNumber(u64::MAX);
     let accepted = vec![(last, ballot(1, 2), vec![2])];
     refuses(Body::Prepare { ballot: ballot(3, 2), from: last });
@@ -251,7 +251,7 @@ fn streams_share_batches() {
     assert_eq!(batches.len(), 4);
 }
 
-/// Who votes on a slot: with `moving`, another three of five nodes every two slots, two of them
+/// The voters of a slot: with `moving`, another three of five nodes every two slots, two of them
 /// new each time.
 fn voters_for(moving: bool, slot: SlotNumber) -> [Voter; 3] {
     let first = if moving { (slot.0 / 2 % 5) as u16 } else { 0 };
@@ -357,8 +357,8 @@ fn duelling_proposers_never_decide_a_slot_twice_and_decide_once_healed() {
     }
 }
 
-/// A proposer's own acceptor withholds an entry, and then promises the ballot of another node, which
-/// dies; the third acceptor has accepted already, so that nobody rejects what is sent again.
+/// A proposer's own acceptor withholds an entry, and then promises the ballot of another node,
+/// which dies; the third acceptor has accepted already, so no voter rejects the repeated request.
 #[test]
 fn a_proposer_that_was_outbid_by_a_dead_node_campaigns_again() {
     let withhold = |_: SlotNumber, _: &Bytes| Some(at(100));

@@ -1,4 +1,4 @@
-//! An answer as it is kept: in place if it is short.
+//! A kept answer: in place if it is short.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -17,7 +17,7 @@ enum Place {
 }
 
 impl AnswerBytes {
-    /// A copy of them.
+    /// A copy of these bytes.
     #[inline]
     pub fn new(answer: &[u8]) -> Self {
         if answer.len() > INLINE {

@@ -1,4 +1,4 @@
-//! What names a call.
+//! The identity of a call.
 
 use core::fmt;
 
@@ -12,8 +12,8 @@ const LANE_BITS: u32 = 6;
 /// Names a session: the member that gave the lease out, the lane that it belongs to on every node,
 /// and a counter of that lane.
 ///
-/// Member numbers are never used twice, so no two leases have the same id, and everybody knows whom
-/// to ask about one.
+/// Member numbers are never used twice, so no two leases have the same id, and every node knows the
+/// owner of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
@@ -30,7 +30,7 @@ impl LeaseId {
         Self(high << COUNTER_BITS | counter)
     }
 
-    /// Who gave it out.
+    /// The member that gave it out.
     pub const fn member(self) -> MemberNumber {
         MemberNumber((self.0 >> (COUNTER_BITS + LANE_BITS)) as u32)
     }
@@ -77,7 +77,7 @@ impl Call {
         writer.u32(self.digest);
     }
 
-    /// Reads what [`Call::encode`] wrote.
+    /// Reads bytes that [`Call::encode`] wrote.
     ///
     /// # Errors
     /// When the bytes are no call of a proper client: see [`Call::check`].
@@ -92,11 +92,11 @@ impl Call {
         Ok(call)
     }
 
-    /// Whether its client has not acknowledged it itself, and it is no further from the first
-    /// incomplete one than the window allows.
+    /// Checks that the call's client has not acknowledged it, and that it is no further from the
+    /// first incomplete one than the window allows.
     ///
     /// # Errors
-    /// What is wrong with it, whatever is known of its session.
+    /// The fault of the call, whatever is known of its session.
     pub const fn check(&self) -> Result<(), CallError> {
         if self.sequence < self.first_incomplete {
             Err(CallError::Stale)

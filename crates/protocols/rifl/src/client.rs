@@ -9,12 +9,12 @@ use quorate_types::{Duration, Instant, limits};
 pub struct Requests {
     next: u64,
     first: u64,
-    /// Calls from `first` on that are over.
+    /// Calls from `first` on that have ended.
     over: BTreeSet<u64>,
 }
 
 impl Requests {
-    /// The number of a new call; nothing while the oldest call that is not over holds up the window.
+    /// The number of a new call; `None` while the oldest open call holds up the window.
     pub fn begin(&mut self) -> Option<u64> {
         if self.next - self.first >= limits::SESSION_WINDOW {
             return None;
@@ -28,10 +28,10 @@ impl Requests {
         self.next
     }
 
-    /// No call has a number below this one but those that were begun.
+    /// From now on, numbers below this one belong only to calls that were begun.
     ///
     /// # Panics
-    /// If a call is open: what is left out could not be acknowledged.
+    /// If a call is open: the left out numbers could not be acknowledged.
     pub fn leave_out(&mut self, below: u64) {
         assert_eq!(self.open(), 0, "numbers are left out between calls");
         self.next = self.next.max(below);
@@ -39,7 +39,7 @@ impl Requests {
         self.over.clear();
     }
 
-    /// The answer to a call is known and will never be asked for again.
+    /// Ends a call: its answer is known, and no try will ask for it again.
     pub fn complete(&mut self, sequence: u64) {
         assert!(sequence < self.next, "call {sequence} was never begun");
         if sequence >= self.first {
@@ -50,18 +50,18 @@ impl Requests {
         }
     }
 
-    /// All calls below this one are over.
+    /// All calls below this one have ended.
     pub const fn first_incomplete(&self) -> u64 {
         self.first
     }
 
-    /// How many calls are not over.
+    /// How many calls have not ended.
     pub fn open(&self) -> u64 {
         self.next - self.first - self.over.len() as u64
     }
 }
 
-/// How long a client's lease lasts, as far as the client can be sure.
+/// The time for which a client can be sure of its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientLease {
     from: Instant,
@@ -69,13 +69,13 @@ pub struct ClientLease {
 }
 
 impl ClientLease {
-    /// A lease for `term`, whose request was *sent* at `sent`: when it was answered says nothing
-    /// about when the term began.
+    /// A lease for `term`, whose request was *sent* at `sent`: the time of the answer says nothing
+    /// about the begin of the term.
     pub const fn new(sent: Instant, term: Duration) -> Self {
         Self { from: sent, term }
     }
 
-    /// The answer to a renewal sent at `sent` has come. Answers may overtake each other.
+    /// Takes the answer to a renewal sent at `sent`. Answers may overtake each other.
     pub fn renewed(&mut self, sent: Instant, term: Duration) {
         if sent + term > self.from + self.term {
             *self = Self::new(sent, term);
@@ -94,12 +94,12 @@ impl ClientLease {
         now < self.from + (self.term - danger)
     }
 
-    /// From when on the lease may be over.
+    /// The time from which the lease may have ended.
     pub fn over_at(&self) -> Instant {
         self.from + self.term
     }
 
-    /// Whether the lease may be over: the fate of what is open can't be learned any more.
+    /// Whether the lease may have ended: then the outcomes of open calls can't be learned any more.
     pub fn is_over(&self, now: Instant) -> bool {
         now >= self.over_at()
     }

@@ -1,8 +1,8 @@
-//! What stands under leases, whose counters follow each other: pages of neighbours.
+//! A directory of leases, whose counters follow each other: pages of neighbours.
 //!
-//! Sessions that are begun one after the other have one counter after the other, so most of a page's
-//! places are taken, and a session is found by its place there: no search, as long as its page was
-//! used lately. Counters that lie far apart have a page each, which holds no more than they need.
+//! Sessions that are begun one after the other have consecutive counters, so most places of a page
+//! are taken, and a session is found by its place there: without a search, if its page was used
+//! lately. Counters that lie far apart have a page each, which holds only their values.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use quorate_machine::mutant;
 
 use crate::LeaseId;
 
-/// Leases of one page differ in so many of their last bits.
+/// Leases of one page differ in this many of their last bits.
 const PAGE_BITS: u32 = 6;
 /// Pages that are remembered as used lately.
 const RECENT: usize = 16;
@@ -23,14 +23,15 @@ const RECENT: usize = 16;
 #[derive(Clone)]
 pub(crate) struct Directory<V> {
     pages: Vec<Page<V>>,
-    /// Where each page is.
+    /// The index of each page.
     order: BTreeMap<u64, u32>,
-    /// Where pages are that were used lately, by [`hint`]. Others may be there by now.
+    /// The indices of pages that were used lately, by [`hint`]. Another page may have the index by
+    /// now.
     recent: [u32; RECENT],
     len: usize,
 }
 
-/// The values of leases with one page number, those that are `taken`, in order.
+/// The values of leases with one page number, for the `taken` places, in order.
 #[derive(Clone)]
 struct Page<V> {
     number: u64,
@@ -47,8 +48,8 @@ const fn bit_of(lease: LeaseId) -> u64 {
     1 << (lease.0 & ((1 << PAGE_BITS) - 1))
 }
 
-/// Neighbouring pages of a lane, and the same pages of other lanes and members, have hints of their
-/// own.
+/// Neighbouring pages of a lane, and the same pages of other lanes and members, have different
+/// hints.
 const fn hint(page: u64) -> usize {
     ((page ^ page >> 28 ^ page >> 34) % RECENT as u64) as usize
 }
@@ -147,7 +148,7 @@ impl<V> Directory<V> {
 }
 
 impl<V> Page<V> {
-    /// Where among the values that of a lease is.
+    /// The index of a lease's value among the values.
     #[inline]
     fn index(&self, lease: LeaseId) -> Option<usize> {
         let bit = bit_of(lease);
@@ -155,7 +156,7 @@ impl<V> Page<V> {
             return None;
         }
         let before = self.taken & (bit - 1);
-        // Mostly all places before it are taken; to count them takes a dozen instructions more.
+        // Mostly all places before it are taken; counting them takes a dozen instructions more.
         let is_full = before == bit - 1;
         let count = if is_full { bit.trailing_zeros() } else { before.count_ones() };
         Some(count as usize)
@@ -166,7 +167,7 @@ impl<V> Page<V> {
         assert_eq!(self.taken & bit, 0, "{lease:?} has a value");
         let index = (self.taken & (bit - 1)).count_ones() as usize;
         if self.values.len() == self.values.capacity() {
-            // A page with one value has no room for more: there may be as many pages as leases.
+            // A page with one value gets no spare room: there may be as many pages as leases.
             self.values.reserve_exact(self.values.len().max(1));
         }
         self.taken |= bit;
@@ -188,14 +189,14 @@ impl<V> Page<V> {
     }
 }
 
-/// Gives memory back that three of four places don't need.
+/// Gives memory back if three of four places are unused.
 fn shrink<T>(values: &mut Vec<T>) {
     if values.len() <= values.capacity() / 4 {
         values.shrink_to(values.len() * 2);
     }
 }
 
-// Where its pages are makes no difference to what it holds.
+// Equal contents are equal, wherever the pages lie.
 
 impl<V: PartialEq> PartialEq for Directory<V> {
     fn eq(&self, other: &Self) -> bool {
@@ -241,7 +242,7 @@ mod tests {
         let (mut directory, mut ordered) = (Directory::default(), BTreeMap::new());
         for number in 0..60_000_u64 {
             let lease = draw(&mut rng);
-            // It fills up, and is emptied again.
+            // The directory fills up, and is emptied again.
             let inserts = (number / 10_000) % 2 == 0;
             match (rng.below(4) == 0) != inserts {
                 true if !ordered.contains_key(&lease) => {

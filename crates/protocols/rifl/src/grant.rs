@@ -1,4 +1,4 @@
-//! What lease managers are told and asked, and what they say.
+//! Configuration, requests and answers of lease managers.
 
 use quorate_machine::mutant;
 use quorate_types::{
@@ -9,7 +9,7 @@ use crate::LeaseId;
 use crate::key::Key;
 use crate::message::Denial;
 
-/// What a lease manager is told at its start.
+/// The configuration of a lease manager.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Config {
     /// This node.
@@ -24,9 +24,9 @@ pub struct Config {
     pub term: Duration,
     /// Most leases that this lane gives out at once.
     pub leases_max: usize,
-    /// How often clocks go around while there are leases.
+    /// How often the lease managers exchange clocks while there are leases.
     pub round: Duration,
-    /// When a message counts as lost.
+    /// The time after which a message counts as lost.
     pub message_loss_timeout: Duration,
     /// How long a request may wait.
     pub op_timeout: Duration,
@@ -49,7 +49,7 @@ impl Config {
     }
 }
 
-/// What a node asks for a client.
+/// A node's request for a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Request {
     /// A new lease of this lane.
@@ -76,9 +76,9 @@ pub struct Grant {
     /// The lease.
     pub lease: LeaseId,
     /// Attempts dated at or below this may be made. The client keeps it, and shows it to the next
-    /// node that it comes to.
+    /// node that it uses.
     pub until: u64,
-    /// Whose permission it is.
+    /// The owner that gave the permission.
     pub owner: MemberNumber,
 }
 
@@ -104,14 +104,14 @@ pub enum Lost {
 /// The answer to a [`Request`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Answer {
-    /// The lease lives. The client's term counts from when it sent its request.
+    /// The lease lives. The client's term counts from the sending of its request.
     Granted(Grant),
-    /// It lives no more.
+    /// It has ended.
     Lost(Lost),
-    /// The lane that would keep the lease keeps as many as it may: of its own, or of members that
-    /// are gone.
+    /// The lane that would keep the lease keeps the most leases it may: of its own, or of members
+    /// that are gone.
     Full,
-    /// Nobody can tell now: no view, the owner is silent, or a live member is.
+    /// No lane can tell now: there is no view, or the owner or a live member is silent.
     Unready,
 }
 
@@ -124,19 +124,20 @@ impl From<Denial> for Answer {
     }
 }
 
-/// A session whose records can go: for [`crate::ResultTracker::discard`] or [`crate::ResultTracker::close`].
+/// A session whose records can go: for [`crate::ResultTracker::discard`] or
+/// [`crate::ResultTracker::close`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LeaseEnd {
     /// The lease.
     pub lease: LeaseId,
     /// How it ended.
     pub lost: Lost,
-    /// No attempt was granted above this date. Means nothing for a closed lease.
+    /// No attempt was granted above this date. Meaningless for a closed lease.
     pub granted: u64,
 }
 
 /// The member that keeps a lease: the one that gave it out, or the active one with the smallest
-/// number. Nobody in a view without active members.
+/// number. `None` in a view without active members.
 pub fn owner_of(view: &View, lease: LeaseId) -> Option<&Member> {
     let live = view.members.iter().filter(|member| member.role != Role::Down);
     live.clone().find(|member| member.number == lease.member()).or_else(|| {

@@ -1,4 +1,4 @@
-//! What a client shows of a session besides its id, which is a number that others can guess.
+//! The token of a session: a client shows it beside the id, which others can guess.
 
 use core::hash::Hasher;
 #[expect(
@@ -9,14 +9,14 @@ use core::hash::SipHasher;
 
 use crate::LeaseId;
 
-/// The secret of one life of a node. Of a session that it began, its [`Key::token`] tells who was
-/// told the id by this node or by its client. Lease managers tell each other, so that each can look at
-/// what a client shows of any session.
+/// The secret of one life of a node. [`Key::token`] of a session that this life began shows that a
+/// client was told the id by this node, or by its client. Lease managers exchange their keys, so
+/// that each can check the token of any session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Key(pub [u64; 2]);
 
 impl Key {
-    /// SipHash-2-4 of the id under this key: who knows tokens of other sessions can't tell it.
+    /// SipHash-2-4 of the id under this key: tokens of other sessions don't reveal it.
     #[expect(deprecated, reason = "see the import")]
     pub fn token(self, lease: LeaseId) -> u64 {
         let Self([first, second]) = self;
@@ -32,14 +32,14 @@ impl core::fmt::Debug for Key {
     }
 }
 
-/// What a lease manager makes of a token.
+/// A lease manager's verdict on a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Genuine {
-    /// It is the session's, or nobody who lives can say.
+    /// It is the session's, or no live node can tell.
     Yes,
-    /// It is not.
+    /// It is not the session's.
     No,
-    /// The member that can say has not been heard yet.
+    /// The member that can tell has not been heard yet.
     Unready,
 }
 

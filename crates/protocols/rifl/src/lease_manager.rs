@@ -1,8 +1,8 @@
-//! Who keeps a lease, and until when: one machine for each lane of each node.
+//! The owner of a lease, and the lease's end: one machine for each lane of each node.
 //!
-//! Three rules of `docs/design/006-sessions.md` are carried out here: attempts are made under a
-//! grant of the present owner; a lease is declared over as of a clock above everything granted; and
-//! what is granted stays within a term of a moment that the clocks of all live members have passed.
+//! This machine implements three rules of `docs/design/006-sessions.md`: attempts are made under a
+//! grant of the present owner; a lease is declared ended as of a clock above everything granted;
+//! and a grant stays within a term of a moment that the clocks of all live members have passed.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ mod messages;
 mod owner;
 mod requests;
 
-/// Chunks of leases that are looked through in one round of clocks.
+/// Chunks of leases that are reaped in one round of clocks.
 const REAPED_AT_ONCE: usize = 1024;
 
 /// Keys that a lease manager remembers, those of members that are gone included.
@@ -50,24 +50,24 @@ pub struct LeaseManager {
     me: Option<MemberNumber>,
     /// The hybrid clock less the monotonic one.
     ahead: u64,
-    /// The latest clock heard of each member; theirs are at or above.
+    /// The latest clock heard of each member; its clock is at or above.
     heard: BTreeMap<MemberNumber, u64>,
     /// The keys of the live members, and of some that are gone, whose sessions may live on.
     keys: BTreeMap<MemberNumber, Key>,
-    /// Who has been heard in this epoch.
+    /// The members that have been heard in this epoch.
     heard_now: NodeSet,
     /// A reading that the clocks of all live members have passed.
     bound: u64,
     terms: Terms,
     adopted: BTreeMap<LeaseId, Adopted>,
-    /// When members left, as long as it matters.
+    /// The time when each member left, as long as it matters.
     left: BTreeMap<MemberNumber, Instant>,
     first_view: Instant,
-    /// Since when this is the active member with the smallest number.
+    /// The time since when this is the active member with the smallest number.
     eldest_since: Option<Instant>,
     waiting: Slab<Waiting>,
     round_at: Instant,
-    /// When clocks were asked for last.
+    /// The time of the last request for clocks.
     asked_at: Option<Instant>,
     verdicts: Vec<LeaseEnd>,
 }
@@ -142,8 +142,8 @@ impl LeaseManager {
         }
     }
 
-    /// The hybrid clock: never behind any that it has heard. Those who found the cluster begin it at
-    /// their wall clocks.
+    /// The hybrid clock: never behind any clock that it has heard. The founders of the cluster
+    /// begin it at their wall clocks.
     pub fn clock(&self, now: Now) -> u64 {
         now.monotonic.0.saturating_add(self.ahead)
     }
@@ -152,12 +152,12 @@ impl LeaseManager {
         self.ahead = self.ahead.max(clock.saturating_sub(now.monotonic.0));
     }
 
-    /// Leases that this lane has given out and that are neither closed nor known to be over.
+    /// Leases that this lane has given out and that are neither closed nor known to have ended.
     pub fn len(&self) -> usize {
         self.terms.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.terms.len() == 0
     }
@@ -167,8 +167,8 @@ impl LeaseManager {
         self.adopted.len()
     }
 
-    /// Whether every live member's clock has been heard in this epoch. A member that is catching up
-    /// may be made active only then: it may have to keep the leases of others.
+    /// Whether every live member's clock has been heard in this epoch. Only then may a member that
+    /// is catching up become active: it may have to keep the leases of others.
     pub fn is_synced(&self) -> bool {
         self.me.is_some()
             && (self.view.live().is_subset(self.heard_now) || mutant!("rifl_successor_deaf"))
@@ -181,8 +181,8 @@ impl LeaseManager {
 
     /// Whether a client that shows this token was told the id of the session.
     ///
-    /// A member that is gone may have been heard by nobody who is left. Its sessions live on without
-    /// it, so what is shown of them is believed then.
+    /// Perhaps none of the remaining members has heard a member that is gone. Its sessions live on
+    /// without it, so their tokens are believed then.
     pub fn is_genuine(&self, lease: LeaseId, token: u64) -> Genuine {
         let member = lease.member();
         let key =
@@ -209,13 +209,13 @@ impl LeaseManager {
             .all(|number| Some(number) == self.me || self.keys.contains_key(&number))
     }
 
-    /// Sessions whose records can go, as owners have said since the last call.
+    /// Sessions whose records can go, by the word of owners since the last call.
     pub fn take_verdicts(&mut self) -> Vec<LeaseEnd> {
         core::mem::take(&mut self.verdicts)
     }
 
-    /// Asks the owners which of these leases are over. What they say comes as verdicts; a loss of
-    /// messages means that the next sweep asks again.
+    /// Asks the owners which of these leases have ended. Their answers come as verdicts; after a
+    /// loss of messages the next sweep asks again.
     pub fn sweep(&mut self, now: Now, leases: &[LeaseId], effects: &mut impl Effects<Self>) {
         let mut by_owner: BTreeMap<NodeId, Vec<LeaseId>> = BTreeMap::new();
         for lease in leases {
@@ -265,8 +265,8 @@ impl LeaseManager {
         let own = view
             .member(self.config.node)
             .filter(|own| own.incarnation == self.config.incarnation && own.role != Role::Down);
-        // Who joins later hears what time it is: a wall clock that is wrong must not let the leases
-        // of all expire whose owner is gone.
+        // A member that joins later hears the time from others: its wrong wall clock must not end
+        // all leases whose owner is gone.
         let founds = own.is_some_and(|own| own.role == Role::Active);
         if self.me.is_none() && (founds || mutant!("rifl_joiner_sets_the_clock")) {
             self.observe(now, now.unix.0);
@@ -296,7 +296,7 @@ impl LeaseManager {
         self.round_at = now.monotonic + pause;
     }
 
-    /// Somebody waits for clocks: asks for them, unless that was done a moment ago.
+    /// A request waits for clocks: asks for them, unless that was done a moment ago.
     fn hurry(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let pause = self.config.message_loss_timeout / 4;
         if self.me.is_some() && self.asked_at.is_none_or(|asked| now.monotonic >= asked + pause) {
@@ -305,7 +305,8 @@ impl LeaseManager {
         }
     }
 
-    /// Whether clocks have to go around: there are leases, or somebody waits for clocks.
+    /// Whether lease managers have to exchange clocks: there are leases, or a request waits for
+    /// clocks.
     fn needs_clocks(&self) -> bool {
         let keeps = !self.terms.is_empty() || !self.adopted.is_empty() || !self.waiting.is_empty();
         self.me.is_some() && (keeps || !self.is_synced() || !self.knows_keys())
@@ -321,7 +322,7 @@ impl LeaseManager {
         self.bound = self.bound.max(if mutant!("rifl_bound_unheard") { clock } else { least });
     }
 
-    /// Whether what can be granted now is nearly a full term.
+    /// Whether the longest grant possible now is nearly a full term.
     fn is_fresh(&self, now: Now) -> bool {
         let lag = self.clock(now).saturating_sub(self.bound);
         lag <= (self.config.term / 16).as_nanos() as u64

@@ -1,13 +1,13 @@
 //! Exactly once: a call that is tried again runs once, and every try gets the same answer.
 //!
 //! Source: S. J. Park, *Achieving Both Low Latency and Strong Consistency in Large-Scale Systems*,
-//! PhD thesis, Stanford 2019, chapter 2 (RIFL). How it fits on replicas without a disk and without a
-//! master, and why that is right, is argued in `docs/design/006-sessions.md`.
+//! PhD thesis, Stanford 2019, chapter 2 (RIFL). `docs/design/006-sessions.md` adapts it to replicas
+//! without a disk and without a master, and argues why that is right.
 //!
 //! # Guarantee
 //! A call with one id takes effect at most once, however often and at however many nodes it is
 //! tried, and an answer that was given once is given to every try until the client acknowledges the
-//! call. A client that has lost its lease is told so: what it has not heard the end of is unknown.
+//! call. A client that has lost its lease is told so: the outcomes of its open calls are unknown.
 //!
 //! # Parts
 //! | part | where it runs | in the thesis |
@@ -28,11 +28,11 @@
 //! ```
 //!
 //! # Where this differs from the thesis, and why
-//! - **A lease id says who keeps it** ([`LeaseId`]): there is no lease server to be found, and to
-//!   open a lease takes no message.
-//! - **Attempts and expiries are dated** on one hybrid clock ([`ResultTracker::admits`]), so that an
-//!   attempt which was on its way for long meets no replica that has forgotten its call. The thesis
-//!   compares the client's expiry with the clock at one server.
+//! - **A lease id names its owner** ([`LeaseId`]): there is no lease server to find, and opening a
+//!   lease takes no message.
+//! - **Attempts and expiries are dated** on one hybrid clock ([`ResultTracker::admits`]), so that
+//!   an attempt that was under way for long meets no replica that has forgotten its call. The
+//!   thesis compares the client's expiry with the clock at one server.
 //! - **An id is shown with a token** ([`Key::token`]), or a client could end the sessions of others
 //!   by counting.
 //! - **A closed session** is remembered until its term ends.

@@ -20,23 +20,23 @@ use crate::LeaseId;
 use crate::grant::Lost;
 use crate::key::Key;
 
-/// What one lease manager tells another.
+/// A message from one lease manager to another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Message {
-    /// The sender's hybrid clock. What the sender says of expired leases is as of this.
+    /// The sender's hybrid clock. Verdicts on expired leases are as of this.
     pub clock: u64,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a [`Message`] says.
+/// The content of a [`Message`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Body {
-    /// Any live member → any: what time it is here.
+    /// Any live member → any: the sender's clock.
     Clock {
-        /// Whether the sender wants to hear the same.
+        /// Whether the sender asks for the receiver's clock.
         asks: bool,
-        /// What the sender makes the tokens of its sessions with.
+        /// The key of the sender's tokens.
         key: Key,
     },
     /// A client's node → owner: renew this lease.
@@ -57,28 +57,28 @@ pub enum Body {
     },
     /// Owner → a client's node: the lease lives.
     Grant {
-        /// As in the question.
+        /// As in the request.
         cookie: u64,
-        /// As in the question.
+        /// As in the request.
         lease: LeaseId,
         /// Attempts dated up to here may be made.
         until: u64,
     },
-    /// Owner → a client's node: the lease lives no more, or can't be kept.
+    /// Owner → a client's node: the lease has ended, or can't be kept.
     Refuse {
-        /// As in the question.
+        /// As in the request.
         cookie: u64,
-        /// As in the question.
+        /// As in the request.
         lease: LeaseId,
-        /// Why.
+        /// The reason.
         reason: Denial,
     },
-    /// A node with records → owner: which of these leases are over?
+    /// A node with records → owner: which of these leases have ended?
     Sweep {
         /// The leases.
         leases: Vec<LeaseId>,
     },
-    /// Owner → nodes with records: these are.
+    /// Owner → nodes with records: these leases have ended.
     Gone {
         /// The leases, and how they ended.
         leases: Vec<(LeaseId, Lost)>,
@@ -88,9 +88,9 @@ pub enum Body {
 /// Why an owner grants no lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Denial {
-    /// It lives no more.
+    /// It has ended.
     Lost(Lost),
-    /// It is of a member that is gone, and the owner keeps as many of those as it may.
+    /// Its member is gone, and the owner keeps the most of those leases that it may.
     Full,
 }
 
@@ -160,7 +160,7 @@ impl Message {
         }
     }
 
-    /// Reads what [`Message::encode`] wrote.
+    /// Reads bytes that [`Message::encode`] wrote.
     ///
     /// # Errors
     /// When the bytes are no message of this version.

@@ -7,13 +7,13 @@ use quorate_machine::mutant;
 use crate::call::{Call, LeaseId};
 
 /// The numbers of a connection's commands, one after the other: an update is the session's call
-/// under the number of its command. Every command has one, whatever it is and whatever comes of it,
-/// so the client knows all numbers without an answer.
+/// under the number of its command. Every command has one, of every kind and with every result, so
+/// the client knows all numbers without an answer.
 ///
-/// The client says how many of its commands are without an answer at most, its *depth*. So with
-/// each command it says that it has the answer to the one which came so many before, and that is
-/// what the command acknowledges. If it sends more, a call is still not acknowledged before its
-/// answer is on its way; and a call that was acknowledged too early is refused when it is tried
+/// The client names its *depth*: the most of its commands that are unanswered at a time. So with
+/// each command it says that it has the answer to the command that came `depth` before, and the
+/// command acknowledges that one. If the client sends more, a call is still not acknowledged before
+/// its answer is under way; and a call that was acknowledged too early is refused when it is tried
 /// again, not executed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Numbering {
@@ -45,18 +45,18 @@ impl Numbering {
         self.next
     }
 
-    /// A command has come: it has the next number.
+    /// The command that has come takes the next number.
     pub fn begin(&mut self) {
         self.next += 1;
     }
 
-    /// The command that has come waits, and will come again.
+    /// The command that has come has to wait, and will come again.
     pub fn put_back(&mut self) {
         self.next -= 1;
     }
 
-    /// The command that has come is an update: the call that it is. Its answer has this `place`, and
-    /// `answered` places are.
+    /// The call of the command that has come, which is an update. Its answer has this `place`; the
+    /// places below `answered` are answered.
     pub fn call(&mut self, lease: LeaseId, digest: u32, place: u64, answered: u64) -> Call {
         let sequence = self.next - 1;
         while self.unanswered.front().is_some_and(|&(_, place)| place < answered) {
@@ -81,7 +81,7 @@ mod tests {
 
     const LEASE: LeaseId = LeaseId(7);
 
-    /// What the next command acknowledges as a call: its number, and the first incomplete one.
+    /// The acknowledgement of the next command as a call: its number, and the first incomplete one.
     fn call(numbering: &mut Numbering, place: u64, answered: u64) -> (u64, u64) {
         numbering.begin();
         let call = numbering.call(LEASE, 0, place, answered);

@@ -17,9 +17,9 @@ pub(crate) struct Record {
     pub(crate) answer: AnswerBytes,
 }
 
-/// Most sessions hold one record. More stand in a ring, at their number modulo its length, which
-/// doubles when two meet, up to the window. How long a ring has become makes no difference to what it
-/// holds.
+/// Most sessions hold one record. More records lie in a ring, at their number modulo its length,
+/// which doubles when two records meet, up to the window. The length of a ring makes no difference
+/// to its contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Records {
     #[default]
@@ -58,7 +58,7 @@ impl Records {
         }
     }
 
-    /// Keeps a record for which there is no place.
+    /// Keeps a record whose place is taken.
     fn grow(&mut self, record: Record) {
         *self = Self::Ring(match mem::take(self) {
             Self::None => unreachable!("a place for the only record is there"),
@@ -70,7 +70,7 @@ impl Records {
         });
     }
 
-    /// Drops everything below a sequence number.
+    /// Drops all records below a sequence number.
     #[inline]
     pub(crate) fn drop_below(&mut self, first: u64) {
         match self {
@@ -130,7 +130,7 @@ impl Hash for Records {
     }
 }
 
-/// A ring of at least this length in which all of these have a place of their own.
+/// A ring of at least this length in which each of these records has a place of its own.
 fn ring(mut length: usize, records: impl Iterator<Item = Record>) -> Box<[Option<Record>]> {
     let mut places: Box<[Option<Record>]> = core::iter::repeat_n(None, length).collect();
     for record in records {

@@ -1,6 +1,6 @@
-//! What became of each call (the thesis's `ResultTracker`), beside the keys that the calls touch.
+//! The result of each call (the thesis's `ResultTracker`), beside the keys that the calls touch.
 //!
-//! The *date* of an attempt is its place on the hybrid clock that expiries stand on too: see
+//! The *date* of an attempt is a reading of the hybrid clock that expiries use, too: see
 //! `docs/design/006-sessions.md`, which also has the argument for [`ResultTracker::admits`].
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -22,10 +22,10 @@ const RECORD_BYTES: usize = 16;
 /// calls begins again until the copy is whole.
 const COPYING: u64 = u64::MAX;
 
-/// What is known of a call that may be carried out or answered.
+/// The tracker's knowledge of a call that may be carried out or answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Found<'a, A> {
-    /// Nothing: it may be attempted.
+    /// No record: it may be attempted.
     New,
     /// It has taken effect, and this was its answer.
     Completed(&'a [u8]),
@@ -61,7 +61,7 @@ pub struct ResultTracker<A> {
     /// Sessions that may have records elsewhere that are missing here: attempts dated at or
     /// below the mark begin again.
     marks: BTreeMap<LeaseId, u64>,
-    /// Every lease that was ever discarded here was granted up to here at most.
+    /// Every lease that was ever discarded here was granted up to this date at most.
     discarded: u64,
     copying: bool,
 }
@@ -80,12 +80,12 @@ impl<A> Default for ResultTracker<A> {
 }
 
 impl<A: Copy + PartialEq> ResultTracker<A> {
-    /// What is known of a call. Only a record says that a number was used for another command: an
-    /// attempt under way may come to nothing, and a client that asks what became of a block under
-    /// its number, with another block, must not take it for decided.
+    /// The tracker's knowledge of a call. Only a record shows that a number was used for another
+    /// command: an attempt under way may fail, and a client that asks about a block under its
+    /// number, with another block, must not take the block for decided.
     ///
     /// # Errors
-    /// Why it is refused for good.
+    /// The reason why it is refused for good.
     pub fn find(&self, call: &Call) -> Result<Found<'_, A>, CallError> {
         call.check()?;
         // No session is open and closed, so most calls take one look.
@@ -108,21 +108,21 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         }
     }
 
-    /// Whether an attempt dated `at` may be let pass, as far as what was forgotten here goes.
+    /// Whether an attempt dated `at` may pass, with regard to forgotten records.
     ///
     /// # Errors
-    /// With the date above which the next attempt may: a record of the session may be missing here.
+    /// The date that the next attempt must exceed: a record of the session may be missing here.
     pub fn admits(&self, lease: LeaseId, at: u64) -> Result<(), u64> {
         let above = match self.marks.get(&lease) {
             Some(mark) => *mark,
-            // Most dates are above everything that is forgotten: the session needn't be found.
+            // Most dates are above all forgotten ones: then the session needn't be found.
             None if at > self.discarded || self.sessions.contains(lease) => 0,
             None => self.discarded,
         };
         if at <= above && !mutant!("rifl_undated") { Err(above) } else { Ok(()) }
     }
 
-    /// Takes note of an attempt at a call that is [`Found::New`], whose answer has this length.
+    /// Begins an attempt at a call that is [`Found::New`], whose answer has this length.
     pub fn begin(&mut self, call: &Call, attempt: A, answer: usize) {
         if mutant!("rifl_acknowledged_by_an_attempt") {
             self.acknowledge(call.lease, call.first_incomplete);
@@ -169,8 +169,8 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         }
     }
 
-    /// The client has the answers of all calls below `first_incomplete`: forgets them, and refuses
-    /// them from now on.
+    /// The client has the answers of all calls below `first_incomplete`: forgets their records, and
+    /// refuses these calls from now on.
     pub fn acknowledge(&mut self, lease: LeaseId, first_incomplete: u64) {
         if let Some(session) = self.sessions.get_mut(lease) {
             session.acknowledge(first_incomplete);
@@ -223,7 +223,7 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         self.in_progress.any(|(of, _), _| *of == lease)
     }
 
-    /// Sessions in order of lease, after this one: what a sweep asks about.
+    /// Sessions in order of lease, after this one, for a sweep to ask about.
     pub fn leases_after(&self, after: Option<LeaseId>) -> impl Iterator<Item = LeaseId> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut open = self.sessions.leases_after(after);
@@ -243,7 +243,7 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         self.sessions.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
@@ -273,9 +273,10 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
     // ```
     // The bracket is missing in a closed session.
 
-    /// Appends sessions in order of lease, from this session's record on and zeros for all, as far as
-    /// they fit into `bytes_max`, but at least one record or session. A part may end within a session,
-    /// and each part of one has its watermark (P1). Gives where the next part begins.
+    /// Appends sessions in order of lease, from this session's record on and zeros for all, as far
+    /// as they fit into `bytes_max`, but at least one record or session. A part may end within a
+    /// session, and each part of a session has its watermark (P1). Returns where the next part
+    /// begins.
     pub fn encode_from(
         &self,
         (lease, sequence): (LeaseId, u64),
@@ -298,7 +299,7 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
     }
 
     /// Appends a session with its records from `first` on, at least one, as far as `out` does not
-    /// get longer than `end`. Gives the first that is left.
+    /// get longer than `end`. Returns the first record left.
     fn encode_records(
         &self,
         lease: LeaseId,
@@ -333,16 +334,16 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         records.get(count).map(|record| record.sequence)
     }
 
-    /// From now on this replica copies what others know: it takes part in no vote, and what it
-    /// learns of a session on the way may not be all.
+    /// From now on this replica copies the records of others: it takes part in no vote, and its
+    /// records of a session may be incomplete.
     pub fn begin_copy(&mut self) {
         self.copying = true;
     }
 
-    /// Takes over what another replica wrote with [`ResultTracker::encode_from`].
+    /// Merges a part that another replica wrote with [`ResultTracker::encode_from`].
     ///
     /// # Errors
-    /// When the bytes are damaged; what came before the damage is taken.
+    /// If the bytes are damaged; sessions before the damage are merged.
     pub fn merge(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader(bytes);
         let discarded = reader.u64()?;
@@ -405,18 +406,18 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         Ok(())
     }
 
-    /// The copy is whole: what was seen on the way and not copied is known as well as anything that
-    /// appears now.
+    /// The copy is whole: a session that was seen during the copy but not copied is treated like a
+    /// new one.
     pub fn end_copy(&mut self) {
         self.copying = false;
         for mark in self.marks.values_mut().filter(|mark| **mark == COPYING) {
             *mark = self.discarded;
         }
-        // A mark of nothing says nothing.
+        // A mark of 0 marks nothing.
         self.marks.retain(|_, mark| *mark > 0);
     }
 
-    /// Asserts what must hold between steps.
+    /// Asserts the invariants between steps.
     ///
     /// # Panics
     /// When an invariant is broken.

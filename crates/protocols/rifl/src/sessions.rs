@@ -1,4 +1,4 @@
-//! What an engine does for sessions.
+//! The interface of an engine for sessions.
 
 use alloc::vec::Vec;
 
@@ -14,8 +14,9 @@ pub struct Permit {
     pub call: Call,
     /// The permission.
     pub grant: Grant,
-    /// The date of attempts in an engine that has no dates of its own on that scale: at most
-    /// [`Grant::until`], and best that itself, as replicas refuse dates below what they have forgotten.
+    /// The date of attempts in an engine without dates of its own on that scale: at most
+    /// [`Grant::until`], and best equal to it, as replicas refuse dates below those they have
+    /// forgotten.
     pub date: u64,
 }
 
@@ -28,9 +29,9 @@ impl Permit {
 
 /// One lane of an engine that carries out calls exactly once.
 ///
-/// Its part of the bargain, which `docs/design/006-sessions.md` argues for: a replica that has the
-/// effect of a call has its record, in its [`crate::ResultTracker`]; an attempt is made only under a
-/// grant that covers its date in the view in force, and only where [`crate::ResultTracker::admits`] lets
+/// Its obligations, which `docs/design/006-sessions.md` argues for: a replica that has the effect
+/// of a call has its record, in its [`crate::ResultTracker`]; an attempt is made only under a grant
+/// that covers its date in the view in force, and only where [`crate::ResultTracker::admits`] lets
 /// it pass; a call that is refused, or whose lease does not cover it, leaves no record.
 pub trait Sessions: Machine {
     /// Takes a call's request; answered by [`Effects::complete`] with the same tag, once: with the
@@ -45,7 +46,7 @@ pub trait Sessions: Machine {
         effects: &mut impl Effects<Self>,
     );
 
-    /// The date that an attempt begun now has at least. A grant should reach well beyond it.
+    /// The lowest date of an attempt that begins now. A grant should reach well beyond it.
     fn date(&self, now: Now) -> u64;
 
     /// The sessions after this one, in order, that this machine keeps records of: `max` at most.

@@ -11,8 +11,9 @@ use crate::grant::Lost;
 const CHUNK: u64 = 64;
 const CLOSED: u32 = 1 << 31;
 
-/// Leases that this lane gave out, numbered from 0. A lease stands here until its term ends; a
-/// whole number of seconds after `origin`, rounded up.
+/// Leases that this lane gave out, numbered from 0. Each has a word until its term ends: 1 plus its
+/// expiry in seconds since `origin`, rounded up, and `CLOSED` if it is closed. 0 stands for an
+/// ended lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Terms {
     origin: Option<Instant>,
@@ -70,7 +71,7 @@ impl Terms {
         *self.place(counter) = seconds;
     }
 
-    /// Closes a lease that has not ended. It stands here until its term ends.
+    /// Closes a lease that has not ended. It keeps its word until its term ends.
     pub(crate) fn close(&mut self, counter: u64) {
         *self.place(counter) |= CLOSED;
         self.open -= 1;
@@ -81,12 +82,12 @@ impl Terms {
         self.open
     }
 
-    /// Whether none is left, not even a closed one.
+    /// Whether no lease is left, not even a closed one.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Frees what has ended, in some of the chunks; in all of them after some rounds.
+    /// Frees leases that have ended, in some of the chunks; in all of them after some rounds.
     pub(crate) fn reap(&mut self, now: Instant, chunks: usize) {
         let from = self.reaped.map_or(Bound::Unbounded, Bound::Excluded);
         let numbers = self.chunks.range((from, Bound::Unbounded)).map(|(number, _)| *number);

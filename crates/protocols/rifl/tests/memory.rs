@@ -1,4 +1,4 @@
-//! What sessions cost, counted at the allocator.
+//! The memory of sessions, counted at the allocator.
 
 use std::alloc::System;
 
@@ -11,14 +11,14 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const SESSIONS: u64 = 1_000_000;
 
-/// Bytes that are allocated now. A reallocation counts as one of each.
+/// Bytes that are allocated now. A reallocation counts as an allocation and a release.
 fn held() -> isize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated as isize - stats.bytes_deallocated as isize
 }
 
-/// Opens sessions that are idle with one small record. Leases come from three owners, as they
-/// would if clients had opened them at all nodes.
+/// Opens sessions that are idle with one small record. Leases come from three owners, as if clients
+/// had opened them at all nodes.
 fn open(calls: &mut ResultTracker<u64>, at_random: bool) {
     for number in 0..SESSIONS {
         // An odd factor makes a permutation of the counters.

@@ -1,4 +1,4 @@
-//! Who has to leave, and who does not.
+//! Which nodes have to leave, and which stay.
 
 use alloc::vec::Vec;
 
@@ -25,8 +25,8 @@ fn stalls_of_half_a_second_expel_nobody() {
     }
 }
 
-/// One node stalls again and again for longer than suspicion usually takes: once it is expelled for
-/// it, then the others know it.
+/// One node stalls again and again for longer than suspicion usually takes. It is expelled for it
+/// once; then the others know its stalls.
 #[test]
 fn patience_follows_the_silences_that_ended() {
     let mut world = World::formed(1, 3);
@@ -39,7 +39,7 @@ fn patience_follows_the_silences_that_ended() {
     }
     let last = world.machine(1).view().epoch;
     assert!(last.0 <= 4, "removed, joined, promoted: once, not {last:?}");
-    // It never grows beyond its bound, and a crash is noticed however patient the others are.
+    // Patience never grows beyond its bound: a crash is noticed, however patient the others are.
     world.pause(3, 60_000);
     let bound = world.machine(1).config.suspect_after_max;
     world.run(bound.as_millis() as u64 + 200);
@@ -86,7 +86,8 @@ fn a_broken_link_costs_one_node_once() {
     }
 }
 
-/// Whoever leads, and whichever way is cut: all hold their leases until one of the two leaves.
+/// All members hold their leases until one of the two leaves, whichever leads and whichever way is
+/// cut.
 #[test]
 fn no_lease_suffers_from_a_one_way_cut() {
     let cuts: [Loses; 6] = [
@@ -101,12 +102,12 @@ fn no_lease_suffers_from_a_one_way_cut() {
         let mut world = World::formed(seed, 3);
         world.run(300);
         world.loses = cuts[seed as usize % 6];
-        // As long as the silence lasts that is borne, and a broken link after it.
+        // As long as a bearable silence, and a broken link after it, last.
         for _ in 0..1_190 {
             world.run(1);
             for node in 1..=3 {
                 let left = world.machine(node).lease_until().since(world.now(node).monotonic);
-                // A follower asks its leader in vain once, and then everybody.
+                // A follower asks its leader in vain once, and then every member.
                 assert!(left.as_millis() >= 29, "seed {seed}: node {node} has {left:?} left");
             }
         }
@@ -116,8 +117,8 @@ fn no_lease_suffers_from_a_one_way_cut() {
     }
 }
 
-/// Nobody hears node 1, which hears everybody. Node 2 is more patient than node 3, since it was often
-/// late itself: that must not look as if only the link between nodes 1 and 3 were broken.
+/// No node hears node 1, which hears all others. Node 2 is more patient than node 3, since it was
+/// often late itself: that must not look as if only the link between nodes 1 and 3 were broken.
 #[test]
 fn a_mute_node_goes_and_nobody_else() {
     let mut world = World::formed(11, 3);
@@ -137,7 +138,7 @@ fn a_mute_node_goes_and_nobody_else() {
     assert_eq!((view.live(), view.epoch), (nodes(&[2, 3]), Epoch(before.0 + 1)), "{view:?}");
 }
 
-/// A short interruption of one link, as when a connection is reset, expels nobody.
+/// A short interruption of one link, as by a reset connection, expels no node.
 #[test]
 fn a_link_that_comes_back_costs_nobody() {
     let mut world = World::formed(4, 3);
@@ -153,7 +154,7 @@ fn a_link_that_comes_back_costs_nobody() {
     assert_eq!(world.machine(3).view().epoch, Epoch(1));
 }
 
-/// Of four nodes, node 4 has lost its links to two others: it is the one that goes.
+/// Of four nodes, node 4 has lost its links to two others, and has to leave.
 #[test]
 fn the_node_with_most_broken_links_goes() {
     let mut world = World::formed(5, 5);
@@ -187,7 +188,7 @@ fn a_node_that_leaves_is_out_at_once_and_nobody_stops() {
     }
 }
 
-/// The one that stays needs the vote of the one that goes.
+/// The node that stays needs the vote of the node that leaves.
 #[test]
 fn one_of_two_leaves_at_once() {
     let mut world = World::formed(10, 2);
@@ -206,8 +207,8 @@ fn the_last_active_member_may_not_leave() {
     assert!(world.is_serving(1));
 }
 
-/// Five nodes, one group on three of them, which stop one after the other: the last of them that
-/// is active stays, and the others copy from it.
+/// Five nodes, one group on three of them, which stop one after the other: the last active one of
+/// them stays, and the others copy from it.
 #[test]
 fn silence_never_costs_a_group_its_last_active_member() {
     let mut world = World::new(7, 5);

@@ -1,4 +1,4 @@
-//! What users do and what happens to them, one by one.
+//! The actions and mishaps of users, one by one.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -143,7 +143,7 @@ fn a_removed_node_that_founds_anew_hears_that_it_is_another_cluster() {
     assert_eq!(view.cluster, world.machine(1).me.incarnation);
 }
 
-/// It knows an epoch of the cluster that is over, and the new one is not as far.
+/// The node knows an epoch of the ended cluster, and the new cluster has not come as far.
 #[test]
 fn a_removed_node_is_added_to_a_cluster_founded_without_it() {
     let mut world = World::formed(6, 3);
@@ -167,7 +167,7 @@ fn a_removed_node_is_added_to_a_cluster_founded_without_it() {
     world.run(400);
     let known = world.machine(4).newest_view();
     assert!(known.cluster != over.cluster && known.epoch < over.epoch, "{known:?}");
-    // What the members decide is told to everybody once, and that gets lost.
+    // Members tell their decisions to every node once, and that message gets lost.
     world.loses = |_, to, body| to == 4 && matches!(body, Body::Log(_));
     let tag = world.request(1, Request::Add(addresses(4)));
     world.run(100);
@@ -197,7 +197,7 @@ fn a_majority_that_lost_its_state_founds_nothing_and_says_why() {
             "{reason}"
         );
     }
-    // As the sentence says: all together.
+    // All together, as the sentence says.
     world.crash(3);
     world.start(3);
     world.run_until_serving(&[1, 2, 3], 500);
@@ -211,7 +211,7 @@ fn an_outsider_says_when_no_member_is_left_that_has_its_state() {
     for node in [1, 2] {
         world.crash(node);
     }
-    // What it configures keeps node 1 from founding anew.
+    // The nodes that it configures keep node 1 from founding anew.
     world.start(1);
     world.configure(2, (1..=4).map(addresses).collect());
     world.start(2);
@@ -276,7 +276,7 @@ fn removing_a_live_node_may_not_cost_the_majority() {
     assert_eq!(world.machine(2).view().voters().len(), 2);
 }
 
-/// Three members of which one is dead, and a fourth that can't join without a majority of four.
+/// Three members, one of them dead, and a fourth that can't join without a majority of four.
 #[test]
 fn adding_a_member_may_not_cost_the_majority() {
     let mut world = World::formed(15, 3);
@@ -305,8 +305,8 @@ fn a_request_that_no_majority_answers_times_out() {
     world.run_until_serving(&[1, 2, 3], 1000);
 }
 
-/// A removal waits for the leases of the member that goes. Meanwhile another voter seems to be gone,
-/// which is no reason to refuse what is proposed already.
+/// A removal waits for the leases of the removed member. Meanwhile another voter seems to be gone,
+/// which is no reason to refuse a change that is proposed already.
 #[test]
 fn a_change_that_is_proposed_is_not_refused_for_want_of_voters() {
     let mut world = World::formed(16, 3);
@@ -320,7 +320,7 @@ fn a_change_that_is_proposed_is_not_refused_for_want_of_voters() {
     assert_eq!(world.machine(1).view().voters(), nodes(&[1, 2]));
 }
 
-/// The others complete what it has proposed, and then go on without it: it learns both at once.
+/// The others complete its proposal, and then go on without it: it learns both at once.
 #[test]
 fn a_change_that_came_about_is_not_refused_by_a_node_that_is_out() {
     let mut world = World::formed(17, 5);
@@ -367,13 +367,14 @@ fn a_node_paused_past_its_lease_is_harmless_and_comes_back() {
 
 #[test]
 fn nodes_that_were_away_together_expel_nobody() {
-    // As on a machine that sleeps. The first messages after it make a majority, without the others.
+    // As on a machine that sleeps. The first messages after the sleep make a majority, without the
+    // others.
     for seed in 0..30 {
         let mut world = World::formed(seed, 5);
         world.crash(5);
         world.run(400);
         world.start(5);
-        // The first node has proposed views, and could propose another one at once.
+        // The first node has proposed views, and could propose another at once.
         world.run_until_serving(&[1, 2, 3, 4, 5], 2_000);
         world.run(seed);
         let before = world.machine(1).view().clone();
@@ -409,9 +410,9 @@ fn an_idle_cluster_says_little() {
         }
     }
     let rounds = 3_000 / 60;
-    // One of the three leads. It asks the others, and they ask it in the same breath as they grant.
+    // One of the three leads. It asks the others, and they ask it in the message of their grant.
     let (renewals, grants, writes) = (4, 4, 6);
-    // In every other round its followers tell each other that they live.
+    // In every other round its followers exchange heartbeats.
     let words = 2 * rounds / 2;
     assert_eq!(world.messages - before.0, (renewals + grants) * rounds + words);
     // Each write wakes a peer up once at most.
@@ -429,10 +430,10 @@ fn the_deadline_never_lies_in_the_past_for_ever() {
     assert!(world.machine(1).next_deadline() > world.now(1).monotonic);
 }
 
-/// Node 1 holds a lease that nodes 1 and 3 granted. Node 3, whom nobody owes a promise any more,
-/// crashes, is removed, and joins again, all at once; with node 2, which has granted nothing for
-/// long, it could remove node 1: neither knows what the former node 3 has promised. The rule about
-/// changes of voters makes them wait.
+/// Node 1 holds a lease that nodes 1 and 3 granted. Node 3, to which no voter owes a promise any
+/// more, crashes, is removed, and joins again, all at once. With node 2, which has granted nothing
+/// for long, it could remove node 1: neither knows the promises of the former node 3. The rule
+/// about changes of voters makes them wait.
 #[test]
 fn a_joined_voter_honours_the_promises_of_its_predecessor() {
     let mut world = World::formed_nervous(16, 3);
@@ -458,7 +459,7 @@ fn a_joined_voter_honours_the_promises_of_its_predecessor() {
     }
     let lease = world.machine(1).lease_until().since(world.now(1).monotonic);
     assert!(lease.as_millis() > 90, "{lease:?}");
-    // Every step checks that nobody goes on without a node that holds its lease.
+    // Every step checks that no cluster goes on without a node that holds its lease.
     world.run(400);
     assert!(!world.machine(2).view().live().contains(NodeId(1)));
 }

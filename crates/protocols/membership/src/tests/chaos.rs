@@ -1,4 +1,4 @@
-//! Long seeded runs in which everything goes wrong.
+//! Long seeded runs under all faults.
 
 use alloc::vec::Vec;
 
@@ -10,9 +10,9 @@ use crate::Request;
 
 struct Plan {
     nodes: u16,
-    /// The bound that the nodes are told.
+    /// The bound of drift that the nodes are told.
     drift_ppm: u32,
-    /// What clocks really do, either way.
+    /// The true bound of drift, either way.
     true_drift_ppm: i64,
     rounds: u64,
     nervous: bool,
@@ -34,7 +34,7 @@ impl Plan {
 
 /// One fault, from the seed.
 fn disturb(world: &mut World, nodes: u16) {
-    // Who leaves ends soon, whether the others agreed or not.
+    // A leaving node ends soon, whether the others agreed or not.
     for node in 1..=nodes {
         let machine = world.nodes[&NodeId(node)].machine.as_ref();
         if machine.is_some_and(|machine| machine.leaving.is_some()) {
@@ -118,7 +118,7 @@ fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
             }
         }
         probes.extend(world.probes.keys().copied());
-        // A view that was under way may name a killed node as the only active one.
+        // A view under way may name a killed node as the only active one.
         world.run(3_000);
         if !world.keeps_majority(NodeId(0)) {
             lost += 1;
@@ -129,15 +129,15 @@ fn a_lease_never_outlives_its_view_and_the_cluster_heals() {
     }
     assert!(healed > 100, "{healed} healed, {lost} lost their majority");
     for probe in <crate::Membership as quorate_machine::Protocol>::PROBES {
-        // Founding has its own test.
+        // Founding has a test of its own.
         assert!(probe == &GIVEN_UP || probes.contains(probe), "never reached: {probe}");
     }
 }
 
 const GIVEN_UP: &str = "membership: a vote for a first view is given up";
 
-/// Nodes restart in the middle of founding, with slow and lossy messages: there is one cluster in
-/// the end, or none because a majority of it was lost.
+/// Nodes restart in the middle of founding, with slow and lossy messages: in the end there is one
+/// cluster, or none because a majority of it was lost.
 #[test]
 fn restarts_while_a_cluster_is_founded_leave_one_cluster() {
     let (mut healed, mut given_up) = (0, false);
@@ -151,7 +151,7 @@ fn restarts_while_a_cluster_is_founded_leave_one_cluster() {
         for _ in 0..30 {
             let span = 1 + world.rng.below(60);
             world.run(span);
-            // The founder most of all.
+            // Most of all the founder restarts.
             let node = [1, 1 + world.rng.below(u64::from(nodes)) as u16][seed as usize / 3 % 2];
             if world.keeps_majority(NodeId(node)) {
                 world.crash(node);
@@ -160,7 +160,7 @@ fn restarts_while_a_cluster_is_founded_leave_one_cluster() {
         }
         (world.loss_percent, world.delay_max) = (0, MS);
         given_up |= world.probes.contains_key(GIVEN_UP);
-        // What was under way may still found a cluster that has lost its majority by then.
+        // Messages under way may still found a cluster that has lost its majority by then.
         world.run(400);
         if world.keeps_majority(NodeId(0)) {
             world.run_until_serving(&(1..=nodes).collect::<Vec<_>>(), 3000);

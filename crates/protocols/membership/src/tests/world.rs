@@ -90,7 +90,7 @@ pub(super) struct World {
     pub(super) completed: BTreeMap<Tag, Result<Epoch, MembershipError>>,
     pub(super) probes: BTreeMap<&'static str, u64>,
     pub(super) messages: u64,
-    /// What drivers write: all that a step says to one peer together.
+    /// The writes of drivers: one for all messages of a step to one peer.
     pub(super) writes: u64,
     /// Steps that no message or request caused.
     pub(super) timers: u64,
@@ -293,7 +293,7 @@ impl World {
             self.step(node, Event::Tick);
         } else if let Some((_, (from, to, bytes))) = self.wire.pop_first() {
             if self.is_paused(to) {
-                // What arrives meanwhile waits in the socket.
+                // Messages that arrive meanwhile wait in the socket.
                 self.sequence += 1;
                 let at = self.nodes[&to].paused_until;
                 self.wire.insert((at, self.sequence), (from, to, bytes));
@@ -315,7 +315,8 @@ impl World {
         }
     }
 
-    /// Runs on, to the first violation of a lease if there is one before the end.
+    /// Runs on, to the first violation of a lease or to the end. Returns whether there was a
+    /// violation.
     pub(super) fn finds_violation(&mut self, for_ms: u64) -> bool {
         let end = self.now + for_ms * MS;
         while self.advance(end) {
@@ -326,8 +327,8 @@ impl World {
         false
     }
 
-    /// The lease rule: whoever believes itself operational is live in every newer view that anyone
-    /// has installed; and no two clusters are operational at once.
+    /// The lease rule: a node that believes itself operational is live in every newer view that any
+    /// node has installed; and no two clusters are operational at once.
     pub(super) fn violation(&self) -> Option<alloc::string::String> {
         let mut clusters = Vec::new();
         for (id, node) in &self.nodes {
@@ -370,7 +371,7 @@ impl World {
         }
     }
 
-    /// Runs until all of `nodes` serve in one epoch; returns after how many milliseconds.
+    /// Runs until all of `nodes` serve in one epoch; returns the number of milliseconds.
     pub(super) fn run_until_serving(&mut self, nodes: &[u16], within_ms: u64) -> u64 {
         let begin = self.now;
         loop {
@@ -397,8 +398,8 @@ impl World {
         }
     }
 
-    /// Whether, in the eyes of every running member, a majority of the voters still runs in the
-    /// life that the view names, `but` this node, and so does an active member.
+    /// Whether, by the view of every running member, a majority of the voters other than `but`
+    /// still runs in the life that the view names, and an active member does.
     pub(super) fn keeps_majority(&self, but: NodeId) -> bool {
         let runs = |node: NodeId, as_voter: bool, incarnation| {
             let machine = self.nodes.get(&node).and_then(|node| node.machine.as_ref());

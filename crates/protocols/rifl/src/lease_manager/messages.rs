@@ -1,4 +1,4 @@
-//! What lease managers tell each other.
+//! Messages between lease managers.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::grant::{Answer, Grant, owner_of};
 use crate::message::{Body, Message};
 
 impl LeaseManager {
-    /// Every legal reason to drop a message. In one epoch everybody agrees on who owns a lease.
+    /// Every legal reason to drop a message. In one epoch all nodes agree on the owner of a lease.
     pub(super) fn ignore_message(
         &self,
         from: NodeId,
@@ -82,7 +82,7 @@ impl LeaseManager {
                 Some(Err(reason)) => {
                     self.send(now, from, Body::Refuse { cookie, lease, reason }, effects);
                 }
-                // It asks again; by then clocks have gone around.
+                // The node asks again; by then the clocks have been exchanged.
                 None => self.hurry(now, effects),
             },
             Body::Close { cookie, lease } => {

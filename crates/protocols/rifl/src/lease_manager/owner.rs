@@ -14,12 +14,12 @@ use crate::message::{Body, Denial, Message};
 pub(super) enum Judged {
     Alive,
     Lost(Lost),
-    /// Not before every live member has told its clock.
+    /// Unknown until every live member has told its clock.
     Later,
 }
 
 impl LeaseManager {
-    /// Since when this node answers for the leases of a member that is gone.
+    /// The time since when this node owns the leases of a member that is gone.
     pub(super) fn inherited_since(&self, member: MemberNumber) -> Instant {
         let left = self.left.get(&member).copied().unwrap_or(self.first_view);
         left.max(self.eldest_since.unwrap_or(Instant::NEVER))
@@ -38,7 +38,7 @@ impl LeaseManager {
             Some(adopted) if adopted.closed => Judged::Lost(Lost::Closed),
             Some(_) => Judged::Alive,
             None => {
-                // Nobody knows what the predecessor has declared over but by the clock.
+                // Only the clock tells which leases the predecessor has declared ended.
                 let over = now.monotonic >= self.inherited_since(lease.member()) + self.config.term;
                 let may_be_over = told <= self.clock(now) && !mutant!("rifl_successor_extends_all");
                 if over || may_be_over { Judged::Lost(Lost::Expired) } else { Judged::Alive }
@@ -46,8 +46,8 @@ impl LeaseManager {
         }
     }
 
-    /// Most leases of members that are gone which this lane keeps: as many as all members may have
-    /// given out. Which of them were, nobody knows any more.
+    /// The most leases of members that are gone that this lane keeps: as many as all members may
+    /// have given out. No node knows any more which of them were.
     pub(super) fn adopted_max(&self) -> usize {
         self.config.leases_max.saturating_mul(self.view.members.len())
     }
@@ -59,7 +59,7 @@ impl LeaseManager {
             || mutant!("rifl_adopts_without_limit")
     }
 
-    /// Whether a lease can have been given out at all: numbers of members are given in order.
+    /// Whether the lease can have been given out at all: numbers of members are given in order.
     pub(super) fn is_of_a_member(&self, lease: LeaseId) -> bool {
         (MemberNumber(1)..=self.view.last_number).contains(&lease.member())
     }
@@ -98,7 +98,7 @@ impl LeaseManager {
         Some(Ok(self.limit()))
     }
 
-    /// Ends a lease, and tells everybody.
+    /// Ends a lease, and tells every node.
     pub(super) fn close(
         &mut self,
         now: Now,
@@ -125,7 +125,7 @@ impl LeaseManager {
         Some(Denial::Lost(Lost::Closed))
     }
 
-    /// Which of these leases, that this node keeps, are over.
+    /// Those of these leases that this node owns and that have ended.
     pub(super) fn over(&self, now: Now, leases: &[LeaseId]) -> Vec<(LeaseId, Lost)> {
         let lost = |lease: &LeaseId| match self.judge(now, *lease, u64::MAX) {
             Judged::Lost(lost) => Some((*lease, lost)),

@@ -1,4 +1,4 @@
-//! What a node asks for its clients: answered here, or by the lease manager that owns the lease.
+//! A node's requests for its clients: answered here, or by the lease manager that owns the lease.
 
 use alloc::vec::Vec;
 
@@ -42,7 +42,7 @@ impl LeaseManager {
         }
     }
 
-    /// Whether it is this node that has to say yes or no to a request.
+    /// Whether this node has to answer a request.
     pub(super) fn answers(&self, request: &Request) -> bool {
         match request {
             Request::Open => true,

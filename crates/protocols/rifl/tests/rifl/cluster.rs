@@ -58,7 +58,7 @@ struct Flight {
     message: Message,
 }
 
-/// How bad things are.
+/// The faults of clocks and network.
 #[derive(Clone, Copy)]
 pub(crate) struct Weather {
     pub(crate) delay: u64,
@@ -221,7 +221,7 @@ impl Cluster {
         }
     }
 
-    /// A grant counts from when it is sent, not from when somebody uses it.
+    /// A grant counts from its sending, not from its first use.
     fn see_grant(&mut self, message: &Message) {
         match &message.body {
             quorate_rifl::Body::Grant { lease, until, .. } => self.note_grant(*lease, *until),
@@ -238,7 +238,7 @@ impl Cluster {
 
     fn note_grant(&mut self, lease: LeaseId, until: u64) {
         if let Some(over) = self.expired.get(&lease) {
-            // An answer on its way may come late, but what it grants is below the end.
+            // An answer under way may come late, but its grant is below the end.
             assert!(
                 until <= *over,
                 "{lease:?} is granted until {until}, and was over as of {over}"
@@ -274,7 +274,7 @@ impl Cluster {
         }
     }
 
-    /// What a request is answered, given time.
+    /// The answer to a request, given time.
     pub(crate) fn ask(&mut self, node: u16, request: Request) -> Answer {
         let tag = self.request(node, request);
         for _ in 0..1000 {

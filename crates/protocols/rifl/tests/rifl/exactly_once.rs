@@ -17,22 +17,22 @@ struct Attempt {
     call: Call,
     at: u64,
     epoch: Epoch,
-    /// When it comes to each replica, and what that one says.
+    /// The time when it comes to each replica, and the replica's vote.
     arrives: BTreeMap<u16, u64>,
     votes: BTreeMap<u16, bool>,
-    /// How it ended, and when each replica hears of it.
+    /// Its end, and the time when each replica hears of it.
     end: Option<bool>,
     told: BTreeMap<u16, u64>,
 }
 
 struct Client {
     lease: LeaseId,
-    /// What it was last told.
+    /// The expiry that it was last told.
     told: u64,
     next: u64,
     acknowledged: u64,
     renewals: Vec<(u16, Tag)>,
-    /// One that hardly ever renews comes back when its lease is long over.
+    /// A client that hardly ever renews returns long after the end of its lease.
     sleepy: bool,
 }
 
@@ -110,7 +110,7 @@ impl Run {
                 let admitted = calls.admits(attempt.call.lease, attempt.at).is_ok();
                 let is_new = matches!(calls.find(&attempt.call), Ok(Found::New));
                 self.refused_by_date += usize::from(is_new && !admitted);
-                // A late one finds its own end: it has been told already.
+                // A late attempt finds its own end: the replica has been told already.
                 let vote = is_new && admitted && attempt.end.is_none();
                 if vote {
                     calls.begin(&attempt.call, id, 0);
@@ -207,7 +207,7 @@ impl Run {
             let request = Request::Renew { lease: client.lease, told: client.told, above: 0 };
             client.renewals.push((node, self.cluster.request(node, request)));
         }
-        // A new call, or an old one again, as late as it may be and with what it said then.
+        // A new call, or an old one again, as late as possible and as it was made then.
         let again = self.cluster.rng.below(3) > 0;
         let sequence = if again { self.cluster.rng.below(client.next + 1) } else { client.next };
         client.next = client.next.max(sequence + 1);

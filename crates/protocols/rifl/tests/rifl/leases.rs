@@ -109,8 +109,8 @@ fn every_node_knows_what_is_shown_of_a_session_and_so_does_the_successor() {
         assert_eq!(is_genuine(&cluster, node, grant.lease, token ^ 1), Genuine::No);
         assert_eq!(is_genuine(&cluster, node, grant.lease, token), Genuine::Yes);
     }
-    // Who joins now can't tell of that session, and believes what is shown. Of others it waits until
-    // it can.
+    // A node that joins now can't tell the token of that session, and believes any. For the tokens
+    // of other sessions it waits until it can tell.
     cluster.start(1, 4);
     let other = cluster.open(2);
     let unheard = is_genuine(&cluster, 1, other.lease, 0);
@@ -141,7 +141,7 @@ fn nothing_is_granted_beyond_what_all_clocks_have_passed() {
     let mut cluster = Cluster::new(3, 7);
     let grant = cluster.open(1);
     cluster.run(200 * MS);
-    // A live member falls silent, and no view says so.
+    // A live member falls silent, and stays in the view.
     cluster.nodes.remove(&NodeId(3));
     cluster.run(TERM / 4);
     let tag = cluster.request(1, renew(grant));
@@ -173,7 +173,7 @@ fn who_joins_with_a_clock_that_is_ahead_ends_no_lease() {
     let grant = cluster.open(1);
     cluster.run(TERM / 4);
     without_the_first(&mut cluster);
-    // Its owner's next life comes, and is sure of an hour that is not.
+    // The owner's next life comes, with a clock that is far ahead.
     cluster.start(1, 4);
     cluster.nodes.get_mut(&NodeId(1)).expect("it has started").skew = (100 * TERM) as i64;
     for role in [Role::Shadow, Role::Active] {
@@ -193,7 +193,7 @@ fn a_successor_keeps_no_more_leases_than_members_may_have_given_out() {
     let grant = cluster.open(1);
     without_the_first(&mut cluster);
     assert!(matches!(cluster.ask(2, renew(grant)), Answer::Granted(_)));
-    // Nobody can tell a made-up counter from one that was given out.
+    // No node can tell a made-up counter from one that was given out.
     let lease = |counter| LeaseId::new(MemberNumber(1), LaneId(0), counter);
     let made_up = |counter| Request::Renew { lease: lease(counter), told: u64::MAX, above: 0 };
     for counter in 1..3 * LEASES_MAX as u64 {
@@ -207,7 +207,7 @@ fn a_successor_keeps_no_more_leases_than_members_may_have_given_out() {
         assert_eq!(cluster.ask(node, Request::Close { lease }), Answer::Full, "asked at {node}");
     }
     assert!(matches!(cluster.ask(3, renew(grant)), Answer::Granted(_)), "it is kept already");
-    // Room comes with the end of their term.
+    // Ended terms make room.
     cluster.run(TERM / 2);
     assert!(matches!(cluster.ask(3, renew(grant)), Answer::Granted(_)));
     cluster.run(TERM * 3 / 4);
@@ -246,7 +246,7 @@ fn a_successor_does_not_bring_back_what_its_predecessor_has_ended() {
 fn a_successor_hears_all_clocks_before_it_answers() {
     let mut cluster = Cluster::new(3, 11);
     let grant = cluster.open(1);
-    // Keeping one itself, 2 has heard of 3 a moment ago; but not in the new epoch.
+    // Node 2 keeps a lease itself, and has heard of node 3 a moment ago; but not in the new epoch.
     cluster.open(2);
     cluster.run(TERM / 4);
     cluster.nodes.remove(&NodeId(1));
@@ -366,7 +366,7 @@ fn survive(seed: u64) {
                     Answer::Full | Answer::Unready => {}
                 }
             }
-            // An idle one comes back at last, when its lease may be over.
+            // An idle client returns at last, when its lease may have ended.
             let chance = if client.idle { 1 } else { 30 };
             if cluster.rng.below(100) < chance {
                 let node = any(&mut cluster);
@@ -382,7 +382,7 @@ fn survive(seed: u64) {
         let span = 20 * MS + cluster.rng.below(60) * MS;
         cluster.run(span);
     }
-    // Calm again: whoever holds a lease can renew it, and leases can be had.
+    // Calm again: every client with a lease can renew it, and leases can be opened.
     cluster.weather = crate::cluster::CALM;
     for (node, ..) in roles {
         cluster.tell(node);

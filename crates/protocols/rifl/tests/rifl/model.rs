@@ -37,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-/// One entry for every call ever made, and nothing clever.
+/// A plain map with one entry for every call ever made.
 #[derive(Default)]
 struct Plain {
     watermarks: BTreeMap<u64, u64>,
@@ -133,7 +133,7 @@ fn run(steps: Vec<Step>) {
             }
             Step::Complete { lease, ahead, back, digest, answer } => {
                 let call = make(lease, ahead, back, digest);
-                // Whatever is under way here, another attempt has been decided.
+                // Another attempt has been decided, whichever is under way here.
                 calls.complete(&call, attempt, at, answer.as_slice());
                 if !plain.closed.contains(&lease) {
                     plain.watermarks.entry(lease).or_default();

@@ -1,11 +1,11 @@
-//! Transitions of the tracker: a state, one event, what it says.
+//! Transitions of the tracker: a state, one event, the result.
 
 use quorate_rifl::{Call, CallError, Found, LeaseId, ResultTracker};
 use quorate_types::{LaneId, MemberNumber, limits};
 
 type Calls = ResultTracker<u32>;
 
-/// Where a copy of all sessions begins.
+/// The place where a copy of all sessions begins.
 const ALL: (LeaseId, u64) = (LeaseId(0), 0);
 
 pub(crate) fn lease(counter: u64) -> LeaseId {
@@ -173,7 +173,7 @@ fn a_copy_of_which_nothing_was_discarded_has_no_mark_left() {
 fn copies_come_in_parts_of_sessions_that_each_have_the_watermark() {
     let mut calls = Calls::default();
     for counter in 0..5 {
-        // In an order of their own, so that no place in the ring tells a number.
+        // In a mixed order, so that no place in the ring depends on a number's order.
         for sequence in [7, 3, 5, 4, 6, 8] {
             let call = Call { lease: lease(counter), ..call(sequence, 3) };
             calls.complete(&call, 1, 10, &[b'v'; 100]);
