@@ -1,4 +1,4 @@
-//! Frames: what messages travel in on a connection between two nodes, or a node and a guest.
+//! Frames: the containers of messages on a connection between two nodes, or a node and a guest.
 //!
 //! ```text
 //! 0                4          8
@@ -24,7 +24,7 @@ pub const HEADER_BYTES: usize = 8;
 /// The most bytes of messages in one frame. A larger message travels in pieces of this size.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 
-/// The bits of a length, and what the two above them say of the frame.
+/// The bits of a length; the two bits above them tell the kind of the frame.
 const LENGTH: u32 = (1 << 30) - 1;
 /// A piece of a message, and more pieces of it follow.
 const PIECE: u32 = 1 << 31;
@@ -37,7 +37,7 @@ pub enum BadFrame {
     /// The length is not one that a peer sends.
     #[error("a frame announces {0} bytes, more than any peer sends")]
     Length(u32),
-    /// The bytes are not those that were sent.
+    /// The bytes differ from the sent ones.
     #[error("a frame's checksum does not match its bytes")]
     Checksum,
     /// The pieces of a message are more than any message has.
@@ -78,8 +78,8 @@ impl Frames {
     }
 
     /// Takes one frame off the front of `input` and returns the whole messages that it holds or
-    /// completes; no message if the frame is a piece that others follow. `None` if the frame has not
-    /// arrived completely.
+    /// completes; no message if the frame is a piece with others to follow. `None` if the frame has
+    /// not arrived completely.
     ///
     /// # Errors
     /// When the connection must be closed.
@@ -107,7 +107,7 @@ impl Frames {
         if self.pieces.is_empty()
             && let [l0, l1, l2, l3, ..] = *bytes
         {
-            // The message begins with its length. Room that nothing arrives for takes no memory.
+            // The message begins with its length. Room without arrived bytes takes no memory.
             let body = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
             self.pieces.reserve_exact(body.saturating_add(Header::BYTES).min(WHOLE_MAX));
         }
@@ -116,7 +116,7 @@ impl Frames {
         Ok(Some(Cow::Owned(whole)))
     }
 
-    /// Bytes that its buffer takes.
+    /// Bytes of memory of its buffer.
     pub fn bytes(&self) -> usize {
         self.pieces.capacity()
     }
@@ -126,9 +126,9 @@ fn word(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
     u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
 }
 
-/// What waits to be sent on one connection: small messages first, then the large ones, each piece by
-/// piece and behind the small messages that were added meanwhile. Large messages are sent from where
-/// they were encoded.
+/// Bytes that wait to be sent on one connection: small messages first, then the large ones, each
+/// piece by piece and behind the small messages that were added meanwhile. Large messages are sent
+/// from the buffer that they were encoded into.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     /// Encoded frames. The first `sent` bytes have been sent.
@@ -142,12 +142,12 @@ pub struct Outgoing {
     large_bytes: usize,
 }
 
-/// A frame whose header stands here, and its bytes in the first buffer of [`Outgoing::large`].
+/// A frame: its header, and the place of its bytes in the first buffer of [`Outgoing::large`].
 #[derive(Debug)]
 struct Piece {
     header: [u8; HEADER_BYTES],
     bytes: Range<usize>,
-    /// How much of both has been sent.
+    /// How many bytes of both have been sent.
     sent: usize,
 }
 
@@ -157,27 +157,27 @@ impl Piece {
     }
 }
 
-/// A buffer that was handed over, so that what is large in it need not be copied.
+/// A buffer that was handed over, so that its large messages need not be copied.
 #[derive(Debug)]
 struct Large {
     buffer: Vec<u8>,
-    /// What is in no piece yet of each large message in it.
+    /// The rest of each of its large messages that is in no piece yet.
     messages: VecDeque<Range<usize>>,
 }
 
 impl Outgoing {
-    /// How many bytes wait.
+    /// The number of waiting bytes.
     pub fn len(&self) -> usize {
         let piece = self.piece.as_ref().map_or(0, Piece::unsent);
         self.frames.len() - self.sent + piece + self.large_bytes
     }
 
-    /// Whether nothing waits.
+    /// Whether no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that its buffers take.
+    /// Bytes of memory of its buffers.
     pub fn bytes(&self) -> usize {
         self.frames.capacity()
             + self.large.iter().map(|large| large.buffer.capacity()).sum::<usize>()
@@ -188,8 +188,8 @@ impl Outgoing {
         self.frames.extend_from_slice(bytes);
     }
 
-    /// Adds whole messages. Takes the buffer if one of them is large. Returns how many frames they
-    /// make.
+    /// Adds whole messages. Takes the buffer if one of them is large. Returns the number of frames
+    /// they make.
     pub fn push(&mut self, messages: &mut Vec<u8>) -> usize {
         if messages.len() <= FRAME_BYTES_MAX {
             self.frames.extend_from_slice(&whole_header(messages));
@@ -233,8 +233,8 @@ impl Outgoing {
         1
     }
 
-    /// The bytes to send next, in two parts of which one or both may be empty; both are if nothing
-    /// waits.
+    /// The bytes to send next, in two parts. One or both may be empty; both are empty if no bytes
+    /// wait.
     pub fn unsent(&mut self) -> [&[u8]; 2] {
         if self.piece.is_none() && self.sent == self.frames.len() {
             self.frames.clear();
@@ -251,7 +251,7 @@ impl Outgoing {
         }
     }
 
-    /// Notes that so many of [`Outgoing::unsent`] have been sent.
+    /// Notes that this many bytes of [`Outgoing::unsent`] have been sent.
     pub fn advance(&mut self, sent: usize) {
         if let Some(piece) = &mut self.piece {
             piece.sent += sent;
@@ -262,14 +262,14 @@ impl Outgoing {
         }
         self.sent += sent;
         if self.sent > self.frames.len() / 2 {
-            // What is left moves to the front once it is the smaller part, so that a peer that never
+            // The rest moves to the front once it is the smaller part, so that a peer that never
             // quite catches up can't make the buffer grow, and each byte is moved about once.
             self.frames.drain(..self.sent);
             self.sent = 0;
         }
     }
 
-    /// Gives memory back, down to `bytes`, if nothing waits.
+    /// Gives memory back, down to `bytes`, if no bytes wait.
     pub fn shrink_to(&mut self, bytes: usize) {
         if self.is_empty() {
             self.frames.clear();
@@ -290,7 +290,7 @@ impl Outgoing {
         self.piece = Some(Piece { header, bytes, sent: 0 });
     }
 
-    /// A piece has been sent whole: the buffer goes with its last one.
+    /// Ends a piece that has been sent whole: the buffer goes with its last one.
     fn end_piece(&mut self) {
         self.piece = None;
         let large = self.large.front_mut().expect("its buffer is kept while a piece is sent");
@@ -328,7 +328,7 @@ mod tests {
         out
     }
 
-    /// What the other side reads, frame by frame.
+    /// The messages that the other side reads, frame by frame.
     fn received(mut input: &[u8]) -> Result<Vec<Vec<u8>>, BadFrame> {
         let mut frames = Frames::default();
         let mut all = Vec::new();
@@ -339,7 +339,7 @@ mod tests {
         Ok(all)
     }
 
-    /// Takes what the socket takes at once.
+    /// Sends as many bytes as the socket takes at once.
     fn send(outgoing: &mut Outgoing, room: usize) -> Vec<u8> {
         let mut bytes = outgoing.unsent().concat();
         bytes.truncate(room);
@@ -435,7 +435,7 @@ mod tests {
     fn a_small_message_overtakes_what_is_left_of_a_large_one() {
         let mut outgoing = Outgoing::default();
         outgoing.push(&mut messages(&[limits::MESSAGE_BYTES_MAX]));
-        // Also a header that was sent in part ends before anything else begins.
+        // A header that was sent in part is completed before another frame begins, too.
         let mut bytes = send(&mut outgoing, HEADER_BYTES / 2);
         outgoing.push(&mut messages(&[1]));
         bytes.extend(send(&mut outgoing, FRAME_BYTES_MAX));

@@ -1,5 +1,5 @@
-//! loom models of parkers and post: every interleaving of what two or three threads do, weak memory
-//! included. Schedules of threads that really sleep are in `tests/schedules.rs`.
+//! loom models of parkers and post: every interleaving of the steps of two or three threads, weak
+//! memory included. Schedules of threads that really sleep are in `tests/schedules.rs`.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use loom::thread;
 use crate::primitives::{AtomicBool, Ordering};
 use crate::{Parker, Post, Wake};
 
-/// Whether somebody rang.
+/// Whether the bell has rung.
 #[derive(Default)]
 struct Bell(AtomicBool);
 
@@ -51,7 +51,7 @@ fn who_lies_down_again_is_woken_again() {
         let other = thread::spawn({
             let (parker, work) = (Arc::clone(&parker), Arc::clone(&work));
             move || {
-                // For something that is none of the sleeper's business now.
+                // An unpark that has nothing to do with the sleeper's work.
                 parker.unpark();
                 work.store(true, Ordering::Relaxed);
                 parker.unpark();

@@ -1,19 +1,19 @@
-//! Where a thread sleeps.
+//! A place for a thread to sleep.
 //!
-//! A unpark is a system call and, on another core, some 40 us until the other runs; so a thread
-//! is woken only if it really sleeps, which one flag tells.
+//! An unpark is a system call, and on another core it takes some 40 us until the thread runs; so a
+//! thread is woken only if it really sleeps, which one flag shows.
 
 use quorate_machine::mutant;
 
 use crate::primitives::{AtomicBool, Ordering, fence};
 
-/// What ends a sleep, also one that is about to begin.
+/// A means to end a sleep, also one that is about to begin.
 pub trait Wake {
     /// Ends the owner's sleep, or the next one if it does not sleep yet.
     fn wake(&self);
 }
 
-/// Where a thread sleeps and can be woken.
+/// A place for a thread to sleep and to be woken.
 #[derive(Debug)]
 pub struct Parker<W> {
     asleep: AtomicBool,
@@ -26,12 +26,13 @@ impl<W: Wake> Parker<W> {
         Self { asleep: AtomicBool::new(false), bell }
     }
 
-    /// What wakes the owner.
+    /// The bell that wakes the owner.
     pub fn bell(&self) -> &W {
         &self.bell
     }
 
-    /// Wakes the thread if it sleeps. Call after the work was put where the thread looks for it.
+    /// Wakes the thread if it sleeps. Call this after putting the work where the thread looks for
+    /// it.
     #[inline]
     pub fn unpark(&self) {
         if !mutant!("sync_knock_without_fence") {
@@ -44,8 +45,8 @@ impl<W: Wake> Parker<W> {
         }
     }
 
-    /// Says that the owner is about to sleep, and has it look for work once more; whether it may
-    /// sleep. To be followed by [`Parker::get_up`] in either case.
+    /// Raises the flag that the owner sleeps, and lets the owner look for work once more. Returns
+    /// whether it may sleep. Call [`Parker::get_up`] afterwards in either case.
     #[inline]
     #[must_use]
     pub fn park(&self, has_work: impl FnOnce() -> bool) -> bool {
@@ -59,13 +60,13 @@ impl<W: Wake> Parker<W> {
     }
 
     /// A swap where a store would do: loom takes a store and a concurrent swap to be unordered, and
-    /// would report what the memory model rules out. It costs nothing beside the sleep.
+    /// would report a run that the memory model rules out. It costs nothing beside the sleep.
     fn raise_flag(&self) {
         self.asleep.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Says that the owner is awake. It must look for work after this.
+    /// Lowers the flag: the owner is awake. It must look for work after this.
     #[inline]
     pub fn get_up(&self) {
         self.asleep.store(false, Ordering::Relaxed);

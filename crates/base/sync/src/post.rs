@@ -1,5 +1,5 @@
-//! How the threads of a process reach each other: a ring for each ordered pair of threads, and a
-//! [`Parker`] to unpark on where a thread sleeps.
+//! Mail between the threads of a process: a ring for each ordered pair of threads, and a [`Parker`]
+//! for each thread that sleeps.
 
 use core::fmt;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use crate::parker::{Parker, Wake};
 use crate::primitives::IS_MODEL;
 use crate::ring::{Consumer, Producer, PushError, RingBuffer};
 
-/// Mail that a ring holds; what doesn't fit waits with the sender.
+/// Envelopes that a ring holds; further ones wait with the sender.
 const RING_PARCELS: usize = if IS_MODEL { 1 } else { 4096 };
 
 /// One thread's ends of the rings.
@@ -20,7 +20,7 @@ pub struct Post<P, W> {
 
 struct Outgoing<P, W> {
     ring: Producer<P>,
-    /// What the ring had no room for. What bounds it is what the sender accepts.
+    /// Mail without room in the ring. The sender's own limits bound it.
     overflow: VecDeque<P>,
     parker: Arc<Parker<W>>,
     unpark: bool,
@@ -47,7 +47,7 @@ impl<P, W: Wake> Post<P, W> {
         posts
     }
 
-    /// Sends mail to another thread; it leaves for good with [`Post::unpark`].
+    /// Sends mail to another thread; the thread is woken by [`Post::unpark`].
     #[inline]
     pub fn send(&mut self, to: usize, envelope: P) {
         let outgoing = self.outgoing[to].as_mut().expect("a lane sends no mail to itself");

@@ -1,5 +1,5 @@
-//! The atomics, locks, threads and waiting of whatever threads share: the standard library's,
-//! loom's or shuttle's.
+//! The atomics, locks, threads and waiting for everything that threads share: the standard
+//! library's, loom's or shuttle's.
 
 #[cfg(loom)]
 pub use loom::{
@@ -36,7 +36,7 @@ pub type Count = std::sync::atomic::AtomicU64;
 #[cfg(not(any(loom, shuttle)))]
 pub type Count = AtomicU64;
 
-/// Waiting for another thread that holds something for a few instructions: spins, and yields once
+/// Waits for another thread that holds something for a few instructions: spins, and yields once
 /// that thread seems to have lost its processor.
 #[derive(Debug, Default)]
 pub struct Backoff {

@@ -1,4 +1,4 @@
-//! A queue from one thread to one other: a library's, or in models one of the same promises.
+//! A queue from one thread to one other: a library's, or in models one with the same promises.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use rtrb::{Consumer, Producer, PushError, RingBuffer};
@@ -7,8 +7,9 @@ pub(crate) use rtrb::{Consumer, Producer, PushError, RingBuffer};
 pub(crate) use self::model::{Consumer, Producer, PushError, RingBuffer};
 
 /// The library's atomics are the standard library's, which models don't follow. This ring orders
-/// what the library's orders and nothing more: who sees the count of what was pushed has what was
-/// pushed. Asking whether it is empty looks at counts only, so it orders no more than there.
+/// the accesses that the library's ring orders, and no others: a thread that sees the count of
+/// pushed entries sees the entries. Asking whether it is empty looks at counts only, so it orders
+/// as little as there.
 #[cfg(any(loom, shuttle))]
 mod model {
     use std::sync::Arc;

@@ -1,18 +1,18 @@
-//! Many schedules of one test, with shuttle: threads run one at a time, and whenever one of them
-//! does something that others can see, the scheduler decides who goes on.
+//! Many schedules of one test, with shuttle: threads run one at a time, and after each step of a
+//! thread that others can see, the scheduler decides which thread goes on.
 //!
 //! Half of the schedules choose at random at each step. The other half follow priorities that
 //! change a few times only (probabilistic concurrency testing), which finds with a known
-//! probability what a few switches at the right places bring about. Both from a fixed seed: the
-//! same build runs the same schedules. A failure prints its schedule, for [`shuttle::replay`].
+//! probability the bugs that need a few switches at the right places. Both start from a fixed seed:
+//! the same build runs the same schedules. A failure prints its schedule, for [`shuttle::replay`].
 //!
-//! Every atomic is sequentially consistent here. What weaker orders allow is for loom to find.
+//! Every atomic is sequentially consistent here. The effects of weaker orders are for loom to find.
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// The environment variable by which the number of schedules is multiplied; then they begin with
-/// another seed, too.
+/// The environment variable that multiplies the number of schedules; then they also begin with
+/// another seed.
 pub const TIMES: &str = "QUORATE_SCHEDULES_TIMES";
 
 const SEED: u64 = 20;
@@ -20,7 +20,7 @@ const SEED: u64 = 20;
 const DEPTHS: [usize; 2] = [2, 4];
 /// A test's threads run what lanes run, on stacks of this many bytes.
 const STACK: usize = 512 * 1024;
-/// Steps after which a schedule is taken for one that never ends.
+/// Steps after which a schedule counts as endless.
 const STEPS_MAX: usize = 2_000_000;
 
 /// Runs the body under this many schedules, or a multiple as [`TIMES`] says.
@@ -45,7 +45,7 @@ fn run(
     let mut config = Config::new();
     config.stack_size = STACK;
     config.max_steps = shuttle::MaxSteps::FailAfter(STEPS_MAX);
-    // That orderings are not followed is known.
+    // It is known that orderings are not followed.
     config.silence_warnings = true;
     let body = std::sync::Arc::clone(body);
     Runner::new(scheduler, config).run(move || body());

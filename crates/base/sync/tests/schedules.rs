@@ -8,7 +8,7 @@ use quorate_sync::primitives::{Condvar, Mutex, thread};
 use quorate_sync::schedules::explore;
 use quorate_sync::{Parker, Post, Wake};
 
-/// What the system's way to wake a poll promises: a ring before the sleep ends it, too.
+/// The promise of a system's waker of a poll: a ring before the sleep ends the sleep, too.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -32,8 +32,8 @@ impl Wake for Bell {
     }
 }
 
-/// As a lane waits: one last look, then sleep until somebody knocks. Who is never woken waits
-/// for ever, which shuttle finds.
+/// As a lane waits: one last look, then sleep until another thread unparks it. A thread that is
+/// never woken waits for ever, which shuttle finds.
 fn wait(parker: &Parker<Bell>, has_work: impl FnOnce() -> bool) {
     if parker.park(has_work) {
         parker.bell().sleep();
@@ -63,7 +63,7 @@ fn a_mesh_loses_nothing_and_keeps_the_order_of_each_sender() {
                         sent += 1;
                     }
                     post.unpark();
-                    // As in a lane's loop: who has more to send comes back at once.
+                    // As in a lane's loop: a lane with more to send comes back at once.
                     if sent < COUNT || post.is_stuck() {
                         thread::yield_now();
                     } else if (received.len() as u64) < all {

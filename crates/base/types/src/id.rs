@@ -33,10 +33,10 @@ identifier! {
     Incarnation, u64, "i"
 }
 identifier! {
-    /// The number a view gave to a node's incarnation when it was admitted: 1 to
+    /// The number that a view gave to a node's incarnation when it was admitted: 1 to
     /// [`crate::limits::MEMBER_NUMBER_MAX`], counted up for the life of the cluster and never used
-    /// twice. It stands inside timestamps, which is why a crashed writer's timestamps can't be
-    /// minted again (pitfall H2).
+    /// twice. It is a part of timestamps, so a crashed writer's timestamps can't be minted again
+    /// (pitfall H2).
     MemberNumber, u32, "m"
 }
 identifier! {
@@ -52,10 +52,10 @@ identifier! {
     KeyspaceId, u8, "k"
 }
 identifier! {
-    /// An engine, by the number that stands in the header of its messages.
+    /// An engine, by the number in the header of its messages.
     EngineId, u8, "engine "
 }
 identifier! {
-    /// Names one submitted op to whoever submitted it. Opaque to machines.
+    /// Names a submitted op to its submitter. Opaque to machines.
     Tag, u64, "t"
 }

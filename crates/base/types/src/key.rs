@@ -11,7 +11,7 @@ pub fn hash_key(key: &[u8]) -> u64 {
     rapidhash::v3::rapidhash_v3(key)
 }
 
-/// The lane that updates of a key with this hash run on. Takes the upper half, so that the index,
+/// The lane on which updates of a key with this hash run. Takes the upper half, so that the index,
 /// which takes the lower bits, stays balanced within a lane.
 #[inline]
 pub fn lane_of_hash(hash: u64, lanes: u16) -> LaneId {
@@ -20,19 +20,19 @@ pub fn lane_of_hash(hash: u64, lanes: u16) -> LaneId {
     LaneId((((hash >> 32) * u64::from(lanes)) >> 32) as u16)
 }
 
-/// The lane that updates of `key` run on.
+/// The lane on which updates of `key` run.
 #[inline]
 pub fn lane_of_key(key: &[u8], lanes: u16) -> LaneId {
     lane_of_hash(hash_key(key), lanes)
 }
 
-/// A family of hashes that one seed names. Whoever does not know the seed when a key is written can't
-/// choose keys whose hashes collide.
+/// A family of hashes that one seed names. A client that does not know the seed when it writes a
+/// key can't choose keys whose hashes collide.
 #[derive(Debug)]
 pub struct SeededHash(RapidSecrets);
 
 impl SeededHash {
-    /// The one that this seed names; the same on every machine.
+    /// The member of the family that this seed names; the same on every machine.
     pub fn new(seed: u64) -> Self {
         Self(RapidSecrets::seed(seed))
     }
@@ -48,8 +48,8 @@ impl SeededHash {
     }
 }
 
-/// The Redis Cluster hash slot of a key, 0 to 16383: CRC16 (XMODEM) of the key, or of what stands
-/// between the first `{` and the next `}` if that is not empty.
+/// The Redis Cluster hash slot of a key, 0 to 16383: CRC16 (XMODEM) of the key, or of the part
+/// between the first `{` and the next `}` if that part is not empty.
 pub fn hash_slot(key: &[u8]) -> u16 {
     let tagged = key.iter().position(|&byte| byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];

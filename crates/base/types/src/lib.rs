@@ -1,8 +1,8 @@
 //! The words every other crate speaks: identifiers, epochs, timestamps, views, keys and limits.
 //!
-//! Nothing here does anything. The types make the vocabulary of the architecture impossible to
-//! confuse (a [`NodeId`] is not a [`LaneId`]) and hold the arithmetic that several protocols
-//! share, chiefly quorums. See `ARCHITECTURE.md` for what each word means.
+//! This crate has no behaviour. The types make the vocabulary of the architecture impossible to
+//! confuse (a [`NodeId`] is not a [`LaneId`]) and hold the arithmetic that several protocols share,
+//! chiefly quorums. See `ARCHITECTURE.md` for the meaning of each word.
 #![no_std]
 #![forbid(unsafe_code)]
 

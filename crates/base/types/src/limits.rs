@@ -1,4 +1,4 @@
-//! Every bound has a name. At a bound the answer is back-pressure or an error that names it.
+//! Every bound has a name. At a bound the answer is back-pressure or an error with that name.
 
 /// The largest configured node id; a [`crate::NodeSet`] is one 64-bit word.
 pub const NODE_ID_MAX: u16 = 63;
@@ -17,8 +17,8 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 /// copies for each replica within one loop turn, and other clients wait for that turn: some 2 ms for
 /// a value of this size.
 pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Most bytes of the answers of one command, or of all commands of one transaction. What would
-/// answer more is refused before it changes anything.
+/// Most bytes of the answers of one command, or of all commands of one transaction. A command with
+/// a longer answer is refused before it changes anything.
 pub const REPLY_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;
 /// Longest peer message: a key, a value and their headers.
 pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;

@@ -1,6 +1,6 @@
 //! Quorum arithmetic of leaderless replication (Meerkat §5.1, N4.1).
 
-/// How many votes decide what, among the replicas of one epoch.
+/// The numbers of votes that decide, among the replicas of one epoch.
 ///
 /// A replica group has `voters` members, of which `live` have a running process with its memory in
 /// this epoch; the view guarantees that no other one votes. With all of them live the numbers are
@@ -19,12 +19,13 @@ pub struct Quorums {
 }
 
 impl Quorums {
-    /// The quorums of a group. With `unanimous`, the fast quorum is all live replicas, which leaves
-    /// nothing ambiguous at a recovery (Meerkat N4.3, the first of the three ways).
+    /// The quorums of a group. With `unanimous`, the fast quorum is all live replicas, so no
+    /// recovery is ambiguous (Meerkat N4.3, the first of the three ways).
     ///
-    /// If replicas are down, those that are left can still decide fast when all of them agree: a
-    /// dead replica returns as a new member and brings no vote of this epoch. But never fewer than a
-    /// majority of the group: what they decided would not survive the loss of a minority.
+    /// If replicas are down, the remaining ones can still decide fast when all of them agree: a
+    /// dead replica returns as a new member and brings no vote of this epoch. But a fast quorum is
+    /// never smaller than a majority of the group: decisions of a smaller one would not survive the
+    /// loss of a minority.
     pub fn new(voters: usize, live: usize, unanimous: bool) -> Self {
         let paper = voters * 3 / 4 + 1;
         let majority = voters / 2 + 1;
@@ -32,14 +33,14 @@ impl Quorums {
         Self { voters, live, majority, fast: fast.max(majority) }
     }
 
-    /// Whether anything can be decided at all.
+    /// Whether a decision is possible at all.
     pub fn can_decide(&self) -> bool {
         self.live >= self.fast
     }
 
     /// Replicas that must confirm a read-only transaction for it to be valid without a record. A
-    /// majority suffices where a recovery is never ambiguous; otherwise so many that a conflicting
-    /// write can't look as if it had been decided fast.
+    /// majority suffices where a recovery is never ambiguous; otherwise enough replicas that a
+    /// conflicting write can't look as if it had been decided fast.
     pub fn read(&self) -> usize {
         (2 * self.live + 1).saturating_sub(self.fast + self.majority).max(self.majority)
     }
@@ -49,8 +50,8 @@ impl Quorums {
         ok + (self.live - replies) >= self.fast
     }
 
-    /// Whether so many votes for ABORT rule out every way to commit, so that an abort needs no
-    /// second round (Meerkat N3.4-10: two of three; never so with the paper's fast quorum of five).
+    /// Whether this many votes for ABORT rule out every way to commit, so that an abort needs no
+    /// second round (Meerkat N3.4-10: two of three; never with the paper's fast quorum of five).
     pub fn abort_is_final(&self, aborts: usize) -> bool {
         let ok = self.live.saturating_sub(aborts);
         let recoverable = |replies: &usize| self.is_recoverable(*replies);
@@ -58,7 +59,7 @@ impl Quorums {
             && !(1..=self.live).filter(recoverable).any(|k| self.fast_possible(ok.min(k), k))
     }
 
-    /// Whether what any quorum of this epoch decided can be seen in `replies` of its replicas.
+    /// Whether every decision of a quorum of this epoch shows in `replies` of its replicas.
     pub fn is_recoverable(&self, replies: usize) -> bool {
         replies + self.majority > self.live && replies + self.fast > self.live
     }
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn with_three_replicas_no_recovery_is_ambiguous() {
         let quorums = Quorums::new(3, 3, false);
-        // Two replies: either both say OK, which is a majority, or no fast quorum did.
+        // Two replies: either both vote OK, which is a majority, or no fast quorum did.
         assert!(!quorums.fast_possible(1, 2));
         assert!(quorums.fast_possible(2, 2));
         let quorums = Quorums::new(5, 5, false);
@@ -132,7 +133,7 @@ mod tests {
         for (voters, read) in [(1, 1), (3, 2), (5, 4), (7, 5)] {
             let quorums = Quorums::new(voters, voters, false);
             assert_eq!(quorums.read(), read, "{voters} voters");
-            // A write that conflicts has votes only outside the read quorum.
+            // A conflicting write has votes only outside the read quorum.
             let votes = quorums.live - read;
             let replies = quorums.majority;
             assert!(!quorums.fast_possible(votes, replies), "{voters} voters");

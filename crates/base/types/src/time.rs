@@ -46,8 +46,8 @@ impl Sub<Duration> for Instant {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct UnixMillis(pub u64);
 
-/// Wall-clock time in nanoseconds since 1970: what hybrid logical clocks start from. Clocks of two
-/// nodes differ; a protocol says by how much they may.
+/// Wall-clock time in nanoseconds since 1970, from which hybrid logical clocks start. Clocks of two
+/// nodes differ; a protocol names the greatest difference it bears.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct UnixNanos(pub u64);
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::{LaneId, MemberNumber, limits};
 
-/// Who minted a timestamp: a member number in the lower 24 bits and a virtual-id byte above it.
+/// The writer of a timestamp: a member number in the lower 24 bits and a virtual-id byte above it.
 ///
 /// A writer draws the upper byte at random for every update, so that no member wins ties more
 /// often than another (optimisation O1); since member numbers are unique for ever, so are virtual

@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 use crate::{Epoch, Incarnation, MemberNumber, NodeId, NodeSet};
 
-/// What a member does in a view.
+/// A member's role in a view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
     /// Holds everything and serves clients.
     Active,
-    /// Takes part in every update while it copies what it lacks; serves no client (Hermes §4.3.3, shadow
-    /// replica).
+    /// Takes part in every update while it copies missing data; serves no client (Hermes §4.3.3,
+    /// shadow replica).
     Shadow,
     /// A voter without a live process: crashed, expelled, or added and not started yet.
     Down,
@@ -24,19 +24,19 @@ pub struct Member {
     pub node: NodeId,
     /// The process that holds the id in this view.
     pub incarnation: Incarnation,
-    /// The number that stands in the timestamps of this incarnation. 0 while `incarnation` is 0.
+    /// The number in the timestamps of this incarnation. 0 while `incarnation` is 0.
     pub number: MemberNumber,
-    /// What it does.
+    /// Its role.
     pub role: Role,
-    /// Where its peers reach it, `host:port`.
+    /// The address for its peers, `host:port`.
     pub peer_address: String,
-    /// Where its clients reach it, `host:port`.
+    /// The address for its clients, `host:port`.
     pub client_address: String,
-    /// Where its administration endpoint listens, `host:port`.
+    /// The address of its administration endpoint, `host:port`.
     pub admin_address: String,
 }
 
-/// Who is in the cluster during one epoch.
+/// The members of the cluster during one epoch.
 ///
 /// All members vote on the next view, dead or alive, so that two views in succession always share
 /// a majority; only the live ones (active or shadow) must acknowledge updates.
@@ -44,7 +44,7 @@ pub struct Member {
 pub struct View {
     /// Counted up by 1 with every view. 0 is the empty view before the first.
     pub epoch: Epoch,
-    /// Which cluster this is a view of: the incarnation of its founder. Epochs and member numbers
+    /// The cluster of this view, named by the incarnation of its founder. Epochs and member numbers
     /// begin anew with every cluster, so neither means anything in another. 0 in the empty view.
     pub cluster: Incarnation,
     /// The voters, in ascending order of node id.
@@ -85,8 +85,9 @@ impl View {
             .is_some_and(|member| member.incarnation == incarnation && member.role != Role::Down)
     }
 
-    /// The live members that were live under the same incarnation in `earlier`: what they
-    /// acknowledged then still counts. A node that came back is a new member (pitfall H2).
+    /// The live members that were live under the same incarnation in `earlier`: their
+    /// acknowledgements of that time still count. A node that came back is a new member (pitfall
+    /// H2).
     pub fn survivors(&self, earlier: &View) -> NodeSet {
         self.members
             .iter()

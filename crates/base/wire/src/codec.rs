@@ -7,7 +7,7 @@ use core::fmt;
 /// Input that no correct peer of this version sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed(
-    /// Which field, for the log.
+    /// The name of the field, for the log.
     pub &'static str,
 );
 
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(bytes).map(String::from).map_err(|_| Malformed("string not UTF-8"))
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.0)
     }

@@ -1,11 +1,11 @@
-//! What a node and a guest agree on before the guest coordinates transactions, and whenever the
+//! Messages between a node and a guest: before the guest coordinates transactions, and whenever the
 //! view changes. A guest is a client that speaks the protocol of an engine itself; it has no
 //! replica, no vote and no node id.
 //!
 //! ```text
 //! kind u8 | fields ...
 //! ```
-//! The keyspace and the epoch stand in the header ([`crate::Header`]).
+//! The keyspace and the epoch are in the header ([`crate::Header`]).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ pub const TERMS_BYTES_MAX: usize = 1024;
 /// A message between a node and a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GuestMessage {
-    /// Guest → one node: give me an id, to coordinate transactions of the keyspace under.
+    /// Guest → one node: give me an id, under which I coordinate transactions of the keyspace.
     Join,
     /// Guest → every other node: this is my id, which another node gave me.
     Enter {
@@ -31,7 +31,7 @@ pub enum GuestMessage {
     },
     /// Node → guest, in answer to `Join`.
     Welcome(Welcome),
-    /// Node → guest, in answer to `Join` or `Enter`: no, and what to do.
+    /// Node → guest, in answer to `Join` or `Enter`: refused, with the remedy.
     Refused {
         /// A sentence for people.
         text: String,
@@ -40,15 +40,15 @@ pub enum GuestMessage {
     View(View),
 }
 
-/// What a guest is told when it joins.
+/// The answer to a guest that joins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// The guest's id.
     pub writer: WriterId,
-    /// What the engine tells those who coordinate its transactions, in its own bytes: at most
+    /// The engine's terms for coordinators of its transactions, in its own bytes: at most
     /// [`TERMS_BYTES_MAX`].
     pub terms: Vec<u8>,
-    /// The replica group of each partition; every voter if nothing is said.
+    /// The replica group of each partition; `None` stands for every voter.
     pub partitions: Vec<Option<NodeSet>>,
     /// The view in force.
     pub view: View,
@@ -77,7 +77,7 @@ impl GuestMessage {
                 let count = u16::try_from(welcome.partitions.len());
                 writer.u16(count.expect("PARTITIONS_MAX is small"));
                 for group in &welcome.partitions {
-                    // No group is empty, so 0 is free to stand for "every voter".
+                    // No group is empty, so 0 can stand for "every voter".
                     writer.u64(group.map_or(0, NodeSet::bits));
                 }
                 write_view(&welcome.view, writer);

@@ -5,7 +5,7 @@ use quorate_types::{EngineId, Epoch, KeyspaceId, limits};
 use crate::{Malformed, Reader, Writer};
 use alloc::vec::Vec;
 
-/// Which machine of the receiving lane a message is for.
+/// The machine of the receiving lane that a message is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// The membership machine (lane 0 only).
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// What stands before every message: 16 bytes.
+/// The 16 bytes before every message.
 ///
 /// ```text
 /// 0      4     5         6          8        16
@@ -67,7 +67,7 @@ pub struct Header {
     pub length: u32,
     /// The machine it is for.
     pub kind: Kind,
-    /// The keyspace; 0 for what belongs to none.
+    /// The keyspace; 0 for messages that belong to none.
     pub keyspace: KeyspaceId,
     /// The shard of the keyspace; 0 so far.
     pub partition: u16,

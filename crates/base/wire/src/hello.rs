@@ -8,7 +8,7 @@ use quorate_types::{Incarnation, LaneId, NodeId};
 
 use crate::{Malformed, Reader, VERSION, Writer};
 
-/// Who is at the other end. Sent by both sides before anything else.
+/// The identity of the sender. Both sides send it before anything else.
 ///
 /// ```text
 /// magic "QRT1" | version u16 | node u16 | incarnation u64 | lane u16 | lanes u16 | lease_us u32
@@ -23,38 +23,38 @@ pub struct Hello {
     pub node: NodeId,
     /// The sender's life; a guest's session.
     pub incarnation: Incarnation,
-    /// Which of its lanes this connection belongs to.
+    /// The sender's lane of this connection.
     pub lane: LaneId,
-    /// How many lanes it has; all nodes of a cluster have the same. 0 from a guest that does not
-    /// know yet: the answer tells.
+    /// How many lanes the sender has; all nodes of a cluster have the same number. 0 from a guest
+    /// that does not know it yet: the answer tells.
     pub lanes: u16,
-    /// How long it takes a lease to last, in microseconds.
+    /// The sender's length of a lease, in microseconds.
     pub lease_us: u32,
-    /// How much it takes clocks to drift at most, in parts per million.
+    /// The sender's bound on the drift of clocks, in parts per million.
     pub clock_drift_ppm: u32,
-    /// The name of its cluster.
+    /// The name of the sender's cluster.
     pub cluster: String,
 }
 
-/// Why a connection is not one of ours.
+/// Why a connection is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HelloRefusal {
-    /// Not our protocol.
+    /// Another protocol.
     Garbage,
-    /// Another version of it.
+    /// Another version of the protocol.
     Version(u16),
     /// Another cluster.
     Cluster(String),
     /// Another number of lanes.
     Lanes(u16),
-    /// A guest for a lane that isn't there.
+    /// A guest asks for a lane that the node does not have.
     GuestLane {
-        /// What it asked for.
+        /// The lane it asked for.
         lane: u16,
-        /// How many there are.
+        /// How many lanes there are.
         lanes: u16,
     },
-    /// Another idea of how long a lease lasts: a promise would be shorter than what relies on it.
+    /// Another length of leases: a promise could be shorter than the lease that relies on it.
     Lease {
         /// The peer's lease, in microseconds.
         lease_us: u32,
@@ -130,7 +130,7 @@ impl Hello {
             return Err(HelloRefusal::Garbage);
         }
         let mut reader = Reader(&input[seen..]);
-        // The version is judged before anything that another version may lay out differently.
+        // The version is checked before any field that another version may lay out differently.
         match reader.u16() {
             Err(_) => return Ok(None),
             Ok(VERSION) => {}
@@ -179,7 +179,8 @@ impl Hello {
         self.node == Self::GUEST
     }
 
-    /// Whether the sender can be a guest of the node that sends `ours`. Leases are nothing to it.
+    /// Whether the sender can be a guest of the node that sends `ours`. Leases don't matter to a
+    /// guest.
     pub fn check_guest(&self, ours: &Self) -> Result<(), HelloRefusal> {
         if self.cluster != ours.cluster {
             return Err(HelloRefusal::Cluster(self.cluster.clone()));

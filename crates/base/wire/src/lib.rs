@@ -1,6 +1,6 @@
-//! Bytes between peers: the message header, the connection hello, what nodes and guests
-//! (clients that coordinate their transactions themselves) agree on, and the codec that protocol
-//! crates lay their messages out with.
+//! Bytes between peers: the message header, the hello of connections, the messages between nodes
+//! and guests (clients that coordinate their transactions themselves), and the codec of the
+//! protocol crates' messages.
 //!
 //! All integers are little-endian and fixed in width, byte strings are length-prefixed, and there
 //! are no optional fields: a reader needs no schema and a golden vector is readable in hex. A

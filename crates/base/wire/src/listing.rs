@@ -1,10 +1,11 @@
-//! What keys a keyspace has: a lane whose node holds none of them, or not all, asks the same lane of
-//! a node that does. Both messages can be lost or come twice; an answer is about one number only.
+//! The keys of a keyspace: a lane whose node holds none or not all of them asks the same lane of a
+//! node that does. Both messages can be lost or come twice; an answer belongs to the question of
+//! its number.
 //!
 //! ```text
 //! kind u8 | fields ...
 //! ```
-//! The keyspace and the epoch stand in the header ([`crate::Header`]).
+//! The keyspace and the epoch are in the header ([`crate::Header`]).
 
 use alloc::vec::Vec;
 
@@ -13,24 +14,24 @@ use crate::{Malformed, Reader, Writer};
 /// A message between two nodes about the keys of a keyspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListingMessage {
-    /// Which keys come next?
+    /// Asks for the next keys.
     Ask {
-        /// The answer carries it.
+        /// The number for the answer to repeat.
         number: u64,
         /// Whether only the keys of the receiving lane are asked for, to be deleted there.
         of_lane: bool,
         /// The partitions whose keys are asked for, one bit each.
         partitions: u64,
-        /// Where the listing goes on; 0 begins.
+        /// The point where the listing goes on; 0 begins.
         cursor: u64,
         /// About how many records to look at.
         limit: u32,
     },
-    /// These.
+    /// The keys.
     Keys {
-        /// That of the question.
+        /// The number of the question.
         number: u64,
-        /// Where the listing goes on; 0 at the end.
+        /// The point where the listing goes on; 0 at the end.
         next: u64,
         /// The keys.
         keys: Vec<Vec<u8>>,
@@ -62,7 +63,7 @@ impl ListingMessage {
         }
     }
 
-    /// Reads a message. The list of keys grows with what is really there.
+    /// Reads a message. The list of keys takes memory only for keys that are there.
     ///
     /// # Errors
     /// When the bytes are no message of this version.

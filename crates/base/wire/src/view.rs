@@ -32,7 +32,7 @@ pub fn write_view(view: &View, writer: &mut Writer<'_>) {
     }
 }
 
-/// Reads what [`write_view`] wrote.
+/// Reads bytes that [`write_view`] wrote.
 ///
 /// # Errors
 /// When the bytes are no view within the limits.
@@ -65,7 +65,7 @@ pub fn read_view(reader: &mut Reader<'_>) -> Result<View, Malformed> {
         {
             return Err(Malformed("members out of order"));
         }
-        // A voter that was added and has not started yet has neither.
+        // A voter that was added and has not started yet has neither number nor incarnation.
         let nobody = member.number.0 == 0 || member.incarnation.0 == 0;
         let is_known = |other: &Member| other.number == member.number;
         if if nobody { member.role != Role::Down } else { members.iter().any(is_known) } {

@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use crate::Malformed;
 
-/// Numbers as they stand in a message.
+/// Numbers in the layout of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Words<'a>(&'a [[u8; 8]]);
 
 impl<'a> Words<'a> {
-    /// None.
+    /// The empty list.
     pub const NONE: Self = Self(&[]);
 
     /// Numbers that [`Words::push`] wrote.
@@ -22,7 +22,7 @@ impl<'a> Words<'a> {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
 
-    /// Reads what [`Words::bytes`] gave.
+    /// Reads bytes that [`Words::bytes`] gave.
     ///
     /// # Errors
     /// When the last number is not whole.
@@ -36,17 +36,17 @@ impl<'a> Words<'a> {
         self.0.iter().map(|word| u64::from_le_bytes(*word))
     }
 
-    /// How many.
+    /// How many numbers there are.
     pub fn len(self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no numbers.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// As they are laid out.
+    /// The bytes of the numbers.
     pub fn bytes(self) -> &'a [u8] {
         self.0.as_flattened()
     }

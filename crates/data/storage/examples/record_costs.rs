@@ -1,4 +1,4 @@
-//! What reading and writing records costs on one thread, in nanoseconds, with a million keys:
+//! The cost of reading and writing records on one thread, in nanoseconds, with a million keys:
 //! `cargo run --release -p quorate-storage --example record_costs [-- KEYS]`.
 //!
 //! Keys are visited in an order that defeats the caches, and again among a few hot ones. Time is

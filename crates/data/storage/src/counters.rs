@@ -1,8 +1,8 @@
-//! What a store holds, counted exactly.
+//! The contents of a store, counted exactly.
 
 use crate::sync::{Count, Ordering};
 
-/// What a store holds.
+/// Counts of a store's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Records, tombstones included.
@@ -11,15 +11,15 @@ pub struct Stats {
     pub with_value: u64,
     /// Records with a value that has an expiry.
     pub with_expiry: u64,
-    /// Memory in bytes: records, values outside of their records, and the index. Sizes are what
-    /// the allocator is asked for, which is rounded up to its usual size classes. What is removed
-    /// no longer counts, even if it waits for readers before it is freed.
+    /// Memory in bytes: records, values outside of their records, and the index. Sizes are those
+    /// asked of the allocator, rounded up to its usual size classes. Removed memory no longer
+    /// counts, even if it waits for readers before it is freed.
     pub bytes: u64,
 }
 
 impl Stats {
-    /// Sums what the lanes changed. Exact while nobody writes; in the midst of changes a sum may
-    /// have seen an effect and not its cause, and is made plausible.
+    /// Sums the changes of the lanes. Exact while no lane writes; amid changes a sum may include an
+    /// effect without its cause, and is made plausible.
     pub(crate) fn sum<'a>(lanes: impl Iterator<Item = &'a Counters>) -> Self {
         let mut sums = [0u64; 4];
         for lane in lanes {
@@ -37,12 +37,12 @@ impl Stats {
     }
 }
 
-/// By how much one lane changed what the store holds: differences, which are negative if the lane
-/// removes more than it adds (then they wrap; the sum over the lanes is right).
+/// One lane's changes to the store's contents: differences, which are negative if the lane removes
+/// more than it adds (then they wrap; the sum over the lanes is right).
 ///
 /// Alone on their cache line. Each lane has its own for all the parts that it writes: lanes that
-/// write different records write no common line. An update touches them only if it changes what they
-/// count.
+/// write different records write no common line. An update writes only the counters that it
+/// changes.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -52,7 +52,7 @@ pub(crate) struct Counters {
     bytes: Count,
 }
 
-/// What one record adds to the counters.
+/// One record's share of the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Weight {
     pub(crate) value: bool,

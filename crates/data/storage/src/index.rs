@@ -8,11 +8,11 @@
 //! lane        tag      bucket... shard       (the bucket number goes on into the tag)
 //! ```
 //! Readers take no lock. Inserting, removing and growing take the shard's mutex. A shard grows
-//! alone, by doubling its array: the new array is filled, published with one store, and the old
-//! one retired; so the longest stall is one shard's. The bit that decides which of its two new
-//! buckets a record goes to stands in the tag (but for small arrays), so growing reads the array
-//! from front to back and hardly ever a record. Slots never move within an array, so that a reader
-//! can't miss a record that is there all along.
+//! alone, by doubling its array: the new array is filled, published with one store, and the old one
+//! retired; so the longest stall is one shard's. The bit that decides which of its two new buckets
+//! a record goes to is in the tag (except in small arrays), so growing reads the array from front
+//! to back and hardly ever a record. Slots never move within an array, so that a reader can't miss
+//! a record that is present throughout.
 
 use core::array;
 use core::ptr::{self, NonNull};
@@ -32,14 +32,14 @@ pub(crate) const SHARD_BITS: u32 = if IS_MODEL { 0 } else { 8 };
 const SLOTS: usize = if IS_MODEL { 2 } else { 7 };
 /// Records per bucket beyond which a shard grows.
 const LOAD_MAX: usize = if IS_MODEL { 1 } else { 5 };
-/// Where the tag begins in a hash, and how it stands in a pointer.
+/// The lowest bit of the tag in a hash and in a pointer.
 const TAG_AT: u32 = 16;
 const TAG_BITS: u32 = 16;
 const TAG_SHIFT: u32 = usize::BITS - TAG_BITS;
 /// The largest array, as a power of two.
 const ARRAY_BITS_MAX: u32 = 31;
 
-/// A pointer with 16 bits of one's own in its upper part.
+/// A pointer with a 16-bit tag in its upper part.
 struct Tagged<T>(*mut T);
 
 impl<T> Tagged<T> {
@@ -58,8 +58,8 @@ impl<T> Tagged<T> {
     }
 }
 
-/// Has a cache line fetched from memory, wherever the address leads. Does nothing where processors are
-/// not asked in this way.
+/// Asks the processor to fetch the cache line at any address from memory. Does nothing on
+/// processors without such a request.
 #[inline]
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -96,8 +96,8 @@ impl Bucket {
     fn chain(&self) -> impl Iterator<Item = &Bucket> {
         self.alive.assert();
         core::iter::successors(Some(self), |bucket| {
-            // SAFETY: an overflow bucket lives as long as its array, which whoever borrows a
-            // bucket of it keeps alive.
+            // SAFETY: an overflow bucket lives as long as its array, and a borrower of a bucket
+            // keeps the array alive.
             unsafe { bucket.overflow.load(Ordering::Acquire).as_ref() }
         })
     }
@@ -110,7 +110,8 @@ impl Bucket {
         })
     }
 
-    /// Fills an empty slot of the chain; whether that took another bucket. For the mutex's holder.
+    /// Fills an empty slot of the chain. Returns whether that took another bucket. For the mutex's
+    /// holder.
     fn fill(&self, record: NonNull<Header>, tag: u16) -> bool {
         let entry = Tagged::new(record, tag).0;
         let mut last = self;
@@ -119,7 +120,7 @@ impl Bucket {
             if let Some(slot) =
                 bucket.slots.iter().find(|slot| slot.load(Ordering::Relaxed).is_null())
             {
-                // Whoever finds the record finds it initialized.
+                // A reader that finds the record finds it initialized.
                 slot.store(entry, Ordering::Release);
                 return false;
             }
@@ -159,10 +160,10 @@ impl Array {
         unsafe { NonNull::slice_from_raw_parts(self.buckets, self.len()).as_ref() }
     }
 
-    /// Frees the buckets, not the records.
+    /// Frees the buckets without the records.
     ///
     /// # Safety
-    /// The array is alive, and nobody uses it from now on.
+    /// The array is alive, and no thread uses it from now on.
     unsafe fn free(self) {
         let buckets = ptr::slice_from_raw_parts_mut(self.buckets.as_ptr(), self.len());
         // SAFETY: `new` leaked the box with this length; the caller gives it up.
@@ -187,7 +188,7 @@ impl Array {
     }
 }
 
-/// What the mutex of a shard guards, besides the array and the count.
+/// The data that a shard's mutex guards, besides the array and the count.
 #[derive(Debug)]
 struct Writer {
     overflows: usize,
@@ -196,9 +197,9 @@ struct Writer {
 /// One shard: an array of buckets that grows on its own.
 #[repr(align(64))]
 pub(crate) struct Shard {
-    /// The array, its size in bits as the tag, so that one load gives both.
+    /// The array, with its size in bits as the tag, so that one load gives both.
     array: AtomicPtr<Bucket>,
-    /// How many records, changed under the mutex.
+    /// The number of records, changed under the mutex.
     records: Count,
     writer: Mutex<Writer>,
 }
@@ -262,7 +263,7 @@ impl Shard {
         None
     }
 
-    /// Has the bucket of a key fetched from memory.
+    /// Fetches the bucket of a key from memory.
     #[inline]
     pub(crate) fn warm_bucket(&self, hash: u64, _pinned: &Guard) {
         let array = self.array();
@@ -271,7 +272,7 @@ impl Shard {
         prefetch(ptr::from_ref(bucket).cast());
     }
 
-    /// Has the record of a key fetched from memory, and those that its bucket could take for it.
+    /// Fetches the record of a key from memory, and the records of its bucket with the same tag.
     #[inline]
     pub(crate) fn warm_record<M: Meta>(&self, hash: u64, _pinned: &Guard) {
         let array = self.array();
@@ -290,8 +291,8 @@ impl Shard {
         }
     }
 
-    /// Whether the shard has the record at an address, which may be of one that is gone, and of
-    /// which nothing is read. If so, the record is alive as long as the caller is pinned.
+    /// Whether the shard has the record at an address. The address may be that of a freed record,
+    /// and is not read. If the shard has the record, it is alive as long as the caller is pinned.
     pub(crate) fn contains(&self, hash: u64, record: NonNull<Header>, _pinned: &Guard) -> bool {
         let array = self.array();
         // SAFETY: as in `find`.
@@ -299,7 +300,7 @@ impl Shard {
         bucket.entries().any(|entry| entry == (record, tag_of(hash)))
     }
 
-    /// How many records.
+    /// The number of records.
     pub(crate) fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
@@ -307,8 +308,8 @@ impl Shard {
     /// Visits the records of one bucket and returns the cursor of the next one, 0 at the end.
     ///
     /// Cursors count with their bits reversed. When the array doubles, bucket `b` becomes `b` and
-    /// `b + len`; in reversed order those two are neighbours, so what was visited before stays
-    /// before.
+    /// `b + len`; in reversed order those two are neighbours, so visited buckets stay before the
+    /// cursor.
     pub(crate) fn visit<M: Meta>(
         &self,
         cursor: u32,
@@ -336,7 +337,7 @@ impl Shard {
     /// Frees the array and its records.
     ///
     /// # Safety
-    /// Nobody uses the shard or its records from now on.
+    /// No thread uses the shard or its records from now on.
     pub(crate) unsafe fn free<M: Meta>(&mut self) {
         // SAFETY: by the caller.
         unsafe { free_all::<M>(self.array()) };
@@ -346,7 +347,7 @@ impl Shard {
 /// Frees an array and the records in it.
 ///
 /// # Safety
-/// Both are alive, and nobody uses them from now on.
+/// Both are alive, and no thread uses them from now on.
 unsafe fn free_all<M: Meta>(array: Array) {
     // SAFETY: by the caller. Each record stands in one slot.
     unsafe {
@@ -369,7 +370,7 @@ impl LockedShard<'_> {
         counters: &Counters,
     ) {
         let before = self.bytes();
-        // Once it is in, others may change it, and count that.
+        // Once the record is in the index, other threads may change it, and count that.
         let weight = record.weight();
         let records = self.shard.records();
         let array = self.shard.array();
@@ -385,7 +386,7 @@ impl LockedShard<'_> {
         counters.add(weight);
     }
 
-    /// Takes a record out; whether it was in.
+    /// Takes a record out. Returns whether it was in.
     pub(crate) fn remove<M: Meta>(&mut self, hash: u64, record: RecordPtr<M>) -> bool {
         let array = self.shard.array();
         // SAFETY: arrays are replaced under the mutex only.
@@ -410,7 +411,7 @@ impl LockedShard<'_> {
         *self.writer = Writer { overflows: 0 };
         counters.shift_index(before, self.bytes());
         let mut bytes = before;
-        // SAFETY: this thread is pinned, so what it retires below is still alive here.
+        // SAFETY: this thread is pinned, so memory that it retires below is still alive here.
         for (pointer, _) in unsafe { old.buckets() }.iter().flat_map(Bucket::entries) {
             // SAFETY: as above.
             let record = unsafe { RecordPtr::<M>::from_ptr(pointer) };
@@ -422,8 +423,8 @@ impl LockedShard<'_> {
             counters.remove(weight);
             bytes += weight.bytes;
         }
-        // SAFETY: the shard leads to the new array only, so who pins from now on can reach neither
-        // the old one nor its records; they are freed here only.
+        // SAFETY: the shard leads to the new array only, so threads that pin from now on can reach
+        // neither the old one nor its records; they are freed here only.
         unsafe { pinned.retire(bytes, move || free_all::<M>(old)) };
     }
 
@@ -457,7 +458,7 @@ impl LockedShard<'_> {
     }
 }
 
-/// One bit of a record's hash, from the tag if it stands there.
+/// One bit of a record's hash, from the tag if the tag has it.
 fn decisive_bit<M: Meta>(bit: u32, tag: u16, record: RecordPtr<M>) -> bool {
     match bit.checked_sub(TAG_AT) {
         Some(bit) if bit < TAG_BITS => (tag >> bit) & 1 == 1,

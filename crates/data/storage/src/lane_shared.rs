@@ -5,9 +5,9 @@ use quorate_machine::{CELLS, LaneShared, Meta};
 use crate::shared_table::SharedTable;
 use crate::sync::{Count, Ordering};
 
-/// What one lane tells the others: written by this lane alone, and on cache lines of its own, so
-/// that it is no place where lanes meet that have nothing to do with each other. What the lanes
-/// have in common is computed by who wants to know.
+/// The numbers of one lane for the others: only this lane writes them, on cache lines of its own,
+/// so that lanes without a common task write no common line. A lane that needs a number over all
+/// lanes computes it.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct LaneNumbers {
@@ -15,8 +15,9 @@ pub(crate) struct LaneNumbers {
     cells: [Count; CELLS],
 }
 
-/// All in one order (`SeqCst`): who sets a cell and then looks at a record, and who looks at the
-/// cells after changing that record, do not miss each other.
+/// All accesses are in one order (`SeqCst`): a lane that sets a cell and then looks at a record,
+/// and a lane that changes that record and then looks at the cells, can't both miss the other's
+/// write.
 impl<M: Meta> LaneShared for SharedTable<M> {
     fn highest(&self) -> u64 {
         let lanes = self.store().numbers().iter();

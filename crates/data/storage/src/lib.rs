@@ -12,19 +12,19 @@
 //! ```
 //! Guarantees:
 //! - A reader sees a record as it was at one moment of the read: meta, value and expiry belong
-//!   together, and all of a locked record's changes appear at once (pitfalls H0 and P3, rule 12).
-//! - A record stays at its address until it is removed, so a [`Handle`] finds it again for nothing.
-//! - What readers may still look at is freed only after they let go of their [`Guard`].
-//! - [`Stats::bytes`] is the exact sum of what the allocator was asked for.
+//!   together, and all changes under a lock appear at once (pitfalls H0 and P3, rule 12).
+//! - A record stays at its address until it is removed, so a [`Handle`] finds it again at no cost.
+//! - Memory that readers may still look at is freed only after they let go of their [`Guard`].
+//! - [`Stats::bytes`] is the exact sum of the sizes asked of the allocator.
 //!
-//! Writers exclude each other per record (sequence lock) and per shard (a mutex that inserting,
-//! removing and growing take). Both are always taken in this order, and a thread that holds a
-//! record's lock takes no further one. So nobody waits in a circle.
+//! Writers exclude each other per record (sequence lock) and per shard (a mutex for inserting,
+//! removing and growing). A thread takes the mutex first, and takes no further lock while it holds
+//! a record's lock. So no circle of waiting threads arises.
 //!
-//! Lanes that write different records write no common cache line, once the records are there:
-//! counters are per writing lane, and where a protocol shares records among lanes (those with an
-//! locked state), records and buffers lie on lines of their own. Making and removing records writes their
-//! shard. With the feature `trace-writes` the module `trace` shows a thread's lines to tests.
+//! Lanes that write different existing records write no common cache line: counters are per writing
+//! lane, and where a protocol shares records among lanes (those with a locked state), records and
+//! buffers lie on lines of their own. Making and removing records writes their shard. With the
+//! feature `trace-writes` the module `trace` shows a thread's lines to tests.
 //!
 //! Absent on purpose: expiry (a protocol write, decided above), eviction, and shrinking of the
 //! index, which stays at its largest size until [`Store::reset`].

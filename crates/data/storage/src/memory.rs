@@ -1,6 +1,6 @@
-//! Where records and buffers come from: the allocator, or under shuttle a pool that gives freed
-//! memory out again early and never to the system. So a schedule that uses what was freed finds it
-//! marked (`Alive`), or in use for something else.
+//! The source of memory for records and buffers: the allocator, or under shuttle a pool that reuses
+//! freed memory early and never returns it to the system. So a schedule that uses freed memory
+//! finds it marked (`Alive`), or in use for something else.
 
 #[cfg(not(shuttle))]
 pub(crate) use std::alloc::{alloc, dealloc};
@@ -17,15 +17,15 @@ mod pool {
     use quorate_sync::schedules::coin;
 
     thread_local! {
-        /// What is free, by size and alignment. All threads of a schedule are one to the system.
+        /// Free memory, by size and alignment. All threads of a schedule are one to the system.
         static FREE: RefCell<BTreeMap<(usize, usize), Vec<*mut u8>>> =
             const { RefCell::new(BTreeMap::new()) };
     }
 
-    /// As [`std::alloc::alloc`]; every other time what was freed last.
+    /// As [`std::alloc::alloc`]; every other time it reuses the memory freed last.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`std::alloc::alloc`].
     pub(crate) unsafe fn alloc(layout: Layout) -> *mut u8 {
         let reused = coin().then(|| {
             FREE.with_borrow_mut(|free| free.get_mut(&(layout.size(), layout.align()))?.pop())

@@ -25,7 +25,7 @@ impl Meta for Number {
     }
 }
 
-/// A value that says which meta it goes with. That of 2 is too long for the room of the others.
+/// A value that names its meta. The value of 2 is too long for the inline room of the others.
 fn value_of(number: u64) -> Vec<u8> {
     vec![number as u8; if number == 2 { 300 } else { 3 }]
 }
@@ -38,7 +38,7 @@ fn set(table: &mut LaneTable<Number>, key: &[u8], number: u64) {
     record.set_content(Content { bytes, kind: ValueKind::String, expire_at: None });
 }
 
-/// Reads a key and checks that what comes back belongs together.
+/// Reads a key and checks that meta and value belong together.
 fn read(store: &Store<Number>, key: &[u8]) -> Option<u64> {
     let mut scratch = Vec::new();
     let snapshot = store.read(key, hash_key(key), &store.pin(), &mut scratch)?;
@@ -49,8 +49,8 @@ fn read(store: &Store<Number>, key: &[u8]) -> Option<u64> {
     Some(snapshot.meta.0)
 }
 
-/// Explores with at most this many forced switches between threads: the record's many words make
-/// more of them too many, and known bugs of sequence locks need two.
+/// Explores with at most this many forced switches between threads: a record has too many words for
+/// more, and known bugs of sequence locks need two.
 fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -121,13 +121,13 @@ fn a_holder_that_changes_the_annex_only_keeps_no_reader_waiting() {
         });
         let mut record = table.lock_key(b"a", 0);
         *record.locked_state_mut() += 1;
-        // Nothing gives the reader way: it gets through now or the model finds that it can't.
+        // The lock stays held: the reader finishes under it, or the model finds that it can't.
         reader.join().unwrap();
         assert_eq!(*record.locked_state(), 1);
     });
 }
 
-/// Counts once more in a key's record, through the table of a lane; the count.
+/// Counts once more in a key's record, through the table of a lane. Returns the count.
 fn count(store: &Arc<Store<Number>>, lane: u16) -> u64 {
     let mut table = store.shared_table(lane);
     let mut record = table.lock_key(b"a", 0);
@@ -203,7 +203,7 @@ fn a_record_is_removed_by_one_of_two_and_made_anew() {
         let others = [spawn(0), spawn(1)];
         let counted = count(&store, 0);
         let [first, second] = others.map(|other| other.join().unwrap());
-        // One removes the first record, the other perhaps the second.
+        // One thread removes the first record, the other perhaps the second.
         let removed = u64::from(first) + u64::from(second);
         assert_eq!(counted, if removed == 0 { 2 } else { counted });
         assert!(removed < 2 || counted == 1);

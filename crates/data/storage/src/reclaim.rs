@@ -1,6 +1,6 @@
-//! When memory that readers may still look at is given back: epoch-based reclamation, by a library.
-//! Models have their own, which they can follow: with loom nothing is given back, with shuttle
-//! everything as soon as the promise allows it.
+//! Returns memory to the allocator once no reader can look at it: epoch-based reclamation, by a
+//! library. Models have their own, which they can follow: with loom it frees nothing, with shuttle
+//! it frees everything as soon as the promise allows it.
 
 use quorate_machine::mutant;
 
@@ -11,9 +11,10 @@ use self::epochs as collector;
 #[cfg(loom)]
 use self::never as collector;
 
-/// Keeps what its holder can reach from being freed. Pinning costs some ten nanoseconds, so a lane
-/// pins once per batch of reads; while the lane holds one, further pins on its thread cost almost
-/// nothing. Held for long, it keeps every thread's garbage from being freed.
+/// Prevents the freeing of memory that its holder can reach. Pinning costs some ten nanoseconds, so
+/// a lane pins once per batch of reads; while the lane holds one guard, further pins on its thread
+/// cost almost nothing. A guard that is held for long keeps every thread's garbage from being
+/// freed.
 pub struct Guard(collector::Pin);
 
 /// Pins the thread.
@@ -28,12 +29,12 @@ impl Guard {
         self.0.refresh();
     }
 
-    /// Calls `free` once no thread that is pinned now is pinned still. `bytes` is how much memory
-    /// waits for it.
+    /// Calls `free` once all threads that are pinned now have unpinned. `bytes` is the size of the
+    /// memory that waits for it.
     ///
     /// # Safety
-    /// What `free` frees can't be reached by a thread that pins from now on, and nobody else frees
-    /// it. `free` may run on any thread.
+    /// Threads that pin from now on can't reach the memory that `free` frees, and no other code
+    /// frees it. `free` may run on any thread.
     pub(crate) unsafe fn retire(&self, bytes: usize, free: impl FnOnce()) {
         if mutant!("storage_freed_under_readers") {
             return free();
@@ -79,7 +80,7 @@ mod epochs {
     }
 }
 
-/// What is retired is leaked, so no access is ever to freed memory and the models need not follow a
+/// Retired memory is leaked, so no access is ever to freed memory and the models need not follow a
 /// collector.
 #[cfg(loom)]
 mod never {
@@ -100,8 +101,8 @@ mod never {
     }
 }
 
-/// What is retired goes with the last pin that was there. A library waits longer, often until every
-/// pin is gone: who looks at something without a pin would hardly ever be caught.
+/// Retired memory is freed when the last pin of that time ends. A library waits longer, often until
+/// every pin has ended: it would hardly ever reveal a thread that reads without a pin.
 #[cfg(shuttle)]
 mod at_once {
     use std::cell::RefCell;
@@ -122,7 +123,7 @@ mod at_once {
     }
 
     thread_local! {
-        /// All threads of a schedule are one to the system, and nothing in here lets another run.
+        /// All threads of a schedule are one to the system, and no code in here lets another run.
         static STATE: RefCell<State> =
             const { RefCell::new(State { next: 0, pins: BTreeSet::new(), garbage: Vec::new() }) };
     }

@@ -3,9 +3,9 @@
 //! ```text
 //! Header (32 bytes) | meta words | locked state | key, padded to 8 bytes | value words
 //! ```
-//! The locked state is plain memory of the protocol's own type: only the lock's holder looks at it, so it
-//! needs no atomics, and changing it is no write that readers would have to notice. It is dropped
-//! with the record. Protocols without one (`()`) pay nothing for it.
+//! The locked state is plain memory of the protocol's own type: only the lock's holder looks at it,
+//! so it needs no atomics, and readers need not notice its changes. It is dropped with the record.
+//! Protocols without one (`()`) pay nothing for it.
 //!
 //! A record with a locked state is written by several lanes, one after the other, and two records by two
 //! lanes at once. So that disjoint transactions write no common cache line, such records and their
@@ -13,7 +13,8 @@
 //! writing lane per part of the store; they are packed.
 //!
 //! The room for the value is fixed when the record is made. A value that outgrows it lies in a
-//! buffer of its own, to which the header points; the next value that is much smaller comes back.
+//! buffer of its own, to which the header points; a later, much smaller value lies in the record
+//! again.
 
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
@@ -33,8 +34,8 @@ use crate::sync::{
 };
 use crate::words::{bytes_in_place, load_bytes, store_bytes, words_for};
 
-/// The largest value that is given room in its record, in bytes: what a deleted key may hold on to
-/// until its record goes.
+/// The largest value that is given room in its record, in bytes: the memory that a deleted key may
+/// keep until its record is removed.
 pub(crate) const INLINE_BYTES_MAX: usize = 1024;
 /// The most words that a protocol may keep in a record.
 pub(crate) const META_WORDS_MAX: usize = 8;
@@ -51,7 +52,7 @@ const EXTERNAL: u16 = 2;
 const EXPIRES: u16 = 4;
 /// The record was removed.
 const REMOVED: u16 = 8;
-/// Where the value's kind stands.
+/// The lowest bit of the value's kind.
 const KIND_SHIFT: u32 = 8;
 
 /// The fixed part of a record. `key_len` and `inline_words` never change; the rest changes under
@@ -78,7 +79,7 @@ pub(crate) struct Buffer {
     alive: Alive,
 }
 
-/// Points to a record that protocol words of type `M` are kept in.
+/// Points to a record with protocol words of type `M`.
 pub(crate) struct RecordPtr<M> {
     header: NonNull<Header>,
     meta: PhantomData<fn() -> M>,
@@ -92,7 +93,7 @@ impl<M> Clone for RecordPtr<M> {
 
 impl<M> Copy for RecordPtr<M> {}
 
-/// Memory that a change of a record set free, once no reader looks at it any more.
+/// Memory that a change of a record releases, to be freed once no reader looks at it any more.
 pub(crate) struct Garbage {
     buffer: NonNull<Buffer>,
     align: usize,
@@ -108,7 +109,7 @@ fn whole_class(bytes: usize) -> usize {
     bytes.next_multiple_of(class)
 }
 
-/// What two processors don't write at the same time without cost, in bytes.
+/// The unit of memory that two processors can't write at the same time without cost, in bytes.
 pub(crate) const CACHE_LINE: usize = 64;
 
 impl<M: Meta> RecordPtr<M> {
@@ -119,15 +120,15 @@ impl<M: Meta> RecordPtr<M> {
     const ANNEX_AT: usize = (Self::META_AT + M::WORDS * size_of::<AtomicU64>())
         .next_multiple_of(align_of::<M::LockedState>());
     pub(crate) const KEY_AT: usize = Self::ANNEX_AT + size_of::<M::LockedState>();
-    /// How a record is aligned, and its buffers; a power of two that sizes are a multiple of.
+    /// The alignment of records and buffers; a power of two that divides their sizes.
     const ALIGN: usize = {
         let least =
             if size_of::<M::LockedState>() == 0 { align_of::<Header>() } else { CACHE_LINE };
         if align_of::<M::LockedState>() > least { align_of::<M::LockedState>() } else { least }
     };
 
-    /// Makes a record without value and with default meta and locked state, with room for a value of `value_len`
-    /// bytes (up to [`INLINE_BYTES_MAX`]).
+    /// Makes a record without value and with default meta and locked state, with room for a value
+    /// of `value_len` bytes (up to [`INLINE_BYTES_MAX`]).
     pub(crate) fn new(key: &[u8], value_len: usize) -> Self {
         assert!(key.len() <= KEY_BYTES_MAX, "a key within its limit");
         let room = if value_len > INLINE_BYTES_MAX { 0 } else { value_len };
@@ -176,7 +177,7 @@ impl<M: Meta> RecordPtr<M> {
     /// Drops the locked state and frees the record and its value.
     ///
     /// # Safety
-    /// The record is alive, and nobody uses it from now on.
+    /// The record is alive, and no thread uses it from now on.
     pub(crate) unsafe fn free(self) {
         // SAFETY: the record is alive, by the caller; it was allocated with this layout.
         unsafe {
@@ -214,8 +215,8 @@ impl<M: Meta> RecordPtr<M> {
     }
 
     fn header<'a>(self) -> &'a Header {
-        // SAFETY: who holds a `RecordPtr` keeps its record alive (`new`, `from_ptr`); all that
-        // changes in a header is atomic.
+        // SAFETY: the holder of a `RecordPtr` keeps its record alive (`new`, `from_ptr`); every
+        // changing field of a header is atomic.
         let header = unsafe { self.header.as_ref() };
         header.alive.assert();
         header
@@ -261,9 +262,9 @@ impl<M: Meta> RecordPtr<M> {
         &self.header().sequence
     }
 
-    /// Takes the record's lock; whether the record is still in the store. If not, the lock is given
-    /// up again. The caller is pinned since before it found the record; from then on the lock keeps
-    /// the record in the store, and so alive.
+    /// Takes the record's lock. Returns whether the record is still in the store; if not, the lock
+    /// is released again. The caller has been pinned since before it found the record; from then on
+    /// the lock keeps the record in the store, and so alive.
     #[inline]
     pub(crate) fn lock_present(self) -> bool {
         self.sequence().lock();
@@ -286,12 +287,12 @@ impl<M: Meta> RecordPtr<M> {
     }
 }
 
-/// What readers do, holding no lock.
+/// Operations of readers, which hold no lock.
 impl<M: Meta> RecordPtr<M> {
-    /// Copies what lies in the record at one moment, the value's bytes into `value`.
+    /// Copies the record as of one moment, and the value's bytes into `value`.
     ///
-    /// The caller is pinned since before it found the record, or keeps it alive otherwise. Waits
-    /// for a writer at work, so a holder that has changed the record must not call this.
+    /// The caller has been pinned since before it found the record, or keeps it alive otherwise.
+    /// Waits for a writer at work, so a holder that has changed the record must not call this.
     #[inline]
     pub(crate) fn snapshot(self, mut value: Option<&mut Vec<u8>>) -> Snapshot<M> {
         match self.sequence().begin_read() {
@@ -315,7 +316,7 @@ impl<M: Meta> RecordPtr<M> {
                 return snapshot;
             }
         }
-        // A hot record under a stream of writes: standing in line bounds the wait.
+        // A hot record under a stream of writes: taking the lock bounds the wait.
         sequence.lock();
         let version = sequence.begin_read().expect("the lock's holder knows that nobody writes");
         let snapshot = self.copy(version, value).expect("nobody writes while the lock is held");
@@ -359,8 +360,7 @@ impl<M: Meta> RecordPtr<M> {
     }
 }
 
-/// What the sequence lock's holder does. Whatever changes something comes after
-/// [`Sequence::begin_write`].
+/// Operations of the sequence lock's holder. Every change comes after [`Sequence::begin_write`].
 impl<M: Meta> RecordPtr<M> {
     pub(crate) fn meta(self) -> M {
         let mut packed = [0; META_WORDS_MAX];
@@ -384,8 +384,8 @@ impl<M: Meta> RecordPtr<M> {
     /// The caller holds the lock, and borrows nothing of the locked state mutably while the result lives.
     pub(crate) unsafe fn locked_state<'a>(self) -> &'a M::LockedState {
         self.header().locked_state.read();
-        // SAFETY: `new` initialized it there. Only the lock's holder comes here, so nobody changes
-        // it, by the caller's promise.
+        // SAFETY: `new` initialized it there. Only the lock's holder gets here, so no other thread
+        // changes it, by the caller's promise.
         unsafe { self.annex_at().as_ref() }
     }
 
@@ -426,7 +426,7 @@ impl<M: Meta> RecordPtr<M> {
         unsafe { buffer_words(buffer) }
     }
 
-    /// Replaces the value. What comes back is to be retired.
+    /// Replaces the value. The garbage it returns must be retired.
     pub(crate) fn set_content(self, content: Content<'_>) -> Option<Garbage> {
         let len = u32::try_from(content.bytes.len())
             .ok()
@@ -461,8 +461,8 @@ impl<M: Meta> RecordPtr<M> {
         } else {
             (EXTERNAL, new_buffer(words, Self::ALIGN).as_ptr())
         };
-        // Whoever believes the pointer has acquired the version that this lock's release makes, and
-        // so finds the buffer initialized.
+        // A reader that believes the pointer has acquired the version that this lock's release
+        // makes, and so finds the buffer initialized.
         header.external.store(new, Ordering::Relaxed);
         (place, old.map(Self::garbage))
     }
@@ -477,7 +477,7 @@ impl<M: Meta> RecordPtr<M> {
         }
     }
 
-    /// Removes the value. What comes back is to be retired.
+    /// Removes the value. The garbage it returns must be retired.
     pub(crate) fn clear(self) -> Option<Garbage> {
         let header = self.header();
         header.state.store(0, Ordering::Relaxed);
@@ -499,7 +499,7 @@ impl<M: Meta> RecordPtr<M> {
     }
 }
 
-/// What a record's state word says about its value.
+/// The meaning of a record's state word for its value.
 #[inline]
 fn info(state: u16, len: usize, expire_at: u64) -> Option<ValueInfo> {
     (state & PRESENT != 0).then(|| ValueInfo {
@@ -515,7 +515,7 @@ fn buffer_layout(words: usize, align: usize) -> Layout {
     Layout::from_size_align(size, align).expect("value sizes are limited")
 }
 
-/// Where the words of a buffer begin.
+/// The offset of the words of a buffer.
 const BUFFER_WORDS_AT: usize = size_of::<Buffer>().next_multiple_of(align_of::<AtomicU64>());
 
 /// A buffer with room for at least `words` words, aligned as its record is.
@@ -558,7 +558,7 @@ unsafe fn buffer_words<'a>(buffer: NonNull<Buffer>) -> &'a [AtomicU64] {
 /// Initializes atomic words.
 ///
 /// # Safety
-/// There is room for them at `at`, aligned, and nobody else looks at it.
+/// There is room for them at `at`, aligned, and no other thread looks at it.
 unsafe fn init_words(at: NonNull<u8>, values: &[u64]) {
     for (index, &value) in values.iter().enumerate() {
         // SAFETY: by the caller.
@@ -579,7 +579,7 @@ impl Garbage {
     /// Frees the buffer.
     ///
     /// # Safety
-    /// The buffer is alive, and nobody uses it from now on.
+    /// The buffer is alive, and no thread uses it from now on.
     pub(crate) unsafe fn free(self) {
         // SAFETY: by the caller; it was allocated with this layout.
         unsafe {

@@ -1,13 +1,13 @@
-//! The sequence lock: one 32-bit word that excludes writers from each other and tells readers,
-//! who take nothing, whether what they copied was whole.
+//! The sequence lock: one 32-bit word that excludes writers from each other and tells readers, who
+//! take no lock, whether their copy was whole.
 
 use quorate_machine::mutant;
 
 use crate::sync::{AtomicU32, Backoff, Ordering, fence};
 
-/// Somebody holds the lock.
+/// A thread holds the lock.
 const LOCKED: u32 = 1;
-/// The holder has changed something, so what lies in the record is not whole.
+/// The holder has changed something, so the record is not whole.
 const WRITING: u32 = 2;
 /// One version; it overflows after 2^30 writes, which no reader's window spans.
 const STEP: u32 = 4;
@@ -25,8 +25,8 @@ pub(crate) fn assert_none_held() {
     assert!(!HOLDING.with(core::cell::Cell::get), "who holds a record's lock takes no other lock");
 }
 
-/// A sequence lock. Holding it and writing under it are two things: readers go on reading while a
-/// holder only looks, and turn back from the first change until the lock is given up. So they see
+/// A sequence lock. Holding it and writing under it are different: readers go on reading while a
+/// holder only looks, and turn back from its first change until it releases the lock. So they see
 /// all of a holder's changes or none (pitfall H0).
 pub(crate) struct Sequence(AtomicU32);
 
@@ -39,10 +39,11 @@ impl Sequence {
         Self(AtomicU32::new(0))
     }
 
-    /// Waits until nobody holds the lock, and takes it.
+    /// Waits until the lock is free, and takes it.
     ///
     /// A thread that holds one record's lock takes no other lock, of a record or of a shard: with
-    /// locks of records last and one at a time, nobody waits in a circle. Debug builds check it.
+    /// locks of records last and one at a time, no circle of waiting threads arises. Debug builds
+    /// check it.
     #[inline]
     pub(crate) fn lock(&self) {
         assert_none_held();
@@ -79,12 +80,12 @@ impl Sequence {
         debug_assert!(word & LOCKED != 0, "only the holder writes");
         self.0.store(word | WRITING, Ordering::Relaxed);
         if !mutant!("storage_write_without_fence") {
-            // Pairs with the fence in `unchanged`: whoever saw a change sees `WRITING` too.
+            // Pairs with the fence in `unchanged`: a reader that saw a change sees `WRITING` too.
             fence(Ordering::Release);
         }
     }
 
-    /// Gives the lock up; a new version if there was a [`Sequence::begin_write`].
+    /// Releases the lock, under a new version if there was a [`Sequence::begin_write`].
     #[inline]
     pub(crate) fn unlock(&self) {
         let word = self.0.load(Ordering::Relaxed);

@@ -27,15 +27,16 @@ use crate::table::{LockedRecord, Writer};
 /// record is gone, and [`Table::try_lock`] says so. If the key has a new record at the same place,
 /// the handle names that one.
 ///
-/// A record that [`Table::lock_key`] makes can be found before it is locked: siblings may see it
-/// with default meta and locked state and without value, and may remove it again (the lock is then that of
-/// a new one). So a machine must take such a record for none.
+/// Other lanes can find a record that [`Table::lock_key`] makes before it is locked: they may see
+/// it with default meta and locked state and without value, and may remove it again (the lock is
+/// then that of a new one). So a machine must treat such a record as absent.
 ///
 /// A thread that holds one record's lock takes no other and reads no other record (debug builds
-/// panic): so nobody waits in a circle, whatever the order in which transactions name their keys.
+/// panic): so no circle of waiting threads arises, whatever the order in which transactions name
+/// their keys.
 pub struct SharedTable<M: Meta>(Writer<M>);
 
-/// Names a record of a [`SharedTable`]. The order of handles means nothing and differs between
+/// Names a record of a [`SharedTable`]. The order of handles has no meaning and differs between
 /// runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SharedHandle {
@@ -43,8 +44,8 @@ pub struct SharedHandle {
     record: NonNull<Header>,
 }
 
-// SAFETY: a handle is a hash and an address; what is there is looked at only if the index leads
-// there too.
+// SAFETY: a handle is a hash and an address; the memory there is read only if the index leads there
+// too.
 unsafe impl Send for SharedHandle {}
 // SAFETY: likewise.
 unsafe impl Sync for SharedHandle {}
@@ -95,8 +96,8 @@ impl<M: Meta> Table for SharedTable<M> {
             return None;
         }
         // SAFETY: the index led there while this thread was pinned, so the record is alive until
-        // the pin is gone, and from then on if its lock is held. Its words are those of `M`,
-        // because a store has one type of them.
+        // the pin ends, and from then on if its lock is held. Its words are those of `M`, because a
+        // store has one type of them.
         let record = unsafe { RecordPtr::<M>::from_ptr(handle.record) };
         record.lock_present().then(|| self.0.access(record))
     }

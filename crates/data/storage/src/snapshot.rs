@@ -1,4 +1,4 @@
-//! What a reader gets.
+//! The results of a read.
 
 use quorate_machine::{Content, ValueKind};
 use quorate_types::UnixMillis;
@@ -12,20 +12,19 @@ pub struct Snapshot<M> {
     pub value: Option<ValueInfo>,
 }
 
-/// What is known of a value besides its bytes.
+/// The facts about a value besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValueInfo {
-    /// What the bytes are.
+    /// The kind of the bytes.
     pub kind: ValueKind,
     /// When the value expires.
     pub expire_at: Option<UnixMillis>,
-    /// How many bytes.
+    /// The number of bytes.
     pub len: usize,
 }
 
 impl<M> Snapshot<M> {
-    /// The value with its bytes, which are those that [`crate::Store::read`] left in its scratch
-    /// buffer.
+    /// The value with its bytes, which [`crate::Store::read`] left in its scratch buffer.
     pub fn content<'a>(&self, scratch: &'a [u8]) -> Option<Content<'a>> {
         self.value.map(|value| Content {
             bytes: scratch,

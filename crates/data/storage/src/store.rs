@@ -20,9 +20,9 @@ use crate::table::LaneTable;
 /// part through its [`LaneTable`], or all of them through its [`SharedTable`].
 pub struct Store<M: Meta> {
     parts: Box<[Part]>,
-    /// What each lane changed, over all parts.
+    /// Each lane's changes, over all parts.
     counters: Box<[Counters]>,
-    /// What each lane tells its siblings.
+    /// The numbers of each lane for the others.
     numbers: Box<[LaneNumbers]>,
     meta: PhantomData<fn() -> M>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Part {
 
 /// Empty buckets that one call of [`Store::scan`] passes for each record it may visit.
 const EMPTY_PER_RECORD: usize = 16;
-/// Where the shard and the part begin in a cursor; the bucket stands below.
+/// The lowest bits of the shard and of the part in a cursor; the bucket is below.
 const SHARD_AT: u32 = 32;
 const PART_AT: u32 = 40;
 
@@ -54,8 +54,8 @@ impl<M: Meta> Store<M> {
     }
 
     /// The part of one lane, for the machine that owns it. There is one machine per lane and
-    /// keyspace; a second table of the same lane would remove records that the first has handles
-    /// of.
+    /// keyspace; a second table of the same lane would remove records to which the first has
+    /// handles.
     pub fn table(self: &Arc<Self>, lane: u16) -> LaneTable<M> {
         LaneTable::new(Arc::clone(self), lane)
     }
@@ -66,17 +66,18 @@ impl<M: Meta> Store<M> {
         SharedTable::new(Arc::clone(self), lane)
     }
 
-    /// Keeps what the calling thread reads from being freed. Once per batch of reads is enough.
+    /// Prevents the freeing of memory that the calling thread reads. Once per batch of reads is
+    /// enough.
     #[inline]
     pub fn pin(&self) -> Guard {
         reclaim::pin()
     }
 
-    /// The record of a key as it is at one moment, its value's bytes in `scratch` (emptied if there
-    /// is no value). `hash` is the key's [`hash_key`]. `None` if there is no record.
+    /// The record of a key as it is at one moment, with its value's bytes in `scratch` (emptied if
+    /// there is no value). `hash` is the key's [`hash_key`]. `None` if there is no record.
     ///
-    /// Takes no lock, but waits for a writer that is changing the record, and in the end stands in
-    /// line for the record's lock. So a thread that holds the lock of any record must read none.
+    /// Takes no lock at first, but waits for a writer that is changing the record, and in the end
+    /// takes the record's lock. So a thread that holds the lock of any record must read none.
     #[inline]
     pub fn read(
         &self,
@@ -114,7 +115,7 @@ impl<M: Meta> Store<M> {
         self.part_of(hash).shard_of(hash)
     }
 
-    /// The counters of what a lane changes.
+    /// The counters of a lane's changes.
     #[inline]
     pub(crate) fn counters(&self, lane: u16) -> &Counters {
         &self.counters[usize::from(lane)]
@@ -179,7 +180,7 @@ impl<M: Meta> Store<M> {
         part << PART_AT | shard << SHARD_AT | random & u64::from(u32::MAX)
     }
 
-    /// What the store holds. Reads a few counters per lane.
+    /// Counts of the store's contents. Reads a few counters per lane.
     pub fn stats(&self) -> Stats {
         Stats::sum(self.counters.iter())
     }
@@ -194,7 +195,7 @@ impl<M: Meta> Store<M> {
         Some(bytes + size_of::<usize>())
     }
 
-    /// Removes every record of every lane. Handles of them are dead from now on, so the machines
+    /// Removes every record of every lane. Handles to them are dead from now on, so the machines
     /// that own the lanes must have none.
     pub fn reset(&self) {
         for (part, counters) in self.parts.iter().zip(&self.counters) {
@@ -206,8 +207,8 @@ impl<M: Meta> Store<M> {
 impl<M: Meta> Drop for Store<M> {
     fn drop(&mut self) {
         for shard in self.parts.iter_mut().flat_map(|part| &mut part.shards) {
-            // SAFETY: nobody borrows the store any more: no reader, no table. What was retired
-            // before is no longer in a shard.
+            // SAFETY: neither a reader nor a table borrows the store any more. Memory that was
+            // retired before is no longer in a shard.
             unsafe { shard.free::<M>() };
         }
     }
@@ -225,7 +226,7 @@ fn place_of(hash: u64) -> u64 {
     shard << SHARD_AT | u64::from(((hash >> SHARD_BITS) as u32).reverse_bits())
 }
 
-/// A cursor of a scan as a place, and the other way round.
+/// Converts a scan's cursor to a place, and back.
 fn reverse_bucket(cursor: u64) -> u64 {
     let bucket = cursor as u32;
     cursor - u64::from(bucket) + u64::from(bucket.reverse_bits())
@@ -233,7 +234,7 @@ fn reverse_bucket(cursor: u64) -> u64 {
 
 const _: () = assert!(SHARD_AT + SHARD_BITS <= PLACES.ilog2(), "places have room for every shard");
 
-/// How far a scan goes on.
+/// The bounds of a scan.
 pub(crate) struct Budget {
     pub(crate) records: usize,
     pub(crate) buckets: usize,
@@ -252,7 +253,7 @@ impl Part {
         Self { shards }
     }
 
-    /// How many records. Reads every shard's count.
+    /// The number of records. Reads every shard's count.
     pub(crate) fn records(&self) -> u64 {
         self.shards.iter().map(Shard::records).sum()
     }
@@ -284,8 +285,8 @@ impl Part {
         if shard < self.shards.len() { (shard as u64) << SHARD_AT | u64::from(bucket) } else { 0 }
     }
 
-    /// As [`Part::scan`], in the order of places and with them. That is the order in which a scan
-    /// visits buckets: a place is a cursor whose bucket has its bits reversed.
+    /// As [`Part::scan`], in the order of places and with each record's place. Scans visit buckets
+    /// in that order: a place is a cursor whose bucket has its bits reversed.
     pub(crate) fn scan_places<M: Meta>(
         &self,
         from: u64,
@@ -295,7 +296,7 @@ impl Part {
     ) -> u64 {
         let next = self.scan(reverse_bucket(from), budget, pinned, &mut |record: RecordPtr<M>| {
             let place = place_of(hash_key(record.key()));
-            // The bucket may begin before, as another table's may be smaller.
+            // The bucket may begin before `from`, if it comes from a larger table.
             if place >= from {
                 visit(place, record);
             }

@@ -1,6 +1,5 @@
-//! What the rest of the crate synchronises with: [`quorate_sync::primitives`], or with
-//! `trace-writes` atomics that record who writes what; and, for models only, what stands for plain
-//! memory.
+//! The crate's means to synchronise: [`quorate_sync::primitives`], or with `trace-writes` atomics
+//! that record writes; and, for models only, stand-ins for plain memory.
 
 #[cfg(all(debug_assertions, not(loom)))]
 pub(crate) use quorate_sync::primitives::thread_local;
@@ -15,8 +14,8 @@ pub(crate) use crate::trace::{
     AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicU64 as Count, Mutex,
 };
 
-/// This thread writes memory without one of the atomics. Recorded with `trace-writes`, otherwise
-/// nothing.
+/// Notes that this thread writes memory without one of the atomics. Recorded with `trace-writes`,
+/// otherwise ignored.
 #[inline]
 pub(crate) fn note_write<T>(at: core::ptr::NonNull<T>, bytes: usize) {
     #[cfg(feature = "trace-writes")]
@@ -25,7 +24,7 @@ pub(crate) fn note_write<T>(at: core::ptr::NonNull<T>, bytes: usize) {
     let _not_recorded = (at, bytes);
 }
 /// Stands for plain memory that is written once, before other threads find it, so that a model
-/// notices if they could find it too early. Nothing outside of models.
+/// notices threads that could find it too early. Empty outside of models.
 pub(crate) struct WrittenOnce {
     #[cfg(loom)]
     access: loom::cell::UnsafeCell<()>,
@@ -38,7 +37,7 @@ impl WrittenOnce {
             #[cfg(loom)]
             access: loom::cell::UnsafeCell::new(()),
         };
-        // Making a cell is no access to loom; this is.
+        // To loom, making a cell is no access; this is one.
         #[cfg(loom)]
         once.access.with_mut(|_| ());
         once
@@ -52,7 +51,7 @@ impl WrittenOnce {
     }
 }
 
-/// Stands for plain memory that a lock guards, so that a model notices two threads at it. Nothing
+/// Stands for plain memory that a lock guards, so that a model notices two threads at it. Empty
 /// outside of models.
 pub(crate) struct Exclusive {
     #[cfg(loom)]
@@ -60,7 +59,7 @@ pub(crate) struct Exclusive {
 }
 
 impl Exclusive {
-    /// The memory is written by who makes it.
+    /// The maker of the memory writes it.
     pub(crate) fn new() -> Self {
         let exclusive = Self {
             #[cfg(loom)]
@@ -85,8 +84,8 @@ impl Exclusive {
     }
 }
 
-/// Says whether memory is in use, so that a schedule that comes to freed memory fails: with shuttle
-/// what is freed stays readable (see `memory`). Nothing outside of schedules.
+/// Marks memory that is in use, so that a schedule that reads freed memory fails: with shuttle
+/// freed memory stays readable (see `memory`). Empty outside of schedules.
 pub(crate) struct Alive {
     #[cfg(shuttle)]
     alive: std::sync::atomic::AtomicBool,
@@ -101,14 +100,14 @@ impl Alive {
         }
     }
 
-    /// The memory is looked at.
+    /// A thread reads the memory.
     #[inline]
     pub(crate) fn assert(&self) {
         #[cfg(shuttle)]
         assert!(self.alive.load(Ordering::Relaxed), "freed memory is looked at");
     }
 
-    /// Frees what was marked, or keeps it where marks are looked at.
+    /// Frees marked memory, or keeps it where marks are checked.
     #[inline]
     pub(crate) fn keep_marked<T: ?Sized>(freed: Box<T>) {
         if cfg!(shuttle) {

@@ -1,5 +1,5 @@
-//! What machines write through: a lane's view of a store. Here what the two kinds have in common,
-//! and the one for a lane that owns its part; the other is in `shared_table`.
+//! Tables: a lane's view of a store, through which machines write. This module has the common part
+//! of both kinds, and the table of a lane that owns its part; the other is in `shared_table`.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -15,24 +15,23 @@ use crate::record::{Garbage, Header, RecordPtr};
 use crate::store::{Budget, Store};
 
 /// The largest value, in bytes, that a record without a hint gets room for: the room is a guess,
-/// and a wrong one is waste.
+/// and a wrong guess wastes memory.
 const GUESS_MAX: u32 = 256;
 
 /// The part of a store that one lane owns, as its machine sees it.
 ///
 /// Lookups and locks work from several threads at once, but a [`Handle`] is checked only as far as
-/// that is free: it must be of this table and of a record that was not removed since.
+/// a check costs nothing: it must be of this table and of a record that was not removed since.
 ///
 /// A thread that holds one record's lock takes no other and reads no other record.
 pub struct LaneTable<M: Meta>(Writer<M>);
 
-/// Names a record of a [`LaneTable`]: its address. The order of handles means nothing and differs
+/// Names a record of a [`LaneTable`]: its address. The order of handles has no meaning and differs
 /// between runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Handle(NonNull<Header>);
 
-// SAFETY: a handle is an address; what it leads to is used only through a table, under the
-// record's lock.
+// SAFETY: a handle is an address; its record is used only through a table, under the record's lock.
 unsafe impl Send for Handle {}
 // SAFETY: likewise.
 unsafe impl Sync for Handle {}
@@ -42,20 +41,20 @@ pub struct LockedRecord<'a, M: Meta> {
     record: RecordPtr<M>,
     counters: &'a Counters,
     guess: &'a mut u32,
-    /// What the record weighed before the first change of its value; `None` before any.
+    /// The weight of the record before the first change of its value; `None` before any.
     before: Option<Weight>,
     writing: bool,
 }
 
-/// How one lane writes records, whoever owns them. The hashes that it takes are those of the keys.
+/// The writes of one lane to records, for both kinds of tables. Every hash must be that of its key.
 ///
 /// Locks are taken in one order: a shard's mutex, then one record's lock. A record leaves the index
-/// under both, so who holds the lock of a record that is not marked as removed has it in the store
-/// for as long as he holds it.
+/// under both, so a thread that holds the lock of a record that is not marked as removed keeps the
+/// record in the store for as long as it holds the lock.
 pub(crate) struct Writer<M: Meta> {
     pub(crate) store: Arc<Store<M>>,
     pub(crate) lane: u16,
-    /// The length of the last value set: the room that the next record gets if nobody says better.
+    /// The length of the last value set: the room for the next record without a hint.
     guess: u32,
 }
 
@@ -74,7 +73,7 @@ impl<M: Meta> Writer<M> {
         self.store.shard_of(hash).find(hash, key, pinned)
     }
 
-    /// Has the records of these keys fetched from memory.
+    /// Fetches the records of these keys from memory.
     pub(crate) fn warm<'a>(&self, mut keys: impl Iterator<Item = &'a [u8]>) {
         let pinned = reclaim::pin();
         loop {
@@ -94,7 +93,7 @@ impl<M: Meta> Writer<M> {
         }
     }
 
-    /// The record of a key, made if need be with room for a value of `value_len` bytes.
+    /// The record of a key. A record that must be made has room for a value of `value_len` bytes.
     #[inline]
     pub(crate) fn find_or_insert(
         &self,
@@ -117,7 +116,7 @@ impl<M: Meta> Writer<M> {
         })
     }
 
-    /// Access for who has just taken the lock of a record that is in the store.
+    /// Access to a record in the store whose lock the caller has just taken.
     #[inline]
     pub(crate) fn access(&mut self, record: RecordPtr<M>) -> LockedRecord<'_, M> {
         LockedRecord::new(record, self.store.counters(self.lane), &mut self.guess)
@@ -134,7 +133,7 @@ impl<M: Meta> Writer<M> {
         loop {
             let pinned = reclaim::pin();
             let record = self.find_or_insert(hash, key, value_len, &pinned);
-            // If not, who removed it took it out of the index before he gave its lock up.
+            // Otherwise a remover took the record out of the index before it released the lock.
             if record.lock_present() {
                 return self.access(record);
             }
@@ -166,7 +165,7 @@ impl<M: Meta> Writer<M> {
         }
         let shard = self.store.shard_of(hash);
         let mut shard_locked = shard.lock();
-        // Under the mutex what is found stays in the index.
+        // Under the mutex a found record stays in the index.
         let Some(record) = shard.find::<M>(hash, key, &pinned) else { return false };
         record.sequence().lock();
         let record = LockedRecord::new(record, self.store.counters(self.lane), &mut self.guess);
@@ -183,8 +182,8 @@ impl<M: Meta> Writer<M> {
         let shard = self.store.shard_of(hash);
         let mut shard_locked = shard.lock();
         assert!(shard.contains(hash, header, &pinned), "a record is removed once");
-        // SAFETY: it is in the index, and under the mutex stays there. Its words are those of `M`,
-        // because a store has one type of them.
+        // SAFETY: the record is in the index, and stays there under the mutex. Its words are those
+        // of `M`, because a store has one type of them.
         let record = unsafe { RecordPtr::<M>::from_ptr(header) };
         record.sequence().lock();
         LockedRecord::new(record, self.store.counters(self.lane), &mut self.guess).remove(
@@ -233,8 +232,8 @@ impl<M: Meta> LaneTable<M> {
         &self.0.store
     }
 
-    /// The hash of a key of this lane. Its machine would answer for a key of another lane, which is
-    /// another machine's.
+    /// The hash of a key of this lane. A key of another lane belongs to another machine, for which
+    /// this one must not answer.
     fn hash_of(&self, key: &[u8]) -> u64 {
         let hash = hash_key(key);
         let (lane, lanes) = (self.0.lane, self.0.store.lanes());
@@ -245,9 +244,9 @@ impl<M: Meta> LaneTable<M> {
 
     /// The record of a handle, which the table's owner keeps from being removed.
     fn record(&self, handle: Handle) -> RecordPtr<M> {
-        // SAFETY: only this table makes handles and only its `remove` and `reset` end records;
-        // both say that the handle is dead from then on, so the record is alive. Its words are
-        // those of `M`, because a store has one type of them.
+        // SAFETY: only this table makes handles and only its `remove` and `reset` end records; both
+        // declare the handle dead from then on, so the record is alive. Its words are those of `M`,
+        // because a store has one type of them.
         unsafe { RecordPtr::from_ptr(handle.0) }
     }
 }
@@ -334,13 +333,13 @@ impl<M: Meta> fmt::Debug for LaneTable<M> {
 }
 
 impl<'a, M: Meta> LockedRecord<'a, M> {
-    /// For who has just taken the lock of a record that is in the store.
+    /// Access to a record in the store whose lock the caller has just taken.
     #[inline]
     fn new(record: RecordPtr<M>, counters: &'a Counters, guess: &'a mut u32) -> Self {
         Self { record, counters, guess, before: None, writing: false }
     }
 
-    /// Before the first change.
+    /// Begins the first change.
     #[inline]
     fn begin_write(&mut self) {
         if !self.writing {
@@ -349,7 +348,7 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
         }
     }
 
-    /// Before a change of the value.
+    /// Begins a change of the value.
     #[inline]
     fn begin_value(&mut self) {
         self.begin_write();
@@ -368,9 +367,9 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
         let weight = record.weight();
         drop(self);
         counters.remove(weight);
-        // SAFETY: the record is no longer in the index, so who pins from now on can't find it. Only
-        // who takes it out comes here, once; handles of it are dead, and who waits for its lock is
-        // pinned.
+        // SAFETY: the record is no longer in the index, so threads that pin from now on can't find
+        // it. Only the thread that takes it out gets here, once; handles of it are dead, and
+        // threads that wait for its lock are pinned.
         unsafe { pinned.retire(weight.bytes, move || record.free()) };
     }
 
@@ -378,8 +377,8 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
         if let Some(garbage) = garbage {
             // SAFETY: the record no longer leads to the buffer, so it is alive until this frees it.
             let bytes = unsafe { garbage.bytes() };
-            // SAFETY: for the same reason who pins from now on can't reach it, and nobody else
-            // frees it.
+            // SAFETY: for the same reason threads that pin from now on can't reach it, and no other
+            // code frees it.
             unsafe { reclaim::pin().retire(bytes, move || garbage.free()) };
         }
     }
@@ -406,7 +405,8 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
 
     #[inline]
     fn locked_state(&self) -> &M::LockedState {
-        // SAFETY: this guard holds the lock, and whatever changes the locked state borrows it mutably.
+        // SAFETY: this guard holds the lock, and every change of the locked state borrows the guard
+        // mutably.
         unsafe { self.record.locked_state() }
     }
 
@@ -418,7 +418,8 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
 
     #[inline]
     fn content(&self) -> Option<Content<'_>> {
-        // SAFETY: this guard holds the lock, and whatever changes the value borrows it mutably.
+        // SAFETY: this guard holds the lock, and every change of the value borrows the guard
+        // mutably.
         unsafe { self.record.content() }
     }
 

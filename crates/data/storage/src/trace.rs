@@ -1,14 +1,14 @@
-//! Which cache lines a thread writes, recorded for tests of disjoint access: two lanes that work on
-//! different keys must write no common line, or they slow each other down although nothing in what
-//! they do conflicts.
+//! The cache lines that a thread writes, recorded for tests of disjoint access: two lanes that work
+//! on different keys must write no common line, or they slow each other down although their work
+//! does not conflict.
 //!
-//! Only with the feature `trace-writes`. Recorded is what this crate writes that another thread
-//! could reach: sequence locks, words of records and buffers, annexes, counters, the index with its
-//! mutexes. Not recorded are the allocator and the collector of garbage, whose shared lines are
-//! touched once per many operations, and memory that a locked state owns elsewhere. Other crates add
-//! their own shared cells with [`written`].
+//! Only with the feature `trace-writes`. It records this crate's writes to memory that another
+//! thread could reach: sequence locks, words of records and buffers, locked states, counters, the
+//! index with its mutexes. It does not record the allocator and the collector of garbage, whose
+//! shared lines are touched once per many operations, and memory that a locked state owns
+//! elsewhere. Other crates add their own shared cells with [`written`].
 //!
-//! Memory that one thread's changes set free may serve another thread next. That is no sharing, but
+//! Memory that one thread's changes release may serve another thread next. That is no sharing, but
 //! the lines would look common: so a test holds a [`crate::Guard`] while it records.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ thread_local! {
     static LINES: RefCell<Option<BTreeSet<usize>>> = const { RefCell::new(None) };
 }
 
-/// Begins to record what this thread writes, forgetting what it recorded before.
+/// Begins to record the writes of this thread, and forgets earlier records.
 pub fn begin() {
     LINES.set(Some(BTreeSet::new()));
 }
@@ -33,12 +33,13 @@ pub fn end() -> BTreeSet<usize> {
     LINES.take().unwrap_or_default()
 }
 
-/// This thread writes, or takes for itself in order to write, `len` bytes from an address on.
+/// This thread writes `len` bytes from an address on, or claims their cache lines in order to
+/// write.
 pub fn written(address: usize, len: usize) {
     if len == 0 {
         return;
     }
-    // A thread that ends may free garbage after its locals are gone; nobody asks for its lines.
+    // A thread that ends may free garbage after its locals are gone; no test asks for its lines.
     let _ended = LINES.try_with(|lines| {
         if let Some(lines) = &mut *lines.borrow_mut() {
             lines.extend(address / CACHE_LINE..=(address + len - 1) / CACHE_LINE);
@@ -81,7 +82,7 @@ atomic!(AtomicU64, u64);
 atomic!(AtomicPtr<T>, *mut T);
 
 impl AtomicU32 {
-    /// Also when it fails: the processor has taken the line by then.
+    /// A failed exchange counts, too: the processor has claimed the line by then.
     pub(crate) fn compare_exchange(
         &self,
         current: u32,
@@ -117,7 +118,7 @@ impl Default for AtomicU64 {
     }
 }
 
-/// A mutex that records that it was taken, and what it guards with it.
+/// A mutex that records writes to itself and to its contents.
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {

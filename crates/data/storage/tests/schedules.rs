@@ -1,6 +1,6 @@
-//! Lanes and readers of one store under many schedules: `RUSTFLAGS="--cfg shuttle" cargo test -p
-//! quorate-storage --test schedules`. Freed memory is marked and given out again early, so that a
-//! record or buffer that somebody uses too long shows.
+//! Lanes and readers of one store under many schedules:
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p quorate-storage --test schedules`. Freed memory is
+//! marked and reused early, so that a record or buffer that is used too long shows.
 #![cfg(shuttle)]
 
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ fn count(table: &mut SharedTable<Count>, key: &[u8]) {
     record.set_content(content(&value_of(count)));
 }
 
-/// Removes a key's record unless its count is odd; what it had counted.
+/// Removes a key's record unless its count is odd. Returns its count.
 fn remove(table: &mut SharedTable<Count>, key: &[u8]) -> u64 {
     let mut counted = 0;
     let gone = table.remove_if(key, |record| {
@@ -65,7 +65,7 @@ fn remove(table: &mut SharedTable<Count>, key: &[u8]) -> u64 {
     if gone { counted } else { 0 }
 }
 
-/// Reads a key without a lock and checks that what comes back belongs together.
+/// Reads a key without a lock and checks that meta and value belong together.
 fn read(store: &Store<Count>, key: &[u8]) -> Option<u64> {
     let mut scratch = Vec::new();
     let snapshot = store.read(key, hash_key(key), &store.pin(), &mut scratch)?;
@@ -160,7 +160,7 @@ fn a_handle_names_its_key_or_nothing_when_its_place_is_used_again() {
             let mut table = store.shared_table(1);
             for key in &reused {
                 assert!(table.remove_if(key, |_| true));
-                // Of the same size, so the record may get the place of the one that is gone.
+                // Of the same size, so the record may get the memory of the removed one.
                 let mut record = table.lock_key(key_of(9).as_slice(), 8);
                 record.set_meta(Count([2; 2]));
                 *record.locked_state_mut() = 2;

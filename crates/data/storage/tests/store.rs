@@ -61,7 +61,7 @@ fn scan_keys<T: Table>(table: &mut T, limit: usize) -> BTreeSet<Vec<u8>> {
     handles.into_iter().map(|handle| table.lock(handle).key().to_vec()).collect()
 }
 
-/// Carries a step out; what it answered, for comparison.
+/// Carries a step out. Returns its answer, for comparison.
 fn apply<T: Table<Meta = Triple>>(table: &mut T, step: &Step) -> BTreeSet<Vec<u8>> {
     match *step {
         Step::Insert(key, len) => {
@@ -99,7 +99,7 @@ fn apply<T: Table<Meta = Triple>>(table: &mut T, step: &Step) -> BTreeSet<Vec<u8
     BTreeSet::new()
 }
 
-/// What a table holds, read under the locks.
+/// The contents of a table, read under the locks.
 type Dump = BTreeMap<Vec<u8>, (Triple, Option<(Vec<u8>, Option<UnixMillis>)>)>;
 
 fn dump<T: Table<Meta = Triple>>(table: &mut T) -> Dump {
@@ -265,7 +265,7 @@ fn a_scan_visits_all_that_is_there_throughout_even_if_the_index_grows() {
     (0..3_000).for_each(&mut put);
     let mut next = 3_000;
     let seen = scan_all(&store, 10, || {
-        // Faster than the scan goes on, until the index has doubled several times.
+        // Faster than the scan proceeds, until the index has doubled several times.
         let more = next.min(40_000)..(next + 200).min(40_000);
         next = next.max(more.end);
         more.for_each(&mut put);
@@ -370,7 +370,7 @@ fn tables_of_any_size_agree_on_the_places_of_keys() {
     assert_eq!((some.len(), all.len()), (1_000, 20_000));
     assert!(all.iter().all(|(place, _)| *place < PLACES));
     assert!(some.iter().all(|entry| all.binary_search(entry).is_ok()));
-    // From any place on, whatever the buckets are: also from within one.
+    // From any place on, for all sizes of buckets: also from within one.
     let from = some[500].0;
     some.retain(|(place, _)| *place >= from);
     assert_eq!(keys_by_place(&mut few, from), some);

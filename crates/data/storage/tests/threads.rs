@@ -14,7 +14,7 @@ use quorate_types::{UnixMillis, hash_key, lane_of_key};
 const HOT: u32 = 16;
 const LANES: u16 = 2;
 
-/// Writes a value whose every part says which version it is.
+/// Writes a value whose every part names its version.
 fn write_version(table: &mut LaneTable<Triple>, key: &[u8], version: u64) {
     let handle = table.find_or_insert_sized(key, 40);
     let mut record = table.lock(handle);
@@ -25,7 +25,7 @@ fn write_version(table: &mut LaneTable<Triple>, key: &[u8], version: u64) {
     record.set_content(content(&vec![version as u8; len], Some(UnixMillis(version))));
 }
 
-/// Reads a key and checks that meta, expiry and bytes are of one version; that version.
+/// Reads a key and checks that meta, expiry and bytes are of one version. Returns that version.
 fn read_version(store: &Store<Triple>, key: &[u8], scratch: &mut Vec<u8>) -> Option<u64> {
     let snapshot = store.read(key, hash_key(key), &store.pin(), scratch)?;
     let [version, second, third] = snapshot.meta.0;

@@ -1,4 +1,4 @@
-//! Who may ask, and who may change anything.
+//! Access: which requests may read, and which may change anything.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use axum::response::Response;
 use crate::routes::problem;
 use crate::token::Token;
 
-/// What decides about requests to one endpoint.
+/// The rules for requests to one endpoint.
 #[derive(Debug)]
 pub(crate) struct Access {
     /// Names under which the node is reached, besides its addresses and `localhost`.
     pub(crate) names: Vec<String>,
-    /// What whoever changes anything must give; without one, why there is none.
+    /// The token that a change must give; without a token, the reason why there is none.
     pub(crate) token: Result<Token, String>,
 }
 
-/// Refuses requests under a name that is not the node's. A browser on the operators' network can
-/// be sent to a page whose name first stands for the page's server and then for this node, which
-/// makes them one to the browser; the name in the request gives that away. An address can't be
-/// used like that.
+/// Refuses requests under a name that is not the node's. A browser on the operators' network can be
+/// sent to a page whose name first stands for the page's server and then for this node, so that the
+/// browser takes both for one. The name in the request reveals that. An address can't be used like
+/// that.
 pub(crate) async fn check_host(
     State(access): State<Arc<Access>>,
     request: Request,
@@ -35,7 +35,7 @@ pub(crate) async fn check_host(
     }
 }
 
-/// Refuses requests that don't give the token. It stands before the body is read.
+/// Refuses requests that don't give the token. The check comes before the body is read.
 pub(crate) async fn check_token(
     State(access): State<Arc<Access>>,
     request: Request,

@@ -10,12 +10,12 @@
 //! | `POST /member/remove` | removes a member ([`RemoveMember`]) |
 //! | `GET /` | a page for people |
 //!
-//! It runs on one thread of its own, away from the lanes: all it reads are the facts that lanes
-//! publish, and all it asks of them goes through [`quorate_runtime::Handle`].
+//! It runs on one thread of its own, away from the lanes: it reads only the facts that lanes
+//! publish, and asks lanes only through [`quorate_runtime::Handle`].
 //!
-//! Whoever reaches the endpoint may read; whoever changes anything must know its [`Token`]. It
-//! answers under its own addresses and names only, so that no page in an operator's browser can
-//! speak to it.
+//! Every client that reaches the endpoint may read; a client that changes anything must know its
+//! [`Token`]. The endpoint answers under its own addresses and names only, so that no page in an
+//! operator's browser can speak to it.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -44,19 +44,19 @@ pub use status::{
 };
 pub use token::{Token, TokenError};
 
-/// Log lines of this process that nobody will read, counted by whoever writes logs.
+/// Log lines of this process that are lost, counted by the writers of logs.
 #[derive(Debug, Default)]
 pub struct LogCounts {
-    /// More came than were written.
+    /// Lines for which there was no room.
     pub no_room: AtomicU64,
-    /// The system didn't take them.
+    /// Lines that the system didn't take.
     pub not_taken: AtomicU64,
-    /// Left out because there were many of the kind.
+    /// Lines left out because there were many of the kind.
     pub repeated: AtomicU64,
 }
 
 impl LogCounts {
-    /// Lines that should have been in the log and are not.
+    /// The number of lines missing in the log.
     pub fn lost(&self) -> u64 {
         self.no_room.load(Relaxed) + self.not_taken.load(Relaxed)
     }
@@ -65,12 +65,11 @@ impl LogCounts {
 /// The administration endpoint of one node.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Where it listens, from [`quorate_runtime::listen`].
+    /// Its socket, from [`quorate_runtime::listen`].
     pub listener: TcpListener,
-    /// Names under which it may be asked, besides addresses and `localhost`.
+    /// Names by which clients may address it, besides addresses and `localhost`.
     pub names: Vec<String>,
-    /// What whoever changes anything must give; without one nothing can be changed, for this
-    /// reason.
+    /// The token that a change must give; without a token no change is possible, for this reason.
     pub token: Result<Token, String>,
 }
 

@@ -1,5 +1,5 @@
-//! Prometheus text, made from what the lanes publish: no counter is shared between lanes, and
-//! nothing here is on anybody's way but the scraper's.
+//! Prometheus text, made from the facts that lanes publish: no counter is shared between lanes, and
+//! only the scraper waits for this text.
 
 use std::fmt;
 use std::sync::Arc;

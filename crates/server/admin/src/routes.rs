@@ -145,7 +145,7 @@ async fn remove_member(
 async fn change(endpoint: &Endpoint, change: Change) -> Response {
     let (sender, receiver) = oneshot::channel();
     endpoint.node().change_members(change, move |result| {
-        // Nobody waits any more if the client has gone.
+        // A client that has gone waits no more.
         let _ = sender.send(result);
     });
     match tokio::time::timeout(CHANGE_MAX, receiver).await {

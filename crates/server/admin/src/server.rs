@@ -1,5 +1,5 @@
-//! The connections of the endpoints. Each carries one request, in a limited time, and there are
-//! few at once: what is taken here, lanes can't have.
+//! The connections of the endpoints. Each carries one request, in a limited time, and few exist at
+//! once: memory and time that they take are lost to the lanes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,8 +14,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// Connections to all endpoints of the process at once. One more is let in by closing the oldest
-/// that has not asked anything yet; while all others have, it is closed.
+/// The most connections to all endpoints of the process at once. A further one is let in by closing
+/// the oldest that has not sent a request yet; if all have, the new one is closed.
 pub const CONNECTIONS_MAX: usize = 32;
 /// How long the head of a request may take to arrive.
 const HEAD_MAX: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const EXCHANGE_MAX: Duration = Duration::from_secs(20);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
-/// How long to wait after the system refused to accept, for want of file descriptors mostly.
+/// How long to wait after the system refused to accept, mostly for want of file descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Accepts connections of one endpoint for ever.
@@ -63,11 +63,11 @@ async fn exchange(stream: TcpStream, router: Router, place: Place) {
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), answer);
-    // Whoever breaks off, is too slow or speaks no HTTP has no answer, and nobody else cares.
+    // A client that breaks off, is too slow or speaks no HTTP gets no answer; no other is affected.
     let _ = tokio::time::timeout(EXCHANGE_MAX, connection).await;
 }
 
-/// The connections there may be.
+/// The places for connections.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Mutex<Taken>);
 
@@ -75,12 +75,12 @@ pub(crate) struct Places(Mutex<Taken>);
 struct Taken {
     next: u64,
     open: usize,
-    /// Connections that have not asked anything yet, the oldest first.
+    /// Connections that have not sent a request yet, the oldest first.
     waiting: BTreeMap<u64, AbortHandle>,
 }
 
 impl Places {
-    /// A place for one more connection, if need be that of the oldest that only waits.
+    /// A place for one more connection, if necessary that of the oldest idle one.
     async fn take(self: &Arc<Self>) -> Option<Place> {
         loop {
             {

@@ -1,4 +1,4 @@
-//! What the endpoint says, as JSON.
+//! The answers of the endpoint, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use quorate_runtime::{NodeFacts, NodeHandle};
 use quorate_types::Role;
 use serde::{Deserialize, Serialize};
 
-/// One node, as itself sees the cluster.
+/// One node, and its view of the cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// This program's version.
@@ -20,13 +20,13 @@ pub struct Status {
     pub incarnation: String,
     /// Whether it serves clients.
     pub serving: bool,
-    /// Why not.
+    /// Why it does not serve.
     pub reason: Option<String>,
     /// One sentence: what the node does now, or what it waits for.
     pub phase: String,
     /// The epoch of the view in force.
     pub epoch: u64,
-    /// How much longer the lease lasts, in milliseconds.
+    /// The rest of the lease, in milliseconds.
     pub lease_remaining_ms: u64,
     /// Views installed since the start.
     pub views: u64,
@@ -61,7 +61,7 @@ pub struct MemberStatus {
     pub live: bool,
     /// Whether it is suspected to be dead or cut off.
     pub suspected: bool,
-    /// Milliseconds since it was heard; nothing for oneself or a member never heard.
+    /// Milliseconds since it was heard; `None` for the node itself or a member never heard.
     pub last_heard_ms: Option<u64>,
     /// Its life, in hexadecimal; 0 before its first start.
     pub incarnation: String,
@@ -76,7 +76,7 @@ pub struct MemberStatus {
 /// One keyspace as this node holds it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeyspaceStatus {
-    /// What `SELECT` takes.
+    /// The number for `SELECT`.
     pub db: u8,
     /// Its name.
     pub name: String,
@@ -103,13 +103,13 @@ pub struct KeyspaceStatus {
 /// One lane's connection to one peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkStatus {
-    /// Which lane.
+    /// The lane.
     pub lane: u16,
-    /// Which peer.
+    /// The peer.
     pub peer: u16,
     /// Whether messages flow.
     pub up: bool,
-    /// Why not; empty if nothing is known to be wrong.
+    /// Why they don't flow; empty if no fault is known.
     pub complaint: String,
     /// Times it was lost.
     pub losses: u64,
@@ -130,11 +130,11 @@ pub struct ViewStatus {
 pub struct AddMember {
     /// Its id, 1 to [`quorate_types::limits::NODE_ID_MAX`].
     pub id: u16,
-    /// Where its peers reach it, `host:port`.
+    /// The address for its peers, `host:port`.
     pub peer: String,
-    /// Where its clients reach it, `host:port`.
+    /// The address for its clients, `host:port`.
     pub client: String,
-    /// Where its administration endpoint listens, `host:port`.
+    /// The address of its administration endpoint, `host:port`.
     pub admin: String,
 }
 
@@ -153,15 +153,15 @@ pub struct Changed {
     pub epoch: u64,
 }
 
-/// The answer when something went wrong.
+/// The answer after an error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Problem {
-    /// What, and what to do.
+    /// The error and the remedy.
     pub error: String,
 }
 
 impl Status {
-    /// What this node knows now.
+    /// This node's knowledge now.
     pub(crate) fn of(node: &NodeHandle) -> Self {
         let facts = node.facts();
         let config = node.config();

@@ -1,5 +1,5 @@
-//! The token: what an operator must know to change anything. It is in a file that nobody else can
-//! read, so that who may read the file may change the cluster.
+//! The token: an operator must know it to change anything. It lies in a file that only its owner
+//! can read, so that permission to read the file is permission to change the cluster.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 /// Random words of 64 bits in a token that is made here.
 const WORDS: usize = 4;
-/// Shortest and longest token that somebody may have chosen, in bytes.
+/// Shortest and longest token that an operator may choose, in bytes.
 const BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
-/// What a file's mode must not allow: anything to anybody but its owner.
+/// Bits that a file's mode must not have: any permission for users other than its owner.
 const OTHERS: u32 = 0o077;
 
 /// A token and the file that has it.
@@ -19,7 +19,7 @@ pub struct Token {
     file: PathBuf,
 }
 
-/// Why there is no token.
+/// The reasons why there is no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// There is no file and none can be made, or it can't be read.
@@ -30,18 +30,18 @@ pub enum TokenError {
     Unusable {
         /// Its path.
         file: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Others than its owner can read or write it.
+    /// Users other than its owner can read or write it.
     #[error("{file}: others than its owner have access to it (mode {mode:o}); set it to 600")]
     Open {
         /// Its path.
         file: String,
-        /// What it allows.
+        /// Its mode.
         mode: u32,
     },
-    /// It holds something else.
+    /// It does not hold a token.
     #[error(
         "{file}: a token is one word of {} to {} bytes; remove the file, and a node makes one",
         BYTES.start(), BYTES.end()
@@ -56,7 +56,7 @@ impl Token {
     /// The token in a file.
     ///
     /// # Errors
-    /// If there is none, or others may have read it.
+    /// If there is none, or users other than its owner may have read it.
     pub fn read(file: &Path) -> Result<Self, TokenError> {
         let name = || file.display().to_string();
         let unusable = |source| TokenError::Unusable { file: name(), source };
@@ -90,17 +90,17 @@ impl Token {
         }
     }
 
-    /// What goes into a request's `Authorization`.
+    /// The value of a request's `Authorization`.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", self.text)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Whether this is the token; how long that takes says nothing about how much of it is right.
+    /// Whether this is the token. The duration does not depend on how much of it is right.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         let pairs = self.text.bytes().zip(given);
         let differences =
@@ -109,8 +109,8 @@ impl Token {
     }
 }
 
-/// Makes a file with a fresh token. If another process makes the same at the same time, the file
-/// is that of one of them, and whole.
+/// Makes a file with a fresh token. If another process makes the same file at the same time, the
+/// file is that of one of them, and whole.
 fn make(file: &Path) -> io::Result<()> {
     let words = (0..WORDS).map(|_| format!("{:016x}", quorate_runtime::random_seed()));
     let text: String = words.collect();
@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// A path that nothing has, removed with this value.
+    /// An unused path, removed with this value.
     struct Place(PathBuf);
 
     impl Place {

@@ -1,5 +1,5 @@
-//! The shape of `quorate.toml`. Numbers are read wide and checked by the caller, whose messages
-//! say more than a reader's.
+//! The shape of `quorate.toml`. The reader takes numbers of any size and leaves their check to the
+//! caller, whose messages say more.
 
 use std::fmt;
 

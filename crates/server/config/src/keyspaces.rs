@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::file::{Keyspace, NodeList, OptionText};
 use super::{ConfigError, Source, parts};
 
-/// Replicas with which a keyspace survives the loss of one.
+/// The fewest replicas with which a keyspace survives the loss of one.
 const REPLICAS_SAFE: usize = 3;
 
 impl Source<'_> {
@@ -41,7 +41,7 @@ impl Source<'_> {
             self.unique(&mut names, name.clone(), span, "[[keyspace]] name")?;
             let engine = self.engine(keyspace)?;
             let partitions = self.partitions(keyspace, &engine, nodes)?;
-            // What keeps a part of the keyspace is a replica of it.
+            // A node with a part of the keyspace is a replica of it.
             let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
             let replicas = self.replicas(keyspace, nodes)?.or(kept);
             configs.push(KeyspaceConfig {
@@ -115,7 +115,7 @@ impl Source<'_> {
         }
     }
 
-    /// The replica group of each partition; nothing is said of those that are on every replica.
+    /// The replica group of each partition; `None` stands for all replicas of the keyspace.
     fn partitions(
         &self,
         keyspace: &Keyspace,
@@ -194,8 +194,7 @@ fn known(id: &Spanned<i64>, nodes: &[NodeAddress]) -> Option<NodeId> {
     nodes.iter().map(|node| node.node).find(|node| i64::from(node.0) == *id.get_ref())
 }
 
-/// What is legal in a keyspace and still deserves attention: replica groups that cannot lose a
-/// node.
+/// Legal settings of a keyspace that deserve attention: replica groups that can't lose a node.
 pub(super) fn warnings(
     file: &str,
     keyspace: &KeyspaceConfig,

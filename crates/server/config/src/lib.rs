@@ -1,7 +1,7 @@
-//! `quorate.toml`: what it may say, and what is wrong with what it says.
+//! `quorate.toml`: its legal contents, and the errors in it.
 //!
-//! Everything that can be known to be wrong before a socket is opened is found here, and each
-//! error names the file, the line, the key and the remedy.
+//! Every error that can be found before a socket is opened is found here, and its message names the
+//! file, the line, the key and the remedy.
 #![forbid(unsafe_code)]
 
 mod file;
@@ -22,7 +22,7 @@ use toml::Spanned;
 use crate::file::{File, Node};
 
 /// Shortest and longest lease, in milliseconds: below, ordinary scheduling delays expel healthy
-/// nodes; above, a crash stops writes for longer than anybody would wait.
+/// nodes; above, a crash stops writes for longer than clients wait.
 const LEASE_MS: std::ops::RangeInclusive<u64> = 20..=60_000;
 /// Longest silence before suspicion, in milliseconds; the shortest is a lease.
 const SUSPECT_MS_MAX: u64 = 600_000;
@@ -30,14 +30,14 @@ const SUSPECT_MS_MAX: u64 = 600_000;
 const DRIFT_PPM_MAX: u64 = 100_000;
 /// Longest cluster name, in bytes.
 const CLUSTER_BYTES_MAX: usize = 256;
-/// Longest password: longer arguments are refused of clients that have not authenticated.
+/// Longest password: longer arguments are refused from clients that have not authenticated.
 const PASSWORD_BYTES_MAX: usize = 16 * 1024;
 /// Longest name of a host, in bytes, as in DNS.
 const HOST_BYTES_MAX: usize = 253;
 /// Longest spinning before a thread sleeps, in microseconds.
 const BUSY_POLL_US_MAX: u64 = 1_000_000;
 
-/// A configuration that holds together.
+/// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     file: String,
@@ -47,15 +47,15 @@ pub struct Config {
     suspect_after: Duration,
     clock_drift_ppm: u32,
     max_memory: u64,
-    /// Nothing for a share of the memory that there is.
+    /// `None` for the default share of the memory of the machine.
     max_memory_clients: Option<Share>,
     max_clients: u64,
     sessions_max: usize,
     /// Whether clients may coordinate their transactions themselves, over the peer port.
     pub guests: bool,
-    /// What clients must give before anything else.
+    /// The password that clients must give before anything else.
     pub password: Option<String>,
-    /// Further names under which administration endpoints are asked.
+    /// Further names by which clients address administration endpoints.
     hosts: Vec<String>,
     /// Whether threads are bound to processors.
     pub pin: bool,
@@ -65,29 +65,29 @@ pub struct Config {
     keyspaces: Vec<KeyspaceConfig>,
 }
 
-/// What is wrong with a configuration.
+/// An error of a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
     #[error("{file}: cannot be read: {source}")]
     Unreadable {
-        /// As it was given.
+        /// The path as given.
         file: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The file says something wrong.
+    /// The file has an illegal setting.
     #[error("{file}, line {line}, {key}: {problem}; {remedy}")]
     Wrong {
-        /// As it was given.
+        /// The path as given.
         file: String,
         /// Counted from 1.
         line: usize,
-        /// Where in the file's terms.
+        /// The key, with the table that it is in.
         key: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// `--node` names a node that isn't there.
@@ -95,11 +95,11 @@ pub enum ConfigError {
         "{file}: [[node]] id: there is no node {node}; the file has {known}; correct --node, or add the node"
     )]
     NoSuchNode {
-        /// As it was given.
+        /// The path as given.
         file: String,
-        /// What was asked for.
+        /// The id that was asked for.
         node: u16,
-        /// The ids there are.
+        /// The ids in the file.
         known: String,
     },
 }
@@ -108,7 +108,7 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// What is wrong with it, and the remedy.
+    /// A [`ConfigError`] with the remedy.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -119,14 +119,14 @@ impl Config {
     /// Checks a text; `file` is for messages.
     ///
     /// # Errors
-    /// What is wrong with it, and the remedy.
+    /// A [`ConfigError`] with the remedy.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         let source = Source { file, text };
         let parsed: File = toml::from_str(text).map_err(|error| source.syntax(&error))?;
         source.check(parsed)
     }
 
-    /// What node `id` is told at its start.
+    /// The configuration of node `id`.
     ///
     /// # Errors
     /// If the file has no such node.
@@ -153,7 +153,7 @@ impl Config {
         })
     }
 
-    /// Where this node listens.
+    /// The addresses on which this node listens.
     ///
     /// # Panics
     /// If the node's configuration is not of this file.
@@ -162,7 +162,7 @@ impl Config {
         found.expect("a node's configuration is made only for a node of the file").clone()
     }
 
-    /// Names under which administration endpoints of the cluster are asked.
+    /// Names by which clients may address administration endpoints of the cluster.
     pub fn admin_names(&self) -> Vec<String> {
         let nodes = self.nodes.iter().filter_map(|node| split_address(&node.admin));
         nodes.map(|(host, _)| host.to_owned()).chain(self.hosts.iter().cloned()).collect()
@@ -180,7 +180,7 @@ impl Config {
         settings
     }
 
-    /// What is legal and still deserves attention at every start.
+    /// Legal settings that deserve attention at every start.
     pub fn warnings(&self) -> Vec<String> {
         let keyspaces = self.keyspaces.iter();
         keyspaces
@@ -421,7 +421,7 @@ impl Source<'_> {
         }
     }
 
-    /// What the TOML reader found: syntax, unknown and missing keys, wrong types.
+    /// The error of the TOML reader: syntax, unknown and missing keys, wrong types.
     fn syntax(&self, error: &toml::de::Error) -> ConfigError {
         let span = error.span().unwrap_or(0..0);
         let message = error.message();
@@ -447,7 +447,7 @@ impl Source<'_> {
     }
 }
 
-/// An address that the file gives to something.
+/// An address that the file has given out already.
 struct Taken {
     host: String,
     port: u16,

@@ -140,7 +140,7 @@ fn each_mistake_names_line_key_and_remedy() {
     }
 }
 
-/// What a meerkat keyspace with these lines more is told to its engine, and its replicas.
+/// The engine's configuration and the replicas of a meerkat keyspace with these further lines.
 fn meerkat(more: &str) -> KeyspaceConfig {
     let text = GOOD.replace("\"hermes\"", &format!("\"meerkat\"\n{more}"));
     let config = Config::parse("q.toml", &text).unwrap_or_else(|error| panic!("{more}: {error}"));

@@ -1,4 +1,4 @@
-//! What several tests of the store need.
+//! Helpers for several tests of the store.
 
 use quorate_machine::{Content, Meta, Record, Table, ValueKind};
 use quorate_types::UnixMillis;
@@ -28,7 +28,7 @@ pub(crate) fn key_of(number: u32) -> Vec<u8> {
     format!("key:{number}").into_bytes()
 }
 
-/// Sets a value, making the record if need be.
+/// Sets a value, in a new record if necessary.
 pub(crate) fn set<T: Table>(
     table: &mut T,
     key: &[u8],

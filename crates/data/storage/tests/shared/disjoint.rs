@@ -14,7 +14,7 @@ use crate::{LANES, Noted};
 
 const KEYS: u32 = 400;
 
-/// What transactions do to records that are there: all that changes words, locked state and value, with
+/// The work of transactions on existing records: all changes of words, locked state and value, with
 /// values of every size.
 fn work(table: &mut SharedTable<Noted>, keys: &[Vec<u8>]) {
     for round in 0..20u64 {
@@ -49,9 +49,9 @@ fn work(table: &mut SharedTable<Noted>, keys: &[Vec<u8>]) {
     }
 }
 
-/// The lines that two lanes write that work on these keys at the same time.
+/// The lines that each of two lanes writes while they work on these keys at the same time.
 fn lines(store: &Arc<Store<Noted>>, keys: [&[Vec<u8>]; 2]) -> [BTreeSet<usize>; 2] {
-    // What one lane's changes set free must not serve the other within the recording.
+    // Memory that one lane's changes release must not serve the other during the recording.
     let _nothing_is_freed = store.pin();
     let together = Barrier::new(2);
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Records that the lanes share, and what a protocol keeps beside the words of a record.
+//! Records that the lanes share, and the state that a protocol keeps beside a record's words.
 #![cfg(not(any(loom, shuttle)))]
 
 #[path = "../common/mod.rs"]
@@ -206,7 +206,7 @@ fn siblings_tell_each_other_numbers() {
     assert_eq!(second.least(1), 6);
 }
 
-/// Lets the collector free what was removed until nobody but the test has the note.
+/// Lets the collector free removed records until only the test has the note.
 fn assert_freed(note: &Arc<u64>) {
     for _ in 0..1_000_000 {
         if Arc::strong_count(note) == 1 {
@@ -254,14 +254,14 @@ fn an_annex_costs_its_size_and_whole_cache_lines() {
     assert_eq!((memory(0), memory(40), memory(41)), (128, 128, 192));
     assert_eq!(memory(100), 192);
     assert_eq!(memory(5_000) % 64, 0, "the buffer too");
-    // Without locked state, nothing changes: the same with three words.
+    // Without locked state, no alignment: the same with three words.
     let store = Store::<Triple>::new(1);
     set(&mut store.table(0), &[b'k'; 16], &[1; 100], None);
     let bytes = store.memory_of(&[b'k'; 16], hash_key(&[b'k'; 16]), &store.pin());
     assert_eq!(bytes, Some(192 + 8));
 }
 
-/// What the threads did to a key, each counting for itself.
+/// The threads' changes to a key, each counted by its thread.
 #[derive(Default)]
 struct Tally {
     counted: AtomicU64,
@@ -346,7 +346,7 @@ fn one_step(
             if let Some(record) = table.lock_existing(&key) {
                 let count = record.meta().0[0];
                 assert_eq!(record.locked_state().len() as u64, count);
-                // A record that is made and not yet locked by who makes it has counted nothing.
+                // A record that its maker has not locked yet has counted nothing.
                 let len = record.content().map_or(0, |found| found.bytes.len());
                 assert_eq!(len as u64, count * 50);
             }
