@@ -1,5 +1,5 @@
-//! Parkers and post under many schedules, with threads that really sleep, and rings of one envelope:
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p quorate-sync --test schedules`.
+//! Parkers and post under many schedules, with threads that really sleep, and rings of one
+//! envelope: `RUSTFLAGS="--cfg shuttle" cargo test -p quorate-sync --test schedules`.
 #![cfg(shuttle)]
 
 use std::sync::Arc;

@@ -67,8 +67,8 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The partition of a key, of so many: equal shares of the slots of a Redis cluster, so that keys
-/// with one hash tag share a partition.
+/// The partition of a key, out of `partitions`: equal shares of the slots of a Redis cluster, so
+/// that keys with one hash tag share a partition.
 pub fn partition_of(key: &[u8], partitions: usize) -> u16 {
     match partitions {
         1 => 0,

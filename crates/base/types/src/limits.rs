@@ -13,9 +13,9 @@ pub const KEYSPACES_MAX: usize = 16;
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
-/// Longest value, in bytes. Redis allows 512 MiB; a value here is one message, which its coordinator
-/// copies for each replica within one loop turn, and other clients wait for that turn: some 2 ms for
-/// a value of this size.
+/// Longest value, in bytes. Redis allows 512 MiB; a value here is one message, which its
+/// coordinator copies for each replica within one loop turn, and other clients wait for that turn:
+/// some 2 ms for a value of this size.
 pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes of the answers of one command, or of all commands of one transaction. A command with
 /// a longer answer is refused before it changes anything.

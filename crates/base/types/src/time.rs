@@ -6,7 +6,8 @@ use core::ops::{Add, AddAssign, Sub};
 pub use core::time::Duration;
 
 /// A reading of one node's monotonic clock, in nanoseconds since an arbitrary origin. Readings of
-/// two nodes are not comparable; leases compare only spans of one clock (bounded drift, Hermes N3.6).
+/// two nodes are not comparable; leases compare only spans of one clock (bounded drift, Hermes
+/// N3.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(pub u64);
 

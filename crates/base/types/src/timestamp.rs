@@ -28,7 +28,7 @@ impl WriterId {
     }
 
     /// The id number `index` that a member may give to a guest: a client that coordinates its
-    /// transactions itself. Nothing if the member has given away all that it has.
+    /// transactions itself. `None` if the member has given all its ids away.
     pub fn guest(member: MemberNumber, index: u8) -> Option<Self> {
         let salt = u8::try_from(GUEST_SALT + u32::from(index)).ok()?;
         Some(Self::new(member, salt))

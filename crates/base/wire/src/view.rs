@@ -10,8 +10,8 @@ use crate::{Malformed, Reader, Writer};
 /// Longest `host:port`.
 const ADDRESS_BYTES_MAX: usize = 300;
 
-/// Appends a view: `epoch u64 | cluster u64 | last_number u32 | count u8 | members`; a member is `node u16 |
-/// incarnation u64 | number u32 | role u8 | three addresses`.
+/// Appends a view: `epoch u64 | cluster u64 | last_number u32 | count u8 | members`; a member is
+/// `node u16 | incarnation u64 | number u32 | role u8 | three addresses`.
 pub fn write_view(view: &View, writer: &mut Writer<'_>) {
     writer.u64(view.epoch.0);
     writer.u64(view.cluster.0);

@@ -57,8 +57,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a cluster, with the defaults of [`crate::limits`] and database 0. Each address is
-    /// `host:port`; one is enough, with more of them the client survives the loss of a node.
+    /// Connects to a cluster, with the defaults of [`crate::limits`] and database 0. Each address
+    /// is `host:port`; one is enough, with more of them the client survives the loss of a node.
     ///
     /// # Errors
     /// [`Error::Address`]; [`Error::NoNode`] if none can be reached.

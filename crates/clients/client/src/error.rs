@@ -21,7 +21,8 @@ pub enum Error {
         message: String,
     },
     /// The call may or may not have happened, or in part. Without a session it was not tried again,
-    /// because then it might happen twice; in one, the attempts were used up before its end was known.
+    /// because then it might happen twice; in one, the attempts were used up before its end was
+    /// known.
     #[error(
         "the outcome is unknown ({reason}): it may have happened or not; {}", match call {
             Some(call) => format!("ask again about {call:?}, which does not repeat it"),
@@ -35,7 +36,8 @@ pub enum Error {
         /// lease may still live.
         call: Option<Box<OpenCall>>,
     },
-    /// In each attempt, another transaction changed what this one had read. Nothing has changed.
+    /// In each attempt, another transaction changed a key that this one had read. Nothing has
+    /// changed.
     #[error(
         "the transaction conflicted with others in each of {attempts} attempts and did not \
          happen; try it later, raise the limits of the builder, or update these keys less often"

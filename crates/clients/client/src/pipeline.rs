@@ -27,8 +27,8 @@ use crate::request::{check_key, check_value};
 /// may take effect in another order: one that was refused for the moment runs after those that came
 /// behind it.
 ///
-/// Updates beyond the 512 that a session keeps open wait for the answers of those before. The timeout
-/// holds for each exchange as a whole, the other limits for the pipeline.
+/// Updates beyond the 512 that a session keeps open wait for the answers of those before. The
+/// timeout holds for each exchange as a whole, the other limits for the pipeline.
 #[must_use = "a pipeline sends nothing before `send`"]
 pub struct Pipeline {
     client: Client,
@@ -81,8 +81,8 @@ impl Pipeline {
     }
 
     /// Sends the commands, and waits until each has its answer or its error, in their order. The
-    /// errors are those of [`Client::command`]. A command that can't be sent at all, such as one whose
-    /// key is too long, has its error among the answers, and the others are sent.
+    /// errors are those of [`Client::command`]. A command that can't be sent at all, such as one
+    /// whose key is too long, has its error among the answers, and the others are sent.
     pub async fn send(mut self) -> Vec<Result<Reply, Error>> {
         self.client.perform(&mut self.commands).await;
         self.commands.into_iter().map(Command::end).collect()

@@ -45,7 +45,8 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// No array (`*-1`): a watched key has changed. In RESP3 it is [`Reply::Null`].
     NullArray,
-    /// Pairs, in the order in which they came (RESP3; an array with twice as many elements in RESP2).
+    /// Pairs, in the order in which they came (RESP3; an array with twice as many elements in
+    /// RESP2).
     Map(Vec<(Reply, Reply)>),
     /// Several replies whose order means nothing (RESP3).
     Set(Vec<Reply>),

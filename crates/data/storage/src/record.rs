@@ -7,10 +7,10 @@
 //! so it needs no atomics, and readers need not notice its changes. It is dropped with the record.
 //! Protocols without one (`()`) pay nothing for it.
 //!
-//! A record with a locked state is written by several lanes, one after the other, and two records by two
-//! lanes at once. So that disjoint transactions write no common cache line, such records and their
-//! buffers begin on a line of their own and fill their last one. Records without locked state have one
-//! writing lane per part of the store; they are packed.
+//! A record with a locked state is written by several lanes, one after the other, and two records
+//! by two lanes at once. So that disjoint transactions write no common cache line, such records and
+//! their buffers begin on a line of their own and fill their last one. Records without locked state
+//! have one writing lane per part of the store; they are packed.
 //!
 //! The room for the value is fixed when the record is made. A value that outgrows it lies in a
 //! buffer of its own, to which the header points; a later, much smaller value lies in the record
@@ -146,7 +146,8 @@ impl<M: Meta> RecordPtr<M> {
         note_write(header, layout.size());
         let record = Self { header, meta: PhantomData };
         // SAFETY: the allocation is ours alone and has room, in this order and aligned, for the
-        // header, the meta words, the locked state, the key and the value words; each is initialized here.
+        // header, the meta words, the locked state, the key and the value words; each is
+        // initialized here.
         unsafe {
             header.write(Header {
                 sequence: Sequence::new(),
@@ -381,7 +382,8 @@ impl<M: Meta> RecordPtr<M> {
     /// The locked state.
     ///
     /// # Safety
-    /// The caller holds the lock, and borrows nothing of the locked state mutably while the result lives.
+    /// The caller holds the lock, and borrows nothing of the locked state mutably while the result
+    /// lives.
     pub(crate) unsafe fn locked_state<'a>(self) -> &'a M::LockedState {
         self.header().locked_state.read();
         // SAFETY: `new` initialized it there. Only the lock's holder gets here, so no other thread
@@ -392,7 +394,8 @@ impl<M: Meta> RecordPtr<M> {
     /// The locked state, to be changed.
     ///
     /// # Safety
-    /// The caller holds the lock, and borrows nothing else of the locked state while the result lives.
+    /// The caller holds the lock, and borrows nothing else of the locked state while the result
+    /// lives.
     pub(crate) unsafe fn locked_state_mut<'a>(self) -> &'a mut M::LockedState {
         self.header().locked_state.write();
         note_write(self.annex_at(), size_of::<M::LockedState>());

@@ -172,8 +172,8 @@ impl<M: Meta> Store<M> {
         })
     }
 
-    /// A cursor of [`Store::scan`] at a place that `random` chooses, in this store or in another one
-    /// of as many lanes.
+    /// A cursor of [`Store::scan`] at a place that `random` chooses, in this store or in another
+    /// one of as many lanes.
     pub fn random_cursor(&self, random: u64) -> u64 {
         let part = (random >> PART_AT) % self.parts.len() as u64;
         let shard = (random >> SHARD_AT) % (1 << SHARD_BITS);

@@ -12,8 +12,8 @@
 //! The view of epoch *e* is the entry of slot *e* of a `quorate_paxos` log. The voters of slot
 //! *e* + 1 are all members of view *e*, down ones too, each pinned to the incarnation that the view
 //! names. A node without a disk that restarts is no longer that voter: it joins under a fresh
-//! incarnation through one more view, first as a shadow (Hermes §4.3.3). A view changes the set of voters
-//! by one at most, so that successive majorities meet.
+//! incarnation through one more view, first as a shadow (Hermes §4.3.3). A view changes the set of
+//! voters by one at most, so that successive majorities meet.
 //!
 //! The first view has no voters before it. It takes every configured node: the one with the lowest
 //! id proposes it, naming the incarnations that answered its own, and it is in force when all of
@@ -37,11 +37,11 @@
 //! first view without it. If voters didn't change in between, some acceptor of *f* granted the
 //! lease and waited it out; likewise if they changed by an addition or removal in *e* + 1 alone,
 //! since majorities of such neighbours meet. Otherwise every acceptor of *f* learnt of the last
-//! change of voters *after* the lease's t0: with a change in *e* + 2 or later, because choosing *e*
-//! + 2 takes a majority that has left epoch *e*; with a replaced incarnation in *e* + 1, because
-//! the predecessor's grant came before its successor's start. Hence the second rule of an acceptor:
-//! it withholds removals for L(1+δ) after it has learnt of a change of voters. The rule covers a
-//! freshly started voter too, whose predecessor's promises no node knows.
+//! change of voters *after* the lease's t0: with a change in *e* + 2 or later, because choosing
+//! *e* + 2 takes a majority that has left epoch *e*; with a replaced incarnation in *e* + 1,
+//! because the predecessor's grant came before its successor's start. Hence the second rule of an
+//! acceptor: it withholds removals for L(1+δ) after it has learnt of a change of voters. The rule
+//! covers a freshly started voter too, whose predecessor's promises no node knows.
 //!
 //! # Messages
 //! | message | from → to | meaning |

@@ -165,8 +165,8 @@ impl Membership {
                 self.promises.free_to_remove(Voter { node, incarnation }) <= self.now
             })
         };
-        // The heartbeats of a member of which only another lane is cut off renew its lease until a
-        // view without it is proposed.
+        // If only another lane of a member is cut off, the member's heartbeats renew its lease
+        // until a view without the member is proposed.
         let cut = |node: &NodeId| {
             let peer = self.peers.get(node);
             peer.is_some_and(|peer| peer.cut_since.is_some())

@@ -12,7 +12,7 @@
 //! # Parts
 //! | part | where it runs | in the thesis |
 //! | --- | --- | --- |
-//! | [`RequestTracker`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
+//! | [`Requests`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
 //! | [`ClientLease`] | client: how long its lease lasts at least | `LeaseManager` |
 //! | [`Numbering`] | a connection's node: numbers the calls of a client that leaves that to it | |
 //! | [`LeaseManager`] | each lane of each node: leases, and their clock | lease server |

@@ -177,7 +177,8 @@ impl<A: Copy + PartialEq> ResultTracker<A> {
         }
     }
 
-    /// Whether a session's answers, those of calls in progress too, leave room for one of this length.
+    /// Whether a session's answers, those of calls in progress too, leave room for one of this
+    /// length.
     pub fn has_room(&self, lease: LeaseId, answer: usize) -> bool {
         let share = limits::SESSION_ANSWER_BYTES_MAX / limits::SESSION_WINDOW as usize;
         answer <= share || self.held(lease) + answer <= limits::SESSION_ANSWER_BYTES_MAX

@@ -76,7 +76,7 @@ pub(super) struct Node {
     pub(super) admin: Spanned<String>,
 }
 
-/// A keyspace: what every one has, and the options of its engine, whatever engine that is.
+/// A keyspace: the settings that every keyspace has, and the options of its engine.
 #[derive(Debug)]
 pub(super) struct Keyspace {
     pub(super) db: Spanned<i64>,

@@ -27,7 +27,7 @@ pub enum ReadError {
     /// The file can't be opened or read.
     #[error("cannot read the history: {0}")]
     Io(#[from] io::Error),
-    /// A line is not what the format asks for.
+    /// A line breaks the format.
     #[error("line {line}: {reason}")]
     Line {
         /// Counted from 1.

@@ -49,7 +49,7 @@ impl From<Vec<u8>> for Bytes {
     }
 }
 
-/// What a client asked for. The semantics are those of the Redis command of that name.
+/// The request of a client. The semantics are those of the Redis command of that name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// `GET`: answers the value, or nothing when the key is absent.
@@ -234,7 +234,7 @@ pub enum Initial {
     Any,
 }
 
-/// What a history says about itself.
+/// The header of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Header {
     /// What keys held at the start.
@@ -243,7 +243,7 @@ pub struct Header {
     pub note: String,
 }
 
-/// What the clients of one run saw.
+/// The operations of the clients of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct History {
     /// What the history says about itself.

@@ -53,7 +53,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) weak: bool,
 }
 
-/// What the search found.
+/// The result of the search.
 pub(crate) enum Judgement {
     Linearizable,
     Violation(Failure),
@@ -76,7 +76,7 @@ pub(crate) struct Failure {
 #[derive(Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) entry: u32,
-    /// A write that was overwritten by a concurrent one before anybody saw it.
+    /// A write that a concurrent one overwrote before any operation saw it.
     pub(crate) hidden: bool,
 }
 
@@ -191,7 +191,7 @@ impl Growth {
         match (rises, grows) {
             (true, false) => Self::Number,
             (false, true) => Self::Text,
-            // Both: a key that nobody writes needs no search.
+            // Both: a key without writes needs no search.
             _ => Self::Free,
         }
     }

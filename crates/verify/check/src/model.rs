@@ -1,12 +1,12 @@
-//! One key as a state machine: what an operation may have seen, and what it leaves behind.
+//! One key as a state machine: the states that an operation may have seen, and the state it leaves.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::history::{Action, Answer, Bytes};
 
-/// What the key holds: an interned value, or one of two special states. Equal numbers mean equal
-/// contents, so that states are compared and hashed in one instruction.
+/// The content of the key: an interned value, or one of two special states. Equal numbers mean
+/// equal contents, so that states are compared and hashed in one instruction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct State(u32);
 
@@ -160,8 +160,8 @@ impl Step {
         }
     }
 
-    /// What the step makes of `state` when its answer is not known. `None` if the key stays as
-    /// it is (which a wild state absorbs too).
+    /// The state after the step from `state`, when its answer is not known. `None` if the key stays
+    /// as it is (which a wild state absorbs too).
     pub(crate) fn apply_unseen(self, state: State, values: &mut Values) -> Option<State> {
         let next = match self {
             Self::Get => return None,
@@ -188,7 +188,7 @@ impl Values {
     }
 }
 
-/// What the answer of a done operation says about the state before it.
+/// The condition that a done operation's answer puts on the state before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
     /// Nothing: a plain `set`.
@@ -286,8 +286,8 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether the operation fits every state. Placed right before another blind step nobody can
-    /// tell that it was there.
+    /// Whether the operation fits every state. Placed right before another blind step, it leaves no
+    /// trace.
     pub(crate) fn is_blind(self) -> bool {
         self.need == Need::Nothing && self.step.blind_product().is_some()
     }

@@ -155,9 +155,9 @@ impl<S: Sink> Recorder<S> {
         OpenTxn(id)
     }
 
-    /// Notes what a transaction has read so far and what it is about to write. Call it before
-    /// sending the request that may commit: if the answer never comes, this is what is recorded,
-    /// and a write that is missing there would look as if it came from nowhere.
+    /// Notes the reads of a transaction so far and the writes that it is about to make. Call it
+    /// before sending the request that may commit: if the answer never comes, these are recorded,
+    /// and a missing write would look as if it came from nowhere.
     pub fn intend(&self, txn: &OpenTxn, ops: Vec<TxnOp>) {
         let mut inner = self.lock();
         let record = inner.open_txns.get_mut(&txn.0);

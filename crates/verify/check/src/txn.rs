@@ -170,7 +170,7 @@ pub struct TxnRecord {
     pub invoke: u64,
     /// How it ended.
     pub outcome: TxnOutcome,
-    /// The timestamp at which it claims to have taken effect: the version of what it wrote.
+    /// The timestamp at which it claims to have taken effect: the version of its writes.
     pub timestamp: Option<Timestamp>,
     /// What it did, in order.
     pub ops: Vec<TxnOp>,
@@ -225,7 +225,7 @@ impl fmt::Display for TxnRecord {
     }
 }
 
-/// What the clients of one run saw, transactions among it.
+/// The operations and transactions of the clients of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TxnHistory {
     /// What the history says about itself.

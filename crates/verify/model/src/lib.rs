@@ -19,8 +19,8 @@
 //!
 //! Time is virtual and advances only when a timer runs out: to the first deadline of the machine
 //! whose timer it is, whatever the others' are. So a slow node is one whose timers and messages
-//! wait, and only the order of deadlines matters. Two states are the same if the hashes of machines,
-//! messages, budgets and ledger agree in 64 bits.
+//! wait, and only the order of deadlines matters. Two states are the same if the hashes of
+//! machines, messages, budgets and ledger agree in 64 bits.
 #![forbid(unsafe_code)]
 
 pub mod engine;

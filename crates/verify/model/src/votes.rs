@@ -35,8 +35,8 @@ pub(crate) struct Case {
     pub(crate) txns: [(u64, &'static [Touch]); 2],
 }
 
-/// The two scenarios in which literal re-validation loses an announced commit (Meerkat N4.3), and two
-/// in which the transactions conflict in truth.
+/// The two scenarios in which literal re-validation loses an announced commit (Meerkat N4.3), and
+/// two in which the transactions conflict in truth.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "overwritten later",

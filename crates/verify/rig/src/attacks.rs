@@ -178,8 +178,8 @@ struct Row(Vec<Take>);
 /// By the places of the engine and the attack, and the program.
 type Rows = BTreeMap<(usize, usize, Program), Row>;
 
-/// Measures, prints the table and writes the JSON. Fails if the goal is missed, a node was expelled or
-/// a request failed.
+/// Measures, prints the table and writes the JSON. Fails if the goal is missed, a node was expelled
+/// or a request failed.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut programs = vec![(Program::Tested, crate::quorate(options.binary.as_ref())?)];
     if let Some(against) = &options.against {
@@ -337,8 +337,8 @@ fn longest_turn(clients: &[String]) -> anyhow::Result<Option<Duration>> {
     Ok(longest)
 }
 
-/// Sends an attack's commands until the time is up. Returns how often the server answered them all, and
-/// how often it closed the connection.
+/// Sends an attack's commands until the time is up. Returns how often the server answered them all,
+/// and how often it closed the connection.
 fn assault(address: &str, attack: &Attack, over: &AtomicBool) -> anyhow::Result<(u64, u64)> {
     let (round, mut answered, mut cut) = ((attack.round)(), 0, 0);
     let mut attacker = Attacker::new(address)?;

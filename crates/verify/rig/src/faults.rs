@@ -12,8 +12,8 @@ use crate::resp::Connection;
 
 /// Longer than the lease ([`LEASE_MS`]) by enough that others have gone on without the node.
 const PAST_LEASE: Duration = Duration::from_millis(1300);
-/// The lease of clusters under faults: longer than the default, because a crowded machine keeps processes
-/// waiting, which is a fault that no scenario asked for.
+/// The lease of clusters under faults: longer than the default, because a crowded machine keeps
+/// processes waiting, which is a fault that no scenario asked for.
 pub(crate) const LEASE_MS: u64 = 500;
 /// Size and number of the answers that the slow reader asks for and does not read.
 const LARGE_BYTES: usize = 1 << 20;

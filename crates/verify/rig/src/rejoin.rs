@@ -1,8 +1,8 @@
 //! The cost of an expelled node's return, beside a copy of everything.
 //!
-//! A cluster is filled with keys. One node stands still until the others go on without it, some keys
-//! change, and it goes on: bytes are counted at its place of the network until it takes part again.
-//! Then its process is killed and a new one copies everything, counted in the same way.
+//! A cluster is filled with keys. One node stands still until the others go on without it, some
+//! keys change, and it goes on: bytes are counted at its place of the network until it takes part
+//! again. Then its process is killed and a new one copies everything, counted in the same way.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -311,7 +311,7 @@ pub(crate) struct EtcdGateway {
 }
 
 impl EtcdGateway {
-    /// A write, or a linearizable read of what is written, at one of the members.
+    /// A write, or a linearizable read of the written key, at one of the members.
     pub(crate) fn ask(&self, member: usize, write: bool) -> Result<(), String> {
         let slot = self.slots[member % self.slots.len()];
         // Keys and values are in base 64. A range is linearizable unless it asks not to be.

@@ -1,4 +1,4 @@
-//! Rounds: clients work, something goes wrong, the cluster recovers, what the clients saw is judged.
+//! Rounds: clients work, a fault happens, the cluster recovers, the clients' histories are judged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -183,5 +183,5 @@ impl Stage<'_> {
     }
 }
 
-/// What is added up over the rounds of one scenario, by name.
+/// Sums over the rounds of one scenario, by name.
 pub(crate) type Rows = BTreeMap<(&'static str, usize), crate::report::Row>;

@@ -21,7 +21,7 @@ names! {
     crash,
     /// Clocks run at different rates, within the configured bound.
     drift,
-    /// Wall clocks differ and are set forwards and backwards, within what the engine is told.
+    /// Wall clocks differ and are set forwards and backwards, within the engine's bound.
     clock,
     /// Single lanes of a node, or their links to single others, are cut, late, or stand still.
     lane,
@@ -35,7 +35,7 @@ names! {
     stall,
     /// A cut stands alone for seconds, on a network that loses nothing else: ops must go on.
     standing,
-    /// Wall clocks are set by up to a quarter of an hour, beyond what the engine is told.
+    /// Wall clocks are set by up to a quarter of an hour, beyond the engine's bound.
     leap,
     /// A clock runs faster or slower for a while than the configured bound allows, or stands still.
     rate,

@@ -1,8 +1,10 @@
-//! Guests of a world: clients that coordinate their transactions themselves, over the peer protocol.
+//! Guests of a world: clients that coordinate their transactions themselves, over the peer
+//! protocol.
 //!
-//! A guest is a process of its own, with clocks, connections and deaths. It joins at one node, enters
-//! the others under the id that it was given, follows their views, and runs the engine's machine
-//! without a replica, as `quorate-client` does. When it dies, the replicas finish what it began.
+//! A guest is a process of its own, with clocks, connections and deaths. It joins at one node,
+//! enters the others under the id that it was given, follows their views, and runs the engine's
+//! machine without a replica, as `quorate-client` does. When it dies, the replicas finish what it
+//! began.
 
 use std::collections::BTreeMap;
 
@@ -620,7 +622,8 @@ impl World {
                 let hung_up =
                     |guest: usize| self.guests[guest].lines[node].connection != connection;
                 if self.guest_of(id).is_none_or(hung_up) {
-                    // While this node stood still, the guest connected anew, perhaps to another lane.
+                    // While this node stood still, the guest connected anew, perhaps to another
+                    // lane.
                     return;
                 }
                 if let Some((old, _)) = self.nodes[node].seats.insert(id, (lane, connection)) {

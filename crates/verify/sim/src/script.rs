@@ -1,7 +1,8 @@
 //! A run written down: the requests of clients, the faults, and the fates of messages.
 //!
-//! The run of a seed can be recorded as a [`Script`], which gives the same run again; with lines left
-//! out it gives a shorter one. As text it reads like the interaction files of the protocol crates:
+//! The run of a seed can be recorded as a [`Script`], which gives the same run again; with lines
+//! left out it gives a shorter one. As text it reads like the interaction files of the protocol
+//! crates:
 //!
 //! ```text
 //! engine meerkat

@@ -70,14 +70,14 @@ pub struct Plan {
 
 /// Where requests come from. All clients of a run draw from one.
 pub trait Source {
-    /// What it makes.
+    /// The requests that it makes.
     type Request;
 
     /// The next request.
     fn next(&mut self) -> &Self::Request;
 }
 
-/// What is measured: servers behind sockets, or a cluster in this process.
+/// The subject of a measurement: servers behind sockets, or a cluster in this process.
 pub trait Target {
     /// The requests that it understands.
     type Request;

@@ -1,5 +1,5 @@
-//! Lease managers of one lane on several nodes, with clocks that differ and drift, a network that delays,
-//! loses and repeats, and views that come at different times.
+//! Lease managers of one lane on several nodes, with clocks that differ and drift, a network that
+//! delays, loses and repeats, and views that come at different times.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,8 @@ impl Effects<LeaseManager> for Out {
 
 pub(crate) struct Node {
     pub(crate) lease_manager: LeaseManager,
-    /// How this node's clocks are wrong: the monotonic one's origin and rate, the wall clock's offset.
+    /// How this node's clocks are wrong: the monotonic one's origin and rate, the wall clock's
+    /// offset.
     origin: u64,
     drift_ppm: i64,
     pub(crate) skew: i64,

@@ -1,5 +1,5 @@
-//! Lease managers and trackers together: attempts that arrive later than a lease lasts, at replicas that
-//! forget sessions as soon as they may. No call commits twice.
+//! Lease managers and trackers together: attempts that arrive later than a lease lasts, at replicas
+//! that forget sessions as soon as they may. No call commits twice.
 
 use std::collections::BTreeMap;
 

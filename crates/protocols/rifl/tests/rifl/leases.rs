@@ -301,8 +301,8 @@ struct Client {
     idle: bool,
 }
 
-/// One life of a cluster under faults. The cluster asserts after each step that no lease was granted
-/// beyond its end, and that a lease that has ended is not granted again.
+/// One life of a cluster under faults. The cluster asserts after each step that no lease was
+/// granted beyond its end, and that a lease that has ended is not granted again.
 fn survive(seed: u64) {
     let mut cluster = Cluster::new(5, seed);
     let mut clients: Vec<Client> = (0..12)

@@ -14,7 +14,7 @@ pub enum AnomalyKind {
     IntermediateRead,
     /// A transaction's reads contradict its own earlier reads or writes.
     Internal,
-    /// A read of something that nobody wrote.
+    /// A read of a value that no transaction wrote.
     Phantom,
     /// A list holds an element twice that was appended once.
     DuplicateElement,

@@ -7,7 +7,7 @@ use super::access::Access;
 use super::observe::Knowledge;
 use super::registers::{RegisterOrder, START};
 
-/// A transaction that may have taken effect, and what it left in the register.
+/// A transaction that may have taken effect, and the value it left in the register.
 #[derive(Clone, Copy, Debug)]
 struct Writer<'a> {
     invoke: u64,

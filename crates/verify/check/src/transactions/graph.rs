@@ -4,8 +4,8 @@
 //! # Relays
 //!
 //! A relation such as "ended before it began" has quadratically many pairs. A *relay* is a node
-//! that stands for a set of transactions: an edge into it, followed by [`EdgeKind::Relay`] edges, is
-//! the edge to each transaction that they reach. A chain of relays in the order of time makes
+//! that stands for a set of transactions: an edge into it, followed by [`EdgeKind::Relay`] edges,
+//! is the edge to each transaction that they reach. A chain of relays in the order of time makes
 //! real-time order linear in size. Relay edges cost nothing in a search, so cycles are shortest in
 //! terms of transactions.
 

@@ -47,7 +47,7 @@ struct Sorted<'k, 'a> {
     shown: HashMap<u32, (u32, u32)>,
 }
 
-/// Finds the order of a list's versions and adds what follows from it.
+/// Finds the order of a list's versions and adds the edges that follow from it.
 pub(super) fn order<'a>(
     knowledge: &Knowledge<'a>,
     key: u32,

@@ -39,7 +39,7 @@ pub struct TxnReport {
 }
 
 impl TxnReport {
-    /// The verdict. An anomaly outweighs what is undecided.
+    /// The verdict. An anomaly outweighs undecided keys.
     pub fn verdict(&self) -> Verdict {
         match (self.keys.verdict(), &self.transactions) {
             (Verdict::Violation, _) | (_, Err(_)) => Verdict::Violation,

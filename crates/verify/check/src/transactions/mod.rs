@@ -5,9 +5,9 @@
 //! - **By values** ([`check_values`]): trusts only what clients wrote and read. After Elle
 //!   (Kingsbury and Alvaro, VLDB 2020): list-append histories give the order of all versions away;
 //!   registers whose values are written once give some of it.
-//! - **By versions** ([`check_versions`]): trusts that the versions that reads carried and the
-//!   timestamps of transactions belong to what was read and written, and is exact then. It also
-//!   replays the transactions in the order of their timestamps.
+//! - **By versions** ([`check_versions`]): trusts that the versions of reads and the timestamps of
+//!   transactions belong to the values read and written; then it is exact. It also replays the
+//!   transactions in the order of their timestamps.
 //!
 //! Both build a graph (Adya, "Weak Consistency", 1999) whose edges say "must come before": *ww*
 //! from a write to the one that replaced it, *wr* from a write to a read of it, *rw* from a read
@@ -100,7 +100,7 @@ pub struct TxnSummary {
     pub aborted: usize,
     /// Transactions whose fate their clients did not learn.
     pub unknown: usize,
-    /// Those of unknown outcome that took effect, because somebody saw their writes.
+    /// Transactions of unknown outcome that took effect, because a read saw their writes.
     pub inferred: usize,
     /// Distinct keys.
     pub keys: usize,

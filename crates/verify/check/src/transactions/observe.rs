@@ -18,7 +18,7 @@ use super::lists::ListOrder;
 use super::registers::RegisterOrder;
 use super::{Model, add_real_time, explain, lists, registers};
 
-/// Who wrote a value, or appended an element, to a key.
+/// The writers of a value, or of an element of a list, in a key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Origin {
     /// The transaction that may have taken effect, and which of its writes it was.
@@ -59,7 +59,7 @@ pub(super) struct Knowledge<'a> {
     pub(super) strict: bool,
     pub(super) origins: HashMap<(u32, &'a Bytes), Origin>,
     /// Transactions that took effect: the committed ones, and those of unknown outcome whose
-    /// effects somebody saw.
+    /// effects a read saw.
     pub(super) present: Vec<bool>,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Version<'a> {
     pub(super) began: Option<(u64, u32)>,
 }
 
-/// What is known of the order of a register's versions.
+/// The known order of a register's versions.
 #[derive(Debug)]
 pub(super) struct RegisterOrder<'a> {
     pub(super) versions: Vec<Version<'a>>,
@@ -43,7 +43,7 @@ pub(super) struct RegisterOrder<'a> {
     pub(super) ambiguous: Vec<u32>,
 }
 
-/// Finds what is known of the order of a register's versions and adds what follows from it.
+/// Finds the known order of a register's versions and adds the edges that follow from it.
 pub(super) fn order<'a>(
     knowledge: &Knowledge<'a>,
     key: u32,

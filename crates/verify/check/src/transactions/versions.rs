@@ -373,7 +373,7 @@ impl<'a> Versions<'_, 'a> {
 /// The content of a key in the replay.
 #[derive(Clone, Debug)]
 enum State<'a> {
-    /// Nobody has touched the key.
+    /// No transaction has touched the key.
     Start,
     Value(Option<&'a Bytes>),
     List(Vec<&'a Bytes>),

@@ -127,7 +127,8 @@ fn random_history(rng: &mut Rng, kinds: &[u64]) -> Vec<Operation> {
 }
 
 /// A history with much overlap, in which every fourth outcome is unknown and its operation takes
-/// effect at any time after its invoke, or never. Some answers are spoiled in half of the histories.
+/// effect at any time after its invoke, or never. Some answers are spoiled in half of the
+/// histories.
 fn random_overlap(rng: &mut Rng, kinds: &[u64]) -> Vec<Operation> {
     let count = 5 + rng.below(4);
     let mut points = Vec::new();

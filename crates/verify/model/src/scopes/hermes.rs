@@ -65,8 +65,8 @@ fn owner(nodes: u16) -> u16 {
     (hash_key(KEY.as_bytes()) % u64::from(nodes)) as u16 + 1
 }
 
-/// A read-modify-write that another node replays while its coordinator lives, and a second one built
-/// on it (H11).
+/// A read-modify-write that another node replays while its coordinator lives, and a second one
+/// built on it (H11).
 fn replayed(name: &'static str) -> Scope<Register> {
     let owner = owner(3);
     let calls = [(owner % 3 + 1, Append(b'a'), None), (owner, Append(b'b'), None)];

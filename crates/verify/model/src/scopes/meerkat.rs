@@ -195,8 +195,8 @@ fn five(name: &'static str) -> Scope<Transactions> {
     scope
 }
 
-/// A replica that holds a key is taken out while it lives, perhaps in the midst of a transaction over
-/// that key, and comes back by comparing.
+/// A replica that holds a key is taken out while it lives, perhaps in the midst of a transaction
+/// over that key, and comes back by comparing.
 fn returned(name: &'static str) -> Scope<Transactions> {
     let txns: [(u16, &[Step]); 2] =
         [(1, &[Step::Append("k", "a")]), (2, &[Step::Append("k", "b")])];

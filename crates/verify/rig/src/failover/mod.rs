@@ -2,8 +2,8 @@
 //!
 //! Every system has three machines of the same network. A fault hits one of them: the leader or
 //! master where there is one. A client that reaches only the other two goes on all the time, with a
-//! write and a read in flight. The clock starts before the fault is made, and stops at the answer to
-//! the first request that was sent after it had been made.
+//! write and a read in flight. The clock starts before the fault is made, and stops at the answer
+//! to the first request that was sent after it had been made.
 
 mod breakdown;
 mod quorate;

@@ -166,10 +166,10 @@ impl Network {
     /// Kernel bypass, as eRPC (NSDI 2019): 10 M small calls a second on a core, 50 ns a message
     /// with either end's share; 2 µs one way through a switch.
     pub const ERPC: Self = Self { name: "erpc", delay: 2_000.0, jitter: 500.0, message: 50.0 };
-    /// The paper's machines: 80 threads commit 8.3 M transactions of YCSB-T, which is 104 k for each
-    /// thread with 2.3 requests each, so 4 µs for a request and its answer (Meerkat N6.6). Taken from
-    /// the right end of Meerkat's line in figure 4, which is therefore no prediction; the other
-    /// lines are.
+    /// The paper's machines: 80 threads commit 8.3 M transactions of YCSB-T, which is 104 k for
+    /// each thread with 2.3 requests each, so 4 µs for a request and its answer (Meerkat N6.6).
+    /// Taken from the right end of Meerkat's line in figure 4, which is therefore no prediction;
+    /// the other lines are.
     pub const TESTBED: Self =
         Self { name: "testbed", delay: 2_000.0, jitter: 500.0, message: 2_000.0 };
     /// TCP with batched writes: 5.4 M messages a second over the loopback device here, sender and
