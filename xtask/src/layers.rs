@@ -39,6 +39,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "engine", kind: Kind::Pure(ENGINE) },
     Layer { name: "hermes", kind: Kind::Pure(ENGINE) },
     Layer { name: "meerkat", kind: Kind::Pure(ENGINE) },
+    Layer { name: "local", kind: Kind::Pure(ENGINE) },
     Layer { name: "frame", kind: Kind::Std },
     Layer { name: "sync", kind: Kind::Std },
     Layer { name: "storage", kind: Kind::StdUnsafe },

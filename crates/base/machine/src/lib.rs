@@ -33,7 +33,9 @@ use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp
 
 pub use det_map::DetMap;
 pub use map_table::{MapRecord, MapTable};
-pub use operation::{Access, CallError, Change, Current, Operation, Outcome, Refusal, Seal};
+pub use operation::{
+    Access, CallError, Change, Current, Operation, Outcome, Refusal, Request, Seal,
+};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
 pub use table::{

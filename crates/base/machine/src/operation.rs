@@ -83,6 +83,16 @@ pub trait Operation: Sized {
     fn decode_reply(bytes: &[u8]) -> Option<Self::Reply>;
 }
 
+/// A client's command for [`crate::Machine::step`]. An engine's `submit` takes the same without
+/// copying its arguments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request<C> {
+    /// Commands of one origin that have a key in common take effect in order.
+    pub origin: u64,
+    /// The command.
+    pub command: C,
+}
+
 /// The answer to a submitted op. There is no "failed" for what may have happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome<R> {

@@ -197,7 +197,7 @@ where
                 self.on_message(now, from, &body, effects);
             }
             Event::Request { tag, request } => {
-                self.submit(now, tag, request.origin, request.txn, effects);
+                self.submit(now, tag, request.origin, request.command, effects);
             }
             Event::Mail { mail, .. } => match mail {},
             Event::View(view) => self.on_view(view),

@@ -210,7 +210,7 @@ impl<S: System> World<S> {
         self.issued.push(txn.clone());
         self.open += 1;
         let index = client as usize % self.machines.len();
-        let request = Request { origin: client, txn };
+        let request = Request { origin: client, command: txn };
         self.step(index, Event::Request { tag: Tag(number), request });
     }
 

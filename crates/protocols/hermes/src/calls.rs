@@ -64,7 +64,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Sessions for Hermes<T, O> {
         request: Request<O>,
         effects: &mut impl Effects<Self>,
     ) {
-        self.take(now, tag, request.origin, request.op, Some(permit), effects);
+        self.take(now, tag, request.origin, request.command, Some(permit), effects);
     }
 
     /// Attempts have no dates of their own here.

@@ -46,14 +46,16 @@ impl quorate_engine::Options for Options {
         OptionSpec {
             name: "reads",
             kind: OptionKind::Choice(&[LEASED, QUORUM]),
-            doc: "How local reads are made safe: by the node's lease, without a message; or by a \
-                  majority's word, one message for each batch, which needs no clock",
+            doc: "`leased`: a node answers reads from its own memory while its lease holds. \
+                  `quorum`: it also asks a majority after reading, one message for a batch of \
+                  reads; slower, and needs no assumption about clocks.",
         },
         OptionSpec {
             name: "ack_broadcast",
             kind: OptionKind::Flag,
-            doc: "Whether replicas acknowledge to everyone, so that a key can be read half a round \
-                  trip sooner, for more messages",
+            doc: "Replicas send acknowledgements to everyone instead of only to the writer: reads \
+                  behind a write wait half a round trip less, at the price of more messages from \
+                  four replicas on.",
         },
     ];
 

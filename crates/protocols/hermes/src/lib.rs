@@ -122,19 +122,12 @@ use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
 use message::VERSION_MAX;
 
+pub use quorate_machine::Request;
+
 pub use engine::{ID, Options};
 pub use message::{Ack, Chunk, Completion, Cursor, Entry, Forward, Inv, Message, Val};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
-
-/// An op for [`Machine::step`]; [`Hermes::submit`] takes the same without copying its arguments.
-#[derive(Debug)]
-pub struct Request<O> {
-    /// Ops of one origin on one key take effect in order.
-    pub origin: u64,
-    /// The op.
-    pub op: O,
-}
 
 impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
     type Message<'a> = Message<'a>;
@@ -178,7 +171,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
                 self.on_message(now, from, epoch, &body, effects)
             }
             Event::Request { tag, request } => {
-                self.submit(now, tag, request.origin, request.op, effects);
+                self.submit(now, tag, request.origin, request.command, effects);
             }
             Event::Mail { mail, .. } => match mail {},
             Event::View(view) => self.on_view(now, view, effects),

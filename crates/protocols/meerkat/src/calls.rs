@@ -80,7 +80,7 @@ where
         request: Request<X>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Request { origin, txn } = request;
+        let Request { origin, command: txn } = request;
         if !txn.updates() {
             // To run it twice changes nothing, and the second answer is as good as the first.
             return self.submit(now, tag, origin, txn, effects);

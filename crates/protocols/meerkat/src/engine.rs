@@ -75,14 +75,19 @@ impl quorate_engine::Options for Options {
         OptionSpec {
             name: "isolation",
             kind: OptionKind::Choice(&[STRICT, SERIALIZABLE]),
-            doc: "What transactions may rely on: a serial order that is also that of real time, or \
-                  some serial order, with reads of one key answered by the local replica",
+            doc: "Committed transactions are as if they had run one after the other. `strict`: in \
+                  an order in which one that begins after another was answered also comes after \
+                  it, whichever nodes they went through. `serializable`: in some order; a read may \
+                  then be answered from a state that is no longer the newest.",
         },
         OptionSpec {
             name: "max_clock_skew_ms",
             kind: OptionKind::Number { min: 0, max: CLOCK_SKEW_MS_MAX },
-            doc: "The most that two nodes' wall clocks differ, in milliseconds; strict isolation \
-                  rests on it while a replica is silent",
+            doc: "The most by which the wall clocks of two nodes differ, in milliseconds. `strict` \
+                  rests on it for transactions that not every live node has heard of when they are \
+                  decided, because one doesn't answer, or because no partition that they write has \
+                  a replica there: those wait so long before their client is told. Not used with \
+                  `serializable`.",
         },
     ];
 

@@ -122,6 +122,8 @@ use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
 pub use body::{Answered, Body, Item};
 pub use calls::ResultTracker;
+pub use quorate_machine::Request;
+
 pub use engine::{ID, Options};
 pub use epoch::Mail;
 pub use execution::{Execution, backoff};
@@ -135,16 +137,6 @@ pub use txn_record::{RecordKey, Records, TxnRecord};
 use state::Phase;
 
 const NOT_STABLE: &str = "meerkat: called over what is not decided here";
-
-/// A transaction for [`Machine::step`]; [`Meerkat::submit`] also takes one that borrows its
-/// arguments.
-#[derive(Debug)]
-pub struct Request<X> {
-    /// Transactions of one origin that have a key in common take effect in order.
-    pub origin: u64,
-    /// The transaction.
-    pub txn: X,
-}
 
 impl<T, X> Protocol for Meerkat<T, X>
 where
@@ -190,7 +182,7 @@ where
                 self.on_message(now, from, epoch, &body, effects);
             }
             Event::Request { tag, request } => {
-                self.submit(now, tag, request.origin, request.txn, effects);
+                self.submit(now, tag, request.origin, request.command, effects);
             }
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(now, view, effects),

@@ -39,7 +39,7 @@ impl Source<'_> {
                 return Err(self.wrong(&span, "[[keyspace]] name", problem, "choose one"));
             }
             self.unique(&mut names, name.clone(), span, "[[keyspace]] name")?;
-            let engine = self.engine(keyspace)?;
+            let engine = self.engine(keyspace, nodes)?;
             let partitions = self.partitions(keyspace, &engine, nodes)?;
             // A node with a part of the keyspace is a replica of it.
             let kept = partitions.iter().flatten().copied().reduce(NodeSet::union);
@@ -56,7 +56,11 @@ impl Source<'_> {
     }
 
     /// The engine, with the options that the file gives.
-    fn engine(&self, keyspace: &Keyspace) -> Result<EngineConfig, ConfigError> {
+    fn engine(
+        &self,
+        keyspace: &Keyspace,
+        nodes: &[NodeAddress],
+    ) -> Result<EngineConfig, ConfigError> {
         let (name, span) = parts(&keyspace.engine);
         let Some(mut engine) = EngineConfig::named(name) else {
             let problem = format!("there is no engine \"{name}\"");
@@ -68,6 +72,15 @@ impl Source<'_> {
             let remedy = format!(
                 "choose {}, or measure it with `quorate bench --embedded`",
                 EngineConfig::names_with(|_| true)
+            );
+            return Err(self.wrong(&span, "[[keyspace]] engine", problem, &remedy));
+        }
+        if !engine.capabilities().replicated && nodes.len() > 1 {
+            let problem =
+                format!("engine '{name}' keeps one copy, and the file has {} nodes", nodes.len());
+            let remedy = format!(
+                "choose {}, or keep one [[node]]",
+                EngineConfig::names_with(|can| can.replicated)
             );
             return Err(self.wrong(&span, "[[keyspace]] engine", problem, &remedy));
         }

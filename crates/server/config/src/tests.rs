@@ -98,6 +98,7 @@ fn each_mistake_names_line_key_and_remedy() {
         ("127.0.0.1:7402", "localhost", 13, &["[[node]] peer", "'localhost'", "host:port"]),
         ("db = 0", "db = 16", 24, &["[[keyspace]] db", "0 to 15"]),
         ("\"hermes\"", "\"paxos\"", 26, &["engine", "no engine \"paxos\"", "hermes", "meerkat"]),
+        ("\"hermes\"", "\"local\"", 26, &["engine 'local' keeps one copy", "keep one [[node]]"]),
         ("\"hermes\"", "\"kuafu\"", 26, &["engine", "kuafu", "measuring instrument", "bench"]),
         ("\"hermes\"", "\"hermes\"\nreplicas = 4", 27, &["replicas", "4 replicas", "3 nodes"]),
         ("\"hermes\"", "\"hermes\"\nnodes = [1, 4]", 27, &["nodes", "no node 4"]),

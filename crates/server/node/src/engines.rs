@@ -18,6 +18,8 @@ engines! {
     hermes: Hermes, one_key, quorate_hermes::Hermes<LaneTable<quorate_hermes::Meta>, Op>;
     /// Leaderless transactions over any keys.
     meerkat: Meerkat, any_keys, quorate_meerkat::Meerkat<SharedTable<quorate_meerkat::Meta>, Txn>;
+    /// One copy on one node.
+    local: Local, any_keys, quorate_local::Local<SharedTable<quorate_local::Meta>, Txn>;
     /// A rival of Meerkat, KuaFu++.
     #[cfg(feature = "baselines")]
     kuafu: KuaFu, any_keys, quorate_baselines::Baseline<

@@ -23,6 +23,16 @@ const SAFE_NODES: u16 = 3;
 pub(crate) fn run(options: &Dev) -> anyhow::Result<()> {
     let logs = log::start("warn")?;
     check_ports(options)?;
+    if let Some(engine) = &options.engine
+        && !engine.capabilities().replicated
+        && options.nodes > 1
+    {
+        bail!(
+            "engine {} keeps one copy on the only node of a cluster; add --nodes 1, or choose {}",
+            engine.name(),
+            EngineConfig::names_with(|can| can.replicated)
+        );
+    }
     let clients = listen_all(options.port, options.nodes, "--port")?;
     let admins = listen_all(options.admin_port, options.nodes, "--admin-port")?;
     // Peers of one process reach each other in memory: the ports are for guests.

@@ -22,7 +22,7 @@ impl Serves for Inner {
     type Ask = Op;
 
     fn request<'a>(op: Op, origin: u64) -> Self::Request<'a> {
-        Request { origin, op }
+        Request { origin, command: op }
     }
 
     fn run_alone(op: &Op, store: &mut Store) -> String {

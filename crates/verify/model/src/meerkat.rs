@@ -25,7 +25,7 @@ impl Serves for Inner {
 
     fn request<'a>(txn: Txn, origin: u64) -> Self::Request<'a> {
         // Every call has its own client: a machine keeps the order of one client's calls.
-        Request { origin, txn }
+        Request { origin, command: txn }
     }
 
     fn run_alone(txn: &Txn, store: &mut Store) -> String {

@@ -73,7 +73,7 @@ impl FromStr for Beside {
         }
         let engines: Vec<Engine> =
             text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>()?;
-        if let Some(rival) = engines.iter().find(|engine| engine.is_rival()) {
+        if let Some(rival) = engines.iter().find(|engine| engine.is_alone()) {
             return Err(format!("{rival} is measured alone; use hermes and meerkat here"));
         }
         if engines.len() > BESIDE_MAX {
@@ -103,7 +103,7 @@ impl Neighbour {
         let mut drawn = || if rng.chance(1, 2) { Engine::Hermes } else { Engine::Meerkat };
         let [first, second] = [drawn(), drawn()];
         let engines = match &options.beside {
-            _ if options.engine.is_rival() => Vec::new(),
+            _ if options.engine.is_alone() => Vec::new(),
             Beside::These(engines) => engines.clone(),
             Beside::Any => match rng.below(16) {
                 0..=2 => vec![first],
@@ -221,7 +221,7 @@ impl Keyspace {
             EngineConfig::Meerkat(_) if faults.break_clocks() => Some(Isolation::Serializable),
             EngineConfig::Meerkat(options) => Some(options.isolation),
             // The primary orders by real time; timestamps of clients' nodes don't.
-            EngineConfig::KuaFu(()) => Some(Isolation::Strict),
+            EngineConfig::Local(()) | EngineConfig::KuaFu(()) => Some(Isolation::Strict),
             EngineConfig::Tapir(()) | EngineConfig::MeerkatPb(()) => Some(Isolation::Serializable),
         }
     }

@@ -16,6 +16,8 @@ pub enum Engine {
     Hermes,
     /// Transactions; judged by serializability, strict or not.
     Meerkat,
+    /// Transactions on one node without a replica; judged by strict serializability.
+    Local,
     /// The rival KuaFu++: one order at a primary; judged by strict serializability.
     KuaFu,
     /// The rival TAPIR: judged by serializability.
@@ -26,14 +28,15 @@ pub enum Engine {
 
 impl Engine {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Hermes, Self::Meerkat, Self::KuaFu, Self::Tapir, Self::MeerkatPb];
+    pub const ALL: [Self; 6] =
+        [Self::Hermes, Self::Meerkat, Self::Local, Self::KuaFu, Self::Tapir, Self::MeerkatPb];
 
     /// The name that users give.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hermes => "hermes",
             Self::Meerkat => "meerkat",
+            Self::Local => "local",
             Self::KuaFu => "kuafu",
             Self::Tapir => "tapir",
             Self::MeerkatPb => "meerkat-pb",
@@ -45,12 +48,23 @@ impl Engine {
         matches!(self, Self::KuaFu | Self::Tapir | Self::MeerkatPb)
     }
 
-    /// The faults that it survives. Rivals have no recovery and send nothing twice.
+    /// Whether it is simulated without keyspaces of other engines beside it: it does not survive
+    /// what those do.
+    pub const fn is_alone(self) -> bool {
+        self.is_rival() || matches!(self, Self::Local)
+    }
+
+    /// The faults that it survives. Rivals have no recovery and send nothing twice. A single node
+    /// has nobody to hear, and its data die with it.
     pub const fn survives(self) -> Faults {
-        if self.is_rival() {
-            Faults { reordering: true, drift: true, clock: true, ..Faults::NONE }
-        } else {
-            Faults::ALL
+        match self {
+            Self::Hermes | Self::Meerkat => Faults::ALL,
+            Self::Local => {
+                Faults { pause: true, stall: true, drift: true, clock: true, ..Faults::NONE }
+            }
+            Self::KuaFu | Self::Tapir | Self::MeerkatPb => {
+                Faults { reordering: true, drift: true, clock: true, ..Faults::NONE }
+            }
         }
     }
 
@@ -60,7 +74,7 @@ impl Engine {
         if faults.without(survives) != Faults::NONE {
             return Err(format!(
                 "{self} has no recovery, so there is nothing to see under {}; it runs under \
-                 {survives}: messages of different links overtake each other, clocks differ",
+                 {survives}",
                 faults.without(survives)
             ));
         }
@@ -74,11 +88,14 @@ impl Engine {
             return Err(format!("{self} has no guests: only meerkat's clients coordinate"));
         }
         if self.is_rival() && options.sessions.is_some_and(|sessions| sessions > 0) {
-            return Err(format!("{self} has no sessions; choose hermes or meerkat"));
+            return Err(format!("{self} has no sessions; choose hermes, meerkat or local"));
         }
         let beside = Self::ALL.into_iter().find(|engine| options.beside.has(*engine));
-        if self.is_rival() && beside.is_some() {
+        if self.is_alone() && beside.is_some() {
             return Err(format!("{self} is measured alone; --beside is for hermes and meerkat"));
+        }
+        if self == Self::Local && options.nodes.is_some_and(|nodes| nodes > 1) {
+            return Err(format!("{self} keeps one copy, on a cluster of one node; use --nodes 1"));
         }
         if self != Self::Meerkat && options.isolation.is_some() {
             return Err(format!("only meerkat has a choice of isolation, {self} has not"));

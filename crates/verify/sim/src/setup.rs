@@ -35,6 +35,7 @@ impl Setup {
         match options.engine {
             Engine::Hermes => Self::hermes(options, shape, faults, rng),
             Engine::Meerkat => Self::meerkat(options, shape, faults, rng),
+            Engine::Local => Self::local(options, faults, rng),
             Engine::KuaFu => Self::rival(EngineConfig::kuafu(), options, faults, rng),
             Engine::Tapir => Self::rival(EngineConfig::tapir(), options, faults, rng),
             Engine::MeerkatPb => Self::rival(EngineConfig::meerkat_pb(), options, faults, rng),
@@ -60,6 +61,16 @@ impl Setup {
         let mut nodes = configs(nodes, lanes, engine, rng);
         nodes.iter_mut().for_each(|config| config.keyspaces[0].replicas = group);
         draw_patience(&mut nodes, rng);
+        Self { text, faults, nodes, network, guests: 0 }
+    }
+
+    /// One node, with more lanes than elsewhere: what crosses them is all that can go wrong.
+    fn local(options: &Options, faults: Faults, rng: &mut Rng) -> Self {
+        let drawn = 1 + rng.below(4) as u16;
+        let lanes = options.lanes.unwrap_or(drawn);
+        let network = draw_network(faults, 1, lanes, rng);
+        let text = format!("1 node, {lanes} lanes, {faults}");
+        let nodes = configs(1, lanes, EngineConfig::local(), rng);
         Self { text, faults, nodes, network, guests: 0 }
     }
 

@@ -56,6 +56,7 @@ fn assert_repeats(engine: Engine) {
 fn a_quiet_cluster_refuses_and_forgets_nothing() {
     assert_quiet(Engine::Hermes);
     assert_quiet(Engine::Meerkat);
+    assert_quiet(Engine::Local);
 }
 
 #[test]
@@ -66,6 +67,11 @@ fn clusters_survive_every_fault() {
 #[test]
 fn transactions_survive_every_fault() {
     assert_passes(&alone(Engine::Meerkat), seeds(), 500);
+}
+
+#[test]
+fn transactions_over_the_lanes_of_one_node_survive_what_it_does() {
+    assert_passes(&alone(Engine::Local), seeds(), 500);
 }
 
 #[test]

@@ -442,7 +442,7 @@ impl Cluster {
     pub(crate) fn submit_as(&mut self, node: u16, origin: u64, op: Op) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let event = Event::Request { tag: Tag(tag), request: Request { origin, op } };
+        let event = Event::Request { tag: Tag(tag), request: Request { origin, command: op } };
         self.step(node, event);
         tag
     }
@@ -456,7 +456,7 @@ impl Cluster {
     pub(crate) fn call_with(&mut self, node: u16, permit: Permit, op: Op) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let request = Request { origin: 1_000_000 + tag, op };
+        let request = Request { origin: 1_000_000 + tag, command: op };
         self.act(node, |machine, now, outbox| {
             machine.call(now, Tag(tag), permit, request, outbox);
         });

@@ -399,7 +399,7 @@ impl Cluster {
     pub(crate) fn submit_as(&mut self, node: u16, origin: u64, txn: Txn) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let event = Event::Request { tag: Tag(tag), request: Request { origin, txn } };
+        let event = Event::Request { tag: Tag(tag), request: Request { origin, command: txn } };
         self.step(node, event);
         tag
     }
@@ -411,7 +411,7 @@ impl Cluster {
         let now = self.now_at(node);
         let host = self.hosts.get_mut(&node).expect("a known node");
         let mut outbox = Outbox { node: NodeId(node), ..Outbox::default() };
-        host.machine.call(now, Tag(tag), permit, Request { origin, txn }, &mut outbox);
+        host.machine.call(now, Tag(tag), permit, Request { origin, command: txn }, &mut outbox);
         host.machine.check_invariants();
         self.carry_out(node, outbox);
         tag

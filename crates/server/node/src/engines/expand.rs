@@ -28,7 +28,7 @@ macro_rules! submission {
             let quorate_commands::Work::Op(op) = work else {
                 unreachable!("only a keyspace with transactions is given one")
             };
-            let request = quorate_hermes::Request { origin, op };
+            let request = quorate_machine::Request { origin, command: op };
             quorate_rifl::Sessions::call(self, now, tag, permit, request, sink);
         }
     };
@@ -58,7 +58,7 @@ macro_rules! submission {
             let quorate_commands::Work::Txn(txn) = work else {
                 unreachable!("a keyspace with transactions takes nothing else")
             };
-            let request = quorate_meerkat::Request { origin, txn };
+            let request = quorate_machine::Request { origin, command: txn };
             quorate_rifl::Sessions::call(self, now, tag, permit, request, sink);
         }
     };

@@ -222,7 +222,7 @@ where
                 Event::Message { from, epoch: Epoch(1), body }
             }
             NodeEvent::Request(tag, txn) => {
-                Event::Request { tag, request: Request { origin: tag.0, txn } }
+                Event::Request { tag, request: Request { origin: tag.0, command: txn } }
             }
             NodeEvent::Tick => Event::Tick,
         };

@@ -1,0 +1,88 @@
+//! As the engine of a keyspace.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quorate_engine::{CallsHome, Capabilities, Context, Engine};
+use quorate_machine::{Effects, LaneShared, Table, Transaction};
+use quorate_types::{EngineId, Incarnation, Now};
+use quorate_wire::{Malformed, Writer};
+
+use crate::meta::Meta;
+use crate::state::{Config, Local};
+
+/// The number in the header of its messages, if it had any.
+pub const ID: EngineId = EngineId(7);
+
+impl<T, X> Engine for Local<T, X>
+where
+    T: Table<Meta = Meta> + LaneShared,
+    X: Transaction<Owned = X>,
+{
+    const ID: EngineId = ID;
+    const NAME: &'static str = "local";
+    const SUMMARY: &'static str = "one copy on the only node of a cluster: every command, nothing \
+                                   replicated, everything gone with the process";
+    const CAPABILITIES: Capabilities = Capabilities {
+        transactions: true,
+        calls: Some(CallsHome::Lease),
+        replicated: false,
+        ..Capabilities::REPLICATED
+    };
+
+    type Options = ();
+    type Table = T;
+    type Shared = ();
+
+    fn new(context: Context<T, ()>, (): &()) -> Self {
+        let Context { node, incarnation, lane, lanes, table, .. } = context;
+        Self::new(Config { node, incarnation, lane, lanes }, table)
+    }
+
+    fn encode(message: &core::convert::Infallible, _: &mut Writer<'_>) {
+        match *message {}
+    }
+
+    fn decode(_: &[u8]) -> Result<core::convert::Infallible, Malformed> {
+        Err(Malformed("an engine of one node has no messages"))
+    }
+
+    fn reads_locally(&self) -> bool {
+        true
+    }
+
+    fn end_turn(&mut self, _: Now, _: &mut impl Effects<Self>) {}
+
+    /// The records are the only copy: the new life goes on with them.
+    fn reset(&mut self, _: Now, incarnation: Incarnation, _: &mut impl Effects<Self>) {
+        self.life = incarnation;
+        self.serves = false;
+    }
+
+    fn pending(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn is_caught_up(&self) -> bool {
+        true
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = &self.counters;
+        vec![
+            ("commits", counters.commits),
+            ("reads", counters.reads),
+            ("abandoned", counters.abandoned),
+            ("expired", counters.expired),
+            ("tombstones_removed", counters.tombstones_removed),
+        ]
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("ops", self.ops.len() as u64),
+            ("waiting", (self.queue.len() + self.origins.waiting()) as u64),
+            ("sessions", self.tracker.len() as u64),
+        ]
+    }
+}

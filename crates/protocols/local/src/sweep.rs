@@ -1,0 +1,73 @@
+//! What nobody asks for: values past their time, and tombstones that no `WATCH` can mean any more.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{Effects, LaneShared, Record as _, Table, Transaction, mutant};
+use quorate_types::{Duration, Instant, Now};
+
+use crate::meta::Meta;
+use crate::state::Local;
+
+/// How often a lane looks at some of its records.
+const EVERY: Duration = Duration::from_millis(100);
+/// How many it looks at.
+const RECORDS: usize = 1024;
+/// How old a tombstone gets at least. `WATCH` on an absent key fails without reason at most once in
+/// so much time.
+const TOMBSTONE_AGE: Duration = Duration::from_secs(10);
+
+/// Where a lane is in its records.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sweep {
+    pub(crate) due: Instant,
+    cursor: u64,
+}
+
+impl<T, X> Local<T, X>
+where
+    T: Table<Meta = Meta> + LaneShared,
+    X: Transaction<Owned = X>,
+{
+    /// Deletes expired values among the next records, and removes old tombstones. Leaves a lane alone
+    /// that is held: its keys are another transaction's.
+    pub(crate) fn sweep(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+        if now.monotonic < self.sweep.due || self.held {
+            return;
+        }
+        self.sweep.due = now.monotonic + EVERY;
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let cursor = self.sweep.cursor;
+        let visit = &mut |name: &[u8]| names.push(name.into());
+        self.sweep.cursor = self.table.scan_keys(cursor, RECORDS, visit);
+        for name in names {
+            self.look_at(now, &name, effects);
+        }
+    }
+
+    fn look_at(&mut self, now: Now, name: &[u8], effects: &mut impl Effects<Self>) {
+        let Some(record) = self.table.lock_existing(name) else { return };
+        let version = record.meta().version;
+        let content = record.content();
+        let expired = content.is_some_and(|content| content.is_expired(now.wall()));
+        let is_tombstone = content.is_none();
+        drop(record);
+        if expired {
+            effects.probe("local: expired value deleted");
+            self.counters.expired += 1;
+            let version = self.issue(now, 0);
+            let mut record = self.table.lock_key(name, 0);
+            record.clear();
+            record.set_meta(Meta { version, changing: false });
+        } else if is_tombstone
+            && now.unix.0 >= version.version.saturating_add(TOMBSTONE_AGE.as_nanos() as u64)
+        {
+            effects.probe("local: tombstone removed");
+            self.counters.tombstones_removed += 1;
+            if !mutant!("local_forgets_deletes") {
+                self.table.raise_highest(version.version);
+            }
+            self.table.remove_if(name, |record| record.content().is_none());
+        }
+    }
+}
