@@ -23,7 +23,9 @@ extern crate alloc;
 mod det_map;
 pub mod difference;
 mod map_table;
+mod object;
 mod operation;
+mod ordered;
 mod rng;
 mod slab;
 mod table;
@@ -33,15 +35,17 @@ use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp
 
 pub use det_map::DetMap;
 pub use map_table::{MapRecord, MapTable};
+pub use object::{Damaged, NoObject, Object, no_object};
 pub use operation::{
     Access, CallError, Change, Current, Operation, Outcome, Refusal, Request, Seal,
 };
+pub use ordered::{Ordered, OrderedTable, RangeBounds, range_bounds};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
 pub use table::{
     CELLS, Content, LaneShared, Meta, PLACES, Record, Table, ValueKind, WARM_TOGETHER,
 };
-pub use transaction::{Transaction, Verdict, Workspace};
+pub use transaction::{Transaction, Unordered, Verdict, Workspace};
 
 /// The message and answer types of a protocol.
 pub trait Protocol {

@@ -5,13 +5,16 @@ use alloc::vec::Vec;
 
 use quorate_types::{UnixMillis, hash_key};
 
-use crate::{CELLS, Content, LaneShared, Meta, PLACES, Record, Table, ValueKind};
+use crate::{
+    CELLS, Content, LaneShared, Meta, NoObject, Object, OrderedTable, PLACES, Record, Table,
+    ValueKind, range_bounds,
+};
 
 /// A [`Table`] over an ordered map. The handle of a record is its number in order of insertion.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct MapTable<M: Meta> {
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct MapTable<M: Meta, V: Object = NoObject> {
     by_key: BTreeMap<Vec<u8>, u32>,
-    records: BTreeMap<u32, MapRecord<M>>,
+    records: BTreeMap<u32, MapRecord<M, V>>,
     next: u32,
     highest: u64,
     cells: [u64; CELLS],
@@ -19,31 +22,56 @@ pub struct MapTable<M: Meta> {
 
 /// One record of a [`MapTable`].
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct MapRecord<M: Meta> {
+pub struct MapRecord<M: Meta, V: Object = NoObject> {
     key: Vec<u8>,
     meta: M,
     locked_state: M::LockedState,
-    value: Option<(Vec<u8>, ValueKind, Option<UnixMillis>)>,
+    value: Option<(Value<V>, Option<UnixMillis>)>,
 }
 
-impl<M: Meta> MapTable<M> {
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Value<V> {
+    Packed(Vec<u8>, ValueKind),
+    Object(V),
+}
+
+impl<M: Meta, V: Object> MapRecord<M, V> {
+    fn content(&self) -> Option<Content<'_>> {
+        let (value, expire_at) = self.value.as_ref()?;
+        let (bytes, kind) = match value {
+            Value::Packed(bytes, kind) => (&bytes[..], *kind),
+            Value::Object(_) => (&[][..], ValueKind::Object),
+        };
+        Some(Content { bytes, kind, expire_at: *expire_at })
+    }
+}
+
+impl<M: Meta, V: Object> Default for MapTable<M, V> {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            records: BTreeMap::new(),
+            next: 0,
+            highest: 0,
+            cells: [0; CELLS],
+        }
+    }
+}
+
+impl<M: Meta, V: Object> MapTable<M, V> {
     /// What every record holds, in order of insertion: key, words, locked state, value. For checks.
     pub fn entries(
         &self,
     ) -> impl Iterator<Item = (&[u8], M, &M::LockedState, Option<Content<'_>>)> {
-        self.records.values().map(|record| {
-            let content = record.value.as_ref().map(|(bytes, kind, expire_at)| Content {
-                bytes,
-                kind: *kind,
-                expire_at: *expire_at,
-            });
-            (&record.key[..], record.meta, &record.locked_state, content)
-        })
+        self.records
+            .values()
+            .map(|record| (&record.key[..], record.meta, &record.locked_state, record.content()))
     }
 }
 
-impl<M: Meta> Record for &mut MapRecord<M> {
+impl<M: Meta, V: Object> Record for &mut MapRecord<M, V> {
     type Meta = M;
+    type Object = V;
 
     fn key(&self) -> &[u8] {
         &self.key
@@ -66,17 +94,35 @@ impl<M: Meta> Record for &mut MapRecord<M> {
     }
 
     fn content(&self) -> Option<Content<'_>> {
-        let (bytes, kind, expire_at) = self.value.as_ref()?;
-        Some(Content { bytes, kind: *kind, expire_at: *expire_at })
+        MapRecord::content(self)
     }
 
-    fn set_content(&mut self, content: Content<'_>) {
-        self.value = Some((content.bytes.into(), content.kind, content.expire_at));
+    fn set_content(&mut self, Content { bytes, kind, expire_at }: Content<'_>) {
+        assert_ne!(kind, ValueKind::Object, "bytes are a packed value");
+        self.value = Some((Value::Packed(bytes.into(), kind), expire_at));
+    }
+
+    fn object(&self) -> Option<&V> {
+        match &self.value {
+            Some((Value::Object(object), _)) => Some(object),
+            _ => None,
+        }
+    }
+
+    fn object_mut(&mut self) -> Option<&mut V> {
+        match &mut self.value {
+            Some((Value::Object(object), _)) => Some(object),
+            _ => None,
+        }
+    }
+
+    fn set_object(&mut self, object: V, expire_at: Option<UnixMillis>) {
+        self.value = Some((Value::Object(object), expire_at));
     }
 
     fn set_expiry(&mut self, expire_at: Option<UnixMillis>) {
         if let Some(value) = &mut self.value {
-            value.2 = expire_at;
+            value.1 = expire_at;
         }
     }
 
@@ -85,11 +131,12 @@ impl<M: Meta> Record for &mut MapRecord<M> {
     }
 }
 
-impl<M: Meta> Table for MapTable<M> {
+impl<M: Meta, V: Object> Table for MapTable<M, V> {
     type Meta = M;
+    type Object = V;
     type Handle = u32;
     type Record<'a>
-        = &'a mut MapRecord<M>
+        = &'a mut MapRecord<M, V>
     where
         M: 'a;
 
@@ -116,7 +163,7 @@ impl<M: Meta> Table for MapTable<M> {
         handle
     }
 
-    fn lock(&mut self, handle: u32) -> &mut MapRecord<M> {
+    fn lock(&mut self, handle: u32) -> &mut MapRecord<M, V> {
         self.records.get_mut(&handle).expect("a handle names a record until it is removed")
     }
 
@@ -163,8 +210,23 @@ impl<M: Meta> Table for MapTable<M> {
     }
 }
 
+impl<M: Meta, V: Object> OrderedTable for MapTable<M, V> {
+    fn range(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], u32),
+    ) {
+        let Some(bounds) = range_bounds(from, to) else { return };
+        for (key, &handle) in self.by_key.range::<[u8], _>(bounds).take(limit) {
+            visit(key, handle);
+        }
+    }
+}
+
 /// A map has one lane.
-impl<M: Meta> LaneShared for MapTable<M> {
+impl<M: Meta, V: Object> LaneShared for MapTable<M, V> {
     fn highest(&self) -> u64 {
         self.highest
     }

@@ -46,6 +46,9 @@ pub enum Change<'a> {
     },
     /// The same value with another expiry.
     Expire(Option<UnixMillis>),
+    /// The same object, changed in place. The base of the change is the version that the operation
+    /// saw ([`Current::timestamp`]), which its engine knows.
+    Delta(Cow<'a, [u8]>),
     /// No value.
     Delete,
 }

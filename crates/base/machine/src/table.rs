@@ -5,20 +5,36 @@ use core::hash::Hash;
 
 use quorate_types::UnixMillis;
 
-/// What a value's bytes are. Strings are all there is so far; the tag travels with every value so
-/// that other kinds need no new message.
+use crate::Object;
+
+/// What a value is, and in which form. The tag travels with every value so that other kinds need no
+/// new message.
+///
+/// A *packed* value is its bytes, and is replaced whole. An *object* lies beside them
+/// ([`Record::object`]) and is changed in place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum ValueKind {
     /// A Redis string.
     #[default]
     String = 0,
+    /// An [`Object`]. In a message the bytes are all of it, in a record's [`Content`] there are none.
+    Object = 1,
 }
 
 impl ValueKind {
     /// The kind with this wire number.
     pub fn from_u8(number: u8) -> Option<Self> {
-        (number == 0).then_some(Self::String)
+        match number {
+            0 => Some(Self::String),
+            1 => Some(Self::Object),
+            _ => None,
+        }
+    }
+
+    /// The kind with this wire number, where values are packed.
+    pub fn packed_from_u8(number: u8) -> Option<Self> {
+        Self::from_u8(number).filter(|kind| *kind != Self::Object)
     }
 }
 
@@ -61,6 +77,8 @@ pub trait Meta: Copy + Default + 'static {
 pub trait Record {
     /// The protocol's own words.
     type Meta: Meta;
+    /// What a large value is; [`crate::NoObject`] where values are packed.
+    type Object: Object;
 
     /// The record's key.
     fn key(&self) -> &[u8];
@@ -74,8 +92,14 @@ pub trait Record {
     fn locked_state_mut(&mut self) -> &mut <Self::Meta as Meta>::LockedState;
     /// The value, if the key has one. Expired values are still here.
     fn content(&self) -> Option<Content<'_>>;
-    /// Replaces the value.
+    /// Replaces the value by a packed one.
     fn set_content(&mut self, content: Content<'_>);
+    /// The value, if it is an object; [`Record::content`] has its kind and its expiry.
+    fn object(&self) -> Option<&Self::Object>;
+    /// The same, to be changed in place.
+    fn object_mut(&mut self) -> Option<&mut Self::Object>;
+    /// Replaces the value by an object.
+    fn set_object(&mut self, object: Self::Object, expire_at: Option<UnixMillis>);
     /// Replaces the expiry of the value, if there is a value.
     fn set_expiry(&mut self, expire_at: Option<UnixMillis>);
     /// Removes the value; the record stays as a tombstone and keeps its meta.
@@ -93,10 +117,12 @@ pub const WARM_TOGETHER: usize = 16;
 pub trait Table {
     /// The protocol's words in each record.
     type Meta: Meta;
+    /// What a large value is; [`crate::NoObject`] where values are packed.
+    type Object: Object;
     /// Names a record until it is removed; finding a record again by handle costs no lookup.
     type Handle: Copy + Eq + Ord + Hash + Debug;
     /// A locked record, unlocked on drop.
-    type Record<'a>: Record<Meta = Self::Meta>
+    type Record<'a>: Record<Meta = Self::Meta, Object = Self::Object>
     where
         Self: 'a;
 

@@ -18,6 +18,23 @@ pub trait Workspace {
     /// neither.
     fn write(&mut self, key: &[u8], change: Change<'_>);
 
+    /// Reads the keys from `from` on and, if there is a `to`, below it, that have a value, in their
+    /// order and at most `limit` of them. The transaction's own changes show. Its answer rests on the
+    /// whole range up to the last key visited, absent keys included.
+    ///
+    /// # Errors
+    /// If the engine keeps no order, or can't tell whether a range is still what was read.
+    fn range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Current<'_>),
+    ) -> Result<(), Unordered> {
+        let _ = (from, to, limit, visit);
+        Err(Unordered)
+    }
+
     /// Says that these keys are going to be read soon. It changes nothing.
     fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
         let _ = keys;
@@ -29,6 +46,10 @@ pub trait Workspace {
         false
     }
 }
+
+/// An engine that has no ranges of keys was asked for one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unordered;
 
 /// How a transaction wants to end.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,10 +1,13 @@
 //! A workspace over an ordered map.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Content, Current, Transaction, ValueKind, Verdict, Workspace};
+use quorate_machine::{
+    Change, Content, Current, Transaction, Unordered, ValueKind, Verdict, Workspace, no_object,
+    range_bounds,
+};
 use quorate_types::{Timestamp, UnixMillis};
 
 use crate::one_key::OneKey;
@@ -73,6 +76,7 @@ impl MapWorkspace {
             Change::Set { bytes, kind, expire_at } => Some((bytes.into_owned(), kind, expire_at)),
             Change::Expire(at) => held.map(|held| (held.bytes.into(), held.kind, at)),
             Change::Delete => None,
+            Change::Delta(_) => no_object(),
         };
         self.committed.insert(key, Versioned { value, timestamp });
     }
@@ -93,5 +97,30 @@ impl Workspace for MapWorkspace {
 
     fn write(&mut self, key: &[u8], change: Change<'_>) {
         self.touch(key).write(key, change);
+    }
+
+    fn range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Current<'_>),
+    ) -> Result<(), Unordered> {
+        let Some(bounds) = range_bounds(from, to) else { return Ok(()) };
+        let committed = self.committed.range::<[u8], _>(bounds).map(|(key, _)| key);
+        let touched = self.touched.range::<[u8], _>(bounds).map(|(key, _)| key);
+        let keys: BTreeSet<Box<[u8]>> = committed.chain(touched).cloned().collect();
+        let mut left = limit;
+        for key in keys {
+            if left == 0 {
+                break;
+            }
+            let current = self.touch(&key).read(&key);
+            if current.content.is_some() {
+                visit(&key, current);
+                left -= 1;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! How much the commands of one transaction may look at: a machine runs it in one step, in which the
 //! lane serves nobody else.
 
-use quorate_machine::{Change, Current, Workspace};
+use quorate_machine::{Change, Current, Unordered, Workspace};
 use quorate_types::{Timestamp, limits};
 
 use crate::Reply;
@@ -64,6 +64,31 @@ impl<W: Workspace + ?Sized> Workspace for Metered<'_, W> {
 
     fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
         self.workspace.warm(keys);
+    }
+
+    fn range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Current<'_>),
+    ) -> Result<(), Unordered> {
+        if self.exceeded {
+            return Ok(());
+        }
+        let (left, exceeded) = (&mut self.left, &mut self.exceeded);
+        // One key more than fit shows that the limit is exceeded.
+        let limit = limit.min(*left / ACCESS_BYTES + 1);
+        self.workspace.range(from, to, limit, &mut |key, current| {
+            let bytes = current.content.map_or(0, |content| content.bytes.len());
+            match left.checked_sub(ACCESS_BYTES + bytes) {
+                Some(rest) if !*exceeded => {
+                    *left = rest;
+                    visit(key, current);
+                }
+                _ => *exceeded = true,
+            }
+        })
     }
 
     #[inline]

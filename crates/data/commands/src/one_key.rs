@@ -2,7 +2,7 @@
 
 use alloc::borrow::Cow;
 
-use quorate_machine::{Change, Content, Current, ValueKind, Workspace};
+use quorate_machine::{Change, Content, Current, ValueKind, Workspace, no_object};
 use quorate_types::{Timestamp, UnixMillis};
 
 /// What one key holds while commands run on it, and what they did to it. As a [`Workspace`] it
@@ -88,6 +88,7 @@ impl Workspace for OneKey<'_> {
                 self.expire_at = None;
                 self.value_changed = true;
             }
+            Change::Delta(_) => no_object(),
         }
     }
 }
@@ -100,6 +101,7 @@ pub(crate) fn into_owned(change: Change<'_>) -> Change<'static> {
             Change::Set { bytes: Cow::Owned(bytes.into_owned()), kind, expire_at }
         }
         Change::Expire(expire_at) => Change::Expire(expire_at),
+        Change::Delta(bytes) => Change::Delta(Cow::Owned(bytes.into_owned())),
         Change::Delete => Change::Delete,
     }
 }

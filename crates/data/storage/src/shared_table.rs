@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::{Meta, Table};
+use quorate_machine::{Meta, NoObject, Table};
 use quorate_types::hash_key;
 
 use crate::lane_shared::LaneNumbers;
@@ -67,6 +67,7 @@ impl<M: Meta> SharedTable<M> {
 
 impl<M: Meta> Table for SharedTable<M> {
     type Meta = M;
+    type Object = NoObject;
     type Handle = SharedHandle;
     type Record<'a> = LockedRecord<'a, M>;
 

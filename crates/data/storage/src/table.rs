@@ -5,7 +5,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::{Content, Meta, Record, Table, WARM_TOGETHER};
+use quorate_machine::{Content, Meta, NoObject, Record, Table, WARM_TOGETHER};
 use quorate_types::{UnixMillis, hash_key, lane_of_hash};
 
 use crate::counters::{Counters, Weight};
@@ -253,6 +253,7 @@ impl<M: Meta> LaneTable<M> {
 
 impl<M: Meta> Table for LaneTable<M> {
     type Meta = M;
+    type Object = NoObject;
     type Handle = Handle;
     type Record<'a> = LockedRecord<'a, M>;
 
@@ -386,6 +387,7 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
 
 impl<M: Meta> Record for LockedRecord<'_, M> {
     type Meta = M;
+    type Object = NoObject;
 
     #[inline]
     fn key(&self) -> &[u8] {
@@ -428,6 +430,20 @@ impl<M: Meta> Record for LockedRecord<'_, M> {
         self.begin_value();
         Self::retire(self.record.set_content(content));
         *self.guess = (content.bytes.len() as u32).min(GUESS_MAX);
+    }
+
+    #[inline]
+    fn object(&self) -> Option<&NoObject> {
+        None
+    }
+
+    #[inline]
+    fn object_mut(&mut self) -> Option<&mut NoObject> {
+        None
+    }
+
+    fn set_object(&mut self, object: NoObject, _: Option<UnixMillis>) {
+        match object {}
     }
 
     fn set_expiry(&mut self, expire_at: Option<UnixMillis>) {

@@ -543,7 +543,8 @@ struct ContentHead {
 
 fn read_content_head(reader: &mut Reader<'_>) -> Result<ContentHead, Malformed> {
     let flags = reader.u8()?;
-    let kind = ValueKind::from_u8(reader.u8()?).ok_or(Malformed("hermes: unknown value kind"))?;
+    let kind =
+        ValueKind::packed_from_u8(reader.u8()?).ok_or(Malformed("hermes: unknown value kind"))?;
     Ok(ContentHead { flags, kind, expiry: reader.u64()? })
 }
 

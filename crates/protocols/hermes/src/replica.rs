@@ -3,7 +3,7 @@
 
 use quorate_machine::{
     Access, Change, Content, Current, Effects, Operation, Outcome, Record, Refusal, Slot, Table,
-    mutant,
+    mutant, no_object,
 };
 use quorate_rifl::{AnswerBytes, Permit};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
@@ -182,6 +182,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     fn content_bytes(&mut self, handle: T::Handle, change: &Change<'_>) -> usize {
         match change {
             Change::Delete => 0,
+            Change::Delta(_) => no_object(),
             Change::Set { bytes, .. } => bytes.len(),
             Change::Keep | Change::Expire(_) => {
                 self.table.lock(handle).content().map_or(0, |content| content.bytes.len())
@@ -216,6 +217,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         match change {
             Change::Keep => debug_assert!(completion.is_some(), "only a call may change nothing"),
             Change::Delete => record.clear(),
+            Change::Delta(_) => no_object(),
             Change::Expire(at) => {
                 record.set_expiry(*at);
                 self.expiry.note(now.monotonic, *at);

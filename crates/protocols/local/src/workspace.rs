@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{
     Change, Content, Current, LaneShared, Outcome, Record as _, Refusal, Table, Transaction,
-    ValueKind, Verdict, Workspace, mutant,
+    ValueKind, Verdict, Workspace, mutant, no_object,
 };
 use quorate_types::{Now, Timestamp, UnixMillis, WriterId, limits};
 
@@ -101,6 +101,7 @@ impl<T: Table<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
             Change::Keep => return,
             Change::Set { bytes, kind, expire_at } => Some((bytes.into_owned(), kind, expire_at)),
             Change::Delete => None,
+            Change::Delta(_) => no_object(),
             Change::Expire(at) => {
                 let key = self.key(name);
                 let Some((_, _, expire_at)) = &mut key.value else { return };

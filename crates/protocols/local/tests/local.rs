@@ -8,8 +8,8 @@ use quorate_engine::Engine as _;
 use quorate_engine::Readable as _;
 use quorate_local::{Config, Local, Mail, Meta};
 use quorate_machine::{
-    Change, Content, Effects, Event, LaneShared, Machine, Outcome, Refusal, Table, Transaction,
-    ValueKind, Verdict, Workspace,
+    Change, Content, Effects, Event, LaneShared, Machine, NoObject, Outcome, Refusal, Table,
+    Transaction, ValueKind, Verdict, Workspace,
 };
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{
@@ -110,6 +110,7 @@ impl Watched {
 
 impl Table for Watched {
     type Meta = Meta;
+    type Object = NoObject;
     type Handle = <SharedTable<Meta> as Table>::Handle;
     type Record<'a> = <SharedTable<Meta> as Table>::Record<'a>;
 

@@ -5,7 +5,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use quorate_machine::{Change, Content, Current, DetMap, Record, Table, ValueKind, Workspace};
+use quorate_machine::{
+    Change, Content, Current, DetMap, Record, Table, ValueKind, Workspace, no_object,
+};
 use quorate_types::{Timestamp, UnixMillis, hash_key, limits};
 
 use crate::body::{ITEM_BYTES, Item};
@@ -320,6 +322,7 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> Workspace for LocalRun<'_, T, 
                 Some(Stored { bytes: self.work.store(&bytes), kind, expire_at })
             }
             Change::Delete => None,
+            Change::Delta(_) => no_object(),
             Change::Expire(expire_at) => {
                 if self.work.touched[position].written.is_none() {
                     self.load(position, key);

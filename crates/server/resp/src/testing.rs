@@ -7,7 +7,7 @@ use std::sync::Arc;
 use quorate_commands::{Call, Op, Reply, Txn, Work as Wanted};
 use quorate_machine::{
     Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Seal, Transaction,
-    ValueKind, Verdict, Workspace,
+    ValueKind, Verdict, Workspace, no_object,
 };
 use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, ResultTracker};
 use quorate_types::{
@@ -50,6 +50,7 @@ fn changed(value: Option<Value>, change: Change<'_>) -> Option<Option<Value>> {
         Change::Set { bytes, expire_at, .. } => Some(Some((bytes.into_owned(), expire_at))),
         Change::Expire(expire_at) => value.map(|(bytes, _)| Some((bytes, expire_at))),
         Change::Delete => Some(None),
+        Change::Delta(_) => no_object(),
     }
 }
 

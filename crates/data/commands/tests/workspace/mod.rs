@@ -1,7 +1,7 @@
 //! The smallest thing that commands can run on, and answers in a form to compare and to read.
 
 use quorate_commands::{Call, MapWorkspace, OwnedArgs, Reply, Split, resolve};
-use quorate_machine::{Access, Change, Current, Operation, Transaction, Verdict};
+use quorate_machine::{Access, Change, Current, Operation, Transaction, Verdict, no_object};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 /// A command, its name first.
@@ -156,6 +156,7 @@ pub(crate) fn changed(value: Value, change: Change<'_>) -> Value {
         Change::Set { bytes, expire_at, .. } => Some((bytes.into_owned(), expire_at)),
         Change::Expire(expire_at) => Some((value.expect("only a value can expire").0, expire_at)),
         Change::Delete => None,
+        Change::Delta(_) => no_object(),
     }
 }
 
