@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Counts the instructions that a SET takes, plain and as a session's call, and where they go.
+"""Counts the instructions that a SET, a GET and an EXEC take, and a SET as a session's call.
 
     bench/perf/instructions.py [--program call_costs] [--sessions N] [--json FILE]
 
-Runs `call_costs` under valgrind's callgrind, once for each engine and kind of op: `set`, `auto` (a
-call behind SESSION AUTO), `call` (one that says its number). That example of `quorate-runtime` has
-three nodes and fifty clients in one thread; counted is what the nodes do, from the bytes of a command
-to those of its answer. Prints instructions for each op on all three nodes together, place by place
+Runs `call_costs` under valgrind's callgrind, once for each engine and kind of op: `set`, `get`, `exec`
+(MULTI, SET, GET, EXEC), `auto` (a SET as a call behind SESSION AUTO), `call` (one that says its
+number). That example of `quorate-runtime` has three nodes (the engine `local` one) and fifty clients
+in one thread; counted is what the nodes do, from the bytes of a command
+to those of its answer. Prints instructions for each op on all nodes together, place by place
 and summed up, and what a call adds. Counts differ by less than a tenth of a percent from run to run,
 whatever else the machine does; they are no times.
 
@@ -24,13 +25,13 @@ import tempfile
 from collections import Counter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-KINDS = ("set", "auto", "call")
-ENGINES = ("hermes", "meerkat")
+KINDS = ("set", "get", "exec", "auto", "call")
+ENGINES = ("hermes", "meerkat", "local")
 CLIENTS = "(clients)"
 # What the places are parts of; what is named here by its crate alone is the rest of that.
 PARTS = {
-    "trackers": ("rifl", "hermes::calls", "meerkat::calls"),
-    "engine": ("hermes", "meerkat", "machine", "wire", "storage", "types"),
+    "trackers": ("rifl", "hermes::calls", "meerkat::calls", "local::calls"),
+    "engine": ("hermes", "meerkat", "local", "engine", "machine", "wire", "storage", "types"),
     "commands": ("commands",),
     "lane": ("node", "node::sessions"),
     "front end": ("resp", "rifl::numbering"),
@@ -112,7 +113,7 @@ def table(engine, kinds):
     rows = sorted({place for cell in kinds.values() for place in cell},
                   key=lambda place: (-abs(kinds["auto"].get(place, 0) - kinds["set"].get(place, 0)),
                                      place))
-    lines = [f"{engine:<24}{'set':>8}{'auto':>8}{'call':>8}{'auto-set':>10}"]
+    lines = [f"{engine:<24}" + "".join(f"{kind:>8}" for kind in KINDS) + f"{'auto-set':>10}"]
     total = {kind: sum(cell.values()) for kind, cell in kinds.items()}
     line = lambda name, cell: (f"{name:<24}" + "".join(f"{cell[kind]:>8.0f}" for kind in KINDS)
                                + f"{cell['auto'] - cell['set']:>+10.0f}")

@@ -8,8 +8,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quorate_commands::{MapWorkspace, Op, OwnedCall, Txn};
-use quorate_machine::Operation;
+use quorate_commands::{MapWorkspace, Op, OwnedCall};
+use quorate_machine::Command;
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 const NOW: UnixMillis = UnixMillis(1_800_000_000_000);
@@ -27,7 +27,7 @@ fuzz_target!(|input: &[u8]| {
         }
         let at = Timestamp::new(number as u64 + 1, WriterId(1));
         let mut other = keys.clone();
-        let answer = keys.run(NOW, at, &Txn::Call(call.clone()));
+        let answer = keys.run(NOW, at, &Op::Call(call.clone()));
         assert_eq!(answer, other.run(NOW, at, &call.call()), "a second run differs");
         for key in call_ref.keys() {
             let (one, two) = (keys.get(NOW, key), other.get(NOW, key));

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 
 use libfuzzer_sys::fuzz_target;
 use quorate_commands::{Op, Reply};
-use quorate_machine::Operation;
+use quorate_machine::Command;
 use quorate_wire::{
     GuestMessage, Header, Hello, ListingMessage, Malformed, Reader, Writer, read_view, write_view,
 };

@@ -20,32 +20,30 @@
 
 extern crate alloc;
 
+mod command;
 mod det_map;
 pub mod difference;
 mod map_table;
 mod object;
-mod operation;
 mod ordered;
+mod outcome;
 mod rng;
 mod slab;
 mod table;
-mod transaction;
 
 use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View};
 
+pub use command::{Access, Change, Command, Current, Unordered, Verdict, Workspace};
 pub use det_map::DetMap;
 pub use map_table::{MapRecord, MapTable};
 pub use object::{Damaged, NoObject, Object, no_object};
-pub use operation::{
-    Access, CallError, Change, Current, Operation, Outcome, Refusal, Request, Seal,
-};
 pub use ordered::{Ordered, OrderedTable, RangeBounds, range_bounds};
+pub use outcome::{CallError, Outcome, Refusal, Request, Seal};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
 pub use table::{
     CELLS, Content, LaneShared, Meta, PLACES, Record, Table, ValueKind, WARM_TOGETHER,
 };
-pub use transaction::{Transaction, Unordered, Verdict, Workspace};
 
 /// The message and answer types of a protocol.
 pub trait Protocol {

@@ -4,19 +4,19 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, Operation, WARM_TOGETHER, Workspace};
+use quorate_machine::{Access, Change, Command, Current, WARM_TOGETHER, Workspace};
 use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{Metered, TOO_MUCH};
-use crate::one_key::{OneKey, into_owned};
+use crate::one_key::OneKey;
 use crate::owned_args::mix;
 use crate::resolve::arity_error;
 use crate::room::Room;
 use crate::spec::{
     AccessRule, ConnectionCommand, Keyed, KeysFunction, Run, ServerCommand, Spec, Split, flag,
 };
-use crate::{Args, CROSSKEY, Op, OwnedArgs, Reply, Span, describe, help, table};
+use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, table};
 
 /// A command with its arguments, whose number is one that the command takes
 /// ([`crate::resolve`] checks it).
@@ -128,12 +128,22 @@ impl<'a> Call<'a> {
         if change == Change::Keep {
             return room.hold(reply);
         }
-        let (reply, change) = (room.hold(reply), into_owned(change));
+        let (reply, change) = (room.hold(reply), change.into_owned());
         workspace.write(key, change);
         reply
     }
 
-    /// Whether the call may change anything, over all its keys. [`Operation::access`] says what it
+    /// What the call does to its key.
+    #[inline]
+    pub fn access(self) -> Access {
+        match self.spec.access {
+            AccessRule::Read => Access::Read,
+            AccessRule::Update => Access::Update,
+            AccessRule::OfCall(access) => access(self.args),
+        }
+    }
+
+    /// Whether the call may change anything, over all its keys. [`Command::access`] says what it
     /// does to one.
     pub fn updates(self) -> bool {
         match self.spec.run {
@@ -322,52 +332,5 @@ impl OwnedCall {
             return Err(Malformed("wrong number of arguments"));
         }
         Ok(Self { spec, args })
-    }
-}
-
-impl Operation for Call<'_> {
-    type Owned = Op;
-    type Reply = Reply<'static>;
-
-    /// # Panics
-    /// If the command has no key: it is not an operation then.
-    #[inline]
-    fn key(&self) -> &[u8] {
-        assert!(self.spec.has_keys(), "{} has no key", self.spec.name);
-        self.args.get(self.spec.keys.first as usize)
-    }
-
-    #[inline]
-    fn access(&self) -> Access {
-        match self.spec.access {
-            AccessRule::Read => Access::Read,
-            AccessRule::Update => Access::Update,
-            AccessRule::OfCall(access) => access(self.args),
-        }
-    }
-
-    fn apply<'a>(&'a self, now: UnixMillis, current: Current<'a>) -> (Reply<'static>, Change<'a>) {
-        let (reply, change) = self.execute(now, current);
-        (reply.within_limit().into_owned(), change)
-    }
-
-    fn into_owned(self) -> Op {
-        Op::Call(self.to_owned_call())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        Op::encode_call(*self, out);
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Op> {
-        Op::decode(bytes)
-    }
-
-    fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {
-        reply.encode(out);
-    }
-
-    fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {
-        Reply::decode(bytes)
     }
 }

@@ -8,12 +8,10 @@
 //!
 //! - [`table`], [`lookup`], [`resolve`]: the command table ([`Spec`]) as data.
 //! - [`Args`], [`Call`], [`OwnedCall`]: one command with its arguments; [`Call::execute`] runs it.
-//! - [`Op`]: what an engine that changes one key at a time queues, an
-//!   [`quorate_machine::Operation`]; [`Script`] is a `MULTI`/`EXEC` block on one key.
-//! - [`Txn`]: what an engine with transactions runs, a [`quorate_machine::Transaction`]; [`Block`]
-//!   is a `MULTI`/`EXEC` block on any keys. A key is read only if an answer or a change rests on
-//!   what it holds, since every read is one more reason to try again. [`MapWorkspace`] runs
-//!   transactions one after the other, to compare an engine with.
+//! - [`Op`]: what an engine queues and runs, a [`quorate_machine::Command`]: a call, a `MULTI`/`EXEC`
+//!   [`Block`], or a look at versions for `WATCH`. A key is read only if an answer or a change rests
+//!   on what it holds, since every read is one more reason to try again. [`MapWorkspace`] runs ops
+//!   one after the other, to compare an engine with.
 //!
 //!   ```
 //!   use quorate_commands::{MapWorkspace, OwnedCall, Reply};
@@ -38,7 +36,7 @@
 //!   says `raw` after an `APPEND` or a `SETRANGE` and `embstr` after an `INCRBYFLOAT` whose result
 //!   is a whole number; here a short value is `int` or `embstr` however it came to be.
 //! - What needs several keys at once (`MSET`, `MSETNX`, `RENAME`, `RENAMENX`, `COPY`, `BITOP`, `LCS`)
-//!   answers [`CROSSKEY`] as an [`quorate_machine::Operation`], unless all of them are the same key.
+//!   answers [`CROSSKEY`] from an engine of single keys, unless all of them are the same key.
 //! - `COPY` with the option `DB` is an error whatever keyspace it names: a transaction has one
 //!   keyspace, and a command doesn't know which.
 //! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], which is what Redis does
@@ -58,6 +56,7 @@ extern crate alloc;
 mod args;
 mod bitfield;
 mod bitmap;
+mod block;
 mod call;
 mod describe;
 mod dump;
@@ -78,15 +77,13 @@ mod owned_args;
 mod reply;
 mod resolve;
 mod room;
-mod script;
 mod several;
 mod spec;
 mod string;
 mod table;
-mod txn;
-mod work;
 
 pub use args::{Args, Span};
+pub use block::{Block, Watch};
 pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
 pub use describe::{
     command_count, command_docs, command_getkeys, command_getkeysandflags, command_info,
@@ -100,14 +97,11 @@ pub use owned_args::OwnedArgs;
 pub use reply::Reply;
 pub use resolve::{arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;
-pub use script::{Script, Watch};
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,
     Keys, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,
 };
 pub use table::{by_id, lookup, lookup_name, table};
-pub use txn::{Block, Txn};
-pub use work::Work;
 
 /// The answer to an update of several keys, which an engine without transactions can't give. A front
 /// end that knows the engines says instead which of them can.

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Content, Current, Transaction, Unordered, ValueKind, Verdict, Workspace, no_object,
+    Change, Command, Content, Current, Unordered, ValueKind, Verdict, Workspace, no_object,
     range_bounds,
 };
 use quorate_types::{Timestamp, UnixMillis};
@@ -39,7 +39,7 @@ impl Versioned {
 
 impl MapWorkspace {
     /// Runs a transaction. If it commits, the keys that it changed get this version.
-    pub fn run<T: Transaction>(
+    pub fn run<T: Command>(
         &mut self,
         now: UnixMillis,
         timestamp: Timestamp,

@@ -70,7 +70,7 @@ impl Workspace for OneKey<'_> {
     }
 
     fn write(&mut self, _: &[u8], change: Change<'_>) {
-        match into_owned(change) {
+        match change.into_owned() {
             Change::Keep => {}
             Change::Set { bytes, kind, expire_at } => {
                 self.bytes = Some((bytes, kind));
@@ -90,19 +90,6 @@ impl Workspace for OneKey<'_> {
             }
             Change::Delta(_) => no_object(),
         }
-    }
-}
-
-/// A change that borrows nothing: what it borrows from is about to be replaced.
-pub(crate) fn into_owned(change: Change<'_>) -> Change<'static> {
-    match change {
-        Change::Keep => Change::Keep,
-        Change::Set { bytes, kind, expire_at } => {
-            Change::Set { bytes: Cow::Owned(bytes.into_owned()), kind, expire_at }
-        }
-        Change::Expire(expire_at) => Change::Expire(expire_at),
-        Change::Delta(bytes) => Change::Delta(Cow::Owned(bytes.into_owned())),
-        Change::Delete => Change::Delete,
     }
 }
 

@@ -3,39 +3,64 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, Operation};
+use quorate_machine::{Access, Change, Command, Current, Verdict, Workspace};
 use quorate_types::UnixMillis;
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::{Call, OwnedCall, Reply, Script};
+use crate::meter::{Metered, TOO_MUCH};
+use crate::room::Room;
+use crate::{Block, Call, OwnedCall, Reply};
 
-/// An operation on one key that borrows nothing.
+/// A client operation that borrows nothing.
+///
+/// It reads a key only if its answer or its changes depend on what the key holds: `SET` and `MSET`
+/// read none. An error answers its own command only; that command changes nothing then, and the
+/// others of a block run as if it weren't there.
 ///
 /// Encoded as (integers little-endian, `bytes` with a length of four bytes before them):
 /// ```text
 /// call       0 | id u16 | count u32 | count * argument bytes
-/// script     1 | key bytes | count u32 | count * (existed u8 | version u64 | writer u32)
+/// block      1 | count u32 | count * (key bytes | existed u8 | version u64 | writer u32)
 ///              | count u32 | count * (id u16 | count u32 | count * argument bytes)
-/// version    2 | key bytes
+/// versions   2 | count u32 | count * key bytes
 /// ```
 /// An id is a [`crate::Spec::id`], which nodes of one version agree on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// A command that has a key.
+    /// One command over any number of keys.
     Call(OwnedCall),
-    /// A `MULTI`/`EXEC` block.
-    Script(Script),
-    /// Reads the version of a key and whether it has a value, for `WATCH`; answers
-    /// [`Reply::Version`].
-    Version(Box<[u8]>),
+    /// A `MULTI`/`EXEC` block: answers [`Reply::Array`], or [`Reply::NullArray`] if a watch fails.
+    Block(Block),
+    /// Reads the versions of keys and whether they have values, for `WATCH`: answers a
+    /// [`Reply::Array`] of [`Reply::Version`], all as of one moment.
+    Versions(Vec<Box<[u8]>>),
 }
 
 const CALL: u8 = 0;
-const SCRIPT: u8 = 1;
-const VERSION: u8 = 2;
+const BLOCK: u8 = 1;
+const VERSIONS: u8 = 2;
 
 impl Op {
-    pub(crate) fn encode_call(call: Call<'_>, out: &mut Vec<u8>) {
+    /// A digest of the commands and their arguments, the same at every try and on every node: it
+    /// tells another command under the same number. A block has that of its commands in order;
+    /// what is watched doesn't count, since a try elsewhere watches anew.
+    pub fn digest(&self) -> u32 {
+        match self {
+            Self::Call(call) => digest(core::slice::from_ref(call)),
+            Self::Block(block) => digest(&block.calls).rotate_left(1),
+            Self::Versions(_) => unreachable!("WATCH is no call of a session"),
+        }
+    }
+
+    fn first_key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Call(call) => call.call().keys().next(),
+            Self::Block(block) => block.keys().next(),
+            Self::Versions(keys) => keys.first().map(|key| &**key),
+        }
+    }
+
+    fn encode_call(call: Call<'_>, out: &mut Vec<u8>) {
         let mut writer = Writer(out);
         writer.u8(CALL);
         call.write(&mut writer);
@@ -43,42 +68,89 @@ impl Op {
 
     fn read(mut reader: Reader<'_>) -> Result<Self, Malformed> {
         let op = match reader.u8()? {
-            CALL => {
-                let call = OwnedCall::read(&mut reader)?;
-                if !call.call().spec.has_keys() {
-                    return Err(Malformed("an operation without a key"));
+            CALL => Self::Call(OwnedCall::read(&mut reader)?),
+            BLOCK => Self::Block(Block::read(&mut reader)?),
+            VERSIONS => {
+                let mut keys = Vec::new();
+                for _ in 0..reader.u32()? {
+                    keys.push(reader.bytes()?.into());
                 }
-                Self::Call(call)
+                Self::Versions(keys)
             }
-            SCRIPT => Self::Script(Script::read(&mut reader)?),
-            VERSION => Self::Version(reader.bytes()?.into()),
             _ => return Err(Malformed("unknown kind of operation")),
         };
         reader.end()?;
+        op.check_one_key()?;
         Ok(op)
+    }
+
+    /// Only what has one key is forwarded. A call that names several answers an error, or takes them
+    /// for one.
+    fn check_one_key(&self) -> Result<(), Malformed> {
+        let Some(first) = self.first_key() else {
+            return Err(Malformed("an operation without a key"));
+        };
+        let is_one = match self {
+            Self::Call(_) => true,
+            Self::Block(block) => block.keys().all(|key| key == first),
+            Self::Versions(keys) => keys.len() == 1,
+        };
+        if is_one { Ok(()) } else { Err(Malformed("an operation on several keys")) }
     }
 }
 
-impl Operation for Op {
+fn digest(calls: &[OwnedCall]) -> u32 {
+    (calls.iter().fold(0, |digest, call| call.digest(digest)) >> 32) as u32
+}
+
+fn version(current: &Current<'_>) -> Reply<'static> {
+    Reply::Version(current.timestamp, current.content.is_some())
+}
+
+impl Command for Op {
     type Owned = Self;
     type Reply = Reply<'static>;
 
-    fn key(&self) -> &[u8] {
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
         match self {
-            Self::Call(call) => {
-                let call = call.call();
-                call.args.get(call.spec.keys.first as usize)
-            }
-            Self::Script(script) => &script.key,
-            Self::Version(key) => key,
+            Self::Call(call) => call.call().keys().for_each(visit),
+            Self::Block(block) => block.keys().for_each(visit),
+            Self::Versions(keys) => keys.iter().for_each(|key| visit(key)),
         }
+    }
+
+    fn updates(&self) -> bool {
+        match self {
+            Self::Call(call) => call.call().updates(),
+            Self::Block(block) => block.updates(),
+            Self::Versions(_) => false,
+        }
+    }
+
+    fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
+        match self {
+            Self::Call(call) => Command::run(&call.call(), now, workspace),
+            Self::Block(block) => block.run(now, workspace),
+            Self::Versions(keys) => {
+                let versions = keys.iter().map(|key| version(&workspace.read(key))).collect();
+                Verdict::Commit(Reply::Array(versions))
+            }
+        }
+    }
+
+    fn into_owned(self) -> Self {
+        self
+    }
+
+    fn key(&self) -> &[u8] {
+        self.first_key().expect("an operation of one key has it")
     }
 
     fn access(&self) -> Access {
         match self {
             Self::Call(call) => call.call().access(),
-            Self::Script(script) => script.access(),
-            Self::Version(_) => Access::Read,
+            Self::Block(block) => block.access(),
+            Self::Versions(_) => Access::Read,
         }
     }
 
@@ -88,29 +160,24 @@ impl Operation for Op {
                 let (reply, change) = call.call().execute(now, current);
                 (reply.within_limit().into_owned(), change)
             }
-            Self::Script(script) => script.execute(now, current),
-            Self::Version(_) => {
-                (Reply::Version(current.timestamp, current.content.is_some()), Change::Keep)
-            }
+            Self::Block(block) => block.apply(now, current),
+            Self::Versions(_) => (Reply::Array([version(&current)].into()), Change::Keep),
         }
-    }
-
-    fn into_owned(self) -> Self {
-        self
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Call(call) => Self::encode_call(call.call(), out),
-            Self::Script(script) => {
+            Self::Block(block) => {
                 let mut writer = Writer(out);
-                writer.u8(SCRIPT);
-                script.write(&mut writer);
+                writer.u8(BLOCK);
+                block.write(&mut writer);
             }
-            Self::Version(key) => {
+            Self::Versions(keys) => {
                 let mut writer = Writer(out);
-                writer.u8(VERSION);
-                writer.bytes(key);
+                writer.u8(VERSIONS);
+                writer.u32(u32::try_from(keys.len()).expect("limits bound a transaction"));
+                keys.iter().for_each(|key| writer.bytes(key));
             }
         }
     }
@@ -126,4 +193,110 @@ impl Operation for Op {
     fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {
         Reply::decode(bytes)
     }
+}
+
+impl Command for Call<'_> {
+    type Owned = Op;
+    type Reply = Reply<'static>;
+
+    fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
+        self.keys().for_each(visit);
+    }
+
+    fn updates(&self) -> bool {
+        Call::updates(*self)
+    }
+
+    #[inline]
+    fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
+        let mut metered = Metered::new(workspace);
+        let reply = self.run_over(now, &mut metered, &mut Room::new());
+        if metered.is_exceeded() { Verdict::Abandon(TOO_MUCH) } else { Verdict::Commit(reply) }
+    }
+
+    fn into_owned(self) -> Op {
+        Op::Call(self.to_owned_call())
+    }
+
+    /// # Panics
+    /// If the command has no key.
+    #[inline]
+    fn key(&self) -> &[u8] {
+        assert!(self.spec.has_keys(), "{} has no key", self.spec.name);
+        self.args.get(self.spec.keys.first as usize)
+    }
+
+    #[inline]
+    fn access(&self) -> Access {
+        Call::access(*self)
+    }
+
+    fn apply<'a>(&'a self, now: UnixMillis, current: Current<'a>) -> (Reply<'static>, Change<'a>) {
+        let (reply, change) = self.execute(now, current);
+        (reply.within_limit().into_owned(), change)
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        Op::encode_call(*self, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Op> {
+        Op::decode(bytes)
+    }
+
+    fn encode_reply(reply: &Reply<'static>, out: &mut Vec<u8>) {
+        reply.encode(out);
+    }
+
+    fn decode_reply(bytes: &[u8]) -> Option<Reply<'static>> {
+        Reply::decode(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::Block;
+
+    fn call(words: &[&str]) -> OwnedCall {
+        OwnedCall::new(words.iter().map(|word| word.as_bytes())).expect("a command")
+    }
+
+    fn single(words: &[&str]) -> u32 {
+        Op::Call(call(words)).digest()
+    }
+
+    #[test]
+    fn a_digest_tells_commands_and_arguments_apart_but_not_spellings() {
+        assert_eq!(single(&["INCR", "key"]), single(&["incr", "key"]));
+        let others = [
+            single(&["DECR", "key"]),
+            single(&["INCR", "kez"]),
+            single(&["INCRBY", "key", "1"]),
+            single(&["INCRBY", "key", "2"]),
+            single(&["SET", "ab", "c"]),
+            single(&["SET", "a", "bc"]),
+        ];
+        for (at, digest) in others.iter().enumerate() {
+            assert!(!others[..at].contains(digest), "number {at}");
+        }
+        assert_eq!(single(&["INCR", "key"]), PINNED, "other nodes have other digests now");
+    }
+
+    #[test]
+    fn a_block_has_the_digest_of_its_commands_in_order() {
+        let block = |calls: &[&[&str]]| {
+            let calls = calls.iter().map(|words| call(words)).collect();
+            Op::Block(Block { watches: vec![], calls }).digest()
+        };
+        let (one, other): (&[&str], &[&str]) = (&["INCR", "a"], &["INCR", "b"]);
+        assert_ne!(block(&[one, other]), block(&[other, one]));
+        assert_ne!(block(&[one]), block(&[one, one]));
+        assert_ne!(block(&[one]), single(one), "a block answers an array");
+        assert_eq!(block(&[one, other]), block(&[one, other]));
+    }
+
+    const PINNED: u32 = 2_691_260_806;
 }

@@ -5,10 +5,8 @@ mod redis;
 mod workspace;
 
 use draw::{Draw, FLOATS, INTEGERS, TEXTS};
-use quorate_commands::{
-    Args, Block, Op, OwnedCall, Reply, Script, Span, Spec, Txn, Watch, resolve, table,
-};
-use quorate_machine::{Access, Change, Operation, Verdict};
+use quorate_commands::{Args, Block, Op, OwnedCall, Reply, Span, Spec, Watch, resolve, table};
+use quorate_machine::{Access, Change, Command, Verdict};
 use quorate_types::UnixMillis;
 use redis::Redis;
 use workspace::{Answer, EXAMPLES, Store, Words, changed, examples, show, value};
@@ -80,7 +78,7 @@ fn random_blocks_on_one_key_answer_as_redis_does() {
         let block = Sent::new(commands, |call| call.call().keys().all(|other| other == key));
         let theirs = block.exec(&mut redis, &mut store);
         let calls = block.calls.clone();
-        let op = Op::Script(Script { key: key.clone().into(), watches: vec![], calls });
+        let op = Op::Block(Block { watches: vec![], calls });
         let before = value(store.current(&key));
         let (ours, change) = op.apply(store.now, store.current(&key));
         let access = op.access();
@@ -134,7 +132,7 @@ fn random_blocks_answer_as_redis_does() {
 /// What `WATCH` sees of keys.
 fn watch(store: &mut Store, keys: &[Vec<u8>]) -> Vec<(Box<[u8]>, Watch)> {
     let keys: Vec<Box<[u8]>> = keys.iter().map(|key| key.as_slice().into()).collect();
-    let versions = store.transact(&Txn::Versions(keys.clone()));
+    let versions = store.transact(&Op::Versions(keys.clone()));
     let Verdict::Commit(Reply::Array(versions)) = versions else {
         panic!("versions are an array, not {versions:?}");
     };
@@ -176,8 +174,8 @@ impl Sent {
         answers.pop().expect("EXEC was answered")
     }
 
-    fn transaction(&self, watches: Vec<(Box<[u8]>, Watch)>) -> Txn {
-        Txn::Block(Block { watches, calls: self.calls.clone() })
+    fn transaction(&self, watches: Vec<(Box<[u8]>, Watch)>) -> Op {
+        Op::Block(Block { watches, calls: self.calls.clone() })
     }
 
     fn compare(&self, shown: &str, ours: Answer, theirs: Answer) {

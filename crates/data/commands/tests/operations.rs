@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use quorate_commands::{
-    CROSSKEY, Call, Keyed, Op, OwnedArgs, OwnedCall, Reply, Run, Script, Watch, lookup_name,
+    Block, CROSSKEY, Call, Keyed, Op, OwnedArgs, OwnedCall, Reply, Run, Watch, lookup_name,
     resolve, table,
 };
-use quorate_machine::{Access, Change, Content, Current, Operation, ValueKind};
+use quorate_machine::{Access, Change, Command, Content, Current, ValueKind};
 use quorate_types::limits::REPLY_BYTES_MAX;
 use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
 
@@ -19,9 +19,10 @@ fn op(line: &str) -> Op {
     Op::Call(call(line))
 }
 
-fn script(lines: &[&str], watches: Vec<Watch>) -> Op {
+fn block(lines: &[&str], watches: Vec<Watch>) -> Op {
     let calls = lines.iter().map(|line| call(line)).collect();
-    Op::Script(Script { key: b"k"[..].into(), watches, calls })
+    let watches = watches.into_iter().map(|watch| (b"k"[..].into(), watch)).collect();
+    Op::Block(Block { watches, calls })
 }
 
 fn timestamp(version: u64) -> Timestamp {
@@ -82,14 +83,14 @@ fn a_script_sees_its_own_changes_and_leaves_their_sum() {
             Change::Keep,
         ),
     ] {
-        let op = script(lines, vec![]);
+        let op = block(lines, vec![]);
         assert_eq!(op.apply(NOW, current), (Reply::Array(replies), change), "{lines:?}");
     }
 }
 
 #[test]
 fn an_error_in_a_script_undoes_nothing() {
-    let op = script(&["SET k a", "INCR k", "SELECT 1", "APPEND k b"], vec![]);
+    let op = block(&["SET k a", "INCR k", "SELECT 1", "APPEND k b"], vec![]);
     let (Reply::Array(replies), change) = op.apply(NOW, ABSENT) else { panic!("not an array") };
     assert_eq!(replies[0], Reply::Ok);
     assert!(replies[1].is_error() && replies[2].is_error());
@@ -111,7 +112,7 @@ fn a_watch_fails_when_the_version_moved_or_the_value_expired() {
         (watch(false, 6), Current { content: None, timestamp: timestamp(7) }, false),
         (vec![watch(true, 7)[0], watch(true, 6)[0]], holding(b"v", None), false),
     ] {
-        let op = script(&["SET k w"], watches.clone());
+        let op = block(&["SET k w"], watches.clone());
         assert_eq!(op.access(), Access::Update);
         let expected = if held {
             (Reply::Array(vec![Reply::Ok]), set("w", None))
@@ -120,8 +121,11 @@ fn a_watch_fails_when_the_version_moved_or_the_value_expired() {
         };
         assert_eq!(op.apply(NOW, current), expected, "{watches:?} {current:?}");
     }
-    let version = Op::Version(b"k"[..].into());
-    assert_eq!(version.apply(NOW, gone), (Reply::Version(timestamp(7), false), Change::Keep));
+    let version = Op::Versions([b"k"[..].into()].into());
+    assert_eq!(
+        version.apply(NOW, gone),
+        (Reply::Array([Reply::Version(timestamp(7), false)].into()), Change::Keep)
+    );
 }
 
 #[test]
@@ -156,9 +160,9 @@ fn access_is_a_write_only_where_the_old_value_has_no_say() {
         assert_eq!(op(line).access(), access, "{line}");
         assert_eq!(op(line).key(), b"k", "{line}");
     }
-    assert_eq!(script(&["SET k v", "SETEX k 10 w"], vec![]).access(), Access::Write);
-    assert_eq!(script(&["SET k v", "GET k"], vec![]).access(), Access::Update);
-    assert_eq!(script(&["GET k", "PING"], vec![]).access(), Access::Read);
+    assert_eq!(block(&["SET k v", "SETEX k 10 w"], vec![]).access(), Access::Write);
+    assert_eq!(block(&["SET k v", "GET k"], vec![]).access(), Access::Update);
+    assert_eq!(block(&["GET k", "PING"], vec![]).access(), Access::Read);
 }
 
 #[test]
@@ -201,11 +205,11 @@ fn what_nobody_can_decode_is_nothing() {
     };
     let ops = [
         op("SET k v PX 100"),
-        script(
+        block(
             &["SET k v", "PING", "INCR k"],
             vec![Watch { existed: true, timestamp: timestamp(3) }],
         ),
-        Op::Version(b"k"[..].into()),
+        Op::Versions([b"k"[..].into()].into()),
     ];
     for op in &ops {
         let bytes = encode(op);
@@ -215,20 +219,23 @@ fn what_nobody_can_decode_is_nothing() {
         }
         assert_eq!(Op::decode(&[&bytes[..], b"x"].concat()), None);
     }
-    // A command with too few arguments or without a key, and a script that touches another key.
+    // A command with too few arguments or without a key, and a block on two keys.
     let get = lookup_name(b"get").expect("a command");
     let args = OwnedArgs::new([&b"GET"[..]]);
     let mut bytes = Vec::new();
     Call { spec: get, args: args.borrow() }.encode(&mut bytes);
     assert_eq!(Op::decode(&bytes), None);
     assert_eq!(Op::decode(&encode(&op("PING"))), None);
-    assert_eq!(Op::decode(&encode(&script(&["SET j v"], vec![]))), None);
+    assert_eq!(Op::decode(&encode(&block(&["SET j v", "SET k v"], vec![]))), None);
+    assert_eq!(Op::decode(&encode(&block(&["PING"], vec![]))), None);
+    let two = Op::Versions([b"j"[..].into(), b"k"[..].into()].into());
+    assert_eq!(Op::decode(&encode(&two)), None);
     // A borrowed call encodes as its owned form.
     let call = call("SET k v");
     let mut bytes = Vec::new();
     call.call().encode(&mut bytes);
     assert_eq!(bytes, encode(&Op::Call(call.clone())));
-    assert_eq!(Operation::into_owned(call.call()), Op::Call(call));
+    assert_eq!(Command::into_owned(call.call()), Op::Call(call));
 }
 
 #[test]
@@ -240,8 +247,8 @@ fn golden_bytes_of_operations_and_answers() {
     assert_eq!(bytes, golden, "the layout changed without a new wire VERSION");
     bytes.clear();
     let watch = Watch { existed: true, timestamp: timestamp(0x0102) };
-    script(&["GET k"], vec![watch]).encode(&mut bytes);
-    let head = [1, 1, 0, 0, 0, b'k', 1, 0, 0, 0, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0];
+    block(&["GET k"], vec![watch]).encode(&mut bytes);
+    let head = [1, 1, 0, 0, 0, 1, 0, 0, 0, b'k', 1, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0];
     assert_eq!(bytes, [&head[..], &golden[1..]].concat());
     bytes.clear();
     Reply::Array(vec![Reply::Ok, Reply::Int(-2), bulk("a"), Reply::Null]).encode(&mut bytes);
@@ -297,10 +304,12 @@ fn any_op() -> impl Strategy<Value = Op> {
     let key = prop::collection::vec(any::<u8>(), 0..20);
     prop_oneof![
         any_call().prop_map(Op::Call),
-        (watches, calls).prop_map(|(watches, calls)| {
-            Op::Script(Script { key: b"k"[..].into(), watches, calls })
+        (watches, any_call(), calls).prop_map(|(watches, first, rest)| {
+            let watches = watches.into_iter().map(|watch| (b"k"[..].into(), watch)).collect();
+            let calls = std::iter::once(first).chain(rest).collect();
+            Op::Block(Block { watches, calls })
         }),
-        key.prop_map(|key| Op::Version(key.into())),
+        key.prop_map(|key| Op::Versions([key.into()].into())),
     ]
 }
 
@@ -360,10 +369,10 @@ fn a_command_nobody_knows_is_quoted_in_part() {
 fn what_would_answer_too_much_changes_nothing() {
     let value = vec![b'v'; REPLY_BYTES_MAX / 4];
     let current = holding(&value, None);
-    let fits = script(&["STRLEN k", "GET k", "GET k", "GETSET k x"], vec![]);
+    let fits = block(&["STRLEN k", "GET k", "GET k", "GETSET k x"], vec![]);
     assert!(matches!(fits.apply(NOW, current), (Reply::Array(_), Change::Set { .. })));
     let large =
-        script(&["GETSET k x", "SET k y", "SETRANGE k 4194300 zzzz", "MGET k k k k"], vec![]);
+        block(&["GETSET k x", "SET k y", "SETRANGE k 4194300 zzzz", "MGET k k k k"], vec![]);
     let (reply, change) = large.apply(NOW, current);
     assert!(matches!(&reply, Reply::Error(text) if text.starts_with("EXECABORT ")), "{reply:?}");
     assert_eq!(change, Change::Keep);

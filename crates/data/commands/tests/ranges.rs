@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_commands::MapWorkspace;
-use quorate_machine::{Change, Rng, Transaction, Unordered, ValueKind, Verdict, Workspace};
+use quorate_machine::{Change, Command, Rng, Unordered, ValueKind, Verdict, Workspace};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 const NOW: UnixMillis = UnixMillis(1_000);
@@ -23,7 +23,7 @@ struct ChangeAndRange {
     commits: bool,
 }
 
-impl Transaction for ChangeAndRange {
+impl Command for ChangeAndRange {
     type Owned = Self;
     type Reply = Result<Pairs, Unordered>;
 

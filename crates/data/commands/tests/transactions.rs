@@ -2,11 +2,9 @@
 //! engine that changes one key at a time answers instead.
 
 use quorate_commands::{
-    Block, CROSSKEY, MapWorkspace, OwnedCall, Reply, Run, Txn, Watch, flag, table,
+    Block, CROSSKEY, MapWorkspace, Op, OwnedCall, Reply, Run, Watch, flag, table,
 };
-use quorate_machine::{
-    Access, Change, Content, Current, Operation, Transaction, ValueKind, Verdict,
-};
+use quorate_machine::{Access, Change, Command, Content, Current, ValueKind, Verdict};
 use quorate_types::limits::REPLY_BYTES_MAX;
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
@@ -16,18 +14,18 @@ fn call(line: &str) -> OwnedCall {
     OwnedCall::new(line.split(' ').map(str::as_bytes)).expect(line)
 }
 
-fn block(watches: &[(&str, bool, u64)], lines: &[&str]) -> Txn {
+fn block(watches: &[(&str, bool, u64)], lines: &[&str]) -> Op {
     let watch = |&(key, existed, version): &(&str, bool, u64)| {
         (key.as_bytes().into(), Watch { existed, timestamp: timestamp(version) })
     };
-    Txn::Block(Block {
+    Op::Block(Block {
         watches: watches.iter().map(watch).collect(),
         calls: lines.iter().map(|line| call(line)).collect(),
     })
 }
 
-fn versions(keys: &[&str]) -> Txn {
-    Txn::Versions(keys.iter().map(|key| key.as_bytes().into()).collect())
+fn versions(keys: &[&str]) -> Op {
+    Op::Versions(keys.iter().map(|key| key.as_bytes().into()).collect())
 }
 
 fn timestamp(version: u64) -> Timestamp {
@@ -49,7 +47,7 @@ fn keys_after(lines: &[&str]) -> MapWorkspace {
 }
 
 /// What a transaction answers at version 100, and which keys it read.
-fn run(keys: &mut MapWorkspace, now: UnixMillis, txn: &Txn) -> (Verdict<Reply<'static>>, String) {
+fn run(keys: &mut MapWorkspace, now: UnixMillis, txn: &Op) -> (Verdict<Reply<'static>>, String) {
     let verdict = keys.run(now, timestamp(100), txn);
     let read: Vec<_> = keys.read_set().map(String::from_utf8_lossy).collect();
     (verdict, read.join(" "))
@@ -173,7 +171,7 @@ fn only_what_the_answer_rests_on_is_read() {
         ("COPY a b bad", "", true),
     ] {
         let mut keys = keys_after(&["SET a 1", "SET b 2"]);
-        let txn = Txn::Call(call(line));
+        let txn = Op::Call(call(line));
         assert_eq!(run(&mut keys, NOW, &txn).1, read, "{line}");
         assert_eq!(txn.updates(), updates, "{line}");
         assert_eq!(block(&[], &["GET a", line]).updates(), updates, "{line}");
@@ -199,10 +197,10 @@ fn an_expiry_moves_with_its_value() {
 fn a_borrowed_call_is_the_transaction_that_its_copy_is() {
     let owned = call("RENAME a b");
     let borrowed = owned.call();
-    assert_eq!(Transaction::into_owned(borrowed), Txn::Call(owned.clone()));
+    assert_eq!(Command::into_owned(borrowed), Op::Call(owned.clone()));
     let (mut one, mut other) = (keys_after(&["SET a 1"]), keys_after(&["SET a 1"]));
     let answer = one.run(NOW, timestamp(2), &borrowed);
-    assert_eq!(answer, other.run(NOW, timestamp(2), &Txn::Call(owned.clone())));
+    assert_eq!(answer, other.run(NOW, timestamp(2), &Op::Call(owned.clone())));
     assert_eq!(one.get(NOW, b"b"), other.get(NOW, b"b"));
 }
 

@@ -1,6 +1,6 @@
 //! What all systems do at the client's node: run transactions, try them again, answer.
 
-use quorate_machine::{Effects, Outcome, Refusal, Slot, Table, Transaction, Verdict};
+use quorate_machine::{Command, Effects, Outcome, Refusal, Slot, Table, Verdict};
 use quorate_meerkat::{Conflict, Meta, backoff};
 use quorate_types::{Instant, NodeSet, Now, Tag, Timestamp, limits};
 
@@ -8,7 +8,7 @@ use crate::{Baseline, RETRIES, System};
 
 /// A client's transaction until it is answered.
 #[derive(Debug)]
-pub(crate) struct Op<X: Transaction> {
+pub(crate) struct Op<X: Command> {
     tag: Tag,
     origin: u64,
     txn: X,
@@ -38,7 +38,7 @@ impl<S, T, X> Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Takes a client's transaction; answered by [`Effects::complete`] with the same tag, once.
     /// Transactions of one origin run one after the other.
@@ -50,7 +50,7 @@ where
         txn: P,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Transaction<Owned = X, Reply = X::Reply>,
+        P: Command<Owned = X, Reply = X::Reply>,
     {
         if self.group.is_none() {
             return effects.complete(tag, Outcome::Refused(Refusal::NotServing));

@@ -1,7 +1,7 @@
 //! A baseline as the engine of a keyspace.
 
 use quorate_engine::{Capabilities, Context, Delivery, Engine};
-use quorate_machine::{Effects, Table, Transaction};
+use quorate_machine::{Command, Effects, Table};
 use quorate_meerkat::{Message, Meta, Request};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_types::{EngineId, Incarnation, Now, Tag};
@@ -13,7 +13,7 @@ impl<S, T, X> Engine for Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     const ID: EngineId = S::ID;
     const NAME: &'static str = S::NAME;
@@ -21,6 +21,7 @@ where
     const CAPABILITIES: Capabilities =
         Capabilities { transactions: true, recovers: false, ..Capabilities::REPLICATED };
 
+    type Command = X;
     type Options = ();
     type Table = T;
     type Shared = Common;
@@ -29,6 +30,19 @@ where
         assert!(context.replicas.is_none(), "{} is on all nodes", S::NAME);
         let Context { node, lane, op_timeout, seed, table, shared, .. } = context;
         Self::new(Config { node, lane, op_timeout, seed }, table, shared)
+    }
+
+    fn submit<C>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: C,
+        effects: &mut impl Effects<Self>,
+    ) where
+        C: Command<Owned = X, Reply = X::Reply>,
+    {
+        Self::submit(self, now, tag, origin, command, effects);
     }
 
     fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
@@ -84,7 +98,7 @@ impl<S, T, X> Sessions for Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     fn call(&mut self, _: Now, _: Tag, _: Permit, _: Request<X>, _: &mut impl Effects<Self>) {
         unreachable!("an engine without sessions is given no call");

@@ -37,7 +37,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use quorate_machine::{
-    Effects, Event, Machine, Outcome, Protocol, Rng, Slab, Slot, Table, Transaction,
+    Command, Effects, Event, Machine, Outcome, Protocol, Rng, Slab, Slot, Table,
 };
 use quorate_meerkat::{Execution, Kind, Message, Meta, Reason, Request};
 use quorate_types::{
@@ -144,7 +144,7 @@ struct Group {
 }
 
 /// One lane of one of the systems on one node.
-pub struct Baseline<S, T: Table<Meta = Meta>, X: Transaction> {
+pub struct Baseline<S, T: Table<Meta = Meta>, X: Command> {
     system: PhantomData<S>,
     config: Config,
     table: T,
@@ -174,7 +174,7 @@ impl<S, T, X> Protocol for Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     type Message<'a> = Message<'a>;
     type Request<'a> = Request<X>;
@@ -186,7 +186,7 @@ impl<S, T, X> Machine for Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
         match event {
@@ -223,7 +223,7 @@ impl<S, T, X> Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// A lane that knows no view yet. `common` is the same for all lanes of a node.
     pub fn new(config: Config, table: T, common: Arc<Common>) -> Self {

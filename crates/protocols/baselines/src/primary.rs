@@ -7,7 +7,7 @@
 //! whose lanes replay it side by side, in any order, since versions are installed in order of their
 //! timestamps.
 
-use quorate_machine::{Effects, Table, Transaction};
+use quorate_machine::{Command, Effects, Table};
 use quorate_meerkat::{Body, Kind, Meta, occ};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
@@ -30,7 +30,7 @@ impl<S, T, X> Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     pub(crate) fn ask_primary(
         &mut self,

@@ -2,7 +2,7 @@
 //! decides, and otherwise a majority must accept the outcome. As Meerkat's normal case, except that
 //! all lanes of a node keep their transactions in one record behind a mutex.
 
-use quorate_machine::{Effects, Table, Transaction};
+use quorate_machine::{Command, Effects, Table};
 use quorate_meerkat::{Body, Kind, Meta, Vote, occ};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
@@ -13,7 +13,7 @@ impl<S, T, X> Baseline<S, T, X>
 where
     S: System,
     T: Table<Meta = Meta>,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Validates at this node first: what fails here costs no message. Then asks the others.
     pub(crate) fn ask_all(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use quorate_baselines::{Baseline, Common, Config, KuaFu, MeerkatPb, System, Tapir};
 use quorate_engine::Engine;
 use quorate_machine::{
-    Change, Effects, Event, Machine, Outcome, Record, Refusal, Rng, Table, Transaction, ValueKind,
+    Change, Command, Effects, Event, Machine, Outcome, Record, Refusal, Rng, Table, ValueKind,
     Verdict, Workspace,
 };
 use quorate_meerkat::{Message, Meta, Request};
@@ -46,7 +46,7 @@ fn set(number: u64) -> Change<'static> {
     Change::Set { bytes, kind: ValueKind::String, expire_at: None }
 }
 
-impl Transaction for Txn {
+impl Command for Txn {
     type Owned = Self;
     /// What the keys held.
     type Reply = Vec<Option<u64>>;

@@ -17,10 +17,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 
-use quorate_machine::{Effects, Meta, Table};
+use quorate_machine::{Command, Effects, Meta, Outcome, Request, Table};
 use quorate_rifl::Sessions;
 use quorate_types::{
-    Duration, EngineId, Incarnation, LaneId, NodeId, NodeSet, Now, Timestamp, WriterId,
+    Duration, EngineId, Incarnation, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, WriterId,
 };
 use quorate_wire::{Malformed, Writer};
 
@@ -75,8 +75,13 @@ pub struct Context<T, S> {
     pub shared: Arc<S>,
 }
 
+/// The answer to an engine's commands.
+pub type Reply<E> = <<E as Engine>::Command as Command>::Reply;
+
 /// One lane of an engine, as its node sees it.
-pub trait Engine: Sessions {
+pub trait Engine:
+    for<'a> Sessions<Request<'a> = Request<Self::Command>, Outcome = Outcome<Reply<Self>>>
+{
     /// The number that stands in the header of its messages.
     const ID: EngineId;
     /// The name that users give.
@@ -86,6 +91,8 @@ pub trait Engine: Sessions {
     /// What it can do.
     const CAPABILITIES: Capabilities;
 
+    /// What clients ask for, in the form that can wait.
+    type Command: Command<Owned = Self::Command>;
     /// What a user may choose.
     type Options: Options;
     /// How it sees its records.
@@ -97,6 +104,20 @@ pub trait Engine: Sessions {
     fn new(context: Context<Self::Table, Self::Shared>, options: &Self::Options) -> Self
     where
         Self: Sized;
+
+    /// Takes a command; answered by [`Effects::complete`] with the same tag, once. As
+    /// [`quorate_machine::Event::Request`], without copying its arguments. Commands of one origin
+    /// that have a key in common take effect in order. One of several keys only with
+    /// [`Capabilities::transactions`].
+    fn submit<C>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: C,
+        effects: &mut impl Effects<Self>,
+    ) where
+        C: Command<Owned = Self::Command, Reply = Reply<Self>>;
 
     // --- messages ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, CallError, Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
+    Access, CallError, Command, Effects, Outcome, Record, Refusal, Slot, Table, mutant,
 };
 use quorate_rifl::{
     AnswerBytes, Call, Found, LeaseEnd, LeaseId, Lost, Permit, ResultTracker, Sessions,
@@ -55,7 +55,7 @@ impl Tentative {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Sessions for Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Sessions for Hermes<T, O> {
     fn call(
         &mut self,
         now: Now,
@@ -85,7 +85,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Sessions for Hermes<T, O> {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// What became of each call, as far as this replica knows.
     pub fn tracker(&self) -> &ResultTracker<(T::Handle, Timestamp)> {
         &self.tracker

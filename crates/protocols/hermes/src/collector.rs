@@ -11,7 +11,7 @@
 
 use alloc::collections::VecDeque;
 
-use quorate_machine::{Effects, Operation, Record, Table, mutant};
+use quorate_machine::{Command, Effects, Record, Table, mutant};
 use quorate_types::{Instant, Now};
 
 use crate::{Config, Hermes, Meta, State};
@@ -98,7 +98,7 @@ impl<H: Copy + PartialEq> Tombstones<H> {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Looks at some more tombstones.
     pub(crate) fn on_collect_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.tombstones.next_at = now.monotonic + self.config.collect_every;

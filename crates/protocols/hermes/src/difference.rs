@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use quorate_machine::difference::{
     Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
 };
-use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
+use quorate_machine::{Command, Effects, Record, Slot, Table, mutant};
 use quorate_types::{Incarnation, NodeId, Now, SeededHash, limits};
 use quorate_wire::{Malformed, Words};
 
@@ -36,7 +36,7 @@ const _: () = assert!(
     "a difference fits into a message"
 );
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// A new life begins: what is here becomes the base.
     pub(crate) fn leave_base(&mut self) {
         match self.life.checked_add(1) {

@@ -6,8 +6,8 @@ use quorate_engine::{
     CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue,
     Readable,
 };
-use quorate_machine::{Effects, Operation, Table};
-use quorate_types::{Duration, EngineId, Incarnation, Now, Timestamp};
+use quorate_machine::{Command, Effects, Table};
+use quorate_types::{Duration, EngineId, Incarnation, Now, Tag, Timestamp};
 use quorate_wire::{Malformed, Writer};
 
 use crate::{Config, Hermes, Message, Meta, Reads};
@@ -88,7 +88,7 @@ impl Readable for Meta {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Engine for Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
     const ID: EngineId = ID;
     const NAME: &'static str = "hermes";
     const SUMMARY: &'static str = "invalidation-based replication of single keys: fast and \
@@ -96,6 +96,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Engine for Hermes<T, O> {
     const CAPABILITIES: Capabilities =
         Capabilities { calls: Some(CallsHome::Key), ..Capabilities::REPLICATED };
 
+    type Command = O;
     type Options = Options;
     type Table = T;
     type Shared = ();
@@ -111,6 +112,19 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Engine for Hermes<T, O> {
             ..Config::new(context.node, context.incarnation, context.seed)
         };
         Self::new(config, context.table)
+    }
+
+    fn submit<C>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: C,
+        effects: &mut impl Effects<Self>,
+    ) where
+        C: Command<Owned = O, Reply = O::Reply>,
+    {
+        Self::submit(self, now, tag, origin, command, effects);
     }
 
     fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {

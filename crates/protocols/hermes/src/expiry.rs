@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Effects, Operation, Record, Table, mutant};
+use quorate_machine::{Change, Command, Effects, Record, Table, mutant};
 use quorate_types::{Duration, Instant, Now, UnixMillis};
 
 use crate::replica::UpdateContext;
@@ -53,7 +53,7 @@ impl Expiry {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     pub(crate) fn on_expiry_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.expiry.next_at = now.monotonic + CALM;
         if !self.active.contains(self.config.node) || self.ops.len() > PENDING_MAX {

@@ -15,7 +15,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, CallError, Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant,
+    Access, CallError, Command, Effects, Outcome, Record, Refusal, Slot, Table, mutant,
 };
 use quorate_rifl::Permit;
 use quorate_types::{
@@ -90,7 +90,7 @@ struct Sent<O> {
     give_up_at: Instant,
 }
 
-impl<O: Operation> Sent<O> {
+impl<O: Command> Sent<O> {
     /// The origin and key whose ops take effect in order.
     fn line(&self) -> (u64, u64) {
         (self.origin, hash_key(self.op.key()))
@@ -167,12 +167,12 @@ impl<O> Forwarding<O> {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Whether the op is one that keeps losing races which its key's owner would not have.
     ///
     /// Only a key that has nothing pending or queued here is forwarded: every earlier op
     /// from the same origin has ended then.
-    pub(crate) fn is_better_forwarded<P: Operation>(&mut self, now: Now, op: &P) -> bool {
+    pub(crate) fn is_better_forwarded<P: Command>(&mut self, now: Now, op: &P) -> bool {
         if self.hot.is_empty() || op.access() != Access::Update {
             return false;
         }
@@ -214,7 +214,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         permit: Option<Permit>,
     ) -> Option<P>
     where
-        P: Operation<Owned = O, Reply = O::Reply>,
+        P: Command<Owned = O, Reply = O::Reply>,
     {
         if self.forwarding.lines.is_empty() {
             return Some(op);
@@ -256,7 +256,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Operation<Owned = O, Reply = O::Reply>,
+        P: Command<Owned = O, Reply = O::Reply>,
     {
         let Some(to) = self.owner(hash_key(op.key())) else {
             let refused = Outcome::Refused(Refusal::NotServing);

@@ -3,7 +3,7 @@
 
 use core::hash::{Hash, Hasher};
 
-use quorate_machine::{Operation, Table};
+use quorate_machine::{Command, Table};
 
 use crate::{Hermes, Meta};
 
@@ -12,7 +12,7 @@ use crate::{Hermes, Meta};
 impl<T, O> Hash for Hermes<T, O>
 where
     T: Table<Meta = Meta> + Hash,
-    O: Operation + Hash,
+    O: Command + Hash,
     O::Reply: Hash,
 {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -26,7 +26,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_machine::difference::Comparing;
-use quorate_machine::{Effects, Operation, Record, Slot, Table, mutant};
+use quorate_machine::{Command, Effects, Record, Slot, Table, mutant};
 use quorate_rifl::{Found, LeaseId};
 use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Words, Writer};
@@ -150,7 +150,7 @@ impl Copying {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// A view was installed: begin, go on with the same donor, or turn to another.
     pub(crate) fn restart_copying(
         &mut self,

@@ -116,7 +116,7 @@ mod state;
 mod tombstones;
 
 use quorate_machine::{
-    Effects, Event, Machine, Operation, Outcome, Protocol, Record, Slot, Table, mutant,
+    Command, Effects, Event, Machine, Outcome, Protocol, Record, Slot, Table, mutant,
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
@@ -129,7 +129,7 @@ pub use message::{Ack, Chunk, Completion, Cursor, Entry, Forward, Inv, Message, 
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
     type Message<'a> = Message<'a>;
     type Request<'a> = Request<O>;
     type Outcome = Outcome<O::Reply>;
@@ -164,7 +164,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Protocol for Hermes<T, O> {
     ];
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
         match event {
             Event::Message { from, epoch, body } => {
@@ -213,7 +213,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Machine for Hermes<T, O> {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Every legal reason to drop a message.
     fn ignore_message(
         &self,

@@ -143,7 +143,7 @@ pub struct Forward<'a> {
     pub origin: u64,
     /// The op is a session's call, and may be attempted.
     pub permit: Option<Permit>,
-    /// The op, encoded by [`quorate_machine::Operation::encode`].
+    /// The op, encoded by [`quorate_machine::Command::encode`].
     pub op: &'a [u8],
 }
 
@@ -171,7 +171,7 @@ pub struct Completion<'a> {
     pub call: Call,
     /// The date of the attempt: [`Permit::date`].
     pub date: u64,
-    /// The answer, encoded by [`quorate_machine::Operation::encode_reply`].
+    /// The answer, encoded by [`quorate_machine::Command::encode_reply`].
     pub answer: &'a [u8],
 }
 

@@ -9,7 +9,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Effects, Operation, Outcome, Record, Refusal, Table, mutant};
+use quorate_machine::{Access, Command, Effects, Outcome, Record, Refusal, Table, mutant};
 use quorate_types::{Duration, Instant, Now, limits};
 
 use crate::replica::OpContext;
@@ -21,7 +21,7 @@ const BACKOFF: Duration = Duration::from_micros(100);
 /// Doublings after which the backoff grows no more.
 const BACKOFF_DOUBLINGS_MAX: u32 = 6;
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Puts an op at the end of its key's queue and serves what can be served.
     pub(crate) fn enqueue(
         &mut self,
@@ -293,7 +293,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
     }
 }
 
-fn is_read<O: Operation>(waiter: &Waiter<O>) -> bool {
+fn is_read<O: Command>(waiter: &Waiter<O>) -> bool {
     waiter.run.op.access() == Access::Read
 }
 

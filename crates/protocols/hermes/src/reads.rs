@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Operation, Outcome, Refusal, Table, mutant};
+use quorate_machine::{Command, Effects, Outcome, Refusal, Table, mutant};
 use quorate_types::{Instant, NodeId, NodeSet, Now};
 
 use crate::message::Message;
@@ -33,20 +33,20 @@ struct Batch<R> {
 
 /// Reads that wait for a proof of membership.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct QuorumReads<O: Operation> {
+pub(crate) struct QuorumReads<O: Command> {
     open: Vec<(Client, O::Reply)>,
     after: u64,
     batches: Vec<Batch<O::Reply>>,
     last: u64,
 }
 
-impl<O: Operation> Default for QuorumReads<O> {
+impl<O: Command> Default for QuorumReads<O> {
     fn default() -> Self {
         Self { open: Vec::new(), after: 0, batches: Vec::new(), last: 0 }
     }
 }
 
-impl<O: Operation> QuorumReads<O> {
+impl<O: Command> QuorumReads<O> {
     pub(crate) fn len(&self) -> usize {
         self.open.len() + self.batches.iter().map(|batch| batch.reads.len()).sum::<usize>()
     }
@@ -71,7 +71,7 @@ impl<O: Operation> QuorumReads<O> {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Ends a loop turn: the reads of the turn become a batch.
     pub fn flush(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         self.end_floor_turn(effects);

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Operation, Outcome, Record, Refusal, Slot, Table, mutant};
+use quorate_machine::{Command, Effects, Outcome, Record, Refusal, Slot, Table, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, NodeId, NodeSet, Now, Role, View, WriterId, hash_key,
 };
@@ -41,7 +41,7 @@ impl Sweep {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Installs a view: epoch, live set and the pruning they imply in one step, before any message
     /// of the new epoch is handled (N8-1).
     pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {

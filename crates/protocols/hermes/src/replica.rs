@@ -2,7 +2,7 @@
 //! is N3.4).
 
 use quorate_machine::{
-    Access, Change, Content, Current, Effects, Operation, Outcome, Record, Refusal, Slot, Table,
+    Access, Change, Command, Content, Current, Effects, Outcome, Record, Refusal, Slot, Table,
     mutant, no_object,
 };
 use quorate_rifl::{AnswerBytes, Permit};
@@ -13,7 +13,7 @@ use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
 use crate::state::{Client, Pending, PendingKind, RetryState, Waiter};
 use crate::{Hermes, Meta, State};
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Takes a client's op. It runs at once if its key is Valid; its arguments are copied only if
     /// it has to wait, or may have to run again.
     pub fn submit<P>(
@@ -24,7 +24,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         op: P,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Operation<Owned = O, Reply = O::Reply>,
+        P: Command<Owned = O, Reply = O::Reply>,
     {
         self.take(now, tag, origin, op, None, effects);
     }
@@ -39,7 +39,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Operation<Owned = O, Reply = O::Reply>,
+        P: Command<Owned = O, Reply = O::Reply>,
     {
         let client = Client::Local(tag);
         let copying = self.is_replica && !self.active.contains(self.config.node);
@@ -66,7 +66,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         permit: Option<Permit>,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Operation<Owned = O, Reply = O::Reply>,
+        P: Command<Owned = O, Reply = O::Reply>,
     {
         let handle = self.table.find_or_insert(op.key());
         let give_up_at = now.monotonic + self.config.op_timeout;
@@ -100,7 +100,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
         attempt: OpContext,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Operation<Owned = O, Reply = O::Reply>,
+        P: Command<Owned = O, Reply = O::Reply>,
     {
         let access = attempt.access;
         if let Some(outcome) = self.fate_of_call(&attempt) {
@@ -684,7 +684,7 @@ impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
 }
 
 /// On whose behalf an update starts.
-pub(crate) struct UpdateContext<O: Operation> {
+pub(crate) struct UpdateContext<O: Command> {
     /// Whether it is a read-modify-write.
     pub(crate) rmw: bool,
     /// Who is told, and what, once it is committed.

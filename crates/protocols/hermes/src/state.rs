@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use quorate_machine::{DetMap, Operation, Rng, Slab, Slot, Table};
+use quorate_machine::{Command, DetMap, Rng, Slab, Slot, Table};
 use quorate_rifl::{Permit, ResultTracker};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp, View,
@@ -92,7 +92,7 @@ pub(crate) enum PendingKind {
 
 /// A pending update, found by the cookie in its acknowledgements.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Pending<H, O: Operation> {
+pub(crate) struct Pending<H, O: Command> {
     pub(crate) kind: PendingKind,
     pub(crate) handle: H,
     pub(crate) timestamp: Timestamp,
@@ -169,7 +169,7 @@ pub(crate) struct Counters {
 
 /// Hermes: one lane of one keyspace of one node. See the crate's documentation.
 #[derive(Clone, Debug)]
-pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
+pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) config: Config,
     pub(crate) table: T,
     pub(crate) rng: Rng,
@@ -228,7 +228,7 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Operation> {
     pub(crate) answer_scratch: Vec<u8>,
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// A machine that knows no view yet: it refuses everything until one names it.
     pub fn new(config: Config, table: T) -> Self {
         Self {

@@ -45,7 +45,7 @@
 //! A shadow takes part, but keeps floor 0 while it copies: absent may mean "not copied yet". At the
 //! end it takes over its donor's floor, or what was committed since.
 
-use quorate_machine::{Effects, Operation, Table};
+use quorate_machine::{Command, Effects, Table};
 use quorate_types::{Instant, NodeId, NodeSet, Now};
 
 use crate::message::Message;
@@ -164,7 +164,7 @@ impl Floors {
     }
 }
 
-impl<T: Table<Meta = Meta>, O: Operation<Owned = O>> Hermes<T, O> {
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// When a round is due, or needs a push. Too many tombstones make it due earlier.
     pub(crate) fn floor_deadline(&self) -> Instant {
         if self.floors.lead.is_none() && self.leads() && self.are_tombstones_many() {

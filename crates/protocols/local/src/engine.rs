@@ -4,8 +4,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_engine::{CallsHome, Capabilities, Context, Engine};
-use quorate_machine::{Effects, LaneShared, Table, Transaction};
-use quorate_types::{EngineId, Incarnation, Now};
+use quorate_machine::{Command, Effects, LaneShared, Table};
+use quorate_types::{EngineId, Incarnation, Now, Tag};
 use quorate_wire::{Malformed, Writer};
 
 use crate::meta::Meta;
@@ -17,7 +17,7 @@ pub const ID: EngineId = EngineId(7);
 impl<T, X> Engine for Local<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     const ID: EngineId = ID;
     const NAME: &'static str = "local";
@@ -30,6 +30,7 @@ where
         ..Capabilities::REPLICATED
     };
 
+    type Command = X;
     type Options = ();
     type Table = T;
     type Shared = ();
@@ -37,6 +38,19 @@ where
     fn new(context: Context<T, ()>, (): &()) -> Self {
         let Context { node, incarnation, lane, lanes, table, .. } = context;
         Self::new(Config { node, incarnation, lane, lanes }, table)
+    }
+
+    fn submit<C>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: C,
+        effects: &mut impl Effects<Self>,
+    ) where
+        C: Command<Owned = X, Reply = X::Reply>,
+    {
+        Self::submit(self, now, tag, origin, command, effects);
     }
 
     fn encode(message: &core::convert::Infallible, _: &mut Writer<'_>) {

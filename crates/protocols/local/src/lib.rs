@@ -38,8 +38,7 @@ mod sweep;
 mod workspace;
 
 use quorate_machine::{
-    Effects, Event, LaneShared, Machine, Outcome, Protocol, Refusal, Slot, Table, Transaction,
-    mutant,
+    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Refusal, Slot, Table, mutant,
 };
 use quorate_types::{Instant, LaneId, Now, Role, Tag, Timestamp, View, WriterId, lane_of_key};
 
@@ -56,7 +55,7 @@ use workspace::Ran;
 impl<T, X> Protocol for Local<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// There is nobody to talk to.
     type Message<'a> = core::convert::Infallible;
@@ -78,7 +77,7 @@ where
 impl<T, X> Machine for Local<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
         match event {
@@ -106,7 +105,7 @@ where
 impl<T, X> Local<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Takes a transaction; answered by [`Effects::complete`] with the same tag, once.
     pub fn submit<P>(
@@ -117,7 +116,7 @@ where
         txn: P,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Transaction<Owned = X, Reply = X::Reply>,
+        P: Command<Owned = X, Reply = X::Reply>,
     {
         if !self.serves {
             return effects.complete(tag, Outcome::Refused(Refusal::NotServing));
@@ -154,7 +153,7 @@ where
     }
 
     /// The lanes whose keys a transaction names; this one if it names none.
-    pub(crate) fn lanes_of(&self, txn: &impl Transaction) -> Lanes {
+    pub(crate) fn lanes_of(&self, txn: &impl Command) -> Lanes {
         let mut lanes = Lanes::default();
         txn.visit_keys(&mut |key| lanes.insert(lane_of_key(key, self.config.lanes)));
         if lanes.is_empty() { Lanes::only(self.config.lane) } else { lanes }
@@ -258,7 +257,7 @@ where
 fn complete<T, X>(tag: Tag, ran: Ran<X::Reply>, effects: &mut impl Effects<Local<T, X>>)
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     match ran {
         Ran { outcome, at: Timestamp::ZERO } => effects.complete(tag, outcome),

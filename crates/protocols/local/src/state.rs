@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use quorate_machine::{LaneShared, Slab, Slot, Table, Transaction};
+use quorate_machine::{Command, LaneShared, Slab, Slot, Table};
 use quorate_rifl::{Permit, ResultTracker};
 use quorate_types::{Incarnation, LaneId, NodeId, Tag, View, WriterId};
 
@@ -76,7 +76,7 @@ pub struct Turn<X> {
 
 /// What lanes say to each other.
 #[derive(Clone, Debug)]
-pub enum Mail<X: Transaction> {
+pub enum Mail<X: Command> {
     /// It is your turn with this transaction.
     Turn(Box<Turn<X>>),
     /// Your client's transaction has run.
@@ -103,7 +103,7 @@ pub(crate) struct Op {
 }
 
 /// One lane.
-pub struct Local<T: Table<Meta = Meta> + LaneShared, X: Transaction> {
+pub struct Local<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) config: Config,
     pub(crate) life: Incarnation,
     pub(crate) table: T,
@@ -137,7 +137,7 @@ pub(crate) struct Counters {
     pub(crate) tombstones_removed: u64,
 }
 
-impl<T: Table<Meta = Meta> + LaneShared, X: Transaction> Local<T, X> {
+impl<T: Table<Meta = Meta> + LaneShared, X: Command> Local<T, X> {
     /// A lane that knows no view yet.
     pub fn new(config: Config, table: T) -> Self {
         Self {

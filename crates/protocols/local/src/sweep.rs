@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, LaneShared, Record as _, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
 use quorate_types::{Duration, Instant, Now};
 
 use crate::meta::Meta;
@@ -27,7 +27,7 @@ pub(crate) struct Sweep {
 impl<T, X> Local<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Deletes expired values among the next records, and removes old tombstones. Leaves a lane alone
     /// that is held: its keys are another transaction's.

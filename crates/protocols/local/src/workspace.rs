@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Content, Current, LaneShared, Outcome, Record as _, Refusal, Table, Transaction,
-    ValueKind, Verdict, Workspace, mutant, no_object,
+    Change, Command, Content, Current, LaneShared, Outcome, Record as _, Refusal, Table, ValueKind,
+    Verdict, Workspace, mutant, no_object,
 };
 use quorate_types::{Now, Timestamp, UnixMillis, WriterId, limits};
 
@@ -133,13 +133,13 @@ impl<T: Table<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
 impl<T, X> Local<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Runs a transaction whose keys nobody else changes meanwhile. `last` is the largest version
     /// that any of its lanes has given.
     pub(crate) fn run<P>(&mut self, now: Now, last: u64, txn: &P) -> Ran<X::Reply>
     where
-        P: Transaction<Owned = X, Reply = X::Reply>,
+        P: Command<Owned = X, Reply = X::Reply>,
     {
         self.touched.clear();
         let mut view = View { table: &mut self.table, touched: &mut self.touched, now: now.wall() };

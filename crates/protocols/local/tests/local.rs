@@ -8,8 +8,8 @@ use quorate_engine::Engine as _;
 use quorate_engine::Readable as _;
 use quorate_local::{Config, Local, Mail, Meta};
 use quorate_machine::{
-    Change, Content, Effects, Event, LaneShared, Machine, NoObject, Outcome, Refusal, Table,
-    Transaction, ValueKind, Verdict, Workspace,
+    Change, Command, Content, Effects, Event, LaneShared, Machine, NoObject, Outcome, Refusal,
+    Table, ValueKind, Verdict, Workspace,
 };
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{
@@ -42,7 +42,7 @@ fn delete(keys: &[&str]) -> Txn {
 
 type Held = Vec<(Option<String>, Timestamp)>;
 
-impl Transaction for Txn {
+impl Command for Txn {
     type Owned = Self;
     type Reply = Held;
 

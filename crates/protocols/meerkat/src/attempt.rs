@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Slot, Transaction};
+use quorate_machine::{Command, Slot};
 use quorate_types::{Instant, NodeSet, Now, Tag};
 
 use crate::calls::Called;
@@ -13,7 +13,7 @@ use crate::work::Fetched;
 
 /// A client's transaction until it is answered.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Op<X: Transaction> {
+pub(crate) struct Op<X: Command> {
     pub(crate) tag: Tag,
     pub(crate) origin: u64,
     pub(crate) txn: X,

@@ -32,7 +32,7 @@ pub(crate) const ITEM_BYTES: usize = 32;
 pub struct Answered<'a> {
     /// The call.
     pub call: Call,
-    /// Its answer, as [`quorate_machine::Transaction::encode_reply`] writes it.
+    /// Its answer, as [`quorate_machine::Command::encode_reply`] writes it.
     pub answer: &'a [u8],
 }
 

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    CallError, Effects, LaneShared, Outcome, Refusal, Slot, Table, Transaction, mutant,
+    CallError, Command, Effects, LaneShared, Outcome, Refusal, Slot, Table, mutant,
 };
 use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{NodeId, Now, Tag, Timestamp};
@@ -48,7 +48,7 @@ enum Known<R> {
 }
 
 impl<R> Known<R> {
-    fn of<X: Transaction<Reply = R>>(found: Result<Found<'_, Timestamp>, CallError>) -> Self {
+    fn of<X: Command<Reply = R>>(found: Result<Found<'_, Timestamp>, CallError>) -> Self {
         match found {
             Ok(Found::New) => Self::Nothing,
             Ok(Found::Completed(answer)) => {
@@ -70,7 +70,7 @@ pub(crate) fn are_one_call(a: Body<'_>, b: Body<'_>) -> bool {
 impl<T, X> Sessions for Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     fn call(
         &mut self,
@@ -124,7 +124,7 @@ where
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     // --- the coordinator -------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Effects, LaneShared, Outcome, Refusal, Slot, Table, Transaction, Verdict, mutant,
+    Command, Effects, LaneShared, Outcome, Refusal, Slot, Table, Verdict, mutant,
 };
 use quorate_types::{NodeSet, Now, Tag, Timestamp, limits, partition_of};
 
@@ -32,7 +32,7 @@ pub(crate) const OLDEST: usize = 1;
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Takes a client's transaction; answered by [`Effects::complete`] with the same tag, once.
     /// Transactions of one origin that have a key in common take effect in order.
@@ -44,7 +44,7 @@ where
         txn: P,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Transaction<Owned = X, Reply = X::Reply>,
+        P: Command<Owned = X, Reply = X::Reply>,
     {
         self.take(now, tag, origin, None, txn, effects);
     }
@@ -59,7 +59,7 @@ where
         txn: P,
         effects: &mut impl Effects<Self>,
     ) where
-        P: Transaction<Owned = X, Reply = X::Reply>,
+        P: Command<Owned = X, Reply = X::Reply>,
     {
         if self.phase == Phase::Out || !self.active {
             return effects.complete(tag, Outcome::Refused(Refusal::NotServing));

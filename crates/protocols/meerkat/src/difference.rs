@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use quorate_machine::difference::{
     Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
 };
-use quorate_machine::{Effects, LaneShared, Record, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Record, Table, mutant};
 use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::Words;
 
@@ -64,7 +64,7 @@ pub(crate) fn claim(record: &mut impl Record<Meta = Meta>, life: u32) {
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// A new life begins: what is here becomes the base. All lanes count the same lives.
     pub(crate) fn leave_base(&mut self) {

@@ -6,8 +6,8 @@ use quorate_engine::{
     CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue,
     Readable,
 };
-use quorate_machine::{Effects, LaneShared, Table, Transaction};
-use quorate_types::{Duration, EngineId, Incarnation, NodeId, Now, Timestamp, WriterId};
+use quorate_machine::{Command, Effects, LaneShared, Table};
+use quorate_types::{Duration, EngineId, Incarnation, NodeId, Now, Tag, Timestamp, WriterId};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::{Config, Isolation, Meerkat, Message, Meta};
@@ -126,7 +126,7 @@ impl Readable for Meta {
 impl<T, X> Engine for Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     const ID: EngineId = ID;
     const NAME: &'static str = "meerkat";
@@ -140,6 +140,7 @@ where
         ..Capabilities::REPLICATED
     };
 
+    type Command = X;
     type Options = Options;
     type Table = T;
     type Shared = ();
@@ -162,6 +163,19 @@ where
             ..base
         };
         Self::new(config, context.table)
+    }
+
+    fn submit<C>(
+        &mut self,
+        now: Now,
+        tag: Tag,
+        origin: u64,
+        command: C,
+        effects: &mut impl Effects<Self>,
+    ) where
+        C: Command<Owned = X, Reply = X::Reply>,
+    {
+        Self::submit(self, now, tag, origin, command, effects);
     }
 
     fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {

@@ -19,7 +19,7 @@ mod leader;
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{
     Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits,
 };
@@ -123,7 +123,7 @@ fn part(bytes: &[u8], number: u32) -> &[u8] {
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// A newer view: freezes this lane in the same step, before any message of the new epoch.
     pub(crate) fn on_view(&mut self, now: Now, view: &View, effects: &mut impl Effects<Self>) {

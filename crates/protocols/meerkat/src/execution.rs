@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Rng, Table, Transaction, Verdict};
+use quorate_machine::{Command, Rng, Table, Verdict};
 use quorate_types::{Duration, UnixMillis};
 
 use crate::body::BodyWriter;
@@ -22,7 +22,7 @@ pub struct Execution(Work);
 
 impl Execution {
     /// Runs a transaction. What it read and wrote stays here until the next run.
-    pub fn run<T: Table<Meta = Meta>, X: Transaction>(
+    pub fn run<T: Table<Meta = Meta>, X: Command>(
         &mut self,
         table: &mut T,
         now: UnixMillis,

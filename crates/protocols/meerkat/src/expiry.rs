@@ -1,7 +1,7 @@
 //! Values past their time: whoever finds one deletes it (`work.rs`), and the first replica of a
 //! partition deletes those that nobody looks for.
 
-use quorate_machine::{Effects, LaneShared, Record as _, Slot, Table, Transaction, Workspace as _};
+use quorate_machine::{Command, Effects, LaneShared, Record as _, Slot, Table, Workspace as _};
 use quorate_types::Now;
 
 use crate::coordinator::FLOOR;
@@ -15,7 +15,7 @@ const BUSY: usize = 256;
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Deletes a key whose value has expired, by a transaction that nobody waits for: it reads the
     /// value, so it does nothing to a newer one, and if it fails the next sweep comes again.

@@ -11,7 +11,7 @@
 //! when it announces up to where everything is over, and refuses those that begin below that; of
 //! any replicas that let a guest's transaction commit, each keeps the floor below it.
 
-use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{Duration, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
 
 use crate::body::Body;
@@ -33,7 +33,7 @@ const MEMORY: Duration = Duration::from_secs(60);
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Lets a guest in, which this node reaches under `node`, an id of no member.
     pub fn guest_joined(&mut self, writer: WriterId, node: NodeId) {

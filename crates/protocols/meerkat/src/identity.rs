@@ -3,7 +3,7 @@
 
 use core::hash::{Hash, Hasher};
 
-use quorate_machine::{LaneShared, Table, Transaction};
+use quorate_machine::{Command, LaneShared, Table};
 
 use crate::meta::Meta;
 use crate::state::Meerkat;
@@ -13,7 +13,7 @@ use crate::state::Meerkat;
 impl<T, X> Hash for Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared + Hash,
-    X: Transaction + Hash,
+    X: Command + Hash,
     X::Reply: Hash,
 {
     fn hash<H: Hasher>(&self, state: &mut H) {

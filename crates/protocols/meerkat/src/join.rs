@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::difference::Comparing;
 use quorate_machine::{
-    Content, Effects, LaneShared, Protocol, Record, Table, Transaction, ValueKind, mutant,
+    Command, Content, Effects, LaneShared, Protocol, Record, Table, ValueKind, mutant,
 };
 use quorate_rifl::LeaseId;
 use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
@@ -132,7 +132,7 @@ impl Copying {
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Asks for the next chunk, if this node is catching up.
     pub(crate) fn copy_on(&mut self, now: Now, effects: &mut impl Effects<Self>) {

@@ -116,7 +116,7 @@ mod votes;
 mod work;
 
 use quorate_machine::{
-    Effects, Event, LaneShared, Machine, Outcome, Protocol, Table, Transaction, mutant,
+    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Table, mutant,
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, Role, WriterId};
 
@@ -141,7 +141,7 @@ const NOT_STABLE: &str = "meerkat: called over what is not decided here";
 impl<T, X> Protocol for Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     type Message<'a> = Message<'a>;
     type Request<'a> = Request<X>;
@@ -174,7 +174,7 @@ where
 impl<T, X> Machine for Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
         match event {
@@ -224,7 +224,7 @@ where
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Every legal reason to drop a message. Votes, acceptances and promises of different epochs
     /// never meet (N4.2b), and a frozen lane takes part in nothing but the epoch change, not

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
 use crate::body::Body;
@@ -81,7 +81,7 @@ struct Known {
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Looks at a record again after the recovery timeout, and whether a backup has taken over
     /// meanwhile. An undecided record has one such timer, from when it was made.

@@ -3,7 +3,7 @@
 
 use alloc::collections::BTreeMap;
 
-use quorate_machine::{LaneShared, Table, Transaction};
+use quorate_machine::{Command, LaneShared, Table};
 use quorate_types::{Duration, NodeId, Now, Timestamp, limits};
 
 use crate::merge::{Merged, Report};
@@ -26,7 +26,7 @@ const VIEW_MAX: u64 = 1 << 48;
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Why a message of this epoch is refused, if it is.
     pub(crate) fn refuse_message(

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Content, Effects, LaneShared, Record, Slot, Table, Transaction};
+use quorate_machine::{Command, Content, Effects, LaneShared, Record, Slot, Table};
 use quorate_types::{NodeId, Now, Timestamp, limits, partition_of};
 use quorate_wire::{Reader, Writer};
 
@@ -18,7 +18,7 @@ use crate::work::{Fetched, absent_base};
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Asks for the keys that the last run missed.
     pub(crate) fn fetch(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {

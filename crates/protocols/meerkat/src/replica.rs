@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{NodeId, Now, Timestamp, WriterId};
 use quorate_wire::Writer;
 
@@ -28,7 +28,7 @@ pub(crate) const SPARE_BYTES_MAX: usize = 16 * 1024;
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     fn reply(&self, to: NodeId, partition: u16, kind: Kind<'_>, effects: &mut impl Effects<Self>) {
         effects.send(to, &Message { partition, kind });

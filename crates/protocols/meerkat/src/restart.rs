@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, LaneShared, Table, Transaction};
+use quorate_machine::{Command, Effects, LaneShared, Table};
 use quorate_types::{NodeSet, Now, Timestamp};
 
 use crate::attempt::{Part, Stage};
@@ -15,7 +15,7 @@ use crate::txn_record::{RecordKey, TxnRecord};
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// Own attempts of the last epoch: over, or validated anew under the same id.
     pub(crate) fn restart_attempts(&mut self, now: Now, effects: &mut impl Effects<Self>) {

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{DetMap, LaneShared, Rng, Slab, Slot, Table, Transaction};
+use quorate_machine::{Command, DetMap, LaneShared, Rng, Slab, Slot, Table};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums,
     Role, Timestamp, View, WriterId, limits, partition_of,
@@ -165,7 +165,7 @@ const _: () = assert!(Counter::RecordsKept as usize == COUNTERS.len() - 1);
 /// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
 /// same lane elsewhere.
 #[derive(Clone)]
-pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Transaction> {
+pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) config: Config,
     pub(crate) table: T,
     pub(crate) rng: Rng,
@@ -253,7 +253,7 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Transaction> {
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// A lane that knows no view yet.
     pub fn new(config: Config, table: T) -> Self {

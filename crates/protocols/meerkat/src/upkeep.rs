@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Effects, LaneShared, Outcome, Record as _, Refusal, Slot, Table, Transaction, mutant,
+    Command, Effects, LaneShared, Outcome, Record as _, Refusal, Slot, Table, mutant,
 };
 use quorate_types::{Duration, Instant, NodeSet, Now, Role, WriterId};
 
@@ -25,7 +25,7 @@ const SWEEP_AT_ONCE: usize = 256;
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// When something is due.
     pub(crate) fn deadline(&self) -> Instant {

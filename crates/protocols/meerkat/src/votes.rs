@@ -1,6 +1,6 @@
 //! The coordinator: counts votes and acceptances, decides, and tells everybody (§5.2.2, §5.2.3).
 
-use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
 use crate::attempt::{Attempt, Stage};
@@ -28,7 +28,7 @@ enum Step {
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     /// VOTE: counted by replica, within this epoch and view 0.
     pub(crate) fn on_vote(

@@ -4,9 +4,9 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use quorate_commands::{Op, Reply, Txn, Work};
+use quorate_commands::{Op, Reply};
 use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine};
-use quorate_machine::{Effects, Event, Machine, Meta, Operation, Outcome, Table, Transaction};
+use quorate_machine::{Command, Effects, Event, Machine, Meta, Outcome, Request, Table};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
@@ -40,38 +40,9 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
 }
 
 /// An engine of the list, with what the list's expansion adds.
-pub(crate) trait Listed: Engine<Outcome = Outcome<Reply<'static>>> {
+pub(crate) trait Listed: Engine<Command = Op, Outcome = Outcome<Reply<'static>>> {
     /// What it says to its siblings, in the list's form.
     fn wrap(mail: Self::Mail) -> EngineMail;
-
-    /// Takes an op on one key.
-    fn submit_op<P>(&mut self, now: Now, tag: Tag, origin: u64, op: P, sink: &mut Sink<'_>)
-    where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
-    {
-        let _ = (now, tag, origin, op, sink);
-        unreachable!("a keyspace with transactions takes nothing else");
-    }
-
-    /// Takes a transaction.
-    fn submit_txn<P>(&mut self, now: Now, tag: Tag, origin: u64, txn: P, sink: &mut Sink<'_>)
-    where
-        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        let _ = (now, tag, origin, txn, sink);
-        unreachable!("only a keyspace with transactions is given one");
-    }
-
-    /// Carries out a session's call.
-    fn submit_call(
-        &mut self,
-        now: Now,
-        tag: Tag,
-        permit: Permit,
-        origin: u64,
-        work: Work,
-        sink: &mut Sink<'_>,
-    );
 }
 
 /// How a lane sees the records of a store.
@@ -200,22 +171,9 @@ impl KeyspaceLane {
 
     pub(crate) fn submit<P>(&mut self, now: Now, tag: Tag, origin: u64, op: P, sink: &mut Sink<'_>)
     where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
+        P: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        each!(&mut self.engine, engine => engine.submit_op(now, tag, origin, op, sink));
-    }
-
-    pub(crate) fn transact<P>(
-        &mut self,
-        now: Now,
-        tag: Tag,
-        origin: u64,
-        txn: P,
-        sink: &mut Sink<'_>,
-    ) where
-        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        each!(&mut self.engine, engine => engine.submit_txn(now, tag, origin, txn, sink));
+        each!(&mut self.engine, engine => Engine::submit(&mut **engine, now, tag, origin, op, sink));
     }
 
     /// Carries out a session's call. Only an engine that has them is given one
@@ -225,13 +183,10 @@ impl KeyspaceLane {
         now: Now,
         tag: Tag,
         permit: Permit,
-        origin: u64,
-        work: Work,
+        request: Request<Op>,
         sink: &mut Sink<'_>,
     ) {
-        each!(&mut self.engine, engine => {
-            engine.submit_call(now, tag, permit, origin, work, sink);
-        });
+        each!(&mut self.engine, engine => engine.call(now, tag, permit, request, sink));
     }
 
     pub(crate) fn receive(

@@ -8,28 +8,28 @@
 mod expand;
 mod info;
 
-use quorate_commands::{Op, Txn};
+use quorate_commands::Op;
 use quorate_storage::{LaneTable, SharedTable};
 
 pub use info::EngineInfo;
 
 engines! {
     /// Invalidation-based replication of single keys.
-    hermes: Hermes, one_key, quorate_hermes::Hermes<LaneTable<quorate_hermes::Meta>, Op>;
+    hermes: Hermes => quorate_hermes::Hermes<LaneTable<quorate_hermes::Meta>, Op>;
     /// Leaderless transactions over any keys.
-    meerkat: Meerkat, any_keys, quorate_meerkat::Meerkat<SharedTable<quorate_meerkat::Meta>, Txn>;
+    meerkat: Meerkat => quorate_meerkat::Meerkat<SharedTable<quorate_meerkat::Meta>, Op>;
     /// One copy on one node.
-    local: Local, any_keys, quorate_local::Local<SharedTable<quorate_local::Meta>, Txn>;
+    local: Local => quorate_local::Local<SharedTable<quorate_local::Meta>, Op>;
     /// A rival of Meerkat, KuaFu++.
     #[cfg(feature = "baselines")]
-    kuafu: KuaFu, any_keys, quorate_baselines::Baseline<
-        quorate_baselines::KuaFu, SharedTable<quorate_meerkat::Meta>, Txn>;
+    kuafu: KuaFu => quorate_baselines::Baseline<
+        quorate_baselines::KuaFu, SharedTable<quorate_meerkat::Meta>, Op>;
     /// A rival of Meerkat, TAPIR-style.
     #[cfg(feature = "baselines")]
-    tapir: Tapir, any_keys, quorate_baselines::Baseline<
-        quorate_baselines::Tapir, SharedTable<quorate_meerkat::Meta>, Txn>;
+    tapir: Tapir => quorate_baselines::Baseline<
+        quorate_baselines::Tapir, SharedTable<quorate_meerkat::Meta>, Op>;
     /// A rival of Meerkat, Meerkat-PB.
     #[cfg(feature = "baselines")]
-    meerkat_pb: MeerkatPb, any_keys, quorate_baselines::Baseline<
-        quorate_baselines::MeerkatPb, SharedTable<quorate_meerkat::Meta>, Txn>;
+    meerkat_pb: MeerkatPb => quorate_baselines::Baseline<
+        quorate_baselines::MeerkatPb, SharedTable<quorate_meerkat::Meta>, Op>;
 }

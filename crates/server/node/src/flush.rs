@@ -240,12 +240,8 @@ impl Lane {
         let tag = self.internal_tag(Internal::Flush { job });
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        if engine.has_transactions() {
-            // Deletes of different keys need not wait for each other.
-            engine.transact(now, tag, tag.0, call.call(), &mut sink);
-        } else {
-            engine.submit(now, tag, 0, call.call(), &mut sink);
-        }
+        // Deletes of different keys need not wait for each other.
+        engine.submit(now, tag, tag.0, call.call(), &mut sink);
         self.answer_internal(out);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply};
-use quorate_machine::{Event, Operation, Rng, Slab, Slot, mutant};
+use quorate_machine::{Command, Event, Rng, Slab, Slot, mutant};
 use quorate_types::{
     Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View, WriterId,
 };
@@ -165,7 +165,7 @@ impl Lane {
         op: P,
         out: &mut Outbox,
     ) where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
+        P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);

@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
-use quorate_commands::{Op, Reply, Txn};
-use quorate_machine::{Operation, Outcome, Refusal, Seal, Transaction, mutant};
+use quorate_commands::{Op, Reply};
+use quorate_machine::{Command, Outcome, Refusal, Seal, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, KeyspaceId, LaneId, Now, Tag, hash_key, lane_of_hash, limits,
 };
@@ -27,14 +27,13 @@ const POLL: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) enum Parked {
     Op { keyspace: KeyspaceId, tag: Tag, origin: u64, op: Op },
-    Txn { keyspace: KeyspaceId, tag: Tag, origin: u64, txn: Txn },
     Call { from: LaneId, tag: Tag, call: SessionCall },
 }
 
 impl Parked {
     fn keyspace(&self) -> KeyspaceId {
         match self {
-            Self::Op { keyspace, .. } | Self::Txn { keyspace, .. } => *keyspace,
+            Self::Op { keyspace, .. } => *keyspace,
             Self::Call { call, .. } => call.keyspace,
         }
     }
@@ -128,7 +127,8 @@ impl Lane {
     }
 
     /// Submits an op; its answer comes through [`Outbox::done`] of this lane, whichever lane runs
-    /// it. Ops of one `origin` on one key take effect in order. While the node can't serve, the op
+    /// it. Ops of one `origin` that have a key in common take effect in order. One of several keys
+    /// is for an engine with transactions. While the node can't serve, the op
     /// waits for it up to `op_timeout`.
     pub fn submit<P>(
         &mut self,
@@ -139,7 +139,7 @@ impl Lane {
         op: P,
         out: &mut Outbox,
     ) where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
+        P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
         if self.is_open(now, keyspace, out) {
@@ -148,6 +148,7 @@ impl Lane {
         self.park(now, Parked::Op { keyspace, tag, origin, op: op.into_owned() }, out);
     }
 
+    /// Runs an op here, or on the lane of its key if the engine changes one key at a time.
     fn begin_op<P>(
         &mut self,
         now: Now,
@@ -157,9 +158,9 @@ impl Lane {
         op: P,
         out: &mut Outbox,
     ) where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
+        P: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        let lane = lane_of_hash(hash_key(op.key()), self.shared.config.lanes);
+        let lane = self.lane_of_op(keyspace, &op);
         if lane == self.id {
             self.run(now, keyspace, tag, origin, op, out);
         } else {
@@ -168,42 +169,12 @@ impl Lane {
         }
     }
 
-    /// Submits a transaction to a keyspace whose engine has them; its answer comes through
-    /// [`Outbox::done`]. It runs on this lane, whatever its keys. Transactions of one `origin` that
-    /// have a key in common take effect in order. While the node can't serve, it waits as an op does.
-    pub fn transact<P>(
-        &mut self,
-        now: Now,
-        keyspace: KeyspaceId,
-        tag: Tag,
-        origin: u64,
-        txn: P,
-        out: &mut Outbox,
-    ) where
-        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
-        if self.is_open(now, keyspace, out) {
-            return self.begin_txn(now, keyspace, tag, origin, txn, out);
+    #[inline]
+    fn lane_of_op(&self, keyspace: KeyspaceId, op: &impl Command) -> LaneId {
+        if self.engine(keyspace).is_some_and(KeyspaceLane::has_transactions) {
+            return self.id;
         }
-        self.park(now, Parked::Txn { keyspace, tag, origin, txn: txn.into_owned() }, out);
-    }
-
-    fn begin_txn<P>(
-        &mut self,
-        now: Now,
-        keyspace: KeyspaceId,
-        tag: Tag,
-        origin: u64,
-        txn: P,
-        out: &mut Outbox,
-    ) where
-        P: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        self.counts.submitted += 1;
-        let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        engine.transact(now, tag, origin, txn, &mut sink);
-        self.answer_internal(out);
+        lane_of_hash(hash_key(op.key()), self.shared.config.lanes)
     }
 
     /// Keeps an op until the node serves, or refuses it if others have waited in vain.
@@ -222,7 +193,7 @@ impl Lane {
 
     fn turn_away(&mut self, parked: Parked, refusal: Refusal, out: &mut Outbox) {
         match parked {
-            Parked::Op { tag, .. } | Parked::Txn { tag, .. } => {
+            Parked::Op { tag, .. } => {
                 out.done.push(Done::new(tag, Outcome::Refused(refusal)));
             }
             Parked::Call { from, tag, .. } => self.refuse_call(from, tag, refusal, out),
@@ -238,9 +209,6 @@ impl Lane {
                 match parked {
                     Parked::Op { keyspace, tag, origin, op } => {
                         self.begin_op(now, keyspace, tag, origin, op, out);
-                    }
-                    Parked::Txn { keyspace, tag, origin, txn } => {
-                        self.begin_txn(now, keyspace, tag, origin, txn, out);
                     }
                     Parked::Call { from, tag, call } => self.begin_call(now, from, tag, call, out),
                 }

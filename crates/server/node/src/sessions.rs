@@ -9,10 +9,10 @@
 
 use std::sync::Arc;
 
-use quorate_commands::Work;
+use quorate_commands::Op;
 use quorate_engine::CallsHome;
 use quorate_machine::{
-    CallError, Effects, Event, Machine, Operation, Outcome, Refusal, Slab, Slot, mutant,
+    CallError, Command, Effects, Event, Machine, Outcome, Refusal, Slab, Slot, mutant,
 };
 use quorate_rifl::{
     Answer, Call, Config, Genuine, Grant, Key, LeaseEnd, LeaseId, LeaseManager, Lost, Message,
@@ -24,6 +24,7 @@ use quorate_types::{
 };
 use quorate_wire::{Header, Kind, Malformed};
 
+use crate::engine::KeyspaceLane;
 use crate::lane::{INTERNAL, Internal, Lane, count};
 use crate::parking::Parked;
 use crate::{Done, Mail, NodeConfig, Outbox};
@@ -45,7 +46,7 @@ pub struct SessionCall {
     /// The permission that the connection has last been given.
     pub grant: Grant,
     /// What it asks for. It updates something: reads need no session.
-    pub work: Work,
+    pub op: Op,
 }
 
 /// A call that waits for its grant.
@@ -327,12 +328,12 @@ impl Lane {
     /// [`Outbox::leased`] ahead of the answer.
     pub fn call(&mut self, now: Now, tag: Tag, call: SessionCall, out: &mut Outbox) {
         assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
-        assert!(call.work.updates(), "a session's call that only reads is none");
+        assert!(call.op.updates(), "a session's call that only reads is none");
         self.counts.sessions.calls += 1;
-        let lane = match &call.work {
-            Work::Op(op) => lane_of_hash(hash_key(op.key()), self.shared.config.lanes),
-            Work::Txn(_) if mutant!("node_call_off_its_lane") => self.id,
-            Work::Txn(_) => call.call.lease.lane(),
+        let lane = match self.engine(call.keyspace).and_then(KeyspaceLane::calls_home) {
+            Some(CallsHome::Key) => lane_of_hash(hash_key(call.op.key()), self.shared.config.lanes),
+            _ if mutant!("node_call_off_its_lane") => self.id,
+            _ => call.call.lease.lane(),
         };
         if lane.0 >= self.shared.config.lanes {
             self.leased(now, tag, Answer::Lost(Lost::Expired), out);
@@ -403,14 +404,14 @@ impl Lane {
     }
 
     fn attempt(&mut self, now: Now, from: LaneId, tag: Tag, call: SessionCall, out: &mut Outbox) {
-        let SessionCall { keyspace, origin, call, grant, work } = call;
+        let SessionCall { keyspace, origin, call, grant, op } = call;
         // The latest date that is allowed: an earlier one could only be below what replicas have
         // forgotten of other sessions.
         let permit = Permit { call, grant, date: grant.until };
         let tag = self.internal_tag(Internal::Call { from, tag });
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        engine.call(now, tag, permit, origin, work, &mut sink);
+        engine.call(now, tag, permit, quorate_machine::Request { origin, command: op }, &mut sink);
         self.answer_internal(out);
     }
 

@@ -2,7 +2,7 @@
 
 use quorate_commands::{Call, Reply};
 use quorate_engine::Readable;
-use quorate_machine::{Current, Operation as _};
+use quorate_machine::{Command as _, Current};
 use quorate_storage::{Snapshot, Stats, Store, ValueInfo};
 use quorate_types::{LaneId, Timestamp, UnixMillis, hash_key};
 

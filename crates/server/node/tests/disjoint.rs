@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use quorate_commands::{Block, OwnedCall, Txn};
+use quorate_commands::{Block, Op, OwnedCall};
 use quorate_machine::Outcome;
 use quorate_node::{
     EngineConfig, KeyspaceConfig, KeyspaceStore, MemoryCluster, NodeAddress, NodeConfig, Shared,
@@ -90,7 +90,7 @@ impl Cluster {
             let strand = &mut self.strands[lane];
             strand.begin_turn(now);
             let host = &mut strand.hosts[number as usize % usize::from(NODES)];
-            host.lane.transact(now, KEYSPACE, Tag(number), number, txn, &mut host.out);
+            host.lane.submit(now, KEYSPACE, Tag(number), number, txn, &mut host.out);
             while done <= number {
                 self.time += Duration::from_nanos(200);
                 self.turn(lane);
@@ -110,12 +110,12 @@ fn now(time: Duration) -> Now {
     Now { monotonic: Instant(nanos), unix: UnixNanos(1 << 60 | nanos) }
 }
 
-fn read_modify_write(keys: [Vec<u8>; 2]) -> Txn {
+fn read_modify_write(keys: [Vec<u8>; 2]) -> Op {
     let call = |words: &[&[u8]]| OwnedCall::new(words.iter().copied()).expect("known commands");
     let calls = keys.iter().flat_map(|key| {
         [call(&[b"GET", key]), call(&[b"SET", key, b"a value as long as the one before"])]
     });
-    Txn::Block(Block { watches: Vec::new(), calls: calls.collect() })
+    Op::Block(Block { watches: Vec::new(), calls: calls.collect() })
 }
 
 /// How many lines two lanes both write, each over all nodes, that work on these keys.

@@ -224,7 +224,7 @@ impl Cluster {
             let host = &mut self.hosts[self.asked];
             let (call, out) = (call.call(), &mut host.out);
             match self.engine.capabilities().transactions {
-                true => host.lane.transact(now, KEYSPACE, tag, self.tag, call, out),
+                true => host.lane.submit(now, KEYSPACE, tag, self.tag, call, out),
                 false => host.lane.submit(now, KEYSPACE, tag, self.tag, call, out),
             }
             while self.tag - self.done >= WINDOW as u64 {

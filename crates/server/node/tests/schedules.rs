@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorate_commands::{Block, OwnedCall, Txn};
+use quorate_commands::{Block, Op, OwnedCall};
 use quorate_machine::Outcome;
 use quorate_node::{
     EngineConfig, KeyspaceConfig, KeyspaceStore, MemoryCluster, NodeAddress, NodeConfig, Shared,
@@ -88,12 +88,12 @@ impl Lane {
         let call = |words: &[&[u8]]| OwnedCall::new(words.iter().copied()).expect("known");
         let (from, to) = (KEYS[from % KEYS.len()], KEYS[(from + 1) % KEYS.len()]);
         let calls = vec![call(&[b"DECR", from]), call(&[b"INCR", to])];
-        let txn = Txn::Block(Block { watches: Vec::new(), calls });
+        let txn = Op::Block(Block { watches: Vec::new(), calls });
         let now = self.clock.pass(Duration::from_nanos(200));
         self.tag += 1;
         self.strand.begin_turn(now);
         let host = &mut self.strand.hosts[at];
-        host.lane.transact(now, KEYSPACE, Tag(self.tag), self.tag, txn, &mut host.out);
+        host.lane.submit(now, KEYSPACE, Tag(self.tag), self.tag, txn, &mut host.out);
         for _ in 0..TURNS_MAX {
             self.turn(Duration::from_micros(2));
             if let Some(answer) = self.strand.hosts[at].out.done.pop() {

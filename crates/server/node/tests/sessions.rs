@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorate_commands::{Op, OwnedCall, Reply, Txn, Work};
+use quorate_commands::{Op, OwnedCall, Reply};
 use quorate_machine::{CallError, Outcome, Refusal};
 use quorate_node::{
     EngineConfig, KeyspaceConfig, MemoryCluster, NodeAddress, NodeConfig, SessionCall, Shared,
@@ -129,13 +129,12 @@ impl Cluster {
         self.tag += 1;
         let (tag, now) = (Tag(self.tag), at(self.time));
         let owned = OwnedCall::new(words.iter().map(|word| word.as_bytes())).expect("a command");
-        let work =
-            if keyspace == 0 { Work::Op(Op::Call(owned)) } else { Work::Txn(Txn::Call(owned)) };
-        let digest = work.digest();
+        let op = Op::Call(owned);
+        let digest = op.digest();
         let call = Call { lease: grant.lease, sequence, first_incomplete, digest };
         let (keyspace, origin) = (KeyspaceId(keyspace), 1);
         let host = &mut self.strands[lane].hosts[node];
-        let call = SessionCall { keyspace, origin, call, grant, work };
+        let call = SessionCall { keyspace, origin, call, grant, op };
         host.lane.call(now, tag, call, &mut host.out);
         let mut leased = None;
         for _ in 0..2_000 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use quorate_commands::{Op, OwnedCall, Reply, Txn};
+use quorate_commands::{Op, OwnedCall, Reply};
 use quorate_machine::Outcome;
 use quorate_node::{
     EngineConfig, KeyspaceConfig, Listed, MemoryCluster, NodeAddress, NodeConfig, Shared,
@@ -65,7 +65,6 @@ struct Cluster {
     time: Duration,
     nodes: Vec<Arc<Shared>>,
     strands: Vec<MemoryCluster>,
-    transactional: bool,
     tag: u64,
 }
 
@@ -74,8 +73,7 @@ impl Cluster {
         let nodes: Vec<_> = (1..=setup.nodes).map(|id| node(setup, NodeId(id))).collect();
         let time = Duration::from_secs(1);
         let strands = MemoryCluster::cluster(&nodes, at(time));
-        let transactional = setup.engine.capabilities().transactions;
-        let mut this = Self { time, nodes, strands, transactional, tag: 0 };
+        let mut this = Self { time, nodes, strands, tag: 0 };
         while !this.serves() {
             this.turn(Duration::from_millis(1));
             assert!(this.time < Duration::from_secs(20), "the nodes find no view");
@@ -112,11 +110,7 @@ impl Cluster {
         self.tag += 1;
         let call = OwnedCall::new(words.iter().copied()).expect("known");
         let host = &mut self.strands[0].hosts[at_node];
-        if self.transactional {
-            host.lane.transact(now, KEYSPACE, tag, tag.0, Txn::Call(call), &mut host.out);
-        } else {
-            host.lane.submit(now, KEYSPACE, tag, tag.0, Op::Call(call), &mut host.out);
-        }
+        host.lane.submit(now, KEYSPACE, tag, tag.0, Op::Call(call), &mut host.out);
     }
 
     /// Writes that many keys through a node.

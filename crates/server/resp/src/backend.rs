@@ -1,7 +1,7 @@
 //! What the front end needs from the store behind it.
 
-use quorate_commands::{CROSSKEY, Call, Op, Reply, Txn, Work};
-use quorate_machine::{Operation, Transaction};
+use quorate_commands::{CROSSKEY, Call, Op, Reply};
+use quorate_machine::Command;
 use quorate_rifl::{Genuine, Grant, LeaseId, Request};
 use quorate_types::{Duration, Instant, Now, Tag};
 
@@ -73,7 +73,7 @@ pub struct Attempt {
     /// The permission that the connection was given last.
     pub grant: Grant,
     /// What it asks for. It updates something.
-    pub work: Work,
+    pub op: Op,
 }
 
 /// Some keys of a keyspace, as other nodes say.
@@ -87,8 +87,8 @@ pub struct Listed {
 
 /// The store and the node behind a front end, as one lane reaches them.
 ///
-/// Everything but [`Backend::submit`], [`Backend::transact`], [`Backend::flush`], [`Backend::call`],
-/// [`Backend::list`] and [`Backend::lease`] answers at once. The first four are answered through
+/// Everything but [`Backend::submit`], [`Backend::flush`], [`Backend::call`], [`Backend::list`] and
+/// [`Backend::lease`] answers at once. The first three are answered through
 /// [`crate::Frontend::complete`] with the same tag, exactly once, and not before the call into the
 /// front end that submitted them has returned.
 pub trait Backend {
@@ -100,8 +100,7 @@ pub trait Backend {
         self.keyspace(number).is_some()
     }
 
-    /// Whether the keyspace's engine runs transactions over several keys. What touches keys of such
-    /// a keyspace goes through [`Backend::transact`], never through [`Backend::submit`].
+    /// Whether the keyspace's engine runs transactions over several keys. Otherwise an op has one.
     fn transactional(&self, keyspace: u8) -> bool;
 
     /// What is answered instead of [`quorate_commands::CROSSKEY`]: it names the engines that can.
@@ -129,19 +128,14 @@ pub trait Backend {
     /// Reads the clock: how long the turn lasts already.
     fn clock(&mut self) -> Instant;
 
-    /// Submits an op to the keyspace's engine. Ops of one `origin` on one key take effect in the
-    /// order of submission.
+    /// Submits an op to the keyspace's engine: all of it happens at once, or nothing. Ops of one
+    /// `origin` that have a key in common take effect in the order of submission. In a keyspace that
+    /// is [`Backend::transactional`], one that is too large or that others keep getting in the way
+    /// of is refused, with [`quorate_machine::Refusal::TooLarge`] or
+    /// [`quorate_machine::Refusal::Conflict`].
     fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: P)
     where
-        P: Operation<Owned = Op, Reply = Reply<'static>>;
-
-    /// Runs a transaction in a keyspace that is [`Backend::transactional`]: all of it at once, or
-    /// nothing. Transactions of one `origin` that share a key take effect in the order of
-    /// submission. One that is too large or that others keep getting in the way of is refused,
-    /// with [`quorate_machine::Refusal::TooLarge`] or [`quorate_machine::Refusal::Conflict`].
-    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: T)
-    where
-        T: Transaction<Owned = Txn, Reply = Reply<'static>>;
+        P: Command<Owned = Op, Reply = Reply<'static>>;
 
     /// Whether the keyspace's engine carries out the calls of sessions.
     fn has_sessions(&self, keyspace: u8) -> bool;
@@ -158,10 +152,9 @@ pub trait Backend {
     /// Asks for a session's lease. Answered through [`crate::Frontend::leased`] with the same tag.
     fn lease(&mut self, now: Now, tag: Tag, request: Request);
 
-    /// Submits a session's call to a keyspace that has sessions: an op, or a transaction if it is
-    /// [`Backend::transactional`]. If the session's lease is no more, it is answered through
-    /// [`crate::Frontend::leased`] instead, which also says so if the lease was renewed for the
-    /// call.
+    /// Submits a session's call to a keyspace that has sessions. If the session's lease is no more,
+    /// it is answered through [`crate::Frontend::leased`] instead, which also says so if the lease
+    /// was renewed for the call.
     fn call(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, attempt: Attempt);
 
     /// Deletes every key of a keyspace; completes with [`Reply::Ok`].

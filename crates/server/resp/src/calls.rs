@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use quorate_commands::{
-    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, Txn, Work, arity_error, resolve,
+    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, arity_error, resolve,
 };
 use quorate_machine::{CallError, mutant};
 use quorate_rifl::{
@@ -399,14 +399,12 @@ impl<B: Backend> Context<'_, B> {
         if !transactional && let Err(crosskey) = call.single_key() {
             return self.reply(call.spec, &crosskey);
         }
-        let owned = call.to_owned_call();
-        let work =
-            if transactional { Work::Txn(Txn::Call(owned)) } else { Work::Op(Op::Call(owned)) };
+        let op = Op::Call(call.to_owned_call());
         let protocol = self.connection.session.protocol;
         let bytes = call.args.buffer.len() + self.awaited(database, std::iter::once(*call));
         let number = self.connection.push(Reply::Call { spec: call.spec, protocol });
         self.connection.updates += 1;
-        self.call(database, number, bytes, numbered, work);
+        self.call(database, number, bytes, numbered, op);
     }
 
     /// Submits a call of the attached session.
@@ -416,7 +414,7 @@ impl<B: Backend> Context<'_, B> {
         number: u64,
         bytes: usize,
         numbered: Numbered,
-        work: Work,
+        op: Op,
     ) {
         let tag = self.tag(number, 0, bytes);
         let attached =
@@ -424,9 +422,9 @@ impl<B: Backend> Context<'_, B> {
         attached.open += 1;
         let grant = attached.grant;
         let Numbered { sequence, first_incomplete } = numbered;
-        let digest = work.digest();
+        let digest = op.digest();
         let call = quorate_rifl::Call { lease: grant.lease, sequence, first_incomplete, digest };
-        let attempt = Attempt { call, grant, work };
+        let attempt = Attempt { call, grant, op };
         self.backend.call(database, self.now, tag, self.connection.facts.id, attempt);
     }
 

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
     Args, CROSSKEY, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split,
-    Txn, flag, lookup, resolve,
+    flag, lookup, resolve,
 };
-use quorate_machine::{Access, Operation, Transaction, mutant};
+use quorate_machine::{Access, Command, mutant};
 use quorate_types::{Duration, Instant, Now, Tag, hash_key, limits as bounds};
 
 use crate::backend::Backend;
@@ -279,11 +279,8 @@ impl<B: Backend> Context<'_, B> {
         let bytes = call.args.buffer.len() + self.awaited(database, std::iter::once(*call));
         let number = self.connection.push(Reply::Op { spec: call.spec, protocol, update });
         self.connection.updates += u32::from(update);
-        if transactional {
-            self.transact(database, number, bytes, *call);
-        } else {
-            self.submit(database, number, 0, bytes, *call);
-        }
+        let read = (reads && !transactional).then(|| hash_key(call.key()));
+        self.submit(database, number, 0, bytes, read, *call);
     }
 
     /// How many bytes some calls may answer, if others are in progress: one answer is bounded, all
@@ -477,26 +474,31 @@ impl<B: Backend> Context<'_, B> {
             let value = self.backend.memory_usage(database, self.now, call.key());
             bytes += value.unwrap_or(0) as usize;
         }
-        self.submit(database, number, part as u32, bytes, call);
+        let read = self.read_hash(&call);
+        self.submit(database, number, part as u32, bytes, read, call);
         self.spend(limits::WORK_OF_OP);
     }
 
     /// Submits an op that takes so many bytes while it is in progress.
-    pub(crate) fn submit<P>(&mut self, database: u8, number: u64, part: u32, bytes: usize, op: P)
-    where
-        P: Operation<Owned = Op, Reply = Answer<'static>>,
+    /// `read` is the hash of its key if it only reads one.
+    pub(crate) fn submit<P>(
+        &mut self,
+        database: u8,
+        number: u64,
+        part: u32,
+        bytes: usize,
+        read: Option<u64>,
+        op: P,
+    ) where
+        P: Command<Owned = Op, Reply = Answer<'static>>,
     {
-        let read = (op.access() == Access::Read).then(|| hash_key(op.key()));
         let tag = self.begin(number, part, bytes, read);
         self.backend.submit(database, self.now, tag, self.connection.facts.id, op);
     }
 
-    pub(crate) fn transact<T>(&mut self, database: u8, number: u64, bytes: usize, txn: T)
-    where
-        T: Transaction<Owned = Txn, Reply = Answer<'static>>,
-    {
-        let tag = self.tag(number, 0, bytes);
-        self.backend.transact(database, self.now, tag, self.connection.facts.id, txn);
+    /// The hash of the only key of an op, if it only reads.
+    pub(crate) fn read_hash(&self, op: &impl Command) -> Option<u64> {
+        (op.access() == Access::Read).then(|| hash_key(op.key()))
     }
 
     /// The tag of what takes so many bytes while it is in progress and is no read of one key.
@@ -570,15 +572,12 @@ impl<B: Backend> Context<'_, B> {
         let number = self.connection.push(Reply::Watch(Box::new(watching)));
         self.connection.barrier = true;
         if transactional {
-            return self.transact(
-                database,
-                number,
-                2 * call.args.buffer.len(),
-                Txn::Versions(keys),
-            );
+            let bytes = 2 * call.args.buffer.len();
+            return self.submit(database, number, 0, bytes, None, Op::Versions(keys));
         }
         for (part, key) in keys.into_iter().enumerate() {
-            self.submit(database, number, part as u32, 2 * key.len(), Op::Version(key));
+            let (bytes, read) = (2 * key.len(), Some(hash_key(&key)));
+            self.submit(database, number, part as u32, bytes, read, Op::Versions([key].into()));
         }
     }
 

@@ -6,7 +6,6 @@
 //! ```text
 //! bytes ─ read_buffer → Parser → dispatch ┬─ connection or node command ──────────→ reply
 //!                                         ├─ read, nothing in flight → Backend::read → reply, bound to the lease
-//!                                         ├─ the engine has transactions → Backend::transact … complete → reply
 //!                                         └─ otherwise → Backend::submit … complete → reply
 //! replies, in command order ─ seal(lease held?) → output → socket
 //! ```

@@ -304,10 +304,12 @@ impl Watching {
             _ => None,
         };
         match answer {
-            Ok(Reply::Array(versions)) if versions.len() == self.versions.len() => {
-                self.versions = versions.iter().map(watch).collect();
+            Ok(Reply::Array(versions)) => {
+                for (held, version) in self.versions[part..].iter_mut().zip(&versions) {
+                    *held = watch(version);
+                }
             }
-            Ok(reply) => self.versions[part] = watch(&reply),
+            Ok(_) => {}
             Err(failure) => self.failure = self.failure.max(Some(failure)),
         }
         let last = self.missing == 0;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, Reply, Txn, Work as Wanted};
+use quorate_commands::{Call, Op, Reply};
 use quorate_machine::{
-    Access, Change, Content, Current, Operation, Outcome, Refusal, Rng, Seal, Transaction,
-    ValueKind, Verdict, Workspace, no_object,
+    Access, Change, Command, Content, Current, Outcome, Refusal, Rng, Seal, ValueKind, Verdict,
+    Workspace, no_object,
 };
 use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, ResultTracker};
 use quorate_types::{
@@ -83,25 +83,21 @@ impl Workspace for Attempt<'_> {
 #[derive(Debug)]
 enum Work {
     Op(Op),
-    Txn(Txn),
     Call(Called),
     Flush,
 }
 
 impl Work {
     /// The keys that it touches; a flush touches none by name.
-    fn keys(&self) -> BTreeSet<&[u8]> {
-        match self {
-            Self::Op(op) => BTreeSet::from([op.key()]),
-            Self::Txn(Txn::Call(call)) => call.call().keys().collect(),
-            Self::Txn(Txn::Block(block)) => {
-                let watched = block.watches.iter().map(|(key, _)| &**key);
-                watched.chain(block.calls.iter().flat_map(|call| call.call().keys())).collect()
-            }
-            Self::Txn(Txn::Versions(keys)) => keys.iter().map(|key| &**key).collect(),
-            // One session's calls may overtake each other.
-            Self::Call(_) | Self::Flush => BTreeSet::new(),
+    fn keys(&self) -> BTreeSet<Vec<u8>> {
+        let mut keys = BTreeSet::new();
+        // One session's calls may overtake each other.
+        if let Self::Op(op) = self {
+            op.visit_keys(&mut |key| {
+                keys.insert(key.to_vec());
+            });
         }
+        keys
     }
 
     /// Whether the two may not change places.
@@ -216,8 +212,7 @@ impl MemoryBackend {
                 });
                 Reply::Ok
             }
-            Work::Op(op) => self.apply(keyspace, now.wall(), &op),
-            Work::Txn(txn) => match self.run(keyspace, now.wall(), &txn) {
+            Work::Op(op) => match self.run(keyspace, now.wall(), &op) {
                 Ok(reply) => reply,
                 Err(refusal) => return Some((tag, Outcome::Refused(refusal))),
             },
@@ -242,10 +237,7 @@ impl MemoryBackend {
             Found::InProgress(_) => unreachable!("one call is carried out at a time"),
             Found::New => {}
         }
-        let reply = match &called.work {
-            Wanted::Op(op) => self.apply(keyspace, now.wall(), op),
-            Wanted::Txn(txn) => self.run(keyspace, now.wall(), txn)?,
-        };
+        let reply = self.run(keyspace, now.wall(), &called.op)?;
         let mut answer = Vec::new();
         reply.encode(&mut answer);
         self.tracker.complete(&called.call, tag, 1, answer.as_slice());
@@ -292,6 +284,14 @@ impl MemoryBackend {
         }
     }
 
+    /// Runs an op on its one key, or as a transaction if the keyspace has them.
+    fn run(&mut self, keyspace: u8, now: UnixMillis, op: &Op) -> Result<Reply<'static>, Refusal> {
+        match self.transactional(keyspace) {
+            true => self.transact(keyspace, now, op),
+            false => Ok(self.apply(keyspace, now, op)),
+        }
+    }
+
     fn apply(&mut self, keyspace: u8, now: UnixMillis, op: &Op) -> Reply<'static> {
         let entries = self.keyspaces.entry(keyspace).or_default();
         let entry = entries.entry(op.key().to_vec()).or_default();
@@ -305,7 +305,12 @@ impl MemoryBackend {
     }
 
     /// Runs a transaction and makes its changes, all with one version.
-    fn run(&mut self, keyspace: u8, now: UnixMillis, txn: &Txn) -> Result<Reply<'static>, Refusal> {
+    fn transact(
+        &mut self,
+        keyspace: u8,
+        now: UnixMillis,
+        txn: &Op,
+    ) -> Result<Reply<'static>, Refusal> {
         let entries = self.keyspaces.entry(keyspace).or_default();
         let mut attempt = Attempt { entries, now, touched: BTreeMap::new() };
         let verdict = txn.run(now, &mut attempt);
@@ -381,22 +386,11 @@ impl Backend for MemoryBackend {
 
     fn submit<P>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, op: P)
     where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
+        P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.clock += self.cost;
-        assert!(!self.transactional(keyspace), "such a keyspace is given transactions");
         self.submitted += 1;
         self.queue.push_back((keyspace, tag, Work::Op(op.into_owned())));
-    }
-
-    fn transact<T>(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, txn: T)
-    where
-        T: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        assert!(self.transactional(keyspace), "only such a keyspace is given transactions");
-        self.clock += self.cost;
-        self.submitted += 1;
-        self.queue.push_back((keyspace, tag, Work::Txn(txn.into_owned())));
     }
 
     fn has_sessions(&self, keyspace: u8) -> bool {
@@ -443,8 +437,6 @@ impl Backend for MemoryBackend {
     }
 
     fn call(&mut self, keyspace: u8, now: Now, tag: Tag, _: u64, called: Called) {
-        let transaction = matches!(called.work, Wanted::Txn(_));
-        assert_eq!(transaction, self.transactional(keyspace), "each keyspace is given its own");
         if now.unix.0 > called.grant.until {
             let lease = called.call.lease;
             self.lease(now, tag, Request::Renew { lease, told: called.grant.until, above: 0 });

@@ -2,7 +2,7 @@
 //!
 //! The queued commands that touch keys run together with the versions that `WATCH` saw, so that
 //! the engine decides atomically: as one [`Block`] over any keys in a transactional keyspace, as
-//! one [`Script`] on their one key in another. Commands without keys run once those have: they
+//! which has one key in another. Commands without keys run once those have: they
 //! don't run at all if a watched key has changed.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
     ANSWER_TOO_LONG, Block, CROSSKEY, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run,
-    Script, ServerCommand, Spec, Txn, Watch, Work, flag, parse_integer,
+    ServerCommand, Spec, Watch, flag, parse_integer,
 };
-use quorate_machine::{Access, Operation};
+use quorate_machine::Access;
 use quorate_types::limits as bounds;
 
 use crate::backend::Backend;
@@ -321,24 +321,15 @@ impl<B: Backend> Context<'_, B> {
             let tag = self.tag(number, 0, std::mem::take(&mut bytes));
             self.backend.flush(database, self.now, tag);
         }
-        let Some((database, key)) = plan.target else { return };
+        let Some((database, _)) = plan.target else { return };
         let watches = watches.remove(&database).unwrap_or_default();
-        if plan.transactional {
-            let block = Block { watches: watches.into_iter().collect(), calls: plan.calls };
-            match numbered {
-                Some(numbered) => {
-                    self.call(database, number, bytes, numbered, Work::Txn(Txn::Block(block)));
-                }
-                None => self.transact(database, number, bytes, Txn::Block(block)),
-            }
-        } else {
-            let watches = watches.into_values().collect();
-            let script = Script { key, watches, calls: plan.calls };
-            match numbered {
-                Some(numbered) => {
-                    self.call(database, number, bytes, numbered, Work::Op(Op::Script(script)));
-                }
-                None => self.submit(database, number, 0, bytes, Op::Script(script)),
+        let block = Block { watches: watches.into_iter().collect(), calls: plan.calls };
+        let op = Op::Block(block);
+        match numbered {
+            Some(numbered) => self.call(database, number, bytes, numbered, op),
+            None => {
+                let read = if plan.transactional { None } else { self.read_hash(&op) };
+                self.submit(database, number, 0, bytes, read, op);
             }
         }
     }

@@ -2,19 +2,20 @@
 //! that it gets, on three replicas together and without sockets:
 //! `cargo run --release -p quorate-runtime --example call_costs`.
 //!
-//! Three nodes of one lane each, in one thread; fifty clients of the first one have one `SET` under
-//! way each. Time is the thread's processor time, which other processes disturb least: each figure is
-//! the median of several rounds, in which plain commands and calls take turns, with their range.
+//! Three nodes of one lane each, in one thread (one node for the engine without replication); fifty
+//! clients of the first one have one op under way each. Time is the thread's processor time, which
+//! other processes disturb least: each figure is the median of several rounds, in which plain commands
+//! and calls take turns, with their range.
 //!
-//! `-- ENGINE KIND` runs one kind of op alone (`set`, `auto`, `call`), for a tool that counts
+//! `-- ENGINE KIND` runs one kind of op alone (`set`, `get`, `exec`, `auto`, `call`), for a tool that counts
 //! instructions in [`measured`]: `bench/perf/instructions.py`. With `--sessions N`, so many other
 //! sessions with one record each are there, too.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, Reply, Txn};
-use quorate_machine::{Operation, Outcome, Transaction};
+use quorate_commands::{Call, Op, Reply};
+use quorate_machine::{Command, Outcome};
 use quorate_node::{
     EngineConfig, Host, KeyspaceConfig, Lane, MemoryCluster, NodeAddress, NodeConfig, Outbox,
     SessionCall, Shared,
@@ -36,13 +37,19 @@ const ROUNDS: usize = 9;
 const OPS: usize = 50_000;
 /// Ops of a run in which instructions are counted, which is fifty times slower.
 const OPS_COUNTED: usize = 10_000;
-const ENGINES: [(u8, &str); 2] = [(0, "hermes"), (1, "meerkat")];
+/// By number of keyspace. The last has a cluster of one node.
+const ENGINES: [(u8, &str); 3] = [(0, "hermes"), (1, "meerkat"), (2, "local")];
+const LOCAL: u8 = 2;
 
 /// How a client writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Without a session.
     Plain,
+    /// A `GET`, which one replica answers.
+    Get,
+    /// A `SET` and a `GET` of the same key between `MULTI` and `EXEC`.
+    Exec,
     /// As a call behind `SESSION AUTO`.
     Auto,
     /// As a call that says its number.
@@ -50,11 +57,17 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Plain, Self::Auto, Self::Spelt];
+    const ALL: [Self; 5] = [Self::Plain, Self::Get, Self::Exec, Self::Auto, Self::Spelt];
+
+    const fn has_session(self) -> bool {
+        matches!(self, Self::Auto | Self::Spelt)
+    }
 
     const fn name(self) -> &'static str {
         match self {
             Self::Plain => "set",
+            Self::Get => "get",
+            Self::Exec => "exec",
             Self::Auto => "auto",
             Self::Spelt => "call",
         }
@@ -72,10 +85,17 @@ fn main() {
         [] => compare(others),
         [engine, kind] => {
             let known = ENGINES.iter().find(|(_, name)| name == engine);
-            let (number, _) = known.expect("the first argument is hermes or meerkat");
+            let (number, _) = known.expect("the first argument is hermes, meerkat or local");
             let kind = Kind::ALL.into_iter().find(|known| known.name() == kind);
-            let kind = kind.expect("the second argument is set, auto or call");
+            let kind = kind.expect("the second argument is set, get, exec, auto or call");
             let mut cluster = Cluster::new(*number, others);
+            let mut writers = cluster.clients(Kind::Plain);
+            for key in 0..KEYS {
+                let writer = &mut writers[key % CLIENTS];
+                let request = writer.op(key);
+                cluster.ask(&mut writers[key % CLIENTS], &request);
+            }
+            writers.iter().for_each(|writer| cluster.frontend.close(writer.connection));
             let mut clients = cluster.clients(kind);
             // Buffers grow and keys appear before anything is counted.
             let requests = cluster.requests(&mut clients, KEYS * 2);
@@ -143,7 +163,9 @@ impl Cluster {
     /// With so many sessions that have one record each.
     fn new(database: u8, others: usize) -> Self {
         let sessions_max = others + 8 * CLIENTS;
-        let nodes: Vec<_> = (1..=NODES).map(|node| shared(NodeId(node), sessions_max)).collect();
+        let count = if database == LOCAL { 1 } else { NODES };
+        let shared = |node| shared(NodeId(node), count, sessions_max);
+        let nodes: Vec<_> = (1..=count).map(shared).collect();
         let time = Duration::from_secs(1);
         let mut strands = MemoryCluster::cluster(&nodes, at(time));
         let strand = strands.pop().expect("one lane");
@@ -155,7 +177,7 @@ impl Cluster {
         }
         for other in 0..others {
             let mut client = this.client(Kind::Spelt);
-            let request = client.set(other);
+            let request = client.op(other);
             this.ask(&mut client, &request);
             this.frontend.close(client.connection);
         }
@@ -190,7 +212,7 @@ impl Cluster {
         let mut client = Client { connection, kind, sequence: 0, reply: Vec::new() };
         let database = self.database.to_string();
         self.ask(&mut client, &command(&[b"SELECT", database.as_bytes()]));
-        if kind != Kind::Plain {
+        if kind.has_session() {
             self.ask(&mut client, &command(&[b"SESSION", b"OPEN"]));
         }
         if kind == Kind::Auto {
@@ -212,6 +234,7 @@ impl Cluster {
     fn ask(&mut self, client: &mut Client, request: &[u8]) {
         self.send(client, request);
         while client.reply.is_empty() {
+            self.seal();
             self.take_replies(std::slice::from_mut(client));
             self.turn(Duration::from_micros(20));
         }
@@ -224,7 +247,7 @@ impl Cluster {
         let mut state = self.state;
         let mut request = |number: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            clients[number % count].set((state >> 33) % KEYS)
+            clients[number % count].op((state >> 33) % KEYS)
         };
         let requests = (0..ops - ops % count).map(&mut request).collect();
         self.state = state;
@@ -240,21 +263,28 @@ impl Cluster {
             for (client, request) in clients.iter_mut().zip(requests) {
                 self.send(client, request);
             }
-            let mut unanswered = clients.len();
-            while unanswered > 0 {
+            self.seal();
+            self.take_replies(clients);
+            while !clients.iter().all(Client::is_answered) {
                 self.turn(Duration::from_micros(20));
-                unanswered -= self.take_replies(clients);
+                self.seal();
+                self.take_replies(clients);
             }
-            let is_ok = |client: &Client| client.reply == b"+OK\r\n";
-            assert!(clients.iter().all(is_ok), "a client was refused");
+            assert!(clients.iter().all(Client::is_answered), "a client was refused");
         }
     }
 
-    /// Gives clients what there is for them, and says to how many.
-    fn take_replies(&mut self, clients: &mut [Client]) -> usize {
+    /// Lets go what rests on the node's lease.
+    fn seal(&mut self) {
+        let Host { lane, out, .. } = &mut self.strand.hosts[0];
+        let seal = lane.seal(at(self.time), self.frontend.needs_seal(), out);
+        self.frontend.seal(seal);
+    }
+
+    /// Gives clients what there is for them.
+    fn take_replies(&mut self, clients: &mut [Client]) {
         let now = at(self.time);
         self.frontend.take_dirty(&mut self.dirty);
-        let mut answered = 0;
         for id in &self.dirty {
             // As in an event loop, the socket leads to its connection at once.
             let first = clients[0].connection.0.to_u64() as u32;
@@ -263,21 +293,38 @@ impl Cluster {
             assert_eq!(client.connection, *id, "clients of one kind lie in a row");
             let output = self.frontend.output(*id).expect("no reply waits for a lease");
             client.reply.extend_from_slice(output.unsent());
-            let count = output.len();
+            let count = output.unsent().len();
             let Host { lane, out, .. } = &mut self.strand.hosts[0];
             self.frontend.written(*id, count, now, &mut LaneBackend { lane, out });
-            answered += 1;
         }
-        answered
     }
 }
 
 impl Client {
-    /// Its next op: one `SET`.
-    fn set(&mut self, key: usize) -> Vec<u8> {
+    /// Whether its request is answered, and well.
+    fn is_answered(&self) -> bool {
+        match self.kind {
+            Kind::Plain | Kind::Auto | Kind::Spelt => self.reply == b"+OK\r\n",
+            Kind::Get => self.reply.starts_with(b"$"),
+            Kind::Exec => self.reply.windows(5).any(|part| part == b"*2\r\n+"),
+        }
+    }
+
+    /// Its next op.
+    fn op(&mut self, key: usize) -> Vec<u8> {
         let (key, number) = (format!("key:{key:012}"), self.sequence.to_string());
         let set = [b"SET".as_slice(), key.as_bytes(), &[b'v'; 100]];
+        let get = [b"GET".as_slice(), key.as_bytes()];
         self.sequence += 1;
+        match self.kind {
+            Kind::Get => return command(&get),
+            Kind::Exec => {
+                let parts =
+                    [command(&[b"MULTI"]), command(&set), command(&get), command(&[b"EXEC"])];
+                return parts.concat();
+            }
+            Kind::Plain | Kind::Auto | Kind::Spelt => {}
+        }
         if self.kind == Kind::Spelt {
             let head = [b"SESSION", b"CALL".as_slice(), number.as_bytes(), number.as_bytes()];
             command(&[head.as_slice(), &set].concat())
@@ -339,16 +386,9 @@ impl Backend for LaneBackend<'_> {
 
     fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: P)
     where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
+        P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.lane.submit(now, KeyspaceId(keyspace), tag, origin, op, self.out);
-    }
-
-    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: T)
-    where
-        T: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        self.lane.transact(now, KeyspaceId(keyspace), tag, origin, txn, self.out);
     }
 
     fn has_sessions(&self, keyspace: u8) -> bool {
@@ -373,9 +413,9 @@ impl Backend for LaneBackend<'_> {
     }
 
     fn call(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, attempt: Attempt) {
-        let Attempt { call, grant, work } = attempt;
+        let Attempt { call, grant, op } = attempt;
         let keyspace = KeyspaceId(keyspace);
-        self.lane.call(now, tag, SessionCall { keyspace, origin, call, grant, work }, self.out);
+        self.lane.call(now, tag, SessionCall { keyspace, origin, call, grant, op }, self.out);
     }
 
     fn flush(&mut self, keyspace: u8, now: Now, tag: Tag) {
@@ -438,8 +478,8 @@ impl Backend for LaneBackend<'_> {
     fn shutdown(&mut self) {}
 }
 
-fn shared(node: NodeId, sessions_max: usize) -> Arc<Shared> {
-    let addresses = (1..=NODES).map(|number| NodeAddress {
+fn shared(node: NodeId, nodes: u16, sessions_max: usize) -> Arc<Shared> {
+    let addresses = (1..=nodes).map(|number| NodeAddress {
         node: NodeId(number),
         peer: String::new(),
         client: String::new(),
@@ -460,7 +500,11 @@ fn shared(node: NodeId, sessions_max: usize) -> Arc<Shared> {
         op_timeout: NodeConfig::OP_TIMEOUT,
         sessions_max,
         session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![keyspace(0, EngineConfig::hermes()), keyspace(1, EngineConfig::meerkat())],
+        keyspaces: vec![
+            keyspace(0, EngineConfig::hermes()),
+            keyspace(1, EngineConfig::meerkat()),
+            keyspace(LOCAL, EngineConfig::local()),
+        ],
         seed: u64::from(node.0),
     })
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use quorate_commands::{Call, Op, Reply, Txn};
-use quorate_machine::{Operation, Transaction};
+use quorate_commands::{Call, Op, Reply};
+use quorate_machine::Command;
 use quorate_node::{EngineConfig, Lane, Outbox, SessionCall, Shared};
 use quorate_resp::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 use quorate_rifl::{Genuine, LeaseId, Request};
@@ -100,17 +100,9 @@ impl Backend for LaneBackend<'_> {
     #[inline]
     fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: P)
     where
-        P: Operation<Owned = Op, Reply = Reply<'static>>,
+        P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.lane.submit(now, KeyspaceId(keyspace), tag, origin, op, self.out);
-    }
-
-    #[inline]
-    fn transact<T>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, txn: T)
-    where
-        T: Transaction<Owned = Txn, Reply = Reply<'static>>,
-    {
-        self.lane.transact(now, KeyspaceId(keyspace), tag, origin, txn, self.out);
     }
 
     fn has_sessions(&self, keyspace: u8) -> bool {
@@ -135,9 +127,9 @@ impl Backend for LaneBackend<'_> {
     }
 
     fn call(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, attempt: Attempt) {
-        let Attempt { call, grant, work } = attempt;
+        let Attempt { call, grant, op } = attempt;
         let keyspace = KeyspaceId(keyspace);
-        self.lane.call(now, tag, SessionCall { keyspace, origin, call, grant, work }, self.out);
+        self.lane.call(now, tag, SessionCall { keyspace, origin, call, grant, op }, self.out);
     }
 
     fn flush(&mut self, keyspace: u8, now: Now, tag: Tag) {

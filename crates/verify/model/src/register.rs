@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use quorate_machine::{Access, Change, Current, Operation, ValueKind};
+use quorate_machine::{Access, Change, Command, Current, ValueKind};
 use quorate_types::UnixMillis;
 
 use crate::history::Store;
@@ -59,7 +59,7 @@ fn string(bytes: Vec<u8>) -> Change<'static> {
     Change::Set { bytes: Cow::Owned(bytes), kind: ValueKind::String, expire_at: None }
 }
 
-impl Operation for Op {
+impl Command for Op {
     type Owned = Self;
     type Reply = String;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use quorate_machine::{Change, Transaction, ValueKind, Verdict, Workspace};
+use quorate_machine::{Change, Command, ValueKind, Verdict, Workspace};
 use quorate_types::UnixMillis;
 
 use crate::history::Store;
@@ -88,7 +88,7 @@ fn set(workspace: &mut impl Workspace, key: &str, value: String) {
     workspace.write(key.as_bytes(), change);
 }
 
-impl Transaction for Txn {
+impl Command for Txn {
     type Owned = Self;
     type Reply = String;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quorate_check::{Action, Recorder, TxnHistory};
-use quorate_commands::Reply;
+use quorate_commands::{Op, Reply};
 use quorate_machine::{Outcome, Refusal, Rng};
 use quorate_meerkat::Isolation;
 use quorate_types::{KeyspaceId, Timestamp};
@@ -352,11 +352,11 @@ impl Clients {
                 let call = operations::to_call(key, action);
                 let recorder = &self.recorder;
                 let invocation = recorder.invoke(index as u64, key.as_str(), action.clone());
-                (Open::Single(invocation, action.clone()), Command::Op(call))
+                (Open::Single(invocation, action.clone()), Command(Op::Call(call)))
             }
             (Load::Operations { .. }, Intent::Lapse { key, value, millis }) => {
                 let open = Open::lapse(&self.recorder, index as u64, key, value, *millis);
-                (open, Command::Op(lapses::to_call(key, value, *millis)))
+                (open, Command(Op::Call(lapses::to_call(key, value, *millis))))
             }
             // The script is for another engine: the client skips the order.
             (Load::Operations { .. }, _) => return self.schedule_next(world, index, world.time),
@@ -394,9 +394,7 @@ impl Clients {
         let tag = id.tag(op);
         let refused = Outcome::Refused(Refusal::NotServing);
         if let Some(guest) = client.guest {
-            let Command::Txn(txn) = &waiting.command else {
-                unreachable!("guests have transactions only")
-            };
+            let Command(txn) = &waiting.command;
             if world.guests[guest].paused {
                 world.hold_for_guest(guest, request);
             } else if world.guests[guest].serves() {

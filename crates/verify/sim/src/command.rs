@@ -2,22 +2,17 @@
 
 use std::fmt;
 
-use quorate_commands::{Call, OwnedCall, Txn};
-use quorate_machine::{Access, Operation};
+use quorate_commands::{Call, Op, OwnedCall};
+use quorate_machine::Access;
 
 /// A client's request to a node.
 #[derive(Clone, Debug)]
-pub(crate) enum Command {
-    /// A command on one key, of a keyspace without transactions.
-    Op(OwnedCall),
-    /// A transaction.
-    Txn(Txn),
-}
+pub(crate) struct Command(pub(crate) Op);
 
 impl Command {
     /// The command, if a local record might answer it.
     pub(crate) fn single_read(&self) -> Option<Call<'_>> {
-        let (Self::Op(call) | Self::Txn(Txn::Call(call))) = self else { return None };
+        let Op::Call(call) = &self.0 else { return None };
         let call = call.call();
         let single = matches!(call.single_key(), Ok(Some(_))) && call.keys().count() == 1;
         (single && call.access() == Access::Read).then_some(call)
@@ -30,9 +25,9 @@ impl fmt::Display for Command {
             let words = call.call().args.iter().map(|word| word.escape_ascii().to_string());
             f.write_str(&words.collect::<Vec<_>>().join(" "))
         };
-        match self {
-            Self::Op(call) | Self::Txn(Txn::Call(call)) => write(f, call),
-            Self::Txn(Txn::Block(block)) => {
+        match &self.0 {
+            Op::Call(call) => write(f, call),
+            Op::Block(block) => {
                 for (key, watch) in &block.watches {
                     write!(f, "[{} at {:?}] ", key.escape_ascii(), watch.timestamp)?;
                 }
@@ -42,7 +37,7 @@ impl fmt::Display for Command {
                 }
                 Ok(())
             }
-            Self::Txn(Txn::Versions(keys)) => {
+            Op::Versions(keys) => {
                 let keys = keys.iter().map(|key| key.escape_ascii().to_string());
                 write!(f, "WATCH {}", keys.collect::<Vec<_>>().join(" "))
             }

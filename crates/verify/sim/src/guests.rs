@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_commands::{Reply, Txn};
+use quorate_commands::{Op, Reply};
 use quorate_machine::{Effects, Event as Step, Machine as _, MapTable, Outcome, Refusal, Rng};
 use quorate_meerkat::{Config, Kind, Meerkat, Message, Meta, Options};
 use quorate_types::{
@@ -22,7 +22,7 @@ use crate::script::Process;
 use crate::trace::At;
 use crate::world::{Answer, Event, MS, WALL_START, World};
 
-type Machine = Meerkat<MapTable<Meta>, Txn>;
+type Machine = Meerkat<MapTable<Meta>, Op>;
 
 /// The pause between two looks at the connections.
 const TENDING: u64 = 40 * MS;
@@ -511,7 +511,7 @@ impl World {
     }
 
     /// A client's transaction reaches the guest in its own process.
-    pub(crate) fn ask_guest(&mut self, guest: usize, tag: Tag, txn: &Txn) {
+    pub(crate) fn ask_guest(&mut self, guest: usize, tag: Tag, txn: &Op) {
         let time = self.time;
         let this = &mut self.guests[guest];
         let Some(stay) = &this.stay else {

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use quorate_commands::{OwnedCall, Txn};
+use quorate_commands::{Op, OwnedCall};
 use quorate_hermes::{Options as HermesOptions, Reads};
 use quorate_machine::Rng;
 use quorate_meerkat::{Isolation, Options as MeerkatOptions};
@@ -233,7 +233,7 @@ impl Keyspace {
 
     /// The client's command for this one call.
     pub(crate) fn command(&self, call: OwnedCall) -> Command {
-        if self.is_transactional() { Command::Txn(Txn::Call(call)) } else { Command::Op(call) }
+        Command(Op::Call(call))
     }
 
     /// The entries of a node, by partition.

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use quorate_commands::{Block, Op, OwnedCall, Reply, Txn, Work};
+use quorate_commands::{Block, Op, OwnedCall, Reply};
 use quorate_machine::{CallError, Outcome, Refusal, Rng};
 use quorate_node::SessionCall;
 use quorate_rifl::{Answer, Call, ClientLease, Grant, LeaseId, Lost, Request, Requests};
@@ -393,7 +393,7 @@ impl SessionClients {
             lease: session.grant.lease,
             sequence,
             first_incomplete: session.requests.first_incomplete(),
-            digest: self.work(keyspace, &keys).digest(),
+            digest: op_on(&keys).digest(),
         };
         What::Call { call, grant: session.grant, keyspace, keys }
     }
@@ -463,9 +463,9 @@ impl SessionClients {
         match &one.what {
             What::Lease(request) => world.lease(node, lane, tag, *request),
             What::Call { call, grant, keyspace, keys } => {
-                let work = self.work(*keyspace, keys);
+                let op = op_on(keys);
                 let (keyspace, call, grant) = (*keyspace, *call, *grant);
-                let call = SessionCall { keyspace, origin, call, grant, work };
+                let call = SessionCall { keyspace, origin, call, grant, op };
                 world.call(node, lane, tag, call);
             }
         }
@@ -692,11 +692,6 @@ impl SessionClients {
         found.is_some_and(|transactional| *transactional || !transactions)
     }
 
-    /// The work of a call.
-    fn work(&self, keyspace: KeyspaceId, keys: &[String]) -> Work {
-        work(keys, self.transactional[usize::from(keyspace.0)])
-    }
-
     fn note(world: &mut World, number: u64, one: &Try, text: &str) {
         let time = world.time;
         let hash = crate::network::hash(text.as_bytes());
@@ -729,16 +724,15 @@ impl SessionClients {
 }
 
 /// Adds one to each key.
-fn work(keys: &[String], transactional: bool) -> Work {
+fn op_on(keys: &[String]) -> Op {
     let call = |key: &String| {
         OwnedCall::new([&b"INCR"[..], key.as_bytes()]).expect("clients know the commands")
     };
     match keys {
-        [key] if transactional => Work::Txn(Txn::Call(call(key))),
-        [key] => Work::Op(Op::Call(call(key))),
+        [key] => Op::Call(call(key)),
         _ => {
             let calls = keys.iter().map(call).collect();
-            Work::Txn(Txn::Block(Block { watches: Vec::new(), calls }))
+            Op::Block(Block { watches: Vec::new(), calls })
         }
     }
 }

@@ -2,7 +2,7 @@
 //! answer shows.
 
 use quorate_check::{Bytes, TxnOp, list_argument, split_list};
-use quorate_commands::{Block, OwnedCall, Reply, Txn};
+use quorate_commands::{Block, Op, OwnedCall, Reply};
 use quorate_types::Timestamp;
 
 /// One command of a transaction.
@@ -142,11 +142,11 @@ impl Step {
 
 /// The transaction of these steps: a single command if there is one step and `alone` says so, a
 /// block otherwise.
-pub(crate) fn to_txn(steps: &[Step], alone: bool) -> Txn {
+pub(crate) fn to_op(steps: &[Step], alone: bool) -> Op {
     match steps {
-        [step] if alone => Txn::Call(step.call()),
+        [step] if alone => Op::Call(step.call()),
         _ => {
-            Txn::Block(Block { watches: Vec::new(), calls: steps.iter().map(Step::call).collect() })
+            Op::Block(Block { watches: Vec::new(), calls: steps.iter().map(Step::call).collect() })
         }
     }
 }

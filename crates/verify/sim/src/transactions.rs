@@ -20,7 +20,7 @@
 use quorate_check::{
     Action, Answer, Bytes, Invocation, OpenTxn, Recorder, TxnHistory, TxnOp, balance,
 };
-use quorate_commands::{Block, OwnedCall, Reply, Txn, Watch};
+use quorate_commands::{Block, Op, OwnedCall, Reply, Watch};
 use quorate_machine::{Outcome, Rng};
 use quorate_meerkat::Isolation;
 use quorate_types::Timestamp;
@@ -32,7 +32,7 @@ use crate::intent::Intent;
 use crate::lapses::{self, Lapses};
 use crate::operations;
 use crate::options::Workload;
-use crate::steps::{Nonsense, Step, effects, to_txn, with_version};
+use crate::steps::{Nonsense, Step, effects, to_op, with_version};
 
 /// Appends after which clients go on to fresh lists: a check of lists reads them whole.
 const LIST_LIFE: u64 = 400;
@@ -243,14 +243,14 @@ impl Transactions {
             Intent::Single { key, action } => Self::single(process, key, action.clone(), history),
             Intent::Lapse { key, value, millis } => {
                 let open = Open::lapse(history, process, key, value, *millis);
-                (open, Command::Txn(Txn::Call(lapses::to_call(key, value, *millis))))
+                (open, Command(Op::Call(lapses::to_call(key, value, *millis))))
             }
             Intent::Own { key, value, millis } => {
                 let call = lapses::to_call(key, value, *millis);
                 let keys = vec![key.as_bytes().into()];
                 (
                     Open::WatchingOwn { key: key.clone(), millis: *millis, call },
-                    Command::Txn(Txn::Versions(keys)),
+                    Command(Op::Versions(keys)),
                 )
             }
             Intent::Steps { steps, alone } => {
@@ -260,7 +260,7 @@ impl Transactions {
                 let recorder = if of_accounts { &self.bank } else { history };
                 let txn = recorder.begin(process);
                 recorder.intend(&txn, steps.iter().flat_map(Step::intent).collect());
-                let command = Command::Txn(to_txn(&steps, alone));
+                let command = Command(to_op(&steps, alone));
                 (Open::Steps { txn, steps, alone, of_accounts }, command)
             }
             Intent::Transfer { keys, amount, unique } => {
@@ -284,7 +284,7 @@ impl Transactions {
 
     fn watch(keys: Vec<String>, then: Then) -> (Open, Command) {
         let watched = keys.iter().map(|key| key.as_bytes().into()).collect();
-        (Open::Watching { keys, then }, Command::Txn(Txn::Versions(watched)))
+        (Open::Watching { keys, then }, Command(Op::Versions(watched)))
     }
 
     /// A command alone, or a block of several.
@@ -293,11 +293,11 @@ impl Transactions {
             let words = words.iter().map(|word| word.as_bytes());
             OwnedCall::new(words).expect("clients know the commands")
         };
-        Command::Txn(match calls {
-            [single] => Txn::Call(call(single)),
+        Command(match calls {
+            [single] => Op::Call(call(single)),
             _ => {
                 let calls = calls.iter().map(call).collect();
-                Txn::Block(Block { watches: Vec::new(), calls })
+                Op::Block(Block { watches: Vec::new(), calls })
             }
         })
     }
@@ -434,7 +434,7 @@ impl Transactions {
     ) -> (Open, Command) {
         let invocation = history.invoke(process, key, action.clone());
         let call = operations::to_call(key, &action);
-        (Open::Single(invocation, action), Command::Txn(Txn::Call(call)))
+        (Open::Single(invocation, action), Command(Op::Call(call)))
     }
 
     /// The intents that must succeed at the end: one for each `round`, none beyond the last.
@@ -566,7 +566,7 @@ impl Transactions {
                 let block = Block { watches, calls: vec![call] };
                 return Ok(Some((
                     Open::SettingOwn { key, millis, existed },
-                    Command::Txn(Txn::Block(block)),
+                    Command(Op::Block(block)),
                 )));
             }
             Open::SettingOwn { key, millis, existed }
@@ -614,7 +614,7 @@ impl Transactions {
         let watches = watches.ok_or_else(nonsense)?;
         let txn = history.begin(process);
         let call = Step::GetAll(keys.clone()).call();
-        Ok((Open::Reading { txn, keys, watches, then }, Command::Txn(Txn::Call(call))))
+        Ok((Open::Reading { txn, keys, watches, then }, Command(Op::Call(call))))
     }
 
     /// The values are known: writes, if no client has changed the keys since they were watched.
@@ -653,7 +653,7 @@ impl Transactions {
         let watches =
             keys.iter().map(|key| key.as_bytes().into()).zip(watches.iter().copied()).collect();
         let calls = steps.iter().map(Step::call).collect();
-        let command = Command::Txn(Txn::Block(Block { watches, calls }));
+        let command = Command(Op::Block(Block { watches, calls }));
         Ok((Open::Writing { txn, ops, writes: steps.len() }, command))
     }
 }

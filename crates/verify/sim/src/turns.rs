@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use quorate_commands::{Reply, Txn};
+use quorate_commands::{Op, Reply};
 use quorate_machine::{Outcome, Rng, Seal};
 use quorate_node::{Lane, Mail, Outbox, SessionCall};
 use quorate_types::{Instant, KeyspaceId, LaneId, NodeSet, Now, Tag};
@@ -46,14 +46,9 @@ impl World {
                     return Some(Answer { tag, outcome: Outcome::Done(reply), at: None });
                 }
             }
-            match command {
-                Command::Op(call) => lane.submit(now, keyspace, tag, origin, call.call(), out),
-                Command::Txn(Txn::Call(call)) => {
-                    lane.transact(now, keyspace, tag, origin, call.call(), out);
-                }
-                Command::Txn(txn) => {
-                    lane.transact(now, keyspace, tag, origin, txn.clone(), out);
-                }
+            match &command.0 {
+                Op::Call(call) => lane.submit(now, keyspace, tag, origin, call.call(), out),
+                op => lane.submit(now, keyspace, tag, origin, op.clone(), out),
             }
             None
         });

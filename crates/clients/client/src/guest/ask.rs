@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use quorate_machine::{Change, Current, Transaction, ValueKind, Verdict, Workspace};
+use quorate_machine::{Change, Command, Current, ValueKind, Verdict, Workspace};
 use quorate_types::{Timestamp, UnixMillis};
 
 use crate::transport::{Expiry, Values, Write, Writes};
@@ -40,7 +40,7 @@ pub(super) enum Answer {
     Conflict,
 }
 
-impl Transaction for Ask {
+impl Command for Ask {
     type Owned = Self;
     type Reply = Answer;
 

@@ -1,7 +1,7 @@
 //! The smallest thing that commands can run on, and answers in a form to compare and to read.
 
 use quorate_commands::{Call, MapWorkspace, OwnedArgs, Reply, Split, resolve};
-use quorate_machine::{Access, Change, Current, Operation, Transaction, Verdict, no_object};
+use quorate_machine::{Access, Change, Command, Current, Verdict, no_object};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 /// A command, its name first.
@@ -79,7 +79,7 @@ impl Store {
     /// Runs a transaction.
     pub(crate) fn transact<T>(&mut self, transaction: &T) -> Verdict<Reply<'static>>
     where
-        T: Transaction<Reply = Reply<'static>>,
+        T: Command<Reply = Reply<'static>>,
     {
         self.version += 1;
         let timestamp = Timestamp::new(self.version, WriterId(1));

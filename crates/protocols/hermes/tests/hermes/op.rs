@@ -1,8 +1,8 @@
-//! A register and counter as [`Operation`]: small, with every kind of access.
+//! A register and counter as [`Command`]: small, with every kind of access.
 
 use std::borrow::Cow;
 
-use quorate_machine::{Access, Change, Current, Operation, ValueKind};
+use quorate_machine::{Access, Change, Command, Current, ValueKind};
 use quorate_types::UnixMillis;
 use quorate_wire::{Reader, Writer};
 
@@ -92,7 +92,7 @@ fn string(bytes: Vec<u8>, expire_at: Option<UnixMillis>) -> Change<'static> {
     Change::Set { bytes: Cow::Owned(bytes), kind: ValueKind::String, expire_at }
 }
 
-impl Operation for Op {
+impl Command for Op {
     type Owned = Self;
     type Reply = Reply;
 

@@ -9,7 +9,7 @@ use quorate_check::{
     check_history,
 };
 use quorate_hermes::{Config, Reads, State};
-use quorate_machine::{Access, Operation as _, Outcome, Record, Refusal, Rng, Table};
+use quorate_machine::{Access, Command as _, Outcome, Record, Refusal, Rng, Table};
 use quorate_rifl::{Call, Found, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, Role, Timestamp, View};
 

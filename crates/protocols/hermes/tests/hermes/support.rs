@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use quorate_hermes::{Config, Forward, Hermes, Message, Meta, Request, State};
-use quorate_machine::{Effects, Event, Machine, MapTable, Operation, Outcome, Record, Rng, Table};
+use quorate_machine::{Command, Effects, Event, Machine, MapTable, Outcome, Record, Rng, Table};
 use quorate_rifl::{Call, Found, Grant, Permit, Sessions, owner_of};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, Timestamp,

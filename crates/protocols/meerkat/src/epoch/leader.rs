@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, LaneShared, Table, Transaction, mutant};
+use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{Epoch, NodeId, Now};
 
 use super::{PART_DOUBLINGS_MAX, part, parts_of};
@@ -47,7 +47,7 @@ struct Adopted {
 impl<T, X> Meerkat<T, X>
 where
     T: Table<Meta = Meta> + LaneShared,
-    X: Transaction<Owned = X>,
+    X: Command<Owned = X>,
 {
     pub(super) fn take_own_report(&mut self) {
         let node = self.config.node;

@@ -1,76 +1,11 @@
 //! What the list of engines expands to: enums over them, so that dispatch is static.
 
-/// How an engine of the list takes what is submitted.
-macro_rules! submission {
-    (one_key) => {
-        fn submit_op<P>(
-            &mut self,
-            now: quorate_types::Now,
-            tag: quorate_types::Tag,
-            origin: u64,
-            op: P,
-            sink: &mut crate::engine::Sink<'_>,
-        ) where
-            P: quorate_machine::Operation<Owned = Op, Reply = quorate_commands::Reply<'static>>,
-        {
-            self.submit(now, tag, origin, op, sink);
-        }
-
-        fn submit_call(
-            &mut self,
-            now: quorate_types::Now,
-            tag: quorate_types::Tag,
-            permit: quorate_rifl::Permit,
-            origin: u64,
-            work: quorate_commands::Work,
-            sink: &mut crate::engine::Sink<'_>,
-        ) {
-            let quorate_commands::Work::Op(op) = work else {
-                unreachable!("only a keyspace with transactions is given one")
-            };
-            let request = quorate_machine::Request { origin, command: op };
-            quorate_rifl::Sessions::call(self, now, tag, permit, request, sink);
-        }
-    };
-    (any_keys) => {
-        fn submit_txn<P>(
-            &mut self,
-            now: quorate_types::Now,
-            tag: quorate_types::Tag,
-            origin: u64,
-            txn: P,
-            sink: &mut crate::engine::Sink<'_>,
-        ) where
-            P: quorate_machine::Transaction<Owned = Txn, Reply = quorate_commands::Reply<'static>>,
-        {
-            self.submit(now, tag, origin, txn, sink);
-        }
-
-        fn submit_call(
-            &mut self,
-            now: quorate_types::Now,
-            tag: quorate_types::Tag,
-            permit: quorate_rifl::Permit,
-            origin: u64,
-            work: quorate_commands::Work,
-            sink: &mut crate::engine::Sink<'_>,
-        ) {
-            let quorate_commands::Work::Txn(txn) = work else {
-                unreachable!("a keyspace with transactions takes nothing else")
-            };
-            let request = quorate_machine::Request { origin, command: txn };
-            quorate_rifl::Sessions::call(self, now, tag, permit, request, sink);
-        }
-    };
-}
-
-/// For each line: how users call the engine as a function, its variant, whether an op has one key
-/// or any, and its machine.
+/// For each line: how users call the engine as a function, its variant, and its machine.
 macro_rules! engines {
     ($(
         $(#[doc = $doc:expr])+
         $(#[cfg($cfg:meta)])?
-        $name:ident: $Variant:ident, $keys:ident, $machine:ty;
+        $name:ident: $Variant:ident => $machine:ty;
     )+) => {
         /// An engine and its options.
         #[derive(Clone, PartialEq, Eq, Debug)]
@@ -214,8 +149,6 @@ macro_rules! engines {
                 fn wrap(mail: Self::Mail) -> EngineMail {
                     EngineMail::$Variant(mail)
                 }
-
-                submission!($keys);
             }
         )+
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use quorate_commands::{Op, OwnedCall, Txn, Work};
+use quorate_commands::{Op, OwnedCall};
 use quorate_node::{
     EngineConfig, KeyspaceConfig, Lane, NodeAddress, NodeConfig, Outbox, SessionCall, Shared,
 };
@@ -155,19 +155,14 @@ impl World {
         let owned = OwnedCall::new(words.iter().copied()).expect("a command");
         let lane = usize::from(self.tag.is_multiple_of(2));
         let (lane, out) = &mut self.nodes[node].lanes[lane];
-        let engine = &lane.shared().config.keyspaces[0].engine;
-        let transactional = engine.capabilities().transactions;
         if let Some(grant) = self.grant.filter(|_| as_call) {
-            let work =
-                if transactional { Work::Txn(Txn::Call(owned)) } else { Work::Op(Op::Call(owned)) };
-            let (sequence, digest) = (self.sequence, work.digest());
+            let op = Op::Call(owned);
+            let (sequence, digest) = (self.sequence, op.digest());
             self.sequence += 1;
             let first_incomplete = sequence.saturating_sub(3);
             let call = Call { lease: grant.lease, sequence, first_incomplete, digest };
-            let call = SessionCall { keyspace: KEYSPACE, origin: 1, call, grant, work };
+            let call = SessionCall { keyspace: KEYSPACE, origin: 1, call, grant, op };
             lane.call(now, tag, call, out);
-        } else if transactional {
-            lane.transact(now, KEYSPACE, tag, self.tag, owned.call(), out);
         } else {
             lane.submit(now, KEYSPACE, tag, self.tag, owned.call(), out);
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use quorate_commands::{Block, OwnedCall, Reply, Txn};
+use quorate_commands::{Block, Op, OwnedCall, Reply};
 use quorate_machine::{Outcome, Refusal};
 use quorate_node::{
     EngineConfig, Host, KeyspaceConfig, MemoryCluster, NodeAddress, NodeConfig, Shared,
@@ -154,17 +154,17 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    fn spell(self, transaction: &Transaction, scratch: &mut Vec<u8>) -> Txn {
+    fn spell(self, transaction: &Transaction, scratch: &mut Vec<u8>) -> Op {
         let mut calls = Vec::with_capacity(transaction.gets.len() + transaction.puts.len());
         each_command(self.layout, transaction, scratch, |words| {
             let call = OwnedCall::new(words.iter().copied());
             calls.push(call.expect("workloads spell commands that there are"));
         });
         match calls.pop() {
-            Some(call) if !self.block => Txn::Call(call),
+            Some(call) if !self.block => Op::Call(call),
             last => {
                 calls.extend(last);
-                Txn::Block(Block { watches: Vec::new(), calls })
+                Op::Block(Block { watches: Vec::new(), calls })
             }
         }
     }
@@ -218,7 +218,7 @@ impl Clients<'_> {
         let nodes = self.strand.hosts.len();
         let host = &mut self.strand.hosts[client % nodes];
         let tag = Tag(client as u64);
-        host.lane.transact(now, KEYSPACE, tag, tag.0, txn, &mut host.out);
+        host.lane.submit(now, KEYSPACE, tag, tag.0, txn, &mut host.out);
     }
 
     fn judge(&mut self, outcome: Outcome<Reply<'static>>) -> Answer {

@@ -14,8 +14,8 @@ use std::time::Instant as Clock;
 
 use quorate_baselines::{self as baselines, Baseline, Common};
 use quorate_machine::{
-    Change, Content, Effects, Event, Machine, Outcome, Protocol, Record, Table, Transaction,
-    ValueKind, Verdict, Workspace,
+    Change, Command, Content, Effects, Event, Machine, Outcome, Protocol, Record, Table, ValueKind,
+    Verdict, Workspace,
 };
 use quorate_meerkat::{self as meerkat, Isolation, Kind, Meerkat, Message, Meta, Request};
 use quorate_storage::{SharedTable, Store};
@@ -97,7 +97,7 @@ struct Load {
     puts: Vec<Vec<u8>>,
 }
 
-impl Transaction for Load {
+impl Command for Load {
     type Owned = Self;
     type Reply = ();
 

@@ -1,0 +1,160 @@
+//! A `MULTI`/`EXEC` block, and what `WATCH` saw before it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, Change, Current, Verdict, Workspace, mutant};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::meter::{BLOCK_TOO_MUCH, Metered};
+use crate::one_key::OneKey;
+use crate::room::{BLOCK_TOO_LONG, Room};
+use crate::{OwnedCall, Reply};
+
+/// What a `WATCH` saw of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Watch {
+    /// Whether the key had a value.
+    pub existed: bool,
+    /// Its version; [`Timestamp::ZERO`] if it had none of its own.
+    pub timestamp: Timestamp,
+}
+
+impl Watch {
+    /// Whether nobody has changed the key since. A value that expired in between is a change even
+    /// before it is collected; one that had expired when the watch began is not. A tombstone that
+    /// was collected in between leaves the key without a version ([`Timestamp::ZERO`]), and as
+    /// absent as it was.
+    pub(crate) fn holds(&self, current: &Current<'_>) -> bool {
+        let collected =
+            !self.existed && current.content.is_none() && current.timestamp == Timestamp::ZERO;
+        collected
+            || self.timestamp == current.timestamp && (!self.existed || current.content.is_some())
+    }
+}
+
+/// A `MULTI`/`EXEC` block: all of it happens at once, or nothing if a watch fails. Each call sees what
+/// the calls before it did; one that answers an error undoes nothing, as in Redis.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Block {
+    /// What was seen of keys before.
+    pub watches: Vec<(Box<[u8]>, Watch)>,
+    /// The calls in order; those without a key are answered too, by [`crate::Call::answer_alone`].
+    pub calls: Vec<OwnedCall>,
+}
+
+impl Block {
+    /// Visits its keys, those that are watched first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let watched = self.watches.iter().map(|(key, _)| &**key);
+        watched.chain(self.calls.iter().flat_map(|call| call.call().keys()))
+    }
+
+    /// Whether it may change anything.
+    pub fn updates(&self) -> bool {
+        self.calls.iter().any(|call| call.call().updates())
+    }
+
+    /// What it does to its only key: a blind write if every call that has a key is one and nothing
+    /// is watched, a read if none changes anything, an update otherwise.
+    pub(crate) fn access(&self) -> Access {
+        let calls = self.calls.iter().map(OwnedCall::call);
+        let mut all = calls.filter(|call| call.spec.has_keys()).map(|call| call.access());
+        if all.clone().all(|access| access == Access::Read) {
+            return Access::Read;
+        }
+        if self.watches.is_empty() && all.all(|access| access == Access::Write) {
+            return Access::Write;
+        }
+        Access::Update
+    }
+
+    pub(crate) fn run(
+        &self,
+        now: UnixMillis,
+        workspace: &mut impl Workspace,
+    ) -> Verdict<Reply<'static>> {
+        for (key, watch) in &self.watches {
+            if !watch.holds(&workspace.read(key)) {
+                return Verdict::Abandon(Reply::NullArray);
+            }
+        }
+        match run_in_order(&self.calls, now, workspace) {
+            Ok(answers) => Verdict::Commit(answers),
+            Err(too_long) if mutant!("commands_refused_block_commits") => Verdict::Commit(too_long),
+            Err(too_long) => Verdict::Abandon(too_long),
+        }
+    }
+
+    /// Runs it on its only key.
+    pub(crate) fn apply<'a>(
+        &'a self,
+        now: UnixMillis,
+        current: Current<'a>,
+    ) -> (Reply<'static>, Change<'a>) {
+        let mut key = OneKey::new(current);
+        match self.run(now, &mut key) {
+            Verdict::Commit(answers) => (answers, key.finish()),
+            Verdict::Abandon(answer) => (answer, Change::Keep),
+        }
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.u32(u32::try_from(self.watches.len()).expect("limits bound a transaction"));
+        for (key, watch) in &self.watches {
+            writer.bytes(key);
+            writer.u8(u8::from(watch.existed));
+            writer.u64(watch.timestamp.version);
+            writer.u32(watch.timestamp.writer.0);
+        }
+        writer.u32(u32::try_from(self.calls.len()).expect("limits bound a transaction"));
+        for call in &self.calls {
+            call.call().write(writer);
+        }
+    }
+
+    /// Both lists grow with what is really there: a count can promise more than the input holds.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut watches = Vec::new();
+        for _ in 0..reader.u32()? {
+            let key = reader.bytes()?.into();
+            let existed = match reader.u8()? {
+                existed @ (0 | 1) => existed == 1,
+                _ => return Err(Malformed("neither absent nor present")),
+            };
+            let timestamp = Timestamp::new(reader.u64()?, WriterId(reader.u32()?));
+            watches.push((key, Watch { existed, timestamp }));
+        }
+        let mut calls = Vec::new();
+        for _ in 0..reader.u32()? {
+            calls.push(OwnedCall::read(reader)?);
+        }
+        Ok(Self { watches, calls })
+    }
+}
+
+/// What calls answer one after the other; an error if that is too long together, or if they look at
+/// too much, after which nothing of it may happen.
+pub(crate) fn run_in_order(
+    calls: &[OwnedCall],
+    now: UnixMillis,
+    workspace: &mut impl Workspace,
+) -> Result<Reply<'static>, Reply<'static>> {
+    let mut room = Room::new();
+    let mut metered = Metered::new(workspace);
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.call().run_over(now, &mut metered, &mut room));
+        if metered.is_exceeded() {
+            return Err(BLOCK_TOO_MUCH);
+        }
+        if room.is_exceeded() {
+            return Err(BLOCK_TOO_LONG);
+        }
+        if metered.is_full() {
+            break;
+        }
+    }
+    Ok(Reply::Array(answers))
+}
