@@ -14,6 +14,8 @@
 //! 3. *Heal*: faults end; within [`Options::heal_limit`] every node must serve again, every client
 //!    must get through on every node, and all replicas must agree.
 //!
+//! The nodes of a run have no disk yet; [`Disk`] is for the logs to come.
+//!
 //! The same seed gives the same run, event by event; [`Run::digest`] shows that in one number. A
 //! failing run can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
 #![forbid(unsafe_code)]
@@ -21,6 +23,7 @@
 mod budget;
 mod clients;
 mod command;
+mod disk;
 mod faults;
 mod flow;
 mod guests;
@@ -55,6 +58,7 @@ mod turns;
 mod world;
 
 pub use budget::{Cost, measure_costs};
+pub use disk::{DISK_EVENTS, Disk, DiskError, DiskFaults};
 pub use faults::Faults;
 pub use keyspaces::Beside;
 pub use options::{Engine, Isolations, Options, Workload};
