@@ -16,6 +16,7 @@ use self::builds::{Builds, Killer, Kind};
 use crate::target_dir;
 
 mod builds;
+mod gates;
 mod local;
 mod meerkat;
 mod table;
@@ -58,7 +59,7 @@ const RIG_MINUTES: &str = "10";
 
 /// Every guard that can be removed.
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS)
+    table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(gates::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

@@ -1,4 +1,5 @@
-//! The guards that can be removed, and what must notice; those of Meerkat are in `meerkat.rs`.
+//! The guards that can be removed, and what must notice; those of Meerkat are in `meerkat.rs`, those
+//! of gates in `gates.rs`.
 
 use super::Check::{self, Loom, Shuttle, Tests};
 use super::Mutant;
@@ -9,7 +10,7 @@ const MEMBERSHIP_TESTS: Check = Tests("membership", "");
 const HERMES_CALLS: Check = Tests("hermes", "random::calls");
 pub(super) const REMOVED: Check = Tests("node", "a_removed_node");
 
-/// All but those of Meerkat.
+/// All but those of Meerkat and of gates.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "hermes_stale_rmw_acks_kept",

@@ -6,13 +6,16 @@
 //! the same effects, always; that is what makes a failing simulation replayable and the state
 //! space explorable.
 //!
-//! Three choices shape the contract:
+//! Four choices shape the contract:
 //! - **Effects are a trait, not a list.** A message is a view of borrowed bytes (a record's value,
 //!   a slice of the receive buffer), and [`Effects::send`] encodes it at once into the peer's
 //!   buffer. No effect is allocated, and a broadcast is encoded once.
 //! - **Timers are a deadline.** A machine says when it next wants to be woken
 //!   ([`Machine::next_deadline`]) and finds out itself what is due when [`Event::Tick`] comes. A
 //!   driver needs no timer table, and there is no timer to leak or to cancel.
+//! - **Promises leave behind a gate.** A machine goes on at once with what it has read or appended
+//!   to its log, and its driver holds back what rests on that ([`Gate`]) until the lease is known to
+//!   have held, or the log is durable.
 //! - **Machines see records through [`Table`].** `storage` implements it concurrently; the
 //!   [`MapTable`] here is an ordinary map that can be cloned, compared and hashed.
 #![no_std]
@@ -23,6 +26,7 @@ extern crate alloc;
 mod command;
 mod det_map;
 pub mod difference;
+mod gate;
 mod map_table;
 mod object;
 mod ordered;
@@ -31,14 +35,17 @@ mod rng;
 mod slab;
 mod table;
 
-use quorate_types::{Epoch, Instant, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View};
+use alloc::vec::Vec;
+
+use quorate_types::{Epoch, Instant, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View};
 
 pub use command::{Access, Change, Command, Current, Unordered, Verdict, Workspace};
 pub use det_map::DetMap;
+pub use gate::{Completion, Gate, Gated, Seal};
 pub use map_table::{MapRecord, MapTable};
 pub use object::{Damaged, NoObject, Object, no_object};
 pub use ordered::{Ordered, OrderedTable, RangeBounds, range_bounds};
-pub use outcome::{CallError, Outcome, Refusal, Request, Seal};
+pub use outcome::{CallError, Outcome, Refusal, Request};
 pub use rng::Rng;
 pub use slab::{Slab, Slot};
 pub use table::{
@@ -90,6 +97,8 @@ pub enum Event<'a, P: Protocol + ?Sized> {
     },
     /// A newer view is in force.
     View(&'a View),
+    /// What was appended up to here is durable.
+    Durable(Lsn),
     /// The deadline that the machine asked for has come (or has not: a tick is always harmless).
     Tick,
 }
@@ -106,20 +115,29 @@ pub trait Effects<P: Protocol + ?Sized> {
         }
     }
 
-    /// Answers a request.
-    fn complete(&mut self, tag: Tag, outcome: P::Outcome);
-
-    /// Answers a request that took effect at `at` in the serial order: what it wrote has that
-    /// version.
-    fn complete_at(&mut self, tag: Tag, outcome: P::Outcome, at: Timestamp) {
-        let _ = at;
-        self.complete(tag, outcome);
+    /// Sends a message that leaves behind a gate. A driver without leases and log has nothing to
+    /// hold it back for.
+    fn send_behind(&mut self, gate: Gate, to: NodeSet, message: &P::Message<'_>) {
+        let _ = gate;
+        self.broadcast(to, message);
     }
 
-    /// Answers a request whose answer rests on what this node read of its own records, and so on
-    /// its lease: it may leave only if the lease still held after the read.
-    fn complete_read(&mut self, tag: Tag, outcome: P::Outcome) {
-        self.complete(tag, outcome);
+    /// Answers a request at once.
+    fn complete(&mut self, tag: Tag, outcome: P::Outcome);
+
+    /// Answers a request on terms: behind a gate, or with its place in the serial order. As with
+    /// messages, a driver without leases and log has nothing to hold it back for.
+    fn complete_on(&mut self, tag: Tag, completion: Completion<P::Outcome>) {
+        self.complete(tag, completion.outcome);
+    }
+
+    /// Appends a record to the lane's log: `encode` writes it straight into the log's buffer. It is
+    /// durable once [`Event::Durable`] reaches the place that comes back, and whatever promises that
+    /// leaves behind [`Gate::durable`] of it. A driver without a log keeps nothing, so `encode` is
+    /// not called, and every place is durable at once.
+    fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Lsn {
+        let _ = encode;
+        Lsn::START
     }
 
     /// Says something to the sibling on another lane of this node. Never to oneself.
@@ -154,6 +172,17 @@ pub trait Effects<P: Protocol + ?Sized> {
 pub trait Machine: Protocol {
     /// Reacts to one event.
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>);
+
+    /// Takes in, before the first event, what an earlier process of this node had appended: every
+    /// record that was durable, in order, and maybe some that were not yet. The record that ends at
+    /// a place was appended when [`Effects::append`] gave that place out.
+    ///
+    /// # Panics
+    /// If there is a record, and the machine never appends any.
+    fn restore<'a>(&mut self, log: impl Iterator<Item = (Lsn, &'a [u8])>) {
+        let mut log = log;
+        assert!(log.next().is_none(), "a machine that appends nothing has nothing to restore");
+    }
 
     /// When the machine next wants an [`Event::Tick`]; [`Instant::NEVER`] if it waits for nothing.
     fn next_deadline(&self) -> Instant;

@@ -21,17 +21,6 @@ pub enum Outcome<R> {
     Unknown,
 }
 
-/// Whether answers that rest on a node's lease may leave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seal {
-    /// They may: the lease held after they were read.
-    Holds,
-    /// Not now. They wait for the node's next lease.
-    Waits,
-    /// Never.
-    Lost,
-}
-
 /// Why an op was not even started.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {

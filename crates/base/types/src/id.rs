@@ -56,6 +56,16 @@ identifier! {
     EngineId, u8, "engine "
 }
 identifier! {
+    /// A place in the log of one lane: everything that was appended before it. Places only compare;
+    /// how far they lie apart is the log's business.
+    Lsn, u64, "l"
+}
+identifier! {
     /// Names a submitted op to its submitter. Opaque to machines.
     Tag, u64, "t"
+}
+
+impl Lsn {
+    /// Before the first record: durable from the start.
+    pub const START: Self = Self(0);
 }

@@ -1,6 +1,6 @@
 //! What all systems do at the client's node: run transactions, try them again, answer.
 
-use quorate_machine::{Command, Effects, Outcome, Refusal, Slot, Table, Verdict};
+use quorate_machine::{Command, Completion, Effects, Outcome, Refusal, Slot, Table, Verdict};
 use quorate_meerkat::{Conflict, Meta, backoff};
 use quorate_types::{Instant, NodeSet, Now, Tag, Timestamp, limits};
 
@@ -142,7 +142,8 @@ where
             // Its place is a number of the primary's, which the coordinator never learns.
             effects.complete(tag, done);
         } else {
-            effects.complete_at(tag, done, Timestamp::new(version, self.group().writer));
+            let at = Timestamp::new(version, self.group().writer);
+            effects.complete_on(tag, Completion::new(done).at(at));
         }
         self.end_op(attempt.slot);
     }

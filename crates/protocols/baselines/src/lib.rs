@@ -202,6 +202,7 @@ where
             Event::Mail { mail, .. } => match mail {},
             Event::View(view) => self.on_view(view),
             Event::Tick => self.on_tick(now, effects),
+            Event::Durable(_) => {}
         }
         self.run_ready(now, effects);
     }

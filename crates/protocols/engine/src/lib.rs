@@ -35,16 +35,13 @@ pub trait Readable: Meta {
     fn version(&self) -> Timestamp;
 }
 
-/// When a message may leave.
+/// When a message that waits for no gate leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivery {
     /// With the next flush.
     Now,
     /// With the next flush that something else causes: nobody's answer depends on it.
     Lazy,
-    /// Once the node's lease is known to hold after this turn's reads: it is, or contains, an
-    /// answer to a client that rests on them.
-    Leased,
 }
 
 /// What one lane of an engine is told at its start.
@@ -130,7 +127,7 @@ pub trait Engine:
     /// When the bytes are no message of this version.
     fn decode(bytes: &[u8]) -> Result<Self::Message<'_>, Malformed>;
 
-    /// When a message may leave.
+    /// When a message leaves, unless it waits for a gate.
     fn delivery(message: &Self::Message<'_>) -> Delivery {
         let _ = message;
         Delivery::Now

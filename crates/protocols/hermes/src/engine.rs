@@ -137,7 +137,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
 
     fn delivery(message: &Message<'_>) -> Delivery {
         match message {
-            Message::Forwarded { .. } => Delivery::Leased,
             Message::Val(_) => Delivery::Lazy,
             _ => Delivery::Now,
         }

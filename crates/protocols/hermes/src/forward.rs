@@ -15,7 +15,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, CallError, Command, Effects, Outcome, Record, Refusal, Slot, Table, mutant,
+    Access, CallError, Command, Effects, Gate, Outcome, Record, Refusal, Slot, Table, mutant,
 };
 use quorate_rifl::Permit;
 use quorate_types::{
@@ -342,7 +342,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             // The op was run, and its answer can't be told.
             bytes = Vec::from([UNKNOWN]);
         }
-        effects.send(to, &Message::Forwarded { sequence, outcome: &bytes });
+        // It may rest on what this node read.
+        let answer = Message::Forwarded { sequence, outcome: &bytes };
+        effects.send_behind(Gate::LEASE, NodeSet::only(to), &answer);
     }
 
     /// The answer of a forwarded op.

@@ -176,6 +176,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
             Event::Mail { mail, .. } => match mail {},
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
+            Event::Durable(_) => {}
         }
     }
 

@@ -2,8 +2,8 @@
 //! is N3.4).
 
 use quorate_machine::{
-    Access, Change, Command, Content, Current, Effects, Outcome, Record, Refusal, Slot, Table,
-    mutant, no_object,
+    Access, Change, Command, Completion, Content, Current, Effects, Gate, Outcome, Record, Refusal,
+    Slot, Table, mutant, no_object,
 };
 use quorate_rifl::{AnswerBytes, Permit};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
@@ -632,7 +632,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.reads.hold(client, reply, self.next_number);
         } else {
             match client {
-                Client::Local(tag) => effects.complete_read(tag, Outcome::Done(reply)),
+                Client::Local(tag) => {
+                    let read = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
+                    effects.complete_on(tag, read);
+                }
                 Client::Forwarded { .. } => self.answer(client, Outcome::Done(reply), effects),
             }
         }

@@ -38,7 +38,8 @@ mod sweep;
 mod workspace;
 
 use quorate_machine::{
-    Command, Effects, Event, LaneShared, Machine, Outcome, Protocol, Refusal, Slot, Table, mutant,
+    Command, Completion, Effects, Event, LaneShared, Machine, Outcome, Protocol, Refusal, Slot,
+    Table, mutant,
 };
 use quorate_types::{Instant, LaneId, Now, Role, Tag, Timestamp, View, WriterId, lane_of_key};
 
@@ -88,6 +89,7 @@ where
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(view),
             Event::Tick => self.sweep(now, effects),
+            Event::Durable(_) => {}
         }
     }
 
@@ -261,6 +263,6 @@ where
 {
     match ran {
         Ran { outcome, at: Timestamp::ZERO } => effects.complete(tag, outcome),
-        Ran { outcome, at } => effects.complete_at(tag, outcome, at),
+        Ran { outcome, at } => effects.complete_on(tag, Completion::new(outcome).at(at)),
     }
 }

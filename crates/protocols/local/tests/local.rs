@@ -8,8 +8,8 @@ use quorate_engine::Engine as _;
 use quorate_engine::Readable as _;
 use quorate_local::{Config, Local, Mail, Meta};
 use quorate_machine::{
-    Change, Command, Content, Effects, Event, LaneShared, Machine, NoObject, Outcome, Refusal,
-    Table, ValueKind, Verdict, Workspace,
+    Change, Command, Completion, Content, Effects, Event, LaneShared, Machine, NoObject, Outcome,
+    Refusal, Table, ValueKind, Verdict, Workspace,
 };
 use quorate_storage::{SharedTable, Store};
 use quorate_types::{
@@ -209,8 +209,8 @@ impl Effects<Machine_> for Out {
         self.done.push((tag, outcome, Timestamp::ZERO));
     }
 
-    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Held>, at: Timestamp) {
-        self.done.push((tag, outcome, at));
+    fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<Held>>) {
+        self.done.push((tag, completion.outcome, completion.at.unwrap_or(Timestamp::ZERO)));
     }
 }
 

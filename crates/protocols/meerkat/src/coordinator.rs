@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Command, Effects, LaneShared, Outcome, Refusal, Slot, Table, Verdict, mutant,
+    Command, Completion, Effects, LaneShared, Outcome, Refusal, Slot, Table, Verdict, mutant,
 };
 use quorate_types::{NodeSet, Now, Tag, Timestamp, limits, partition_of};
 
@@ -472,7 +472,7 @@ where
                 self.ready.push_back(slot);
                 return;
             }
-            effects.complete_at(op.tag, Outcome::Done(reply), at);
+            effects.complete_on(op.tag, Completion::new(Outcome::Done(reply)).at(at));
             self.end_op(slot);
         }
     }

@@ -187,6 +187,7 @@ where
             Event::Mail { from, mail } => self.on_mail(now, from, mail, effects),
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
+            Event::Durable(_) => {}
         }
         self.run_ready(now, effects);
     }

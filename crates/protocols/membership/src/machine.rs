@@ -115,7 +115,7 @@ impl Machine for Membership {
             Event::Request { tag, request } => self.on_request(tag, request, effects),
             // Views originate in this machine.
             Event::View(_) => effects.ignored("view"),
-            Event::Tick => {}
+            Event::Tick | Event::Durable(_) => {}
         }
         self.drive(effects);
     }

@@ -97,6 +97,7 @@ impl Machine for LeaseManager {
             }
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
+            Event::Durable(_) => {}
         }
     }
 

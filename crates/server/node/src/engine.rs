@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
 use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine};
-use quorate_machine::{Command, Effects, Event, Machine, Meta, Outcome, Request, Table};
+use quorate_machine::{
+    Command, Completion, Effects, Event, Gate, Machine, Meta, Outcome, Request, Table,
+};
 use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
-    Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag, Timestamp, View,
+    Epoch, Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View,
     WriterId, partition_of,
 };
 use quorate_wire::{GuestMessage, Header, Kind, ListingMessage, Malformed, Reader};
@@ -259,6 +261,10 @@ impl KeyspaceLane {
         each!(&mut self.engine, engine => engine.step(now, Event::Tick, sink));
     }
 
+    pub(crate) fn durable(&mut self, now: Now, lsn: Lsn, sink: &mut Sink<'_>) {
+        each!(&mut self.engine, engine => engine.step(now, Event::Durable(lsn), sink));
+    }
+
     pub(crate) fn end_turn(&mut self, now: Now, sink: &mut Sink<'_>) {
         each!(&mut self.engine, engine => engine.end_turn(now, sink));
     }
@@ -329,17 +335,16 @@ impl<E: Listed> Effects<E> for Sink<'_> {
     }
 
     fn broadcast(&mut self, to: NodeSet, message: &E::Message<'_>) {
-        let (keyspace, epoch) = (self.keyspace, self.epoch);
-        let encode = |buffer: &mut Vec<u8>| {
-            Header::frame(buffer, Kind::Engine(E::ID), keyspace, epoch, |writer| {
-                E::encode(message, writer);
-            });
-        };
+        let encode = self.encoding::<E>(message);
         match E::delivery(message) {
-            Delivery::Leased if self.lease_bound => self.out.frame_sealed(to, encode),
             Delivery::Lazy => self.out.frame_lazily(to, encode),
-            Delivery::Now | Delivery::Leased => self.out.frame(to, encode),
+            Delivery::Now => self.out.frame(to, encode),
         }
+    }
+
+    fn send_behind(&mut self, gate: Gate, to: NodeSet, message: &E::Message<'_>) {
+        let encode = self.encoding::<E>(message);
+        self.out.frame_behind(self.narrowed(gate), to, encode);
     }
 
     fn mail(&mut self, to: LaneId, mail: E::Mail) {
@@ -351,12 +356,13 @@ impl<E: Listed> Effects<E> for Sink<'_> {
         self.done(Done::new(tag, outcome));
     }
 
-    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>, at: Timestamp) {
-        self.done(Done { at: Some(at), ..Done::new(tag, outcome) });
-    }
-
-    fn complete_read(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
-        self.done(Done { lease_bound: self.lease_bound, ..Done::new(tag, outcome) });
+    fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<Reply<'static>>>) {
+        let Completion { outcome, gate, at } = completion;
+        let gate = self.narrowed(gate);
+        let done = Done { tag, outcome, lease_bound: gate.lease, at };
+        if let Some(done) = self.out.hold_until_durable(gate, done) {
+            self.done(done);
+        }
     }
 
     fn ignored(&mut self, reason: &'static str) {
@@ -373,6 +379,23 @@ impl<E: Listed> Effects<E> for Sink<'_> {
 }
 
 impl Sink<'_> {
+    fn encoding<'m, 'b, E: Listed>(
+        &self,
+        message: &'m E::Message<'b>,
+    ) -> impl FnOnce(&mut Vec<u8>) + use<'m, 'b, E> {
+        let (keyspace, epoch) = (self.keyspace, self.epoch);
+        move |buffer| {
+            Header::frame(buffer, Kind::Engine(E::ID), keyspace, epoch, |writer| {
+                E::encode(message, writer);
+            });
+        }
+    }
+
+    /// What the engine asks for, as far as its options let its answers rest on the lease.
+    fn narrowed(&self, gate: Gate) -> Gate {
+        Gate { lease: gate.lease && self.lease_bound, ..gate }
+    }
+
     fn done(&mut self, done: Done) {
         if done.tag.0 & self.internal != 0 {
             self.internal_done.push(done);

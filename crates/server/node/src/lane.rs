@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quorate_commands::{Call, Op, Reply};
 use quorate_machine::{Command, Event, Rng, Slab, Slot, mutant};
 use quorate_types::{
-    Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, View, WriterId,
+    Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Role, Tag, View, WriterId,
 };
 use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
 
@@ -690,6 +690,31 @@ impl Lane {
                 Internal::Call { from, tag } => self.call_done(from, Done { tag, ..done }, out),
                 Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
             }
+        }
+    }
+
+    /// The lane's log is durable up to `lsn`: what waited for that may leave, and the engines hear of
+    /// it.
+    pub fn durable(&mut self, now: Now, lsn: Lsn, out: &mut Outbox) {
+        for done in out.durable(lsn) {
+            self.answer_at_last(done, out);
+        }
+        for number in 0..self.engines.len() {
+            if self.engines[number].is_some() {
+                let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
+                engine.durable(now, lsn, &mut sink);
+            }
+        }
+        self.answer_internal(out);
+    }
+
+    /// Answers what waited for its gate.
+    pub(crate) fn answer_at_last(&mut self, done: Done, out: &mut Outbox) {
+        if done.tag.0 & INTERNAL == 0 {
+            out.done.push(done);
+        } else {
+            self.internal_done.push(done);
+            self.answer_internal(out);
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_machine::{Outcome, Refusal};
+use quorate_machine::{Gate, Outcome, Refusal};
 use quorate_types::partition_of;
 use quorate_types::{Duration, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
 use quorate_wire::{Header, Kind, ListingMessage, Malformed};
@@ -301,7 +301,7 @@ impl Lane {
                 let (next, keys) = self.keys_here(now, keyspace, source, cursor, lane, limit);
                 let answer = ListingMessage::Keys { number, next, keys };
                 let epoch = self.view.epoch;
-                out.frame_sealed(NodeSet::only(from), |buffer| {
+                out.frame_behind(Gate::LEASE, NodeSet::only(from), |buffer| {
                     Header::frame(buffer, Kind::Listing, keyspace, epoch, |writer| {
                         answer.encode(writer);
                     });

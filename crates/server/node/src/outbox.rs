@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
-use quorate_machine::{Outcome, Seal};
+use quorate_machine::{Gate, Gated, Outcome, Seal};
 use quorate_rifl::{Answer, LeaseEnd, LeaseId, Request};
 use quorate_types::{
-    Epoch, Incarnation, KeyspaceId, LaneId, NodeId, NodeSet, Tag, Timestamp, View, limits,
+    Epoch, Incarnation, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Tag, Timestamp, View, limits,
 };
 
 use crate::engines::EngineMail;
@@ -31,6 +31,13 @@ impl Done {
     pub(crate) fn new(tag: Tag, outcome: Outcome<Reply<'static>>) -> Self {
         Self { tag, outcome, lease_bound: false, at: None }
     }
+}
+
+/// What waits for its gate.
+#[derive(Debug)]
+enum Held {
+    Message(NodeSet, Vec<u8>),
+    Answer(Done),
 }
 
 /// A message between two lanes of one node.
@@ -136,9 +143,14 @@ pub struct Outbox {
     waiting: NodeSet,
     /// Of these, the peers that have something waiting which somebody's answer depends on.
     urgent: NodeSet,
-    /// Messages that rest on the lease, as answers to forwarded ops do: they join the others once
-    /// the turn is sealed.
-    sealed: Vec<(NodeSet, Vec<u8>)>,
+    /// What waits for its gate: messages for the lease, the log or both; answers for the log, and
+    /// for the lease as well if they rest on it. (An answer that waits for the lease alone leaves the
+    /// lane at once, and the front end holds its connection's output until [`crate::Lane::seal`].)
+    gated: Gated<Held>,
+    /// Bytes of messages among them; they have the bound of one peer's.
+    gated_bytes: usize,
+    /// Answers among them.
+    gated_answers: usize,
     /// Answers to ops that were submitted on this lane.
     pub done: Vec<Done>,
     /// Answers to requests for leases that were submitted on this lane, and what became of the lease
@@ -194,28 +206,90 @@ impl Outbox {
         self.urgent = urgent;
     }
 
-    /// As [`Outbox::frame`], but the message may leave only after the seal.
-    pub(crate) fn frame_sealed(&mut self, to: NodeSet, encode: impl FnOnce(&mut Vec<u8>)) {
+    /// As [`Outbox::frame`], but the message leaves once its gate opens. While too much waits for
+    /// gates, it is lost, as if its peer had taken nothing for long.
+    pub(crate) fn frame_behind(
+        &mut self,
+        gate: Gate,
+        to: NodeSet,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        if !gate.lease && self.gated.is_durable(gate.lsn) {
+            return self.frame(to, encode);
+        }
+        if self.gated_bytes >= self.peer_bytes_max {
+            self.overflowed = self.overflowed.union(to);
+            return;
+        }
         let mut bytes = Vec::new();
         encode(&mut bytes);
-        self.sealed.push((to, bytes));
+        self.gated_bytes += bytes.len();
+        self.gated.push(gate, Held::Message(to, bytes));
+    }
+
+    /// Keeps an answer until the log is durable up to its gate's place, or gives it back if it is.
+    pub(crate) fn hold_until_durable(&mut self, gate: Gate, done: Done) -> Option<Done> {
+        if self.gated.is_durable(gate.lsn) {
+            return Some(done);
+        }
+        self.gated_answers += 1;
+        self.gated.push(gate, Held::Answer(done));
+        None
+    }
+
+    /// Whether ops may begin, as far as the answers that wait for the log go.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.gated_answers < limits::OPS_PENDING_MAX
     }
 
     /// Whether anything in here may leave only after the seal.
     pub(crate) fn rests_on_lease(&self) -> bool {
-        !self.sealed.is_empty() || self.done.iter().any(|done| done.lease_bound)
+        self.gated.rests_on_lease() || self.done.iter().any(|done| done.lease_bound)
     }
 
-    /// Lets go what waited for the seal, drops it, or lets it wait on.
-    pub(crate) fn release(&mut self, seal: Seal) {
-        if seal == Seal::Waits {
-            return;
+    /// The log is durable up to `lsn`: lets go the messages that waited for it, and gives out the
+    /// answers.
+    pub(crate) fn durable(&mut self, lsn: Lsn) -> Vec<Done> {
+        self.gated.set_durable(lsn);
+        self.release()
+    }
+
+    /// The lease held or is lost, or it is not known yet: lets go the messages that waited for it
+    /// alone, or drops them, and gives out the answers, of which the lost ones tell nothing.
+    pub(crate) fn sealed(&mut self, seal: Seal) -> Vec<Done> {
+        if seal == Seal::Waits || self.gated.is_empty() {
+            return Vec::new();
         }
-        for (to, bytes) in std::mem::take(&mut self.sealed) {
-            if seal == Seal::Holds {
-                self.frame(to, |buffer| buffer.extend_from_slice(&bytes));
+        let (mut lost, mut bytes) = (Vec::new(), 0);
+        self.gated.set_lease(seal, |held| match held {
+            Held::Message(_, message) => bytes += message.len(),
+            Held::Answer(done) => lost.push(done),
+        });
+        self.gated_bytes -= bytes;
+        self.gated_answers -= lost.len();
+        for done in &mut lost {
+            done.lease_bound = false;
+            if matches!(done.outcome, Outcome::Done(_)) {
+                done.outcome = Outcome::Unknown;
             }
         }
+        lost.append(&mut self.release());
+        lost
+    }
+
+    fn release(&mut self) -> Vec<Done> {
+        let (mut answers, mut messages) = (Vec::new(), Vec::new());
+        self.gated.release(|held| match held {
+            Held::Message(to, bytes) => messages.push((to, bytes)),
+            Held::Answer(done) => answers.push(Done { lease_bound: false, ..done }),
+        });
+        self.gated_answers -= answers.len();
+        for (to, bytes) in messages {
+            self.gated_bytes -= bytes.len();
+            self.frame(to, |buffer| buffer.extend_from_slice(&bytes));
+        }
+        answers
     }
 
     /// Appends one encoded message for every node of a set: encodes it once and copies it.
@@ -241,3 +315,6 @@ impl Outbox {
         *self.peer(first) = buffer;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,7 +113,7 @@ impl Lane {
         if !self.parking.ops.is_empty() {
             self.unpark(now, out);
         }
-        let open = self.parking.ops.is_empty() && self.takes(now, keyspace);
+        let open = self.parking.ops.is_empty() && self.takes(now, keyspace) && out.has_room();
         if open {
             self.parking.since = None;
         }
@@ -205,7 +205,7 @@ impl Lane {
         let since = self.parking.since.unwrap_or(now.monotonic);
         let in_vain = now.monotonic.since(since) >= self.shared.config.op_timeout;
         for parked in std::mem::take(&mut self.parking.ops) {
-            if self.takes(now, parked.keyspace()) {
+            if self.takes(now, parked.keyspace()) && out.has_room() {
                 match parked {
                     Parked::Op { keyspace, tag, origin, op } => {
                         self.begin_op(now, keyspace, tag, origin, op, out);
@@ -269,7 +269,9 @@ impl Lane {
             self.has_read = false;
             self.parking.unsealed = None;
         }
-        out.release(seal);
+        for done in out.sealed(seal) {
+            self.answer_at_last(done, out);
+        }
         seal
     }
 }

@@ -372,7 +372,8 @@ impl LaneThread {
                 host.flush_clients(now);
             }
         }
-        !handed_over
+        // A seal may let answers go that waited for more than the lease.
+        !handed_over && self.hosts.iter().all(|host| !host.has_answers())
     }
 
     // --- the end -------------------------------------------------------------------------------

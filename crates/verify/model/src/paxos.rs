@@ -52,7 +52,7 @@ impl Machine for Proposer {
             Event::Tick if self.log.next_deadline() <= self.now => {
                 self.log.tick(self.now, &open, &mut out);
             }
-            Event::Tick | Event::View(_) => {}
+            Event::Tick | Event::View(_) | Event::Durable(_) => {}
             Event::Mail { mail, .. } => match mail {},
         }
         if !self.wishes.is_empty() && self.log.is_leading() && !self.log.is_deciding() {

@@ -3,9 +3,9 @@
 
 use std::fmt::{self, Display};
 
-use quorate_machine::{CallError, Effects, Event, Machine, Outcome, Protocol};
+use quorate_machine::{CallError, Completion, Effects, Event, Gate, Machine, Outcome, Protocol};
 use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions};
-use quorate_types::{Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Tag, Timestamp};
+use quorate_types::{Incarnation, Instant, LaneId, Lsn, MemberNumber, NodeId, NodeSet, Now, Tag};
 
 use crate::engine::Engine;
 use crate::history::{Answer, Store};
@@ -208,6 +208,7 @@ impl<M: Serves> Machine for Served<M> {
             }
             Event::Mail { from, mail } => Event::Mail { from, mail },
             Event::View(view) => Event::View(view),
+            Event::Durable(lsn) => Event::Durable(lsn),
             Event::Tick => Event::Tick,
         };
         self.0.step(now, event, &mut through);
@@ -233,12 +234,16 @@ impl<M: Serves, E: Effects<Served<M>>> Effects<M> for Through<'_, E> {
         self.0.complete(tag, outcome);
     }
 
-    fn complete_at(&mut self, tag: Tag, outcome: M::Outcome, at: Timestamp) {
-        self.0.complete_at(tag, outcome, at);
+    fn send_behind(&mut self, gate: Gate, to: NodeSet, message: &M::Message<'_>) {
+        self.0.send_behind(gate, to, message);
     }
 
-    fn complete_read(&mut self, tag: Tag, outcome: M::Outcome) {
-        self.0.complete_read(tag, outcome);
+    fn complete_on(&mut self, tag: Tag, completion: Completion<M::Outcome>) {
+        self.0.complete_on(tag, completion);
+    }
+
+    fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Lsn {
+        self.0.append(encode)
     }
 
     fn mail(&mut self, to: LaneId, mail: M::Mail) {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Once};
 
-use quorate_machine::{Effects, Event, Machine, Protocol};
+use quorate_machine::{Completion, Effects, Event, Machine, Protocol};
 use quorate_types::{
     Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, UnixNanos, View,
 };
@@ -170,8 +170,9 @@ impl<E: Engine> Effects<E::Machine> for Outbox<E> {
         self.done.push((tag, outcome));
     }
 
-    fn complete_read(&mut self, tag: Tag, outcome: Outcome<E>) {
-        self.leased.push((tag, outcome));
+    fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<E>>) {
+        let done = if completion.gate.lease { &mut self.leased } else { &mut self.done };
+        done.push((tag, completion.outcome));
     }
 
     fn probe(&mut self, name: &'static str) {

@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 
 use quorate_commands::{Op, Reply};
-use quorate_machine::{Effects, Event as Step, Machine as _, MapTable, Outcome, Refusal, Rng};
+use quorate_machine::{
+    Completion, Effects, Event as Step, Machine as _, MapTable, Outcome, Refusal, Rng,
+};
 use quorate_meerkat::{Config, Kind, Meerkat, Message, Meta, Options};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, Timestamp,
@@ -80,8 +82,8 @@ impl Effects<Machine> for Out {
         self.done.push((tag, outcome, None));
     }
 
-    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>, at: Timestamp) {
-        self.done.push((tag, outcome, Some(at)));
+    fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<Reply<'static>>>) {
+        self.done.push((tag, completion.outcome, completion.at));
     }
 
     fn probe(&mut self, name: &'static str) {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use quorate_machine::{Effects, Event, Machine, MapTable, Outcome};
+use quorate_machine::{Completion, Effects, Event, Machine, MapTable, Outcome};
 use quorate_meerkat::{
     Answered, Config, Isolation, Kind, Mail, Meerkat, Merged, Message, Meta, Request,
 };
@@ -55,8 +55,8 @@ impl Effects<Node> for Outbox {
         self.said.push(Said::Completed(tag, outcome, None));
     }
 
-    fn complete_at(&mut self, tag: Tag, outcome: Outcome<Reply>, at: Timestamp) {
-        self.said.push(Said::Completed(tag, outcome, Some(at)));
+    fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<Reply>>) {
+        self.said.push(Said::Completed(tag, completion.outcome, completion.at));
     }
 
     fn mail(&mut self, to: LaneId, mail: Mail) {

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use quorate_commands::{OwnedCall, Reply};
-use quorate_machine::{Outcome, Refusal, Seal};
+use quorate_machine::{Gate, Outcome, Refusal, Seal};
 use quorate_types::{
-    Duration, Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, UnixNanos,
+    Duration, Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, Now, Tag, UnixNanos, limits,
 };
 
-use crate::{EngineConfig, KeyspaceConfig, Lane, Mail, NodeAddress, NodeConfig, Outbox, Shared};
+use crate::{
+    Done, EngineConfig, KeyspaceConfig, Lane, Mail, NodeAddress, NodeConfig, Outbox, Shared,
+};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
 
@@ -146,6 +148,29 @@ fn an_answer_does_not_wait_for_ever() {
     assert_eq!(alone.seal(), Seal::Waits);
     alone.stall(NodeConfig::OP_TIMEOUT);
     assert_eq!(alone.seal(), Seal::Lost);
+}
+
+/// While the log is behind by as many answers as ops may be pending, no op begins.
+#[test]
+fn ops_wait_while_too_many_answers_wait_for_the_log() {
+    let mut alone = Alone::serving();
+    let first = 10;
+    let held = limits::OPS_PENDING_MAX as u64;
+    for tag in first..first + held {
+        let done = Done::new(Tag(tag), Outcome::Done(Reply::Ok));
+        assert!(alone.out.hold_until_durable(Gate::durable(Lsn(1)), done).is_none());
+    }
+    alone.ask(2, &[b"GET", b"key"]);
+    alone.lane.end_turn(alone.now, &mut alone.out);
+    assert!(alone.answers().is_empty());
+    assert_eq!(alone.lane.counts.parked, 1);
+
+    alone.lane.durable(alone.now, Lsn(1), &mut alone.out);
+    let answers = alone.answers();
+    assert!(answers.iter().map(|(tag, _)| *tag).eq(first..first + held));
+    alone.lane.end_turn(alone.now, &mut alone.out);
+    let value = Reply::Bulk(b"value".as_slice().into());
+    assert_eq!(alone.answers(), [(2, Outcome::Done(value))]);
 }
 
 /// What a former life read must not leave under the lease of the next one: updates have gone on
