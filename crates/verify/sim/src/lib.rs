@@ -14,7 +14,8 @@
 //! 3. *Heal*: faults end; within [`Options::heal_limit`] every node must serve again, every client
 //!    must get through on every node, and all replicas must agree.
 //!
-//! The nodes of a run have no disk yet; [`Disk`] is for the logs to come.
+//! The nodes of a run have no disk yet; [`Disk`] is for the logs to come, and what it does to one is
+//! tested with a small store (`tests/power_cuts`).
 //!
 //! The same seed gives the same run, event by event; [`Run::digest`] shows that in one number. A
 //! failing run can be recorded as a [`Script`] and made as short as possible ([`shrink`]).
