@@ -72,6 +72,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let give_up_at = now.monotonic + self.config.op_timeout;
         let access = op.access();
         let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
+        let blind = access == Access::Write && permit.is_none();
+        if blind && !queued && self.write_at_once(now, handle, client, &op, effects) {
+            return;
+        }
         if queued || !self.can_run(handle, access) {
             let run = RetryState { op: op.into_owned(), origin, attempts: 0, give_up_at, permit };
             let waiter = Waiter { client, run, not_before: now.monotonic };
@@ -84,10 +88,26 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Whether an op with this access may run on the key now.
     pub(crate) fn can_run(&mut self, handle: T::Handle, access: Access) -> bool {
         let record = self.table.lock(handle);
-        // While a floor is being raised, replicas may still disagree on the version of an absent
-        // key; updates of absent keys wait (H8).
-        let held = access != Access::Read && record.content().is_none() && self.floors.is_open();
-        record.meta().state == State::Valid && !held
+        may_run(&record, access, self.floors.is_open())
+    }
+
+    /// Starts a blind write, which needs no look at its key beforehand, if it may run now and sets a
+    /// value: one critical section in all. Otherwise nothing has happened.
+    fn write_at_once(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        client: Client,
+        op: &impl Command<Reply = O::Reply>,
+        effects: &mut impl Effects<Self>,
+    ) -> bool {
+        let unseen = Current { content: None, timestamp: Timestamp::ZERO };
+        let (reply, change) = op.apply(now.wall(), unseen);
+        if !matches!(change, Change::Set { .. }) {
+            return false;
+        }
+        let run = UpdateContext { rmw: false, answer: Some((client, reply)), completion: None };
+        self.update_if(now, handle, &change, run, Unless::Busy, effects).is_some()
     }
 
     /// Runs an op on a Valid key: answers it, or starts the update that it asks for.
@@ -175,7 +195,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Whether an update would need a version beyond the limit, to which only a peer in error can have
     /// brought a key.
     pub(crate) fn has_no_version_left(&self, version: u64) -> bool {
-        version.max(self.floors.floor) > VERSION_MAX - 2
+        has_no_version_left(version, self.floors.floor)
     }
 
     /// How many bytes of value an INV carries after this change.
@@ -190,24 +210,43 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Starts an update: new value, new timestamp and state Write in one critical section (H0),
-    /// then INV to every live replica. Gives the cookie of the pending update.
+    /// Starts an update of a key on which it may run. Gives the cookie of the pending update.
     pub(crate) fn update(
         &mut self,
         now: Now,
         handle: T::Handle,
         change: &Change<'_>,
-        UpdateContext { rmw, answer, completion }: UpdateContext<O>,
+        run: UpdateContext<O>,
         effects: &mut impl Effects<Self>,
     ) -> Slot {
+        let slot = self.update_if(now, handle, change, run, Unless::Never, effects);
+        slot.expect("only a busy key keeps an update waiting")
+    }
+
+    /// Starts an update: new value, new timestamp and state Write in one critical section (H0),
+    /// then INV to every live replica. Gives the cookie of the pending update.
+    fn update_if(
+        &mut self,
+        now: Now,
+        handle: T::Handle,
+        change: &Change<'_>,
+        UpdateContext { rmw, answer, completion }: UpdateContext<O>,
+        unless: Unless,
+        effects: &mut impl Effects<Self>,
+    ) -> Option<Slot> {
+        let mut record = self.table.lock(handle);
+        let meta = record.meta();
+        let no_version_left = has_no_version_left(meta.timestamp.version, self.floors.floor);
+        let is_busy = !may_run(&record, Access::Write, self.floors.is_open()) || no_version_left;
+        if unless == Unless::Busy && is_busy {
+            return None;
+        }
         let salt = self.rng.next_u64() as u8;
         let writer = if mutant!("hermes_node_id_reused") {
             WriterId(u32::from(self.config.node.0))
         } else {
             WriterId::new(self.number, salt)
         };
-        let mut record = self.table.lock(handle);
-        let meta = record.meta();
         // A key without value may be absent elsewhere, which is to say, Valid at the floor.
         let absent = record.content().is_none();
         let floor = if absent { self.floors.floor } else { 0 };
@@ -265,7 +304,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.counters.writes += 1;
         }
         self.commit_if_acknowledged(now, slot, effects);
-        slot
+        Some(slot)
     }
 
     /// INV (N3.4): adopt a newer version, and acknowledge in every case that keeps the writer's
@@ -684,6 +723,26 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         debug_assert_eq!(inv.timestamp, op.timestamp, "a retransmission is the same update");
         effects.broadcast(missing, &Message::Inv(inv));
     }
+}
+
+/// What keeps an update from starting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unless {
+    /// Nothing: the key was looked at in this step.
+    Never,
+    /// That it may not run on the key now.
+    Busy,
+}
+
+/// Whether an op with this access may run on a record now. While a floor is being raised, replicas
+/// may still disagree on the version of an absent key; updates of absent keys wait (H8).
+fn may_run<R: Record<Meta = Meta>>(record: &R, access: Access, floor_is_open: bool) -> bool {
+    let held = access != Access::Read && record.content().is_none() && floor_is_open;
+    record.meta().state == State::Valid && !held
+}
+
+fn has_no_version_left(version: u64, floor: u64) -> bool {
+    version.max(floor) > VERSION_MAX - 2
 }
 
 /// On whose behalf an update starts.

@@ -171,10 +171,11 @@ impl Lane {
 
     #[inline]
     fn lane_of_op(&self, keyspace: KeyspaceId, op: &impl Command) -> LaneId {
-        if self.engine(keyspace).is_some_and(KeyspaceLane::has_transactions) {
+        let lanes = self.shared.config.lanes;
+        if lanes == 1 || self.engine(keyspace).is_some_and(KeyspaceLane::has_transactions) {
             return self.id;
         }
-        lane_of_hash(hash_key(op.key()), self.shared.config.lanes)
+        lane_of_hash(hash_key(op.key()), lanes)
     }
 
     /// Keeps an op until the node serves, or refuses it if others have waited in vain.

@@ -95,7 +95,6 @@ fn main() {
                 let request = writer.op(key);
                 cluster.ask(&mut writers[key % CLIENTS], &request);
             }
-            writers.iter().for_each(|writer| cluster.frontend.close(writer.connection));
             let mut clients = cluster.clients(kind);
             // Buffers grow and keys appear before anything is counted.
             let requests = cluster.requests(&mut clients, KEYS * 2);
