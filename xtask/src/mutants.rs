@@ -20,6 +20,7 @@ mod gates;
 mod local;
 mod meerkat;
 mod table;
+mod values;
 
 /// A guard and its checks. One of them must notice the absence of the guard.
 pub struct Mutant {
@@ -59,7 +60,8 @@ const RIG_MINUTES: &str = "10";
 
 /// Every guard that can be removed.
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(gates::MUTANTS)
+    let rows = table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS);
+    rows.chain(gates::MUTANTS).chain(values::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

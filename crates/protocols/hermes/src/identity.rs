@@ -50,6 +50,7 @@ where
             expiry,
             tracker,
             tentative,
+            deltas,
             overtaken,
             counters: _,
             scratch: _,
@@ -59,6 +60,6 @@ where
         (peers, active, ops, next_number, resends, queues, waiting, serving).hash(state);
         (queue_checks, next_queue, ack_sets, hot, sweep, copying).hash(state);
         (floors, tombstones, reads, forwarding, expiry).hash(state);
-        (tracker, tentative, overtaken, life, has_base, cluster).hash(state);
+        (tracker, tentative, deltas, overtaken, life, has_base, cluster).hash(state);
     }
 }

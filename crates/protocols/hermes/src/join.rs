@@ -26,14 +26,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_machine::difference::Comparing;
-use quorate_machine::{Command, Effects, Record, Slot, Table, mutant};
+use quorate_machine::{Command, Effects, Object, Record, Slot, Table, mutant};
 use quorate_rifl::{Found, LeaseId};
 use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
 use crate::calls::Tentative;
+use crate::deltas::{DAMAGED_OBJECT, Received, inv_of, whole_content};
 use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val};
-use crate::replica::inv_of;
 use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
 
 /// Records that a donor looks up before it looks at the size of its chunk; a table may give a few
@@ -259,7 +259,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         keys: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        if !self.active.contains(self.config.node) {
+        // A shadow has what it drives.
+        if !self.active.contains(self.config.node) && !T::Object::EXISTS {
             return effects.ignored("hermes: asked for a value while not active");
         }
         let mut reader = Reader(keys);
@@ -277,7 +278,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             if meta.is_blank() {
                 continue;
             }
-            let inv = inv_of(&record, Slot::NONE, self.tentative.get(&handle));
+            // Who asks may lack the base of a delta.
+            let (cookie, call) = (Self::driving_op(&meta), self.tentative.get(&handle));
+            let mut whole = Vec::new();
+            let inv = inv_of(&record, cookie, call, None, &mut whole);
             effects.send(from, &Message::Inv(inv));
             if meta.state == State::Valid {
                 let val = Val { key, timestamp: meta.timestamp };
@@ -363,7 +367,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if meta.is_blank() {
             return false;
         }
-        let content = record.content();
+        let mut whole = Vec::new();
+        let content = whole_content(&record, &mut whole);
         let completion = self.tentative.get(&handle).map(Tentative::completion);
         let bytes = content.map_or(0, |content| content.bytes.len());
         let answer = completion.map_or(0, |completion| completion.answer.len());
@@ -482,7 +487,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         {
             effects.probe("hermes: chunk waits for the fate of a call");
             let record = self.table.lock(handle);
-            let inv = inv_of(&record, Slot::NONE, self.tentative.get(&handle));
+            let mut whole = Vec::new();
+            let (call, undecided) = (self.tentative.get(&handle), self.deltas.get(&handle));
+            let inv = inv_of(&record, Slot::NONE, call, undecided, &mut whole);
             effects.send(donor, &Message::Inv(inv));
             return false;
         }
@@ -501,7 +508,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             }
         } else if entry.timestamp > meta.timestamp {
             let Entry { key, timestamp, rmw, content, completion, .. } = *entry;
-            let inv = Inv { cookie: Slot::NONE, key, timestamp, rmw, content, completion };
+            let cookie = Slot::NONE;
+            let inv = Inv { cookie, key, timestamp, rmw, content, base: None, completion };
+            if let Received::Damaged = self.receive_object(handle, &inv) {
+                effects.refused(DAMAGED_OBJECT);
+                return true;
+            }
             if meta.op != Slot::NONE {
                 effects.probe("hermes: a chunk overtakes an update");
             }

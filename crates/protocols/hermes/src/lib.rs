@@ -100,6 +100,7 @@ extern crate alloc;
 
 mod calls;
 mod collector;
+mod deltas;
 mod difference;
 mod engine;
 mod expiry;
@@ -116,7 +117,8 @@ mod state;
 mod tombstones;
 
 use quorate_machine::{
-    Command, Effects, Event, Machine, Outcome, Protocol, Record, Slot, Table, mutant,
+    Command, Effects, Event, Machine, Object, Outcome, Protocol, Record, Slot, Table, ValueKind,
+    mutant,
 };
 use quorate_types::{Epoch, Instant, NodeId, Now, limits};
 
@@ -146,6 +148,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: chunk waits for the fate of a call",
         "hermes: chunk waits for a large value",
         "hermes: counter-INV",
+        "hermes: delta on a base that is not here",
         "hermes: expired value without VAL replayed",
         "hermes: floor round begins",
         "hermes: floor round starts over",
@@ -256,6 +259,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         match *message {
             Message::Inv(Inv { key, timestamp, content, .. }) => {
                 let length = content.map_or(0, |content| content.bytes.len());
+                let kind = content.map_or(ValueKind::String, |content| content.kind);
+                if kind == ValueKind::Object && !T::Object::EXISTS {
+                    return Some("hermes: an object where values are packed");
+                }
                 self.refuse_update(key, timestamp.version, length)
             }
             Message::Ack(Ack { key, timestamp, .. }) if !key.is_empty() => {

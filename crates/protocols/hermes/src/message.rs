@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! INV      1 | cookie u64 | version u64 | writer u32 | flags u8 | kind u8 | expiry u64 | key
-//!            | [call | date u64 | answer] | value
+//!            | [call | date u64 | answer] | [base writer u32] | value
 //! ACK      2 | cookie u64 | version u64 | writer u32 | key
 //! VAL      3 | version u64 | writer u32 | key
 //! MCHECK   4 | batch u64            MCHECK_ACK 5 | batch u64
@@ -160,6 +160,9 @@ pub struct Inv<'a> {
     pub rmw: bool,
     /// The value; nothing deletes the key.
     pub content: Option<Content<'a>>,
+    /// The version of the object that the bytes of the value are a delta for; nothing if they are
+    /// all of the value.
+    pub base: Option<Timestamp>,
     /// The call that the update is an attempt at.
     pub completion: Option<Completion<'a>>,
 }
@@ -273,6 +276,7 @@ const FLAG_EXPIRY: u8 = 4;
 const FLAG_VALID: u8 = 8;
 const FLAG_APART: u8 = 16;
 const FLAG_CALL: u8 = 32;
+const FLAG_DELTA: u8 = 64;
 
 impl<'a> Message<'a> {
     /// Writes the message.
@@ -282,10 +286,15 @@ impl<'a> Message<'a> {
                 writer.u8(1);
                 writer.u64(inv.cookie.to_u64());
                 write_timestamp(writer, inv.timestamp);
-                let flags = flag(inv.rmw, FLAG_RMW) | flag(inv.completion.is_some(), FLAG_CALL);
+                let flags = flag(inv.rmw, FLAG_RMW)
+                    | flag(inv.completion.is_some(), FLAG_CALL)
+                    | flag(inv.base.is_some(), FLAG_DELTA);
                 write_content_head(writer, flags, inv.content);
                 writer.bytes(inv.key);
                 write_completion(writer, inv.completion);
+                if let Some(base) = inv.base {
+                    writer.u32(base.writer.0);
+                }
                 writer.rest(inv.content.map_or(&[], |content| content.bytes));
             }
             Self::Ack(ack) => {
@@ -365,12 +374,14 @@ impl<'a> Message<'a> {
                 let head = read_content_head(&mut reader)?;
                 let key = reader.bytes()?;
                 let completion = head.completion(&mut reader)?;
+                let base = head.base(timestamp, &mut reader)?;
                 Self::Inv(Inv {
                     cookie,
                     key,
                     timestamp,
                     rmw: head.flags & FLAG_RMW != 0,
                     content: head.content(reader.rest())?,
+                    base,
                     completion,
                 })
             }
@@ -543,12 +554,27 @@ struct ContentHead {
 
 fn read_content_head(reader: &mut Reader<'_>) -> Result<ContentHead, Malformed> {
     let flags = reader.u8()?;
-    let kind =
-        ValueKind::packed_from_u8(reader.u8()?).ok_or(Malformed("hermes: unknown value kind"))?;
+    let kind = ValueKind::from_u8(reader.u8()?).ok_or(Malformed("hermes: unknown value kind"))?;
     Ok(ContentHead { flags, kind, expiry: reader.u64()? })
 }
 
 impl ContentHead {
+    /// The base of a delta: an object has a version, so the update is one above it.
+    fn base(
+        &self,
+        timestamp: Timestamp,
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<Timestamp>, Malformed> {
+        if self.flags & FLAG_DELTA == 0 {
+            return Ok(None);
+        }
+        let is_update = self.flags & (FLAG_RMW | FLAG_VALUE) == FLAG_RMW | FLAG_VALUE;
+        if !is_update || self.kind != ValueKind::Object || timestamp.version < 2 {
+            return Err(Malformed("hermes: a delta of no object"));
+        }
+        Ok(Some(Timestamp::new(timestamp.version - 1, WriterId(reader.u32()?))))
+    }
+
     fn completion<'a>(&self, reader: &mut Reader<'a>) -> Result<Option<Completion<'a>>, Malformed> {
         if self.flags & FLAG_CALL == 0 {
             return Ok(None);
@@ -603,6 +629,7 @@ mod tests {
             timestamp,
             rmw: true,
             content: Some(content),
+            base: None,
             completion: None,
         });
         assert_eq!(
@@ -615,6 +642,35 @@ mod tests {
         assert_eq!(encoded(&val), *b"\x03\x04\0\0\0\0\0\0\0\x03\0\0\x05k");
         for message in [inv, ack, val] {
             assert_eq!(Message::decode(&encoded(&message)), Ok(message));
+        }
+    }
+
+    #[test]
+    fn golden_bytes_of_a_delta() {
+        let timestamp = Timestamp::new(4, WriterId(0x0500_0003));
+        let inv = Inv {
+            cookie: Slot { index: 1, generation: 2 },
+            key: b"k",
+            timestamp,
+            rmw: true,
+            content: Some(Content { bytes: b"v", kind: ValueKind::Object, expire_at: None }),
+            base: Some(Timestamp::new(3, WriterId(0x0600_0001))),
+            completion: None,
+        };
+        let bytes = encoded(&Message::Inv(inv));
+        assert_eq!(
+            bytes,
+            *b"\x01\x01\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0\x03\0\0\x05\x43\x01\0\0\0\0\0\0\0\0\
+               \x01\0\0\0k\x01\0\0\x06v"
+        );
+        assert_eq!(Message::decode(&bytes), Ok(Message::Inv(inv)));
+        let with_flags = |flags: u8| {
+            let mut bytes = bytes.clone();
+            bytes[21] = flags;
+            bytes
+        };
+        for flags in [FLAG_DELTA, FLAG_DELTA | FLAG_VALUE, FLAG_DELTA | FLAG_RMW] {
+            assert!(Message::decode(&with_flags(flags)).is_err(), "a delta of no object");
         }
     }
 
@@ -647,6 +703,7 @@ mod tests {
                 timestamp,
                 rmw: false,
                 content: None,
+                base: None,
                 completion: None,
             }),
             Message::Inv(Inv {
@@ -655,6 +712,7 @@ mod tests {
                 timestamp,
                 rmw: true,
                 content: None,
+                base: None,
                 completion: Some(completion()),
             }),
             Message::Chunk(Chunk {
@@ -729,6 +787,7 @@ mod tests {
             timestamp: Timestamp::new(version, WriterId(0)),
             rmw,
             content: None,
+            base: None,
             completion: None,
         };
         assert_eq!(inv(7, true).base_version(), 6);

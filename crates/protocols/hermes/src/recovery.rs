@@ -8,9 +8,9 @@ use quorate_types::{
     Duration, Incarnation, Instant, NodeId, NodeSet, Now, Role, View, WriterId, hash_key,
 };
 
+use crate::deltas::inv_of;
 use crate::forward::Forwarding;
 use crate::message::Message;
-use crate::replica::inv_of;
 use crate::state::{Client, Pending, PendingKind};
 use crate::{Hermes, Meta, State};
 
@@ -126,6 +126,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.floors.abandon_round();
         self.tombstones.rest();
         self.expiry = Default::default();
+        self.deltas.clear();
         self.abandon_calls();
         self.abandon_reads(effects);
         self.abandon_forwarding(effects);
@@ -190,7 +191,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         record.set_meta(Meta { state: State::Replay, op: slot, ..meta });
         let tentative =
             if mutant!("hermes_replay_without_call") { None } else { self.tentative.get(&handle) };
-        effects.broadcast(self.peers, &Message::Inv(inv_of(&record, slot, tentative)));
+        let mut whole = Vec::new();
+        let inv = inv_of(&record, slot, tentative, self.deltas.get(&handle), &mut whole);
+        effects.broadcast(self.peers, &Message::Inv(inv));
         drop(record);
         self.resends.push_back((resend_at, slot));
         self.counters.replays += 1;

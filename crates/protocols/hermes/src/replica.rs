@@ -1,14 +1,17 @@
 //! The normal case: ops, INV, ACK, VAL (§4.3.2, §4.3.5; the table of transitions
 //! is N3.4).
 
+use alloc::vec::Vec;
+
 use quorate_machine::{
-    Access, Change, Command, Completion, Content, Current, Effects, Gate, Outcome, Record, Refusal,
-    Slot, Table, mutant, no_object,
+    Access, Change, Command, Completion, Content, Current, Effects, Gate, Object, Outcome, Record,
+    Refusal, Slot, Table, ValueKind, mutant,
 };
 use quorate_rifl::{AnswerBytes, Permit};
 use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
 use crate::calls::Tentative;
+use crate::deltas::{DAMAGED_OBJECT, Received, inv_of};
 use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
 use crate::state::{Client, Pending, PendingKind, RetryState, Waiter};
 use crate::{Hermes, Meta, State};
@@ -202,7 +205,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     fn content_bytes(&mut self, handle: T::Handle, change: &Change<'_>) -> usize {
         match change {
             Change::Delete => 0,
-            Change::Delta(_) => no_object(),
+            Change::Delta(bytes) => bytes.len(),
             Change::Set { bytes, .. } => bytes.len(),
             Change::Keep | Change::Expire(_) => {
                 self.table.lock(handle).content().map_or(0, |content| content.bytes.len())
@@ -253,13 +256,33 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let base = floor.max(meta.timestamp.version);
         // A write outranks every read-modify-write that it races with (§4.3.5).
         let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);
+        if T::Object::EXISTS && record.object().is_some() {
+            let held = record.content().and_then(|content| content.expire_at);
+            let delta = match change {
+                Change::Delta(bytes) => Some((&bytes[..], held)),
+                Change::Expire(at) => Some((&[][..], *at)),
+                Change::Keep => Some((&[][..], held)),
+                Change::Set { .. } | Change::Delete => None,
+            };
+            if let Some((delta, expire_at)) = delta {
+                assert!(rmw, "who changes an object has seen it");
+                drop(record);
+                self.change_object(handle, timestamp, delta, expire_at);
+                record = self.table.lock(handle);
+            }
+        }
         match change {
             Change::Keep => debug_assert!(completion.is_some(), "only a call may change nothing"),
             Change::Delete => record.clear(),
-            Change::Delta(_) => no_object(),
+            Change::Delta(_) => assert!(T::Object::EXISTS, "values are packed here"),
             Change::Expire(at) => {
                 record.set_expiry(*at);
                 self.expiry.note(now.monotonic, *at);
+            }
+            Change::Set { bytes, kind: ValueKind::Object, expire_at } if T::Object::EXISTS => {
+                let object = T::Object::decode(bytes).expect("a command makes whole objects");
+                record.set_object(object, *expire_at);
+                self.expiry.note(now.monotonic, *expire_at);
             }
             Change::Set { bytes, kind, expire_at } => {
                 record.set_content(Content { bytes, kind: *kind, expire_at: *expire_at });
@@ -290,7 +313,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.tracker.begin(&call, (handle, timestamp), answer.bytes().len());
             Tentative { timestamp, call, date, answer }
         });
-        let inv = inv_of(&record, slot, tentative.as_ref());
+        let mut whole = Vec::new();
+        let undecided = self.deltas.get(&handle);
+        let inv = inv_of(&record, slot, tentative.as_ref(), undecided, &mut whole);
         effects.broadcast(self.peers, &Message::Inv(inv));
         drop(record);
         if let Some(tentative) = tentative {
@@ -330,6 +355,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             || (mutant!("hermes_equal_inv_invalidates") && inv.timestamp == meta.timestamp);
         if newer {
             drop(record);
+            match self.receive_object(handle, inv) {
+                Received::Packed | Received::Object => {}
+                Received::Lacking if mutant!("hermes_lacking_object_acknowledged") => {
+                    return self.send_ack(from, inv, effects);
+                }
+                Received::Lacking => return self.ask_for_object(from, handle, inv.key, effects),
+                Received::Damaged => return effects.refused(DAMAGED_OBJECT),
+            }
             self.cover(handle, meta, inv.base_version(), effects);
             self.supersede(now, meta, inv, effects);
             self.adopt(now, from, handle, inv, effects);
@@ -355,7 +388,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             });
             let drives = matches!(meta.state, State::Write | State::Replay);
             let cookie = if drives { meta.op } else { Slot::NONE };
-            let inv = inv_of(&record, cookie, self.tentative.get(&handle));
+            let mut whole = Vec::new();
+            let (call, undecided) = (self.tentative.get(&handle), self.deltas.get(&handle));
+            let inv = inv_of(&record, cookie, call, undecided, &mut whole);
             effects.send(from, &Message::Inv(inv));
         }
     }
@@ -379,6 +414,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             timestamp,
             rmw: false,
             content: None,
+            base: None,
             completion: None,
             ..*inv
         };
@@ -464,7 +500,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         match inv.content {
             Some(content) => {
                 self.expiry.note(now.monotonic, content.expire_at);
-                record.set_content(content);
+                // An object was put into the record as it was received.
+                if !T::Object::EXISTS || content.kind != ValueKind::Object {
+                    record.set_content(content);
+                }
             }
             None => record.clear(),
         }
@@ -568,6 +607,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         meta.state = State::Valid;
         meta.unsettled = false;
         record.set_meta(meta);
+        self.deltas.forget(&op.handle);
         if !self.config.ack_broadcast {
             let val = Val { key: record.key(), timestamp: meta.timestamp };
             effects.broadcast(self.peers, &Message::Val(val));
@@ -603,6 +643,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let meta = record.meta();
         record.set_meta(Meta { state: State::Valid, unsettled: false, op: Slot::NONE, ..meta });
         drop(record);
+        self.deltas.forget(&handle);
         self.complete_valid_call(handle);
         if meta.op != Slot::NONE {
             // Someone else finished this op before its own acknowledgements did: by a replay, or,
@@ -719,7 +760,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         let missing = self.peers.difference(op.acks);
         self.counters.retransmissions += missing.len() as u64;
-        let inv = inv_of(&record, slot, self.tentative.get(&op.handle));
+        let mut whole = Vec::new();
+        let (call, undecided) = (self.tentative.get(&op.handle), self.deltas.get(&op.handle));
+        let inv = inv_of(&record, slot, call, undecided, &mut whole);
         debug_assert_eq!(inv.timestamp, op.timestamp, "a retransmission is the same update");
         effects.broadcast(missing, &Message::Inv(inv));
     }
@@ -763,22 +806,4 @@ pub(crate) struct OpContext {
     pub(crate) number: u32,
     pub(crate) give_up_at: Instant,
     pub(crate) permit: Option<Permit>,
-}
-
-/// The INV of a record's newest version.
-pub(crate) fn inv_of<'a, R: Record<Meta = Meta>>(
-    record: &'a R,
-    cookie: Slot,
-    tentative: Option<&'a Tentative>,
-) -> Inv<'a> {
-    let meta = record.meta();
-    debug_assert!(tentative.is_none_or(|tentative| tentative.timestamp == meta.timestamp));
-    Inv {
-        cookie,
-        key: record.key(),
-        timestamp: meta.timestamp,
-        rmw: meta.rmw,
-        content: record.content(),
-        completion: tentative.map(Tentative::completion),
-    }
 }

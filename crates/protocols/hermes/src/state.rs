@@ -12,6 +12,7 @@ use quorate_types::{
 use crate::Meta;
 use crate::calls::{AttemptId, Tentative};
 use crate::collector::Tombstones;
+use crate::deltas::Deltas;
 use crate::forward::Forwarding;
 use crate::join::Copying;
 use crate::reads::QuorumReads;
@@ -219,6 +220,8 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) tracker: ResultTracker<AttemptId<T::Handle>>,
     /// The calls whose versions are the newest of their keys, and not Valid.
     pub(crate) tentative: DetMap<T::Handle, Tentative>,
+    /// What undecided versions of objects changed.
+    pub(crate) deltas: Deltas<T::Handle, T::Object>,
     /// Keys that have not been Valid since a newer version overtook an update with a call that this
     /// replica drove, each with the number of that update.
     pub(crate) overtaken: BTreeMap<T::Handle, u64>,
@@ -264,6 +267,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             expiry: crate::expiry::Expiry::default(),
             tracker: ResultTracker::default(),
             tentative: DetMap::default(),
+            deltas: Deltas::default(),
             overtaken: BTreeMap::new(),
             counters: Counters::default(),
             scratch: Vec::new(),

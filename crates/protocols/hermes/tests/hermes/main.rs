@@ -4,8 +4,11 @@
 //! it is delivered. Only the test decides which message arrives, when, how often, or never.
 
 mod calls;
+mod deltas;
 mod difference;
 mod features;
+#[path = "../../../../base/machine/tests/values/fields.rs"]
+mod fields;
 mod interaction;
 mod op;
 mod pitfalls;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use quorate_machine::{Access, Change, Command, Current, ValueKind};
+use quorate_machine::{Access, Change, Command, Content, Current, ValueKind};
 use quorate_types::UnixMillis;
 use quorate_wire::{Reader, Writer};
 
@@ -20,6 +20,10 @@ pub(crate) enum Verb {
     Swap(Vec<u8>),
     /// Sets the expiry of a value that is there.
     Expire(u64),
+    /// Replaces the value by an object.
+    Make(Vec<u8>),
+    /// Changes an object, if one is there.
+    Change(Vec<u8>),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,6 +86,14 @@ pub(crate) fn expire(key: &str, at: u64) -> Op {
     op(key, Verb::Expire(at))
 }
 
+pub(crate) fn make(key: &str, whole: &[u8]) -> Op {
+    op(key, Verb::Make(whole.to_vec()))
+}
+
+pub(crate) fn change(key: &str, delta: &[u8]) -> Op {
+    op(key, Verb::Change(delta.to_vec()))
+}
+
 pub(crate) fn value(text: &str) -> Reply {
     Reply::Value(Some(text.as_bytes().to_vec()))
 }
@@ -103,7 +115,7 @@ impl Command for Op {
     fn access(&self) -> Access {
         match self.verb {
             Verb::Get => Access::Read,
-            Verb::Set(..) => Access::Write,
+            Verb::Set(..) | Verb::Make(_) => Access::Write,
             _ => Access::Update,
         }
     }
@@ -148,6 +160,16 @@ impl Command for Op {
                 Some(_) => (Reply::Int(1), Change::Expire(Some(UnixMillis(*at)))),
                 None => (Reply::Int(0), Change::Keep),
             },
+            Verb::Make(whole) => {
+                let (bytes, kind) = (Cow::Borrowed(&whole[..]), ValueKind::Object);
+                (Reply::Ok, Change::Set { bytes, kind, expire_at: None })
+            }
+            Verb::Change(delta) => match old {
+                Some(Content { kind: ValueKind::Object, .. }) => {
+                    (Reply::Int(1), Change::Delta(Cow::Borrowed(delta)))
+                }
+                _ => (Reply::Int(0), Change::Keep),
+            },
         }
     }
 
@@ -166,6 +188,8 @@ impl Command for Op {
             Verb::SetNx(value) => (6, value, 0),
             Verb::Expire(at) => (7, &[], *at),
             Verb::Swap(value) => (8, value, 0),
+            Verb::Make(whole) => (9, whole, 0),
+            Verb::Change(delta) => (10, delta, 0),
         };
         let mut writer = Writer(out);
         writer.u8(number);
@@ -190,6 +214,8 @@ impl Command for Op {
             6 => Verb::SetNx(rest),
             7 => Verb::Expire(at),
             8 => Verb::Swap(rest),
+            9 => Verb::Make(rest),
+            10 => Verb::Change(rest),
             _ => return None,
         };
         Some(Self { key, verb })
@@ -238,6 +264,8 @@ fn ops_and_replies_come_back() {
         set_nx("k", ""),
         expire("k", 9),
         swap("k", "v"),
+        make("k", b"v"),
+        change("k", b"v"),
     ];
     for op in ops {
         let mut bytes = Vec::new();

@@ -605,7 +605,9 @@ fn action(verb: &Verb) -> Option<Action> {
         Verb::Append(tail) => Action::Append(Bytes(tail.clone())),
         Verb::Del => Action::Del,
         Verb::SetNx(value) => Action::SetNx(Bytes(value.clone())),
-        Verb::Swap(_) | Verb::Expire(_) => unreachable!("not in the mix"),
+        Verb::Swap(_) | Verb::Expire(_) | Verb::Make(_) | Verb::Change(_) => {
+            unreachable!("not in the mix")
+        }
     })
 }
 

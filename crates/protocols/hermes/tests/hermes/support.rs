@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use quorate_hermes::{Config, Forward, Hermes, Message, Meta, Request, State};
-use quorate_machine::{Command, Effects, Event, Machine, MapTable, Outcome, Record, Rng, Table};
+use quorate_machine::{
+    Command, Effects, Event, Machine, MapTable, NoObject, Object, Outcome, Record, Rng, Table,
+};
 use quorate_rifl::{Call, Found, Grant, Permit, Sessions, owner_of};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, Timestamp,
@@ -14,7 +16,8 @@ use quorate_wire::Writer;
 
 use crate::op::{Op, Reply};
 
-pub(crate) type Node = Hermes<MapTable<Meta>, Op>;
+pub(crate) type NodeOf<V> = Hermes<MapTable<Meta, V>, Op>;
+pub(crate) type Node = NodeOf<NoObject>;
 
 /// The message loss timeout of every test.
 pub(crate) const MLT: Duration = Duration::from_millis(20);
@@ -35,7 +38,7 @@ pub(crate) struct Outbox {
     pub(crate) probes: Vec<&'static str>,
 }
 
-impl Effects<Node> for Outbox {
+impl<V: Object> Effects<NodeOf<V>> for Outbox {
     fn send(&mut self, to: NodeId, message: &Message<'_>) {
         assert_ne!(to, self.node, "a node sends nothing to itself");
         self.sent.push((to, encoded(message)));
@@ -212,15 +215,18 @@ pub(crate) fn describe_outcome(outcome: &Outcome<Reply>) -> String {
 }
 
 /// One process.
-pub(crate) struct Host {
-    pub(crate) machine: Node,
+pub(crate) struct Host<V: Object> {
+    pub(crate) machine: NodeOf<V>,
     pub(crate) incarnation: Incarnation,
     pub(crate) up: bool,
 }
 
+/// The whole stage, with packed values.
+pub(crate) type Cluster = ClusterOf<NoObject>;
+
 /// The whole stage.
-pub(crate) struct Cluster {
-    pub(crate) hosts: BTreeMap<u16, Host>,
+pub(crate) struct ClusterOf<V: Object> {
+    pub(crate) hosts: BTreeMap<u16, Host<V>>,
     pub(crate) pool: Vec<Packet>,
     pub(crate) now: Now,
     pub(crate) view: View,
@@ -240,7 +246,7 @@ pub(crate) struct Cluster {
     configure: fn(&mut Config),
 }
 
-impl Cluster {
+impl<V: Object> ClusterOf<V> {
     /// Nodes 1 to `count`, all active in epoch 1, with a larger node winning the first ties.
     pub(crate) fn new(count: u16) -> Self {
         Self::with(count, |_| {})
@@ -383,11 +389,11 @@ impl Cluster {
         self.install(&roles);
     }
 
-    pub(crate) fn step(&mut self, node: u16, event: Event<'_, Node>) {
+    pub(crate) fn step(&mut self, node: u16, event: Event<'_, NodeOf<V>>) {
         self.act(node, |machine, now, outbox| machine.step(now, event, outbox));
     }
 
-    fn act(&mut self, node: u16, act: impl FnOnce(&mut Node, Now, &mut Outbox)) {
+    fn act(&mut self, node: u16, act: impl FnOnce(&mut NodeOf<V>, Now, &mut Outbox)) {
         let host = self.hosts.get_mut(&node).expect("a known node");
         if !host.up {
             return;
@@ -569,7 +575,7 @@ impl Cluster {
         self.deliver_all();
     }
 
-    pub(crate) fn machine(&mut self, node: u16) -> &mut Node {
+    pub(crate) fn machine(&mut self, node: u16) -> &mut NodeOf<V> {
         &mut self.hosts.get_mut(&node).expect("a known node").machine
     }
 

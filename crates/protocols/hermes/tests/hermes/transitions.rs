@@ -45,7 +45,7 @@ fn inv(version: u64, member: u32, rmw: bool, value: &str) -> Message<'_> {
         Some(Content { bytes: value.as_bytes(), kind: ValueKind::String, expire_at: None });
     let cookie = Slot { index: 70, generation: 7 };
     let timestamp = ts(version, member);
-    Message::Inv(Inv { cookie, key: b"k", timestamp, rmw, content, completion: None })
+    Message::Inv(Inv { cookie, key: b"k", timestamp, rmw, content, base: None, completion: None })
 }
 
 fn val(version: u64, member: u32) -> Message<'static> {

@@ -1,0 +1,239 @@
+//! Large values: an update of an object travels as what it changes.
+//!
+//! A delta is applied to the version that its update was built on, its *base*. The coordinator found
+//! the base Valid, so every live replica has acknowledged it, and mostly holds it when the INV comes:
+//! then it applies the delta in place. Until the new version is Valid here, the delta and its inverse
+//! are kept: the delta for replays, retransmissions and counter-INVs, the inverse because another
+//! read-modify-write on the same base may outrank this one, and its delta must not come on top.
+//!
+//! A replica may hold neither the base nor a delta on it. A shadow has not copied the key yet. A rival
+//! read-modify-write may have deleted the value or replaced all of it. And of two plain writes on one
+//! version the smaller may be done first: an update of it outranks the larger, which lies over it
+//! where that one came from. Such a replica changes nothing, does not acknowledge, and asks the sender
+//! for all of the object, as a shadow asks for a large value.
+//!
+//! All of an object is right wherever a delta is: an INV means the same in both forms.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+
+use quorate_machine::{Command, Content, Effects, Object, Record, Slot, Table, ValueKind, mutant};
+use quorate_types::{NodeId, Timestamp, UnixMillis};
+use quorate_wire::Writer;
+
+use crate::calls::Tentative;
+use crate::message::{Inv, Message};
+use crate::{Hermes, Meta, State};
+
+pub(crate) const DAMAGED_OBJECT: &str = "hermes: a damaged object or delta";
+
+/// How the newest version of an object, which is not Valid yet, came from the one before.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Undecided {
+    timestamp: Timestamp,
+    base: Timestamp,
+    delta: Vec<u8>,
+    inverse: Vec<u8>,
+    /// When the base expires.
+    base_expire_at: Option<UnixMillis>,
+}
+
+/// The undecided versions of objects, by record. Always empty where values are packed.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Deltas<H, V> {
+    undecided: BTreeMap<H, Undecided>,
+    objects: PhantomData<V>,
+}
+
+impl<H, V> Default for Deltas<H, V> {
+    fn default() -> Self {
+        Self { undecided: BTreeMap::new(), objects: PhantomData }
+    }
+}
+
+impl<H: Ord, V: Object> Deltas<H, V> {
+    #[inline]
+    pub(crate) fn get(&self, handle: &H) -> Option<&Undecided> {
+        if V::EXISTS { self.undecided.get(handle) } else { None }
+    }
+
+    /// The version is Valid, or another one has replaced all of the value.
+    #[inline]
+    pub(crate) fn forget(&mut self, handle: &H) {
+        if V::EXISTS {
+            self.undecided.remove(handle);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.undecided.clear();
+    }
+}
+
+/// What an INV means for the value of a record.
+pub(crate) enum Received {
+    /// It brings a packed value, or none.
+    Packed,
+    /// It brings an object, which is in place now.
+    Object,
+    /// It changes an object that is not here.
+    Lacking,
+    /// No correct peer sends it.
+    Damaged,
+}
+
+impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
+    /// Changes the object of a Valid key for an update of this node.
+    pub(crate) fn change_object(
+        &mut self,
+        handle: T::Handle,
+        timestamp: Timestamp,
+        delta: &[u8],
+        expire_at: Option<UnixMillis>,
+    ) {
+        let mut record = self.table.lock(handle);
+        let base = record.meta().timestamp;
+        let base_expire_at = record.content().and_then(|content| content.expire_at);
+        let object = record.object_mut().expect("a command saw that the value is an object");
+        let mut inverse = Vec::new();
+        object.apply(delta, &mut inverse).expect("a command makes deltas of its object");
+        record.set_expiry(expire_at);
+        drop(record);
+        let delta = delta.to_vec();
+        let undecided = Undecided { timestamp, base, delta, inverse, base_expire_at };
+        self.deltas.undecided.insert(handle, undecided);
+    }
+
+    /// Puts what a newer INV brings of an object into its record, whose words are still those of the
+    /// version before.
+    #[inline]
+    pub(crate) fn receive_object(&mut self, handle: T::Handle, inv: &Inv<'_>) -> Received {
+        if !T::Object::EXISTS {
+            return Received::Packed;
+        }
+        let received = match (inv.content, inv.base) {
+            (Some(content), Some(base)) => self.receive_delta(handle, inv, content, base),
+            (Some(content), None) if content.kind == ValueKind::Object => {
+                let Ok(object) = T::Object::decode(content.bytes) else {
+                    return Received::Damaged;
+                };
+                self.table.lock(handle).set_object(object, content.expire_at);
+                Received::Object
+            }
+            _ => Received::Packed,
+        };
+        if inv.base.is_none() {
+            self.deltas.forget(&handle);
+        }
+        received
+    }
+
+    fn receive_delta(
+        &mut self,
+        handle: T::Handle,
+        inv: &Inv<'_>,
+        content: Content<'_>,
+        base: Timestamp,
+    ) -> Received {
+        let mut record = self.table.lock(handle);
+        let held = record.meta().timestamp;
+        let mut base_expire_at = record.content().and_then(|content| content.expire_at);
+        let Some(object) = record.object_mut() else { return Received::Lacking };
+        let rival = self.deltas.undecided.get(&handle);
+        let rival = rival.filter(|rival| rival.timestamp == held && rival.base == base);
+        let mut redo = Vec::new();
+        if let Some(rival) = rival {
+            if !mutant!("hermes_rival_delta_not_undone") {
+                object.apply(&rival.inverse, &mut redo).expect("an inverse is a delta");
+            }
+            base_expire_at = rival.base_expire_at;
+        } else if held != base && !mutant!("hermes_delta_on_any_base") {
+            return Received::Lacking;
+        }
+        let mut inverse = Vec::new();
+        if object.apply(content.bytes, &mut inverse).is_err() {
+            object.apply(&redo, &mut inverse).expect("what was undone can be done again");
+            return Received::Damaged;
+        }
+        record.set_expiry(content.expire_at);
+        drop(record);
+        if mutant!("hermes_inverse_of_delta_dropped") {
+            inverse.clear();
+        }
+        let (timestamp, delta) = (inv.timestamp, content.bytes.to_vec());
+        let undecided = Undecided { timestamp, base, delta, inverse, base_expire_at };
+        self.deltas.undecided.insert(handle, undecided);
+        Received::Object
+    }
+
+    /// Asks the sender of a delta for all of the object.
+    pub(crate) fn ask_for_object(
+        &mut self,
+        from: NodeId,
+        handle: T::Handle,
+        key: &[u8],
+        effects: &mut impl Effects<Self>,
+    ) {
+        effects.probe("hermes: delta on a base that is not here");
+        let is_blank = self.table.lock(handle).meta().is_blank();
+        if is_blank && !self.queues.contains_key(&handle) {
+            self.forget(handle);
+        }
+        let mut keys = Vec::new();
+        Writer(&mut keys).bytes(key);
+        effects.send(from, &Message::ValueRead { keys: &keys });
+    }
+
+    /// The op that drives the newest version of a record, to be named in an INV that brings all of
+    /// its object: so the acknowledgement counts.
+    pub(crate) fn driving_op(meta: &Meta) -> Slot {
+        let drives = matches!(meta.state, State::Write | State::Replay);
+        if T::Object::EXISTS && drives { meta.op } else { Slot::NONE }
+    }
+}
+
+/// The INV of a record's newest version. If its value is an object, what it changes, unless the
+/// version is decided; then all of it, for which there is room in `whole`.
+#[inline]
+pub(crate) fn inv_of<'a, R: Record<Meta = Meta>>(
+    record: &'a R,
+    cookie: Slot,
+    tentative: Option<&'a Tentative>,
+    undecided: Option<&'a Undecided>,
+    whole: &'a mut Vec<u8>,
+) -> Inv<'a> {
+    let meta = record.meta();
+    debug_assert!(tentative.is_none_or(|tentative| tentative.timestamp == meta.timestamp));
+    let undecided = undecided.filter(|undecided| undecided.timestamp == meta.timestamp);
+    let content = match undecided {
+        None => whole_content(record, whole),
+        Some(undecided) => {
+            record.content().map(|content| Content { bytes: &undecided.delta, ..content })
+        }
+    };
+    Inv {
+        cookie,
+        key: record.key(),
+        timestamp: meta.timestamp,
+        rmw: meta.rmw,
+        content,
+        base: undecided.map(|undecided| undecided.base),
+        completion: tentative.map(Tentative::completion),
+    }
+}
+
+/// The value of a record as it travels: if it is an object, with all of it, written to `whole`.
+#[inline]
+pub(crate) fn whole_content<'a, R: Record>(
+    record: &'a R,
+    whole: &'a mut Vec<u8>,
+) -> Option<Content<'a>> {
+    match (record.content(), record.object()) {
+        (Some(content), Some(object)) => {
+            object.encode(whole);
+            Some(Content { bytes: whole, ..content })
+        }
+        (content, _) => content,
+    }
+}
