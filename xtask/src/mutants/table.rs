@@ -1,5 +1,5 @@
 //! The guards that can be removed, and what must notice; those of Meerkat are in `meerkat.rs`, those
-//! of gates in `gates.rs`.
+//! of gates in `gates.rs`, those of values in `values.rs`.
 
 use super::Check::{self, Loom, Shuttle, Tests};
 use super::Mutant;
