@@ -506,6 +506,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_flush_asks_one_replica",
+        home: "node",
+        guard: "a flush lists what a majority of a group has where no more is acknowledged",
+        checks: &[Tests("node", "acknowledged_before_it")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_first_keyspace_is_all",
         home: "node",
         guard: "a node is active once it holds every keyspace, not only the first",

@@ -140,6 +140,12 @@ pub trait Engine:
         false
     }
 
+    /// Whether every active replica has what was acknowledged. Otherwise a majority of the group has
+    /// it, as a record or as one that is about to be written.
+    fn acknowledges_from_all(&self) -> bool {
+        true
+    }
+
     /// Whether a read of one key may be answered from this node's record of it, without asking the
     /// machine, and its absence, too.
     fn reads_locally(&self) -> bool {

@@ -190,6 +190,10 @@ where
         if message.is_lazy() { Delivery::Lazy } else { Delivery::Now }
     }
 
+    fn acknowledges_from_all(&self) -> bool {
+        false
+    }
+
     fn reads_locally(&self) -> bool {
         self.config.isolation == Isolation::Serializable
     }

@@ -109,6 +109,8 @@ pub struct KeyspaceLane {
     capabilities: Capabilities,
     /// Whether answers of the engine rest on the node's lease.
     leased: bool,
+    /// Whether every active replica has what was acknowledged.
+    acknowledges_from_all: bool,
     /// Whether reads of one key may be answered from the local record, if there can be one.
     reads_locally: bool,
     /// If some of its partitions have no replica here: how many there are, and those that have.
@@ -117,6 +119,8 @@ pub struct KeyspaceLane {
     is_replica: bool,
     /// Where its keys are listed.
     sources: Vec<Source>,
+    /// Every replica group.
+    groups: Vec<Source>,
 }
 
 impl KeyspaceLane {
@@ -136,10 +140,12 @@ impl KeyspaceLane {
             keyspace: keyspace.id,
             capabilities: keyspace.engine.capabilities(),
             leased: each!(&engine, engine => engine.is_leased()),
+            acknowledges_from_all: each!(&engine, engine => engine.acknowledges_from_all()),
             reads_locally: is_replica && each!(&engine, engine => engine.reads_locally()),
             held: held_partitions(keyspace, node),
             is_replica,
             sources: Source::all(keyspace, node),
+            groups: Source::groups(keyspace),
             engine,
         }
     }
@@ -157,6 +163,16 @@ impl KeyspaceLane {
     /// On which lane a session's call runs, if the engine has them.
     pub(crate) fn calls_home(&self) -> Option<CallsHome> {
         self.capabilities.calls
+    }
+
+    /// Whether every active replica has what was acknowledged; otherwise a majority has it.
+    pub(crate) fn acknowledges_from_all(&self) -> bool {
+        self.acknowledges_from_all
+    }
+
+    /// Where a flush lists the keys.
+    pub(crate) fn flush_sources(&self) -> &[Source] {
+        if self.acknowledges_from_all { &self.sources } else { &self.groups }
     }
 
     /// Where its keys are listed.

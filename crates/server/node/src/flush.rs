@@ -142,6 +142,13 @@ impl Flushes {
         }
     }
 
+    /// The members have changed: what they said so far doesn't count.
+    pub(crate) fn list_again(&mut self, number: u64) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) {
+            job.asked = false;
+        }
+    }
+
     /// Nobody can say which keys there are.
     pub(crate) fn unlisted(&mut self, number: u64) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) {

@@ -7,12 +7,16 @@
 //!
 //! Keys lie in the order of their hashes, on every node, so a listing that was begun at one replica
 //! goes on at another.
+//!
+//! A flush must find what was acknowledged before it. Where an engine acknowledges what a majority
+//! has, each part of the listing is what a majority of the group lists, this node among them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
-use quorate_machine::{Gate, Outcome, Refusal};
+use quorate_machine::{Gate, Outcome, Refusal, mutant};
 use quorate_types::partition_of;
-use quorate_types::{Duration, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
+use quorate_types::{Duration, Epoch, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
 use quorate_wire::{Header, Kind, ListingMessage, Malformed};
 
 use crate::{KeyspaceConfig, KeyspaceLane, Lane, Outbox};
@@ -63,6 +67,15 @@ enum Asker {
     Flush { job: u64 },
 }
 
+impl Asker {
+    fn sources(self, engine: &KeyspaceLane) -> &[Source] {
+        match self {
+            Self::Client(_) => engine.sources(),
+            Self::Flush { .. } => engine.flush_sources(),
+        }
+    }
+}
+
 /// Questions that are not answered yet.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
@@ -77,13 +90,42 @@ struct Ask {
     place: Place,
     limit: usize,
     tries: usize,
+    /// In which epoch it was first put: the majorities of different epochs need not meet.
+    epoch: Epoch,
+    part: Part,
     again_at: Instant,
     until: Instant,
 }
 
+/// What replicas have said about a part of a listing.
+#[derive(Debug, Default)]
+struct Part {
+    answered: NodeSet,
+    /// Where the shortest answer ended; nothing if all reached the end.
+    next: Option<NonZeroU64>,
+    /// The keys, and how long their values are, as far as this node knows.
+    keys: BTreeMap<Vec<u8>, usize>,
+}
+
+impl Part {
+    fn add(&mut self, from: NodeId, next: u64, keys: impl IntoIterator<Item = (Vec<u8>, usize)>) {
+        self.answered.insert(from);
+        let next = NonZeroU64::new(next);
+        self.next = self.next.into_iter().chain(next).min();
+        for (key, bytes) in keys {
+            let known = self.keys.entry(key).or_default();
+            *known = bytes.max(*known);
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.next.map_or(0, NonZeroU64::get)
+    }
+}
+
 impl Source {
-    /// The sources of a keyspace as a node sees them: one if it replicates everything.
-    pub(crate) fn all(keyspace: &KeyspaceConfig, node: NodeId) -> Vec<Self> {
+    /// The replica groups of a keyspace, each with its partitions.
+    pub(crate) fn groups(keyspace: &KeyspaceConfig) -> Vec<Self> {
         let groups = keyspace.partitions.iter().map(|group| group.or(keyspace.replicas));
         let groups: Vec<_> = groups.collect();
         let count = groups.len();
@@ -95,8 +137,18 @@ impl Source {
                 None => sources.push(Self { group, partitions: bit, count }),
             }
         }
+        sources
+    }
+
+    /// The sources of a keyspace as a node sees them: one if it replicates everything.
+    pub(crate) fn all(keyspace: &KeyspaceConfig, node: NodeId) -> Vec<Self> {
+        let sources = Self::groups(keyspace);
         if sources.iter().all(|source| source.is_here(node)) {
-            return vec![Self { group: None, partitions: u64::MAX, count }];
+            return vec![Self {
+                group: None,
+                partitions: u64::MAX,
+                count: keyspace.partitions.len(),
+            }];
         }
         sources
     }
@@ -170,9 +222,12 @@ impl Lane {
         }
         if source.is_here(self.shared.config.node) {
             let (next, keys) = self.keys_here(now, keyspace, source, place.within, None, limit);
-            return self.listed(Asker::Client(tag), keyspace, place, next, keys, out);
+            let mut part = Part::default();
+            part.add(self.shared.config.node, next, keys.into_iter().map(|key| (key, 0)));
+            return self.listed(Asker::Client(tag), keyspace, place, part, out);
         }
-        self.begin_ask(now, Asker::Client(tag), keyspace, place, limit, out);
+        let part = Part::default();
+        self.begin_ask(now, Asker::Client(tag), keyspace, place, (limit, part), out);
     }
 
     /// Lists keys that a flush is to delete on this lane.
@@ -184,21 +239,45 @@ impl Lane {
         place: Place,
         out: &mut Outbox,
     ) {
-        let sources = self.engine(keyspace).map_or(&[][..], KeyspaceLane::sources);
-        let Some(&source) = sources.get(place.source) else { return self.flushes.unlisted(job) };
-        if !source.is_here(self.shared.config.node) {
-            return self.begin_ask(now, Asker::Flush { job }, keyspace, place, RECORDS_MAX, out);
-        }
-        let Some(store) = self.shared.store(keyspace) else { return };
-        let mut keys = Vec::new();
-        let next = store.scan_lane(self.id, place.within, RECORDS_MAX, &mut |key, value| {
-            if let Some(value) = value
-                && source.has(key)
-            {
-                keys.push((key.to_vec(), value.len));
+        let (asker, node) = (Asker::Flush { job }, self.shared.config.node);
+        let Some(engine) = self.engine(keyspace) else { return self.flushes.unlisted(job) };
+        let Some(&source) = engine.flush_sources().get(place.source) else {
+            return self.flushes.unlisted(job);
+        };
+        let mut part = Part::default();
+        if source.is_here(node) {
+            // What is about to be written may have been acknowledged.
+            let with_absent = !engine.acknowledges_from_all();
+            let Some(store) = self.shared.store(keyspace) else { return };
+            let mut keys = Vec::new();
+            let next = store.scan_lane(self.id, place.within, RECORDS_MAX, &mut |key, value| {
+                if (value.is_some() || with_absent) && source.has(key) {
+                    keys.push((key.to_vec(), value.map_or(0, |value| value.len)));
+                }
+            });
+            part.add(node, next, keys);
+            if self.missing(asker, source, part.answered, engine) == 0 {
+                return self.listed(asker, keyspace, place, part, out);
             }
-        });
-        self.flushes.listed(job, place.after(next, sources.len()), keys);
+        }
+        self.begin_ask(now, asker, keyspace, place, (RECORDS_MAX, part), out);
+    }
+
+    /// How many further replicas of a group must say what keys there are.
+    fn missing(
+        &self,
+        asker: Asker,
+        source: Source,
+        answered: NodeSet,
+        engine: &KeyspaceLane,
+    ) -> usize {
+        let voters = self.view.voters();
+        let group = source.group.unwrap_or(voters).intersection(voters);
+        let needs_majority = matches!(asker, Asker::Flush { .. })
+            && !engine.acknowledges_from_all()
+            && !mutant!("node_flush_asks_one_replica");
+        let needed = if needs_majority { group.len() / 2 + 1 } else { 1 };
+        needed.saturating_sub(answered.len())
     }
 
     fn begin_ask(
@@ -207,7 +286,7 @@ impl Lane {
         asker: Asker,
         keyspace: KeyspaceId,
         place: Place,
-        limit: usize,
+        (limit, part): (usize, Part),
         out: &mut Outbox,
     ) {
         self.listings.last += 1;
@@ -216,7 +295,8 @@ impl Lane {
         let again_at = now.monotonic + self.try_timeout();
         // Replicas take turns, so that no single one lists for all.
         let tries = number as usize;
-        let ask = Ask { asker, keyspace, place, limit, tries, again_at, until };
+        let epoch = self.view.epoch;
+        let ask = Ask { asker, keyspace, place, limit, tries, epoch, part, again_at, until };
         self.send_ask(number, &ask, out);
         self.listings.asks.insert(number, ask);
     }
@@ -226,13 +306,17 @@ impl Lane {
     }
 
     fn send_ask(&self, number: u64, ask: &Ask, out: &mut Outbox) {
-        let source = self.engine(ask.keyspace).expect("it was there").sources()[ask.place.source];
+        let engine = self.engine(ask.keyspace).expect("it was there");
+        let source = ask.asker.sources(engine)[ask.place.source];
         let replicas = self.view.active().intersection(source.group.unwrap_or(self.view.voters()));
-        let replicas = replicas.without(self.shared.config.node);
-        if replicas.is_empty() {
+        let replicas = replicas.difference(ask.part.answered).without(self.shared.config.node);
+        let missing = self.missing(ask.asker, source, ask.part.answered, engine);
+        let to = (0..missing.min(replicas.len()))
+            .filter_map(|nth| replicas.nth((ask.tries + nth) % replicas.len()))
+            .collect::<NodeSet>();
+        if to.is_empty() {
             return;
         }
-        let to = replicas.nth(ask.tries % replicas.len()).expect("one of them");
         let message = ListingMessage::Ask {
             number,
             of_lane: matches!(ask.asker, Asker::Flush { .. }),
@@ -240,7 +324,7 @@ impl Lane {
             cursor: ask.place.within,
             limit: ask.limit.min(RECORDS_MAX) as u32,
         };
-        out.frame(NodeSet::only(to), |buffer| {
+        out.frame(to, |buffer| {
             Header::frame(buffer, Kind::Listing, ask.keyspace, self.view.epoch, |writer| {
                 message.encode(writer);
             });
@@ -254,6 +338,12 @@ impl Lane {
         for (number, mut ask) in due {
             if ask.until <= now.monotonic {
                 self.unlisted(ask.asker, Refusal::TimedOut, out);
+                continue;
+            }
+            if let Asker::Flush { job } = ask.asker
+                && ask.epoch != self.view.epoch
+            {
+                self.flushes.list_again(job);
                 continue;
             }
             ask.tries += 1;
@@ -309,8 +399,18 @@ impl Lane {
             }
             ListingMessage::Keys { number, next, keys } => {
                 // The second answer to a question that was put twice finds nothing.
-                if let Some(ask) = self.listings.asks.remove(&number) {
-                    self.listed(ask.asker, ask.keyspace, ask.place, next, keys, out);
+                let Some(mut ask) = self.listings.asks.remove(&number) else { return Ok(()) };
+                let is_of_epoch = ask.epoch == self.view.epoch && ask.epoch == header.epoch;
+                let counts = is_of_epoch || matches!(ask.asker, Asker::Client(_));
+                let engine = self.engine(ask.keyspace).expect("it was there");
+                let source = ask.asker.sources(engine)[ask.place.source];
+                if counts {
+                    ask.part.add(from, next, keys.into_iter().map(|key| (key, 0)));
+                }
+                if counts && self.missing(ask.asker, source, ask.part.answered, engine) == 0 {
+                    self.listed(ask.asker, ask.keyspace, ask.place, ask.part, out);
+                } else {
+                    self.listings.asks.insert(number, ask);
                 }
             }
         }
@@ -322,20 +422,18 @@ impl Lane {
         asker: Asker,
         keyspace: KeyspaceId,
         place: Place,
-        next: u64,
-        keys: Vec<Vec<u8>>,
+        part: Part,
         out: &mut Outbox,
     ) {
-        let sources = self.engine(keyspace).map_or(0, |engine| engine.sources().len());
-        let after = place.after(next, sources);
+        let sources = self.engine(keyspace).map_or(0, |engine| asker.sources(engine).len());
+        let after = place.after(part.next(), sources);
         match asker {
             Asker::Client(tag) => {
                 let next = after.map_or(0, Place::cursor);
+                let keys = part.keys.into_keys().collect();
                 out.listed.push((tag, Outcome::Done(Listed { next, keys })));
             }
-            Asker::Flush { job } => {
-                self.flushes.listed(job, after, keys.into_iter().map(|key| (key, 0)));
-            }
+            Asker::Flush { job } => self.flushes.listed(job, after, part.keys),
         }
     }
 

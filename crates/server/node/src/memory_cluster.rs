@@ -13,6 +13,8 @@ use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
 pub struct MemoryCluster {
     /// The nodes' lanes, in the order in which they were configured.
     pub hosts: Vec<Host>,
+    /// A node that no message reaches.
+    pub deaf: Option<NodeId>,
     /// Mail between the lanes of a node, with which of the nodes it is.
     post: Post<(usize, Mail), NeverSleeps>,
     number: LaneId,
@@ -46,6 +48,7 @@ impl MemoryCluster {
         let parkers: Vec<_> = (0..lanes).map(|_| Arc::new(Parker::new(NeverSleeps))).collect();
         let node_lane = |(lane, post): (u16, _)| Self {
             hosts: nodes.iter().map(|node| Host::new(node, LaneId(lane), now)).collect(),
+            deaf: None,
             post,
             number: LaneId(lane),
         };
@@ -91,6 +94,10 @@ impl MemoryCluster {
         let (node, incarnation) = (self.hosts[from].node, self.hosts[from].lane.incarnation());
         let _ = self.hosts[from].out.take_urgent();
         for peer in self.hosts[from].out.take_waiting() {
+            if self.deaf == Some(peer) {
+                self.hosts[from].out.peer(peer).clear();
+                continue;
+            }
             let mut messages = std::mem::take(self.hosts[from].out.peer(peer));
             let host = self.hosts.iter_mut().find(|host| host.node == peer);
             let host = host.expect("nodes speak to configured ones");

@@ -60,11 +60,13 @@ fn node(setup: &Setup, node: NodeId) -> Arc<Shared> {
     })
 }
 
-/// A cluster whose time passes when a test says so. Clients are on lane 0.
+/// A cluster whose time passes when a test says so.
 struct Cluster {
     time: Duration,
     nodes: Vec<Arc<Shared>>,
     strands: Vec<MemoryCluster>,
+    /// The lane that has the clients.
+    lane: usize,
     tag: u64,
 }
 
@@ -73,7 +75,7 @@ impl Cluster {
         let nodes: Vec<_> = (1..=setup.nodes).map(|id| node(setup, NodeId(id))).collect();
         let time = Duration::from_secs(1);
         let strands = MemoryCluster::cluster(&nodes, at(time));
-        let mut this = Self { time, nodes, strands, tag: 0 };
+        let mut this = Self { time, nodes, strands, lane: 0, tag: 0 };
         while !this.serves() {
             this.turn(Duration::from_millis(1));
             assert!(this.time < Duration::from_secs(20), "the nodes find no view");
@@ -97,7 +99,7 @@ impl Cluster {
     fn answers(&mut self, at: usize, since: u64) -> Vec<Outcome<Reply<'static>>> {
         let (until, mut outcomes) = (self.time + Duration::from_secs(10), Vec::new());
         while outcomes.len() < (self.tag - since) as usize {
-            let done = self.strands[0].hosts[at].out.done.drain(..);
+            let done = self.strands[self.lane].hosts[at].out.done.drain(..);
             outcomes.extend(done.map(|done| done.outcome));
             assert!(self.time < until, "no answer in ten seconds");
             self.turn(Duration::from_micros(100));
@@ -109,7 +111,7 @@ impl Cluster {
         let (now, tag) = (at(self.time), Tag(self.tag));
         self.tag += 1;
         let call = OwnedCall::new(words.iter().copied()).expect("known");
-        let host = &mut self.strands[0].hosts[at_node];
+        let host = &mut self.strands[self.lane].hosts[at_node];
         host.lane.submit(now, KEYSPACE, tag, tag.0, Op::Call(call), &mut host.out);
     }
 
@@ -128,7 +130,7 @@ impl Cluster {
     fn begin_flush(&mut self, at_node: usize) -> u64 {
         let (now, tag) = (at(self.time), self.tag);
         self.tag += 1;
-        let host = &mut self.strands[0].hosts[at_node];
+        let host = &mut self.strands[self.lane].hosts[at_node];
         host.lane.flush_keyspace(now, KEYSPACE, Tag(tag), &mut host.out);
         tag
     }
@@ -143,10 +145,12 @@ impl Cluster {
         let (mut keys, mut cursor) = (BTreeSet::new(), 0);
         loop {
             let now = at(self.time);
-            let host = &mut self.strands[0].hosts[at_node];
+            let host = &mut self.strands[self.lane].hosts[at_node];
             host.lane.list(now, KEYSPACE, Tag(7), cursor, 100, &mut host.out);
             let listed = loop {
-                if let Some((Tag(7), listed)) = self.strands[0].hosts[at_node].out.listed.pop() {
+                if let Some((Tag(7), listed)) =
+                    self.strands[self.lane].hosts[at_node].out.listed.pop()
+                {
                     break listed;
                 }
                 self.turn(Duration::from_micros(100));
@@ -220,6 +224,24 @@ fn a_flush_reaches_the_keys_that_its_node_does_not_hold() {
             assert_eq!(cluster.keys(), [0; 4], "{:?} at node {}", setup.engine, at + 1);
         }
     }
+}
+
+/// With meerkat a majority suffices for a write, so the node that is asked may have missed it.
+#[test]
+fn a_flush_deletes_what_was_acknowledged_before_it_though_its_node_missed_it() {
+    let skew = Duration::from_millis(1);
+    let options = quorate_meerkat::Options { max_clock_skew: skew, ..Default::default() };
+    let setup = Setup { nodes: 3, ..Setup::of(EngineConfig::Meerkat(options)) };
+    let mut cluster = Cluster::new(&setup);
+    // Lane 0 has the leases.
+    cluster.lane = 1;
+    cluster.strands[1].deaf = Some(NodeId(1));
+    cluster.fill(1, 1000);
+    assert_eq!(cluster.keys(), [0, 1000, 1000]);
+    cluster.strands[1].deaf = None;
+    assert_eq!(cluster.flush(0), Outcome::Done(Reply::Ok));
+    (0..50).for_each(|_| cluster.turn(Duration::from_millis(1)));
+    assert_eq!(cluster.keys(), [0; 3]);
 }
 
 #[test]
