@@ -43,6 +43,7 @@ impl Kind {
         }
     }
 
+    #[inline]
     const fn to_u8(self) -> u8 {
         match self {
             Self::Membership => MEMBERSHIP,
@@ -80,6 +81,7 @@ impl Header {
     pub const BYTES: usize = 16;
 
     /// Appends one message: the header, then the body that `body` writes.
+    #[inline]
     pub fn frame(
         out: &mut Vec<u8>,
         kind: Kind,

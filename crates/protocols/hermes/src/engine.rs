@@ -114,6 +114,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         Self::new(config, context.table)
     }
 
+    #[inline]
     fn submit<C>(
         &mut self,
         now: Now,
@@ -127,14 +128,17 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         Self::submit(self, now, tag, origin, command, effects);
     }
 
+    #[inline]
     fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
         message.encode(writer);
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         Message::decode(bytes)
     }
 
+    #[inline]
     fn delivery(message: &Message<'_>) -> Delivery {
         match message {
             Message::Val(_) => Delivery::Lazy,

@@ -40,6 +40,7 @@ where
         Self::new(Config { node, incarnation, lane, lanes }, table)
     }
 
+    #[inline]
     fn submit<C>(
         &mut self,
         now: Now,
@@ -53,10 +54,12 @@ where
         Self::submit(self, now, tag, origin, command, effects);
     }
 
+    #[inline]
     fn encode(message: &core::convert::Infallible, _: &mut Writer<'_>) {
         match *message {}
     }
 
+    #[inline]
     fn decode(_: &[u8]) -> Result<core::convert::Infallible, Malformed> {
         Err(Malformed("an engine of one node has no messages"))
     }

@@ -165,6 +165,7 @@ where
         Self::new(config, context.table)
     }
 
+    #[inline]
     fn submit<C>(
         &mut self,
         now: Now,
@@ -178,14 +179,17 @@ where
         Self::submit(self, now, tag, origin, command, effects);
     }
 
+    #[inline]
     fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
         message.encode(writer);
     }
 
+    #[inline]
     fn decode(bytes: &[u8]) -> Result<Message<'_>, Malformed> {
         Message::decode(bytes)
     }
 
+    #[inline]
     fn delivery(message: &Message<'_>) -> Delivery {
         if message.is_lazy() { Delivery::Lazy } else { Delivery::Now }
     }

@@ -346,10 +346,12 @@ pub(crate) struct Sink<'a> {
 }
 
 impl<E: Listed> Effects<E> for Sink<'_> {
+    #[inline]
     fn send(&mut self, to: NodeId, message: &E::Message<'_>) {
         Effects::<E>::broadcast(self, NodeSet::only(to), message);
     }
 
+    #[inline]
     fn broadcast(&mut self, to: NodeSet, message: &E::Message<'_>) {
         let encode = self.encoding::<E>(message);
         match E::delivery(message) {
@@ -368,10 +370,12 @@ impl<E: Listed> Effects<E> for Sink<'_> {
         self.out.mail.push((to, mail));
     }
 
+    #[inline]
     fn complete(&mut self, tag: Tag, outcome: Outcome<Reply<'static>>) {
         self.done(Done::new(tag, outcome));
     }
 
+    #[inline]
     fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<Reply<'static>>>) {
         let Completion { outcome, gate, at } = completion;
         let gate = self.narrowed(gate);
