@@ -79,6 +79,7 @@ const STEPS: &[Step] = &[
     Step { name: "redis-suite", run: Run::Own("Redis's own tests, on each engine", redis_suite) },
     Step { name: "python", run: Run::Own("the Python package: its wheel, and its tests", python) },
     Step { name: "sim", run: Run::Quorate(&["sim", "--engine", "hermes", "--seeds", "200"]) },
+    Step { name: "sim-local", run: Run::Quorate(&["sim", "--engine", "local", "--seeds", "60"]) },
     Step {
         name: "sim-meerkat",
         run: Run::Quorate(&["sim", "--engine", "meerkat", "--seeds", "60"]),
