@@ -12,7 +12,6 @@ use quorate_commands::{Block, Op, OwnedCall};
 use quorate_machine::Outcome;
 use quorate_node::{
     EngineConfig, KeyspaceConfig, KeyspaceStore, MemoryCluster, NodeAddress, NodeConfig, Shared,
-    System,
 };
 use quorate_storage::trace;
 use quorate_types::{Duration, Instant, KeyspaceId, NodeId, Now, Tag, UnixNanos};
@@ -126,7 +125,11 @@ fn common_lines(engine: &EngineConfig, keys: [fn(u64) -> Vec<u8>; 2]) -> usize {
         cluster.run(lane, key);
     }
     let store = cluster.nodes[0].store(KEYSPACE).expect("configured").clone();
-    let (KeyspaceStore::Meerkat(store, _) | KeyspaceStore::Baseline(store, _)) = store else {
+    let (KeyspaceStore::Meerkat(store, _)
+    | KeyspaceStore::KuaFu(store, _)
+    | KeyspaceStore::Tapir(store, _)
+    | KeyspaceStore::MeerkatPb(store, _)) = store
+    else {
         panic!("an engine with transactions")
     };
     // What one lane sets free must not serve the other within the recording.
