@@ -365,6 +365,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// If no correct peer of this version sends these bytes.
+    #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let message = match reader.u8()? {

@@ -677,6 +677,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// When the bytes are no message of this version.
+    #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let partition = reader.u16()?;

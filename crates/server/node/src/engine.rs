@@ -215,6 +215,7 @@ impl KeyspaceLane {
         body: &[u8],
         sink: &mut Sink<'_>,
     ) -> Result<(), Malformed> {
+        #[inline]
         fn step<E: Listed>(
             machine: &mut E,
             now: Now,
