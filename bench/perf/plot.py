@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws figures 4 to 7 of Meerkat's paper from the JSON of `quorate sim --perf --json FILE`.
+"""Draws figures 4 to 7 of Meerkat's paper from the JSON of `quorate-projection --json FILE`.
 
-    quorate sim --perf --json bench/perf/results/NAME.json
+    cargo run --release -p quorate-projection -- --json bench/perf/results/NAME.json
     bench/perf/plot.py bench/perf/results/NAME.json --out docs/src/figures
 
 Needs matplotlib: `pip install matplotlib`, or `apt-get install python3-matplotlib`.
@@ -90,7 +90,7 @@ def figure(data, panels, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("json", type=pathlib.Path, help="from quorate sim --perf --json")
+    parser.add_argument("json", type=pathlib.Path, help="from quorate-projection --json")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/src/figures"))
     parser.add_argument("--name", default="", help="put before the names of the pictures")
     arguments = parser.parse_args()

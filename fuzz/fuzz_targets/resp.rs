@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use quorate_resp::testing::Harness;
+use quorate_resp_harness::Harness;
 use quorate_resp::{Limits, Parser, Settings, Shared, Step};
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;

@@ -19,6 +19,7 @@ mod builds;
 mod gates;
 mod local;
 mod meerkat;
+mod node;
 mod table;
 mod values;
 
@@ -60,7 +61,8 @@ const RIG_MINUTES: &str = "10";
 
 /// Every guard that can be removed.
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
-    let rows = table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS);
+    let rows =
+        table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
     rows.chain(gates::MUTANTS).chain(values::MUTANTS)
 }
 

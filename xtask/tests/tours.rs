@@ -55,13 +55,12 @@ fn the_engine_of_the_tour_is_named_nowhere_else() {
 fn every_command_has_what_the_tour_asks_for() {
     let root = xtask::root().join("crates/data/commands");
     let read = |path: &str| fs::read_to_string(root.join(path)).expect("the tour names it");
-    let (generator, examples) = (read("generate.py"), read("tests/examples.txt"));
+    let (rows, examples) = (read("commands.txt"), read("tests/examples.txt"));
     let drawn = read("tests/draw/mod.rs");
-    let keyed = generator.split_once("KEYED = {").expect("the rows begin").1;
-    let keyed = keyed.split_once("\n}").expect("the rows end").0;
     let mut count = 0;
-    for line in keyed.lines().filter(|line| line.starts_with("    \"")) {
-        let name = line.split('"').nth(1).expect("a name");
+    for line in rows.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some("key" | "keys")) = (words.next(), words.next()) else { continue };
         let spoken = name.replace('|', " ").to_uppercase();
         assert!(examples.contains(&format!("\n> {spoken} ")), "no example of {name}");
         let word = spoken.split(' ').next().expect("a word");

@@ -15,6 +15,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "local_range_on_one_lane",
+        home: "local",
+        guard: "nobody adds a key to a range, or takes one away, while a transaction reads it",
+        checks: &[Tests("local", "nothing_appears_in_a_range"), SWEEP],
+        in_gate: true,
+    },
+    Mutant {
         name: "local_changes_one_key_after_the_other",
         home: "local",
         guard: "readers of single records see all changes of a transaction or none",

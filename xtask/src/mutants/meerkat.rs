@@ -592,10 +592,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "meerkat_patience_never_grows",
-        home: "meerkat",
+        name: "machine_backoff_never_grows",
+        home: "machine",
         guard: "what goes unanswered is asked for less and less often",
-        checks: &[Tests("meerkat", "less_and_less_often"), TRANSACTIONS_SWEEP],
+        checks: &[Tests("machine", "copier::"), Tests("meerkat", "less_and_less_often")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "machine_outgrown_buckets_kept",
+        home: "machine",
+        guard: "a comparison whose buckets the tables have outgrown goes on with smaller ones",
+        checks: &[Tests("meerkat", "difference::buckets"), Tests("hermes", "difference::buckets")],
         in_gate: false,
     },
 ];

@@ -1,16 +1,17 @@
 //! The guards that can be removed, and what must notice; those of Meerkat are in `meerkat.rs`, those
-//! of gates in `gates.rs`, those of values in `values.rs`.
+//! of nodes in `node.rs`, of gates in `gates.rs`, of values in `values.rs`, of the engine without
+//! replication in `local.rs`.
 
 use super::Check::{self, Loom, Shuttle, Tests};
 use super::Mutant;
 
-const SWEEP: Check = Tests("sim", "clusters_survive_every_fault");
+pub(super) const SWEEP: Check = Tests("sim", "clusters_survive_every_fault");
 const PAXOS_TESTS: Check = Tests("paxos", "");
 const MEMBERSHIP_TESTS: Check = Tests("membership", "");
 const HERMES_CALLS: Check = Tests("hermes", "random::calls");
 pub(super) const REMOVED: Check = Tests("node", "a_removed_node");
 
-/// All but those of Meerkat and of gates.
+/// The rest.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "hermes_stale_rmw_acks_kept",
@@ -25,13 +26,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "an INV that equals the record's timestamp changes nothing",
         checks: &[Tests("hermes", "rule_2_"), SWEEP],
         in_gate: true,
-    },
-    Mutant {
-        name: "node_lease_checked_before_read",
-        home: "node",
-        guard: "the lease is checked after the value was copied (H3)",
-        checks: &[SWEEP],
-        in_gate: false,
     },
     Mutant {
         name: "hermes_val_without_timestamp",
@@ -499,34 +493,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "node_call_not_covered",
-        home: "node",
-        guard: "a call begins under a grant that reaches far enough, or asks for one",
-        checks: &[Tests("node", "a_call_renews_its_lease")],
-        in_gate: false,
-    },
-    Mutant {
-        name: "node_flush_asks_one_replica",
-        home: "node",
-        guard: "a flush lists what a majority of a group has where no more is acknowledged",
-        checks: &[Tests("node", "acknowledged_before_it")],
-        in_gate: false,
-    },
-    Mutant {
-        name: "node_first_keyspace_is_all",
-        home: "node",
-        guard: "a node is active once it holds every keyspace, not only the first",
-        checks: &[Tests("sim", "keyspaces_side_by_side")],
-        in_gate: false,
-    },
-    Mutant {
-        name: "node_call_off_its_lane",
-        home: "node",
-        guard: "every try of a transactional call runs on the lane of its lease",
-        checks: &[Tests("node", "a_call_takes_effect_once")],
-        in_gate: false,
-    },
-    Mutant {
         name: "membership_silence_while_away",
         home: "membership",
         guard: "a node that was away itself takes nobody's silence meanwhile for a crash",
@@ -559,13 +525,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "resp",
         guard: "no update is a plain one where its client takes it for a call",
         checks: &[Tests("resp", "no_update_is_a_plain_one")],
-        in_gate: false,
-    },
-    Mutant {
-        name: "node_seal_forgets_the_life",
-        home: "node",
-        guard: "an answer that a former life read never leaves under the lease of the next",
-        checks: &[Tests("node", "an_answer_of_a_former_life")],
         in_gate: false,
     },
     Mutant {
@@ -629,20 +588,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "paxos",
         guard: "a proposer learns from its own acceptor that it was outbid",
         checks: &[Tests("paxos", "outbid_by_a_dead_node")],
-        in_gate: false,
-    },
-    Mutant {
-        name: "node_expelled_ends_sessions",
-        home: "node",
-        guard: "a node without its lease says of no session that it is over",
-        checks: &[Tests("node", "a_node_that_may_have_been_expelled")],
-        in_gate: false,
-    },
-    Mutant {
-        name: "node_verdict_stays_on_its_lane",
-        home: "node",
-        guard: "the end of a session reaches every lane that may have records of it",
-        checks: &[Tests("node", "records_are_freed")],
         in_gate: false,
     },
     Mutant {
@@ -786,7 +731,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "sync_knock_without_fence",
+        name: "sync_unpark_without_fence",
         home: "sync",
         guard: "who leaves work looks for a sleeper after others can see the work",
         checks: &[Loom("sync", "")],

@@ -36,7 +36,7 @@ const LICENCES: &[&str] = &[
 struct Dependency {
     name: String,
     line: usize,
-    /// Whether it is linked into what users run, not only into tests.
+    /// Whether it is linked into what users run, not only into tests or build scripts.
     shipped: bool,
 }
 
@@ -263,16 +263,10 @@ fn dependencies(text: &str) -> Vec<Dependency> {
         if let Some(header) = line.strip_prefix('[') {
             let header = header.trim_end_matches(']').trim_matches('[');
             let (scope, table) = header.rsplit_once("dependencies").unwrap_or((header, "-"));
-            section = match table {
-                "" => Some(
-                    !scope.contains("dev-")
-                        && !scope.contains("loom")
-                        && !scope.contains("shuttle"),
-                ),
-                _ => None,
-            };
+            let shipped =
+                !["dev-", "build-", "loom", "shuttle"].iter().any(|kind| scope.contains(kind));
+            section = table.is_empty().then_some(shipped);
             if let Some(name) = table.strip_prefix('.') {
-                let shipped = !scope.contains("dev-");
                 found.push(Dependency { name: name.to_owned(), line: index + 1, shipped });
             }
         } else if let Some(shipped) = section

@@ -145,6 +145,11 @@ pub trait Command: Sized {
         self.access() != Access::Read
     }
 
+    /// Whether it reads ranges of keys ([`Workspace::range`]), besides those that it names.
+    fn ranges(&self) -> bool {
+        false
+    }
+
     /// Runs it.
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Self::Reply> {
         let (reply, change) = self.apply(now, workspace.read(self.key()));

@@ -30,6 +30,27 @@ impl<K: Copy + Ord + Hash, V> DetMap<K, V> {
         if self.0.is_empty() { None } else { self.0.get(key) }
     }
 
+    /// What stands under a key, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        if self.0.is_empty() { None } else { self.0.get_mut(key) }
+    }
+
+    /// A key as it is held here, with what stands under it.
+    pub fn get_entry(&self, key: &K) -> Option<(&K, &V)> {
+        self.0.get_key_value(key)
+    }
+
+    /// What stands under a key, to be changed: a new value if nothing stood there, which the second
+    /// part of the answer tells.
+    #[inline]
+    pub fn get_or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> (&mut V, bool) {
+        match self.0.entry(key) {
+            Entry::Occupied(entry) => (entry.into_mut(), false),
+            Entry::Vacant(entry) => (entry.insert(value()), true),
+        }
+    }
+
     /// Whether something stands under a key.
     #[inline]
     pub fn contains_key(&self, key: &K) -> bool {
@@ -130,8 +151,13 @@ mod tests {
         let (mut lookup, mut ordered) = (DetMap::default(), BTreeMap::new());
         for number in 0..20_000_u64 {
             let key = (rng.below(40), rng.below(20));
-            match rng.below(4) {
+            match rng.below(5) {
                 0 | 1 => assert_eq!(lookup.insert(key, number), ordered.insert(key, number)),
+                4 => {
+                    let is_new = !ordered.contains_key(&key);
+                    let value = lookup.get_or_insert_with(key, || number);
+                    assert_eq!(value, (ordered.entry(key).or_insert(number), is_new));
+                }
                 2 => assert_eq!(lookup.remove(&key), ordered.remove(&key)),
                 _ => {
                     let odd = |value: &u64| value % 2 == 1;
@@ -141,6 +167,8 @@ mod tests {
                 }
             }
             assert_eq!(lookup.get(&key), ordered.get(&key));
+            assert_eq!(lookup.get_entry(&key), ordered.get_key_value(&key));
+            assert_eq!(lookup.get_mut(&key), ordered.get_mut(&key));
             assert_eq!(lookup.len(), ordered.len());
         }
         assert_eq!(lookup.sorted(), ordered.iter().collect::<Vec<_>>());

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::{PLACES, Table};
+use crate::{PLACES, Table, mutant};
 
 /// Records for which there is a bucket.
 const BUCKET_RECORDS: u64 = 8;
@@ -45,60 +45,121 @@ impl Comparing {
         self.shift
     }
 
-    /// The buckets that differ and are to be asked for; empty if the next ones are to be compared.
-    pub fn differing(&self) -> &[u64] {
-        &self.differing
+    /// Whether what differs is asked for next, and not the digests of the next buckets.
+    pub fn asks_for_records(&self) -> bool {
+        !self.differing.is_empty()
     }
 
-    /// The buckets to compare next.
-    pub fn next_buckets(&self) -> Range<u64> {
+    /// What to ask the other replica now.
+    pub fn question<T: Table>(
+        &self,
+        table: &mut T,
+        mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
+    ) -> Question {
+        let shift = self.shift;
+        if !self.asks_for_records() {
+            let buckets = self.next_buckets();
+            let first = buckets.start;
+            return Question::Digests { first, digests: digests(table, shift, buckets, hash_of) };
+        }
+        let mut held = Vec::new();
+        for &bucket in &self.differing {
+            let records = records_in(table, shift, bucket..bucket + 1);
+            held.extend(records.into_iter().filter_map(|(_, handle)| hash_of(table, handle)));
+        }
+        Question::Records { buckets: self.differing.clone(), held }
+    }
+
+    fn next_buckets(&self) -> Range<u64> {
         let first = self.place >> self.shift;
         first..(first + BUCKETS_MAX as u64).min(PLACES >> self.shift)
     }
 
-    /// Takes the answer to a comparison of the next buckets: how many records the other has, and which
-    /// buckets differ. Gives the buckets that were compared, none of them if the other has too many
-    /// records for their size; those that do not differ are settled. `None` if this answers no such
+    /// Takes the answer to a question of digests: how many records the other has, and which buckets
+    /// differ. Gives the records in the buckets that do not differ, which are settled; none of them
+    /// if the other has too many records for buckets of this size. `None` if this answers no such
     /// question.
-    pub fn take_answer(
+    pub fn take_answer<T: Table>(
         &mut self,
+        table: &T,
         records: u64,
         buckets: impl Iterator<Item = u64> + Clone,
-    ) -> Option<Range<u64>> {
+    ) -> Option<Vec<T::Handle>> {
         let range = self.next_buckets();
-        if !self.differing.is_empty() || !rise_within(buckets.clone(), &range) {
+        if self.asks_for_records() || !rise_within(buckets.clone(), &range) {
             return None;
         }
         if is_too_coarse(self.shift, records) {
             self.shift = shift_for(records);
-            return Some(0..0);
+            return Some(Vec::new());
         }
         self.end = range.end << self.shift;
         self.differing = buckets.collect();
-        Some(range)
+        let equal = records_in(table, self.shift, range).into_iter();
+        let equal = equal.filter(|(bucket, _)| self.differing.binary_search(bucket).is_err());
+        Some(equal.map(|(_, handle)| handle).collect())
     }
 
-    /// Whether a bucket is among those that differ.
-    pub fn differs(&self, bucket: u64) -> bool {
-        self.differing.binary_search(&bucket).is_ok()
-    }
-
-    /// The buckets that differed and that are settled up to a place.
-    pub fn take_compared(&mut self, until: u64) -> Vec<u64> {
-        let shift = self.shift;
+    /// Takes the answer to a question of records: the buckets before the place `until` are settled.
+    /// Gives their records, each with whether the other has said that it does not hold it.
+    pub fn take_records<T: Table>(
+        &mut self,
+        table: &mut T,
+        until: u64,
+        gone: impl Iterator<Item = u64>,
+        mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
+    ) -> Vec<(T::Handle, bool)> {
+        let (shift, mut gone) = (self.shift, Vec::from_iter(gone));
+        gone.sort_unstable();
         let settled = self.differing.partition_point(|bucket| (bucket + 1) << shift <= until);
-        self.differing.drain(..settled).collect()
+        let mut records = Vec::new();
+        for bucket in self.differing.drain(..settled) {
+            for (_, handle) in records_in(table, shift, bucket..bucket + 1) {
+                let hash = hash_of(table, handle);
+                records.push((handle, hash.is_some_and(|hash| gone.binary_search(&hash).is_ok())));
+            }
+        }
+        records
     }
 
     /// Goes on to what differs, or to the next range, in a table of so many records. Whether there is
     /// anything left.
     pub fn go_on(&mut self, records: usize) -> bool {
-        if self.differing.is_empty() {
+        if !self.asks_for_records() {
             self.place = self.place.max(self.end);
             self.shift = self.shift.min(shift_for(records as u64));
         }
         self.place < PLACES
     }
+
+    /// No answer comes: another replica gives none for buckets that its table has outgrown, and this
+    /// one, of so many records, has then grown as much. Compares what is not settled in smaller ones.
+    pub fn shrink_buckets(&mut self, records: usize) {
+        if is_too_coarse(self.shift, records as u64) && !mutant!("machine_outgrown_buckets_kept") {
+            self.shift = shift_for(records as u64);
+            self.differing.clear();
+            self.end = self.place;
+        }
+    }
+}
+
+/// What a replica that compares asks next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// Which buckets, from this one on, have other digests.
+    Digests {
+        /// The first bucket.
+        first: u64,
+        /// Its digest and those of the buckets after it.
+        digests: Vec<u64>,
+    },
+    /// What some buckets hold besides records with these hashes.
+    Records {
+        /// The buckets, in order.
+        buckets: Vec<u64>,
+        /// The hashes of what the asking replica holds in them.
+        held: Vec<u64>,
+    },
 }
 
 /// The size of buckets for so many records.
@@ -108,7 +169,7 @@ fn shift_for(records: u64) -> u8 {
 }
 
 /// Whether a bucket of this size would have too many of so many records.
-pub fn is_too_coarse(shift: u8, records: u64) -> bool {
+fn is_too_coarse(shift: u8, records: u64) -> bool {
     shift > shift_for(records) + 1
 }
 
@@ -131,10 +192,26 @@ fn buckets_of(shift: u8) -> u64 {
     PLACES.checked_shr(u32::from(shift)).unwrap_or(0)
 }
 
-/// The buckets that a question compares, from this one on; `None` if no correct replica asks so.
-pub fn compared_buckets(shift: u8, first: u64, count: usize) -> Option<Range<u64>> {
-    let end = first.saturating_add(count as u64);
-    ((1..=BUCKETS_MAX).contains(&count) && end <= buckets_of(shift)).then_some(first..end)
+/// The answer to a question of digests: the buckets, from `first` on, in which this table holds
+/// something else. None of them if they are too large for what is here. `None` if no correct replica
+/// asks so.
+pub fn compare<T: Table>(
+    table: &mut T,
+    shift: u8,
+    first: u64,
+    theirs: impl ExactSizeIterator<Item = u64>,
+    hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
+) -> Option<Vec<u64>> {
+    let end = first.saturating_add(theirs.len() as u64);
+    if !(1..=BUCKETS_MAX).contains(&theirs.len()) || end > buckets_of(shift) {
+        return None;
+    }
+    if is_too_coarse(shift, table.len() as u64) {
+        return Some(Vec::new());
+    }
+    let own = digests(table, shift, first..end, hash_of);
+    let both = (first..end).zip(own.into_iter().zip(theirs));
+    Some(both.filter(|(_, (own, theirs))| own != theirs).map(|(bucket, _)| bucket).collect())
 }
 
 /// Whether a correct replica may ask for what these buckets hold.
@@ -143,7 +220,7 @@ pub fn may_ask_for(shift: u8, buckets: impl ExactSizeIterator<Item = u64>) -> bo
 }
 
 /// The records in some buckets, with those.
-pub fn records_in<T: Table>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
+fn records_in<T: Table>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u64, T::Handle)> {
     let (mut place, end) = (buckets.start << shift, buckets.end << shift);
     // No more than are expected, as a scan does not know where to end.
     let limit = buckets.count() * BUCKET_RECORDS as usize;
@@ -163,7 +240,7 @@ pub fn records_in<T: Table>(table: &T, shift: u8, buckets: Range<u64>) -> Vec<(u
 }
 
 /// For each bucket the sum of the hashes of its records; one without a hash does not count.
-pub fn digests<T: Table>(
+fn digests<T: Table>(
     table: &mut T,
     shift: u8,
     buckets: Range<u64>,
@@ -189,8 +266,22 @@ impl Held {
         Self(held)
     }
 
-    /// Whether this one is among them, which is remembered.
-    pub fn find(&mut self, hash: u64) -> bool {
+    /// The records of a bucket that the asking replica lacks. The others are found, which is
+    /// remembered; one without a hash is neither.
+    pub fn lacking<T: Table>(
+        &mut self,
+        table: &mut T,
+        shift: u8,
+        bucket: u64,
+        mut hash_of: impl FnMut(&mut T, T::Handle) -> Option<u64>,
+    ) -> Vec<T::Handle> {
+        let records = records_in(table, shift, bucket..bucket + 1).into_iter();
+        let lacking = records
+            .filter(|(_, handle)| hash_of(table, *handle).is_some_and(|hash| !self.find(hash)));
+        lacking.map(|(_, handle)| handle).collect()
+    }
+
+    fn find(&mut self, hash: u64) -> bool {
         let place = self.0.binary_search_by_key(&hash, |(held, _)| *held);
         place.is_ok_and(|place| {
             self.0[place].1 = true;

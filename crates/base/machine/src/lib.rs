@@ -23,34 +23,48 @@
 
 extern crate alloc;
 
+mod backoff;
+mod clock;
 mod command;
+mod copier;
+mod deadlines;
 mod det_map;
 pub mod difference;
 mod gate;
 mod map_table;
 mod object;
 mod ordered;
+mod origins;
 mod outcome;
 mod rng;
+mod scan;
 mod slab;
 mod table;
+mod unhashed;
 
 use alloc::vec::Vec;
 
 use quorate_types::{Epoch, Instant, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View};
 
+pub use backoff::Backoff;
+pub use clock::HybridClock;
 pub use command::{Access, Change, Command, Current, Unordered, Verdict, Workspace};
+pub use copier::Copier;
+pub use deadlines::{Deadlines, Timeouts};
 pub use det_map::DetMap;
 pub use gate::{Completion, Gate, Gated, Seal};
 pub use map_table::{MapRecord, MapTable};
 pub use object::{Damaged, NoObject, Object, no_object};
 pub use ordered::{Ordered, OrderedTable, RangeBounds, range_bounds};
+pub use origins::{Origins, Share};
 pub use outcome::{CallError, Outcome, Refusal, Request};
 pub use rng::Rng;
+pub use scan::Scan;
 pub use slab::{Slab, Slot};
 pub use table::{
     CELLS, Content, LaneShared, Meta, PLACES, Record, Table, ValueKind, WARM_TOGETHER,
 };
+pub use unhashed::Unhashed;
 
 /// The message and answer types of a protocol.
 pub trait Protocol {

@@ -8,6 +8,12 @@ use crate::{LaneShared, Table};
 
 /// A table whose keys can be visited in their order, which is that of their bytes.
 pub trait OrderedTable: Table {
+    /// Whether this one was made to keep its keys in order: without that, [`OrderedTable::range`] may
+    /// not be asked for.
+    fn keeps_order(&self) -> bool {
+        true
+    }
+
     /// Visits the records of the keys from `from` on and, if there is a `to`, below it, in order and
     /// at most `limit` of them. The range goes on behind the last key visited. Tombstones are visited,
     /// too.

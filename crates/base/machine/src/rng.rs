@@ -1,5 +1,7 @@
 //! A seeded generator for machines: jitter, virtual ids, sampling. Not for secrets.
 
+use quorate_types::Duration;
+
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): one word of state, so that a machine that holds
 /// one stays cheap to clone, compare and hash.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -27,6 +29,14 @@ impl Rng {
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "an empty range has no number to draw");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A span of time shorter than `bound`.
+    ///
+    /// # Panics
+    /// If `bound` is no time.
+    pub fn span_below(&mut self, bound: Duration) -> Duration {
+        Duration::from_nanos(self.below(bound.as_nanos() as u64))
     }
 
     /// True with probability `numerator / denominator`.

@@ -35,7 +35,7 @@ impl<W: Wake> Parker<W> {
     /// it.
     #[inline]
     pub fn unpark(&self) {
-        if !mutant!("sync_knock_without_fence") {
+        if !mutant!("sync_unpark_without_fence") {
             // Pairs with the fence of `park`: either this load sees the flag, or the sleeper's
             // last look sees the work.
             fence(Ordering::SeqCst);

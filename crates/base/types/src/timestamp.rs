@@ -74,6 +74,18 @@ impl Timestamp {
     pub const fn new(version: u64, writer: WriterId) -> Self {
         Self { version, writer }
     }
+
+    /// Its words in a record's metadata. The upper half of the second is the record's own.
+    #[inline]
+    pub const fn to_words(self) -> [u64; 2] {
+        [self.version, self.writer.0 as u64]
+    }
+
+    /// The timestamp in a record's words, whatever the upper half of the second holds.
+    #[inline]
+    pub const fn from_words(words: [u64; 2]) -> Self {
+        Self::new(words[0], WriterId(words[1] as u32))
+    }
 }
 
 impl fmt::Debug for Timestamp {
@@ -91,6 +103,14 @@ mod tests {
         let low = Timestamp::new(1, WriterId::new(MemberNumber(9), 255));
         let high = Timestamp::new(2, WriterId::new(MemberNumber(1), 0));
         assert!(low < high);
+    }
+
+    #[test]
+    fn words_come_back_beside_what_else_a_record_keeps() {
+        let timestamp = Timestamp::new(u64::MAX - 3, WriterId(0xfe00_0007));
+        let [version, writer] = timestamp.to_words();
+        assert_eq!(writer >> 32, 0);
+        assert_eq!(Timestamp::from_words([version, writer | 0xffff << 32]), timestamp);
     }
 
     #[test]

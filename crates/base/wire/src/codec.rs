@@ -4,6 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use quorate_types::{Timestamp, WriterId};
+
 /// Input that no correct peer of this version sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed(
@@ -42,6 +44,12 @@ impl Writer<'_> {
     /// Eight bytes.
     pub fn u64(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Twelve bytes: the version, then the writer.
+    pub fn timestamp(&mut self, value: Timestamp) {
+        self.u64(value.version);
+        self.u32(value.writer.0);
     }
 
     /// A length of four bytes, then the bytes.
@@ -90,6 +98,11 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
+    /// A timestamp.
+    pub fn timestamp(&mut self) -> Result<Timestamp, Malformed> {
+        Ok(Timestamp::new(self.u64()?, WriterId(self.u32()?)))
+    }
+
     /// A byte string with its length before it.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
@@ -130,7 +143,8 @@ mod tests {
         writer.u16(2);
         writer.u32(3);
         writer.u64(4);
-        writer.bytes(b"five");
+        writer.timestamp(Timestamp::new(5, WriterId(u32::MAX)));
+        writer.bytes(b"six");
         for cut in 0..bytes.len() {
             let mut reader = Reader(&bytes[..cut]);
             let all = (|| {
@@ -138,6 +152,7 @@ mod tests {
                 reader.u16()?;
                 reader.u32()?;
                 reader.u64()?;
+                reader.timestamp()?;
                 reader.bytes()
             })();
             assert!(all.is_err(), "cut at {cut}");
@@ -147,7 +162,8 @@ mod tests {
         assert_eq!(reader.u16(), Ok(2));
         assert_eq!(reader.u32(), Ok(3));
         assert_eq!(reader.u64(), Ok(4));
-        assert_eq!(reader.bytes(), Ok(&b"five"[..]));
+        assert_eq!(reader.timestamp(), Ok(Timestamp::new(5, WriterId(u32::MAX))));
+        assert_eq!(reader.bytes(), Ok(&b"six"[..]));
         assert_eq!(reader.end(), Ok(()));
     }
 

@@ -104,6 +104,7 @@ impl Header {
 
     /// Takes one message off the front of `input`: its header and its body. `None` if the message
     /// has not arrived completely.
+    #[inline]
     pub fn split<'a>(input: &mut &'a [u8]) -> Result<Option<(Self, &'a [u8])>, Malformed> {
         if input.len() < Self::BYTES {
             return Ok(None);

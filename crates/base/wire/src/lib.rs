@@ -22,9 +22,9 @@ pub use codec::{Malformed, Reader, Writer};
 pub use guest::{GuestMessage, TERMS_BYTES_MAX, Welcome};
 pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};
-pub use listing::ListingMessage;
+pub use listing::{ListingMessage, Wanted};
 pub use view::{read_view, write_view};
 pub use words::Words;
 
 /// The version of every layout here; peers of another version are refused at the hello.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;

@@ -11,15 +11,26 @@ use alloc::vec::Vec;
 
 use crate::{Malformed, Reader, Writer};
 
+/// What is asked about the keys of a keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// Those that have a value.
+    Keys,
+    /// Those of the receiving lane, to be deleted there.
+    KeysOfLane,
+    /// How many have a value.
+    Count,
+}
+
 /// A message between two nodes about the keys of a keyspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ListingMessage {
-    /// Asks for the next keys.
+    /// Asks for the next keys, or for the number of all.
     Ask {
         /// The number for the answer to repeat.
         number: u64,
-        /// Whether only the keys of the receiving lane are asked for, to be deleted there.
-        of_lane: bool,
+        /// What is asked.
+        wanted: Wanted,
         /// The partitions whose keys are asked for, one bit each.
         partitions: u64,
         /// The point where the listing goes on; 0 begins.
@@ -33,22 +44,31 @@ pub enum ListingMessage {
         number: u64,
         /// The point where the listing goes on; 0 at the end.
         next: u64,
-        /// The keys.
-        keys: Vec<Vec<u8>>,
+        /// The keys, each with whether it has a value and no update of it is under way here. Keys
+        /// without a value are here because of such an update.
+        keys: Vec<(Vec<u8>, bool)>,
+    },
+    /// How many there are.
+    Count {
+        /// The number of the question.
+        number: u64,
+        /// Keys that have a value.
+        keys: u64,
     },
 }
 
 const ASK: u8 = 1;
 const KEYS: u8 = 2;
+const COUNT: u8 = 3;
 
 impl ListingMessage {
     /// Appends the message.
     pub fn encode(&self, writer: &mut Writer<'_>) {
         match self {
-            Self::Ask { number, of_lane, partitions, cursor, limit } => {
+            Self::Ask { number, wanted, partitions, cursor, limit } => {
                 writer.u8(ASK);
                 writer.u64(*number);
-                writer.u8(u8::from(*of_lane));
+                writer.u8(*wanted as u8);
                 writer.u64(*partitions);
                 writer.u64(*cursor);
                 writer.u32(*limit);
@@ -58,7 +78,15 @@ impl ListingMessage {
                 writer.u64(*number);
                 writer.u64(*next);
                 writer.u32(u32::try_from(keys.len()).expect("a listing is short"));
-                keys.iter().for_each(|key| writer.bytes(key));
+                for (key, is_settled) in keys {
+                    writer.u8(u8::from(*is_settled));
+                    writer.bytes(key);
+                }
+            }
+            Self::Count { number, keys } => {
+                writer.u8(COUNT);
+                writer.u64(*number);
+                writer.u64(*keys);
             }
         }
     }
@@ -72,9 +100,11 @@ impl ListingMessage {
         let message = match reader.u8()? {
             ASK => Self::Ask {
                 number: reader.u64()?,
-                of_lane: match reader.u8()? {
-                    flag @ (0 | 1) => flag == 1,
-                    _ => return Err(Malformed("neither 0 nor 1")),
+                wanted: match reader.u8()? {
+                    0 => Wanted::Keys,
+                    1 => Wanted::KeysOfLane,
+                    2 => Wanted::Count,
+                    _ => return Err(Malformed("nothing that is asked about keys")),
                 },
                 partitions: reader.u64()?,
                 cursor: reader.u64()?,
@@ -84,10 +114,15 @@ impl ListingMessage {
                 let (number, next) = (reader.u64()?, reader.u64()?);
                 let mut keys = Vec::new();
                 for _ in 0..reader.u32()? {
-                    keys.push(reader.bytes()?.to_vec());
+                    let is_settled = match reader.u8()? {
+                        flag @ (0 | 1) => flag == 1,
+                        _ => return Err(Malformed("neither 0 nor 1")),
+                    };
+                    keys.push((reader.bytes()?.to_vec(), is_settled));
                 }
                 Self::Keys { number, next, keys }
             }
+            COUNT => Self::Count { number: reader.u64()?, keys: reader.u64()? },
             _ => return Err(Malformed("unknown message about the keys of a keyspace")),
         };
         reader.end()?;
@@ -97,24 +132,28 @@ impl ListingMessage {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     #[test]
     fn golden_bytes() {
         let ask = ListingMessage::Ask {
             number: 1,
-            of_lane: true,
+            wanted: Wanted::KeysOfLane,
             partitions: 6,
             cursor: 0x0203,
             limit: 256,
         };
-        let keys =
-            ListingMessage::Keys { number: 1, next: 4, keys: [b"a".to_vec(), Vec::new()].to_vec() };
+        let keys = vec![(b"a".to_vec(), true), (Vec::new(), false)];
+        let keys = ListingMessage::Keys { number: 1, next: 4, keys };
+        let count = ListingMessage::Count { number: 1, keys: 5 };
         let mut expected = [&[1, 1][..], &[0; 7], &[1, 6], &[0; 7], &[3, 2], &[0; 6]].concat();
         expected.extend([0, 1, 0, 0]);
         let mut more = [&[2, 1][..], &[0; 7], &[4], &[0; 7], &[2, 0, 0, 0]].concat();
-        more.extend([1, 0, 0, 0, b'a', 0, 0, 0, 0]);
-        for (message, expected) in [(ask, expected), (keys, more)] {
+        more.extend([1, 1, 0, 0, 0, b'a', 0, 0, 0, 0, 0]);
+        let counted = [&[3, 1][..], &[0; 7], &[5], &[0; 7]].concat();
+        for (message, expected) in [(ask, expected), (keys, more), (count, counted)] {
             let mut bytes = Vec::new();
             message.encode(&mut Writer(&mut bytes));
             assert_eq!(bytes, expected, "the layout changed without a new VERSION");

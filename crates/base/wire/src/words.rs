@@ -12,14 +12,16 @@ impl<'a> Words<'a> {
     /// The empty list.
     pub const NONE: Self = Self(&[]);
 
-    /// Numbers that [`Words::push`] wrote.
+    /// Numbers that [`Words::pack`] wrote.
     pub fn of(bytes: &'a [u8]) -> Self {
         Self(bytes.as_chunks().0)
     }
 
-    /// Appends a number to those for a message.
-    pub fn push(bytes: &mut Vec<u8>, word: u64) {
-        bytes.extend_from_slice(&word.to_le_bytes());
+    /// Writes numbers for a message.
+    pub fn pack(words: impl IntoIterator<Item = u64>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        words.into_iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+        bytes
     }
 
     /// Reads bytes that [`Words::bytes`] gave.

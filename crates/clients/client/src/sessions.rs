@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quorate_machine::mutant;
-use quorate_rifl::{ClientLease, Requests};
+use quorate_rifl::{ClientLease, RequestTracker};
 use quorate_types::limits::SESSION_WINDOW;
 use quorate_types::{Duration, Instant};
 
@@ -44,7 +44,7 @@ pub(crate) struct Session {
     /// The expiry that a node asks for when the session is attached to another connection.
     until: Vec<u8>,
     client_lease: ClientLease,
-    requests: Requests,
+    requests: RequestTracker,
 }
 
 /// A session in use. Dropping this gives the session back to the others, unless it has ended.
@@ -273,7 +273,7 @@ impl Sessions {
         loan.connection().session = Some(number);
         loan.connection().numbers = numbers(number, Some(0), numbered);
         let client_lease = ClientLease::new(self.term_from(sent_at), term);
-        let requests = Requests::default();
+        let requests = RequestTracker::default();
         Ok(Session { number, id, until, client_lease, requests })
     }
 }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Change, Current, Verdict, Workspace, mutant};
-use quorate_types::{Timestamp, UnixMillis, WriterId};
+use quorate_types::{Timestamp, UnixMillis};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{BLOCK_TOO_MUCH, Metered};
@@ -105,8 +105,7 @@ impl Block {
         for (key, watch) in &self.watches {
             writer.bytes(key);
             writer.u8(u8::from(watch.existed));
-            writer.u64(watch.timestamp.version);
-            writer.u32(watch.timestamp.writer.0);
+            writer.timestamp(watch.timestamp);
         }
         writer.u32(u32::try_from(self.calls.len()).expect("limits bound a transaction"));
         for call in &self.calls {
@@ -123,7 +122,7 @@ impl Block {
                 existed @ (0 | 1) => existed == 1,
                 _ => return Err(Malformed("neither absent nor present")),
             };
-            let timestamp = Timestamp::new(reader.u64()?, WriterId(reader.u32()?));
+            let timestamp = reader.timestamp()?;
             watches.push((key, Watch { existed, timestamp }));
         }
         let mut calls = Vec::new();

@@ -16,19 +16,33 @@ use crate::room::Room;
 use crate::spec::{
     AccessRule, ConnectionCommand, Keyed, KeysFunction, Run, ServerCommand, Spec, Split, flag,
 };
-use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, table};
+use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, range, table};
 
 /// A command with its arguments, whose number is one that the command takes
 /// ([`crate::resolve`] checks it).
+///
+/// What it does to its key is found once, when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The command.
     pub spec: &'static Spec,
     /// Its arguments, its name (and the subcommand's) included.
     pub args: Args<'a>,
+    pub(crate) access: Access,
 }
 
 impl<'a> Call<'a> {
+    /// The call of a command that takes so many arguments.
+    #[inline]
+    pub fn new(spec: &'static Spec, args: Args<'a>) -> Self {
+        let access = match spec.access {
+            AccessRule::Read => Access::Read,
+            AccessRule::Update => Access::Update,
+            AccessRule::OfCall(access) => access(args),
+        };
+        Self { spec, args, access }
+    }
+
     /// Runs the command on what its one key holds; pure. A command without a key answers what
     /// [`Call::answer_alone`] does, or an error if only a connection or a node can answer; one that
     /// changes several keys at once answers [`CROSSKEY`].
@@ -136,11 +150,13 @@ impl<'a> Call<'a> {
     /// What the call does to its key.
     #[inline]
     pub fn access(self) -> Access {
-        match self.spec.access {
-            AccessRule::Read => Access::Read,
-            AccessRule::Update => Access::Update,
-            AccessRule::OfCall(access) => access(self.args),
-        }
+        self.access
+    }
+
+    /// Whether it reads ranges of keys, and names none.
+    #[inline]
+    pub fn ranges(self) -> bool {
+        matches!(self.spec.run, Run::Key(_)) && !self.spec.has_keys()
     }
 
     /// Whether the call may change anything, over all its keys. [`Command::access`] says what it
@@ -182,6 +198,7 @@ impl<'a> Call<'a> {
         let reply = match self.spec.run {
             // They alone look at the value before their arguments.
             Run::Key(_) if ["incrbyfloat", "restore"].contains(&self.spec.name) => return Ok(()),
+            Run::Key(_) if self.ranges() => return range::check(self.args),
             Run::Key(Keyed::One(run)) => run(self.args, UnixMillis(0), ABSENT).0,
             Run::Key(Keyed::Several(run)) => {
                 let mut key = OneKey::new(ABSENT);
@@ -241,7 +258,7 @@ impl<'a> Call<'a> {
 
     /// A copy that borrows nothing.
     pub fn to_owned_call(self) -> OwnedCall {
-        OwnedCall { spec: self.spec, args: self.args.to_owned() }
+        OwnedCall { spec: self.spec, args: self.args.to_owned(), access: self.access }
     }
 
     pub(crate) fn write(self, writer: &mut Writer<'_>) {
@@ -290,7 +307,7 @@ impl Part<'_> {
     /// The call.
     #[inline]
     pub fn call(&self) -> Call<'_> {
-        Call { spec: self.spec, args: Args { buffer: self.buffer, spans: &self.spans } }
+        Call::new(self.spec, Args { buffer: self.buffer, spans: &self.spans })
     }
 }
 
@@ -299,6 +316,7 @@ impl Part<'_> {
 pub struct OwnedCall {
     spec: &'static Spec,
     args: OwnedArgs,
+    access: Access,
 }
 
 impl OwnedCall {
@@ -306,13 +324,18 @@ impl OwnedCall {
     pub fn new<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, Reply<'static>> {
         let args = OwnedArgs::new(arguments);
         let spec = crate::resolve(args.borrow())?;
-        Ok(Self { spec, args })
+        Ok(Self::with(spec, args))
     }
 
     /// The call.
     #[inline]
     pub fn call(&self) -> Call<'_> {
-        Call { spec: self.spec, args: self.args.borrow() }
+        Call { spec: self.spec, args: self.args.borrow(), access: self.access }
+    }
+
+    fn with(spec: &'static Spec, args: OwnedArgs) -> Self {
+        let access = Call::new(spec, args.borrow()).access;
+        Self { spec, args, access }
     }
 
     /// Mixes the command and its arguments into a digest.
@@ -331,6 +354,6 @@ impl OwnedCall {
         if !spec.takes(args.borrow().len()) {
             return Err(Malformed("wrong number of arguments"));
         }
-        Ok(Self { spec, args })
+        Ok(Self::with(spec, args))
     }
 }

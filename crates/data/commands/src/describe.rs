@@ -209,5 +209,5 @@ fn keys_of(args: Args<'_>, list: impl FnOnce(Call<'_>) -> Vec<Reply<'static>>) -
     if !spec.takes(args.len()) {
         return Reply::error("ERR Invalid number of arguments specified for command");
     }
-    Reply::Array(list(Call { spec, args }))
+    Reply::Array(list(Call::new(spec, args)))
 }

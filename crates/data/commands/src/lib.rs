@@ -74,6 +74,7 @@ mod one_key;
 mod op;
 mod options;
 mod owned_args;
+mod range;
 mod reply;
 mod resolve;
 mod room;
@@ -102,6 +103,10 @@ pub use spec::{
     Keys, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,
 };
 pub use table::{by_id, lookup, lookup_name, table};
+
+/// The answer to `KEYRANGE` on a keyspace that keeps no order.
+pub const UNORDERED: &str = "ERR this keyspace doesn't keep its keys in order; use SCAN, or a keyspace \
+                             whose engine has the option, with ordered = true";
 
 /// The answer to an update of several keys, which an engine without transactions can't give. A front
 /// end that knows the engines says instead which of them can.

@@ -127,6 +127,14 @@ impl Command for Op {
         }
     }
 
+    fn ranges(&self) -> bool {
+        match self {
+            Self::Call(call) => call.call().ranges(),
+            Self::Block(block) => block.calls.iter().any(|call| call.call().ranges()),
+            Self::Versions(_) => false,
+        }
+    }
+
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
         match self {
             Self::Call(call) => Command::run(&call.call(), now, workspace),
@@ -205,6 +213,11 @@ impl Command for Call<'_> {
 
     fn updates(&self) -> bool {
         Call::updates(*self)
+    }
+
+    #[inline]
+    fn ranges(&self) -> bool {
+        Call::ranges(*self)
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use quorate_types::{Timestamp, WriterId};
+use quorate_types::Timestamp;
 use quorate_wire::{Malformed, Reader, Writer};
 
 /// The answer to a command, before it is encoded as RESP2 or RESP3.
@@ -144,8 +144,7 @@ impl<'a> Reply<'a> {
             }
             Self::Version(timestamp, exists) => {
                 writer.u8(12);
-                writer.u64(timestamp.version);
-                writer.u32(timestamp.writer.0);
+                writer.timestamp(*timestamp);
                 writer.u8(u8::from(*exists));
             }
         }
@@ -184,7 +183,7 @@ impl<'a> Reply<'a> {
             10 => Reply::Verbatim(Cow::Owned(text(reader)?)),
             11 => Reply::Error(Cow::Owned(text(reader)?)),
             12 => {
-                let timestamp = Timestamp::new(reader.u64()?, WriterId(reader.u32()?));
+                let timestamp = reader.timestamp()?;
                 match reader.u8()? {
                     exists @ (0 | 1) => Reply::Version(timestamp, exists == 1),
                     _ => return Err(Malformed("neither absent nor present")),

@@ -228,19 +228,6 @@ pub struct Docs {
     pub arguments: &'static [Argument],
 }
 
-/// Docs with every optional part left out.
-pub(crate) const DOCS: Docs = Docs {
-    summary: "",
-    since: "",
-    group: "",
-    complexity: None,
-    flags: &[],
-    deprecated_since: None,
-    replaced_by: None,
-    history: &[],
-    arguments: &[],
-};
-
 /// What `COMMAND DOCS` says of an argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Argument {
@@ -263,19 +250,6 @@ pub struct Argument {
     /// What it consists of.
     pub arguments: &'static [Argument],
 }
-
-/// An argument with every optional part left out.
-pub(crate) const ARGUMENT: Argument = Argument {
-    name: "",
-    kind: "",
-    key_spec: None,
-    token: None,
-    summary: None,
-    since: None,
-    deprecated_since: None,
-    flags: &[],
-    arguments: &[],
-};
 
 macro_rules! bit_set {
     ($(#[$doc:meta])* $name:ident, $module:ident, [$($constant:ident = $bit:literal, $text:literal;)*]) => {

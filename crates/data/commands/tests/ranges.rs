@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_commands::MapWorkspace;
+use quorate_commands::{MapWorkspace, OwnedCall, Reply};
 use quorate_machine::{Change, Command, Rng, Unordered, ValueKind, Verdict, Workspace};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
@@ -106,5 +106,47 @@ fn a_range_shows_values_in_order_with_the_transactions_own_changes() {
                 model.remove(key);
             }
         }
+    }
+}
+
+#[test]
+fn keyrange_answers_keys_between_bounds_in_their_order() {
+    let mut workspace = MapWorkspace::default();
+    let mut version = 0;
+    let mut ask = |line: &str| {
+        let call = OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command");
+        version += 1;
+        let timestamp = Timestamp::new(version, WriterId(1));
+        match workspace.run(NOW, timestamp, &call.call()) {
+            Verdict::Commit(Reply::Array(items)) => {
+                let text = |item: &Reply<'_>| match item {
+                    Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                    other => format!("{other:?}"),
+                };
+                items.iter().map(text).collect::<Vec<_>>().join(" ")
+            }
+            Verdict::Commit(Reply::Error(text)) => text.into_owned(),
+            other => format!("{other:?}"),
+        }
+    };
+    ask("MSET b 2 a 1 c 3 ba 4");
+    ask("SET old 5");
+    for (line, answer) in [
+        ("KEYRANGE - +", "a b ba c old"),
+        ("KEYRANGE [b (c", "b ba"),
+        ("KEYRANGE (b [c", "ba c"),
+        ("KEYRANGE [b + LIMIT 2", "b ba"),
+        ("keyrange - + limit 2 withvalues", "a 1 b 2"),
+        ("KEYRANGE - + WITHVALUES LIMIT 1", "a 1"),
+        ("KEYRANGE - + LIMIT 0", ""),
+        ("KEYRANGE + -", ""),
+        ("KEYRANGE [c [a", ""),
+        ("KEYRANGE b c", "ERR min or max is not a bound: - or +, or [ or ( and a key"),
+        ("KEYRANGE - + LIMIT -1", "ERR LIMIT can't be negative"),
+        ("KEYRANGE - + LIMIT x", "ERR value is not an integer or out of range"),
+        ("KEYRANGE - + LIMIT", "ERR syntax error"),
+        ("KEYRANGE - + COUNT 1", "ERR syntax error"),
+    ] {
+        assert_eq!(ask(line), answer, "{line}");
     }
 }

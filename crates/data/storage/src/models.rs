@@ -110,7 +110,7 @@ fn two_writers_of_one_record_exclude_each_other() {
 }
 
 #[test]
-fn a_holder_that_changes_the_annex_only_keeps_no_reader_waiting() {
+fn a_holder_that_changes_the_locked_state_only_keeps_no_reader_waiting() {
     model(3, || {
         let store = Store::<Number>::new(1);
         let mut table = store.shared_table(0);

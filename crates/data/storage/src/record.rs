@@ -117,9 +117,9 @@ impl<M: Meta> RecordPtr<M> {
         assert!(M::WORDS <= META_WORDS_MAX, "a protocol keeps at most eight words per record");
         size_of::<Header>().next_multiple_of(align_of::<AtomicU64>())
     };
-    const ANNEX_AT: usize = (Self::META_AT + M::WORDS * size_of::<AtomicU64>())
+    const LOCKED_STATE_AT: usize = (Self::META_AT + M::WORDS * size_of::<AtomicU64>())
         .next_multiple_of(align_of::<M::LockedState>());
-    pub(crate) const KEY_AT: usize = Self::ANNEX_AT + size_of::<M::LockedState>();
+    pub(crate) const KEY_AT: usize = Self::LOCKED_STATE_AT + size_of::<M::LockedState>();
     /// The alignment of records and buffers; a power of two that divides their sizes.
     const ALIGN: usize = {
         let least =
@@ -164,7 +164,7 @@ impl<M: Meta> RecordPtr<M> {
             let mut packed = [0; META_WORDS_MAX];
             M::default().pack(&mut packed[..M::WORDS]);
             init_words(header.cast::<u8>().add(Self::META_AT), &packed[..M::WORDS]);
-            header.cast::<u8>().add(Self::ANNEX_AT).cast().write(locked_state);
+            header.cast::<u8>().add(Self::LOCKED_STATE_AT).cast().write(locked_state);
             let key_at = header.cast::<u8>().add(Self::KEY_AT);
             key_at.copy_from_nonoverlapping(NonNull::from(key).cast(), key.len());
             let values = header.cast::<u8>().add(value_at).cast::<AtomicU64>();
@@ -188,7 +188,7 @@ impl<M: Meta> RecordPtr<M> {
             if let Some(buffer) = external {
                 Self::garbage(buffer).free();
             }
-            self.annex_at().drop_in_place();
+            self.locked_state_at().drop_in_place();
             header.alive.end();
             dealloc(self.header.as_ptr().cast(), layout);
         }
@@ -245,8 +245,8 @@ impl<M: Meta> RecordPtr<M> {
         unsafe { NonNull::slice_from_raw_parts(start, count).as_ref() }
     }
 
-    fn annex_at(self) -> NonNull<M::LockedState> {
-        self.at(Self::ANNEX_AT)
+    fn locked_state_at(self) -> NonNull<M::LockedState> {
+        self.at(Self::LOCKED_STATE_AT)
     }
 
     fn garbage(buffer: NonNull<Buffer>) -> Garbage {
@@ -388,7 +388,7 @@ impl<M: Meta> RecordPtr<M> {
         self.header().locked_state.read();
         // SAFETY: `new` initialized it there. Only the lock's holder gets here, so no other thread
         // changes it, by the caller's promise.
-        unsafe { self.annex_at().as_ref() }
+        unsafe { self.locked_state_at().as_ref() }
     }
 
     /// The locked state, to be changed.
@@ -398,9 +398,9 @@ impl<M: Meta> RecordPtr<M> {
     /// lives.
     pub(crate) unsafe fn locked_state_mut<'a>(self) -> &'a mut M::LockedState {
         self.header().locked_state.write();
-        note_write(self.annex_at(), size_of::<M::LockedState>());
+        note_write(self.locked_state_at(), size_of::<M::LockedState>());
         // SAFETY: as in `locked_state`; it lies in none of the memory that readers look at.
-        unsafe { self.annex_at().as_mut() }
+        unsafe { self.locked_state_at().as_mut() }
     }
 
     /// The value in place.

@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use quorate_machine::{Meta, NoObject, Table};
+use quorate_machine::{Meta, NoObject, OrderedTable, Table};
 use quorate_types::hash_key;
 
 use crate::lane_shared::LaneNumbers;
@@ -152,6 +152,27 @@ impl<M: Meta> Table for SharedTable<M> {
 
     fn reset(&mut self) {
         self.0.store.reset();
+    }
+}
+
+impl<M: Meta> OrderedTable for SharedTable<M> {
+    fn keeps_order(&self) -> bool {
+        self.0.store.keeps_order()
+    }
+
+    /// Over the keys of all lanes.
+    fn range(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], SharedHandle),
+    ) {
+        for key in self.0.store.range(from, to, limit) {
+            if let Some(handle) = self.find(&key) {
+                visit(&key, handle);
+            }
+        }
     }
 }
 

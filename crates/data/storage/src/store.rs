@@ -10,11 +10,15 @@ use quorate_types::{LaneId, hash_key, lane_of_hash, limits::LANES_MAX};
 use crate::counters::{Counters, Stats};
 use crate::index::{SHARD_BITS, Shard};
 use crate::lane_shared::LaneNumbers;
+use crate::order::Order;
 use crate::reclaim::{self, Guard};
 use crate::record::RecordPtr;
 use crate::shared_table::SharedTable;
 use crate::snapshot::Snapshot;
 use crate::table::LaneTable;
+
+/// Is told a key, its record, and what the record's lock protects.
+pub type VisitLocked<'a, M> = dyn FnMut(&[u8], Snapshot<M>, &<M as Meta>::LockedState) + 'a;
 
 /// The records of one keyspace on one node. Any thread reads without a lock; each lane writes its
 /// part through its [`LaneTable`], or all of them through its [`SharedTable`].
@@ -30,6 +34,8 @@ pub struct Store<M: Meta> {
 /// The records whose keys' hashes name one lane.
 pub(crate) struct Part {
     shards: Box<[Shard]>,
+    /// Its keys in order, if the store keeps one.
+    order: Option<Order>,
 }
 
 /// Empty buckets that one call of [`Store::scan`] passes for each record it may visit.
@@ -41,9 +47,19 @@ const PART_AT: u32 = 40;
 impl<M: Meta> Store<M> {
     /// An empty store with a part for each of 1 to [`LANES_MAX`] lanes.
     pub fn new(lanes: u16) -> Arc<Self> {
+        Self::build(lanes, false)
+    }
+
+    /// An empty store whose keys can also be visited in their order. Each key takes memory twice, and
+    /// a new one is entered twice.
+    pub fn ordered(lanes: u16) -> Arc<Self> {
+        Self::build(lanes, true)
+    }
+
+    fn build(lanes: u16, ordered: bool) -> Arc<Self> {
         assert!((1..=LANES_MAX).contains(&lanes), "a node has 1 to {LANES_MAX} lanes");
         let counters: Box<[Counters]> = (0..lanes).map(|_| Counters::default()).collect();
-        let parts = counters.iter().map(Part::new).collect();
+        let parts = counters.iter().map(|counters| Part::new(counters, ordered)).collect();
         let numbers = (0..lanes).map(|_| LaneNumbers::default()).collect();
         Arc::new(Self { parts, counters, numbers, meta: PhantomData })
     }
@@ -101,6 +117,30 @@ impl<M: Meta> Store<M> {
         self.shard_of(hash).find(hash, key, pinned)
     }
 
+    /// Whether its keys can be visited in their order.
+    pub fn keeps_order(&self) -> bool {
+        self.parts[0].order.is_some()
+    }
+
+    /// The first keys with a record from `from` on and, if there is a `to`, below it, at most `limit`
+    /// of them. What other threads insert or remove meanwhile may show or not.
+    pub fn range(&self, from: &[u8], to: Option<&[u8]>, limit: usize) -> Vec<Box<[u8]>> {
+        let mut keys = Vec::new();
+        for part in &self.parts {
+            let order = part.order.as_ref().expect("only a store that keeps an order has ranges");
+            order.first(from, to, limit, &mut keys);
+        }
+        keys.sort_unstable();
+        keys.truncate(limit);
+        keys
+    }
+
+    /// The order of the part that has the keys with this hash, if the store keeps one.
+    #[inline]
+    pub(crate) fn order_of(&self, hash: u64) -> Option<&Order> {
+        self.part_of(hash).order.as_ref()
+    }
+
     #[inline]
     fn part_of(&self, hash: u64) -> &Part {
         &self.parts[usize::from(lane_of_hash(hash, self.parts.len() as u16).0)]
@@ -136,16 +176,29 @@ impl<M: Meta> Store<M> {
         visit: &mut dyn FnMut(&[u8], Snapshot<M>),
     ) -> u64 {
         let pinned = self.pin();
-        let mut budget = Budget {
-            records: limit.max(1),
-            buckets: limit.max(1).saturating_mul(EMPTY_PER_RECORD),
-        };
+        self.scan_records(cursor, limit, &pinned, &mut |record| {
+            visit(record.key(), record.snapshot(None));
+        })
+    }
+
+    /// As [`Store::scan`], each record under its lock, with the state that it protects.
+    pub fn scan_locked(&self, cursor: u64, limit: usize, visit: &mut VisitLocked<'_, M>) -> u64 {
+        let pinned = self.pin();
+        self.scan_records(cursor, limit, &pinned, &mut |record| visit_locked(record, visit))
+    }
+
+    fn scan_records(
+        &self,
+        cursor: u64,
+        limit: usize,
+        pinned: &Guard,
+        visit: &mut dyn FnMut(RecordPtr<M>),
+    ) -> u64 {
+        let mut budget = Budget::of(limit);
         let mut within = cursor & ((1 << PART_AT) - 1);
         let first = usize::try_from(cursor >> PART_AT).unwrap_or(usize::MAX);
         for (number, part) in self.parts.iter().enumerate().skip(first) {
-            within = part.scan(within, &mut budget, &pinned, &mut |record: RecordPtr<M>| {
-                visit(record.key(), record.snapshot(None));
-            });
+            within = part.scan(within, &mut budget, pinned, visit);
             if within != 0 {
                 return within | (number as u64) << PART_AT;
             }
@@ -165,10 +218,23 @@ impl<M: Meta> Store<M> {
         visit: &mut dyn FnMut(&[u8], Snapshot<M>),
     ) -> u64 {
         let pinned = self.pin();
-        let records = limit.max(1);
-        let mut budget = Budget { records, buckets: records.saturating_mul(EMPTY_PER_RECORD) };
-        self.part(lane.0).scan(cursor, &mut budget, &pinned, &mut |record: RecordPtr<M>| {
+        self.part(lane.0).scan(cursor, &mut Budget::of(limit), &pinned, &mut |record| {
             visit(record.key(), record.snapshot(None));
+        })
+    }
+
+    /// As [`Store::scan_locked`], but only the records of one lane.
+    pub fn scan_lane_locked(
+        &self,
+        lane: LaneId,
+        cursor: u64,
+        limit: usize,
+        visit: &mut VisitLocked<'_, M>,
+    ) -> u64 {
+        let pinned = self.pin();
+        let part = self.part(lane.0);
+        part.scan(cursor, &mut Budget::of(limit), &pinned, &mut |record| {
+            visit_locked(record, visit);
         })
     }
 
@@ -220,6 +286,36 @@ impl<M: Meta> fmt::Debug for Store<M> {
     }
 }
 
+/// Where a scan of one lane comes to a key, as a number that grows during the scan. All stores of as
+/// many lanes have a key at the same place, however many records they hold.
+pub fn place_in_lane(key: &[u8]) -> u64 {
+    place_of(hash_key(key))
+}
+
+/// Where a scan of all lanes comes to a key.
+pub fn place_in_store(key: &[u8], lanes: u16) -> u64 {
+    let hash = hash_key(key);
+    u64::from(lane_of_hash(hash, lanes).0) << PART_AT | place_of(hash)
+}
+
+/// The first place that a scan from `cursor` comes to.
+pub fn place_of_cursor(cursor: u64) -> u64 {
+    reverse_bucket(cursor)
+}
+
+/// Shows a record under its lock, unless it has been removed.
+fn visit_locked<M: Meta>(record: RecordPtr<M>, visit: &mut VisitLocked<'_, M>) {
+    // The scan is pinned, so the record can be locked.
+    if !record.lock_present() {
+        return;
+    }
+    // SAFETY: this thread holds the lock until the visit is over, and nobody but the lock's holder
+    // borrows the state.
+    let state = unsafe { record.locked_state() };
+    visit(record.key(), record.snapshot(None), state);
+    record.sequence().unlock();
+}
+
 /// The place of a key with this hash, in the order in which a scan goes through a part.
 fn place_of(hash: u64) -> u64 {
     let shard = hash & ((1 << SHARD_BITS) - 1);
@@ -241,16 +337,21 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
+    fn of(limit: usize) -> Self {
+        let records = limit.max(1);
+        Self { records, buckets: records.saturating_mul(EMPTY_PER_RECORD) }
+    }
+
     fn is_spent(&self) -> bool {
         self.records == 0 || self.buckets == 0
     }
 }
 
 impl Part {
-    fn new(counters: &Counters) -> Self {
+    fn new(counters: &Counters, ordered: bool) -> Self {
         let shards: Box<[Shard]> = (0..1usize << SHARD_BITS).map(|_| Shard::new()).collect();
         counters.shift_index(0, shards.len() * Shard::EMPTY_BYTES);
-        Self { shards }
+        Self { shards, order: ordered.then(Order::new) }
     }
 
     /// The number of records. Reads every shard's count.
@@ -309,6 +410,9 @@ impl Part {
         let pinned = reclaim::pin();
         for shard in &self.shards {
             shard.lock().reset::<M>(&pinned, counters);
+        }
+        if let Some(order) = &self.order {
+            order.clear(counters);
         }
     }
 }

@@ -111,7 +111,11 @@ impl<M: Meta> Writer<M> {
         // Another thread may have inserted it before this one had the mutex.
         shard.find(hash, key, pinned).unwrap_or_else(|| {
             let record = RecordPtr::new(key, value_len);
-            shard_locked.insert(hash, record, pinned, self.store.counters(self.lane));
+            let counters = self.store.counters(self.lane);
+            shard_locked.insert(hash, record, pinned, counters);
+            if let Some(order) = self.store.order_of(hash) {
+                order.insert(key, counters);
+            }
             record
         })
     }
@@ -172,6 +176,9 @@ impl<M: Meta> Writer<M> {
         let dead = dead(&record);
         if dead {
             record.remove(hash, &mut shard_locked, &pinned);
+            if let Some(order) = self.store.order_of(hash) {
+                order.remove(key, self.store.counters(self.lane));
+            }
         }
         dead
     }
@@ -186,6 +193,9 @@ impl<M: Meta> Writer<M> {
         // of `M`, because a store has one type of them.
         let record = unsafe { RecordPtr::<M>::from_ptr(header) };
         record.sequence().lock();
+        if let Some(order) = self.store.order_of(hash) {
+            order.remove(record.key(), self.store.counters(self.lane));
+        }
         LockedRecord::new(record, self.store.counters(self.lane), &mut self.guess).remove(
             hash,
             &mut shard_locked,
@@ -259,7 +269,8 @@ impl<M: Meta> Table for LaneTable<M> {
 
     #[inline]
     fn owns(&self, key: &[u8]) -> bool {
-        lane_of_hash(hash_key(key), self.0.store.lanes()).0 == self.0.lane
+        let lanes = self.0.store.lanes();
+        lanes == 1 || lane_of_hash(hash_key(key), lanes).0 == self.0.lane
     }
 
     #[inline]

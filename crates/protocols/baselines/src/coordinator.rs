@@ -1,6 +1,8 @@
 //! What all systems do at the client's node: run transactions, try them again, answer.
 
-use quorate_machine::{Command, Completion, Effects, Outcome, Refusal, Slot, Table, Verdict};
+use quorate_machine::{
+    Command, Completion, Effects, Outcome, Refusal, Share, Slot, Table, Verdict,
+};
 use quorate_meerkat::{Conflict, Meta, backoff};
 use quorate_types::{Instant, NodeSet, Now, Tag, Timestamp, limits};
 
@@ -67,13 +69,9 @@ where
             backoff: None,
             reply: None,
         });
-        self.deadlines.push_back((now.monotonic + self.config.op_timeout, slot));
-        match self.lines.get_mut(&origin) {
-            Some(line) => line.push_back(slot),
-            None => {
-                self.lines.insert(origin, Default::default());
-                self.start(now, slot, effects);
-            }
+        self.deadlines.push(now.monotonic + self.config.op_timeout, slot);
+        if self.origins.begin(origin, Share::Alone, slot).is_some() {
+            self.start(now, slot, effects);
         }
         self.run_ready(now, effects);
     }
@@ -161,7 +159,7 @@ where
         }
         let at = now.monotonic + backoff(op.lost, &mut self.rng);
         op.backoff = Some(at);
-        self.backoffs.insert((at, slot));
+        self.backoffs.insert(at, slot);
         self.counters[RETRIES] += 1;
     }
 
@@ -177,35 +175,19 @@ where
     fn end_op(&mut self, slot: Slot) {
         let Some(op) = self.ops.remove(slot) else { return };
         if let Some(at) = op.backoff {
-            self.backoffs.remove(&(at, slot));
+            self.backoffs.remove(at, slot);
         }
-        while let Some((_, first)) = self.deadlines.front()
-            && self.ops.get(*first).is_none()
-        {
-            self.deadlines.pop_front();
-        }
-        let line = self.lines.get_mut(&op.origin).expect("an open op's origin has a line");
-        if let Some(at) = line.iter().position(|other| *other == slot) {
-            // It had not begun.
-            line.remove(at);
-        } else if let Some(next) = line.pop_front() {
-            self.ready.push_back(next);
-        } else {
-            self.lines.remove(&op.origin);
+        self.deadlines.oldest(|slot| self.ops.get(*slot).is_some());
+        if self.origins.withdraw(op.origin, |waiting| *waiting == slot).is_none() {
+            self.ready.extend(self.origins.end(op.origin));
         }
     }
 
     pub(crate) fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        while let Some(&(at, slot)) = self.backoffs.first()
-            && at <= now.monotonic
-        {
-            self.backoffs.pop_first();
+        while let Some((_, slot)) = self.backoffs.pop_due(now) {
             self.ready.push_back(slot);
         }
-        while let Some(&(at, slot)) = self.deadlines.front()
-            && at <= now.monotonic
-        {
-            self.deadlines.pop_front();
+        while let Some((_, slot)) = self.deadlines.pop_due(now) {
             let Some(op) = self.ops.get(slot) else { continue };
             // An attempt whose end is not known may yet commit.
             let open = op.reply.is_some();

@@ -32,12 +32,13 @@ mod engine;
 mod primary;
 mod tapir;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use quorate_machine::{
-    Command, Effects, Event, Machine, Outcome, Protocol, Rng, Slab, Slot, Table,
+    Command, Deadlines, Effects, Event, Machine, Origins, Outcome, Protocol, Rng, Slab, Slot,
+    Table, Timeouts,
 };
 use quorate_meerkat::{Execution, Kind, Message, Meta, Reason, Request};
 use quorate_types::{
@@ -154,10 +155,9 @@ pub struct Baseline<S, T: Table<Meta = Meta>, X: Command> {
     // --- coordinator ---
     ops: Slab<Op<X>>,
     attempts: BTreeMap<u64, Try>,
-    /// By origin: it has an op under way, and these wait for it.
-    lines: BTreeMap<u64, VecDeque<Slot>>,
-    backoffs: BTreeSet<(Instant, Slot)>,
-    deadlines: VecDeque<(Instant, Slot)>,
+    origins: Origins<Slot>,
+    backoffs: Deadlines<Slot>,
+    deadlines: Timeouts<Slot>,
     ready: VecDeque<Slot>,
     last_issued: u64,
     execution: Execution,
@@ -208,14 +208,13 @@ where
     }
 
     fn next_deadline(&self) -> Instant {
-        let backoff = self.backoffs.first().map_or(Instant::NEVER, |(at, _)| *at);
-        backoff.min(self.deadlines.front().map_or(Instant::NEVER, |(at, _)| *at))
+        self.backoffs.next_deadline().min(self.deadlines.next_deadline())
     }
 
     fn check_invariants(&self) {
-        for slot in self.lines.values().flatten() {
-            assert!(self.ops.get(*slot).is_some(), "a line holds open ops");
-        }
+        self.origins.check_invariants();
+        let mut waiting = self.origins.waiting();
+        assert!(waiting.all(|slot| self.ops.get(*slot).is_some()), "open ops wait");
         assert!(self.group.is_some() || self.ops.is_empty(), "ops need a view");
     }
 }
@@ -237,9 +236,9 @@ where
             group: None,
             ops: Slab::default(),
             attempts: BTreeMap::new(),
-            lines: BTreeMap::new(),
-            backoffs: BTreeSet::new(),
-            deadlines: VecDeque::new(),
+            origins: Origins::default(),
+            backoffs: Deadlines::default(),
+            deadlines: Timeouts::default(),
             ready: VecDeque::new(),
             last_issued: 0,
             execution: Execution::default(),

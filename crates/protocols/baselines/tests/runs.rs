@@ -3,21 +3,20 @@
 //! replicas hold the same in the end.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use quorate_baselines::{Baseline, Common, Config, KuaFu, MeerkatPb, System, Tapir};
 use quorate_engine::Engine;
+use quorate_harness::{Cluster, Packet, Process, Subject};
 use quorate_machine::{
-    Change, Command, Effects, Event, Machine, Outcome, Record, Refusal, Rng, Table, ValueKind,
-    Verdict, Workspace,
+    Change, Command, Event, Machine, Outcome, Record, Refusal, Rng, Table, ValueKind, Verdict,
+    Workspace,
 };
 use quorate_meerkat::{Message, Meta, Request};
 use quorate_storage::{SharedTable, Store};
-use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
-    Timestamp, UnixMillis, UnixNanos, View,
-};
+use quorate_types::{Duration, Role, Tag, Timestamp, UnixMillis};
 use quorate_wire::Writer;
 
 const LANES: u16 = 2;
@@ -78,34 +77,43 @@ impl Command for Txn {
 
 type Rival<S> = Baseline<S, SharedTable<Meta>, Txn>;
 
-/// What a step of a machine asks for.
-#[derive(Default)]
-struct Out {
-    sent: Vec<(NodeId, Vec<u8>)>,
-    done: Vec<(Tag, Outcome<Vec<Option<u64>>>)>,
+/// Machines over one store for each node.
+struct Rivals<S> {
+    stores: Vec<Arc<Store<Meta>>>,
+    commons: Vec<Arc<Common>>,
+    /// One for each machine, by node and lane.
+    seeds: Vec<u64>,
+    system: PhantomData<S>,
 }
 
-impl<S: System> Effects<Rival<S>> for Out {
-    fn send(&mut self, to: NodeId, message: &Message<'_>) {
-        let mut bytes = Vec::new();
-        message.encode(&mut Writer(&mut bytes));
-        self.sent.push((to, bytes));
+impl<S: System> Subject for Rivals<S> {
+    type Machine = Rival<S>;
+
+    fn lanes(&self) -> u16 {
+        LANES
     }
 
-    fn complete(&mut self, tag: Tag, outcome: Outcome<Vec<Option<u64>>>) {
-        self.done.push((tag, outcome));
+    fn start(&self, process: Process) -> Rival<S> {
+        let Process { node, lane, .. } = process;
+        let index = usize::from(node.0) - 1;
+        let seed = self.seeds[index * usize::from(LANES) + usize::from(lane.0)];
+        let config = Config { node, lane, op_timeout: Duration::from_secs(1000), seed };
+        let table = self.stores[index].shared_table(lane.0);
+        Baseline::new(config, table, Arc::clone(&self.commons[index]))
+    }
+
+    fn encode(message: &Message<'_>, bytes: &mut Vec<u8>) {
+        message.encode(&mut Writer(bytes));
+    }
+
+    fn decode(bytes: &[u8]) -> Message<'_> {
+        Message::decode(bytes).expect("just encoded")
     }
 }
 
 struct World<S: System> {
     rng: Rng,
-    time: u64,
-    stores: Vec<Arc<Store<Meta>>>,
-    commons: Vec<Arc<Common>>,
-    /// By node and lane.
-    machines: Vec<Rival<S>>,
-    /// By sender, receiver and lane; each in order.
-    links: BTreeMap<(usize, usize, usize), VecDeque<Vec<u8>>>,
+    cluster: Cluster<Rivals<S>>,
     /// Transactions that are not answered.
     open: u64,
     issued: Vec<Txn>,
@@ -114,86 +122,42 @@ struct World<S: System> {
     refused: Vec<u64>,
 }
 
-fn view(nodes: u16) -> View {
-    let member = |number: u16| Member {
-        node: NodeId(number),
-        incarnation: Incarnation(u64::from(number)),
-        number: MemberNumber(u32::from(number)),
-        role: Role::Active,
-        peer_address: String::new(),
-        client_address: String::new(),
-        admin_address: String::new(),
-    };
-    View {
-        epoch: Epoch(1),
-        cluster: Incarnation(1),
-        members: (1..=nodes).map(member).collect(),
-        last_number: MemberNumber(u32::from(nodes)),
-    }
-}
-
 impl<S: System> World<S> {
     fn new(nodes: u16, seed: u64) -> Self {
-        let stores: Vec<_> = (0..nodes).map(|_| Store::<Meta>::new(LANES)).collect();
-        let commons: Vec<_> = (0..nodes).map(|_| Arc::new(Common::default())).collect();
-        let mut world = Self {
-            rng: Rng::new(seed),
-            time: 0,
-            machines: Vec::new(),
-            links: BTreeMap::new(),
-            open: 0,
-            issued: Vec::new(),
-            committed: BTreeMap::new(),
-            refused: Vec::new(),
-            stores,
-            commons,
-        };
-        for (node, number) in (0..usize::from(nodes)).zip(1..) {
-            for lane in 0..LANES {
-                let config = Config {
-                    node: NodeId(number),
-                    lane: LaneId(lane),
-                    op_timeout: Duration::from_secs(1000),
-                    seed: world.rng.next_u64(),
-                };
-                let table = world.stores[node].shared_table(lane);
-                let common = Arc::clone(&world.commons[node]);
-                world.machines.push(Baseline::new(config, table, common));
-            }
+        let mut rng = Rng::new(seed);
+        let mut cluster = Cluster::new(Rivals {
+            stores: (0..nodes).map(|_| Store::new(LANES)).collect(),
+            commons: (0..nodes).map(|_| Arc::default()).collect(),
+            seeds: (0..nodes * LANES).map(|_| rng.next_u64()).collect(),
+            system: PhantomData,
+        });
+        (1..=nodes).for_each(|node| cluster.start(node, 0));
+        for (node, host) in &mut cluster.hosts {
+            // Clocks that differ: nothing rests on them but how often transactions lose.
+            host.clock.ahead = i64::from(*node) * 30_000;
         }
-        let view = view(nodes);
-        for index in 0..world.machines.len() {
-            world.step(index, Event::View(&view));
-        }
-        world
+        cluster.found();
+        let (committed, refused) = (BTreeMap::new(), Vec::new());
+        Self { rng, cluster, open: 0, issued: Vec::new(), committed, refused }
     }
 
-    fn now(&self, node: usize) -> Now {
-        // Clocks that differ: nothing rests on them but how often transactions lose.
-        let skew = node as u64 * 30_000;
-        Now { monotonic: Instant(self.time), unix: UnixNanos(1 << 60 | (self.time + skew)) }
-    }
-
-    fn step(&mut self, index: usize, event: Event<'_, Rival<S>>) {
-        let (node, lane) = (index / usize::from(LANES), index % usize::from(LANES));
-        let now = self.now(node);
-        let mut out = Out::default();
-        self.machines[index].step(now, event, &mut out);
-        self.machines[index].check_invariants();
-        for (to, bytes) in out.sent {
-            let link = (node, usize::from(to.0) - 1, lane);
-            self.links.entry(link).or_default().push_back(bytes);
-        }
-        for (tag, outcome) in out.done {
+    fn note_answers(&mut self) {
+        for (number, outcome) in std::mem::take(&mut self.cluster.fresh_outcomes) {
             self.open -= 1;
             match outcome {
-                Outcome::Done(held) => {
-                    assert!(self.committed.insert(tag.0, held).is_none(), "answered twice");
-                }
-                Outcome::Refused(Refusal::Conflict) => self.refused.push(tag.0),
+                Outcome::Done(held) => _ = self.committed.insert(number, held),
+                Outcome::Refused(Refusal::Conflict) => self.refused.push(number),
                 other => panic!("{other:?} without a fault"),
             }
         }
+        self.cluster.fresh_packets.clear();
+    }
+
+    /// Every machine, by node and lane.
+    fn machines(&self) -> impl Iterator<Item = (u16, u16, &Rival<S>)> {
+        self.cluster.hosts.iter().flat_map(|(node, host)| {
+            (0..).zip(&host.machines).map(|(lane, machine)| (*node, lane, machine))
+        })
     }
 
     /// Some client begins a transaction, always at the same machine.
@@ -209,39 +173,43 @@ impl<S: System> World<S> {
         let txn = Txn { number, keys, writes };
         self.issued.push(txn.clone());
         self.open += 1;
-        let index = client as usize % self.machines.len();
+        let machine = (client % (self.cluster.hosts.len() as u64 * u64::from(LANES))) as u16;
         let request = Request { origin: client, command: txn };
-        self.step(index, Event::Request { tag: Tag(number), request });
+        let event = Event::Request { tag: Tag(number), request };
+        self.cluster.step_on(machine / LANES + 1, machine % LANES, event);
+        self.note_answers();
     }
 
+    /// The oldest message of some link arrives, if one is under way.
     fn deliver(&mut self) -> bool {
-        let busy: Vec<_> =
-            self.links.iter().filter(|(_, link)| !link.is_empty()).map(|(at, _)| *at).collect();
+        let link = |packet: &Packet<Rivals<S>>| (packet.from, packet.to, packet.lane);
+        let busy: BTreeSet<_> = self.cluster.pool.iter().map(link).collect();
         if busy.is_empty() {
             return false;
         }
-        let at = busy[self.rng.below(busy.len() as u64) as usize];
-        let bytes = self.links.get_mut(&at).and_then(VecDeque::pop_front).expect("not empty");
-        let (from, to, lane) = at;
-        let body = Message::decode(&bytes).expect("just encoded");
-        let from = NodeId(from as u16 + 1);
-        let event = Event::Message { from, epoch: Epoch(1), body };
-        self.step(to * usize::from(LANES) + lane, event);
+        let chosen = busy.iter().nth(self.rng.below(busy.len() as u64) as usize);
+        let first = self.cluster.pool.iter().position(|packet| Some(&link(packet)) == chosen);
+        let packet = self.cluster.pool.remove(first.expect("the link is busy"));
+        self.cluster.inject(&packet);
+        self.note_answers();
         true
     }
 
-    fn tick(&mut self) {
-        for index in 0..self.machines.len() {
-            if self.machines[index].next_deadline() <= Instant(self.time) {
-                self.step(index, Event::Tick);
-            }
+    fn pass(&mut self, nanos: u64) {
+        self.cluster.advance(Duration::from_nanos(nanos));
+        let now = self.cluster.now.monotonic;
+        let due = self.machines().filter(|(.., machine)| machine.next_deadline() <= now);
+        let due: Vec<_> = due.map(|(node, lane, _)| (node, lane)).collect();
+        for (node, lane) in due {
+            self.cluster.step_on(node, lane, Event::Tick);
+            self.note_answers();
         }
     }
 
     fn run(&mut self, transactions: usize) {
         while self.issued.len() < transactions {
-            self.time += self.rng.below(10_000);
-            self.tick();
+            let nanos = self.rng.below(10_000);
+            self.pass(nanos);
             if self.open < CLIENTS && self.rng.chance(1, 4) {
                 self.begin();
             } else {
@@ -249,8 +217,7 @@ impl<S: System> World<S> {
             }
         }
         while self.open > 0 || self.deliver() {
-            self.time += 10_000;
-            self.tick();
+            self.pass(10_000);
             self.deliver();
         }
     }
@@ -259,7 +226,7 @@ impl<S: System> World<S> {
     fn contents(&self, node: usize) -> BTreeMap<Vec<u8>, (u64, Timestamp)> {
         let mut contents = BTreeMap::new();
         for lane in 0..LANES {
-            let mut table = self.stores[node].shared_table(lane);
+            let mut table = self.cluster.subject.stores[node].shared_table(lane);
             let mut keys: Vec<Vec<u8>> = Vec::new();
             assert_eq!(table.scan_keys(0, usize::MAX >> 8, &mut |key| keys.push(key.into())), 0);
             for key in keys {
@@ -277,10 +244,13 @@ impl<S: System> World<S> {
     /// Runs what committed again, one after the other in order of timestamps.
     fn judge(&self) {
         let contents = self.contents(0);
-        for node in 1..self.stores.len() {
+        for node in 1..self.cluster.hosts.len() {
             assert_eq!(self.contents(node), contents, "node {node} differs from the first");
         }
-        assert!(self.commons.iter().all(|common| common.is_empty()), "something is left over");
+        assert!(
+            self.cluster.subject.commons.iter().all(|common| common.is_empty()),
+            "something is left over"
+        );
         let mut order: Vec<(Timestamp, u64)> = Vec::new();
         for &number in self.committed.keys() {
             let (_, version) = contents.get(&mark(number)).expect("what committed left its mark");
@@ -313,7 +283,7 @@ fn runs<S: System>() -> BTreeMap<&'static str, u64> {
         world.run(300);
         assert!(world.committed.len() > 200, "{} of 300 committed", world.committed.len());
         world.judge();
-        for (name, count) in world.machines.iter().flat_map(Engine::counters) {
+        for (name, count) in world.machines().flat_map(|(.., machine)| machine.counters()) {
             *counted.entry(name).or_default() += count;
         }
     }
@@ -357,8 +327,5 @@ fn one_node_alone_commits() {
 #[should_panic(expected = "without recovery")]
 fn the_loss_of_a_node_stops_it_with_a_sentence() {
     let mut world = World::<MeerkatPb>::new(3, 1);
-    let mut view = view(3);
-    view.epoch = Epoch(2);
-    view.members[2].role = Role::Down;
-    world.step(0, Event::View(&view));
+    world.cluster.set_role(3, Role::Down);
 }

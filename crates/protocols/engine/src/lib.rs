@@ -33,6 +33,12 @@ pub trait Readable: Meta {
     fn is_readable(&self) -> bool;
     /// The version of the value.
     fn version(&self) -> Timestamp;
+    /// Whether no update of the key is registered here that has yet to be written, and may have been
+    /// acknowledged.
+    fn is_settled(state: &Self::LockedState) -> bool {
+        let _ = state;
+        true
+    }
 }
 
 /// When a message that waits for no gate leaves.
@@ -115,6 +121,12 @@ pub trait Engine:
         effects: &mut impl Effects<Self>,
     ) where
         C: Command<Owned = Self::Command, Reply = Reply<Self>>;
+
+    /// Whether its records are to be kept in the order of their keys, besides.
+    fn keeps_order(options: &Self::Options) -> bool {
+        let _ = options;
+        false
+    }
 
     // --- messages ------------------------------------------------------------------------------
 

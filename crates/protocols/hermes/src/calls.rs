@@ -17,43 +17,15 @@ use alloc::vec::Vec;
 use quorate_machine::{
     Access, CallError, Command, Effects, Outcome, Record, Refusal, Slot, Table, mutant,
 };
-use quorate_rifl::{
-    AnswerBytes, Call, Found, LeaseEnd, LeaseId, Lost, Permit, ResultTracker, Sessions,
-};
+use quorate_rifl::{AnswerBytes, Found, LeaseEnd, LeaseId, Lost, Permit, ResultTracker, Sessions};
 use quorate_types::{Now, Tag, Timestamp, limits};
 
 use crate::message::Completion;
-use crate::state::Client;
-use crate::{Hermes, Meta, Request, State, replica};
+use crate::ops::{Client, OpContext, Tentative};
+use crate::{Hermes, Meta, Request, State};
 
 /// Most bytes of key, value and answer in one INV, which has to fit into a message.
 const INV_BYTES_MAX: usize = limits::MESSAGE_BYTES_MAX - 512;
-
-/// An attempt at a call: the key, and the version that the attempt gives it.
-pub(crate) type AttemptId<H> = (H, Timestamp);
-
-/// The completion of a call whose version is not Valid here.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Tentative {
-    /// The version that the call gave the key.
-    pub(crate) timestamp: Timestamp,
-    pub(crate) call: Call,
-    /// The date of the attempt.
-    pub(crate) date: u64,
-    pub(crate) answer: AnswerBytes,
-}
-
-impl Tentative {
-    pub(crate) fn of(timestamp: Timestamp, completion: &Completion<'_>) -> Self {
-        let Completion { call, date, answer } = *completion;
-        Self { timestamp, call, date, answer: AnswerBytes::new(answer) }
-    }
-
-    /// As it travels.
-    pub(crate) fn completion(&self) -> Completion<'_> {
-        Completion { call: self.call, date: self.date, answer: self.answer.bytes() }
-    }
-}
 
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Sessions for Hermes<T, O> {
     fn call(
@@ -93,7 +65,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// What an op on a Valid key is to hear without being run, if it is a call that has taken
     /// effect, or may not be attempted.
-    pub(crate) fn fate_of_call(&self, attempt: &replica::OpContext) -> Option<Outcome<O::Reply>> {
+    pub(crate) fn fate_of_call(&self, attempt: &OpContext) -> Option<Outcome<O::Reply>> {
         let permit = attempt.permit.as_ref()?;
         if attempt.number > 0 && mutant!("hermes_call_not_looked_up_again") {
             return None;

@@ -18,12 +18,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
-use quorate_machine::{Command, Content, Effects, Object, Record, Slot, Table, ValueKind, mutant};
+use quorate_machine::{
+    Change, Command, Content, Effects, Object, Record, Slot, Table, ValueKind, mutant,
+};
 use quorate_types::{NodeId, Timestamp, UnixMillis};
 use quorate_wire::Writer;
 
-use crate::calls::Tentative;
 use crate::message::{Inv, Message};
+use crate::ops::Tentative;
 use crate::{Hermes, Meta, State};
 
 pub(crate) const DAMAGED_OBJECT: &str = "hermes: a damaged object or delta";
@@ -69,6 +71,33 @@ impl<H: Ord, V: Object> Deltas<H, V> {
     pub(crate) fn clear(&mut self) {
         self.undecided.clear();
     }
+
+    /// Changes the object of a Valid record for an update of this node under `timestamp`. Whether
+    /// the object stays, in its new state.
+    pub(crate) fn change(
+        &mut self,
+        handle: H,
+        record: &mut impl Record<Meta = Meta, Object = V>,
+        change: &Change<'_>,
+        timestamp: Timestamp,
+    ) -> bool {
+        let base_expire_at = record.content().and_then(|content| content.expire_at);
+        let (delta, expire_at) = match change {
+            Change::Delta(bytes) => (&bytes[..], base_expire_at),
+            Change::Expire(at) => (&[][..], *at),
+            Change::Keep => (&[][..], base_expire_at),
+            Change::Set { .. } | Change::Delete => return false,
+        };
+        let base = record.meta().timestamp;
+        let object = record.object_mut().expect("a command saw that the value is an object");
+        let mut inverse = Vec::new();
+        object.apply(delta, &mut inverse).expect("a command makes deltas of its object");
+        record.set_expiry(expire_at);
+        let delta = delta.to_vec();
+        let undecided = Undecided { timestamp, base, delta, inverse, base_expire_at };
+        self.undecided.insert(handle, undecided);
+        true
+    }
 }
 
 /// What an INV means for the value of a record.
@@ -84,27 +113,6 @@ pub(crate) enum Received {
 }
 
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
-    /// Changes the object of a Valid key for an update of this node.
-    pub(crate) fn change_object(
-        &mut self,
-        handle: T::Handle,
-        timestamp: Timestamp,
-        delta: &[u8],
-        expire_at: Option<UnixMillis>,
-    ) {
-        let mut record = self.table.lock(handle);
-        let base = record.meta().timestamp;
-        let base_expire_at = record.content().and_then(|content| content.expire_at);
-        let object = record.object_mut().expect("a command saw that the value is an object");
-        let mut inverse = Vec::new();
-        object.apply(delta, &mut inverse).expect("a command makes deltas of its object");
-        record.set_expiry(expire_at);
-        drop(record);
-        let delta = delta.to_vec();
-        let undecided = Undecided { timestamp, base, delta, inverse, base_expire_at };
-        self.deltas.undecided.insert(handle, undecided);
-    }
-
     /// Puts what a newer INV brings of an object into its record, whose words are still those of the
     /// version before.
     #[inline]

@@ -14,16 +14,12 @@
 //! version and the request's random name. What changes here while a question is out has changed
 //! because an update came, and has left the base by that.
 
-use alloc::vec::Vec;
-
-use quorate_machine::difference::{
-    Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
-};
+use quorate_machine::difference::{Held, Question, compare, is_outgrown, may_ask_for};
 use quorate_machine::{Command, Effects, Record, Slot, Table, mutant};
-use quorate_types::{Incarnation, NodeId, Now, SeededHash, limits};
+use quorate_types::{Incarnation, NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::{Malformed, Words};
 
-use crate::join::{Copying, VALUE_BYTES_IN_CHUNK};
+use crate::join::{Copying, Source, VALUE_BYTES_IN_CHUNK};
 use crate::message::{Chunk, Cursor, Message};
 use crate::{Hermes, Meta, State};
 
@@ -139,44 +135,23 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Whether this replica vouches for what it holds: a donor only for what is Valid; who compares
-    /// asks for that.
-    fn vouches(&self) -> bool {
-        self.active.contains(self.config.node)
-    }
-
-    /// Sends the digests of the next range, or the hashes of what differs in this one.
-    pub(crate) fn ask_difference(
-        &mut self,
-        donor: NodeId,
-        request: u64,
-        comparing: &Comparing,
-        effects: &mut impl Effects<Self>,
-    ) {
-        let (shift, vouches) = (comparing.shift(), self.vouches());
-        let hash = SeededHash::new(request);
-        let mut words = Vec::new();
-        if comparing.differing().is_empty() {
-            let buckets = comparing.next_buckets();
-            let first = buckets.start;
-            let hash_of = |table: &mut T, handle| hash_of(table, vouches, &hash, handle);
-            for digest in digests(&mut self.table, shift, buckets, hash_of) {
-                Words::push(&mut words, digest);
+    /// Asks the donor for digests, or for what differs.
+    pub(crate) fn ask_difference(&mut self, donor: NodeId, effects: &mut impl Effects<Self>) {
+        let Copying::From(Source { copier, .. }) = &self.copying else { return };
+        let (Some(comparing), request) = (copier.comparing(), copier.request()) else { return };
+        let (shift, hash_of) = (comparing.shift(), self.hasher(request));
+        match comparing.question(&mut self.table, hash_of) {
+            Question::Digests { first, digests } => {
+                let digests = &Words::pack(digests);
+                let digests = Words::of(digests);
+                effects.send(donor, &Message::Compare { request, shift, first, digests });
             }
-            let digests = Words::of(&words);
-            return effects.send(donor, &Message::Compare { request, shift, first, digests });
-        }
-        let mut held = Vec::new();
-        for &bucket in comparing.differing() {
-            Words::push(&mut words, bucket);
-            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
-                if let Some(hash) = hash_of(&mut self.table, vouches, &hash, handle) {
-                    Words::push(&mut held, hash);
-                }
+            Question::Records { buckets, held } => {
+                let (buckets, held) = (Words::pack(buckets), Words::pack(held));
+                let (buckets, held) = (Words::of(&buckets), Words::of(&held));
+                effects.send(donor, &Message::DifferenceRead { request, shift, buckets, held });
             }
         }
-        let (buckets, held) = (Words::of(&words), Words::of(&held));
-        effects.send(donor, &Message::DifferenceRead { request, shift, buckets, held });
     }
 
     /// A shadow asks in which buckets this replica holds something else.
@@ -191,21 +166,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if !self.active.contains(self.config.node) {
             return effects.ignored("hermes: asked to compare while not active");
         }
-        let Some(range) = compared_buckets(shift, first, theirs.len()) else {
+        let hash_of = self.hasher(request);
+        let Some(buckets) = compare(&mut self.table, shift, first, theirs.iter(), hash_of) else {
             return effects.refused("hermes: a comparison beyond the limit");
         };
-        let records = self.table.len() as u64;
-        let mut buckets = Vec::new();
-        if !is_too_coarse(shift, records) {
-            let (hash, vouches) = (SeededHash::new(request), self.vouches());
-            let hash_of = |table: &mut T, handle| hash_of(table, vouches, &hash, handle);
-            let own = digests(&mut self.table, shift, range.clone(), hash_of);
-            for ((bucket, own), theirs) in range.zip(own).zip(theirs.iter()) {
-                if own != theirs {
-                    Words::push(&mut buckets, bucket);
-                }
-            }
-        }
+        let (records, buckets) = (self.table.len() as u64, Words::pack(buckets));
         let buckets = Words::of(&buckets);
         effects.send(from, &Message::Compared { request, records, buckets });
     }
@@ -219,33 +184,28 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         (records, buckets): (u64, Words<'_>),
         effects: &mut impl Effects<Self>,
     ) {
-        let Copying::From(source) = &self.copying else {
+        let Copying::From(source) = &mut self.copying else {
             return effects.ignored("hermes: comparison while not copying");
         };
-        let Some(mut comparing) = source.comparing_with(from, request) else {
+        let Some(comparing) = source.copier.compares(from, request) else {
             return effects.ignored("hermes: comparison of an earlier request");
         };
-        let Some(range) = comparing.take_answer(records, buckets.iter()) else {
+        let Some(equal) = comparing.take_answer(&self.table, records, buckets.iter()) else {
             return effects.refused("hermes: damaged comparison");
         };
-        for (bucket, handle) in records_in(&self.table, comparing.shift(), range) {
-            if !comparing.differs(bucket) {
-                self.apply_comparison(now, handle, false, effects);
-            }
+        for handle in equal {
+            self.apply_comparison(now, handle, false, effects);
         }
-        self.go_on_comparing(comparing);
+        self.go_on_comparing();
         self.ask_donor(now, effects);
     }
 
     /// Goes on to what differs, to the next range, or to the sessions.
-    fn go_on_comparing(&mut self, mut comparing: Comparing) {
+    fn go_on_comparing(&mut self) {
         let fresh_request = self.rng.next_u64();
         let Copying::From(source) = &mut self.copying else { return };
-        source.request = fresh_request;
-        if comparing.go_on(self.table.len()) {
-            source.comparing = Some(comparing);
-        } else {
-            source.comparing = None;
+        source.copier.answered(fresh_request);
+        if !source.copier.compare_on(self.table.len()) {
             source.cursor = Cursor::SESSIONS;
             self.has_base = false;
         }
@@ -269,20 +229,29 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if is_outgrown(shift, self.table.len()) {
             return effects.ignored("hermes: a difference in buckets that are too large by now");
         }
-        let hash = SeededHash::new(request);
+        let hash_of = self.hasher(request);
         let mut held = Held::new(held.iter());
         let mut entries = core::mem::take(&mut self.scratch);
         entries.clear();
         let mut next = 0;
         for bucket in buckets.iter() {
-            let is_whole = self.add_difference(&hash, shift, bucket, &mut held, &mut entries);
+            let lacking = held.lacking(&mut self.table, shift, bucket, &hash_of);
+            // The rest of a very large bucket comes when it is asked for again.
+            let is_whole = lacking.into_iter().all(|handle| {
+                let has_room = entries.len() < limits::CHUNK_BYTES;
+                let fits = entries.len() < BUCKET_BYTES_MAX;
+                if fits {
+                    let value_bytes_max = if has_room { VALUE_BYTES_IN_CHUNK } else { 0 };
+                    self.add_entry(handle, value_bytes_max, &mut entries);
+                }
+                fits
+            });
             next = (bucket + u64::from(is_whole)) << shift;
             if !is_whole || entries.len() >= limits::CHUNK_BYTES {
                 break;
             }
         }
-        let mut gone = Vec::new();
-        held.gone().for_each(|hash| Words::push(&mut gone, hash));
+        let gone = Words::pack(held.gone());
         let chunk = Chunk {
             request,
             next: Some(Cursor::Records(next)),
@@ -296,74 +265,44 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.scratch = entries;
     }
 
-    /// Adds the records of a bucket to a chunk that are not among the hashes, and marks those that are
-    /// found. Whether all are looked at: the rest of a very large bucket comes when it is asked for
-    /// again.
-    fn add_difference(
-        &mut self,
-        hash: &SeededHash,
-        shift: u8,
-        bucket: u64,
-        held: &mut Held,
-        entries: &mut Vec<u8>,
-    ) -> bool {
-        let vouches = self.vouches();
-        for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
-            let hash = hash_of(&mut self.table, vouches, hash, handle);
-            if hash.is_none_or(|hash| held.find(hash)) {
-                continue;
-            }
-            if entries.len() >= BUCKET_BYTES_MAX {
-                return false;
-            }
-            let has_room = entries.len() < limits::CHUNK_BYTES;
-            self.add_entry(handle, if has_room { VALUE_BYTES_IN_CHUNK } else { 0 }, entries);
-        }
-        true
-    }
-
     /// What this replica lacked in some buckets is here, or named: settles them.
     pub(crate) fn follow_difference(
         &mut self,
         now: Now,
-        mut comparing: Comparing,
+        from: NodeId,
         chunk: &Chunk<'_>,
         effects: &mut impl Effects<Self>,
     ) -> Result<(), Malformed> {
         let Some(Cursor::Records(until)) = chunk.next else {
             return Err(Malformed("hermes: a difference that names no place"));
         };
-        let (shift, vouches) = (comparing.shift(), self.vouches());
-        let mut gone: Vec<u64> = chunk.gone.iter().collect();
-        gone.sort_unstable();
-        let hash = SeededHash::new(chunk.request);
-        for bucket in comparing.take_compared(until) {
-            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
-                let hash = hash_of(&mut self.table, vouches, &hash, handle);
-                let is_gone = hash.is_some_and(|hash| gone.binary_search(&hash).is_ok());
-                self.apply_comparison(now, handle, is_gone, effects);
-            }
+        let (hash_of, gone) = (self.hasher(chunk.request), chunk.gone.iter());
+        let Copying::From(source) = &mut self.copying else { return Ok(()) };
+        let Some(comparing) = source.copier.compares(from, chunk.request) else { return Ok(()) };
+        for (handle, is_gone) in comparing.take_records(&mut self.table, until, gone, hash_of) {
+            self.apply_comparison(now, handle, is_gone, effects);
         }
-        self.go_on_comparing(comparing);
+        self.go_on_comparing();
         Ok(())
     }
-}
 
-/// The hash of a record, unless it is blank. Who vouches for what it holds marks what is not Valid.
-fn hash_of<T: Table<Meta = Meta>>(
-    table: &mut T,
-    vouches: bool,
-    hash: &SeededHash,
-    handle: T::Handle,
-) -> Option<u64> {
-    let record = table.lock(handle);
-    let meta = record.meta();
-    if meta.is_blank() {
-        return None;
+    /// Gives the hash of a record under a question's name, unless it is blank. A donor vouches only
+    /// for what is Valid, and marks the rest; who compares asks for that.
+    fn hasher(&self, request: u64) -> impl Fn(&mut T, T::Handle) -> Option<u64> + use<T, O> {
+        let hash = SeededHash::new(request);
+        let vouches = self.active.contains(self.config.node);
+        move |table, handle| {
+            let record = table.lock(handle);
+            let meta = record.meta();
+            if meta.is_blank() {
+                return None;
+            }
+            let in_doubt = vouches && meta.state != State::Valid;
+            let in_doubt = u64::from(in_doubt && !mutant!("hermes_doubtful_is_vouched_for"));
+            let Timestamp { version, writer } = meta.timestamp;
+            let version = [version, u64::from(writer.0) | in_doubt << 32];
+            let version = if mutant!("hermes_base_compared_by_key") { [0; 2] } else { version };
+            Some(hash.of(record.key(), version))
+        }
     }
-    let in_doubt = vouches && meta.state != State::Valid;
-    let in_doubt = u64::from(in_doubt && !mutant!("hermes_doubtful_is_vouched_for"));
-    let version = [meta.timestamp.version, u64::from(meta.timestamp.writer.0) | in_doubt << 32];
-    let version = if mutant!("hermes_base_compared_by_key") { [0; 2] } else { version };
-    Some(hash.of(record.key(), version))
 }

@@ -4,12 +4,10 @@
 //! owns, as read-modify-writes without a client: an update that races with one wins. One that is
 //! Invalid, perhaps because its VAL was lost, is replayed first.
 
-use alloc::vec::Vec;
-
-use quorate_machine::{Change, Command, Effects, Record, Table, mutant};
+use quorate_machine::{Change, Command, Effects, Record, Scan, Table, mutant};
 use quorate_types::{Duration, Instant, Now, UnixMillis};
 
-use crate::replica::UpdateContext;
+use crate::ops::UpdateContext;
 use crate::{Hermes, Meta, State};
 
 /// Records looked at in one tick.
@@ -24,7 +22,7 @@ const PENDING_MAX: usize = 1_000;
 /// Where the search for expired values stands.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Expiry {
-    cursor: u64,
+    scan: Scan,
     /// Whether this pass has met a value that will expire.
     met: bool,
     next_at: Instant,
@@ -32,7 +30,7 @@ pub(crate) struct Expiry {
 
 impl Default for Expiry {
     fn default() -> Self {
-        Self { cursor: 0, met: false, next_at: Instant::NEVER }
+        Self { scan: Scan::default(), met: false, next_at: Instant::NEVER }
     }
 }
 
@@ -59,8 +57,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if !self.active.contains(self.config.node) || self.ops.len() > PENDING_MAX {
             return;
         }
-        let mut handles = Vec::new();
-        let next = self.table.scan(self.expiry.cursor, RECORDS, &mut |handle| handles.push(handle));
+        let handles = self.expiry.scan.next_handles(&self.table, RECORDS);
         let looked_at = handles.len();
         let mut expired = 0;
         for handle in handles {
@@ -88,8 +85,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if expired * 10 > looked_at {
             self.expiry.next_at = now.monotonic + EAGER;
         }
-        self.expiry.cursor = next;
-        if next == 0 && !core::mem::take(&mut self.expiry.met) {
+        if self.expiry.scan.is_at_end() && !core::mem::take(&mut self.expiry.met) {
             self.expiry.next_at = Instant::NEVER;
         }
     }

@@ -23,7 +23,7 @@ use quorate_types::{
 };
 
 use crate::message::{Forward, Message};
-use crate::state::Client;
+use crate::ops::Client;
 use crate::{Hermes, Meta};
 
 /// Superseded read-modify-writes after which a key counts as hot.

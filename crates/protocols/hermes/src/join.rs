@@ -26,14 +26,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use quorate_machine::difference::Comparing;
-use quorate_machine::{Command, Effects, Object, Record, Slot, Table, mutant};
+use quorate_machine::{Command, Copier, Effects, Object, Record, Scan, Slot, Table, mutant};
 use quorate_rifl::{Found, LeaseId};
-use quorate_types::{Duration, Instant, NodeId, NodeSet, Now, Timestamp, limits};
+use quorate_types::{Instant, NodeId, NodeSet, Now, Timestamp, limits};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
-use crate::calls::Tentative;
 use crate::deltas::{DAMAGED_OBJECT, Received, inv_of, whole_content};
 use crate::message::{Chunk, Completion, Cursor, Entry, Inv, Message, Val};
+use crate::ops::Tentative;
 use crate::{BYTES_PER_TIMEOUT, Hermes, Meta, State};
 
 /// Records that a donor looks up before it looks at the size of its chunk; a table may give a few
@@ -74,22 +74,15 @@ pub(crate) enum Copying {
 /// What a shadow copies from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Source {
-    donor: Option<NodeId>,
-    /// Names the next chunk.
-    pub(crate) request: u64,
+    pub(crate) copier: Copier,
     pub(crate) cursor: Cursor,
-    /// While records are compared, which takes the place of copying all of them.
-    pub(crate) comparing: Option<Comparing>,
     /// Large values that the last chunk named and that are not here yet. They come before the next
     /// chunk.
     lacking: VecDeque<Lacking>,
     /// How many of them, from the front, have been asked for.
     asked: usize,
-    /// Grows when an answer is late, falls when one comes.
-    patience: u32,
     /// Requests since the donor was last heard.
     silence: u32,
-    retry_at: Instant,
 }
 
 /// A large value that is asked for by its key.
@@ -101,12 +94,6 @@ struct Lacking {
 }
 
 impl Source {
-    /// How far this replica has come that compares, if that is what the donor answers.
-    pub(crate) fn comparing_with(&self, donor: NodeId, request: u64) -> Option<Comparing> {
-        let is_asked = self.donor == Some(donor) && self.request == request;
-        self.comparing.clone().filter(|_| is_asked)
-    }
-
     /// How many values to ask for now, and how many bytes they have.
     fn choose_values(&self) -> (usize, usize) {
         let (mut values, mut bytes) = (0, 0);
@@ -119,12 +106,6 @@ impl Source {
         }
         (values, bytes)
     }
-
-    /// How long the answer to a request for so many bytes may take.
-    fn patience(&self, message_loss_timeout: Duration, bytes: usize) -> Duration {
-        let doublings = self.patience.min(PATIENCE_DOUBLINGS_MAX);
-        message_loss_timeout * (2 << doublings) * (1 + (bytes / BYTES_PER_TIMEOUT) as u32)
-    }
 }
 
 impl Copying {
@@ -134,7 +115,7 @@ impl Copying {
 
     pub(crate) fn next_deadline(&self) -> Instant {
         match self {
-            Self::From(source) => source.retry_at,
+            Self::From(source) => source.copier.deadline(),
             Self::Idle | Self::Done => Instant::NEVER,
         }
     }
@@ -143,7 +124,7 @@ impl Copying {
     #[inline]
     pub(crate) fn heard(&mut self, from: NodeId) {
         if let Self::From(source) = self
-            && source.donor == Some(from)
+            && source.copier.donor() == Some(from)
         {
             source.silence = 0;
         }
@@ -167,8 +148,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         match &self.copying {
             Copying::Done => {}
-            Copying::From(Source { donor: Some(donor), .. })
-                if survivors.contains(*donor) && self.active.contains(*donor) =>
+            Copying::From(Source { copier, .. })
+                if copier.donor().is_some_and(|donor| {
+                    survivors.contains(donor) && self.active.contains(donor)
+                }) =>
             {
                 self.ask_donor(now, effects);
             }
@@ -186,18 +169,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let others = self.active.without(self.config.node);
         let count = others.len() as u64;
         let donor = if count == 0 { None } else { others.nth(self.rng.below(count) as usize) };
-        let request = self.rng.next_u64();
-        self.copying = Copying::From(Source {
-            donor,
-            request,
-            cursor: Cursor::START,
-            comparing: (!self.table.is_empty()).then(|| Comparing::new(self.table.len())),
-            lacking: VecDeque::new(),
-            asked: 0,
-            patience: 0,
-            silence: 0,
-            retry_at: now.monotonic,
-        });
+        let comparing = (!self.table.is_empty()).then(|| Comparing::new(self.table.len()));
+        let mut copier = Copier::default();
+        copier.turn_to(donor, self.rng.next_u64(), comparing);
+        let (cursor, lacking) = (Cursor::START, VecDeque::new());
+        self.copying = Copying::From(Source { copier, cursor, lacking, asked: 0, silence: 0 });
         self.ask_donor(now, effects);
     }
 
@@ -206,12 +182,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let Copying::From(source) = &mut self.copying else { return };
         let (values, bytes) = source.choose_values();
         source.asked = values;
-        source.retry_at = now.monotonic + source.patience(self.config.message_loss_timeout, bytes);
-        let Some(donor) = source.donor else { return };
+        let timeouts = 2 * (1 + (bytes / BYTES_PER_TIMEOUT) as u32);
+        source.copier.ask(now, self.config.message_loss_timeout * timeouts);
+        let Some(donor) = source.copier.donor() else { return };
         if values == 0 {
-            let Source { request, cursor, .. } = *source;
-            if let Some(comparing) = source.comparing.clone() {
-                return self.ask_difference(donor, request, &comparing, effects);
+            let (request, cursor) = (source.copier.request(), source.cursor);
+            if source.copier.comparing().is_some() {
+                return self.ask_difference(donor, effects);
             }
             return effects.send(donor, &Message::ChunkRead { request, cursor });
         }
@@ -224,9 +201,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// No answer came in time.
     pub(crate) fn on_chunk_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let Copying::From(source) = &mut self.copying else { return };
-        source.patience = (source.patience + 1).min(PATIENCE_DOUBLINGS_MAX);
+        source.copier.lose_patience(PATIENCE_DOUBLINGS_MAX, self.table.len());
         source.silence += 1;
-        if source.donor.is_none() || source.silence > SILENCE_MAX {
+        if source.copier.donor().is_none() || source.silence > SILENCE_MAX {
             effects.probe("hermes: shadow changes its donor");
             self.choose_donor(now, effects);
         } else {
@@ -247,7 +224,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             source.asked -= 1;
         }
         if before > 0 && source.asked == 0 {
-            source.patience = source.patience.saturating_sub(1);
+            source.copier.answered(source.copier.request());
             self.ask_donor(now, effects);
         }
     }
@@ -335,16 +312,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// Adds records to a chunk.
     fn add_entries(&mut self, place: u64, entries: &mut Vec<u8>) -> Added {
-        let mut added = Added { next: place, values_left_out: false };
+        let (mut scan, mut values_left_out) = (Scan::at(place), false);
         loop {
-            let mut handles = Vec::new();
-            added.next =
-                self.table.scan(added.next, SCAN_RECORDS, &mut |handle| handles.push(handle));
-            for handle in handles {
-                added.values_left_out |= self.add_entry(handle, VALUE_BYTES_IN_CHUNK, entries);
+            for handle in scan.next_handles(&self.table, SCAN_RECORDS) {
+                values_left_out |= self.add_entry(handle, VALUE_BYTES_IN_CHUNK, entries);
             }
-            if added.next == 0 || entries.len() >= limits::CHUNK_BYTES {
-                return added;
+            if scan.is_at_end() || entries.len() >= limits::CHUNK_BYTES {
+                return Added { next: scan.cursor(), values_left_out };
             }
         }
     }
@@ -396,10 +370,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         chunk: &Chunk<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Copying::From(Source { donor, request, .. }) = &self.copying else {
+        let Copying::From(Source { copier, .. }) = &self.copying else {
             return effects.ignored("hermes: chunk while not copying");
         };
-        if *donor != Some(from) || *request != chunk.request {
+        if !copier.expects(from, chunk.request) {
             return effects.ignored("hermes: chunk of an earlier request");
         }
         let mut reader = Reader(chunk.entries);
@@ -417,7 +391,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             complete &= self.adopt_entry(now, from, &entry, &mut lacking, effects);
         }
         if complete {
-            match self.follow_chunk(now, chunk, lacking.is_empty(), effects) {
+            match self.follow_chunk(now, from, chunk, lacking.is_empty(), effects) {
                 Err(_) => return effects.refused("hermes: damaged chunk"),
                 Ok(true) => return,
                 Ok(false) => {}
@@ -428,7 +402,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         if let Copying::From(source) = &mut self.copying {
             source.lacking = lacking;
-            source.patience = source.patience.saturating_sub(1);
+            if !complete {
+                source.copier.answered(chunk.request);
+            }
         }
         self.ask_donor(now, effects);
     }
@@ -438,6 +414,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     fn follow_chunk(
         &mut self,
         now: Now,
+        from: NodeId,
         chunk: &Chunk<'_>,
         lacks_nothing: bool,
         effects: &mut impl Effects<Self>,
@@ -446,9 +423,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.tracker.merge(chunk.sessions)?;
         }
         self.floors.raise_next(chunk.next_floor);
-        if let Copying::From(Source { comparing: Some(comparing), .. }) = &self.copying {
-            let comparing = comparing.clone();
-            return self.follow_difference(now, comparing, chunk, effects).map(|()| false);
+        if let Copying::From(source) = &self.copying
+            && source.copier.comparing().is_some()
+        {
+            return self.follow_difference(now, from, chunk, effects).map(|()| false);
         }
         match chunk.next {
             None if !lacks_nothing => Err(Malformed("hermes: the last chunk leaves values out")),
@@ -461,7 +439,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             Some(next) => {
                 let fresh_request = self.rng.next_u64();
                 if let Copying::From(source) = &mut self.copying {
-                    source.request = fresh_request;
+                    source.copier.answered(fresh_request);
                     source.cursor = next;
                 }
                 Ok(false)

@@ -105,10 +105,10 @@ mod difference;
 mod engine;
 mod expiry;
 mod forward;
-mod identity;
 mod join;
 mod message;
 mod meta;
+mod ops;
 mod queue;
 mod reads;
 mod recovery;
@@ -184,11 +184,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
     }
 
     fn next_deadline(&self) -> Instant {
-        let resend = self.resends.front().map(|(at, _)| *at);
-        let queue = self.queue_checks.first().map(|(at, ..)| *at);
         [
-            resend.unwrap_or(Instant::NEVER),
-            queue.unwrap_or(Instant::NEVER),
+            self.resends.next_deadline(),
+            self.queue_checks.next_deadline(),
             self.sweep.next_deadline(),
             self.copying.next_deadline(),
             self.floor_deadline(),
@@ -205,7 +203,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
     fn check_invariants(&self) {
         let waiting: usize = self.queues.values().map(|queue| queue.waiters.len()).sum();
         assert_eq!(waiting, self.waiting, "waiting ops are counted");
-        assert_eq!(self.queues.len(), self.queue_checks.len(), "every queue has one timer");
+        assert_eq!(self.queues.len(), self.queue_checks.iter().len(), "every queue has one timer");
         let serves = self.active.contains(self.config.node);
         assert!(!(serves && self.has_base), "what an earlier life left is not served");
         assert!(self.floors.floor <= self.floors.next_floor, "a floor is prepared before raised");
@@ -359,19 +357,12 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 
     fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        while let Some(&(at, slot)) = self.resends.front() {
-            if at > now.monotonic {
-                break;
-            }
-            self.resends.pop_front();
+        while let Some((at, slot)) = self.resends.pop_due(now) {
             self.on_resend_timeout(now, at, slot, effects);
         }
-        while let Some(&(at, number, handle)) = self.queue_checks.first() {
-            if at > now.monotonic {
-                break;
-            }
+        while let Some((at, (_, handle))) = self.queue_checks.first_due(now) {
             self.on_queue_timeout(now, handle, effects);
-            if self.queue_checks.contains(&(at, number, handle)) {
+            if self.queues.get(&handle).is_some_and(|queue| queue.check_at == at) {
                 // Still due: look again at the next tick rather than for ever in this one.
                 self.check_queue_at(handle, now.monotonic + self.config.message_loss_timeout / 4);
             }
@@ -422,7 +413,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let patience = mlt * (1 + (bytes / BYTES_PER_TIMEOUT) as u32);
         if now.monotonic.since(op.sent_at) < patience {
             op.resend_at = now.monotonic + mlt;
-            self.resends.push_back((op.resend_at, slot));
+            self.resends.push(op.resend_at, slot);
             return;
         }
         self.resend(now, slot, effects);

@@ -285,7 +285,7 @@ impl<'a> Message<'a> {
             Self::Inv(inv) => {
                 writer.u8(1);
                 writer.u64(inv.cookie.to_u64());
-                write_timestamp(writer, inv.timestamp);
+                writer.timestamp(inv.timestamp);
                 let flags = flag(inv.rmw, FLAG_RMW)
                     | flag(inv.completion.is_some(), FLAG_CALL)
                     | flag(inv.base.is_some(), FLAG_DELTA);
@@ -300,12 +300,12 @@ impl<'a> Message<'a> {
             Self::Ack(ack) => {
                 writer.u8(2);
                 writer.u64(ack.cookie.to_u64());
-                write_timestamp(writer, ack.timestamp);
+                writer.timestamp(ack.timestamp);
                 writer.rest(ack.key);
             }
             Self::Val(val) => {
                 writer.u8(3);
-                write_timestamp(writer, val.timestamp);
+                writer.timestamp(val.timestamp);
                 writer.rest(val.key);
             }
             Self::MemberCheck { batch } => words(writer, 4, &[batch]),
@@ -371,7 +371,7 @@ impl<'a> Message<'a> {
         let message = match reader.u8()? {
             1 => {
                 let cookie = Slot::from_u64(reader.u64()?);
-                let timestamp = read_timestamp(&mut reader)?;
+                let timestamp = reader.timestamp()?;
                 let head = read_content_head(&mut reader)?;
                 let key = reader.bytes()?;
                 let completion = head.completion(&mut reader)?;
@@ -388,10 +388,10 @@ impl<'a> Message<'a> {
             }
             2 => Self::Ack(Ack {
                 cookie: Slot::from_u64(reader.u64()?),
-                timestamp: read_timestamp(&mut reader)?,
+                timestamp: reader.timestamp()?,
                 key: reader.rest(),
             }),
-            3 => Self::Val(Val { timestamp: read_timestamp(&mut reader)?, key: reader.rest() }),
+            3 => Self::Val(Val { timestamp: reader.timestamp()?, key: reader.rest() }),
             4 => Self::MemberCheck { batch: reader.u64()? },
             5 => Self::MemberCheckAck { batch: reader.u64()? },
             6 => Self::ChunkRead {
@@ -445,7 +445,7 @@ impl<'a> Message<'a> {
 impl<'a> Entry<'a> {
     /// Appends the entry to a chunk.
     pub fn encode(&self, writer: &mut Writer<'_>) {
-        write_timestamp(writer, self.timestamp);
+        writer.timestamp(self.timestamp);
         let flags = flag(self.rmw, FLAG_RMW)
             | flag(self.valid, FLAG_VALID)
             | flag(self.apart.is_some(), FLAG_APART)
@@ -464,7 +464,7 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// If no correct peer of this version sends these bytes.
     pub fn decode(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let timestamp = read_timestamp(reader)?;
+        let timestamp = reader.timestamp()?;
         let head = read_content_head(reader)?;
         let key = reader.bytes()?;
         let completion = head.completion(reader)?;
@@ -490,15 +490,6 @@ fn flag(set: bool, bit: u8) -> u8 {
 fn words(writer: &mut Writer<'_>, kind: u8, words: &[u64]) {
     writer.u8(kind);
     words.iter().for_each(|word| writer.u64(*word));
-}
-
-fn write_timestamp(writer: &mut Writer<'_>, timestamp: Timestamp) {
-    writer.u64(timestamp.version);
-    writer.u32(timestamp.writer.0);
-}
-
-fn read_timestamp(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
-    Ok(Timestamp::new(reader.u64()?, WriterId(reader.u32()?)))
 }
 
 fn write_completion(writer: &mut Writer<'_>, completion: Option<Completion<'_>>) {

@@ -1,7 +1,7 @@
 //! What Hermes keeps in every record (§4.3.2, §4.3.5, N10).
 
 use quorate_machine::Slot;
-use quorate_types::{Timestamp, WriterId};
+use quorate_types::Timestamp;
 
 /// The state of a key at one replica.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -87,8 +87,9 @@ impl quorate_machine::Meta for Meta {
     const WORDS: usize = 3;
 
     fn pack(self, words: &mut [u64]) {
-        words[0] = self.timestamp.version;
-        words[1] = u64::from(self.timestamp.writer.0)
+        let [version, writer] = self.timestamp.to_words();
+        words[0] = version;
+        words[1] = writer
             | (self.state as u64) << 32
             | if self.rmw { RMW } else { 0 }
             | if self.unsettled { UNSETTLED } else { 0 }
@@ -99,7 +100,7 @@ impl quorate_machine::Meta for Meta {
 
     fn unpack(words: &[u64]) -> Self {
         Self {
-            timestamp: Timestamp::new(words[0], WriterId(words[1] as u32)),
+            timestamp: Timestamp::from_words([words[0], words[1]]),
             state: match (words[1] >> 32) as u8 {
                 0 => State::Valid,
                 1 => State::Invalid,
@@ -120,6 +121,7 @@ impl quorate_machine::Meta for Meta {
 mod tests {
     use super::*;
     use quorate_machine::Meta as _;
+    use quorate_types::WriterId;
 
     #[test]
     fn words_come_back() {

@@ -12,8 +12,7 @@ use alloc::vec::Vec;
 use quorate_machine::{Access, Command, Effects, Outcome, Record, Refusal, Table, mutant};
 use quorate_types::{Duration, Instant, Now, limits};
 
-use crate::replica::OpContext;
-use crate::state::{Queue, RetryState, Waiter};
+use crate::ops::{OpContext, Queue, RetryState, Waiter};
 use crate::{Hermes, Meta, State};
 
 /// The first backoff of a superseded read-modify-write; doubles with each attempt.
@@ -59,7 +58,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let (checks, number) = (&mut self.queue_checks, &mut self.next_queue);
         self.queues.entry(handle).or_insert_with(|| {
             *number += 1;
-            checks.insert((loss_at, *number, handle));
+            checks.insert(loss_at, (*number, handle));
             Queue {
                 waiters: Default::default(),
                 reads: 0,
@@ -74,8 +73,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// The jittered pause before a superseded read-modify-write runs again (H6).
     pub(crate) fn backoff(&mut self, attempts: u32) -> Duration {
-        let most = BACKOFF * (1 << attempts.min(BACKOFF_DOUBLINGS_MAX));
-        Duration::from_nanos(self.rng.below(most.as_nanos() as u64))
+        self.rng.span_below(BACKOFF * (1 << attempts.min(BACKOFF_DOUBLINGS_MAX)))
     }
 
     /// Serves a Valid key's queue: every read that may go, then updates until one is pending.
@@ -180,7 +178,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let Some(queue) = self.queues.get(&handle) else { return };
         if queue.waiters.is_empty() {
             let queue = self.queues.remove(&handle).expect("looked at a moment ago");
-            self.queue_checks.remove(&(queue.check_at, queue.number, handle));
+            self.queue_checks.remove(queue.check_at, (queue.number, handle));
             let record = self.table.lock(handle);
             let unused = record_is_blank(&record) && record.meta().state == State::Valid;
             drop(record);
@@ -197,9 +195,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     pub(crate) fn check_queue_at(&mut self, handle: T::Handle, at: Instant) {
         if let Some(queue) = self.queues.get_mut(&handle) {
-            self.queue_checks.remove(&(queue.check_at, queue.number, handle));
+            self.queue_checks.remove(queue.check_at, (queue.number, handle));
             queue.check_at = at;
-            self.queue_checks.insert((at, queue.number, handle));
+            self.queue_checks.insert(at, (queue.number, handle));
         }
     }
 

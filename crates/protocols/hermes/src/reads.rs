@@ -16,7 +16,7 @@ use quorate_machine::{Command, Effects, Outcome, Refusal, Table, mutant};
 use quorate_types::{Instant, NodeId, NodeSet, Now};
 
 use crate::message::Message;
-use crate::state::Client;
+use crate::ops::Client;
 use crate::{Hermes, Meta};
 
 /// Reads of one loop turn.
@@ -33,20 +33,20 @@ struct Batch<R> {
 
 /// Reads that wait for a proof of membership.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct QuorumReads<O: Command> {
-    open: Vec<(Client, O::Reply)>,
+pub(crate) struct QuorumReads<R> {
+    open: Vec<(Client, R)>,
     after: u64,
-    batches: Vec<Batch<O::Reply>>,
+    batches: Vec<Batch<R>>,
     last: u64,
 }
 
-impl<O: Command> Default for QuorumReads<O> {
+impl<R> Default for QuorumReads<R> {
     fn default() -> Self {
         Self { open: Vec::new(), after: 0, batches: Vec::new(), last: 0 }
     }
 }
 
-impl<O: Command> QuorumReads<O> {
+impl<R> QuorumReads<R> {
     pub(crate) fn len(&self) -> usize {
         self.open.len() + self.batches.iter().map(|batch| batch.reads.len()).sum::<usize>()
     }
@@ -56,7 +56,7 @@ impl<O: Command> QuorumReads<O> {
     }
 
     /// Keeps the answer of a read that ran after update number `after` had left.
-    pub(crate) fn hold(&mut self, client: Client, reply: O::Reply, after: u64) {
+    pub(crate) fn hold(&mut self, client: Client, reply: R, after: u64) {
         self.open.push((client, reply));
         self.after = after;
     }

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, Outcome, Record, Refusal, Slot, Table, mutant};
+use quorate_machine::{Command, Effects, Outcome, Record, Refusal, Scan, Slot, Table, mutant};
 use quorate_types::{
     Duration, Incarnation, Instant, NodeId, NodeSet, Now, Role, View, WriterId, hash_key,
 };
@@ -11,7 +11,7 @@ use quorate_types::{
 use crate::deltas::inv_of;
 use crate::forward::Forwarding;
 use crate::message::Message;
-use crate::state::{Client, Pending, PendingKind};
+use crate::ops::{Client, Pending, PendingKind};
 use crate::{Hermes, Meta, State};
 
 /// Records that the sweep looks at in one tick.
@@ -25,13 +25,13 @@ const SWEEP_EVERY: Duration = Duration::from_millis(1);
 pub(crate) struct Sweep {
     /// 0, 1, or 2 once both passes are over.
     pass: u8,
-    cursor: u64,
+    scan: Scan,
     next_at: Instant,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { pass: 2, cursor: 0, next_at: Instant::NEVER }
+        Self { pass: 2, scan: Scan::default(), next_at: Instant::NEVER }
     }
 }
 
@@ -77,7 +77,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.restart_forwarding(now, survivors, effects);
         self.floors.abort_round(now.monotonic);
         self.tombstones.wake(now.monotonic);
-        self.sweep = Sweep { pass: 0, cursor: 0, next_at: now.monotonic };
+        self.sweep = Sweep { pass: 0, scan: Scan::default(), next_at: now.monotonic };
         self.restart_copying(now, shadow && self.is_replica, survivors, effects);
         self.check_all_queues(now.monotonic);
     }
@@ -195,7 +195,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let inv = inv_of(&record, slot, tentative, self.deltas.get(&handle), &mut whole);
         effects.broadcast(self.peers, &Message::Inv(inv));
         drop(record);
-        self.resends.push_back((resend_at, slot));
+        self.resends.push(resend_at, slot);
         self.counters.replays += 1;
         self.commit_if_acknowledged(now, slot, effects);
     }
@@ -227,12 +227,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     /// Looks at some more records for updates whose coordinator is gone.
     pub(crate) fn on_sweep_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let mut handles = Vec::new();
-        let next = self.table.scan(self.sweep.cursor, SWEEP_RECORDS, &mut |handle| {
-            handles.push(handle);
-        });
         let owned_only = self.sweep.pass == 0;
-        for handle in handles {
+        for handle in self.sweep.scan.next_handles(&self.table, SWEEP_RECORDS) {
             let meta = self.table.lock(handle).meta();
             let lost =
                 meta.state == State::Invalid && self.is_orphan(&meta) && !self.is_base(&meta);
@@ -241,9 +237,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 self.replay(now, handle, effects);
             }
         }
-        self.sweep.cursor = next;
         self.sweep.next_at = now.monotonic + SWEEP_EVERY;
-        if next == 0 {
+        if self.sweep.scan.is_at_end() {
             self.sweep.pass += 1;
             self.sweep.next_at = if self.sweep.pass == 2 {
                 Instant::NEVER

@@ -7,13 +7,14 @@ use quorate_machine::{
     Access, Change, Command, Completion, Content, Current, Effects, Gate, Object, Outcome, Record,
     Refusal, Slot, Table, ValueKind, mutant,
 };
-use quorate_rifl::{AnswerBytes, Permit};
-use quorate_types::{Instant, NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
+use quorate_rifl::Permit;
+use quorate_types::{NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
-use crate::calls::Tentative;
 use crate::deltas::{DAMAGED_OBJECT, Received, inv_of};
 use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
-use crate::state::{Client, Pending, PendingKind, RetryState, Waiter};
+use crate::ops::{
+    Client, OpContext, Pending, PendingKind, RetryState, Tentative, UpdateContext, Waiter,
+};
 use crate::{Hermes, Meta, State};
 
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
@@ -257,19 +258,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         // A write outranks every read-modify-write that it races with (§4.3.5).
         let timestamp = Timestamp::new(base + if rmw { 1 } else { 2 }, writer);
         if T::Object::EXISTS && record.object().is_some() {
-            let held = record.content().and_then(|content| content.expire_at);
-            let delta = match change {
-                Change::Delta(bytes) => Some((&bytes[..], held)),
-                Change::Expire(at) => Some((&[][..], *at)),
-                Change::Keep => Some((&[][..], held)),
-                Change::Set { .. } | Change::Delete => None,
-            };
-            if let Some((delta, expire_at)) = delta {
-                assert!(rmw, "who changes an object has seen it");
-                drop(record);
-                self.change_object(handle, timestamp, delta, expire_at);
-                record = self.table.lock(handle);
-            }
+            let changed = self.deltas.change(handle, &mut record, change, timestamp);
+            assert!(rmw || !changed, "who changes an object has seen it");
         }
         match change {
             Change::Keep => debug_assert!(completion.is_some(), "only a call may change nothing"),
@@ -321,7 +311,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if let Some(tentative) = tentative {
             self.tentative.insert(handle, tentative);
         }
-        self.resends.push_back((resend_at, slot));
+        self.resends.push(resend_at, slot);
         self.floors.note_version(deleted, timestamp.version);
         if rmw {
             self.counters.rmws += 1;
@@ -747,7 +737,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let Some(op) = self.ops.get_mut(slot) else { return };
         op.resend_at = now.monotonic + self.config.message_loss_timeout;
         op.sent_at = now.monotonic;
-        self.resends.push_back((op.resend_at, slot));
+        self.resends.push(op.resend_at, slot);
         let mut record = self.table.lock(op.handle);
         let meta = record.meta();
         if meta.state == State::Trans {
@@ -786,24 +776,4 @@ fn may_run<R: Record<Meta = Meta>>(record: &R, access: Access, floor_is_open: bo
 
 fn has_no_version_left(version: u64, floor: u64) -> bool {
     version.max(floor) > VERSION_MAX - 2
-}
-
-/// On whose behalf an update starts.
-pub(crate) struct UpdateContext<O: Command> {
-    /// Whether it is a read-modify-write.
-    pub(crate) rmw: bool,
-    /// Who is told, and what, once it is committed.
-    pub(crate) answer: Option<(Client, O::Reply)>,
-    /// The call that it is an attempt at, and the answer, encoded.
-    pub(crate) completion: Option<(Permit, AnswerBytes)>,
-}
-
-/// What an op does with its key, where it comes from, and how often it has run already.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpContext {
-    pub(crate) access: Access,
-    pub(crate) origin: u64,
-    pub(crate) number: u32,
-    pub(crate) give_up_at: Instant,
-    pub(crate) permit: Option<Permit>,
 }

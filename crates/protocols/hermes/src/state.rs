@@ -1,20 +1,20 @@
 //! What one Hermes machine holds.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, DetMap, Rng, Slab, Slot, Table};
-use quorate_rifl::{Permit, ResultTracker};
+use quorate_machine::{Command, Deadlines, DetMap, Rng, Slab, Slot, Table, Timeouts, Unhashed};
+use quorate_rifl::ResultTracker;
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Tag, Timestamp, View,
+    Duration, Epoch, Incarnation, Instant, MemberNumber, NodeId, NodeSet, Timestamp, View,
 };
 
 use crate::Meta;
-use crate::calls::{AttemptId, Tentative};
 use crate::collector::Tombstones;
 use crate::deltas::Deltas;
 use crate::forward::Forwarding;
 use crate::join::Copying;
+use crate::ops::{AttemptId, Pending, Queue, Tentative};
 use crate::reads::QuorumReads;
 use crate::recovery::Sweep;
 use crate::tombstones::Floors;
@@ -71,84 +71,6 @@ impl Config {
     }
 }
 
-/// Who waits for an op.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Client {
-    /// A client of this node.
-    Local(Tag),
-    /// Another node, which forwarded the op here.
-    Forwarded { from: NodeId, sequence: u64 },
-}
-
-/// Why an update is pending.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum PendingKind {
-    /// A client's write: never aborts.
-    Write,
-    /// A client's read-modify-write, or an expiry.
-    Rmw,
-    /// Someone else's update, driven again; with an answer if it superseded a client's write.
-    Replay,
-}
-
-/// A pending update, found by the cookie in its acknowledgements.
-#[derive(Clone, Hash, Debug)]
-pub(crate) struct Pending<H, O: Command> {
-    pub(crate) kind: PendingKind,
-    pub(crate) handle: H,
-    pub(crate) timestamp: Timestamp,
-    /// The RMW flag of the update, which for a replay is the original's.
-    pub(crate) rmw: bool,
-    pub(crate) acks: NodeSet,
-    /// Counts pending updates of this machine, for the collector's "everything before now".
-    pub(crate) number: u64,
-    pub(crate) started: Instant,
-    pub(crate) resend_at: Instant,
-    /// When its INV last left.
-    pub(crate) sent_at: Instant,
-    pub(crate) answer: Option<(Client, O::Reply)>,
-    /// What to run again if the read-modify-write is superseded.
-    pub(crate) again: Option<RetryState<O>>,
-}
-
-/// What it takes to run a superseded read-modify-write again.
-#[derive(Clone, Hash, Debug)]
-pub(crate) struct RetryState<O> {
-    pub(crate) op: O,
-    pub(crate) origin: u64,
-    pub(crate) attempts: u32,
-    pub(crate) give_up_at: Instant,
-    /// The op is a session's call, and may be attempted.
-    pub(crate) permit: Option<Permit>,
-}
-
-/// An op that waits for its key to become Valid.
-#[derive(Clone, Hash, Debug)]
-pub(crate) struct Waiter<O> {
-    pub(crate) client: Client,
-    pub(crate) run: RetryState<O>,
-    /// Not before this time: the backoff of a superseded read-modify-write.
-    pub(crate) not_before: Instant,
-}
-
-/// The ops that wait for one key, in order of arrival.
-#[derive(Clone, Hash, Debug)]
-pub(crate) struct Queue<O> {
-    pub(crate) waiters: VecDeque<Waiter<O>>,
-    /// How many of them are reads.
-    pub(crate) reads: usize,
-    /// Counts queues, so that they have an order that does not depend on where records lie.
-    pub(crate) number: u64,
-    /// When to look at the key again.
-    pub(crate) check_at: Instant,
-    /// What the key looked like at the last check; unchanged means that a message was lost.
-    pub(crate) seen: Option<Meta>,
-    /// When the message loss timer of the key runs out.
-    pub(crate) loss_at: Instant,
-    /// Checks that found the key unchanged.
-    pub(crate) stalls: u32,
-}
-
 /// Counts since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Counters {
@@ -169,7 +91,7 @@ pub(crate) struct Counters {
 }
 
 /// Hermes: one lane of one keyspace of one node. See the crate's documentation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) config: Config,
     pub(crate) table: T,
@@ -195,14 +117,14 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) active: NodeSet,
     pub(crate) ops: Slab<Pending<T::Handle, O>>,
     pub(crate) next_number: u64,
-    /// Deadlines of pending updates; all timeouts are equal, so order of entry is order of time.
-    pub(crate) resends: VecDeque<(Instant, Slot)>,
+    /// When to send pending updates again.
+    pub(crate) resends: Timeouts<Slot>,
     pub(crate) queues: BTreeMap<T::Handle, Queue<O>>,
     pub(crate) waiting: usize,
     /// The key whose queue is being served.
     pub(crate) serving: Option<T::Handle>,
     /// When to look at which queue; the queue's number makes the order the same in every run.
-    pub(crate) queue_checks: BTreeSet<(Instant, u64, T::Handle)>,
+    pub(crate) queue_checks: Deadlines<(u64, T::Handle)>,
     pub(crate) next_queue: u64,
     /// O3: who acknowledged the newest version of a key that is not readable here.
     pub(crate) ack_sets: BTreeMap<T::Handle, (Timestamp, NodeSet)>,
@@ -213,7 +135,7 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) copying: Copying,
     pub(crate) floors: Floors,
     pub(crate) tombstones: Tombstones<T::Handle>,
-    pub(crate) reads: QuorumReads<O>,
+    pub(crate) reads: QuorumReads<O::Reply>,
     pub(crate) forwarding: Forwarding<O>,
     pub(crate) expiry: crate::expiry::Expiry,
     /// What became of each call.
@@ -225,10 +147,10 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     /// Keys that have not been Valid since a newer version overtook an update with a call that this
     /// replica drove, each with the number of that update.
     pub(crate) overtaken: BTreeMap<T::Handle, u64>,
-    pub(crate) counters: Counters,
-    pub(crate) scratch: Vec<u8>,
+    pub(crate) counters: Unhashed<Counters>,
+    pub(crate) scratch: Unhashed<Vec<u8>>,
     /// The answer of a call while it is written.
-    pub(crate) answer_scratch: Vec<u8>,
+    pub(crate) answer_scratch: Unhashed<Vec<u8>>,
 }
 
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
@@ -251,11 +173,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             active: NodeSet::EMPTY,
             ops: Slab::default(),
             next_number: 0,
-            resends: VecDeque::new(),
+            resends: Timeouts::default(),
             queues: BTreeMap::new(),
             waiting: 0,
             serving: None,
-            queue_checks: BTreeSet::new(),
+            queue_checks: Deadlines::default(),
             next_queue: 0,
             ack_sets: BTreeMap::new(),
             hot: BTreeMap::new(),
@@ -269,9 +191,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             tentative: DetMap::default(),
             deltas: Deltas::default(),
             overtaken: BTreeMap::new(),
-            counters: Counters::default(),
-            scratch: Vec::new(),
-            answer_scratch: Vec::new(),
+            counters: Unhashed::default(),
+            scratch: Unhashed::default(),
+            answer_scratch: Unhashed::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Outcome, Refusal, Table, mutant};
+use quorate_machine::{Command, Effects, LaneShared, OrderedTable, Outcome, Refusal, mutant};
 use quorate_rifl::{Found, LeaseEnd, LeaseId, Lost, Permit, Sessions};
 use quorate_types::{Now, Tag};
 
@@ -14,7 +14,7 @@ use crate::workspace::Ran;
 
 impl<T, X> Sessions for Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     fn call(
@@ -63,7 +63,7 @@ where
 
 impl<T, X> Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     /// Nothing if an attempt at the call may begin; its encoded answer, or why not, otherwise.

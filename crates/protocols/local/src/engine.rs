@@ -3,8 +3,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_engine::{CallsHome, Capabilities, Context, Engine};
-use quorate_machine::{Command, Effects, LaneShared, Table};
+use quorate_engine::{
+    CallsHome, Capabilities, Context, Engine, OptionKind, OptionSpec, OptionValue,
+};
+use quorate_machine::{Command, Effects, LaneShared, OrderedTable};
 use quorate_types::{EngineId, Incarnation, Now, Tag};
 use quorate_wire::{Malformed, Writer};
 
@@ -14,9 +16,39 @@ use crate::state::{Config, Local};
 /// The number in the header of its messages, if it had any.
 pub const ID: EngineId = EngineId(7);
 
+/// What a user of a keyspace may choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Whether the keys are kept in order, for `KEYRANGE`.
+    pub ordered: bool,
+}
+
+impl quorate_engine::Options for Options {
+    const SPECS: &'static [OptionSpec] = &[OptionSpec {
+        name: "ordered",
+        kind: OptionKind::Flag,
+        doc: "Keys are also kept in the order of their bytes, for `KEYRANGE`: some 40 bytes more and \
+              the key once more for each, and new keys cost more to set.",
+    }];
+
+    fn set(&mut self, name: &str, value: OptionValue<'_>) {
+        match (name, value) {
+            ("ordered", OptionValue::Flag(flag)) => self.ordered = flag,
+            _ => unreachable!("{name} = {value} was checked against the options"),
+        }
+    }
+
+    fn get(&self, name: &str) -> OptionValue<'static> {
+        match name {
+            "ordered" => OptionValue::Flag(self.ordered),
+            _ => unreachable!("there is no option {name}"),
+        }
+    }
+}
+
 impl<T, X> Engine for Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     const ID: EngineId = ID;
@@ -31,13 +63,17 @@ where
     };
 
     type Command = X;
-    type Options = ();
+    type Options = Options;
     type Table = T;
     type Shared = ();
 
-    fn new(context: Context<T, ()>, (): &()) -> Self {
+    fn new(context: Context<T, ()>, _: &Options) -> Self {
         let Context { node, incarnation, lane, lanes, table, .. } = context;
         Self::new(Config { node, incarnation, lane, lanes }, table)
+    }
+
+    fn keeps_order(options: &Options) -> bool {
+        options.ordered
     }
 
     #[inline]
@@ -98,7 +134,7 @@ where
     fn gauges(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("ops", self.ops.len() as u64),
-            ("waiting", (self.queue.len() + self.origins.waiting()) as u64),
+            ("waiting", (self.queue.len() + self.origins.waiting().count()) as u64),
             ("sessions", self.tracker.len() as u64),
         ]
     }

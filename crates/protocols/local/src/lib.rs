@@ -32,30 +32,28 @@ extern crate alloc;
 mod calls;
 mod engine;
 mod meta;
-mod origins;
 mod state;
 mod sweep;
 mod workspace;
 
 use quorate_machine::{
-    Command, Completion, Effects, Event, LaneShared, Machine, Outcome, Protocol, Refusal, Slot,
-    Table, mutant,
+    Command, Completion, Effects, Event, LaneShared, Machine, OrderedTable, Outcome, Protocol,
+    Refusal, Share, Slot, mutant,
 };
 use quorate_types::{Instant, LaneId, Now, Role, Tag, Timestamp, View, WriterId, lane_of_key};
 
 pub use quorate_machine::Request;
 
-pub use engine::ID;
+pub use engine::{ID, Options};
 pub use meta::Meta;
 pub use state::{Config, Local, Mail, Turn};
 
-use origins::Wide;
 use state::{Lanes, Op};
 use workspace::Ran;
 
 impl<T, X> Protocol for Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     /// There is nobody to talk to.
@@ -77,7 +75,7 @@ where
 
 impl<T, X> Machine for Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     fn step(&mut self, now: Now, event: Event<'_, Self>, effects: &mut impl Effects<Self>) {
@@ -106,7 +104,7 @@ where
 
 impl<T, X> Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     /// Takes a transaction; answered by [`Effects::complete`] with the same tag, once.
@@ -147,15 +145,21 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let turn = Turn { from: self.config.lane, slot, lanes, last: 0, txn };
-        let wide = if lanes.is_one() { Wide::No } else { Wide::Yes };
-        match self.origins.begin(origin, wide, turn) {
+        // Two transactions of one lane each overtake each other only if they are of different lanes,
+        // and then they have no key in common. One over several lanes may share a key with any other.
+        let share = if lanes.is_one() { Share::Together } else { Share::Alone };
+        match self.origins.begin(origin, share, turn) {
             Some(turn) => self.send(now, turn, effects),
             None => effects.probe("local: op waits for its origin"),
         }
     }
 
-    /// The lanes whose keys a transaction names; this one if it names none.
+    /// The lanes whose keys a transaction names; this one if it names none, and all for one that reads
+    /// ranges: nobody adds a key to a range, or takes one away, while all lanes are held.
     pub(crate) fn lanes_of(&self, txn: &impl Command) -> Lanes {
+        if txn.ranges() && !mutant!("local_range_on_one_lane") {
+            return Lanes::all(self.config.lanes);
+        }
         let mut lanes = Lanes::default();
         txn.visit_keys(&mut |key| lanes.insert(lane_of_key(key, self.config.lanes)));
         if lanes.is_empty() { Lanes::only(self.config.lane) } else { lanes }
@@ -258,7 +262,7 @@ where
 /// Answers a transaction that has run.
 fn complete<T, X>(tag: Tag, ran: Ran<X::Reply>, effects: &mut impl Effects<Local<T, X>>)
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     match ran {

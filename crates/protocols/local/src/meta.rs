@@ -1,7 +1,7 @@
 //! What stands in each record beside its value.
 
 use quorate_engine::Readable;
-use quorate_types::{Timestamp, WriterId};
+use quorate_types::Timestamp;
 
 /// A record's version, and whether a transaction is about to change it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,12 +20,13 @@ impl quorate_machine::Meta for Meta {
     const WORDS: usize = 2;
 
     fn pack(self, words: &mut [u64]) {
-        words[0] = self.version.version;
-        words[1] = u64::from(self.version.writer.0) | if self.changing { CHANGING } else { 0 };
+        let [version, writer] = self.version.to_words();
+        words[0] = version;
+        words[1] = writer | if self.changing { CHANGING } else { 0 };
     }
 
     fn unpack(words: &[u64]) -> Self {
-        let version = Timestamp::new(words[0], WriterId(words[1] as u32));
+        let version = Timestamp::from_words([words[0], words[1]]);
         Self { version, changing: words[1] & CHANGING != 0 }
     }
 }

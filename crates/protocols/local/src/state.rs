@@ -3,12 +3,11 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use quorate_machine::{Command, LaneShared, Slab, Slot, Table};
+use quorate_machine::{Command, LaneShared, OrderedTable, Origins, Slab, Slot};
 use quorate_rifl::{Permit, ResultTracker};
 use quorate_types::{Incarnation, LaneId, NodeId, Tag, View, WriterId};
 
 use crate::meta::Meta;
-use crate::origins::Origins;
 use crate::sweep::Sweep;
 use crate::workspace::{Ran, Touched};
 
@@ -32,6 +31,10 @@ pub(crate) struct Lanes(u64);
 impl Lanes {
     pub(crate) fn only(lane: LaneId) -> Self {
         Self(1 << lane.0)
+    }
+
+    pub(crate) fn all(lanes: u16) -> Self {
+        Self(u64::MAX >> (u64::BITS - u32::from(lanes)))
     }
 
     pub(crate) fn insert(&mut self, lane: LaneId) {
@@ -103,7 +106,7 @@ pub(crate) struct Op {
 }
 
 /// One lane.
-pub struct Local<T: Table<Meta = Meta> + LaneShared, X: Command> {
+pub struct Local<T: OrderedTable<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) config: Config,
     pub(crate) life: Incarnation,
     pub(crate) table: T,
@@ -137,7 +140,7 @@ pub(crate) struct Counters {
     pub(crate) tombstones_removed: u64,
 }
 
-impl<T: Table<Meta = Meta> + LaneShared, X: Command> Local<T, X> {
+impl<T: OrderedTable<Meta = Meta> + LaneShared, X: Command> Local<T, X> {
     /// A lane that knows no view yet.
     pub fn new(config: Config, table: T) -> Self {
         Self {

@@ -1,9 +1,6 @@
 //! What nobody asks for: values past their time, and tombstones that no `WATCH` can mean any more.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use quorate_machine::{Command, Effects, LaneShared, Record as _, Table, mutant};
+use quorate_machine::{Command, Effects, LaneShared, OrderedTable, Record as _, Scan, mutant};
 use quorate_types::{Duration, Instant, Now};
 
 use crate::meta::Meta;
@@ -21,12 +18,12 @@ const TOMBSTONE_AGE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sweep {
     pub(crate) due: Instant,
-    cursor: u64,
+    scan: Scan,
 }
 
 impl<T, X> Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     /// Deletes expired values among the next records, and removes old tombstones. Leaves a lane alone
@@ -36,17 +33,13 @@ where
             return;
         }
         self.sweep.due = now.monotonic + EVERY;
-        let mut names: Vec<Box<[u8]>> = Vec::new();
-        let cursor = self.sweep.cursor;
-        let visit = &mut |name: &[u8]| names.push(name.into());
-        self.sweep.cursor = self.table.scan_keys(cursor, RECORDS, visit);
-        for name in names {
-            self.look_at(now, &name, effects);
+        for key in self.sweep.scan.next_keys(&self.table, RECORDS) {
+            self.look_at(now, &key, effects);
         }
     }
 
-    fn look_at(&mut self, now: Now, name: &[u8], effects: &mut impl Effects<Self>) {
-        let Some(record) = self.table.lock_existing(name) else { return };
+    fn look_at(&mut self, now: Now, key: &[u8], effects: &mut impl Effects<Self>) {
+        let Some(record) = self.table.lock_existing(key) else { return };
         let version = record.meta().version;
         let content = record.content();
         let expired = content.is_some_and(|content| content.is_expired(now.wall()));
@@ -56,7 +49,7 @@ where
             effects.probe("local: expired value deleted");
             self.counters.expired += 1;
             let version = self.issue(now, 0);
-            let mut record = self.table.lock_key(name, 0);
+            let mut record = self.table.lock_key(key, 0);
             record.clear();
             record.set_meta(Meta { version, changing: false });
         } else if is_tombstone
@@ -67,7 +60,7 @@ where
             if !mutant!("local_forgets_deletes") {
                 self.table.raise_highest(version.version);
             }
-            self.table.remove_if(name, |record| record.content().is_none());
+            self.table.remove_if(key, |record| record.content().is_none());
         }
     }
 }

@@ -5,13 +5,16 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Change, Command, Content, Current, LaneShared, Outcome, Record as _, Refusal, Table, ValueKind,
-    Verdict, Workspace, mutant, no_object,
+    Change, Command, Content, Current, LaneShared, OrderedTable, Outcome, Record as _, Refusal,
+    Unordered, ValueKind, Verdict, Workspace, mutant, no_object, range_bounds,
 };
 use quorate_types::{Now, Timestamp, UnixMillis, WriterId, limits};
 
 use crate::meta::Meta;
 use crate::state::Local;
+
+/// Keys of a range that are looked up at a time.
+const RANGE_KEYS: usize = 64;
 
 /// How a transaction ended.
 #[derive(Clone, Debug)]
@@ -60,7 +63,7 @@ impl Touched {
     }
 }
 
-impl<T: Table<Meta = Meta> + LaneShared> View<'_, T> {
+impl<T: OrderedTable<Meta = Meta> + LaneShared> View<'_, T> {
     /// What the transaction knows of a key, read now unless it was touched before.
     fn key(&mut self, name: &[u8]) -> &mut Key {
         if !self.touched.keys.contains_key(name) {
@@ -85,7 +88,7 @@ impl<T: Table<Meta = Meta> + LaneShared> View<'_, T> {
     }
 }
 
-impl<T: Table<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
+impl<T: OrderedTable<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
     fn read(&mut self, name: &[u8]) -> Current<'_> {
         let key = self.key(name);
         let content = key.value.as_ref().map(|(bytes, kind, expire_at)| Content {
@@ -121,6 +124,52 @@ impl<T: Table<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
         }
     }
 
+    fn range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Current<'_>),
+    ) -> Result<(), Unordered> {
+        if !self.table.keeps_order() {
+            return Err(Unordered);
+        }
+        let Some(bounds) = range_bounds(from, to) else { return Ok(()) };
+        // Keys that this transaction made itself.
+        let touched = self.touched.keys.range::<[u8], _>(bounds).map(|(name, _)| name.clone());
+        let mut own = touched.collect::<Vec<_>>().into_iter().peekable();
+        let (mut left, mut next, mut page) = (limit, from.to_vec(), Vec::new().into_iter());
+        let mut is_last = false;
+        while left > 0 && !self.is_full() {
+            if page.as_slice().is_empty() && !is_last {
+                let mut names: Vec<Box<[u8]>> = Vec::new();
+                self.table.range(&next, to, RANGE_KEYS, &mut |name, _| names.push(name.into()));
+                is_last = names.len() < RANGE_KEYS;
+                if let Some(last) = names.last() {
+                    next = [last, &[0][..]].concat();
+                }
+                page = names.into_iter();
+                continue;
+            }
+            let (held, own_name) = (page.as_slice().first(), own.peek());
+            let is_own = match (held, own_name) {
+                (None, None) => break,
+                (Some(held), Some(own_name)) => own_name <= held,
+                (held, _) => held.is_none(),
+            };
+            let name = if is_own { own.next() } else { page.next() }.expect("just looked at");
+            if is_own && page.as_slice().first() == Some(&name) {
+                page.next();
+            }
+            let current = self.read(&name);
+            if current.content.is_some() {
+                visit(&name, current);
+                left -= 1;
+            }
+        }
+        Ok(())
+    }
+
     fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
         self.table.warm(keys);
     }
@@ -132,7 +181,7 @@ impl<T: Table<Meta = Meta> + LaneShared> Workspace for View<'_, T> {
 
 impl<T, X> Local<T, X>
 where
-    T: Table<Meta = Meta> + LaneShared,
+    T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
     /// Runs a transaction whose keys nobody else changes meanwhile. `last` is the largest version

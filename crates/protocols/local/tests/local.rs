@@ -1,36 +1,47 @@
 //! Lanes of one node over the same records, with letters between them in any order of lanes.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use quorate_engine::Engine as _;
 use quorate_engine::Readable as _;
-use quorate_local::{Config, Local, Mail, Meta};
+use quorate_harness::{Cluster, Process, Subject, view_of};
+use quorate_local::{Config, Local, Meta};
 use quorate_machine::{
-    Change, Command, Completion, Content, Effects, Event, LaneShared, Machine, NoObject, Outcome,
-    Refusal, Table, ValueKind, Verdict, Workspace,
+    Change, Command, Content, Current, LaneShared, NoObject, OrderedTable, Outcome, Refusal, Rng,
+    Table, Unordered, ValueKind, Verdict, Workspace,
 };
 use quorate_storage::{SharedTable, Store};
-use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag,
-    Timestamp, UnixMillis, UnixNanos, View, hash_key, lane_of_key,
-};
+use quorate_types::{Duration, Epoch, LaneId, Timestamp, UnixMillis, hash_key, lane_of_key};
 
 const LANES: u16 = 3;
 
-/// Answers what each key held, with its version, then sets each to a text, or deletes it.
+/// Answers what each key held, with its version, then sets each to a text, or deletes it; then answers
+/// the keys of a range with their texts.
 #[derive(Clone, Debug)]
 struct Txn {
     keys: Vec<String>,
+    range: Option<Range>,
     write: Option<Option<String>>,
     expire_at: Option<UnixMillis>,
 }
 
 fn read(keys: &[&str]) -> Txn {
     let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-    Txn { keys, write: None, expire_at: None }
+    Txn { keys, range: None, write: None, expire_at: None }
 }
+
+/// From a key on, below another if there is one, so many at most.
+#[derive(Clone, Debug)]
+struct Range {
+    from: String,
+    to: Option<String>,
+    limit: usize,
+}
+
+const ALL: Range = Range { from: String::new(), to: None, limit: usize::MAX };
 
 fn set(keys: &[&str], text: &str) -> Txn {
     Txn { write: Some(Some(text.to_owned())), ..read(keys) }
@@ -65,11 +76,26 @@ impl Command for Txn {
             };
             workspace.write(key.as_bytes(), change);
         }
+        if let Some(Range { from, to, limit }) = &self.range {
+            let to = to.as_ref().map(|to| to.as_bytes());
+            let mut pair = |key: &[u8], current: Current<'_>| {
+                let content = current.content.expect("a range has keys with values");
+                let [key, text] = [key, content.bytes].map(String::from_utf8_lossy);
+                held.push((Some(format!("{key}={text}")), current.timestamp));
+            };
+            if workspace.range(from.as_bytes(), to, *limit, &mut pair) == Err(Unordered) {
+                return Verdict::Abandon(Vec::new());
+            }
+        }
         Verdict::Commit(held)
     }
 
     fn updates(&self) -> bool {
         self.write.is_some()
+    }
+
+    fn ranges(&self) -> bool {
+        self.range.is_some()
     }
 
     fn into_owned(self) -> Self {
@@ -170,6 +196,22 @@ impl Table for Watched {
     }
 }
 
+impl OrderedTable for Watched {
+    fn keeps_order(&self) -> bool {
+        self.table.keeps_order()
+    }
+
+    fn range(
+        &self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Self::Handle),
+    ) {
+        self.table.range(from, to, limit, visit);
+    }
+}
+
 impl LaneShared for Watched {
     fn highest(&self) -> u64 {
         self.table.highest()
@@ -188,130 +230,82 @@ impl LaneShared for Watched {
     }
 }
 
-type Machine_ = Local<Watched, Txn>;
-
-#[derive(Default)]
-struct Out {
-    mail: Vec<(LaneId, Mail<Txn>)>,
-    done: Vec<(Tag, Outcome<Held>, Timestamp)>,
+/// Lanes over one store.
+struct Lanes {
+    store: Arc<Store<Meta>>,
+    /// The keys that every lane looks at.
+    keys: Arc<Vec<String>>,
 }
 
-impl Effects<Machine_> for Out {
-    fn send(&mut self, to: NodeId, _: &std::convert::Infallible) {
-        panic!("a message to {to}");
+impl Subject for Lanes {
+    type Machine = Local<Watched, Txn>;
+
+    fn lanes(&self) -> u16 {
+        LANES
     }
 
-    fn mail(&mut self, to: LaneId, mail: Mail<Txn>) {
-        self.mail.push((to, mail));
+    fn start(&self, process: Process) -> Self::Machine {
+        let Process { node, incarnation, lane, .. } = process;
+        let table = self.store.shared_table(lane.0);
+        let (store, keys) = (Arc::clone(&self.store), Arc::clone(&self.keys));
+        let config = Config { node, incarnation, lane, lanes: LANES };
+        Local::new(config, Watched { table, store, keys })
     }
 
-    fn complete(&mut self, tag: Tag, outcome: Outcome<Held>) {
-        self.done.push((tag, outcome, Timestamp::ZERO));
+    fn encode(message: &Infallible, _: &mut Vec<u8>) {
+        match *message {}
     }
 
-    fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<Held>>) {
-        self.done.push((tag, completion.outcome, completion.at.unwrap_or(Timestamp::ZERO)));
-    }
-}
-
-struct Node {
-    time: u64,
-    lanes: Vec<Machine_>,
-    /// By sender and receiver, each in order.
-    letters: Vec<Vec<VecDeque<Mail<Txn>>>>,
-    done: Vec<(Tag, Outcome<Held>, Timestamp)>,
-}
-
-fn view(members: u16) -> View {
-    let member = |number: u16| Member {
-        node: NodeId(number),
-        incarnation: Incarnation(u64::from(number)),
-        number: MemberNumber(u32::from(number)),
-        role: Role::Active,
-        peer_address: String::new(),
-        client_address: String::new(),
-        admin_address: String::new(),
-    };
-    View {
-        epoch: Epoch(u64::from(members)),
-        cluster: Incarnation(1),
-        members: (1..=members).map(member).collect(),
-        last_number: MemberNumber(u32::from(members)),
+    fn decode(_: &[u8]) -> Infallible {
+        unreachable!("nothing was sent")
     }
 }
+
+struct Node(Cluster<Lanes>);
 
 impl Node {
     fn new(watched: &[&str]) -> Self {
-        let store = Store::<Meta>::new(LANES);
+        Self::over(Store::new(LANES), watched)
+    }
+
+    /// One that keeps its keys in order.
+    fn ordered() -> Self {
+        Self::over(Store::ordered(LANES), &[])
+    }
+
+    fn over(store: Arc<Store<Meta>>, watched: &[&str]) -> Self {
         let keys = Arc::new(watched.iter().map(|key| (*key).to_owned()).collect());
-        let lane = |lane: u16| {
-            let config = Config {
-                node: NodeId(1),
-                incarnation: Incarnation(1),
-                lane: LaneId(lane),
-                lanes: LANES,
-            };
-            let (table, store) = (store.shared_table(lane), Arc::clone(&store));
-            Local::new(config, Watched { table, store, keys: Arc::clone(&keys) })
-        };
-        let lanes = (0..LANES).map(lane).collect();
-        let letters = vec![vec![VecDeque::new(); usize::from(LANES)]; usize::from(LANES)];
-        let mut node = Self { time: 0, lanes, letters, done: Vec::new() };
-        node.install(&view(1));
-        node
+        Self(Cluster::founded(Lanes { store, keys }, 1, u64::from))
     }
 
-    fn install(&mut self, view: &View) {
-        for lane in 0..self.lanes.len() {
-            self.step(lane, Event::View(view));
-        }
+    fn lanes(&self) -> &[Local<Watched, Txn>] {
+        &self.0.hosts[&1].machines
     }
 
-    fn now(&self) -> Now {
-        Now { monotonic: Instant(self.time), unix: UnixNanos(1 << 60 | self.time) }
+    fn submit(&mut self, lane: u16, origin: u64, txn: Txn) -> u64 {
+        self.0.advance(Duration::from_nanos(1));
+        let tag = self.0.tag();
+        self.0.act_on(1, lane, |machine, now, out| machine.submit(now, tag, origin, txn, out));
+        tag.0
     }
 
-    fn with(&mut self, lane: usize, act: impl FnOnce(&mut Machine_, Now, &mut Out)) {
-        self.time += 1;
-        let (now, mut out) = (self.now(), Out::default());
-        act(&mut self.lanes[lane], now, &mut out);
-        self.lanes[lane].check_invariants();
-        for (to, mail) in out.mail {
-            self.letters[lane][usize::from(to.0)].push_back(mail);
-        }
-        self.done.append(&mut out.done);
-    }
-
-    fn step(&mut self, lane: usize, event: Event<'_, Machine_>) {
-        self.with(lane, |machine, now, out| machine.step(now, event, out));
-    }
-
-    fn submit(&mut self, lane: usize, tag: u64, origin: u64, txn: Txn) {
-        self.with(lane, |machine, now, out| machine.submit(now, Tag(tag), origin, txn, out));
-    }
-
-    /// Delivers one letter; whether there was one.
-    fn deliver(&mut self, from: usize, to: usize) -> bool {
-        let Some(mail) = self.letters[from][to].pop_front() else { return false };
-        self.step(to, Event::Mail { from: LaneId(from as u16), mail });
-        true
+    fn deliver(&mut self, from: u16, to: u16) -> bool {
+        self.0.deliver_mail(1, from, to)
     }
 
     fn deliver_all(&mut self) {
-        let lanes = self.lanes.len();
-        while (0..lanes * lanes).any(|link| self.deliver(link / lanes, link % lanes)) {}
+        self.0.deliver_all_mail();
     }
 
-    fn answer(&mut self, tag: u64) -> Outcome<Held> {
-        let found = self.done.iter().position(|(known, ..)| known.0 == tag);
-        self.done.remove(found.unwrap_or_else(|| panic!("{tag} is not answered"))).1
+    fn answer(&self, tag: u64) -> Outcome<Held> {
+        self.0.outcome(tag).unwrap_or_else(|| panic!("{tag} is not answered")).clone()
     }
 
     /// Runs a transaction to its end.
     fn run(&mut self, txn: Txn) -> Held {
-        self.submit(0, 0, 0, txn);
+        let tag = self.submit(0, 0, txn);
         self.deliver_all();
-        match self.answer(0) {
+        match self.answer(tag) {
             Outcome::Done(held) => held,
             other => panic!("{other:?}"),
         }
@@ -319,13 +313,6 @@ impl Node {
 
     fn texts(&mut self, keys: &[&str]) -> Vec<Option<String>> {
         self.run(read(keys)).into_iter().map(|(text, _)| text).collect()
-    }
-
-    fn sweep(&mut self, later: Duration) {
-        self.time += later.as_nanos() as u64;
-        for lane in 0..self.lanes.len() {
-            self.step(lane, Event::Tick);
-        }
     }
 }
 
@@ -356,13 +343,13 @@ fn what_reaches_a_held_lane_waits_for_the_transaction_that_holds_it() {
     let mut node = Node::new(&[]);
     node.run(set(&all, "old"));
     // From lane 2: its turn goes to lane 0, which is held once it has passed it on.
-    node.submit(2, 1, 1, set(&all, "new"));
+    let over_all = node.submit(2, 1, set(&all, "new"));
     assert!(node.deliver(2, 0));
-    node.submit(0, 2, 2, read(&all[..1]));
-    node.submit(0, 3, 3, set(&all[..1], "newest"));
-    assert!(node.done.is_empty(), "{:?}", node.done);
+    let reading = node.submit(0, 2, read(&all[..1]));
+    let writing = node.submit(0, 3, set(&all[..1], "newest"));
+    [over_all, reading, writing].into_iter().for_each(|tag| node.0.assert_open(tag));
     node.deliver_all();
-    let Outcome::Done(held) = node.answer(2) else { panic!("it was read") };
+    let Outcome::Done(held) = node.answer(reading) else { panic!("it was read") };
     assert_eq!(held[0].0.as_deref(), Some("new"));
     assert_eq!(node.texts(&all), ["newest", "new", "new"].map(|text| Some(text.to_owned())));
 }
@@ -371,26 +358,28 @@ fn what_reaches_a_held_lane_waits_for_the_transaction_that_holds_it() {
 fn crossing_transactions_of_all_lanes_end_and_are_serial() {
     let names = keys();
     let pairs = [(0, 1), (1, 2), (2, 0), (2, 1), (1, 0), (0, 2)];
-    for first in 0..9 {
+    for first in 0..LANES * LANES {
         let mut node = Node::new(&[]);
         for (tag, (one, other)) in (1..).zip(pairs) {
             let (one, other) = (names[one].as_str(), names[other].as_str());
-            node.submit(tag as usize % 3, tag, tag, set(&[one, other], &tag.to_string()));
+            let txn = set(&[one, other], &tag.to_string());
+            assert_eq!(node.submit((tag % 3) as u16, tag, txn), tag);
         }
         // One link is served before all others.
-        while node.deliver(first / 3, first % 3) {}
+        while node.deliver(first / LANES, first % LANES) {}
         node.deliver_all();
-        assert_eq!(node.done.len(), pairs.len());
-        let mut done = std::mem::take(&mut node.done);
-        done.sort_by_key(|(.., at)| *at);
+        assert_eq!(node.0.stamps.len(), pairs.len());
+        let mut done: Vec<_> = node.0.stamps.iter().map(|(tag, at)| (*at, *tag)).collect();
+        done.sort_unstable();
         let mut model = [None, None, None];
-        for (tag, outcome, at) in done {
-            let (one, other) = pairs[tag.0 as usize - 1];
+        for (at, tag) in done {
+            let (one, other) = pairs[tag as usize - 1];
+            let outcome = node.answer(tag);
             let Outcome::Done(held) = outcome else { panic!("{outcome:?}") };
             let seen: Vec<_> = held.into_iter().map(|(text, _)| text).collect();
             assert_eq!(seen, [model[one].clone(), model[other].clone()], "{tag} at {at:?}");
-            model[one] = Some(tag.0.to_string());
-            model[other] = Some(tag.0.to_string());
+            model[one] = Some(tag.to_string());
+            model[other] = Some(tag.to_string());
         }
     }
 }
@@ -400,8 +389,8 @@ fn transactions_of_one_origin_with_a_common_key_stay_in_order() {
     let names = keys();
     let all = [names[0].as_str(), &names[1], &names[2]];
     let mut node = Node::new(&[]);
-    node.submit(0, 1, 7, set(&all, "first"));
-    node.submit(0, 2, 7, set(&all[2..], "second"));
+    node.submit(0, 7, set(&all, "first"));
+    node.submit(0, 7, set(&all[2..], "second"));
     // The way to lane 2 alone would be shorter.
     assert!(!node.deliver(0, 2));
     node.deliver_all();
@@ -411,9 +400,9 @@ fn transactions_of_one_origin_with_a_common_key_stay_in_order() {
 #[test]
 fn a_node_that_is_not_alone_refuses() {
     let mut node = Node::new(&[]);
-    node.install(&view(2));
-    node.submit(0, 1, 1, read(&["a"]));
-    assert_eq!(node.answer(1), Outcome::Refused(Refusal::NotServing));
+    node.0.install_on(1, &view_of(2, Epoch(2)));
+    let tag = node.submit(0, 1, read(&["a"]));
+    assert_eq!(node.answer(tag), Outcome::Refused(Refusal::NotServing));
 }
 
 #[test]
@@ -429,22 +418,22 @@ fn an_absent_key_shows_that_it_was_there_meanwhile() {
     let after = absent(&mut node);
     assert_ne!(before, after);
     // Nor does it look as before once the tombstone is gone.
-    node.sweep(Duration::from_secs(11));
-    assert_eq!(node.lanes.iter().map(|lane| lane.table().len()).sum::<usize>(), 0);
+    node.0.tick(Duration::from_secs(11));
+    assert_eq!(node.lanes().iter().map(|lane| lane.table().len()).sum::<usize>(), 0);
     assert_ne!(before, absent(&mut node));
 }
 
 #[test]
 fn values_past_their_time_are_absent_and_go() {
     let mut node = Node::new(&[]);
-    let soon = UnixMillis(node.now().wall().0 + 50);
+    let soon = UnixMillis(node.0.now.wall().0 + 50);
     node.run(Txn { expire_at: Some(soon), ..set(&["a"], "short") });
     assert_eq!(node.texts(&["a"]), [Some("short".to_owned())]);
-    node.time += Duration::from_millis(60).as_nanos() as u64;
+    node.0.advance(Duration::from_millis(60));
     assert_eq!(node.texts(&["a"]), [None]);
-    node.sweep(Duration::from_millis(200));
+    node.0.tick(Duration::from_millis(200));
     let mut expired = 0;
-    for lane in &node.lanes {
+    for lane in node.lanes() {
         let counters = lane.counters();
         expired += counters.iter().find(|(name, _)| *name == "expired").expect("it is there").1;
     }
@@ -456,9 +445,99 @@ fn a_value_lies_in_its_record_as_it_was_set() {
     let mut node = Node::new(&[]);
     node.run(set(&["a"], "text"));
     let lane = usize::from(lane_of_key(b"a", LANES).0);
-    let table = node.lanes[lane].table();
+    let table = node.lanes()[lane].table();
     let mut text = Vec::new();
     let found = table.store.read(b"a", hash_key(b"a"), &table.store.pin(), &mut text);
     let content: Option<Content<'_>> = found.as_ref().and_then(|found| found.content(&text));
     assert_eq!(content.map(|content| content.bytes), Some(&b"text"[..]));
+}
+
+/// Key and text of what is in a range, as the ordered map has it.
+fn expected(model: &BTreeMap<String, String>, range: &Range) -> Vec<Option<String>> {
+    let in_range =
+        |key: &&String| **key >= range.from && range.to.as_ref().is_none_or(|to| *key < to);
+    let keys = model.keys().filter(in_range).take(range.limit);
+    keys.map(|key| Some(format!("{key}={}", model[key]))).collect()
+}
+
+fn draw_range(rng: &mut Rng) -> Range {
+    let mut bound = || format!("k{:02}", rng.below(45));
+    let (from, to) = (bound(), bound());
+    let limit = if rng.chance(1, 3) { rng.below(6) as usize } else { usize::MAX };
+    Range { from, to: rng.chance(2, 3).then_some(to), limit }
+}
+
+#[test]
+fn ranges_show_what_the_ordered_map_shows() {
+    let mut rng = Rng::new(11);
+    let (mut node, mut model) = (Node::ordered(), BTreeMap::new());
+    for number in 0..3_000 {
+        let keys: Vec<String> =
+            (0..rng.below(3)).map(|_| format!("k{:02}", rng.below(40))).collect();
+        let write = match rng.below(3) {
+            0 => None,
+            1 => Some(None),
+            _ => Some(Some(format!("v{number}"))),
+        };
+        for key in &keys {
+            match &write {
+                None => {}
+                Some(None) => drop(model.remove(key)),
+                Some(Some(text)) => drop(model.insert(key.clone(), text.clone())),
+            }
+        }
+        let range = draw_range(&mut rng);
+        let named = keys.len();
+        let txn = Txn { keys, write, range: Some(range.clone()), expire_at: None };
+        let held = node.run(txn).split_off(named);
+        let seen: Vec<_> = held.into_iter().map(|(pair, _)| pair).collect();
+        assert_eq!(seen, expected(&model, &range), "{number}: {range:?}");
+        if rng.chance(1, 50) {
+            // Tombstones go, and their keys with them.
+            node.0.tick(Duration::from_secs(11));
+        }
+    }
+}
+
+#[test]
+fn nothing_appears_in_a_range_or_goes_while_a_transaction_reads_it() {
+    for seed in 0..300 {
+        let (mut rng, mut node) = (Rng::new(seed), Node::ordered());
+        let mut sent = BTreeMap::new();
+        for number in 0..12_u64 {
+            let key = format!("k{:02}", rng.below(8));
+            let write = if rng.chance(1, 4) { None } else { Some(format!("v{number}")) };
+            // What ranges also writes, so that its place in the order is known.
+            let range = rng.chance(1, 2).then_some(ALL);
+            let txn = Txn { keys: vec![key], write: Some(write), range, expire_at: None };
+            let tag = node.submit(rng.below(3) as u16, number, txn.clone());
+            sent.insert(tag, txn);
+            for _ in 0..rng.below(4) {
+                node.deliver(rng.below(3) as u16, rng.below(3) as u16);
+            }
+        }
+        node.deliver_all();
+        let mut order: Vec<_> = node.0.stamps.iter().map(|(tag, at)| (*at, *tag)).collect();
+        order.sort_unstable();
+        assert_eq!(order.len(), sent.len(), "seed {seed}");
+        let mut model = BTreeMap::new();
+        for (_, tag) in order {
+            let (txn, outcome) = (&sent[&tag], node.answer(tag));
+            let Outcome::Done(held) = outcome else { panic!("seed {seed}: {outcome:?}") };
+            match txn.write.as_ref().expect("all write") {
+                None => drop(model.remove(&txn.keys[0])),
+                Some(text) => drop(model.insert(txn.keys[0].clone(), text.clone())),
+            }
+            let seen: Vec<_> = held.into_iter().skip(1).map(|(pair, _)| pair).collect();
+            let expected = if txn.range.is_some() { expected(&model, &ALL) } else { Vec::new() };
+            assert_eq!(seen, expected, "seed {seed}, transaction {tag}");
+        }
+    }
+}
+
+#[test]
+fn a_keyspace_without_order_refuses_ranges() {
+    let mut node = Node::new(&[]);
+    node.run(set(&["a"], "text"));
+    assert_eq!(node.run(Txn { range: Some(ALL), ..read(&["a"]) }), []);
 }

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Slot};
+use quorate_machine::Slot;
 use quorate_types::{Instant, NodeSet, Now, Tag};
 
 use crate::calls::Called;
@@ -13,7 +13,7 @@ use crate::work::Fetched;
 
 /// A client's transaction until it is answered.
 #[derive(Clone, Hash, Debug)]
-pub(crate) struct Op<X: Command> {
+pub(crate) struct Op<X, R> {
     pub(crate) tag: Tag,
     pub(crate) origin: u64,
     pub(crate) txn: X,
@@ -34,7 +34,7 @@ pub(crate) struct Op<X: Command> {
     /// When it may be tried again.
     pub(crate) backoff: Option<Instant>,
     /// The answer, if the attempt commits.
-    pub(crate) reply: Option<X::Reply>,
+    pub(crate) reply: Option<R>,
     /// Hashes of the keys that it has touched: its origin's later ops at these wait for it.
     pub(crate) keys: Vec<u64>,
     /// Ops that wait until the next attempt of this op has ended.

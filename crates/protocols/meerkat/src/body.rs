@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Content, ValueKind};
 use quorate_rifl::Call;
-use quorate_types::{Timestamp, UnixMillis, WriterId, limits};
+use quorate_types::{Timestamp, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 const READ: u8 = 1;
@@ -143,11 +143,7 @@ fn read_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
     if key.len() > limits::KEY_BYTES_MAX {
         return Err(Malformed("a key beyond its limit"));
     }
-    let base = if flags & READ != 0 {
-        Some(Timestamp::new(reader.u64()?, WriterId(reader.u32()?)))
-    } else {
-        None
-    };
+    let base = if flags & READ != 0 { Some(reader.timestamp()?) } else { None };
     let write = match flags & (WRITE | VALUE) {
         0 => None,
         WRITE => Some(None),
@@ -207,8 +203,7 @@ impl<'a> BodyWriter<'a> {
         writer.u8(flags);
         writer.bytes(item.key);
         if let Some(base) = item.base {
-            writer.u64(base.version);
-            writer.u32(base.writer.0);
+            writer.timestamp(base);
         }
         if let Some(Some(content)) = item.write {
             writer.u8(content.kind as u8);
@@ -228,6 +223,7 @@ impl<'a> BodyWriter<'a> {
 #[cfg(test)]
 mod tests {
     use quorate_rifl::LeaseId;
+    use quorate_types::WriterId;
 
     use super::*;
 

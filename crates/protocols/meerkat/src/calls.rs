@@ -223,7 +223,7 @@ where
         op.attempt = Some(request);
         self.attempts.insert(request, Attempt::question(now, slot, Stage::Asking, parts));
         self.send_find(request, effects);
-        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, request));
+        self.resends.push(now.monotonic + self.config.message_loss_timeout, request);
     }
 
     pub(crate) fn send_find(&mut self, request: u64, effects: &mut impl Effects<Self>) {

@@ -88,7 +88,7 @@ where
             rereads: false,
             aware: false,
         });
-        self.op_deadlines.push_back((now.monotonic + self.config.op_timeout, slot));
+        self.op_deadlines.push(now.monotonic + self.config.op_timeout, slot);
         if self.lines.contains_key(&origin) || self.phase == Phase::Frozen {
             self.enter_line(slot);
         } else {
@@ -280,9 +280,8 @@ where
         self.attempts.insert(id.version, attempt);
         self.send_validates(id, effects);
         self.inform_others(id.version, effects);
-        self.fast_checks
-            .push_back((now.monotonic + self.config.message_loss_timeout / 4, id.version));
-        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, id.version));
+        self.fast_checks.push(now.monotonic + self.config.message_loss_timeout / 4, id.version);
+        self.resends.push(now.monotonic + self.config.message_loss_timeout, id.version);
         self.evaluate(now, id.version, false, effects);
     }
 
@@ -394,7 +393,7 @@ where
         }
         self.pass_followers(slot, None);
         self.attempts.insert(at.version, attempt);
-        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, at.version));
+        self.resends.push(now.monotonic + self.config.message_loss_timeout, at.version);
         self.evaluate_read(at.version, effects);
     }
 
@@ -505,14 +504,10 @@ where
             self.leave_key(op.origin, key, slot);
         }
         // Deadlines come in order of submission: the list is as long as the oldest op is old.
-        while let Some((_, first)) = self.op_deadlines.front()
-            && self.ops.get(*first).is_none()
-        {
-            self.op_deadlines.pop_front();
-        }
+        self.op_deadlines.oldest(|slot| self.ops.get(*slot).is_some());
         self.ready.extend(op.followers);
         if let Some(at) = op.backoff {
-            self.backoffs.remove(&(at, slot));
+            self.backoffs.remove(at, slot);
         }
         if op.in_line
             && let Some(line) = self.lines.get_mut(&op.origin)
@@ -561,7 +556,7 @@ where
                 if let Some(op) = self.ops.get_mut(slot) {
                     op.backoff = Some(at);
                 }
-                self.backoffs.insert((at, slot));
+                self.backoffs.insert(at, slot);
             }
         }
     }
@@ -576,8 +571,7 @@ where
         let id = conflict.with;
         let own = id.writer == self.writer()
             && self.attempts.get(&id.version).is_some_and(Attempt::is_open_update);
-        let keys = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
-        let known = self.records.range(keys).any(|(_, record)| record.decision.is_none());
+        let known = self.records.of(id).any(|(_, record)| record.decision.is_none());
         (own || known).then_some(id)
     }
 
@@ -611,9 +605,9 @@ where
             op.pauses += 1;
             let until = now.monotonic + backoff(op.attempts + op.pauses, &mut self.rng);
             if let Some(old) = op.backoff.replace(until) {
-                self.backoffs.remove(&(old, slot));
+                self.backoffs.remove(old, slot);
             }
-            self.backoffs.insert((until, slot));
+            self.backoffs.insert(until, slot);
         }
     }
 
@@ -703,8 +697,7 @@ where
 
     /// Everything that this lane started up to here is final on all replicas.
     pub(crate) fn own_stable(&self) -> u64 {
-        let open = self.attempts.iter().find(|(_, attempt)| !attempt.is_question());
-        open.map_or(self.last_issued, |(version, _)| version - 1)
+        self.attempts.oldest_update().map_or(self.last_issued, |version| version - 1)
     }
 
     /// Confirms every read of a read-only transaction at this replica.

@@ -19,9 +19,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::difference::{
-    Comparing, Held, compared_buckets, digests, is_outgrown, is_too_coarse, may_ask_for, records_in,
-};
+use quorate_machine::difference::{Held, Question, compare, is_outgrown, may_ask_for};
 use quorate_machine::{Command, Effects, LaneShared, Record, Table, mutant};
 use quorate_types::{NodeId, Now, SeededHash, Timestamp, limits};
 use quorate_wire::Words;
@@ -132,42 +130,31 @@ where
         self.table.remove_if(&key, |record| record.locked_state().life() != life);
     }
 
-    /// Sends the digests of the next range, or the hashes of what differs in this one.
+    /// Asks the donor for digests, or for what differs.
     pub(crate) fn ask_difference(
         &mut self,
         donor: NodeId,
         partitions: u64,
-        request: u64,
-        comparing: &Comparing,
         effects: &mut impl Effects<Self>,
     ) {
-        let (shift, shared) = (comparing.shift(), self.shared(partitions));
-        let comparison = Comparison { request, partitions, shift };
-        let hash = SeededHash::new(request);
-        let mut words = Vec::new();
-        if comparing.differing().is_empty() {
-            let buckets = comparing.next_buckets();
-            let first = buckets.start;
-            let hash_of = |table: &mut T, handle| hash_of(table, shared, &hash, handle);
-            for digest in digests(&mut self.table, shift, buckets, hash_of) {
-                Words::push(&mut words, digest);
+        let shared = self.shared(partitions);
+        let copier = &self.copying.copier;
+        let (Some(comparing), request) = (copier.comparing(), copier.request()) else { return };
+        let comparison = Comparison { request, partitions, shift: comparing.shift() };
+        let hash_of = hasher(request, shared);
+        match comparing.question(&mut self.table, hash_of) {
+            Question::Digests { first, digests } => {
+                let digests = &Words::pack(digests);
+                let kind = Kind::Compare { comparison, first, digests: Words::of(digests) };
+                effects.send(donor, &Message { partition: 0, kind });
             }
-            let digests = Words::of(&words);
-            let kind = Kind::Compare { comparison, first, digests };
-            return effects.send(donor, &Message { partition: 0, kind });
-        }
-        let mut held = Vec::new();
-        for &bucket in comparing.differing() {
-            Words::push(&mut words, bucket);
-            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
-                if let Some(hash) = hash_of(&mut self.table, shared, &hash, handle) {
-                    Words::push(&mut held, hash);
-                }
+            Question::Records { buckets, held } => {
+                let (buckets, held) = (Words::pack(buckets), Words::pack(held));
+                let (buckets, held) = (Words::of(&buckets), Words::of(&held));
+                let kind = Kind::DifferenceRead { comparison, buckets, held };
+                effects.send(donor, &Message { partition: 0, kind });
             }
         }
-        let (buckets, held) = (Words::of(&words), Words::of(&held));
-        let kind = Kind::DifferenceRead { comparison, buckets, held };
-        effects.send(donor, &Message { partition: 0, kind });
     }
 
     /// COMPARE: in which buckets this replica holds something else.
@@ -183,21 +170,11 @@ where
         if !self.active {
             return effects.ignored("meerkat: COMPARE to a node that is catching up itself");
         }
-        let Some(range) = compared_buckets(shift, first, theirs.len()) else {
+        let hash_of = hasher(request, self.shared(partitions));
+        let Some(buckets) = compare(&mut self.table, shift, first, theirs.iter(), hash_of) else {
             return effects.refused("meerkat: a comparison beyond the limit");
         };
-        let records = self.table.len() as u64;
-        let mut buckets = Vec::new();
-        if !is_too_coarse(shift, records) {
-            let (hash, shared) = (SeededHash::new(request), self.shared(partitions));
-            let hash_of = |table: &mut T, handle| hash_of(table, shared, &hash, handle);
-            let own = digests(&mut self.table, shift, range.clone(), hash_of);
-            for ((bucket, own), theirs) in range.zip(own).zip(theirs.iter()) {
-                if own != theirs {
-                    Words::push(&mut buckets, bucket);
-                }
-            }
-        }
+        let (records, buckets) = (self.table.len() as u64, Words::pack(buckets));
         let (clock, buckets) = (self.clock(now), Words::of(&buckets));
         let kind = Kind::Compared { request, clock, records, buckets };
         effects.send(from, &Message { partition: 0, kind });
@@ -215,20 +192,20 @@ where
         buckets: Words<'_>,
         effects: &mut impl Effects<Self>,
     ) {
-        let Some((partitions, mut comparing)) = self.compares(from, request) else {
+        let partitions = self.compared_with(from);
+        let comparing = self.copying.copier.compares(from, request).filter(|_| !self.active);
+        let Some(comparing) = comparing else {
             return effects.ignored("meerkat: COMPARED that was not asked for");
         };
-        let Some(range) = comparing.take_answer(records, buckets.iter()) else {
+        let Some(equal) = comparing.take_answer(&self.table, records, buckets.iter()) else {
             return effects.refused("meerkat: damaged comparison");
         };
         self.note_reads(now, clock);
         let shared = self.shared(partitions);
-        for (bucket, handle) in records_in(&self.table, comparing.shift(), range) {
-            if !comparing.differs(bucket) {
-                self.apply_comparison(handle, shared, false, effects);
-            }
+        for handle in equal {
+            self.apply_comparison(handle, shared, false, effects);
         }
-        self.go_on_comparing(comparing, partitions);
+        self.go_on_comparing(partitions);
         self.copy_on(now, effects);
     }
 
@@ -260,46 +237,34 @@ where
         if is_outgrown(shift, self.table.len()) {
             return effects.ignored("meerkat: a difference in buckets that are too large by now");
         }
-        let (hash, shared) = (SeededHash::new(request), self.shared(partitions));
+        let hash_of = hasher(request, self.shared(partitions));
         let mut held = Held::new(held.iter());
         let mut entries = Vec::new();
         let (mut until, mut settles) = (0, false);
         for bucket in buckets.iter() {
-            let place = (shift, bucket);
-            let is_whole =
-                self.add_difference(&hash, shared, place, !settles, &mut held, &mut entries);
+            let lacking = held.lacking(&mut self.table, shift, bucket, &hash_of);
+            let is_whole = self.add_records_of(&lacking, !settles, &mut entries);
             until = (bucket + u64::from(is_whole)) << shift;
             if !is_whole {
                 break;
             }
             settles = true;
         }
-        let mut gone = Vec::new();
-        if settles {
-            held.gone().for_each(|hash| Words::push(&mut gone, hash));
-        }
+        let gone = if settles { Words::pack(held.gone()) } else { Vec::new() };
         let (clock, gone) = (self.clock(now), Words::of(&gone));
         let kind = Kind::Difference { request, clock, until, gone, entries: &entries };
         effects.send(from, &Message { partition: 0, kind });
     }
 
-    /// Adds the records of a bucket that are not among the hashes, and marks those that are found.
-    /// Whether all are looked at: the rest comes when the bucket is asked for again. One that is
-    /// larger than a chunk goes alone, in an answer that settles nothing.
-    fn add_difference(
+    /// Adds some records of a bucket. Whether all fit: the rest comes when the bucket is asked for
+    /// again. One that is larger than a chunk goes alone, in an answer that settles nothing.
+    fn add_records_of(
         &mut self,
-        hash: &SeededHash,
-        shared: Shared,
-        (shift, bucket): (u8, u64),
+        bucket: &[T::Handle],
         is_first: bool,
-        held: &mut Held,
         entries: &mut Vec<u8>,
     ) -> bool {
-        for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
-            let hash = hash_of(&mut self.table, shared, hash, handle);
-            if hash.is_none_or(|hash| held.find(hash)) {
-                continue;
-            }
+        for &handle in bucket {
             let Some(record) = self.table.try_lock(handle) else { continue };
             let before = entries.len();
             write_entry(&record, entries);
@@ -326,47 +291,42 @@ where
         entries: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        let compares = self.compares(from, request);
-        let Some((partitions, mut comparing)) = compares.filter(|(_, comparing)| {
-            // Only then was it asked for.
-            !comparing.differing().is_empty()
-        }) else {
+        let partitions = self.compared_with(from);
+        let comparing = self.copying.copier.compares(from, request).filter(|_| !self.active);
+        if !comparing.is_some_and(|comparing| comparing.asks_for_records()) {
             return effects.ignored("meerkat: DIFFERENCE that was not asked for");
-        };
+        }
         if let Err(reason) = self.adopt_entries(now, entries) {
             return effects.refused(reason);
         }
         self.note_reads(now, clock);
-        let (shift, shared) = (comparing.shift(), self.shared(partitions));
-        let mut gone = Vec::from_iter(gone.iter());
-        gone.sort_unstable();
-        let hash = SeededHash::new(request);
-        for bucket in comparing.take_compared(until) {
-            for (_, handle) in records_in(&self.table, shift, bucket..bucket + 1) {
-                let hash = hash_of(&mut self.table, shared, &hash, handle);
-                let is_gone = hash.is_some_and(|hash| gone.binary_search(&hash).is_ok());
-                self.apply_comparison(handle, shared, is_gone, effects);
-            }
+        let (shared, gone) = (self.shared(partitions), gone.iter());
+        let hash_of = hasher(request, shared);
+        let Some(comparing) = self.copying.copier.compares(from, request) else { return };
+        for (handle, is_gone) in comparing.take_records(&mut self.table, until, gone, hash_of) {
+            self.apply_comparison(handle, shared, is_gone, effects);
         }
-        self.go_on_comparing(comparing, partitions);
+        self.go_on_comparing(partitions);
         self.copy_on(now, effects);
     }
 }
 
-/// The hash of a record, if it is one of those that are compared and has a version.
-fn hash_of<T: Table<Meta = Meta>>(
-    table: &mut T,
+/// Gives the hash of a record under a question's name, if it is one of those that are compared and
+/// has a version.
+fn hasher<T: Table<Meta = Meta>>(
+    request: u64,
     shared: Shared,
-    hash: &SeededHash,
-    handle: T::Handle,
-) -> Option<u64> {
-    let record = table.try_lock(handle)?;
-    let wts = record.meta().wts;
-    if wts == Timestamp::ZERO || !shared.has(record.key()) {
-        return None;
+) -> impl Fn(&mut T, T::Handle) -> Option<u64> {
+    let hash = SeededHash::new(request);
+    move |table, handle| {
+        let record = table.try_lock(handle)?;
+        let wts = record.meta().wts;
+        if wts == Timestamp::ZERO || !shared.has(record.key()) {
+            return None;
+        }
+        let has_value = u64::from(record.content().is_some());
+        let version = [wts.version, u64::from(wts.writer.0) | has_value << 32];
+        let version = if mutant!("meerkat_base_compared_by_key") { [0; 2] } else { version };
+        Some(hash.of(record.key(), version))
     }
-    let has_value = u64::from(record.content().is_some());
-    let version = [wts.version, u64::from(wts.writer.0) | has_value << 32];
-    let version = if mutant!("meerkat_base_compared_by_key") { [0; 2] } else { version };
-    Some(hash.of(record.key(), version))
 }

@@ -10,7 +10,7 @@ use quorate_machine::{Command, Effects, LaneShared, Table};
 use quorate_types::{Duration, EngineId, Incarnation, NodeId, Now, Tag, Timestamp, WriterId};
 use quorate_wire::{Malformed, Reader, Writer};
 
-use crate::{Config, Isolation, Meerkat, Message, Meta};
+use crate::{Config, Isolation, Meerkat, Message, Meta, Pending};
 
 /// The number in the header of Meerkat's messages.
 pub const ID: EngineId = EngineId(3);
@@ -120,6 +120,10 @@ impl Readable for Meta {
 
     fn version(&self) -> Timestamp {
         self.timestamp()
+    }
+
+    fn is_settled(state: &Pending) -> bool {
+        !state.iter().any(|registered| registered.writes)
     }
 }
 

@@ -19,7 +19,7 @@ mod leader;
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{
     Epoch, Incarnation, Instant, LaneId, NodeId, NodeSet, Now, Quorums, Role, View, limits,
 };
@@ -31,9 +31,9 @@ use crate::merge::{Electorate, Groups, Merged, Report};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ;
-use crate::patience::Patience;
+use crate::records::Records;
 use crate::state::{Group, Isolation, Meerkat, Phase};
-use crate::txn_record::{RecordKey, Records, TxnRecord};
+use crate::txn_record::{RecordKey, TxnRecord};
 use leader::Lead;
 
 /// Bytes of a report or a merged record in one message.
@@ -101,7 +101,7 @@ pub(crate) struct Change {
     /// The part of it that the leader was sent last.
     told: Option<u32>,
     /// With that part.
-    patience: Patience,
+    patience: Backoff,
     /// The merged record as it comes in.
     incoming: Vec<u8>,
     incoming_parts: u32,
@@ -263,7 +263,7 @@ where
         change.frozen = 0;
         change.report.clear();
         change.told = None;
-        change.patience = Patience::default();
+        change.patience = Backoff::default();
         change.incoming.clear();
         change.incoming_parts = 0;
         change.total_parts = None;
@@ -488,7 +488,7 @@ where
         let old = core::mem::take(&mut change.records);
         change.read_high = 0;
         change.report.clear();
-        for (key, record) in &old {
+        for (key, record) in old.iter() {
             if record.registered
                 && !mutant!("meerkat_registered_over_epochs")
                 && let Some(body) = record.body()

@@ -65,6 +65,6 @@ impl Execution {
 
 /// How long to wait before a transaction is tried again that has lost so often.
 pub fn backoff(lost: u32, rng: &mut Rng) -> Duration {
-    let most = BACKOFF.as_nanos() as u64 * (1 << lost.min(BACKOFF_DOUBLINGS));
-    Duration::from_nanos(most / 2 + rng.below(most))
+    let most = BACKOFF * (1 << lost.min(BACKOFF_DOUBLINGS));
+    most / 2 + rng.span_below(most)
 }

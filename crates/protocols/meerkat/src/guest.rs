@@ -12,7 +12,7 @@
 //! any replicas that let a guest's transaction commit, each keeps the floor below it.
 
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
-use quorate_types::{Duration, MemberNumber, NodeId, NodeSet, Now, Timestamp, WriterId};
+use quorate_types::{Duration, NodeId, NodeSet, Now, Timestamp, WriterId};
 
 use crate::body::Body;
 use crate::message::{Kind, Message, Notice};
@@ -20,7 +20,7 @@ use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::recovery::{RecoveryPart, group_live};
 use crate::state::{Isolation, Meerkat};
-use crate::txn_record::RecordKey;
+use crate::txn_record::{RecordKey, TxnRecord};
 
 /// How old a transaction of a guest may be when a replica first hears of it from the guest.
 const FRESH: Duration = Duration::from_secs(1);
@@ -92,14 +92,11 @@ where
         if self.comes_late(now, &key) {
             return self.ask_replicas(partition, id, effects);
         }
-        let is_new = !self.records.contains_key(&key);
-        if is_new {
-            self.suspect(now, key);
+        let blank = || TxnRecord { since: now.monotonic, ..TxnRecord::default() };
+        if self.records.get_or_insert_with(key, blank).1 {
+            self.suspect(now, key, 0);
         }
-        let record = self.records.entry(key).or_default();
-        if is_new {
-            record.since = now.monotonic;
-        }
+        let record = self.records.get_mut(&key).expect("just made, if it was not there");
         if let Some(known) = record.decision {
             if known != commit {
                 return effects.refused("meerkat: a guest that knows two ends of its transaction");
@@ -143,7 +140,7 @@ where
         let others = group_live(&self.groups, key.partition).without(self.config.node);
         if let Some(record) = self.records.get_mut(&key) {
             record.unaware = others;
-            self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key));
+            self.unnamed.push(now.monotonic + self.config.recovery_timeout, key);
         }
     }
 
@@ -163,7 +160,7 @@ where
             self.notify(now, node, key.partition, Notice::Named, key.id(), effects);
         }
         if !mutant!("meerkat_guest_commit_named_once") {
-            self.unnamed.push_back((now.monotonic + self.config.recovery_timeout, key));
+            self.unnamed.push(now.monotonic + self.config.recovery_timeout, key);
         }
     }
 
@@ -240,8 +237,7 @@ where
     /// A replica that knows the ends of a guest's transaction in its own partitions leaves the others
     /// to their replicas: those take over what they have open.
     pub(crate) fn drop_needless_takeover(&mut self, id: Timestamp) {
-        let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
-        let is_open = self.records.range(all).any(|(_, record)| record.decision.is_none());
+        let is_open = self.records.of(id).any(|(_, record)| record.decision.is_none());
         if !is_open && !mutant!("meerkat_needless_takeover") {
             self.recoveries.remove(&id);
         }
@@ -343,7 +339,7 @@ where
                 if commit && !part.body.is_empty() {
                     self.take_sets(key, &part.body);
                 }
-                if !commit || !self.records[&key].body.is_empty() {
+                if !commit || self.records.get(&key).is_some_and(|record| !record.body.is_empty()) {
                     self.end_record(now, key, commit);
                 }
             }
@@ -367,16 +363,7 @@ where
 
     /// Just below the smallest transaction of a guest that this replica has a record of.
     pub(crate) fn guests_low(&self) -> u64 {
-        let mut low = u64::MAX;
-        let first = WriterId::guest(MemberNumber(0), 0).expect("there are ids for guests");
-        let mut from = RecordKey::new(Timestamp::new(0, first), 0);
-        // One look for each guest: the records of a writer stand together.
-        while let Some((key, _)) = self.records.range(from..).next() {
-            low = low.min(key.version - 1);
-            let Some(next) = key.writer.0.checked_add(1) else { break };
-            from = RecordKey::new(Timestamp::new(0, WriterId(next)), 0);
-        }
-        low
+        self.records.first_of_guests().min().map_or(u64::MAX, |version| version - 1)
     }
 
     /// Forgets how the transactions of guests ended that are gone: they will not ask. Nobody sends
@@ -389,9 +376,8 @@ where
             group.is_some_and(|group| !group.learners.is_empty())
                 && !mutant!("meerkat_guests_forgotten_under_learners")
         };
-        self.records.retain(|key, record| {
-            !key.writer.is_guest()
-                || guests.contains_key(&key.writer)
+        self.records.retain_of_guests(|key, record| {
+            guests.contains_key(&key.writer)
                 || record.decision.is_none()
                 || (!record.unaware.is_empty() && !mutant!("meerkat_unaware_forgotten"))
                 || is_copied(key.partition)

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use quorate_machine::difference::Comparing;
 use quorate_machine::{
-    Command, Content, Effects, LaneShared, Protocol, Record, Table, ValueKind, mutant,
+    Command, Content, Copier, Effects, LaneShared, Protocol, Record, Scan, Table, ValueKind, mutant,
 };
 use quorate_rifl::LeaseId;
 use quorate_types::{Instant, NodeId, NodeSet, Now, UnixMillis, limits};
@@ -19,10 +19,9 @@ use quorate_wire::{Malformed, Reader, Writer};
 use crate::calls::ResultTracker;
 use crate::difference::claim;
 use crate::merge::Report;
-use crate::message::{Kind, Message, read_timestamp, write_timestamp};
+use crate::message::{Kind, Message};
 use crate::meta::Meta;
 use crate::occ::install;
-use crate::patience::Patience;
 use crate::state::Meerkat;
 
 /// Records that a donor looks up at a time.
@@ -43,15 +42,11 @@ const VALUE: u8 = 1;
 const EXPIRY: u8 = 2;
 
 /// The copy of a joining replica.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Copying {
-    donor: Option<NodeId>,
+    pub(crate) copier: Copier,
     /// Partitions that donors have given whole, as a bit set.
     given: u64,
-    /// Names the next answer. A comparison's begin at random, since they seed its hashes.
-    request: u64,
-    /// While records are compared, which takes the place of copying all of them.
-    comparing: Option<Comparing>,
     /// Once all of the donor's records are here: the partitions whose calls are still missing, and the
     /// cursor in the first of them.
     calls: Option<(u64, CallsCursor)>,
@@ -60,25 +55,6 @@ pub(crate) struct Copying {
     after: Option<Vec<u8>>,
     done: bool,
     copied: u64,
-    /// With the donor.
-    patience: Patience,
-}
-
-impl Default for Copying {
-    fn default() -> Self {
-        Self {
-            donor: None,
-            given: 0,
-            request: 0,
-            comparing: None,
-            calls: None,
-            cursor: 0,
-            after: None,
-            done: false,
-            copied: 0,
-            patience: Patience::AT_REST,
-        }
-    }
 }
 
 impl Copying {
@@ -91,39 +67,41 @@ impl Copying {
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.patience.deadline()
+        self.copier.deadline()
     }
 
     /// An active member has nothing to copy.
     pub(crate) fn enter_epoch(&mut self, active: bool) {
         if active {
-            self.patience = Patience::AT_REST;
+            self.copier.rest();
         }
     }
 
     /// Another donor's cursors mean nothing: begins again, by a comparison if there is one to begin.
     fn choose(&mut self, donors: NodeSet, spin: u64, comparing: Option<Comparing>) {
-        if self.donor.is_some_and(|donor| donors.contains(donor)) {
+        if self.copier.donor().is_some_and(|donor| donors.contains(donor)) {
             return;
         }
-        self.patience = Patience::default();
-        self.donor = donors.nth(spin as usize % donors.len().max(1));
         self.calls = None;
         self.cursor = 0;
         self.after = None;
-        self.request = if comparing.is_some() { spin } else { self.request.wrapping_add(1) };
-        self.comparing = comparing;
+        let donor = donors.nth(spin as usize % donors.len().max(1));
+        let request = if comparing.is_some() { spin } else { self.next_request() };
+        self.copier.turn_to(donor, request, comparing);
+    }
+
+    fn next_request(&self) -> u64 {
+        self.copier.request().wrapping_add(1)
     }
 
     /// An answer came.
-    fn next_request(&mut self) {
-        self.patience.ease();
-        self.request = self.request.wrapping_add(1);
+    fn answered(&mut self) {
+        self.copier.answered(self.next_request());
     }
 
     /// The donor has given everything that it has: these partitions.
     fn finish_donor(&mut self, partitions: u64) {
-        self.donor = None;
+        self.copier.finish_donor();
         self.calls = None;
         self.given |= partitions;
     }
@@ -142,7 +120,7 @@ where
         let missing = self.held() & !self.copying.given;
         if missing == 0 {
             self.copying.done = true;
-            self.copying.patience = Patience::AT_REST;
+            self.copying.copier.rest();
             self.trackers.iter_mut().for_each(ResultTracker::end_copy);
             return;
         }
@@ -153,17 +131,17 @@ where
         let has_most = self.life > 0 || self.copying.copied > 0;
         let comparing = Some(self.table.len()).filter(|records| has_most && *records > 0);
         self.copying.choose(donors, spin, comparing.map(Comparing::new));
-        self.copying.patience.begin(now, self.config.message_loss_timeout * COPY_TIMEOUTS);
-        let Some(donor) = self.copying.donor else { return };
-        let Copying { request, calls, cursor, ref after, .. } = self.copying;
+        self.copying.copier.ask(now, self.config.message_loss_timeout * COPY_TIMEOUTS);
+        let Some(donor) = self.copying.copier.donor() else { return };
+        let Copying { ref copier, calls, cursor, ref after, .. } = self.copying;
+        let request = copier.request();
         if let Some((partitions, cursor)) = calls {
             let partition = partitions.trailing_zeros() as u16;
             let kind = Kind::CallsRead { request, cursor };
             return effects.send(donor, &Message { partition, kind });
         }
-        if let Some(comparing) = self.copying.comparing.clone() {
-            let partitions = self.given_by(donor) & missing;
-            return self.ask_difference(donor, partitions, request, &comparing, effects);
+        if copier.comparing().is_some() {
+            return self.ask_difference(donor, self.given_by(donor) & missing, effects);
         }
         let kind = Kind::ChunkRead { request, cursor, after: after.as_deref() };
         effects.send(donor, &Message { partition: 0, kind });
@@ -171,8 +149,8 @@ where
 
     /// The donor has not answered in time: asks it again, or another one if it has left.
     pub(crate) fn on_copy_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let first = self.config.message_loss_timeout * COPY_TIMEOUTS;
-        if self.copying.patience.is_over(now, first, COPY_DOUBLINGS_MAX) {
+        if self.copying.copier.deadline() <= now.monotonic {
+            self.copying.copier.lose_patience(COPY_DOUBLINGS_MAX, self.table.len());
             self.copy_on(now, effects);
         }
     }
@@ -226,12 +204,9 @@ where
     /// next cursor. `None` if they don't all fit: then it has added at least one of them, however
     /// large, or no record if there were entries before.
     fn add_records(&mut self, at: u64, after: Option<&[u8]>, entries: &mut Vec<u8>) -> Option<u64> {
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        let next = self.table.scan_keys(at, SCAN_RECORDS, &mut |key| {
-            if after.is_none_or(|after| key > after) {
-                keys.push(key.into());
-            }
-        });
+        let mut scan = Scan::at(at);
+        let mut keys = scan.next_keys(&self.table, SCAN_RECORDS);
+        keys.retain(|key| after.is_none_or(|after| &key[..] > after));
         keys.sort_unstable();
         for key in &keys {
             let Some(record) = self.table.lock_existing(key) else { continue };
@@ -242,7 +217,7 @@ where
                 return None;
             }
         }
-        Some(next)
+        Some(scan.cursor())
     }
 
     /// CHUNK: installs what is newer than what is here. Without a next cursor there is more at the
@@ -256,15 +231,15 @@ where
         entries: &[u8],
         effects: &mut impl Effects<Self>,
     ) {
-        let Copying { calls, comparing, .. } = &self.copying;
-        if !self.expects(from, request) || calls.is_some() || comparing.is_some() {
+        let Copying { calls, copier, .. } = &self.copying;
+        if !self.expects(from, request) || calls.is_some() || copier.comparing().is_some() {
             return effects.ignored("meerkat: CHUNK that was not asked for");
         }
         let last = match self.adopt_entries(now, entries) {
             Ok(last) => last,
             Err(reason) => return effects.refused(reason),
         };
-        self.copying.next_request();
+        self.copying.answered();
         self.copying.after = last.filter(|_| next.is_none()).map(Vec::from);
         if let Some(next) = next {
             self.copying.cursor = next;
@@ -312,27 +287,21 @@ where
     }
 
     /// Goes on to what differs, to the next range, or to the calls of these partitions.
-    pub(crate) fn go_on_comparing(&mut self, mut comparing: Comparing, partitions: u64) {
-        self.copying.next_request();
-        if comparing.go_on(self.table.len()) {
-            self.copying.comparing = Some(comparing);
-        } else {
-            self.copying.comparing = None;
+    pub(crate) fn go_on_comparing(&mut self, partitions: u64) {
+        self.copying.answered();
+        if !self.copying.copier.compare_on(self.table.len()) {
             self.copying.calls = Some((partitions, CALLS_BEGIN));
         }
     }
 
-    /// The partitions that this replica compares, and how far it has come, if that is what this donor
-    /// answers.
-    pub(crate) fn compares(&self, from: NodeId, request: u64) -> Option<(u64, Comparing)> {
-        let comparing = self.copying.comparing.clone().filter(|_| self.expects(from, request))?;
-        Some((self.given_by(from) & self.held() & !self.copying.given, comparing))
+    /// The partitions that this replica compares with a donor's.
+    pub(crate) fn compared_with(&self, donor: NodeId) -> u64 {
+        self.given_by(donor) & self.held() & !self.copying.given
     }
 
     /// Whether an answer is the one that this replica waits for while it catches up.
     fn expects(&self, from: NodeId, request: u64) -> bool {
-        let copying = &self.copying;
-        !self.active && !copying.done && copying.donor == Some(from) && copying.request == request
+        !self.active && !self.copying.done && self.copying.copier.expects(from, request)
     }
 
     /// CALLS_READ: the donor's side.
@@ -374,7 +343,7 @@ where
         {
             return effects.ignored("meerkat: damaged calls");
         }
-        self.copying.next_request();
+        self.copying.answered();
         let missing = if next.is_some() { missing } else { missing & !(1 << partition) };
         self.copying.calls = Some((missing, next.unwrap_or(CALLS_BEGIN)));
         if missing == 0 {
@@ -413,8 +382,8 @@ pub(crate) fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u
     let value = if content.is_some() { VALUE } else { 0 };
     writer.u8(value | if expire_at.is_some() { EXPIRY } else { 0 });
     writer.bytes(record.key());
-    write_timestamp(&mut writer, meta.wts);
-    write_timestamp(&mut writer, meta.rts);
+    writer.timestamp(meta.wts);
+    writer.timestamp(meta.rts);
     if let Some(content) = content {
         writer.u8(content.kind as u8);
         writer.bytes(content.bytes);
@@ -429,7 +398,7 @@ type Entry<'a> = (&'a [u8], Meta, Option<Content<'a>>);
 fn read_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, Malformed> {
     let flags = reader.u8()?;
     let key = reader.bytes()?;
-    let meta = Meta { wts: read_timestamp(reader)?, rts: read_timestamp(reader)? };
+    let meta = Meta { wts: reader.timestamp()?, rts: reader.timestamp()? };
     if flags & VALUE == 0 {
         return Ok((key, meta, None));
     }

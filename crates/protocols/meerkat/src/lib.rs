@@ -88,6 +88,7 @@
 extern crate alloc;
 
 mod attempt;
+mod attempts;
 mod body;
 mod calls;
 mod coordinator;
@@ -97,13 +98,12 @@ mod epoch;
 mod execution;
 mod expiry;
 mod guest;
-mod identity;
 mod join;
 mod merge;
 mod message;
 mod meta;
 pub mod occ;
-mod patience;
+mod records;
 mod recovery;
 mod refusals;
 mod remote;
@@ -131,8 +131,9 @@ pub use merge::{Electorate, Groups, Merged, Report, Settled, TooFew, merge};
 pub use message::{Comparison, Kind, Message, Vote};
 pub use meta::{Meta, Pending, Registration};
 pub use occ::{Conflict, Reason};
+pub use records::Records;
 pub use state::{Config, Isolation, Meerkat};
-pub use txn_record::{RecordKey, Records, TxnRecord};
+pub use txn_record::{RecordKey, TxnRecord};
 
 use state::Phase;
 
@@ -197,7 +198,7 @@ where
     }
 
     fn check_invariants(&self) {
-        for (key, record) in &self.records {
+        for (key, record) in self.records.iter() {
             // I10: a view is joined before anything is accepted in it.
             if let Some((view, _)) = record.accepted {
                 assert!(view <= record.view, "{key:?} accepted in view {view} without joining it");

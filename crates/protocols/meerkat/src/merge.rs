@@ -10,9 +10,9 @@ use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::Body;
 use crate::calls::are_one_call;
-use crate::message::{read_timestamp, write_timestamp};
 use crate::occ::conflicts_exactly;
-use crate::txn_record::{RecordKey, Records, TxnRecord, read_partition};
+use crate::records::Records;
+use crate::txn_record::{RecordKey, TxnRecord, read_partition};
 
 /// Who could vote in an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -51,7 +51,7 @@ impl Report {
         writer.u64(self.floor);
         writer.u64(self.installed);
         writer.u64(self.clock);
-        for (key, record) in &self.records {
+        for (key, record) in self.records.iter() {
             record.encode(key, &mut writer);
         }
     }
@@ -112,7 +112,7 @@ impl Merged {
         writer.u64(self.floor);
         writer.u64(self.clock);
         for (key, settled) in &self.settled {
-            write_timestamp(&mut writer, key.id());
+            writer.timestamp(key.id());
             writer.u16(key.partition);
             writer.u8(u8::from(settled.commit));
             writer.bytes(&settled.body);
@@ -128,7 +128,7 @@ impl Merged {
         let mut merged =
             Self { floor: reader.u64()?, clock: reader.u64()?, settled: BTreeMap::new() };
         while !reader.0.is_empty() {
-            let id = read_timestamp(&mut reader)?;
+            let id = reader.timestamp()?;
             let key = RecordKey::new(id, read_partition(&mut reader)?);
             let commit = match reader.u8()? {
                 number @ (0 | 1) => number == 1,

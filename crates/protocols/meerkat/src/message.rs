@@ -8,7 +8,7 @@
 //! the frame ([`quorate_wire::Header`]).
 
 use quorate_rifl::{Call, CallError, Found, LeaseId};
-use quorate_types::{Timestamp, WriterId};
+use quorate_types::Timestamp;
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
 use crate::body::Body;
@@ -331,22 +331,13 @@ impl Notice {
     }
 }
 
-pub(crate) fn write_timestamp(writer: &mut Writer<'_>, timestamp: Timestamp) {
-    writer.u64(timestamp.version);
-    writer.u32(timestamp.writer.0);
-}
-
-pub(crate) fn read_timestamp(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
-    Ok(Timestamp::new(reader.u64()?, WriterId(reader.u32()?)))
-}
-
 /// 0 for OK, otherwise the reason plus 1 and the timestamp that was in the way.
 pub(crate) fn write_vote(writer: &mut Writer<'_>, vote: Vote) {
     match vote {
         Ok(()) => writer.u8(0),
         Err(conflict) => {
             writer.u8(conflict.reason as u8 + 1);
-            write_timestamp(writer, conflict.with);
+            writer.timestamp(conflict.with);
         }
     }
 }
@@ -357,7 +348,7 @@ pub(crate) fn read_vote(reader: &mut Reader<'_>) -> Result<Vote, Malformed> {
         return Ok(Ok(()));
     }
     let reason = Reason::ALL.get(usize::from(number) - 1).ok_or(Malformed("unknown reason"))?;
-    Ok(Err(Conflict { reason: *reason, with: read_timestamp(reader)? }))
+    Ok(Err(Conflict { reason: *reason, with: reader.timestamp()? }))
 }
 
 fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
@@ -431,7 +422,7 @@ fn write_found(writer: &mut Writer<'_>, found: Result<Found<'_, Timestamp>, Call
         }
         Ok(Found::InProgress(id)) => {
             writer.u8(FOUND_IN_PROGRESS);
-            write_timestamp(writer, id);
+            writer.timestamp(id);
         }
         Err(why) => {
             let number = IMPROPER.iter().position(|known| *known == why).expect("all are listed");
@@ -446,7 +437,7 @@ fn read_found<'a>(
     Ok(match reader.u8()? {
         FOUND_NEW => Ok(Found::New),
         FOUND_COMPLETED => Ok(Found::Completed(reader.rest())),
-        FOUND_IN_PROGRESS => Ok(Found::InProgress(read_timestamp(reader)?)),
+        FOUND_IN_PROGRESS => Ok(Found::InProgress(reader.timestamp()?)),
         number => {
             let why = IMPROPER.get(usize::from(number) - usize::from(FOUND_IMPROPER));
             Err(*why.ok_or(Malformed("unknown state of a call"))?)
@@ -481,19 +472,19 @@ impl<'a> Message<'a> {
             }
             Kind::Validate { id, stable, participants, body } => {
                 writer.u8(VALIDATE);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 writer.u64(stable);
                 writer.u64(participants);
                 write_body(writer, Some(body));
             }
             Kind::Vote { id, vote } => {
                 writer.u8(VOTE);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 write_vote(writer, vote);
             }
             Kind::Accept { id, view, ok, participants, body } => {
                 writer.u8(ACCEPT);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 writer.u64(view);
                 writer.u8(u8::from(ok));
                 writer.u64(participants);
@@ -501,17 +492,17 @@ impl<'a> Message<'a> {
             }
             Kind::Accepted { id, view } => {
                 writer.u8(ACCEPTED);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 writer.u64(view);
             }
             Kind::Superseded { id, view } => {
                 writer.u8(SUPERSEDED);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 writer.u64(view);
             }
             Kind::Decided { id, commit, body } => {
                 writer.u8(DECIDED);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 writer.u8(u8::from(commit));
                 write_body(writer, body);
             }
@@ -525,16 +516,16 @@ impl<'a> Message<'a> {
             }
             Kind::Pull { id } => {
                 writer.u8(PULL);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
             }
             Kind::Prepare { id, view } => {
                 writer.u8(PREPARE);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 writer.u64(view);
             }
             Kind::Promise { id, view, vote, accepted, participants, body } => {
                 writer.u8(PROMISE);
-                write_timestamp(writer, id);
+                writer.timestamp(id);
                 writer.u64(view);
                 writer.u8(u8::from(vote.is_some()));
                 if let Some(vote) = vote {
@@ -557,12 +548,12 @@ impl<'a> Message<'a> {
         match self.kind {
             Kind::Check { at, body } => {
                 writer.u8(CHECK);
-                write_timestamp(writer, at);
+                writer.timestamp(at);
                 write_body(writer, Some(body));
             }
             Kind::Checked { at, result } => {
                 writer.u8(CHECKED);
-                write_timestamp(writer, at);
+                writer.timestamp(at);
                 write_vote(writer, result);
             }
             Kind::Stable { stable } => {
@@ -694,40 +685,40 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
             Kind::Values { request: reader.u64()?, clock: reader.u64()?, items: reader.rest() }
         }
         VALIDATE => Kind::Validate {
-            id: read_timestamp(reader)?,
+            id: reader.timestamp()?,
             stable: reader.u64()?,
             participants: reader.u64()?,
             body: required(read_body(reader)?)?,
         },
-        VOTE => Kind::Vote { id: read_timestamp(reader)?, vote: read_vote(reader)? },
+        VOTE => Kind::Vote { id: reader.timestamp()?, vote: read_vote(reader)? },
         ACCEPT => Kind::Accept {
-            id: read_timestamp(reader)?,
+            id: reader.timestamp()?,
             view: reader.u64()?,
             ok: flag(reader)?,
             participants: reader.u64()?,
             body: read_body(reader)?,
         },
-        ACCEPTED => Kind::Accepted { id: read_timestamp(reader)?, view: reader.u64()? },
-        SUPERSEDED => Kind::Superseded { id: read_timestamp(reader)?, view: reader.u64()? },
+        ACCEPTED => Kind::Accepted { id: reader.timestamp()?, view: reader.u64()? },
+        SUPERSEDED => Kind::Superseded { id: reader.timestamp()?, view: reader.u64()? },
         DECIDED => Kind::Decided {
-            id: read_timestamp(reader)?,
+            id: reader.timestamp()?,
             commit: flag(reader)?,
             body: read_body(reader)?,
         },
         ACKED => Kind::Acked { ids: reader.rest() },
         NAMED => Kind::Named { ids: reader.rest() },
-        PULL => Kind::Pull { id: read_timestamp(reader)? },
-        PREPARE => Kind::Prepare { id: read_timestamp(reader)?, view: reader.u64()? },
+        PULL => Kind::Pull { id: reader.timestamp()? },
+        PREPARE => Kind::Prepare { id: reader.timestamp()?, view: reader.u64()? },
         PROMISE => {
-            let (id, view) = (read_timestamp(reader)?, reader.u64()?);
+            let (id, view) = (reader.timestamp()?, reader.u64()?);
             let vote = if flag(reader)? { Some(read_vote(reader)?) } else { None };
             let accepted = if flag(reader)? { Some((reader.u64()?, flag(reader)?)) } else { None };
             let participants = reader.u64()?;
             let body = read_body(reader)?;
             Kind::Promise { id, view, vote, accepted, participants, body }
         }
-        CHECK => Kind::Check { at: read_timestamp(reader)?, body: required(read_body(reader)?)? },
-        CHECKED => Kind::Checked { at: read_timestamp(reader)?, result: read_vote(reader)? },
+        CHECK => Kind::Check { at: reader.timestamp()?, body: required(read_body(reader)?)? },
+        CHECKED => Kind::Checked { at: reader.timestamp()?, result: read_vote(reader)? },
         STABLE => Kind::Stable { stable: reader.u64()? },
         FREEZE => Kind::Freeze { part: reader.u32()? },
         FROZEN => Kind::Frozen { part: reader.u32()?, parts: reader.u32()?, bytes: reader.rest() },
@@ -784,5 +775,5 @@ fn decode_kind<'a>(reader: &mut Reader<'a>) -> Result<Kind<'a>, Malformed> {
 /// Reads the ids of an `Acked` or a `Named`.
 pub(crate) fn ids(bytes: &[u8]) -> impl Iterator<Item = Timestamp> {
     let mut reader = Reader(bytes);
-    core::iter::from_fn(move || read_timestamp(&mut reader).ok())
+    core::iter::from_fn(move || reader.timestamp().ok())
 }

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use quorate_machine::mutant;
-use quorate_types::{Timestamp, WriterId};
+use quorate_types::Timestamp;
 
 /// The words of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -28,15 +28,14 @@ impl quorate_machine::Meta for Meta {
     const WORDS: usize = 3;
 
     fn pack(self, words: &mut [u64]) {
-        words[0] = self.wts.version;
-        words[1] = self.rts.version;
-        words[2] = u64::from(self.wts.writer.0) | u64::from(self.rts.writer.0) << 32;
+        let ([written, writer], [read, reader]) = (self.wts.to_words(), self.rts.to_words());
+        (words[0], words[1], words[2]) = (written, read, writer | reader << 32);
     }
 
     fn unpack(words: &[u64]) -> Self {
         Self {
-            wts: Timestamp::new(words[0], WriterId(words[2] as u32)),
-            rts: Timestamp::new(words[1], WriterId((words[2] >> 32) as u32)),
+            wts: Timestamp::from_words([words[0], words[2]]),
+            rts: Timestamp::from_words([words[1], words[2] >> 32]),
         }
     }
 }
@@ -127,7 +126,7 @@ impl Pending {
 mod tests {
     use super::*;
     use quorate_machine::Meta as _;
-    use quorate_types::MemberNumber;
+    use quorate_types::{MemberNumber, WriterId};
 
     fn id(version: u64) -> Timestamp {
         Timestamp::new(version, WriterId::new(MemberNumber(3), 1))

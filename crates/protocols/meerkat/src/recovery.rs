@@ -5,13 +5,12 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{NodeId, NodeSet, Now, Timestamp};
 
 use crate::body::Body;
 use crate::message::{Kind, Message, Vote};
 use crate::meta::Meta;
-use crate::patience::Patience;
 use crate::refusals::NEVER_BEGAN;
 use crate::state::{Counter, Isolation, Meerkat};
 use crate::txn_record::{RecordKey, TxnRecord};
@@ -31,7 +30,7 @@ pub(crate) struct Recovery {
     pub(crate) parts: Vec<RecoveryPart>,
     /// Nodes whose clocks are known to have passed the timestamp.
     pub(crate) seen: NodeSet,
-    pub(crate) patience: Patience,
+    pub(crate) patience: Backoff,
 }
 
 #[derive(Clone, Hash, Debug, Default)]
@@ -85,9 +84,9 @@ where
 {
     /// Looks at a record again after the recovery timeout, and whether a backup has taken over
     /// meanwhile. An undecided record has one such timer, from when it was made.
-    pub(crate) fn suspect(&mut self, now: Now, key: RecordKey) {
-        let view = self.records.get(&key).map_or(0, |record| record.view);
-        self.suspects.push_back((now.monotonic + self.config.recovery_timeout, key, view));
+    /// `view` is what this replica has joined.
+    pub(crate) fn suspect(&mut self, now: Now, key: RecordKey, view: u64) {
+        self.suspects.push(now.monotonic + self.config.recovery_timeout, (key, view));
     }
 
     /// A record has waited for its end: takes over, the replicas one after the other. `joined` is the
@@ -105,8 +104,9 @@ where
             return;
         };
         let is_attended = record.view != joined && !mutant!("meerkat_backups_wait_for_nobody");
+        let view = record.view;
         if id.writer == self.writer() || self.recoveries.contains_key(&id) || is_attended {
-            return self.suspect(now, key);
+            return self.suspect(now, key, view);
         }
         let Some(group) = self.group(key.partition) else { return };
         let rank =
@@ -114,14 +114,15 @@ where
         let home = record.participants.trailing_zeros() == u32::from(key.partition);
         let rank = rank + if home { 0 } else { AWAY_RANKS };
         if now.monotonic < record.since + self.config.recovery_timeout * (1 + rank) {
-            return self.suspect(now, key);
+            return self.suspect(now, key, view);
         }
         let participants = record.participants | 1 << key.partition;
         // Above every view that this node has joined in any partition: promises are given again, so a
         // view must be of one takeover only.
-        let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
-        let all = if mutant!("meerkat_view_above_one_partition") { key..=key } else { all };
-        let highest = self.records.range(all).map(|(_, record)| record.view).max().unwrap_or(0);
+        let counts =
+            |other: &RecordKey| *other == key || !mutant!("meerkat_view_above_one_partition");
+        let views = self.records.of(id).filter(|(other, _)| counts(other));
+        let highest = views.map(|(_, record)| record.view).max().unwrap_or(0);
         let view = (highest / VIEW_STEP + 1) * VIEW_STEP + u64::from(self.config.node.0);
         self.count(Counter::Recoveries);
         effects.probe("meerkat: backup coordinator takes over");
@@ -130,13 +131,14 @@ where
             participants: 0,
             parts: Vec::new(),
             seen: NodeSet::only(self.config.node),
-            patience: Patience::default(),
+            patience: Backoff::default(),
         };
         recovery.patience.begin(now, self.config.message_loss_timeout);
         recovery.widen(participants);
         self.recoveries.insert(id, recovery);
         self.prepare(now, id, effects);
-        self.suspect(now, key);
+        let view = self.records.get(&key).map_or(0, |record| record.view);
+        self.suspect(now, key, view);
     }
 
     /// Asks every replica that has not promised, this one first.
@@ -184,10 +186,9 @@ where
     /// Joins a view at this replica. From now on it gives no vote in view 0. A backup that asks again
     /// has not got the answer, and gets it again.
     fn promise(&mut self, now: Now, key: RecordKey, view: u64) -> Result<Known, Refused> {
-        let is_new = !self.records.contains_key(&key);
-        if is_new {
-            self.records.insert(key, TxnRecord { since: now.monotonic, ..TxnRecord::default() });
-            self.suspect(now, key);
+        let blank = || TxnRecord { since: now.monotonic, ..TxnRecord::default() };
+        if self.records.get_or_insert_with(key, blank).1 {
+            self.suspect(now, key, 0);
         }
         let record = self.records.get_mut(&key).expect("just made, if it was not there");
         if let Some(commit) = record.decision {

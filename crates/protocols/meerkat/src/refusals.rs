@@ -141,7 +141,7 @@ pub(crate) fn has_two_ends(reports: &BTreeMap<NodeId, Report>) -> bool {
     let last = reports.values().map(|report| report.last_normal).max().unwrap_or_default();
     let mut ends = BTreeMap::new();
     let current = reports.values().filter(|report| report.last_normal == last);
-    let records = current.flat_map(|report| &report.records);
+    let records = current.flat_map(|report| report.records.iter());
     { records }.filter(|(key, _)| !key.writer.is_guest()).any(|(key, record)| {
         record.decision.is_some_and(|end| *ends.entry(*key).or_insert(end) != end)
     })

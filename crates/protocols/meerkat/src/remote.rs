@@ -45,7 +45,7 @@ where
         op.attempt = Some(request);
         self.attempts.insert(request, Attempt::question(now, slot, Stage::Fetching, parts));
         self.send_gets(request, effects);
-        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, request));
+        self.resends.push(now.monotonic + self.config.message_loss_timeout, request);
     }
 
     /// Asks some replica of each partition that has not answered.

@@ -9,7 +9,7 @@ use quorate_wire::Writer;
 
 use crate::body::Body;
 use crate::coordinator::OLDEST;
-use crate::message::{Kind, Message, Notice, write_timestamp};
+use crate::message::{Kind, Message, Notice};
 use crate::meta::Meta;
 use crate::occ::{Conflict, Reason};
 use crate::refusals::NEVER_BEGAN;
@@ -87,7 +87,7 @@ where
         bytes.extend_from_slice(body.bytes());
         let record = TxnRecord::voted(participants, bytes, vote, now.monotonic);
         self.records.insert(key, record);
-        self.suspect(now, key);
+        self.suspect(now, key, 0);
         self.reply(from, partition, Kind::Vote { id, vote }, effects);
     }
 
@@ -118,8 +118,8 @@ where
         if view == 0 && self.comes_late(now, &key) {
             return effects.ignored("meerkat: a guest's transaction that begins late");
         }
-        let is_new = !self.records.contains_key(&key);
-        let record = self.records.entry(key).or_default();
+        let blank = || TxnRecord { since: now.monotonic, ..TxnRecord::default() };
+        let (record, is_new) = self.records.get_or_insert_with(key, blank);
         if let Some(commit) = record.decision {
             return self.reply(from, partition, Kind::Decided { id, commit, body: None }, effects);
         }
@@ -135,8 +135,7 @@ where
             record.body.extend_from_slice(body.bytes());
         }
         if is_new {
-            record.since = now.monotonic;
-            self.suspect(now, key);
+            self.suspect(now, key, view);
         }
         if view > 0
             && ok
@@ -186,7 +185,7 @@ where
         if mutant!("meerkat_no_tombstone") && !commit && !self.records.contains_key(&key) {
             return self.acknowledge(now, id, partition, effects);
         }
-        let record = self.records.entry(key).or_default();
+        let (record, _) = self.records.get_or_insert_with(key, TxnRecord::default);
         if let Some(known) = record.decision {
             if known != commit {
                 // A guest may have told the sender something else.
@@ -210,7 +209,8 @@ where
                     if record.since == quorate_types::Instant::ZERO {
                         // Nothing was known of it: without a record this would be asked again.
                         record.since = now.monotonic;
-                        self.suspect(now, key);
+                        let view = record.view;
+                        self.suspect(now, key, view);
                     }
                     if !mutant!("meerkat_commit_without_sets") {
                         effects.probe("meerkat: payload pulled");
@@ -235,11 +235,13 @@ where
         commit: bool,
         effects: &mut impl Effects<Self>,
     ) {
-        let all = RecordKey::new(id, 0)..=RecordKey::new(id, u16::MAX);
+        if self.config.partitions.len() == 1 {
+            return;
+        }
         let open =
             |record: &TxnRecord| record.decision.is_none() && (!commit || !record.body.is_empty());
-        let records = self.records.range(all).filter(|(_, record)| open(record));
-        let keys: Vec<RecordKey> = records.map(|(key, _)| *key).collect();
+        let records = self.records.of(id).filter(|(_, record)| open(record));
+        let keys: Vec<RecordKey> = records.map(|(key, _)| key).collect();
         for key in keys {
             self.end_record(now, key, commit);
             self.acknowledge(now, id, key.partition, effects);
@@ -364,7 +366,7 @@ where
         effects: &mut impl Effects<Self>,
     ) {
         let queue = self.acks.entry((to, partition, notice)).or_default();
-        write_timestamp(&mut Writer(queue), id);
+        Writer(queue).timestamp(id);
         if queue.len() >= ACKS_MAX * ID_BYTES {
             effects.send(to, &Message { partition, kind: notice.of(queue) });
             queue.clear();
@@ -413,13 +415,11 @@ where
         if stable <= known {
             return true;
         }
-        let from = RecordKey { writer, version: known, partition: 0 };
-        let to = RecordKey { writer, version: stable, partition: u16::MAX };
         let is_open = |(_, record): (_, &TxnRecord)| {
             let is_known = record.unaware.is_empty() || mutant!("meerkat_commit_forgotten_unknown");
             record.decision.is_none() || !is_known
         };
-        if self.records.range(from..=to).any(is_open) {
+        if self.records.up_to(writer, stable).any(is_open) {
             // What a guest has told each replica is settled among them first.
             return writer.is_guest();
         }
@@ -434,12 +434,8 @@ where
         if *known >= stable {
             return;
         }
-        let from = RecordKey { writer, version: *known, partition: 0 };
-        let to = RecordKey { writer, version: stable, partition: u16::MAX };
         *known = stable;
-        let mut over = core::mem::take(&mut self.over);
-        over.extend(self.records.extract_if(from..=to, |_, _| true));
-        for (key, record) in over.drain(..) {
+        while let Some((key, record)) = self.records.pop_up_to(writer, stable) {
             assert!(
                 record.decision.is_some(),
                 "{:?} is called stable and not decided at this replica",
@@ -452,22 +448,19 @@ where
                 self.spare(record.body);
             }
         }
-        self.over = over;
     }
 
     /// Drops the footprints that no undecided transaction of this node overlaps any more: one that
     /// was validated here after a footprint's transaction had ended was checked against it.
     pub(crate) fn drop_footprints(&mut self, now: Now) {
-        let undecided = loop {
-            let Some((_, key, _)) = self.suspects.front() else { break None };
-            match self.records.get(key).filter(|record| record.decision.is_none()) {
-                Some(record) => break Some(record),
-                // Nobody has to be suspected on its account any more.
-                None => self.suspects.pop_front(),
-            };
+        let records = &self.records;
+        let is_undecided = |(key, _): &(RecordKey, _)| {
+            records.get(key).is_some_and(|record| record.decision.is_none())
         };
+        let undecided = self.suspects.oldest(is_undecided);
+        let undecided = undecided.and_then(|(key, _)| records.get(&key));
         // Own transactions are not suspected; their attempts tell how old they are.
-        let own = self.attempts.values().find(|attempt| attempt.is_open_update());
+        let own = self.attempts.updates().find(|attempt| attempt.is_open_update());
         let oldest = undecided.map(|record| record.since).into_iter();
         let oldest = oldest.chain(own.map(|attempt| attempt.started)).min();
         self.table.set_cell(OLDEST, oldest.unwrap_or(now.monotonic).0);

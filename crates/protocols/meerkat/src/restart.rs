@@ -19,7 +19,7 @@ where
 {
     /// Own attempts of the last epoch: over, or validated anew under the same id.
     pub(crate) fn restart_attempts(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        let versions: Vec<u64> = self.attempts.keys().copied().collect();
+        let versions = self.attempts.versions();
         self.resends.clear();
         for version in versions {
             let id = Timestamp::new(version, self.writer());
@@ -53,8 +53,8 @@ where
             } else {
                 self.revalidate(now, version, effects);
             }
-            if self.attempts.contains_key(&version) {
-                self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
+            if self.attempts.get(&version).is_some() {
+                self.resends.push(now.monotonic + self.config.message_loss_timeout, version);
             }
         }
         let stable = self.own_stable();
@@ -93,7 +93,7 @@ where
         for index in 0..self.attempts[&version].parts.len() {
             self.tell(now, id, index, commit, effects);
         }
-        self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
+        self.resends.push(now.monotonic + self.config.message_loss_timeout, version);
         self.try_close(version);
     }
 
@@ -120,7 +120,7 @@ where
         }
         self.send_validates(id, effects);
         self.inform_others(version, effects);
-        self.fast_checks.push_back((now.monotonic + self.config.message_loss_timeout / 4, version));
+        self.fast_checks.push(now.monotonic + self.config.message_loss_timeout / 4, version);
         self.evaluate(now, version, false, effects);
     }
 

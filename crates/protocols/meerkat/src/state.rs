@@ -1,24 +1,28 @@
 //! What a lane of Meerkat holds.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, DetMap, LaneShared, Rng, Slab, Slot, Table};
+use quorate_machine::{
+    Command, Deadlines, DetMap, HybridClock, LaneShared, Rng, Scan, Slab, Slot, Table, Timeouts,
+    Unhashed,
+};
 use quorate_types::{
     Duration, Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, NodeSet, Now, Quorums,
     Role, Timestamp, View, WriterId, limits, partition_of,
 };
 
 use crate::attempt::{Attempt, Op};
+use crate::attempts::Attempts;
 use crate::calls::ResultTracker;
 use crate::epoch::Change;
 use crate::join::Copying;
 use crate::meta::Meta;
 use crate::occ::Reason;
+use crate::records::Records;
 use crate::recovery::Recovery;
-use crate::txn_record::Records;
 use crate::work::Work;
 
 /// What transactions may rely on.
@@ -33,7 +37,7 @@ pub enum Isolation {
 }
 
 /// What a lane is told at its start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub struct Config {
     /// This node.
     pub node: NodeId,
@@ -164,7 +168,7 @@ const _: () = assert!(Counter::RecordsKept as usize == COUNTERS.len() - 1);
 
 /// One lane of one keyspace: coordinator of its clients' transactions and replica for those of the
 /// same lane elsewhere.
-#[derive(Clone)]
+#[derive(Clone, Hash)]
 pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) config: Config,
     pub(crate) table: T,
@@ -192,15 +196,12 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     /// Committed transactions that every replica knows the end of, as long as one that is not
     /// decided yet may have to be weighed against them (N4.3).
     pub(crate) footprints: VecDeque<(crate::txn_record::RecordKey, crate::txn_record::TxnRecord)>,
-    pub(crate) spare_bodies: Vec<Vec<u8>>,
-    /// Records on their way out, only while [`Meerkat::advance_stable`] runs: its memory is kept.
-    pub(crate) over: Vec<(crate::txn_record::RecordKey, crate::txn_record::TxnRecord)>,
-    /// Undecided records in order of arrival: a timer wheel with one slot per moment, since all
-    /// wait equally long.
-    pub(crate) suspects: VecDeque<(Instant, crate::txn_record::RecordKey, u64)>,
+    pub(crate) spare_bodies: Unhashed<Vec<Vec<u8>>>,
+    /// Undecided records in order of arrival, each with the view that this replica had joined then.
+    pub(crate) suspects: Timeouts<(crate::txn_record::RecordKey, u64)>,
     /// Commits that this replica took on a guest's word, and when they are named to those that may not
-    /// know of them. All wait equally long, as above.
-    pub(crate) unnamed: VecDeque<(Instant, crate::txn_record::RecordKey)>,
+    /// know of them.
+    pub(crate) unnamed: Timeouts<crate::txn_record::RecordKey>,
     pub(crate) recoveries: BTreeMap<Timestamp, Recovery>,
     /// Per coordinator: everything up to here is final on all replicas.
     pub(crate) stable: BTreeMap<WriterId, u64>,
@@ -216,15 +217,15 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) guests: BTreeMap<WriterId, NodeId>,
     /// Deleted keys whose records can go once the floor has passed them.
     pub(crate) tombstones: VecDeque<(u64, Box<[u8]>)>,
-    pub(crate) sweep_cursor: u64,
+    pub(crate) sweep: Scan,
     pub(crate) floor_published: u64,
     /// What this life has copied came without deletions that the donors had forgotten. They were not
     /// above this, the clock of everybody when an epoch began after the copy.
     pub(crate) absence_floor: u64,
     // --- coordinator ---
-    pub(crate) ops: Slab<Op<X>>,
-    pub(crate) attempts: BTreeMap<u64, Attempt>,
-    pub(crate) spare_attempts: Vec<Attempt>,
+    pub(crate) ops: Slab<Op<X, X::Reply>>,
+    pub(crate) attempts: Attempts,
+    pub(crate) spare_attempts: Unhashed<Vec<Attempt>>,
     pub(crate) next_sequence: u64,
     pub(crate) last_issued: u64,
     pub(crate) announced: u64,
@@ -236,18 +237,18 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) under_way: DetMap<(u64, u64), Slot>,
     /// Ops that wait for the end of a transaction that this lane has a record of.
     pub(crate) blocked_on: BTreeMap<Timestamp, Vec<Slot>>,
-    pub(crate) backoffs: BTreeSet<(Instant, Slot)>,
+    pub(crate) backoffs: Deadlines<Slot>,
     /// Ops to look at before this event ends.
     pub(crate) ready: VecDeque<Slot>,
-    pub(crate) fast_checks: VecDeque<(Instant, u64)>,
-    pub(crate) resends: VecDeque<(Instant, u64)>,
-    pub(crate) commit_waits: BTreeSet<(Instant, u64)>,
-    pub(crate) op_deadlines: VecDeque<(Instant, Slot)>,
-    pub(crate) work: Work,
-    pub(crate) counters: [u64; COUNTERS.len()],
+    pub(crate) fast_checks: Timeouts<u64>,
+    pub(crate) resends: Timeouts<u64>,
+    pub(crate) commit_waits: Deadlines<u64>,
+    pub(crate) op_deadlines: Timeouts<Slot>,
+    pub(crate) work: Unhashed<Work>,
+    pub(crate) counters: Unhashed<[u64; COUNTERS.len()]>,
     /// How far the hybrid clock was ahead of the wall clock when another node's was heard last, in
     /// nanoseconds.
-    pub(crate) clock_lead: u64,
+    pub(crate) clock_lead: Unhashed<u64>,
 }
 
 impl<T, X> Meerkat<T, X>
@@ -278,10 +279,9 @@ where
             life: 0,
             records: Records::new(),
             footprints: VecDeque::new(),
-            spare_bodies: Vec::new(),
-            over: Vec::new(),
-            suspects: VecDeque::new(),
-            unnamed: VecDeque::new(),
+            spare_bodies: Unhashed::default(),
+            suspects: Timeouts::default(),
+            unnamed: Timeouts::default(),
             recoveries: BTreeMap::new(),
             stable: BTreeMap::new(),
             trackers: vec![ResultTracker::default(); partitions],
@@ -290,12 +290,12 @@ where
             acks_due: Instant::NEVER,
             guests: BTreeMap::new(),
             tombstones: VecDeque::new(),
-            sweep_cursor: 0,
+            sweep: Scan::default(),
             floor_published: 0,
             absence_floor: 0,
             ops: Slab::default(),
-            attempts: BTreeMap::new(),
-            spare_attempts: Vec::new(),
+            attempts: Attempts::default(),
+            spare_attempts: Unhashed::default(),
             next_sequence: 0,
             last_issued: 0,
             announced: 0,
@@ -304,15 +304,15 @@ where
             lines: BTreeMap::new(),
             under_way: DetMap::default(),
             blocked_on: BTreeMap::new(),
-            backoffs: BTreeSet::new(),
+            backoffs: Deadlines::default(),
             ready: VecDeque::new(),
-            fast_checks: VecDeque::new(),
-            resends: VecDeque::new(),
-            commit_waits: BTreeSet::new(),
-            op_deadlines: VecDeque::new(),
-            work: Work::default(),
-            counters: [0; COUNTERS.len()],
-            clock_lead: 0,
+            fast_checks: Timeouts::default(),
+            resends: Timeouts::default(),
+            commit_waits: Deadlines::default(),
+            op_deadlines: Timeouts::default(),
+            work: Unhashed::default(),
+            counters: Unhashed([0; COUNTERS.len()]),
+            clock_lead: Unhashed(0),
             config,
         }
     }
@@ -356,17 +356,17 @@ where
     /// one, and moved ahead whenever a message shows that another node's is. Never goes back, and
     /// is the same for all lanes of the node.
     pub(crate) fn clock(&self, now: Now) -> u64 {
-        now.monotonic.0.saturating_add(self.table.highest())
+        HybridClock::ahead_by(self.table.highest()).read(now.monotonic)
     }
 
     /// Takes note of a timestamp: from now on this node issues larger ones. That is what makes the
     /// order of timestamps follow real time (see the crate's documentation).
     #[inline]
     pub(crate) fn observe(&mut self, now: Now, version: u64) {
+        let mut clock = HybridClock::ahead_by(self.table.highest());
         // Past it, not at it: of two timestamps of one moment, the writer's number decides.
-        if version >= self.clock(now) {
-            let above = version.saturating_add(1);
-            self.table.raise_highest(above - now.monotonic.0.min(above));
+        if clock.reach(now.monotonic, version.saturating_add(1)) {
+            self.table.raise_highest(clock.ahead());
         }
     }
 
@@ -378,7 +378,7 @@ where
             self.count(Counter::ClocksApart);
         }
         self.observe(now, theirs);
-        self.clock_lead = self.clock(now).saturating_sub(now.unix.0);
+        *self.clock_lead = self.clock(now).saturating_sub(now.unix.0);
     }
 
     /// A timestamp that is above `above`, everything this lane has issued, and everything that was
@@ -414,7 +414,7 @@ where
 
     /// What was counted, by name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        COUNTERS.into_iter().zip(self.counters).collect()
+        COUNTERS.into_iter().zip(*self.counters).collect()
     }
 
     /// What there is now, by name.
@@ -429,12 +429,12 @@ where
             ("sessions", self.trackers.iter().map(ResultTracker::len).sum::<usize>() as u64),
             ("frozen", u64::from(self.phase == Phase::Frozen)),
             ("stuck", u64::from(self.phase == Phase::Frozen && self.stuck().is_some())),
-            ("clock_lead_us", self.clock_lead / 1000),
+            ("clock_lead_us", *self.clock_lead / 1000),
         ]
     }
 
     fn undecided(&self) -> usize {
-        self.records.values().filter(|record| record.decision.is_none()).count()
+        self.records.iter().filter(|(_, record)| record.decision.is_none()).count()
     }
 
     /// Transactions of clients that are not answered yet.

@@ -1,18 +1,18 @@
 //! Transaction records: the trecord of §4.2 and §5.3.2, with what the paper's leaves out
 //! (N2.2). Each lane has its own, touched by nobody else.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use quorate_types::{Instant, NodeSet, Timestamp, WriterId, limits};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::body::Body;
-use crate::message::{Vote, read_timestamp, read_vote, write_timestamp, write_vote};
+use crate::message::{Vote, read_vote, write_vote};
 
 /// Names a record: all of a coordinator's stand together in order of time, so that what is stable
 /// is dropped by range.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RecordKey {
     /// Who coordinates it.
     pub writer: WriterId,
@@ -31,6 +31,14 @@ impl RecordKey {
     /// The transaction.
     pub const fn id(&self) -> Timestamp {
         Timestamp::new(self.version, self.writer)
+    }
+}
+
+impl Hash for RecordKey {
+    /// As one word: a hash map of records is asked more often than anything else.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let low = u64::from(self.writer.0) << 16 | u64::from(self.partition);
+        state.write_u128(u128::from(self.version) << 64 | u128::from(low));
     }
 }
 
@@ -74,9 +82,6 @@ pub(crate) fn read_partition(reader: &mut Reader<'_>) -> Result<u16, Malformed> 
     }
 }
 
-/// The records of a lane.
-pub type Records = BTreeMap<RecordKey, TxnRecord>;
-
 const VOTED: u8 = 1;
 const ACCEPTED: u8 = 2;
 const ACCEPTED_OK: u8 = 4;
@@ -108,7 +113,7 @@ impl TxnRecord {
 
     /// Appends the record for an epoch change.
     pub(crate) fn encode(&self, key: &RecordKey, writer: &mut Writer<'_>) {
-        write_timestamp(writer, key.id());
+        writer.timestamp(key.id());
         writer.u16(key.partition);
         writer.u64(self.participants);
         let mut flags = 0;
@@ -133,7 +138,7 @@ impl TxnRecord {
 
     /// Reads what [`TxnRecord::encode`] wrote.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(RecordKey, Self), Malformed> {
-        let id = read_timestamp(reader)?;
+        let id = reader.timestamp()?;
         let key = RecordKey::new(id, read_partition(reader)?);
         let participants = reader.u64()?;
         let flags = reader.u8()?;

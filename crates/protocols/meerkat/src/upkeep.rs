@@ -29,18 +29,17 @@ where
 {
     /// When something is due.
     pub(crate) fn deadline(&self) -> Instant {
-        let first = |set: Option<Instant>| set.unwrap_or(Instant::NEVER);
         let normal = if self.phase == Phase::Normal {
             let takeover =
                 self.recoveries.values().map(|recovery| recovery.patience.deadline()).min();
             [
-                first(self.fast_checks.front().map(|(at, _)| *at)),
-                first(self.resends.front().map(|(at, _)| *at)),
-                first(self.suspects.front().map(|(at, ..)| *at)),
-                first(self.unnamed.front().map(|(at, ..)| *at)),
-                first(self.backoffs.first().map(|(at, _)| *at)),
-                first(self.commit_waits.first().map(|(at, _)| *at)),
-                first(takeover),
+                self.fast_checks.next_deadline(),
+                self.resends.next_deadline(),
+                self.suspects.next_deadline(),
+                self.unnamed.next_deadline(),
+                self.backoffs.next_deadline(),
+                self.commit_waits.next_deadline(),
+                takeover.unwrap_or(Instant::NEVER),
                 self.acks_due,
                 self.announce_due,
                 self.copying.next_deadline(),
@@ -51,14 +50,11 @@ where
         } else {
             Instant::NEVER
         };
-        normal.min(first(self.op_deadlines.front().map(|(at, _)| *at))).min(self.change_deadline())
+        normal.min(self.op_deadlines.next_deadline()).min(self.change_deadline())
     }
 
     pub(crate) fn on_tick(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        while let Some(&(at, slot)) = self.op_deadlines.front()
-            && at <= now.monotonic
-        {
-            self.op_deadlines.pop_front();
+        while let Some((_, slot)) = self.op_deadlines.pop_due(now) {
             self.on_op_timeout(slot, effects);
         }
         if self.change_deadline() <= now.monotonic {
@@ -70,42 +66,24 @@ where
     }
 
     fn tick_normal(&mut self, now: Now, effects: &mut impl Effects<Self>) {
-        while let Some(&(at, version)) = self.fast_checks.front()
-            && at <= now.monotonic
-        {
-            self.fast_checks.pop_front();
+        while let Some((_, version)) = self.fast_checks.pop_due(now) {
             if self.attempts.get(&version).is_some_and(|a| a.stage == Stage::Voting) {
                 self.evaluate(now, version, true, effects);
             }
         }
-        while let Some(&(at, version)) = self.resends.front()
-            && at <= now.monotonic
-        {
-            self.resends.pop_front();
+        while let Some((_, version)) = self.resends.pop_due(now) {
             self.resend(now, version, effects);
         }
-        while let Some(&(at, version)) = self.commit_waits.first()
-            && at <= now.monotonic
-        {
-            self.commit_waits.pop_first();
+        while let Some((_, version)) = self.commit_waits.pop_due(now) {
             self.try_commit(now, version, effects);
         }
-        while let Some(&(at, key, joined)) = self.suspects.front()
-            && at <= now.monotonic
-        {
-            self.suspects.pop_front();
+        while let Some((_, (key, joined))) = self.suspects.pop_due(now) {
             self.on_suspect_timeout(now, key, joined, effects);
         }
-        while let Some(&(at, key)) = self.unnamed.front()
-            && at <= now.monotonic
-        {
-            self.unnamed.pop_front();
+        while let Some((_, key)) = self.unnamed.pop_due(now) {
             self.name_commit(now, key, effects);
         }
-        while let Some(&(at, slot)) = self.backoffs.first()
-            && at <= now.monotonic
-        {
-            self.backoffs.pop_first();
+        while let Some((_, slot)) = self.backoffs.pop_due(now) {
             self.ready.push_back(slot);
         }
         self.on_recovery_timeout(now, effects);
@@ -148,13 +126,10 @@ where
 
     /// Reads that wait for confirmation begin again in the next epoch.
     pub(crate) fn drop_checks(&mut self) {
-        let reads: Vec<u64> = self
-            .attempts
-            .iter()
-            .filter(|(_, attempt)| attempt.is_question())
-            .map(|(version, _)| *version)
-            .collect();
-        for version in reads {
+        for version in self.attempts.versions() {
+            if !self.attempts[&version].is_question() {
+                continue;
+            }
             let Some(attempt) = self.attempts.remove(&version) else { continue };
             if let Some(op) = self.ops.get_mut(attempt.slot) {
                 op.attempt = None;
@@ -250,11 +225,7 @@ where
             };
             self.remove_dead(&key, floor);
         }
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        self.sweep_cursor = self
-            .table
-            .scan_keys(self.sweep_cursor, SWEEP_AT_ONCE, &mut |key| keys.push(key.into()));
-        for key in keys {
+        for key in self.sweep.next_keys(&self.table, SWEEP_AT_ONCE) {
             self.remove_dead(&key, floor);
             self.delete_expired(now, &key, effects);
         }

@@ -253,11 +253,11 @@ where
             let clock = self.clock(now);
             if clock < until {
                 let at = now.monotonic + quorate_types::Duration::from_nanos(until - clock);
-                if self.commit_waits.range((now.monotonic, 0)..).all(|(_, other)| *other != version)
-                {
+                let waits = |(at, other): &(_, _)| *other == version && *at >= now.monotonic;
+                if !self.commit_waits.iter().any(waits) {
                     effects.probe("meerkat: commit-wait");
                     self.count(Counter::CommitWaits);
-                    self.commit_waits.insert((at, version));
+                    self.commit_waits.insert(at, version);
                 }
                 return;
             }
@@ -449,8 +449,8 @@ where
         } else {
             self.evaluate(now, version, true, effects);
         }
-        if self.attempts.contains_key(&version) {
-            self.resends.push_back((now.monotonic + self.config.message_loss_timeout, version));
+        if self.attempts.get(&version).is_some() {
+            self.resends.push(now.monotonic + self.config.message_loss_timeout, version);
         }
     }
 

@@ -288,7 +288,7 @@ impl<E: Entry> Log<E> {
             return Err(NotLeading);
         }
         let slot = self.free_slot(self.proposer.as_ref().ok_or(NotLeading)?);
-        self.fly(now, slot, entry, gate, out);
+        self.send_to_voters(now, slot, entry, gate, out);
         Ok(slot)
     }
 
@@ -561,12 +561,12 @@ impl<E: Entry> Log<E> {
         proposer.leading = true;
         let adopted = core::mem::take(&mut proposer.adopted);
         for (slot, (_, entry)) in adopted {
-            self.fly(now, slot, entry, gate, out);
+            self.send_to_voters(now, slot, entry, gate, out);
         }
     }
 
     /// Sends an entry to the voters.
-    fn fly(
+    fn send_to_voters(
         &mut self,
         now: Instant,
         slot: SlotNumber,
@@ -620,9 +620,9 @@ impl<E: Entry> Log<E> {
             return;
         }
         self.proposer = None;
-        let shortest = u64::try_from(self.settings.backoff.as_nanos()).unwrap_or(u64::MAX / 8);
-        let rest = shortest + self.rng.below(3 * shortest + 1);
-        self.campaign_not_before = now + Duration::from_nanos(rest);
+        let shortest = self.settings.backoff;
+        let rest = shortest + self.rng.span_below(shortest * 3 + Duration::from_nanos(1));
+        self.campaign_not_before = now + rest;
     }
 
     /// Repeats unanswered requests, also to this node's own acceptor: it may have withheld an

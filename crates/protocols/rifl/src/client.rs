@@ -6,14 +6,14 @@ use quorate_types::{Duration, Instant, limits};
 
 /// Numbers a session's calls (the thesis's `RequestTracker`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Requests {
+pub struct RequestTracker {
     next: u64,
     first: u64,
     /// Calls from `first` on that have ended.
     over: BTreeSet<u64>,
 }
 
-impl Requests {
+impl RequestTracker {
     /// The number of a new call; `None` while the oldest open call holds up the window.
     pub fn begin(&mut self) -> Option<u64> {
         if self.next - self.first >= limits::SESSION_WINDOW {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_first_incomplete_call_follows_the_oldest_open_one() {
-        let mut requests = Requests::default();
+        let mut requests = RequestTracker::default();
         for sequence in 0..4 {
             assert_eq!(requests.begin(), Some(sequence));
         }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_window_is_held_up_by_its_oldest_call() {
-        let mut requests = Requests::default();
+        let mut requests = RequestTracker::default();
         for _ in 0..limits::SESSION_WINDOW {
             assert!(requests.begin().is_some());
         }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn numbers_can_be_left_out_between_calls() {
-        let mut requests = Requests::default();
+        let mut requests = RequestTracker::default();
         assert_eq!(requests.begin(), Some(0));
         requests.complete(0);
         requests.leave_out(limits::SESSION_WINDOW * 2);

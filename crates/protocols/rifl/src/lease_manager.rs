@@ -7,7 +7,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Effects, Event, Machine, Protocol, Slab, mutant};
+use quorate_machine::{Effects, Event, HybridClock, Machine, Protocol, Slab, mutant};
 use quorate_types::{Instant, Member, MemberNumber, NodeId, NodeSet, Now, Role, Tag, View};
 
 use crate::LeaseId;
@@ -48,8 +48,7 @@ pub struct LeaseManager {
     view: View,
     /// The number of this life, once a view has admitted it.
     me: Option<MemberNumber>,
-    /// The hybrid clock less the monotonic one.
-    ahead: u64,
+    clock: HybridClock,
     /// The latest clock heard of each member; its clock is at or above.
     heard: BTreeMap<MemberNumber, u64>,
     /// The keys of the live members, and of some that are gone, whose sessions may live on.
@@ -93,7 +92,7 @@ impl Machine for LeaseManager {
             Event::Request { tag, request } => {
                 let since = now.monotonic;
                 let slot = self.waiting.insert(Waiting { tag, request, since, resend_at: since });
-                self.attend(now, slot, effects);
+                self.serve(now, slot, effects);
             }
             Event::View(view) => self.on_view(now, view, effects),
             Event::Tick => self.on_tick(now, effects),
@@ -126,7 +125,7 @@ impl LeaseManager {
             config,
             view: View::default(),
             me: None,
-            ahead: 0,
+            clock: HybridClock::default(),
             heard: BTreeMap::new(),
             keys: BTreeMap::new(),
             heard_now: NodeSet::EMPTY,
@@ -146,11 +145,11 @@ impl LeaseManager {
     /// The hybrid clock: never behind any clock that it has heard. The founders of the cluster
     /// begin it at their wall clocks.
     pub fn clock(&self, now: Now) -> u64 {
-        now.monotonic.0.saturating_add(self.ahead)
+        self.clock.read(now.monotonic)
     }
 
     fn observe(&mut self, now: Now, clock: u64) {
-        self.ahead = self.ahead.max(clock.saturating_sub(now.monotonic.0));
+        self.clock.reach(now.monotonic, clock);
     }
 
     /// Leases that this lane has given out and that are neither closed nor known to have ended.
@@ -281,7 +280,7 @@ impl LeaseManager {
         if self.me.is_some() {
             self.ask_clocks(now, effects);
         }
-        self.attend_all(now, true, effects);
+        self.serve_all(now, true, effects);
     }
 
     fn ask_clocks(&mut self, now: Now, effects: &mut impl Effects<Self>) {
@@ -298,7 +297,7 @@ impl LeaseManager {
     }
 
     /// A request waits for clocks: asks for them, unless that was done a moment ago.
-    fn hurry(&mut self, now: Now, effects: &mut impl Effects<Self>) {
+    fn request_clocks(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let pause = self.config.message_loss_timeout / 4;
         if self.me.is_some() && self.asked_at.is_none_or(|asked| now.monotonic >= asked + pause) {
             effects.probe("rifl: a grant waits for the clocks of all");
@@ -335,6 +334,6 @@ impl LeaseManager {
             self.terms.reap(now.monotonic, REAPED_AT_ONCE);
             self.adopted.retain(|_, adopted| now.monotonic < adopted.until);
         }
-        self.attend_all(now, false, effects);
+        self.serve_all(now, false, effects);
     }
 }

@@ -12,7 +12,7 @@
 //! # Parts
 //! | part | where it runs | in the thesis |
 //! | --- | --- | --- |
-//! | [`Requests`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
+//! | [`RequestTracker`] | client: numbers calls, knows the first incomplete one | `RequestTracker` |
 //! | [`ClientLease`] | client: how long its lease lasts at least | `LeaseManager` |
 //! | [`Numbering`] | a connection's node: numbers the calls of a client that leaves that to it | |
 //! | [`LeaseManager`] | each lane of each node: leases, and their clock | lease server |
@@ -59,7 +59,7 @@ pub use answer::AnswerBytes;
 pub use quorate_machine::CallError;
 
 pub use call::{Call, LeaseId};
-pub use client::{ClientLease, Requests};
+pub use client::{ClientLease, RequestTracker};
 pub use grant::{Answer, Config, Grant, LeaseEnd, Lost, Request, owner_of};
 pub use key::{Genuine, Key};
 pub use lease_manager::LeaseManager;

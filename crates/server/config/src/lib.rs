@@ -137,19 +137,13 @@ impl Config {
             return Err(ConfigError::NoSuchNode { file, node: id, known });
         }
         Ok(NodeConfig {
-            node: NodeId(id),
             cluster: self.cluster.clone(),
-            lanes: self.lanes,
-            nodes: self.nodes.clone(),
             lease: self.lease,
             suspect_after: self.suspect_after,
             clock_drift_ppm: self.clock_drift_ppm,
-            message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-            op_timeout: NodeConfig::OP_TIMEOUT,
             sessions_max: self.sessions_max,
-            session_term: NodeConfig::SESSION_TERM,
-            keyspaces: self.keyspaces.clone(),
             seed: quorate_runtime::random_seed(),
+            ..NodeConfig::new(NodeId(id), self.lanes, self.nodes.clone(), self.keyspaces.clone())
         })
     }
 

@@ -16,6 +16,13 @@ pub struct NodeAddress {
     pub admin: String,
 }
 
+impl NodeAddress {
+    /// A node that no socket reaches, since all of its peers are in the same process.
+    pub fn in_memory(node: NodeId) -> Self {
+        Self { node, peer: String::new(), client: String::new(), admin: String::new() }
+    }
+}
+
 /// Everything a node knows before it meets its peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeConfig {
@@ -72,6 +79,30 @@ impl NodeConfig {
     pub const SESSION_TERM: Duration = limits::LEASE_TERM;
     /// Default for [`NodeConfig::op_timeout`].
     pub const OP_TIMEOUT: Duration = Duration::from_secs(2);
+
+    /// A node with every default, of a cluster without a name, seeded by its id.
+    pub fn new(
+        node: NodeId,
+        lanes: u16,
+        nodes: Vec<NodeAddress>,
+        keyspaces: Vec<KeyspaceConfig>,
+    ) -> Self {
+        Self {
+            node,
+            cluster: String::new(),
+            lanes,
+            nodes,
+            lease: Self::LEASE,
+            suspect_after: Self::SUSPECT_AFTER,
+            clock_drift_ppm: Self::CLOCK_DRIFT_PPM,
+            message_loss_timeout: Self::MESSAGE_LOSS_TIMEOUT,
+            op_timeout: Self::OP_TIMEOUT,
+            sessions_max: Self::SESSIONS_MAX,
+            session_term: Self::SESSION_TERM,
+            keyspaces,
+            seed: u64::from(node.0),
+        }
+    }
 
     /// How long a member may be silent at most before it is suspected, whatever silences were seen.
     pub fn suspect_after_max(&self) -> Duration {

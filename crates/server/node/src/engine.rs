@@ -117,7 +117,7 @@ pub struct KeyspaceLane {
     held: Option<(usize, u64)>,
     /// Whether this node holds the keyspace's records.
     is_replica: bool,
-    /// Where its keys are listed.
+    /// Where its records are.
     sources: Vec<Source>,
     /// Every replica group.
     groups: Vec<Source>,
@@ -170,12 +170,17 @@ impl KeyspaceLane {
         self.acknowledges_from_all
     }
 
-    /// Where a flush lists the keys.
-    pub(crate) fn flush_sources(&self) -> &[Source] {
+    /// Where its keys are listed.
+    pub(crate) fn listing_sources(&self) -> &[Source] {
         if self.acknowledges_from_all { &self.sources } else { &self.groups }
     }
 
-    /// Where its keys are listed.
+    /// Every replica group.
+    pub(crate) fn groups(&self) -> &[Source] {
+        &self.groups
+    }
+
+    /// Where its records are: one source if this node has all of them.
     pub(crate) fn sources(&self) -> &[Source] {
         &self.sources
     }

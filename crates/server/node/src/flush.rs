@@ -12,7 +12,7 @@ use quorate_machine::{Outcome, Refusal};
 use quorate_types::{KeyspaceId, LaneId, Now, Tag};
 
 use crate::lane::Internal;
-use crate::listing::Place;
+use crate::listing::Cursor;
 use crate::{Done, Lane, Mail, Outbox};
 
 /// Deletes that one job keeps in flight.
@@ -30,7 +30,7 @@ pub(crate) enum Next {
     /// Delete the key that [`Flushes::key`] names.
     Delete { job: u64, keyspace: KeyspaceId },
     /// Find out which keys there are.
-    List { job: u64, keyspace: KeyspaceId, place: Place },
+    List { job: u64, keyspace: KeyspaceId, at: Cursor },
 }
 
 /// The flushes that a lane runs or waits for.
@@ -51,7 +51,7 @@ struct Job {
     keyspace: KeyspaceId,
     tag: Tag,
     /// Where the listing goes on; nothing once it has reached the end.
-    place: Option<Place>,
+    next: Option<Cursor>,
     /// Whether another node has been asked what there is.
     asked: bool,
     /// Keys to delete, and how long their values are, as far as this node knows.
@@ -81,7 +81,7 @@ impl Flushes {
             reply_to,
             keyspace,
             tag,
-            place: Some(Place::START),
+            next: Some(Cursor::START),
             asked: false,
             keys: Vec::new(),
             in_flight: 0,
@@ -97,8 +97,8 @@ impl Flushes {
     /// Whether a job could go on at once if only the next turn came.
     pub(crate) fn wants_turn(&self) -> bool {
         self.jobs.iter().any(|job| {
-            let has_place = job.place.is_some() && !job.asked;
-            job.in_flight < WINDOW && (!job.keys.is_empty() || has_place)
+            let has_more = job.next.is_some() && !job.asked;
+            job.in_flight < WINDOW && (!job.keys.is_empty() || has_more)
         })
     }
 
@@ -114,12 +114,12 @@ impl Flushes {
                 job.in_flight += 1;
                 return Some(Next::Delete { job: job.number, keyspace: job.keyspace });
             }
-            if let Some(place) = job.place
+            if let Some(at) = job.next
                 && !job.asked
             {
                 self.work += WORK_OF_BATCH;
                 job.asked = true;
-                return Some(Next::List { job: job.number, keyspace: job.keyspace, place });
+                return Some(Next::List { job: job.number, keyspace: job.keyspace, at });
             }
         }
         None
@@ -129,7 +129,7 @@ impl Flushes {
     pub(crate) fn listed(
         &mut self,
         number: u64,
-        next: Option<Place>,
+        next: Option<Cursor>,
         keys: impl IntoIterator<Item = (Vec<u8>, usize)>,
     ) {
         // A job that was stopped waits for none.
@@ -137,15 +137,8 @@ impl Flushes {
             && job.asked
         {
             job.asked = false;
-            job.place = next;
+            job.next = next;
             job.keys.extend(keys);
-        }
-    }
-
-    /// The members have changed: what they said so far doesn't count.
-    pub(crate) fn list_again(&mut self, number: u64) {
-        if let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) {
-            job.asked = false;
         }
     }
 
@@ -179,7 +172,7 @@ impl Flushes {
     /// Removes finished jobs and says whom to tell.
     pub(crate) fn take_finished(&mut self) -> Vec<(LaneId, Mail)> {
         self.jobs
-            .extract_if(.., |job| job.in_flight == 0 && job.keys.is_empty() && job.place.is_none())
+            .extract_if(.., |job| job.in_flight == 0 && job.keys.is_empty() && job.next.is_none())
             .map(|job| (job.reply_to, Mail::Flushed { tag: job.tag, outcome: job.outcome }))
             .collect()
     }
@@ -207,7 +200,7 @@ impl Flushes {
 impl Job {
     /// Deletes no further key: some may be gone and some not, which is what *unknown* says.
     fn stop(&mut self) {
-        self.place = None;
+        self.next = None;
         self.asked = false;
         self.keys.clear();
         self.outcome = Outcome::Unknown;
@@ -235,8 +228,8 @@ impl Lane {
         while let Some(next) = self.flushes.next() {
             match next {
                 Next::Delete { job, keyspace } => self.delete(now, job, keyspace, out),
-                Next::List { job, keyspace, place } => {
-                    self.list_for_flush(now, job, keyspace, place, out);
+                Next::List { job, keyspace, at } => {
+                    self.list_for_flush(now, job, keyspace, at, out);
                 }
             }
         }

@@ -28,6 +28,8 @@ pub(crate) enum Internal {
     Mail { from: LaneId, tag: Tag },
     /// A key of the flush with this number.
     Flush { job: u64 },
+    /// Whether this key of the listing with this number has a value.
+    Listing { number: u64, key: Vec<u8> },
     /// A session's call, which this lane or another knows by this tag.
     Call { from: LaneId, tag: Tag },
 }
@@ -555,15 +557,11 @@ impl Lane {
         self.control.as_ref().map(Control::moves).unwrap_or_default()
     }
 
-    /// Live replicas of a keyspace besides this node.
+    /// Live replicas of a keyspace besides this node, in the partition that has fewest.
     pub fn other_replicas(&self, keyspace: KeyspaceId) -> usize {
-        let group = self
-            .shared
-            .config
-            .keyspace(keyspace)
-            .and_then(|keyspace| keyspace.replicas)
-            .unwrap_or_else(|| self.view.voters());
-        self.view.live().intersection(group).without(self.shared.config.node).len()
+        let others = self.view.live().without(self.shared.config.node);
+        let groups = self.engine(keyspace).map_or(&[][..], KeyspaceLane::groups);
+        groups.iter().map(|source| source.of(others).len()).min().unwrap_or(0)
     }
 
     /// Asserts what must hold between steps.
@@ -679,7 +677,14 @@ impl Lane {
     }
 
     /// Answers what engines completed for the lane itself; repeats while that completes more.
+    #[inline]
     pub(crate) fn answer_internal(&mut self, out: &mut Outbox) {
+        if !self.internal_done.is_empty() {
+            self.answer_all_internal(out);
+        }
+    }
+
+    fn answer_all_internal(&mut self, out: &mut Outbox) {
         while let Some(done) = self.internal_done.pop() {
             let slot = Slot::from_u64(done.tag.0 & !INTERNAL);
             let internal = self.internal.remove(slot).expect("an internal op completes once");
@@ -689,6 +694,7 @@ impl Lane {
                 }
                 Internal::Call { from, tag } => self.call_done(from, Done { tag, ..done }, out),
                 Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
+                Internal::Listing { number, key } => self.key_decided(number, key, &done),
             }
         }
     }

@@ -8,18 +8,22 @@
 //! Keys lie in the order of their hashes, on every node, so a listing that was begun at one replica
 //! goes on at another.
 //!
-//! A flush must find what was acknowledged before it. Where an engine acknowledges what a majority
-//! has, each part of the listing is what a majority of the group lists, this node among them.
+//! A listing must show what was acknowledged before it. Where an engine acknowledges what a majority
+//! has, each part of the listing is what a majority of the group says, this node among them. A key
+//! with a value at all of them is listed. One that a replica lacks, or that it is about to change, is
+//! *undecided*: a flush deletes it, and otherwise the engine is asked for it (`EXISTS`).
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 
+use quorate_commands::{OwnedCall, Reply};
 use quorate_machine::{Gate, Outcome, Refusal, mutant};
+use quorate_storage::{ValueInfo, place_in_lane, place_in_store, place_of_cursor};
 use quorate_types::partition_of;
-use quorate_types::{Duration, Epoch, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Tag};
-use quorate_wire::{Header, Kind, ListingMessage, Malformed};
+use quorate_types::{Epoch, Instant, KeyspaceId, NodeId, NodeSet, Now, Tag};
+use quorate_wire::{Header, Kind, ListingMessage, Malformed, Wanted};
 
-use crate::{KeyspaceConfig, KeyspaceLane, Lane, Outbox};
+use crate::lane::Internal;
+use crate::{Done, KeyspaceConfig, KeyspaceLane, Lane, Outbox};
 
 /// Most records that one question looks at.
 pub(crate) const RECORDS_MAX: usize = 256;
@@ -31,6 +35,8 @@ const BATCH: usize = 16;
 const SOURCE_AT: u32 = 48;
 /// After how many timeouts for lost messages a question is put to another replica.
 const TIMEOUTS_PER_TRY: u32 = 5;
+/// Undecided keys of one listing for which the engine is asked at the same time.
+const DECIDING_MAX: usize = 64;
 
 /// A replica group of a keyspace and the partitions that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,13 +54,15 @@ pub(crate) struct Source {
 pub struct Listed {
     /// Where the listing goes on; 0 at the end.
     pub next: u64,
-    /// The keys.
+    /// The keys; none if only their number was asked for.
     pub keys: Vec<Vec<u8>>,
+    /// How many they are.
+    pub count: u64,
 }
 
-/// What is looked at next of a source.
+/// Where a listing goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Cursor {
     pub(crate) source: usize,
     /// The cursor of the store.
     pub(crate) within: u64,
@@ -63,16 +71,13 @@ pub(crate) struct Place {
 /// Whom an answer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asker {
-    Client(Tag),
+    Client { tag: Tag, counts: bool },
     Flush { job: u64 },
 }
 
 impl Asker {
-    fn sources(self, engine: &KeyspaceLane) -> &[Source] {
-        match self {
-            Self::Client(_) => engine.sources(),
-            Self::Flush { .. } => engine.flush_sources(),
-        }
+    fn is_flush(self) -> bool {
+        matches!(self, Self::Flush { .. })
     }
 }
 
@@ -87,7 +92,8 @@ pub(crate) struct Listings {
 struct Ask {
     asker: Asker,
     keyspace: KeyspaceId,
-    place: Place,
+    source: Source,
+    at: Cursor,
     limit: usize,
     tries: usize,
     /// In which epoch it was first put: the majorities of different epochs need not meet.
@@ -101,25 +107,46 @@ struct Ask {
 #[derive(Debug, Default)]
 struct Part {
     answered: NodeSet,
-    /// Where the shortest answer ended; nothing if all reached the end.
-    next: Option<NonZeroU64>,
-    /// The keys, and how long their values are, as far as this node knows.
-    keys: BTreeMap<Vec<u8>, usize>,
+    /// Where the first of the answers ended; 0 if all reached the end.
+    next: u64,
+    keys: BTreeMap<Vec<u8>, Found>,
+    /// How many keys there are, if only that was said.
+    count: Option<u64>,
+    /// As many replicas have answered as are needed; it counts from then on, whatever views follow.
+    complete: bool,
+    /// Keys of which the engine must say whether they have a value.
+    undecided: Vec<Vec<u8>>,
+    /// Those for which it has been asked.
+    deciding: usize,
 }
 
-impl Part {
-    fn add(&mut self, from: NodeId, next: u64, keys: impl IntoIterator<Item = (Vec<u8>, usize)>) {
-        self.answered.insert(from);
-        let next = NonZeroU64::new(next);
-        self.next = self.next.into_iter().chain(next).min();
-        for (key, bytes) in keys {
-            let known = self.keys.entry(key).or_default();
-            *known = bytes.max(*known);
-        }
-    }
+/// A key as replicas have it.
+#[derive(Debug, Default)]
+struct Found {
+    /// How many of them have a value of it and are not about to change it.
+    settled: usize,
+    /// How long the value is, as far as this node knows.
+    bytes: usize,
+}
 
-    fn next(&self) -> u64 {
-        self.next.map_or(0, NonZeroU64::get)
+/// A key, whether it has a value that is not about to change, and the value's length if it is known.
+type Seen = (Vec<u8>, bool, usize);
+
+impl Part {
+    fn add(&mut self, from: NodeId, next: u64, keys: impl IntoIterator<Item = Seen>) {
+        self.answered.insert(from);
+        self.next = match (self.next, next) {
+            _ if self.answered.len() == 1 => next,
+            (0, next) | (next, 0) => next,
+            (one, other) if mutant!("node_listing_ends_last") => one.max(other),
+            (one, other) if place_of_cursor(one) <= place_of_cursor(other) => one,
+            (_, other) => other,
+        };
+        for (key, settled, bytes) in keys {
+            let found = self.keys.entry(key).or_default();
+            found.settled += usize::from(settled);
+            found.bytes = bytes.max(found.bytes);
+        }
     }
 }
 
@@ -153,20 +180,25 @@ impl Source {
         sources
     }
 
+    /// Those of the nodes that are of the group.
+    pub(crate) fn of(&self, nodes: NodeSet) -> NodeSet {
+        self.group.map_or(nodes, |group| nodes.intersection(group))
+    }
+
     /// Whether the node is one of the group.
     pub(crate) fn is_here(&self, node: NodeId) -> bool {
         self.group.is_none_or(|group| group.contains(node))
     }
 }
 
-impl Place {
+impl Cursor {
     pub(crate) const START: Self = Self { source: 0, within: 0 };
 
     fn of(cursor: u64) -> Self {
         Self { source: (cursor >> SOURCE_AT) as usize, within: cursor & ((1 << SOURCE_AT) - 1) }
     }
 
-    fn cursor(self) -> u64 {
+    fn to_u64(self) -> u64 {
         (self.source as u64) << SOURCE_AT | self.within
     }
 
@@ -187,22 +219,28 @@ impl Listings {
 }
 
 impl Lane {
-    /// Whether this node holds every key of the keyspace, so that nobody need be asked.
+    /// Whether this node holds every key of the keyspace.
     pub fn holds_all(&self, keyspace: KeyspaceId) -> bool {
         let engine = self.engine(keyspace);
         engine.is_some_and(|engine| matches!(engine.sources(), [source] if source.group.is_none()))
     }
 
+    /// Whether this node's records are all that a listing needs, so that nobody need be asked.
+    pub fn lists_alone(&self, keyspace: KeyspaceId) -> bool {
+        let engine = self.engine(keyspace);
+        engine.is_some_and(KeyspaceLane::acknowledges_from_all) && self.holds_all(keyspace)
+    }
+
     /// A cursor of [`Lane::list`] at a place that `random` chooses.
     pub fn random_cursor(&self, keyspace: KeyspaceId, random: u64) -> u64 {
-        let sources = self.engine(keyspace).map_or(1, |engine| engine.sources().len());
+        let sources = self.engine(keyspace).map_or(1, |engine| engine.listing_sources().len());
         let within = self.shared.store(keyspace).map_or(0, |store| store.random_cursor(random));
-        Place { source: (random >> SOURCE_AT) as usize % sources, within }.cursor()
+        Cursor { source: (random >> SOURCE_AT) as usize % sources, within }.to_u64()
     }
 
     /// Lists some keys of a keyspace that have a value, wherever they are, from `cursor` (0 begins).
     /// Answered through [`Outbox::listed`]. A key that is present during a whole listing is in it at
-    /// least once. Any number is a legal cursor.
+    /// least once; one that is absent, never. Any number is a legal cursor.
     pub fn list(
         &mut self,
         now: Now,
@@ -212,22 +250,22 @@ impl Lane {
         limit: usize,
         out: &mut Outbox,
     ) {
-        let place = Place::of(cursor);
-        let source = self.engine(keyspace).and_then(|engine| engine.sources().get(place.source));
-        let Some(&source) = source else {
-            return out.listed.push((tag, Outcome::Done(Listed { next: 0, keys: Vec::new() })));
-        };
-        if !self.takes(now, keyspace) {
-            return out.listed.push((tag, Outcome::Refused(Refusal::NotServing)));
-        }
-        if source.is_here(self.shared.config.node) {
-            let (next, keys) = self.keys_here(now, keyspace, source, place.within, None, limit);
-            let mut part = Part::default();
-            part.add(self.shared.config.node, next, keys.into_iter().map(|key| (key, 0)));
-            return self.listed(Asker::Client(tag), keyspace, place, part, out);
-        }
-        let part = Part::default();
-        self.begin_ask(now, Asker::Client(tag), keyspace, place, (limit, part), out);
+        let asker = Asker::Client { tag, counts: false };
+        self.begin_listing(now, asker, keyspace, (Cursor::of(cursor), limit), out);
+    }
+
+    /// As [`Lane::list`], without the keys. A replica that has every key of a group says at once how
+    /// many they are, where it alone can.
+    pub fn count(
+        &mut self,
+        now: Now,
+        keyspace: KeyspaceId,
+        tag: Tag,
+        cursor: u64,
+        out: &mut Outbox,
+    ) {
+        let asker = Asker::Client { tag, counts: true };
+        self.begin_listing(now, asker, keyspace, (Cursor::of(cursor), RECORDS_MAX), out);
     }
 
     /// Lists keys that a flush is to delete on this lane.
@@ -236,82 +274,114 @@ impl Lane {
         now: Now,
         job: u64,
         keyspace: KeyspaceId,
-        place: Place,
+        at: Cursor,
         out: &mut Outbox,
     ) {
-        let (asker, node) = (Asker::Flush { job }, self.shared.config.node);
-        let Some(engine) = self.engine(keyspace) else { return self.flushes.unlisted(job) };
-        let Some(&source) = engine.flush_sources().get(place.source) else {
-            return self.flushes.unlisted(job);
-        };
-        let mut part = Part::default();
-        if source.is_here(node) {
-            // What is about to be written may have been acknowledged.
-            let with_absent = !engine.acknowledges_from_all();
-            let Some(store) = self.shared.store(keyspace) else { return };
-            let mut keys = Vec::new();
-            let next = store.scan_lane(self.id, place.within, RECORDS_MAX, &mut |key, value| {
-                if (value.is_some() || with_absent) && source.has(key) {
-                    keys.push((key.to_vec(), value.map_or(0, |value| value.len)));
-                }
-            });
-            part.add(node, next, keys);
-            if self.missing(asker, source, part.answered, engine) == 0 {
-                return self.listed(asker, keyspace, place, part, out);
-            }
-        }
-        self.begin_ask(now, asker, keyspace, place, (RECORDS_MAX, part), out);
+        self.begin_listing(now, Asker::Flush { job }, keyspace, (at, RECORDS_MAX), out);
     }
 
-    /// How many further replicas of a group must say what keys there are.
-    fn missing(
-        &self,
-        asker: Asker,
-        source: Source,
-        answered: NodeSet,
-        engine: &KeyspaceLane,
-    ) -> usize {
-        let voters = self.view.voters();
-        let group = source.group.unwrap_or(voters).intersection(voters);
-        let needs_majority = matches!(asker, Asker::Flush { .. })
-            && !engine.acknowledges_from_all()
-            && !mutant!("node_flush_asks_one_replica");
-        let needed = if needs_majority { group.len() / 2 + 1 } else { 1 };
-        needed.saturating_sub(answered.len())
-    }
-
-    fn begin_ask(
+    fn begin_listing(
         &mut self,
         now: Now,
         asker: Asker,
         keyspace: KeyspaceId,
-        place: Place,
-        (limit, part): (usize, Part),
+        (at, limit): (Cursor, usize),
         out: &mut Outbox,
     ) {
-        self.listings.last += 1;
-        let number = self.listings.last;
-        let until = now.monotonic + self.shared.config.op_timeout;
-        let again_at = now.monotonic + self.try_timeout();
-        // Replicas take turns, so that no single one lists for all.
-        let tries = number as usize;
-        let epoch = self.view.epoch;
-        let ask = Ask { asker, keyspace, place, limit, tries, epoch, part, again_at, until };
+        let sources = self.engine(keyspace).map_or(&[][..], KeyspaceLane::listing_sources);
+        let source = sources.get(at.source).copied();
+        match (asker, source) {
+            (Asker::Client { tag, .. }, None) => {
+                let nothing = Listed { next: 0, keys: Vec::new(), count: 0 };
+                out.listed.push((tag, Outcome::Done(nothing)));
+            }
+            (Asker::Client { tag, .. }, Some(_)) if !self.takes(now, keyspace) => {
+                out.listed.push((tag, Outcome::Refused(Refusal::NotServing)));
+            }
+            (Asker::Flush { job }, None) => self.flushes.unlisted(job),
+            (_, Some(source)) => {
+                self.listings.last += 1;
+                let number = self.listings.last;
+                let ask = Ask {
+                    asker,
+                    keyspace,
+                    source,
+                    at,
+                    limit: limit.min(RECORDS_MAX),
+                    // Replicas take turns, so that no single one lists for all.
+                    tries: number as usize,
+                    epoch: self.view.epoch,
+                    part: Part::default(),
+                    again_at: Instant::ZERO,
+                    until: now.monotonic + self.shared.config.op_timeout,
+                };
+                self.put_question(now, number, ask, out);
+            }
+        }
+    }
+
+    /// Puts the question: to this node's own records if they are of the group, and to as many others
+    /// as are missing.
+    fn put_question(&mut self, now: Now, number: u64, mut ask: Ask, out: &mut Outbox) {
+        let node = self.shared.config.node;
+        if ask.source.is_here(node) {
+            let (next, keys) = match self.wanted(&ask) {
+                Wanted::Count => {
+                    ask.part.count = Some(self.shared.store_facts(ask.keyspace).keys);
+                    (0, Vec::new())
+                }
+                wanted => self.keys_here(now, &ask, wanted),
+            };
+            ask.part.add(node, next, keys);
+        }
+        self.go_on(now, number, ask, out);
+    }
+
+    /// What the records of a replica are asked for.
+    fn wanted(&self, ask: &Ask) -> Wanted {
+        let alone = self.engine(ask.keyspace).is_some_and(|engine| {
+            engine.acknowledges_from_all() && engine.listing_sources().len() == 1
+        });
+        match ask.asker {
+            Asker::Flush { .. } => Wanted::KeysOfLane,
+            Asker::Client { counts: true, .. } if alone => Wanted::Count,
+            Asker::Client { .. } => Wanted::Keys,
+        }
+    }
+
+    /// How many further replicas of the group must say what keys there are.
+    fn missing(&self, ask: &Ask) -> usize {
+        let voters = self.view.voters();
+        let group = ask.source.of(voters);
+        let one_is_enough = self.one_answers(ask.keyspace)
+            || ask.asker.is_flush() && mutant!("node_flush_asks_one_replica")
+            || !ask.asker.is_flush() && mutant!("node_listing_asks_one_replica");
+        let needed = if one_is_enough { 1 } else { group.len() / 2 + 1 };
+        needed.saturating_sub(ask.part.answered.len())
+    }
+
+    /// Whether one replica has all that was acknowledged.
+    fn one_answers(&self, keyspace: KeyspaceId) -> bool {
+        self.engine(keyspace).is_none_or(KeyspaceLane::acknowledges_from_all)
+    }
+
+    /// Asks those that are missing, or goes on to what they have said.
+    fn go_on(&mut self, now: Now, number: u64, mut ask: Ask, out: &mut Outbox) {
+        if self.missing(&ask) == 0 {
+            ask.part.complete = true;
+            self.leave_out(&mut ask);
+            self.find_undecided(&mut ask);
+            return self.decide(now, number, ask, out);
+        }
+        ask.again_at = now.monotonic + self.shared.config.message_loss_timeout * TIMEOUTS_PER_TRY;
         self.send_ask(number, &ask, out);
         self.listings.asks.insert(number, ask);
     }
 
-    fn try_timeout(&self) -> Duration {
-        self.shared.config.message_loss_timeout * TIMEOUTS_PER_TRY
-    }
-
     fn send_ask(&self, number: u64, ask: &Ask, out: &mut Outbox) {
-        let engine = self.engine(ask.keyspace).expect("it was there");
-        let source = ask.asker.sources(engine)[ask.place.source];
-        let replicas = self.view.active().intersection(source.group.unwrap_or(self.view.voters()));
+        let replicas = ask.source.of(self.view.active());
         let replicas = replicas.difference(ask.part.answered).without(self.shared.config.node);
-        let missing = self.missing(ask.asker, source, ask.part.answered, engine);
-        let to = (0..missing.min(replicas.len()))
+        let to = (0..self.missing(ask).min(replicas.len()))
             .filter_map(|nth| replicas.nth((ask.tries + nth) % replicas.len()))
             .collect::<NodeSet>();
         if to.is_empty() {
@@ -319,19 +389,92 @@ impl Lane {
         }
         let message = ListingMessage::Ask {
             number,
-            of_lane: matches!(ask.asker, Asker::Flush { .. }),
-            partitions: source.partitions,
-            cursor: ask.place.within,
-            limit: ask.limit.min(RECORDS_MAX) as u32,
+            wanted: self.wanted(ask),
+            partitions: ask.source.partitions,
+            cursor: ask.at.within,
+            limit: ask.limit as u32,
         };
-        out.frame(to, |buffer| {
-            Header::frame(buffer, Kind::Listing, ask.keyspace, self.view.epoch, |writer| {
+        self.send_listing(to, ask.keyspace, Gate::OPEN, &message, out);
+    }
+
+    fn send_listing(
+        &self,
+        to: NodeSet,
+        keyspace: KeyspaceId,
+        gate: Gate,
+        message: &ListingMessage,
+        out: &mut Outbox,
+    ) {
+        out.frame_behind(gate, to, |buffer| {
+            Header::frame(buffer, Kind::Listing, keyspace, self.view.epoch, |writer| {
                 message.encode(writer);
             });
         });
     }
 
-    /// Asks again what was not answered in time, and gives up what waited too long.
+    /// Leaves out the keys before the part, and those after the first of the answers has ended: the
+    /// next part has them.
+    fn leave_out(&self, ask: &mut Ask) {
+        let lanes = self.shared.config.lanes;
+        let of_lane = ask.asker.is_flush();
+        let place = |key: &[u8]| {
+            if of_lane { place_in_lane(key) } else { place_in_store(key, lanes) }
+        };
+        let from = place_of_cursor(ask.at.within);
+        let to = if ask.part.next == 0 { u64::MAX } else { place_of_cursor(ask.part.next) };
+        ask.part.keys.retain(|key, _| (from..to).contains(&place(key)));
+    }
+
+    /// Takes out the keys of which not all who answered say that they have a value. A flush takes
+    /// them as they are.
+    fn find_undecided(&self, ask: &mut Ask) {
+        if ask.asker.is_flush() {
+            return;
+        }
+        let Part { answered, keys, undecided, .. } = &mut ask.part;
+        let open = |_: &Vec<u8>, found: &mut Found| found.settled < answered.len();
+        undecided.extend(keys.extract_if(.., open).map(|(key, _)| key));
+    }
+
+    /// Asks the engine for what is undecided, a bounded number at a time, or answers.
+    fn decide(&mut self, now: Now, number: u64, mut ask: Ask, out: &mut Outbox) {
+        if ask.part.undecided.is_empty() && ask.part.deciding == 0 {
+            return self.listed(ask, out);
+        }
+        let room = DECIDING_MAX - ask.part.deciding;
+        let first = ask.part.undecided.len().saturating_sub(room);
+        let keys = ask.part.undecided.split_off(first);
+        ask.part.deciding += keys.len();
+        ask.again_at = ask.until;
+        let keyspace = ask.keyspace;
+        self.listings.asks.insert(number, ask);
+        for key in keys {
+            let call = OwnedCall::new([b"EXISTS", &key[..]]).expect("EXISTS takes a key");
+            let tag = self.internal_tag(Internal::Listing { number, key });
+            self.counts.submitted += 1;
+            let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+            // Reads of different keys need not wait for each other.
+            engine.submit(now, tag, tag.0, call.call(), &mut sink);
+        }
+    }
+
+    /// The engine has said whether a key has a value.
+    pub(crate) fn key_decided(&mut self, number: u64, key: Vec<u8>, done: &Done) {
+        let Some(ask) = self.listings.asks.get_mut(&number) else { return };
+        ask.part.deciding -= 1;
+        match &done.outcome {
+            Outcome::Done(Reply::Int(0)) => {}
+            Outcome::Done(_) => {
+                ask.part.keys.insert(key, Found::default());
+            }
+            // Nobody can say it now: the next turn ends the listing.
+            Outcome::Refused(_) | Outcome::Unknown => ask.until = Instant::ZERO,
+        }
+        ask.again_at = Instant::ZERO;
+    }
+
+    /// Goes on with what was decided, asks again what was not answered in time, and gives up what
+    /// waited too long.
     pub(crate) fn tick_listings(&mut self, now: Now, out: &mut Outbox) {
         let mut due = self.listings.asks.extract_if(.., |_, ask| ask.again_at <= now.monotonic);
         let due: Vec<_> = due.by_ref().collect();
@@ -340,16 +483,20 @@ impl Lane {
                 self.unlisted(ask.asker, Refusal::TimedOut, out);
                 continue;
             }
-            if let Asker::Flush { job } = ask.asker
-                && ask.epoch != self.view.epoch
-            {
-                self.flushes.list_again(job);
+            if ask.part.complete {
+                self.decide(now, number, ask, out);
                 continue;
             }
             ask.tries += 1;
-            ask.again_at = now.monotonic + self.try_timeout();
-            self.send_ask(number, &ask, out);
-            self.listings.asks.insert(number, ask);
+            let is_of_another_epoch = ask.epoch != self.view.epoch;
+            if is_of_another_epoch && !mutant!("node_listing_mixes_epochs") {
+                // What members of another epoch have said doesn't count.
+                ask.part = Part::default();
+                ask.epoch = self.view.epoch;
+                self.put_question(now, number, ask, out);
+            } else {
+                self.go_on(now, number, ask, out);
+            }
         }
     }
 
@@ -362,7 +509,7 @@ impl Lane {
 
     fn unlisted(&mut self, asker: Asker, refusal: Refusal, out: &mut Outbox) {
         match asker {
-            Asker::Client(tag) => out.listed.push((tag, Outcome::Refused(refusal))),
+            Asker::Client { tag, .. } => out.listed.push((tag, Outcome::Refused(refusal))),
             Asker::Flush { job } => self.flushes.unlisted(job),
         }
     }
@@ -379,92 +526,110 @@ impl Lane {
         let keyspace = header.keyspace;
         let engine = self.engine(keyspace).ok_or(Malformed("unknown keyspace"))?;
         match ListingMessage::decode(body)? {
-            ListingMessage::Ask { number, of_lane, partitions, cursor, limit } => {
+            ListingMessage::Ask { number, wanted, partitions, cursor, limit } => {
                 // One that lags behind the others would leave out what they hold.
                 if !self.takes(now, keyspace) {
                     return Ok(());
                 }
-                let count = engine.sources()[0].count;
-                let source = Source { group: None, partitions, count };
-                let lane = of_lane.then_some(self.id);
-                let limit = (limit as usize).min(RECORDS_MAX);
-                let (next, keys) = self.keys_here(now, keyspace, source, cursor, lane, limit);
-                let answer = ListingMessage::Keys { number, next, keys };
-                let epoch = self.view.epoch;
-                out.frame_behind(Gate::LEASE, NodeSet::only(from), |buffer| {
-                    Header::frame(buffer, Kind::Listing, keyspace, epoch, |writer| {
-                        answer.encode(writer);
-                    });
-                });
+                let answer = if wanted == Wanted::Count {
+                    let keys = self.shared.store_facts(keyspace).keys;
+                    ListingMessage::Count { number, keys }
+                } else {
+                    let count = engine.listing_sources()[0].count;
+                    let source = Source { group: None, partitions, count };
+                    let limit = (limit as usize).min(RECORDS_MAX);
+                    let (next, keys) = self.keys_of(now, keyspace, source, wanted, (cursor, limit));
+                    let keys = keys.into_iter().map(|(key, settled, _)| (key, settled)).collect();
+                    ListingMessage::Keys { number, next, keys }
+                };
+                self.send_listing(NodeSet::only(from), keyspace, Gate::LEASE, &answer, out);
             }
             ListingMessage::Keys { number, next, keys } => {
-                // The second answer to a question that was put twice finds nothing.
-                let Some(mut ask) = self.listings.asks.remove(&number) else { return Ok(()) };
-                let is_of_epoch = ask.epoch == self.view.epoch && ask.epoch == header.epoch;
-                let counts = is_of_epoch || matches!(ask.asker, Asker::Client(_));
-                let engine = self.engine(ask.keyspace).expect("it was there");
-                let source = ask.asker.sources(engine)[ask.place.source];
-                if counts {
-                    ask.part.add(from, next, keys.into_iter().map(|key| (key, 0)));
-                }
-                if counts && self.missing(ask.asker, source, ask.part.answered, engine) == 0 {
-                    self.listed(ask.asker, ask.keyspace, ask.place, ask.part, out);
-                } else {
-                    self.listings.asks.insert(number, ask);
-                }
+                let keys = keys.into_iter().map(|(key, settled)| (key, settled, 0)).collect();
+                self.hear_answer(now, (from, header.epoch), number, (next, keys, None), out);
+            }
+            ListingMessage::Count { number, keys } => {
+                let answer = (0, Vec::new(), Some(keys));
+                self.hear_answer(now, (from, header.epoch), number, answer, out);
             }
         }
         Ok(())
     }
 
-    fn listed(
+    fn hear_answer(
         &mut self,
-        asker: Asker,
-        keyspace: KeyspaceId,
-        place: Place,
-        part: Part,
+        now: Now,
+        (from, epoch): (NodeId, Epoch),
+        number: u64,
+        (next, keys, count): (u64, Vec<Seen>, Option<u64>),
         out: &mut Outbox,
     ) {
-        let sources = self.engine(keyspace).map_or(0, |engine| asker.sources(engine).len());
-        let after = place.after(part.next(), sources);
-        match asker {
-            Asker::Client(tag) => {
-                let next = after.map_or(0, Place::cursor);
-                let keys = part.keys.into_keys().collect();
-                out.listed.push((tag, Outcome::Done(Listed { next, keys })));
-            }
-            Asker::Flush { job } => self.flushes.listed(job, after, part.keys),
+        // The second answer to a question that was put twice finds nothing, or is not needed.
+        let Some(mut ask) = self.listings.asks.remove(&number) else { return };
+        let is_of_epoch = ask.epoch == self.view.epoch && ask.epoch == epoch;
+        let counts =
+            is_of_epoch || self.one_answers(ask.keyspace) || mutant!("node_listing_mixes_epochs");
+        if ask.part.complete || !counts || ask.part.answered.contains(from) {
+            self.listings.asks.insert(number, ask);
+            return;
+        }
+        ask.part.add(from, next, keys);
+        ask.part.count = count;
+        if self.missing(&ask) == 0 {
+            self.go_on(now, number, ask, out);
+        } else {
+            self.listings.asks.insert(number, ask);
         }
     }
 
-    /// Keys that this node holds, of the whole node with their values, or of one lane whether they
-    /// have values or not: what is about to be written must be deleted, too.
-    fn keys_here(
+    fn listed(&mut self, ask: Ask, out: &mut Outbox) {
+        let Ask { asker, part, .. } = ask;
+        let sources = self.engine(ask.keyspace).map_or(0, |engine| engine.listing_sources().len());
+        let after = ask.at.after(part.next, sources);
+        match asker {
+            Asker::Client { tag, counts } => {
+                let next = after.map_or(0, Cursor::to_u64);
+                let count = part.count.unwrap_or(part.keys.len() as u64);
+                let keys = if counts { Vec::new() } else { part.keys.into_keys().collect() };
+                out.listed.push((tag, Outcome::Done(Listed { next, keys, count })));
+            }
+            Asker::Flush { job } => {
+                let keys = part.keys.into_iter().map(|(key, found)| (key, found.bytes));
+                self.flushes.listed(job, after, keys);
+            }
+        }
+    }
+
+    fn keys_here(&self, now: Now, ask: &Ask, wanted: Wanted) -> (u64, Vec<Seen>) {
+        self.keys_of(now, ask.keyspace, ask.source, wanted, (ask.at.within, ask.limit))
+    }
+
+    /// Keys that this node holds, of one lane or of all: those with a value, and those that may get
+    /// one. What has expired and is not deleted yet is only there for a flush.
+    fn keys_of(
         &self,
         now: Now,
         keyspace: KeyspaceId,
         source: Source,
-        mut cursor: u64,
-        lane: Option<LaneId>,
-        limit: usize,
-    ) -> (u64, Vec<Vec<u8>>) {
+        wanted: Wanted,
+        (mut cursor, limit): (u64, usize),
+    ) -> (u64, Vec<Seen>) {
         let (mut keys, mut bytes, mut looked_at) = (Vec::new(), 0, 0);
         let Some(store) = self.shared.store(keyspace) else { return (0, keys) };
+        let lane = (wanted == Wanted::KeysOfLane).then_some(self.id);
+        let locked = !self.one_answers(keyspace);
         loop {
             let batch = BATCH.min(limit);
-            let mut visit = |key: &[u8], value: Option<quorate_storage::ValueInfo>| {
-                let lives = |value: quorate_storage::ValueInfo| {
-                    value.expire_at.is_none_or(|at| at > now.wall())
-                };
-                if (lane.is_some() || value.is_some_and(lives)) && source.has(key) {
+            let mut visit = |key: &[u8], value: Option<ValueInfo>, settled: bool| {
+                let lives = |value: ValueInfo| value.expire_at.is_none_or(|at| at > now.wall());
+                let has_value = value.is_some_and(|value| lane.is_some() || lives(value));
+                if (has_value || !settled) && source.has(key) {
                     bytes += key.len();
-                    keys.push(key.to_vec());
+                    let length = value.map_or(0, |value| value.len);
+                    keys.push((key.to_vec(), has_value && settled, length));
                 }
             };
-            cursor = match lane {
-                Some(lane) => store.scan_lane(lane, cursor, batch, &mut visit),
-                None => store.scan(cursor, batch, &mut visit),
-            };
+            cursor = store.list((lane, locked), cursor, batch, &mut visit);
             looked_at += batch;
             if cursor == 0 || looked_at >= limit || bytes >= BYTES_ENOUGH {
                 return (cursor, keys);

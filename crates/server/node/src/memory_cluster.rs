@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use quorate_sync::{Parker, Post, Wake};
-use quorate_types::{Incarnation, LaneId, NodeId, Now};
+use quorate_types::{Incarnation, LaneId, NodeId, NodeSet, Now};
 
 use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
 
@@ -13,8 +13,10 @@ use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
 pub struct MemoryCluster {
     /// The nodes' lanes, in the order in which they were configured.
     pub hosts: Vec<Host>,
-    /// A node that no message reaches.
-    pub deaf: Option<NodeId>,
+    /// Nodes that no message reaches.
+    pub deaf: NodeSet,
+    /// Nodes whose messages reach nobody.
+    pub mute: NodeSet,
     /// Mail between the lanes of a node, with which of the nodes it is.
     post: Post<(usize, Mail), NeverSleeps>,
     number: LaneId,
@@ -48,7 +50,8 @@ impl MemoryCluster {
         let parkers: Vec<_> = (0..lanes).map(|_| Arc::new(Parker::new(NeverSleeps))).collect();
         let node_lane = |(lane, post): (u16, _)| Self {
             hosts: nodes.iter().map(|node| Host::new(node, LaneId(lane), now)).collect(),
-            deaf: None,
+            deaf: NodeSet::EMPTY,
+            mute: NodeSet::EMPTY,
             post,
             number: LaneId(lane),
         };
@@ -94,7 +97,7 @@ impl MemoryCluster {
         let (node, incarnation) = (self.hosts[from].node, self.hosts[from].lane.incarnation());
         let _ = self.hosts[from].out.take_urgent();
         for peer in self.hosts[from].out.take_waiting() {
-            if self.deaf == Some(peer) {
+            if self.deaf.contains(peer) || self.mute.contains(node) {
                 self.hosts[from].out.peer(peer).clear();
                 continue;
             }

@@ -11,6 +11,9 @@ use crate::engines::{KeyspaceStore, each_store};
 /// Is told a key, its version, whether it may be read, and its value.
 pub type Visit<'a> = dyn FnMut(&[u8], Timestamp, bool, Option<&[u8]>) + 'a;
 
+/// Is told a key, its value, and whether no update of it is under way.
+pub(crate) type VisitKey<'a> = dyn FnMut(&[u8], Option<ValueInfo>, bool) + 'a;
+
 impl KeyspaceStore {
     /// Runs a read-only call on one record, without a lock. `None` if the record can't be read at
     /// this moment, or its value has expired, which only an update may say.
@@ -37,17 +40,16 @@ impl KeyspaceStore {
         })
     }
 
-    /// Visits some records of one lane.
-    pub fn scan_lane(
+    /// Visits some records, of one lane or of all, with whether no update of them is under way. Only
+    /// an engine whose answers run ahead of its records has such updates: `locked` is for its stores.
+    pub(crate) fn list(
         &self,
-        lane: LaneId,
+        (lane, locked): (Option<LaneId>, bool),
         cursor: u64,
         limit: usize,
-        visit: &mut dyn FnMut(&[u8], Option<ValueInfo>),
+        visit: &mut VisitKey<'_>,
     ) -> u64 {
-        each_store!(self, store => {
-            store.scan_lane(lane, cursor, limit, &mut |key, snapshot| visit(key, snapshot.value))
-        })
+        each_store!(self, store => list(store, (lane, locked), cursor, limit, visit))
     }
 
     /// A cursor at a place that `random` chooses; see [`Store::random_cursor`].
@@ -103,6 +105,28 @@ fn read<M: Readable, R>(
         }
     };
     Some(with(call.execute(now, current).0))
+}
+
+fn list<M: Readable>(
+    store: &Store<M>,
+    which: (Option<LaneId>, bool),
+    cursor: u64,
+    limit: usize,
+    visit: &mut VisitKey<'_>,
+) -> u64 {
+    let mut settled = |key: &[u8], snapshot: Snapshot<M>| visit(key, snapshot.value, true);
+    match which {
+        (None, false) => return store.scan(cursor, limit, &mut settled),
+        (Some(lane), false) => return store.scan_lane(lane, cursor, limit, &mut settled),
+        (_, true) => {}
+    }
+    let mut locked = |key: &[u8], snapshot: Snapshot<M>, state: &M::LockedState| {
+        visit(key, snapshot.value, M::is_settled(state));
+    };
+    match which.0 {
+        None => store.scan_locked(cursor, limit, &mut locked),
+        Some(lane) => store.scan_lane_locked(lane, cursor, limit, &mut locked),
+    }
 }
 
 fn dump<M: Readable>(store: &Store<M>, visit: &mut Visit<'_>) {

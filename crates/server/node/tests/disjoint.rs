@@ -5,16 +5,17 @@
 //! What is recorded is what `quorate_storage::trace` documents. Upkeep, which looks at a few records
 //! some times a second whosever they are, is left out: too little time passes here.
 
+mod support;
+
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use quorate_commands::{Block, Op, OwnedCall};
 use quorate_machine::Outcome;
-use quorate_node::{
-    EngineConfig, KeyspaceConfig, KeyspaceStore, MemoryCluster, NodeAddress, NodeConfig, Shared,
-};
+use quorate_node::{EngineConfig, KeyspaceConfig, KeyspaceStore};
 use quorate_storage::trace;
-use quorate_types::{Duration, Instant, KeyspaceId, NodeId, Now, Tag, UnixNanos};
+use quorate_types::{Duration, KeyspaceId, NodeId, Tag};
+
+use support::{Cluster, at, config};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
 const NODES: u16 = 3;
@@ -22,62 +23,20 @@ const LANES: u16 = 2;
 const KEYS: u64 = 100;
 const TRANSACTIONS: u64 = 500;
 
-fn shared(engine: &EngineConfig, node: NodeId) -> Arc<Shared> {
-    let addresses = (1..=NODES).map(|number| NodeAddress {
-        node: NodeId(number),
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
-    Shared::new(NodeConfig {
-        node,
-        cluster: "disjoint".to_owned(),
-        lanes: LANES,
-        nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
-        sessions_max: NodeConfig::SESSIONS_MAX,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", engine.clone())],
-        seed: u64::from(node.0),
-    })
-}
-
-struct Cluster {
-    time: Duration,
-    nodes: Vec<Arc<Shared>>,
-    strands: Vec<MemoryCluster>,
+fn cluster(engine: &EngineConfig) -> Cluster {
+    let keyspaces = vec![KeyspaceConfig::new(KEYSPACE, "default", engine.clone())];
+    let node = |node| config(NodeId(node), NODES, LANES, keyspaces.clone());
+    let mut cluster = Cluster::new((1..=NODES).map(node));
+    while !cluster.is_caught_up() {
+        cluster.turn(Duration::from_millis(1));
+    }
+    cluster
 }
 
 impl Cluster {
-    fn new(engine: &EngineConfig) -> Self {
-        let nodes: Vec<_> = (1..=NODES).map(|node| shared(engine, NodeId(node))).collect();
-        let time = Duration::from_secs(1);
-        let strands = MemoryCluster::cluster(&nodes, now(time));
-        let mut cluster = Self { time, nodes, strands };
-        for _ in 0..10_000 {
-            cluster.time += Duration::from_millis(1);
-            (0..usize::from(LANES)).for_each(|lane| cluster.turn(lane));
-            if cluster.is_ready() {
-                return cluster;
-            }
-        }
-        panic!("the nodes found no view: {}", cluster.strands[0].hosts[0].lane.phase(now(time)));
-    }
-
-    fn is_ready(&self) -> bool {
-        let mut hosts = self.strands.iter().flat_map(|strand| &strand.hosts);
-        self.nodes.iter().all(|node| node.is_active())
-            && hosts.all(|host| host.lane.engine(KEYSPACE).expect("configured").is_caught_up())
-    }
-
-    fn turn(&mut self, lane: usize) {
-        let now = now(self.time);
-        self.strands[lane].begin_turn(now);
-        self.strands[lane].end_turn(now);
+    fn is_caught_up(&self) -> bool {
+        let mut hosts = self.lanes.iter().flat_map(|lane| &lane.hosts);
+        hosts.all(|host| host.lane.engine(KEYSPACE).expect("configured").is_caught_up())
     }
 
     /// Runs transactions on one lane of all nodes, each on two of the given keys.
@@ -85,15 +44,14 @@ impl Cluster {
         let mut done = 0;
         for number in 0..TRANSACTIONS {
             let txn = read_modify_write([key(number), key(number * 7 + 3)]);
-            let now = now(self.time);
-            let strand = &mut self.strands[lane];
-            strand.begin_turn(now);
-            let host = &mut strand.hosts[number as usize % usize::from(NODES)];
+            let now = at(self.time);
+            self.lanes[lane].begin_turn(now);
+            let host = self.host((number as usize % usize::from(NODES), lane));
             host.lane.submit(now, KEYSPACE, Tag(number), number, txn, &mut host.out);
             while done <= number {
                 self.time += Duration::from_nanos(200);
-                self.turn(lane);
-                for host in &mut self.strands[lane].hosts {
+                self.turn_of(lane);
+                for host in &mut self.lanes[lane].hosts {
                     for answer in host.out.done.drain(..) {
                         assert!(matches!(answer.outcome, Outcome::Done(_)), "{answer:?}");
                         done += 1;
@@ -102,11 +60,6 @@ impl Cluster {
             }
         }
     }
-}
-
-fn now(time: Duration) -> Now {
-    let nanos = time.as_nanos() as u64;
-    Now { monotonic: Instant(nanos), unix: UnixNanos(1 << 60 | nanos) }
 }
 
 fn read_modify_write(keys: [Vec<u8>; 2]) -> Op {
@@ -119,7 +72,7 @@ fn read_modify_write(keys: [Vec<u8>; 2]) -> Op {
 
 /// How many lines two lanes both write, each over all nodes, that work on these keys.
 fn common_lines(engine: &EngineConfig, keys: [fn(u64) -> Vec<u8>; 2]) -> usize {
-    let mut cluster = Cluster::new(engine);
+    let mut cluster = cluster(engine);
     // Making records writes the index, which all share: that comes before.
     for (lane, key) in keys.into_iter().enumerate() {
         cluster.run(lane, key);

@@ -2,6 +2,8 @@
 //! lived, or is removed and meets another cluster: whole nodes with one lane each, in virtual time,
 //! over links that hold and carry no more than real ones.
 
+mod support;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -12,9 +14,10 @@ use quorate_node::{
     NodeConfig, Outbox, Shared,
 };
 use quorate_types::{
-    Duration, Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, Now, Tag, Timestamp,
-    UnixNanos, hash_key, limits,
+    Duration, Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, Tag, Timestamp, hash_key, limits,
 };
+
+use support::at;
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
 const ALL: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
@@ -28,27 +31,9 @@ const WINDOW: usize = 8;
 
 /// A node of a cluster that these nodes found together.
 fn shared(node: NodeId, founders: &[NodeId], engine: EngineConfig) -> Arc<Shared> {
-    let addresses = founders.iter().map(|founder| NodeAddress {
-        node: *founder,
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
-    Shared::new(NodeConfig {
-        node,
-        cluster: "rejoin".to_owned(),
-        lanes: 1,
-        nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
-        sessions_max: NodeConfig::SESSIONS_MAX,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", engine)],
-        seed: u64::from(node.0),
-    })
+    let keyspaces = vec![KeyspaceConfig::new(KEYSPACE, "default", engine)];
+    let addresses = founders.iter().copied().map(NodeAddress::in_memory);
+    Shared::new(NodeConfig::new(node, 1, addresses.collect(), keyspaces))
 }
 
 /// What one node has sent to another and has not arrived: the frames, each with its sender's life.
@@ -222,11 +207,7 @@ impl Cluster {
             let call = OwnedCall::new(command.iter().map(Vec::as_slice)).expect("a command");
             let (now, tag) = (at(self.time), Tag(self.tag));
             let host = &mut self.hosts[self.asked];
-            let (call, out) = (call.call(), &mut host.out);
-            match self.engine.capabilities().transactions {
-                true => host.lane.submit(now, KEYSPACE, tag, self.tag, call, out),
-                false => host.lane.submit(now, KEYSPACE, tag, self.tag, call, out),
-            }
+            host.lane.submit(now, KEYSPACE, tag, self.tag, call.call(), &mut host.out);
             while self.tag - self.done >= WINDOW as u64 {
                 self.turn();
             }
@@ -315,11 +296,6 @@ fn host(shared: &Arc<Shared>, time: Duration) -> Host {
     let incarnation = Incarnation(u64::from(node.0) << 48 | time.as_nanos() as u64);
     let lane = Lane::new(Arc::clone(shared), LaneId(0), incarnation, at(time));
     Host { node, lane, out: Outbox::new() }
-}
-
-fn at(time: Duration) -> Now {
-    let nanos = time.as_nanos() as u64;
-    Now { monotonic: Instant(nanos), unix: UnixNanos(1 << 60 | nanos) }
 }
 
 fn key(number: usize) -> Vec<u8> {

@@ -31,27 +31,9 @@ impl Clock {
 }
 
 fn node(number: u16, nodes: u16) -> Arc<Shared> {
-    let addresses = (1..=nodes).map(|number| NodeAddress {
-        node: NodeId(number),
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
-    Shared::new(NodeConfig {
-        node: NodeId(number),
-        cluster: "schedules".to_owned(),
-        lanes: LANES,
-        nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
-        sessions_max: NodeConfig::SESSIONS_MAX,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", EngineConfig::meerkat())],
-        seed: u64::from(number),
-    })
+    let keyspaces = vec![KeyspaceConfig::new(KEYSPACE, "default", EngineConfig::meerkat())];
+    let addresses = (1..=nodes).map(|node| NodeAddress::in_memory(NodeId(node)));
+    Shared::new(NodeConfig::new(NodeId(number), LANES, addresses.collect(), keyspaces))
 }
 
 /// One lane of every node, on a thread of its own.

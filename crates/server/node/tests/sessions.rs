@@ -1,103 +1,43 @@
 //! Leases and calls of sessions on whole lanes: three nodes with two lanes each, in one process.
 
-use std::sync::Arc;
+mod support;
 
-use quorate_commands::{Op, OwnedCall, Reply};
+use quorate_commands::Reply;
 use quorate_machine::{CallError, Outcome, Refusal};
-use quorate_node::{
-    EngineConfig, KeyspaceConfig, MemoryCluster, NodeAddress, NodeConfig, SessionCall, Shared,
-};
+use quorate_node::{EngineConfig, KeyspaceConfig, NodeConfig, SessionCall};
 use quorate_rifl::{Answer, Call, Grant, LeaseId, Lost, Request};
-use quorate_types::{
-    Duration, Instant, KeyspaceId, LaneId, MemberNumber, NodeId, Now, Tag, UnixNanos,
-};
+use quorate_types::{Duration, KeyspaceId, LaneId, MemberNumber, NodeId};
+
+use support::{Cluster, Place, at, command, config};
 
 const NODES: u16 = 3;
 const LANES: u16 = 2;
 const TERM: Duration = Duration::from_secs(20);
 const SESSIONS_MAX: usize = 6;
 
-fn shared(node: NodeId) -> Arc<Shared> {
-    let addresses = (1..=NODES).map(|number| NodeAddress {
-        node: NodeId(number),
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
+fn configs() -> impl Iterator<Item = NodeConfig> {
     let keyspace = |number, engine| {
         KeyspaceConfig::new(KeyspaceId(number), format!("number {number}"), engine)
     };
-    Shared::new(NodeConfig {
-        node,
-        cluster: "sessions".to_owned(),
-        lanes: LANES,
-        nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
+    let keyspaces = [keyspace(0, EngineConfig::hermes()), keyspace(1, EngineConfig::meerkat())];
+    (1..=NODES).map(NodeId).map(move |node| NodeConfig {
         sessions_max: SESSIONS_MAX,
         session_term: TERM,
-        keyspaces: vec![keyspace(0, EngineConfig::hermes()), keyspace(1, EngineConfig::meerkat())],
-        seed: u64::from(node.0),
+        ..config(node, NODES, LANES, keyspaces.to_vec())
     })
 }
 
-/// A client's place: which of the nodes, and which of its lanes.
-type Place = (usize, usize);
-
-struct Cluster {
-    time: Duration,
-    nodes: Vec<Arc<Shared>>,
-    strands: Vec<MemoryCluster>,
-    /// By how much the wall clocks that lane 1 reads are behind those that lane 0 reads.
-    behind: Duration,
-    tag: u64,
+fn three_nodes() -> Cluster {
+    Cluster::new(configs())
 }
 
 impl Cluster {
-    fn new() -> Self {
-        Self::founded_behind(Duration::ZERO)
-    }
-
-    /// A cluster in which the wall clocks of all nodes are set back after lane 0 has read them.
-    fn founded_behind(behind: Duration) -> Self {
-        let nodes: Vec<_> = (1..=NODES).map(|node| shared(NodeId(node))).collect();
-        let time = Duration::from_secs(1);
-        let strands = MemoryCluster::cluster(&nodes, at(time));
-        let mut this = Self { time, nodes, strands, behind, tag: 0 };
-        while !this.nodes.iter().all(|node| node.is_active()) {
-            this.turn(Duration::from_millis(1));
-            assert!(this.time < Duration::from_secs(20), "the nodes find no view");
-        }
-        this
-    }
-
-    fn turn(&mut self, time: Duration) {
-        self.time += time;
-        let mut late = at(self.time);
-        late.unix.0 -= self.behind.as_nanos() as u64;
-        for (strand, now) in self.strands.iter_mut().zip([at(self.time), late]) {
-            strand.begin_turn(now);
-            strand.end_turn(now);
-        }
-    }
-
-    fn pass(&mut self, time: Duration) {
-        let until = self.time + time;
-        while self.time < until {
-            self.turn(Duration::from_millis(2));
-        }
-    }
-
-    fn ask(&mut self, (node, lane): Place, request: Request) -> Answer {
-        self.tag += 1;
-        let (tag, now) = (Tag(self.tag), at(self.time));
-        let host = &mut self.strands[lane].hosts[node];
+    fn ask(&mut self, place: Place, request: Request) -> Answer {
+        let (now, tag) = (at(self.time), self.tag());
+        let host = self.host(place);
         host.lane.lease(now, tag, request, &mut host.out);
         for _ in 0..2_000 {
-            if let Some((answered, answer)) = self.strands[lane].hosts[node].out.leased.pop() {
+            if let Some((answered, answer)) = self.host(place).out.leased.pop() {
                 assert_eq!(answered, tag);
                 return answer;
             }
@@ -120,25 +60,23 @@ impl Cluster {
     /// Tries a call once. The grant that came with the answer, if one did.
     fn call(
         &mut self,
-        (node, lane): Place,
+        place: Place,
         keyspace: u8,
         grant: Grant,
         [sequence, first_incomplete]: [u64; 2],
         words: &[&str],
     ) -> (Option<Answer>, Option<Outcome<Reply<'static>>>) {
-        self.tag += 1;
-        let (tag, now) = (Tag(self.tag), at(self.time));
-        let owned = OwnedCall::new(words.iter().map(|word| word.as_bytes())).expect("a command");
-        let op = Op::Call(owned);
+        let (now, tag) = (at(self.time), self.tag());
+        let op = command(words);
         let digest = op.digest();
         let call = Call { lease: grant.lease, sequence, first_incomplete, digest };
         let (keyspace, origin) = (KeyspaceId(keyspace), 1);
-        let host = &mut self.strands[lane].hosts[node];
+        let host = self.host(place);
         let call = SessionCall { keyspace, origin, call, grant, op };
         host.lane.call(now, tag, call, &mut host.out);
         let mut leased = None;
         for _ in 0..2_000 {
-            let out = &mut self.strands[lane].hosts[node].out;
+            let out = &mut self.host(place).out;
             if let Some((answered, answer)) = out.leased.pop() {
                 assert_eq!(answered, tag);
                 leased = Some(answer);
@@ -172,7 +110,7 @@ impl Cluster {
 
     /// How many sessions the engines of a keyspace have records of, on all lanes of all nodes.
     fn sessions(&mut self, keyspace: u8) -> u64 {
-        let hosts = self.strands.iter().flat_map(|strand| &strand.hosts);
+        let hosts = self.lanes.iter().flat_map(|lane| &lane.hosts);
         let engines = hosts.filter_map(|host| host.lane.engine(KeyspaceId(keyspace)));
         let gauge = |gauges: Vec<(&str, u64)>| {
             gauges.into_iter().find(|(name, _)| *name == "sessions").expect("a gauge").1
@@ -182,19 +120,14 @@ impl Cluster {
 
     fn refused(&mut self, (node, lane): Place) -> Vec<(&'static str, u64)> {
         let now = at(self.time);
-        self.strands[lane].hosts[node].lane.publish(now);
+        self.host((node, lane)).lane.publish(now);
         self.nodes[node].lane_facts()[lane].sessions.refused.clone()
     }
 }
 
-fn at(time: Duration) -> Now {
-    let nanos = time.as_nanos() as u64;
-    Now { monotonic: Instant(nanos), unix: UnixNanos((1 << 60) + nanos) }
-}
-
 #[test]
 fn a_lease_lives_on_its_lane_and_is_renewed_from_everywhere() {
-    let mut cluster = Cluster::new();
+    let mut cluster = three_nodes();
     let grant = cluster.granted((0, 1), Request::Open);
     assert_eq!(grant.lease.lane(), LaneId(1));
     let other = cluster.granted((0, 0), Request::Open);
@@ -213,7 +146,7 @@ fn a_lease_lives_on_its_lane_and_is_renewed_from_everywhere() {
 
 #[test]
 fn a_closed_lease_is_closed_everywhere_and_an_expired_one_is_over() {
-    let mut cluster = Cluster::new();
+    let mut cluster = three_nodes();
     let grant = cluster.granted((1, 0), Request::Open);
     let close = Request::Close { lease: grant.lease };
     assert_eq!(cluster.ask((2, 1), close), Answer::Lost(Lost::Closed));
@@ -230,7 +163,7 @@ fn a_closed_lease_is_closed_everywhere_and_an_expired_one_is_over() {
 
 #[test]
 fn a_lease_of_nobody_is_over() {
-    let mut cluster = Cluster::new();
+    let mut cluster = three_nodes();
     let grant = cluster.granted((0, 0), Request::Open);
     let member = grant.lease.member();
     for lease in [
@@ -245,7 +178,7 @@ fn a_lease_of_nobody_is_over() {
 
 #[test]
 fn a_node_that_may_have_been_expelled_ends_no_session() {
-    let mut cluster = Cluster::new();
+    let mut cluster = three_nodes();
     // The first node would keep it, if it had been given out; a later view's member may have done so.
     let lease = LeaseId::new(MemberNumber(9), LaneId(0), 0);
     let request = Request::Renew { lease, told: u64::MAX, above: 0 };
@@ -259,7 +192,7 @@ fn a_node_that_may_have_been_expelled_ends_no_session() {
 
 #[test]
 fn each_lane_has_its_share_of_the_sessions() {
-    let mut cluster = Cluster::new();
+    let mut cluster = three_nodes();
     for lane in 0..usize::from(LANES) {
         for _ in 0..SESSIONS_MAX / usize::from(LANES) {
             cluster.granted((0, lane), Request::Open);
@@ -271,14 +204,14 @@ fn each_lane_has_its_share_of_the_sessions() {
     cluster.ask((0, 0), Request::Close { lease: closed.lease });
     assert_eq!(cluster.ask((0, 0), Request::Open), Answer::Full, "that was another node's");
     let now = at(cluster.time);
-    cluster.strands[0].hosts[1].lane.publish(now);
+    cluster.host((1, 0)).lane.publish(now);
     assert_eq!(cluster.nodes[1].lane_facts()[0].sessions.open, 0);
 }
 
 /// The clock that a lane dates attempts by may be far ahead of the one of the lease's lane.
 #[test]
 fn a_call_moves_the_clock_of_its_lease_along() {
-    let mut cluster = Cluster::founded_behind(TERM * 2);
+    let mut cluster = Cluster::founded_behind(configs(), TERM * 2);
     let grant = cluster.granted((0, 1), Request::Open);
     let keys = ["a", "b", "c", "d"].into_iter().cycle();
     for ((sequence, key), place) in (0..).zip(keys).zip(PLACES.into_iter().cycle()).take(24) {
@@ -292,7 +225,7 @@ const PLACES: [Place; 6] = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)];
 #[test]
 fn a_call_takes_effect_once_wherever_it_is_tried() {
     for keyspace in [0, 1] {
-        let mut cluster = Cluster::new();
+        let mut cluster = three_nodes();
         let grant = cluster.granted((0, 1), Request::Open);
         // Keys of both lanes.
         for (sequence, key) in (0..).zip(["a", "b", "c", "d"]) {
@@ -324,7 +257,7 @@ fn a_call_takes_effect_once_wherever_it_is_tried() {
 #[test]
 fn a_call_renews_its_lease_when_it_must_and_ends_with_it() {
     for keyspace in [0, 1] {
-        let mut cluster = Cluster::new();
+        let mut cluster = three_nodes();
         let grant = cluster.granted((0, 1), Request::Open);
         cluster.pass(TERM - Duration::from_secs(3));
         let (leased, outcome) = cluster.call((1, 0), keyspace, grant, [0, 0], &["INCR", "a"]);
@@ -355,7 +288,7 @@ fn a_call_renews_its_lease_when_it_must_and_ends_with_it() {
 #[test]
 fn records_are_freed_on_every_lane_of_every_node() {
     for keyspace in [0, 1] {
-        let mut cluster = Cluster::new();
+        let mut cluster = three_nodes();
         let (open, closed) =
             (cluster.granted((0, 1), Request::Open), cluster.granted((1, 0), Request::Open));
         let expiring = cluster.granted((2, 0), Request::Open);

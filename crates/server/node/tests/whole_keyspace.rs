@@ -1,14 +1,15 @@
 //! Commands on a whole keyspace, on whole lanes in one process.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+mod support;
 
-use quorate_commands::{Op, OwnedCall, Reply};
+use std::collections::BTreeSet;
+
+use quorate_commands::Reply;
 use quorate_machine::Outcome;
-use quorate_node::{
-    EngineConfig, KeyspaceConfig, Listed, MemoryCluster, NodeAddress, NodeConfig, Shared,
-};
-use quorate_types::{Duration, Instant, KeyspaceId, NodeId, NodeSet, Now, Tag, UnixNanos};
+use quorate_node::{Change, EngineConfig, KeyspaceConfig, Listed, NodeConfig};
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Tag};
+
+use support::{Cluster, Place, at, command, config};
 
 const KEYSPACE: KeyspaceId = KeyspaceId(0);
 const LANES: u16 = 2;
@@ -30,76 +31,22 @@ impl Setup {
     }
 }
 
-fn node(setup: &Setup, node: NodeId) -> Arc<Shared> {
-    let addresses = (1..=setup.nodes).map(|number| NodeAddress {
-        node: NodeId(number),
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
-    Shared::new(NodeConfig {
-        node,
-        cluster: "whole keyspaces".to_owned(),
-        lanes: LANES,
-        nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
-        sessions_max: NodeConfig::SESSIONS_MAX,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig {
-            id: KEYSPACE,
-            name: "default".to_owned(),
-            replicas: setup.replicas,
-            partitions: setup.partitions.clone(),
-            engine: setup.engine.clone(),
-        }],
-        seed: u64::from(node.0),
-    })
-}
-
-/// A cluster whose time passes when a test says so.
-struct Cluster {
-    time: Duration,
-    nodes: Vec<Arc<Shared>>,
-    strands: Vec<MemoryCluster>,
-    /// The lane that has the clients.
-    lane: usize,
-    tag: u64,
+fn cluster(setup: &Setup) -> Cluster {
+    let keyspaces = vec![KeyspaceConfig {
+        replicas: setup.replicas,
+        partitions: setup.partitions.clone(),
+        ..KeyspaceConfig::new(KEYSPACE, "default", setup.engine.clone())
+    }];
+    let node = |node| config(NodeId(node), setup.nodes, LANES, keyspaces.clone());
+    Cluster::new((1..=setup.nodes).map(node))
 }
 
 impl Cluster {
-    fn new(setup: &Setup) -> Self {
-        let nodes: Vec<_> = (1..=setup.nodes).map(|id| node(setup, NodeId(id))).collect();
-        let time = Duration::from_secs(1);
-        let strands = MemoryCluster::cluster(&nodes, at(time));
-        let mut this = Self { time, nodes, strands, lane: 0, tag: 0 };
-        while !this.serves() {
-            this.turn(Duration::from_millis(1));
-            assert!(this.time < Duration::from_secs(20), "the nodes find no view");
-        }
-        this
-    }
-
-    fn serves(&self) -> bool {
-        let mut lanes = self.strands.iter().flat_map(|strand| &strand.hosts);
-        lanes.all(|host| host.lane.serving(at(self.time)).is_ok())
-    }
-
-    fn turn(&mut self, time: Duration) {
-        self.time += time;
-        let now = at(self.time);
-        self.strands.iter_mut().for_each(|strand| strand.begin_turn(now));
-        self.strands.iter_mut().for_each(|strand| strand.end_turn(now));
-    }
-
-    /// Turns until everything that was asked for at a node since `tag` is answered.
-    fn answers(&mut self, at: usize, since: u64) -> Vec<Outcome<Reply<'static>>> {
+    /// Turns until everything that was asked for at a place is answered, since so many requests.
+    fn answers(&mut self, place: Place, since: u64) -> Vec<Outcome<Reply<'static>>> {
         let (until, mut outcomes) = (self.time + Duration::from_secs(10), Vec::new());
-        while outcomes.len() < (self.tag - since) as usize {
-            let done = self.strands[self.lane].hosts[at].out.done.drain(..);
+        while outcomes.len() < (self.asked - since) as usize {
+            let done = self.host(place).out.done.drain(..);
             outcomes.extend(done.map(|done| done.outcome));
             assert!(self.time < until, "no answer in ten seconds");
             self.turn(Duration::from_micros(100));
@@ -107,60 +54,78 @@ impl Cluster {
         outcomes
     }
 
-    fn submit(&mut self, at_node: usize, words: &[&[u8]]) {
-        let (now, tag) = (at(self.time), Tag(self.tag));
-        self.tag += 1;
-        let call = OwnedCall::new(words.iter().copied()).expect("known");
-        let host = &mut self.strands[self.lane].hosts[at_node];
-        host.lane.submit(now, KEYSPACE, tag, tag.0, Op::Call(call), &mut host.out);
-    }
-
-    /// Writes that many keys through a node.
-    fn fill(&mut self, at: usize, keys: usize) {
+    /// Writes that many keys at a place.
+    fn fill(&mut self, place: Place, keys: usize) {
         let keys: Vec<_> = (0..keys).map(|number| format!("key {number}")).collect();
         for keys in keys.chunks(AT_ONCE) {
-            let since = self.tag;
-            keys.iter().for_each(|key| self.submit(at, &[b"SET", key.as_bytes(), b"value"]));
-            let answers = self.answers(at, since);
+            let since = self.asked;
+            for key in keys {
+                self.submit(place, KEYSPACE, command(&["SET", key, "value"]));
+            }
+            let answers = self.answers(place, since);
             assert!(answers.iter().all(|answer| *answer == Outcome::Done(Reply::Ok)));
         }
     }
 
-    /// Begins to empty the keyspace through a node.
-    fn begin_flush(&mut self, at_node: usize) -> u64 {
-        let (now, tag) = (at(self.time), self.tag);
-        self.tag += 1;
-        let host = &mut self.strands[self.lane].hosts[at_node];
-        host.lane.flush_keyspace(now, KEYSPACE, Tag(tag), &mut host.out);
-        tag
+    /// Begins to empty the keyspace; how many requests came before.
+    fn begin_flush(&mut self, place: Place) -> u64 {
+        let (now, since, tag) = (at(self.time), self.asked, self.tag());
+        let host = self.host(place);
+        host.lane.flush_keyspace(now, KEYSPACE, tag, &mut host.out);
+        since
     }
 
-    fn flush(&mut self, at: usize) -> Outcome<Reply<'static>> {
-        let since = self.begin_flush(at);
-        self.answers(at, since).pop().expect("one was waited for")
+    fn flush(&mut self, place: Place) -> Outcome<Reply<'static>> {
+        let since = self.begin_flush(place);
+        self.answers(place, since).pop().expect("one was waited for")
     }
 
-    /// Every key that a node lists.
-    fn list(&mut self, at_node: usize) -> BTreeSet<Vec<u8>> {
-        let (mut keys, mut cursor) = (BTreeSet::new(), 0);
+    /// Every key that is listed at a place, which counts as many.
+    fn list(&mut self, place: Place) -> BTreeSet<Vec<u8>> {
+        let (mut keys, mut named, mut counted, mut cursor) = (BTreeSet::new(), 0, 0, 0);
         loop {
-            let now = at(self.time);
-            let host = &mut self.strands[self.lane].hosts[at_node];
-            host.lane.list(now, KEYSPACE, Tag(7), cursor, 100, &mut host.out);
-            let listed = loop {
-                if let Some((Tag(7), listed)) =
-                    self.strands[self.lane].hosts[at_node].out.listed.pop()
-                {
-                    break listed;
-                }
-                self.turn(Duration::from_micros(100));
-            };
-            let Outcome::Done(listed) = listed else { panic!("{listed:?}") };
+            self.begin_listing(place, cursor);
+            let listed = self.listed(place);
+            named += listed.count;
             keys.extend(listed.keys);
             cursor = listed.next;
             if cursor == 0 {
-                return keys;
+                break;
             }
+        }
+        loop {
+            let now = at(self.time);
+            let host = self.host(place);
+            host.lane.count(now, KEYSPACE, Tag(7), cursor, &mut host.out);
+            let listed = self.listed(place);
+            assert!(listed.keys.is_empty(), "only their number was asked for");
+            counted += listed.count;
+            cursor = listed.next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!([named, counted], [keys.len() as u64; 2], "each key is named once and counted");
+        keys
+    }
+
+    fn begin_listing(&mut self, place: Place, cursor: u64) {
+        let now = at(self.time);
+        let host = self.host(place);
+        host.lane.list(now, KEYSPACE, Tag(7), cursor, 100, &mut host.out);
+    }
+
+    /// The next answer to what was asked about keys.
+    fn listed(&mut self, place: Place) -> Listed {
+        let until = self.time + Duration::from_secs(10);
+        loop {
+            if let Some((tag, listed)) = self.host(place).out.listed.pop() {
+                let Outcome::Done(listed) = listed else { panic!("{listed:?}") };
+                assert_eq!(tag, Tag(7));
+                return listed;
+            }
+            assert!(self.time < until, "no answer in ten seconds");
+            self.turn(Duration::from_micros(100));
         }
     }
 
@@ -170,20 +135,15 @@ impl Cluster {
     }
 }
 
-fn at(time: Duration) -> Now {
-    let nanos = time.as_nanos() as u64;
-    Now { monotonic: Instant(nanos), unix: UnixNanos(1 << 60 | nanos) }
-}
-
 const ENGINES: [fn() -> EngineConfig; 2] = [EngineConfig::hermes, EngineConfig::meerkat];
 
 #[test]
 fn a_node_alone_is_emptied_in_bounded_steps() {
     for engine in ENGINES {
-        let mut cluster = Cluster::new(&Setup::of(engine()));
-        cluster.fill(0, 20_000);
+        let mut cluster = cluster(&Setup::of(engine()));
+        cluster.fill((0, 0), 20_000);
         assert_eq!(cluster.keys(), [20_000]);
-        let since = cluster.begin_flush(0);
+        let since = cluster.begin_flush((0, 0));
         let mut before = 20_000;
         while cluster.keys() != [0] {
             cluster.turn(Duration::from_micros(100));
@@ -192,7 +152,7 @@ fn a_node_alone_is_emptied_in_bounded_steps() {
             assert!(before - now <= 512, "{} keys in one turn", before - now);
             before = now;
         }
-        assert_eq!(cluster.answers(0, since), [Outcome::Done(Reply::Ok)]);
+        assert_eq!(cluster.answers((0, 0), since), [Outcome::Done(Reply::Ok)]);
     }
 }
 
@@ -214,11 +174,11 @@ fn scattered() -> [Setup; 3] {
 #[test]
 fn a_flush_reaches_the_keys_that_its_node_does_not_hold() {
     for setup in scattered() {
-        let mut cluster = Cluster::new(&setup);
+        let mut cluster = cluster(&setup);
         for at in 0..4 {
-            cluster.fill(at, 1000);
+            cluster.fill((at, 0), 1000);
             assert!(cluster.keys()[1] > 0, "{:?}", setup.engine);
-            assert_eq!(cluster.flush(at), Outcome::Done(Reply::Ok));
+            assert_eq!(cluster.flush((at, 0)), Outcome::Done(Reply::Ok));
             // Replicas may learn of the last deletes a moment after the client.
             (0..20).for_each(|_| cluster.turn(Duration::from_millis(1)));
             assert_eq!(cluster.keys(), [0; 4], "{:?} at node {}", setup.engine, at + 1);
@@ -226,32 +186,112 @@ fn a_flush_reaches_the_keys_that_its_node_does_not_hold() {
     }
 }
 
-/// With meerkat a majority suffices for a write, so the node that is asked may have missed it.
-#[test]
-fn a_flush_deletes_what_was_acknowledged_before_it_though_its_node_missed_it() {
+/// Nodes with meerkat, where a majority suffices for a write. Clients ask on lane 1: lane 0 has the
+/// leases, and a node that is deaf there stays no member.
+fn of_majorities(nodes: u16) -> Cluster {
     let skew = Duration::from_millis(1);
     let options = quorate_meerkat::Options { max_clock_skew: skew, ..Default::default() };
-    let setup = Setup { nodes: 3, ..Setup::of(EngineConfig::Meerkat(options)) };
-    let mut cluster = Cluster::new(&setup);
-    // Lane 0 has the leases.
-    cluster.lane = 1;
-    cluster.strands[1].deaf = Some(NodeId(1));
-    cluster.fill(1, 1000);
+    cluster(&Setup { nodes, ..Setup::of(EngineConfig::Meerkat(options)) })
+}
+
+#[test]
+fn a_flush_deletes_what_was_acknowledged_before_it_though_its_node_missed_it() {
+    let mut cluster = of_majorities(3);
+    cluster.lanes[1].deaf = NodeSet::only(NodeId(1));
+    cluster.fill((1, 1), 1000);
     assert_eq!(cluster.keys(), [0, 1000, 1000]);
-    cluster.strands[1].deaf = None;
-    assert_eq!(cluster.flush(0), Outcome::Done(Reply::Ok));
+    cluster.lanes[1].deaf = NodeSet::EMPTY;
+    assert_eq!(cluster.flush((0, 1)), Outcome::Done(Reply::Ok));
     (0..50).for_each(|_| cluster.turn(Duration::from_millis(1)));
     assert_eq!(cluster.keys(), [0; 3]);
 }
 
 #[test]
+fn a_listing_names_what_was_acknowledged_before_it_though_its_node_missed_it() {
+    let mut cluster = of_majorities(3);
+    cluster.fill((1, 1), 300);
+    (0..50).for_each(|_| cluster.turn(Duration::from_millis(1)));
+    cluster.lanes[1].deaf = NodeSet::only(NodeId(1));
+    cluster.fill((1, 1), 3000);
+    assert_eq!(cluster.keys(), [300, 3000, 3000]);
+    cluster.lanes[1].deaf = NodeSet::EMPTY;
+    assert_eq!(cluster.list((0, 1)).len(), 3000);
+}
+
+#[test]
+fn a_listing_leaves_out_what_was_deleted_before_it_though_its_node_missed_that() {
+    let mut cluster = of_majorities(3);
+    cluster.fill((1, 1), 1000);
+    (0..50).for_each(|_| cluster.turn(Duration::from_millis(1)));
+    assert_eq!(cluster.keys(), [1000; 3]);
+    cluster.lanes[1].deaf = NodeSet::only(NodeId(1));
+    let since = cluster.asked;
+    for number in 0..500 {
+        cluster.submit((1, 1), KEYSPACE, command(&["DEL", &format!("key {number}")]));
+    }
+    let answers = cluster.answers((1, 1), since);
+    assert!(answers.iter().all(|answer| *answer == Outcome::Done(Reply::Int(1))));
+    assert_eq!(cluster.keys()[0], 1000);
+    cluster.lanes[1].deaf = NodeSet::EMPTY;
+    assert_eq!(cluster.list((0, 1)).len(), 500);
+}
+
+/// Two of five have missed ten keys, and a listing has heard both of them when two of the others
+/// leave. What the two said would be a majority of the three that are left.
+#[test]
+fn a_listing_begins_again_when_the_members_change() {
+    let mut cluster = of_majorities(5);
+    let nodes = |nodes: &[u16]| nodes.iter().map(|node| NodeId(*node)).collect::<NodeSet>();
+    cluster.lanes[1].deaf = nodes(&[1, 2]);
+    cluster.fill((2, 1), 10);
+    cluster.lanes[1].mute = nodes(&[3, 4, 5]);
+    cluster.lanes[1].deaf = NodeSet::EMPTY;
+    assert_eq!(cluster.keys(), [0, 0, 10, 10, 10]);
+    cluster.begin_listing((0, 1), 0);
+    // The node asks one pair of the others after another, until both have answered.
+    (0..500).for_each(|_| cluster.turn(Duration::from_millis(1)));
+    for (node, left) in [(4, 4), (5, 3)] {
+        let now = at(cluster.time);
+        let host = cluster.host((0, 0));
+        host.lane.change_members(now, Tag(9), Change::Remove(NodeId(node)), &mut host.out);
+        while cluster.host((0, 1)).lane.view().live().len() != left {
+            cluster.turn(Duration::from_millis(1));
+        }
+    }
+    cluster.lanes[1].mute = NodeSet::EMPTY;
+    assert_eq!(cluster.listed((0, 1)).count, 10);
+}
+
+#[test]
+fn one_replica_counts_for_a_node_that_has_none_where_it_has_all() {
+    let [setup, ..] = scattered();
+    let mut cluster = cluster(&setup);
+    cluster.fill((3, 0), 1000);
+    let now = at(cluster.time);
+    let host = cluster.host((3, 0));
+    host.lane.count(now, KEYSPACE, Tag(7), 0, &mut host.out);
+    assert_eq!(cluster.listed((3, 0)), Listed { next: 0, keys: Vec::new(), count: 1000 });
+}
+
+/// What `WAIT` answers: no key has fewer.
+#[test]
+fn replicas_are_counted_in_the_group_that_has_fewest() {
+    let [three, _, partitions] = scattered();
+    for (setup, expected) in [(three, [2, 2, 2, 3]), (partitions, [2, 2, 2, 2])] {
+        let mut cluster = cluster(&setup);
+        let counted = |node| cluster.host((node, 0)).lane.other_replicas(KEYSPACE);
+        assert_eq!([0, 1, 2, 3].map(counted), expected, "{:?}", setup.partitions);
+    }
+}
+
+#[test]
 fn a_listing_names_every_key_wherever_it_is() {
     for setup in scattered() {
-        let mut cluster = Cluster::new(&setup);
-        cluster.fill(3, 1000);
+        let mut cluster = cluster(&setup);
+        cluster.fill((3, 0), 1000);
         (0..20).for_each(|_| cluster.turn(Duration::from_millis(1)));
         for at in 0..4 {
-            assert_eq!(cluster.list(at).len(), 1000, "{:?} at node {}", setup.engine, at + 1);
+            assert_eq!(cluster.list((at, 0)).len(), 1000, "{:?} at node {}", setup.engine, at + 1);
         }
     }
 }
@@ -259,9 +299,9 @@ fn a_listing_names_every_key_wherever_it_is() {
 #[test]
 fn a_question_that_was_lost_is_put_to_another_replica() {
     let [setup, ..] = scattered();
-    let mut cluster = Cluster::new(&setup);
+    let mut cluster = cluster(&setup);
     let now = at(cluster.time);
-    let host = &mut cluster.strands[0].hosts[3];
+    let host = cluster.host((3, 0));
     host.lane.list(now, KEYSPACE, Tag(7), 0, 100, &mut host.out);
     let asked = host.out.take_waiting();
     assert_eq!(asked.len(), 1);
@@ -269,9 +309,9 @@ fn a_question_that_was_lost_is_put_to_another_replica() {
     let (begun, mut listed) = (cluster.time, None);
     while listed.is_none() {
         cluster.turn(Duration::from_millis(1));
-        listed = cluster.strands[0].hosts[3].out.listed.pop();
+        listed = cluster.host((3, 0)).out.listed.pop();
     }
     assert!(cluster.time - begun < NodeConfig::OP_TIMEOUT);
-    let nothing = Listed { next: 0, keys: Vec::new() };
+    let nothing = Listed { next: 0, keys: Vec::new(), count: 0 };
     assert_eq!(listed, Some((Tag(7), Outcome::Done(nothing))));
 }

@@ -134,19 +134,9 @@ fn config(options: &Dev, node: NodeId, nodes: Vec<NodeAddress>, seed: u64) -> No
         })
         .collect();
     NodeConfig {
-        node,
         cluster: "dev".to_owned(),
-        lanes: options.lanes,
-        nodes,
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
-        sessions_max: NodeConfig::SESSIONS_MAX,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces,
         seed: seed ^ u64::from(node.0).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        ..NodeConfig::new(node, options.lanes, nodes, keyspaces)
     }
 }
 

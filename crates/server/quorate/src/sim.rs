@@ -1,7 +1,5 @@
 //! `quorate sim`: the cluster in virtual time under faults, and projections of its throughput.
 
-mod perf;
-
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -101,8 +99,6 @@ pub(crate) struct Options {
     /// Print failures only.
     #[arg(long)]
     quiet: bool,
-    #[command(flatten)]
-    perf: perf::PerfOptions,
 }
 
 /// Runs the simulations that the command line asks for.
@@ -114,9 +110,6 @@ pub(crate) fn run(args: &Options) -> ExitCode {
 }
 
 fn simulate(args: &Options) -> anyhow::Result<ExitCode> {
-    if args.perf.perf {
-        return perf::run(&args.perf, args.seed, args.quiet).map(|()| ExitCode::SUCCESS);
-    }
     let alone = args.seed.is_some() || args.replay.is_some();
     anyhow::ensure!(
         alone || !(args.trace || args.history.is_some()),

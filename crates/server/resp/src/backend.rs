@@ -81,8 +81,10 @@ pub struct Attempt {
 pub struct Listed {
     /// Where the listing goes on; 0 at the end.
     pub next: u64,
-    /// The keys.
+    /// The keys; none if only their number was asked for.
     pub keys: Vec<Vec<u8>>,
+    /// How many they are.
+    pub count: u64,
 }
 
 /// The store and the node behind a front end, as one lane reaches them.
@@ -172,10 +174,18 @@ pub trait Backend {
         visit: &mut dyn FnMut(&[u8]),
     ) -> Option<u64>;
 
+    /// Whether this node's records are all that a listing needs. Otherwise it must be asked of
+    /// [`Backend::list`] and [`Backend::count`], even if this node holds all keys: others may have
+    /// acknowledged what it has yet to hear of.
+    fn lists_alone(&self, keyspace: u8) -> bool;
+
     /// As [`Backend::scan`], of the nodes that hold the keys. Answered through
     /// [`crate::Frontend::listed`] with the same tag, not before the call into the front end that
     /// asked has returned.
     fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize);
+
+    /// As [`Backend::list`], but only how many keys there are.
+    fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64);
 
     /// A random number.
     fn random(&mut self) -> u64;

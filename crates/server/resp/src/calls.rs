@@ -300,7 +300,7 @@ impl<B: Backend> Context<'_, B> {
                 return self.reply(spec, &reply);
             }
         };
-        let call = Call { spec, args: inner };
+        let call = Call::new(spec, inner);
         if let Some(reply) = self.reject(&call) {
             return self.abort(spec, &reply);
         }
@@ -325,7 +325,7 @@ impl<B: Backend> Context<'_, B> {
     /// order among themselves; what only reads is no call.
     pub(crate) fn call_overtakes(&self, args: Args<'_>) -> bool {
         let inner = Args { spans: &args.spans[4..], ..args };
-        resolve(inner).is_ok_and(|spec| self.update_overtakes(&Call { spec, args: inner }))
+        resolve(inner).is_ok_and(|spec| self.update_overtakes(&Call::new(spec, inner)))
     }
 
     /// The same for a command that is a call if it updates.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{
     Args, CROSSKEY, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split,
-    flag, lookup, resolve,
+    UNORDERED, flag, lookup, resolve,
 };
 use quorate_machine::{Access, Command, mutant};
 use quorate_types::{Duration, Instant, Now, Tag, hash_key, limits as bounds};
@@ -68,7 +68,7 @@ impl<B: Backend> Context<'_, B> {
             self.connection.life = Life::Closing;
             return Flow::Next;
         }
-        let call = Call { spec, args };
+        let call = Call::new(spec, args);
         if let Some(reply) = self.reject(&call) {
             self.abort(spec, &reply);
             return Flow::Next;
@@ -198,6 +198,9 @@ impl<B: Backend> Context<'_, B> {
             let text = format!("ERR the key is longer than {} bytes", bounds::KEY_BYTES_MAX);
             return Some(Answer::Error(text.into()));
         }
+        if call.ranges() && !self.backend.transactional(self.connection.session.database) {
+            return Some(Answer::error(UNORDERED));
+        }
         if queued && spec.flags.has(flag::NO_MULTI) {
             return Some(Answer::error("ERR Command not allowed inside a transaction"));
         }
@@ -266,7 +269,7 @@ impl<B: Backend> Context<'_, B> {
         let database = self.connection.session.database;
         let transactional = self.backend.transactional(database);
         let comes_apart = call.spec.split != Split::None;
-        let several = (transactional || comes_apart) && call.single_key().is_err();
+        let several = (transactional || comes_apart) && !matches!(call.single_key(), Ok(Some(_)));
         if several && !transactional {
             return self.split(call);
         }

@@ -56,7 +56,6 @@ mod server;
 mod session;
 mod settings;
 mod shared;
-pub mod testing;
 mod transaction;
 mod turn;
 mod walk;

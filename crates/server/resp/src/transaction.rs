@@ -257,6 +257,11 @@ impl<B: Backend> Context<'_, B> {
                     for key in call.keys() {
                         plan.touch(database, key);
                     }
+                    if call.ranges() {
+                        // Any key stands for the keyspace, and clashes with all others.
+                        plan.touch(database, b"");
+                        plan.clash = plan.clash.max(Some(Clash::Keys));
+                    }
                     plan.update |= call.access() != Access::Read;
                     plan.steps.push(Step::Keyed(call.spec));
                     plan.calls.push(owned);

@@ -79,8 +79,9 @@ impl Walk {
         }
     }
 
-    /// Keys have come, of about `looked_at` records.
-    fn see(&mut self, keys: Vec<Vec<u8>>, looked_at: usize, next: u64) -> Stepped {
+    /// Keys have come, of about `looked_at` records, or their number.
+    fn see(&mut self, listed: Listed, looked_at: usize) -> Stepped {
+        let Listed { next, keys, count: listed_count } = listed;
         self.cursor = next;
         match &mut self.aim {
             Aim::Keys { pattern, found } => {
@@ -120,7 +121,7 @@ impl Walk {
                 }
             }
             Aim::Count { keys: count } => {
-                *count += keys.len() as u64;
+                *count += listed_count;
                 if next == 0 {
                     return Stepped::Done(Answer::Int(*count as i64));
                 }
@@ -139,7 +140,8 @@ fn scanned(next: u64, keys: Vec<Vec<u8>>) -> Answer<'static> {
 impl<B: Backend> Context<'_, B> {
     /// `KEYS`, `SCAN`, `RANDOMKEY`, `DBSIZE`. Everything before is answered; what follows waits.
     pub(crate) fn walk(&mut self, call: &Call<'_>) {
-        let walk = match self.begin_walk(call) {
+        let alone = self.backend.lists_alone(self.connection.session.database);
+        let walk = match self.begin_walk(call, alone) {
             Ok(walk) => walk,
             Err(reply) => return self.reply(call.spec, &reply),
         };
@@ -148,8 +150,9 @@ impl<B: Backend> Context<'_, B> {
         self.walk_on();
     }
 
-    /// The walk that a command asks for, or what it is answered without one.
-    fn begin_walk(&mut self, call: &Call<'_>) -> Result<Walk, Answer<'static>> {
+    /// The walk that a command asks for, or what it is answered without one. `here` says whether to
+    /// go by what this node counts.
+    fn begin_walk(&mut self, call: &Call<'_>, here: bool) -> Result<Walk, Answer<'static>> {
         let database = self.connection.session.database;
         let (mut cursor, args) = (0, call.args);
         let aim = match call.spec.run {
@@ -167,7 +170,7 @@ impl<B: Backend> Context<'_, B> {
                 Aim::Random { wrapped: false, random: random.rotate_left(32) }
             }
             _ => {
-                if let Some(keys) = self.backend.key_count(database) {
+                if here && let Some(keys) = self.backend.key_count(database) {
                     self.bind_to_lease();
                     return Err(Answer::Int(keys as i64));
                 }
@@ -228,24 +231,32 @@ impl<B: Backend> Context<'_, B> {
             return true;
         }
         let limit = walk.limit();
-        let mut keys = Vec::new();
-        let next = self.backend.scan(walk.database, self.now, walk.cursor, limit, &mut |key| {
-            keys.push(key.to_vec());
-        });
-        let Some(next) = next else {
+        let here = self.backend.lists_alone(walk.database);
+        let Some(listed) = here.then(|| self.scan(walk, limit)).flatten() else {
             walk.asked = true;
             let tag = self.tag(number, 0, 0);
-            let many = match walk.aim {
-                Aim::Scan { .. } => limit,
-                _ => limit * limits::WALK_STEPS_ASKED,
-            };
-            self.backend.list(walk.database, self.now, tag, walk.cursor, many);
+            let many = limit * limits::WALK_STEPS_ASKED;
+            let (database, cursor) = (walk.database, walk.cursor);
+            match walk.aim {
+                Aim::Count { .. } => self.backend.count(database, self.now, tag, cursor),
+                Aim::Scan { .. } => self.backend.list(database, self.now, tag, cursor, limit),
+                _ => self.backend.list(database, self.now, tag, cursor, many),
+            }
             return false;
         };
         self.bind_to_lease();
         self.spend(limit as u64 / limits::RECORDS_PER_WORK + 1);
-        let stepped = walk.see(keys, limit, next);
+        let stepped = walk.see(listed, limit);
         self.stepped(number, walk, stepped)
+    }
+
+    /// Looks at some of this node's records; nothing if it doesn't hold all keys.
+    fn scan(&mut self, walk: &Walk, limit: usize) -> Option<Listed> {
+        let mut keys = Vec::new();
+        let visit = &mut |key: &[u8]| keys.push(key.to_vec());
+        let next = self.backend.scan(walk.database, self.now, walk.cursor, limit, visit)?;
+        let count = keys.len() as u64;
+        Some(Listed { next, keys, count })
     }
 
     fn stepped(&mut self, number: u64, walk: &mut Walk, stepped: Stepped) -> bool {
@@ -277,9 +288,9 @@ impl<B: Backend> Context<'_, B> {
         let Some(Reply::Walk(mut walk)) = self.take(number) else { return };
         walk.asked = false;
         let ends = match answer_or_failure(listed) {
-            Ok(Listed { next, keys }) => {
+            Ok(listed) => {
                 self.bind_to_lease();
-                let stepped = walk.see(keys, walk.limit(), next);
+                let stepped = walk.see(listed, walk.limit());
                 self.stepped(number, &mut walk, stepped)
             }
             Err(failure) => {
@@ -299,7 +310,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// The whole walk at once, as `EXEC` needs it: over few keys that this node holds.
     pub(crate) fn walk_within(&mut self, call: &Call<'_>) -> Answer<'static> {
-        let mut walk = match self.begin_walk(call) {
+        let mut walk = match self.begin_walk(call, true) {
             Ok(walk) => walk,
             Err(reply) => return reply,
         };
@@ -311,13 +322,10 @@ impl<B: Backend> Context<'_, B> {
                 return Answer::error(TOO_LONG);
             }
             *left -= limit;
-            let mut keys = Vec::new();
-            let visit = &mut |key: &[u8]| keys.push(key.to_vec());
-            let Some(next) = self.backend.scan(walk.database, self.now, walk.cursor, limit, visit)
-            else {
+            let Some(listed) = self.scan(&walk, limit) else {
                 return Answer::error(ELSEWHERE);
             };
-            match walk.see(keys, limit, next) {
+            match walk.see(listed, limit) {
                 Stepped::On => {}
                 Stepped::Done(answer) => return answer,
                 Stepped::Found(found) => {

@@ -4,8 +4,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use quorate_machine::Rng;
-use quorate_resp::testing::Harness;
 use quorate_resp::{ConnectionId, Settings, Shared, Totals};
+use quorate_resp_harness::Harness;
 use std::sync::atomic::Ordering::Relaxed;
 
 fn harness() -> Harness {

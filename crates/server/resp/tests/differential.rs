@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use quorate_machine::Rng;
-use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared, limits};
+use quorate_resp_harness::Harness;
 
 struct Redis {
     process: Child,

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use quorate_commands::CROSSKEY;
 use quorate_machine::{Outcome, Refusal, Rng};
-use quorate_resp::testing::Harness;
 use quorate_resp::{ConnectionId, Settings, Shared};
+use quorate_resp_harness::Harness;
 use quorate_types::limits;
 
 /// A front end whose keyspace 0 has transactions.

@@ -1,8 +1,8 @@
 //! `SESSION AUTO`: commands that are calls under the number of their place.
 
 use quorate_machine::{Outcome, Refusal};
-use quorate_resp::testing::Harness;
 use quorate_resp::{ConnectionId, Settings, Shared};
+use quorate_resp_harness::Harness;
 
 fn harness() -> Harness {
     Harness::new(Shared::new(Settings::default(), None))

@@ -2,8 +2,8 @@
 
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Refusal, Rng, Seal};
-use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared};
+use quorate_resp_harness::Harness;
 
 /// `PIPELINE_REPLIES_MAX`.
 const REPLIES_MAX: usize = 4096;

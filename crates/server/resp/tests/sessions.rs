@@ -1,7 +1,7 @@
 //! What a connection and the node say about themselves, in both protocols.
 
-use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared, limits};
+use quorate_resp_harness::Harness;
 
 fn harness() -> Harness {
     Harness::new(Shared::new(Settings::default(), None))

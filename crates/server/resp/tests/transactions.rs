@@ -2,8 +2,8 @@
 
 use quorate_commands::CROSSKEY;
 use quorate_machine::{Outcome, Refusal};
-use quorate_resp::testing::Harness;
 use quorate_resp::{Settings, Shared};
+use quorate_resp_harness::Harness;
 use quorate_types::limits::REPLY_BYTES_MAX;
 
 fn harness() -> Harness {

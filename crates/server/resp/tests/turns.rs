@@ -1,7 +1,7 @@
 //! What clients may take of one turn, in a time that passes as the backend says.
 
-use quorate_resp::testing::Harness;
 use quorate_resp::{ConnectionId, Settings, Shared, limits};
+use quorate_resp_harness::Harness;
 use quorate_types::Duration;
 
 /// A value that is worth a look at the clock whenever it is read.

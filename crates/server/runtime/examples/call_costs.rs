@@ -432,8 +432,16 @@ impl Backend for LaneBackend<'_> {
         Some(0)
     }
 
+    fn lists_alone(&self, _keyspace: u8) -> bool {
+        true
+    }
+
     fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize) {
         self.lane.list(now, KeyspaceId(keyspace), tag, cursor, limit, self.out);
+    }
+
+    fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64) {
+        self.lane.count(now, KeyspaceId(keyspace), tag, cursor, self.out);
     }
 
     fn random(&mut self) -> u64 {
@@ -478,34 +486,17 @@ impl Backend for LaneBackend<'_> {
 }
 
 fn shared(node: NodeId, nodes: u16, sessions_max: usize) -> Arc<Shared> {
-    let addresses = (1..=nodes).map(|number| NodeAddress {
-        node: NodeId(number),
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
     let keyspace = |number, engine| {
         KeyspaceConfig::new(KeyspaceId(number), format!("number {number}"), engine)
     };
-    Shared::new(NodeConfig {
-        node,
-        cluster: "costs".to_owned(),
-        lanes: 1,
-        nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
-        sessions_max,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![
-            keyspace(0, EngineConfig::hermes()),
-            keyspace(1, EngineConfig::meerkat()),
-            keyspace(LOCAL, EngineConfig::local()),
-        ],
-        seed: u64::from(node.0),
-    })
+    let keyspaces = vec![
+        keyspace(0, EngineConfig::hermes()),
+        keyspace(1, EngineConfig::meerkat()),
+        keyspace(LOCAL, EngineConfig::local()),
+    ];
+    let addresses = (1..=nodes).map(|node| NodeAddress::in_memory(NodeId(node)));
+    let config = NodeConfig::new(node, 1, addresses.collect(), keyspaces);
+    Shared::new(NodeConfig { sessions_max, ..config })
 }
 
 fn at(time: Duration) -> Now {

@@ -155,8 +155,16 @@ impl Backend for LaneBackend<'_> {
         }))
     }
 
+    fn lists_alone(&self, keyspace: u8) -> bool {
+        self.lane.lists_alone(KeyspaceId(keyspace))
+    }
+
     fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize) {
         self.lane.list(now, KeyspaceId(keyspace), tag, cursor, limit, self.out);
+    }
+
+    fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64) {
+        self.lane.count(now, KeyspaceId(keyspace), tag, cursor, self.out);
     }
 
     fn random(&mut self) -> u64 {

@@ -288,8 +288,8 @@ mod tests {
     use std::io::{ErrorKind, Read};
     use std::net::{TcpListener, TcpStream as Stream};
 
-    use quorate_resp::testing::MemoryBackend;
     use quorate_resp::{Settings, Shared};
+    use quorate_resp_harness::MemoryBackend;
     use quorate_types::{Instant, UnixNanos};
 
     use super::*;

@@ -520,8 +520,8 @@ impl Host {
         }
         for (tag, outcome) in listed {
             let listed = match outcome {
-                Outcome::Done(Listed { next, keys }) => {
-                    Outcome::Done(quorate_resp::Listed { next, keys })
+                Outcome::Done(Listed { next, keys, count }) => {
+                    Outcome::Done(quorate_resp::Listed { next, keys, count })
                 }
                 Outcome::Refused(refusal) => Outcome::Refused(refusal),
                 Outcome::Unknown => Outcome::Unknown,

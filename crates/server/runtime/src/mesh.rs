@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_knock_ends_the_poll_of_a_sleeper_only() {
+    fn an_unpark_ends_the_poll_of_a_sleeper_only() {
         let mut poll = mio::Poll::new().unwrap();
         let parker = parker(poll.registry(), Token(0)).unwrap();
         let mut events = mio::Events::with_capacity(4);

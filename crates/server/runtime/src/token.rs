@@ -6,7 +6,7 @@ use quorate_types::NodeId;
 /// Something that the poll reports events of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
-    /// Another thread knocked.
+    /// Another thread has unparked this one.
     Parker,
     /// A node's client port.
     ClientListener { host: usize },

@@ -78,21 +78,14 @@ impl Cluster {
 fn config(node: NodeId, addresses: &[NodeAddress]) -> NodeConfig {
     let keyspace =
         |number, engine| KeyspaceConfig::new(KeyspaceId(number), format!("db{number}"), engine);
+    let keyspaces = vec![keyspace(0, EngineConfig::meerkat()), keyspace(1, EngineConfig::hermes())];
     NodeConfig {
-        node,
         cluster: "lanes".to_owned(),
-        lanes: LANES,
-        nodes: addresses.to_vec(),
         // The test shares its processors with others; a lease that lapses is no part of it.
         lease: Duration::from_secs(2),
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: Duration::from_secs(20),
-        sessions_max: NodeConfig::SESSIONS_MAX,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![keyspace(0, EngineConfig::meerkat()), keyspace(1, EngineConfig::hermes())],
         seed: quorate_runtime::random_seed(),
+        ..NodeConfig::new(node, LANES, addresses.to_vec(), keyspaces)
     }
 }
 

@@ -3,48 +3,31 @@
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
-use quorate_machine::{Effects, Machine, Protocol};
-use quorate_types::{Epoch, Incarnation, Instant, NodeId, Now};
+use quorate_harness::{OutcomeOf, Subject};
+use quorate_machine::Protocol;
+use quorate_types::{Epoch, Instant, NodeId};
 
 use crate::history::{Answer, Store};
 use crate::scope::Scope;
 use crate::world::World;
 
-/// A machine's answer to a request.
-pub type Outcome<E> = <<E as Engine>::Machine as Protocol>::Outcome;
-
 /// A protocol, and its specification.
 ///
 /// The machines are the real ones, and so are the bytes of their messages. An engine adds the
-/// construction of a machine, the requests of its clients, and the specification: a ledger of what
-/// was sent, and conditions on ledger and machines that must hold after every step.
-pub trait Engine: Clone + Send + Sync + 'static {
-    /// The machine of one node.
-    type Machine: Machine + Clone + Send + Sync;
+/// requests of its clients, and the specification: a ledger of what was sent, and conditions on
+/// ledger and machines that must hold after every step.
+pub trait Engine: Subject<Machine: Clone + Send + Sync> + Clone + Send + Sync + 'static {
     /// The specification's memory of the past. It is part of the state, so the less the better.
     type Ledger: Clone + Hash + Debug + Default + Send + Sync;
-
-    /// A process that starts with no memory.
-    fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Self::Machine;
-
-    /// A process that was taken out of the view while it ran begins another life, with the data it
-    /// has. Only scopes with [`crate::scope::Change::Return`] call it.
-    fn begin_life(
-        machine: &mut Self::Machine,
-        now: Now,
-        incarnation: Incarnation,
-        effects: &mut impl Effects<Self::Machine>,
-    ) {
-        let _ = (machine, now, incarnation, effects);
-        unreachable!("no scope of this protocol has a process that returns");
-    }
 
     /// Hashes a machine. A field that is left out must not decide what the machine does.
     fn hash(machine: &Self::Machine, state: &mut impl Hasher);
 
     /// The epoch that a machine is in; messages of a later epoch wait until the machine is there,
-    /// too.
-    fn epoch(machine: &Self::Machine) -> Epoch;
+    /// too. A machine that handles views itself is in none.
+    fn epoch_of(machine: &Self::Machine) -> Epoch {
+        Self::epoch(machine, Epoch(0))
+    }
 
     /// Whether a shadow holds everything that active members hold.
     fn is_caught_up(machine: &Self::Machine) -> bool {
@@ -58,15 +41,6 @@ pub trait Engine: Clone + Send + Sync + 'static {
         false
     }
 
-    /// Appends a message's bytes.
-    fn encode(message: &<Self::Machine as Protocol>::Message<'_>, out: &mut Vec<u8>);
-
-    /// Reads bytes that [`Engine::encode`] wrote.
-    fn decode(bytes: &[u8]) -> <Self::Machine as Protocol>::Message<'_>;
-
-    /// A message in a few words, for traces.
-    fn describe(bytes: &[u8]) -> String;
-
     /// The request of a call.
     fn request(&self, call: usize) -> <Self::Machine as Protocol>::Request<'static>;
 
@@ -77,7 +51,7 @@ pub trait Engine: Clone + Send + Sync + 'static {
     fn run(&self, call: usize, store: &mut Store) -> String;
 
     /// The answer that a client hears.
-    fn answer(outcome: &Outcome<Self>) -> Answer;
+    fn answer(outcome: &OutcomeOf<Self>) -> Answer;
 
     /// Takes note of a message that was sent.
     ///

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
+use quorate_harness::{Outbox, Process, Subject};
 use quorate_hermes::{Config, Hermes, Message, Meta, Request};
 use quorate_machine::{Content, Effects, Machine as _, MapTable, Outcome};
 use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Role, Timestamp};
@@ -119,12 +120,11 @@ impl Register {
     }
 }
 
-impl Engine for Register {
+impl Subject for Register {
     type Machine = Machine;
-    type Ledger = ();
 
-    fn start(&self, node: NodeId, incarnation: Incarnation, _now: Now) -> Machine {
-        let mut config = Config::new(node, incarnation, incarnation.0);
+    fn start(&self, process: Process) -> Machine {
+        let mut config = Config::new(process.node, process.incarnation, process.seed);
         config.op_timeout = Duration::from_secs(3600);
         config.collect_every = Duration::from_secs(3600);
         Served(Hermes::new(config, MapTable::default()))
@@ -134,21 +134,13 @@ impl Engine for Register {
         machine: &mut Machine,
         now: Now,
         incarnation: Incarnation,
-        effects: &mut impl Effects<Machine>,
+        outbox: &mut Outbox<Self>,
     ) {
-        machine.begin_life(now, incarnation, effects);
+        machine.begin_life(now, incarnation, outbox);
     }
 
-    fn hash(machine: &Machine, state: &mut impl Hasher) {
-        Hash::hash(machine, state);
-    }
-
-    fn epoch(machine: &Machine) -> Epoch {
+    fn epoch(machine: &Machine, _told: Epoch) -> Epoch {
         machine.0.epoch()
-    }
-
-    fn is_caught_up(machine: &Machine) -> bool {
-        machine.0.is_caught_up()
     }
 
     fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
@@ -159,9 +151,20 @@ impl Engine for Register {
         Message::decode(bytes).expect("machines send well-formed messages")
     }
 
-    fn describe(bytes: &[u8]) -> String {
-        let full = format!("{:?}", Self::decode(bytes));
-        full.chars().take(160).collect()
+    fn describe(message: &Message<'_>) -> String {
+        format!("{:?}", message)
+    }
+}
+
+impl Engine for Register {
+    type Ledger = ();
+
+    fn hash(machine: &Machine, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
+    }
+
+    fn is_caught_up(machine: &Machine) -> bool {
+        machine.0.is_caught_up()
     }
 
     fn request(&self, call: usize) -> Asked<Op> {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use quorate_harness::{Outbox, Process, Subject};
 use quorate_machine::{Effects, MapTable, Outcome};
 use quorate_meerkat::{Answered, Body, Config, Isolation, Kind, Meerkat, Message, Meta, Request};
 use quorate_rifl::LeaseId;
-use quorate_types::{Duration, Epoch, Incarnation, Instant, LaneId, NodeId, Now, Timestamp};
+use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, Timestamp};
 use quorate_wire::Writer;
 
 use crate::engine::Engine;
@@ -192,12 +193,12 @@ fn check_votes(world: &World<Transactions>, node: NodeId, id: Timestamp) -> Resu
     Err(format!("{id:?} commits at {node} on {ok} votes and {accepted} acceptances (I2, I8)"))
 }
 
-impl Engine for Transactions {
+impl Subject for Transactions {
     type Machine = Machine;
-    type Ledger = Ledger;
 
-    fn start(&self, node: NodeId, incarnation: Incarnation, _now: Now) -> Machine {
-        let mut config = Config::new(node, incarnation, LaneId(0), 1, incarnation.0);
+    fn start(&self, process: Process) -> Machine {
+        let Process { node, lane, incarnation, seed, .. } = process;
+        let mut config = Config::new(node, incarnation, lane, 1, seed);
         config.isolation = self.isolation;
         config.message_loss_timeout = self.message_loss_timeout;
         config.recovery_timeout = self.recovery_timeout;
@@ -209,21 +210,13 @@ impl Engine for Transactions {
         machine: &mut Machine,
         now: Now,
         incarnation: Incarnation,
-        effects: &mut impl Effects<Machine>,
+        outbox: &mut Outbox<Self>,
     ) {
-        machine.begin_life(now, incarnation, effects);
+        machine.begin_life(now, incarnation, outbox);
     }
 
-    fn hash(machine: &Machine, state: &mut impl Hasher) {
-        Hash::hash(machine, state);
-    }
-
-    fn epoch(machine: &Machine) -> Epoch {
+    fn epoch(machine: &Machine, _told: Epoch) -> Epoch {
         machine.0.epoch()
-    }
-
-    fn is_caught_up(machine: &Machine) -> bool {
-        machine.0.is_caught_up()
     }
 
     fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
@@ -234,9 +227,20 @@ impl Engine for Transactions {
         Message::decode(bytes).expect("machines send well-formed messages")
     }
 
-    fn describe(bytes: &[u8]) -> String {
-        let full = format!("{:?}", Self::decode(bytes).kind);
-        full.chars().take(160).collect()
+    fn describe(message: &Message<'_>) -> String {
+        format!("{:?}", message.kind)
+    }
+}
+
+impl Engine for Transactions {
+    type Ledger = Ledger;
+
+    fn hash(machine: &Machine, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
+    }
+
+    fn is_caught_up(machine: &Machine) -> bool {
+        machine.0.is_caught_up()
     }
 
     fn request(&self, call: usize) -> Asked<Txn> {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use quorate_harness::{OutcomeOf, Process, Subject};
 use quorate_membership::{Config, MemberConfig, Membership, Message, Request};
-use quorate_types::{Duration, Epoch, Incarnation, Instant, NodeId, Now, View};
+use quorate_types::{Duration, Epoch, Instant, NodeId, View};
 use quorate_wire::{Reader, Writer};
 
-use crate::engine::{Engine, Outcome};
+use crate::engine::Engine;
 use crate::history::{Answer, Store};
 use crate::scope::Scope;
 use crate::world::World;
@@ -29,12 +30,11 @@ pub(crate) struct Members {
     pub(crate) calls: Vec<Request>,
 }
 
-impl Engine for Members {
+impl Subject for Members {
     type Machine = Membership;
-    /// The view of each epoch.
-    type Ledger = BTreeMap<Epoch, Arc<View>>;
 
-    fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Membership {
+    fn start(&self, process: Process) -> Membership {
+        let Process { node, incarnation, now, .. } = process;
         let member = |node| MemberConfig {
             node: NodeId(node),
             peer_address: String::new(),
@@ -53,19 +53,6 @@ impl Engine for Members {
         Membership::new(config, now)
     }
 
-    fn hash(machine: &Membership, state: &mut impl Hasher) {
-        Hash::hash(machine, state);
-    }
-
-    fn epoch(_machine: &Membership) -> Epoch {
-        // The machine itself handles views and late messages.
-        Epoch(0)
-    }
-
-    fn is_over(&self, machine: &Membership) -> bool {
-        machine.view().epoch >= self.last
-    }
-
     fn encode(message: &Message, out: &mut Vec<u8>) {
         message.encode(&mut Writer(out));
     }
@@ -74,9 +61,21 @@ impl Engine for Members {
         Message::decode(Reader(bytes)).expect("machines send well-formed messages")
     }
 
-    fn describe(bytes: &[u8]) -> String {
-        let full = format!("{:?}", Self::decode(bytes).body);
-        full.chars().take(160).collect()
+    fn describe(message: &Message) -> String {
+        format!("{:?}", message.body)
+    }
+}
+
+impl Engine for Members {
+    /// The view of each epoch.
+    type Ledger = BTreeMap<Epoch, Arc<View>>;
+
+    fn hash(machine: &Membership, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
+    }
+
+    fn is_over(&self, machine: &Membership) -> bool {
+        machine.view().epoch >= self.last
     }
 
     fn request(&self, call: usize) -> Request {
@@ -91,7 +90,7 @@ impl Engine for Members {
         String::new()
     }
 
-    fn answer(_outcome: &Outcome<Self>) -> Answer {
+    fn answer(_outcome: &OutcomeOf<Self>) -> Answer {
         Answer::Unknown
     }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use quorate_harness::{Process, Subject};
 use quorate_machine::{Effects, Event, Machine, Protocol};
 use quorate_paxos::{Log, Message, Outbox, Settings, SlotNumber, Stream, Voter};
-use quorate_types::{Epoch, Incarnation, Instant, NodeId, Now, Tag};
+use quorate_types::{Incarnation, Instant, NodeId, Now, Tag};
 use quorate_wire::{Reader, Writer};
 
 use crate::engine::Engine;
@@ -89,24 +90,14 @@ pub(crate) struct Duel {
     pub(crate) calls: Vec<u8>,
 }
 
-impl Engine for Duel {
+impl Subject for Duel {
     type Machine = Proposer;
-    /// The entry chosen for each slot.
-    type Ledger = BTreeMap<SlotNumber, Vec<u8>>;
 
-    fn start(&self, node: NodeId, incarnation: Incarnation, now: Now) -> Proposer {
-        let settings = Settings::default();
-        let mut log = Log::new(STREAM, voter(node), SlotNumber(1), settings, incarnation.0);
+    fn start(&self, process: Process) -> Proposer {
+        let Process { node, seed, now, .. } = process;
+        let mut log = Log::new(STREAM, voter(node), SlotNumber(1), Settings::default(), seed);
         log.set_voters(SlotNumber(1), None, (1..=3).map(|node| voter(NodeId(node))));
         Proposer { log, wishes: Vec::new(), now: now.monotonic }
-    }
-
-    fn hash(machine: &Proposer, state: &mut impl Hasher) {
-        Hash::hash(machine, state);
-    }
-
-    fn epoch(_machine: &Proposer) -> Epoch {
-        Epoch(0)
     }
 
     fn encode(message: &Message<Vec<u8>>, out: &mut Vec<u8>) {
@@ -117,8 +108,17 @@ impl Engine for Duel {
         Message::decode(&mut Reader(bytes)).expect("machines send well-formed messages")
     }
 
-    fn describe(bytes: &[u8]) -> String {
-        format!("{:?}", Self::decode(bytes).body)
+    fn describe(message: &Message<Vec<u8>>) -> String {
+        format!("{:?}", message.body)
+    }
+}
+
+impl Engine for Duel {
+    /// The entry chosen for each slot.
+    type Ledger = BTreeMap<SlotNumber, Vec<u8>>;
+
+    fn hash(machine: &Proposer, state: &mut impl Hasher) {
+        Hash::hash(machine, state);
     }
 
     fn request(&self, call: usize) -> Vec<u8> {

@@ -131,6 +131,9 @@ pub struct Scope<E: Engine> {
     pub(crate) probes: Arc<Mutex<BTreeSet<&'static str>>>,
 }
 
+/// Most characters of a message in a trace.
+const WORDS_MAX: usize = 160;
+
 const MILLION: u128 = 1_000_000;
 
 /// Something that happens.
@@ -243,7 +246,9 @@ impl<E: Engine> Scope<E> {
         let packet = |at: usize| {
             let packet = &world.pool[at].0;
             let (from, to, epoch) = (packet.from, packet.to, packet.epoch);
-            format!("{from}->{to} {epoch} {}", E::describe(&packet.bytes))
+            let full = E::describe(&E::decode(&packet.bytes));
+            let words: String = full.chars().take(WORDS_MAX).collect();
+            format!("{from}->{to} {epoch} {words}")
         };
         match action {
             Action::Call(call) => {
@@ -307,7 +312,7 @@ impl<E: Engine> Model for Scope<E> {
         for (at, (packet, _)) in world.pool.iter().enumerate() {
             // The receiver would drop a message of a later epoch, which equals its loss.
             let turn = !self.in_order || world.is_first(at);
-            if turn && packet.epoch <= E::epoch(&world.host(packet.to).machine) {
+            if turn && packet.epoch <= E::epoch_of(&world.host(packet.to).machine) {
                 actions.push(Action::Deliver(at));
                 if world.left.duplicates > 0 {
                     actions.push(Action::Repeat(at));
@@ -329,7 +334,7 @@ impl<E: Engine> Model for Scope<E> {
             if world.left.restarts > 0 && self.may_crash.contains(node) {
                 actions.push(Action::Restart(node));
             }
-            if self.has_views && E::epoch(machine) < world.view.epoch {
+            if self.has_views && E::epoch_of(machine) < world.view.epoch {
                 actions.push(Action::Install(node));
             }
         }

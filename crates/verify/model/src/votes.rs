@@ -121,7 +121,7 @@ impl PartialEq for State {
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (_, replica) in &self.replicas {
-            for (key, record) in &replica.records {
+            for (key, record) in replica.records.iter() {
                 let vote = record.vote.map(|vote| vote.is_ok());
                 let (accepted, decision) = (record.accepted, record.decision);
                 write!(f, "[{} vote {vote:?} {accepted:?} {decision:?}]", key.version)?;
@@ -245,7 +245,7 @@ impl Votes {
         let items = Body::trusted(&body);
         let participants = self.participants(txn);
         let blank = TxnRecord { participants, body: body.clone(), ..TxnRecord::default() };
-        let record = replica.records.entry(self.key(txn)).or_insert_with(|| blank.clone());
+        let (record, _) = replica.records.get_or_insert_with(self.key(txn), || blank.clone());
         match action {
             Action::Vote { .. } => {
                 // No check here depends on the reason.

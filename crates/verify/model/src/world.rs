@@ -4,17 +4,17 @@
 use std::cell::Cell;
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Once};
 
-use quorate_machine::{Completion, Effects, Event, Machine, Protocol};
+use quorate_harness::{Outbox, Process, member};
+use quorate_machine::{Event, Machine};
 use quorate_types::{
-    Epoch, Incarnation, Instant, Member, MemberNumber, NodeId, Now, Role, Tag, UnixNanos, View,
+    Epoch, Incarnation, Instant, LaneId, MemberNumber, NodeId, Now, Role, Tag, UnixNanos, View,
 };
 use rapidhash::quality::RapidHasher;
 
-use crate::engine::{Engine, Outcome};
+use crate::engine::Engine;
 use crate::history::{Answer, Call, answered};
 use crate::scope::{Budget, Change, Prior, Scope};
 
@@ -137,49 +137,6 @@ impl<E: Engine> fmt::Debug for World<E> {
     }
 }
 
-/// The effects of a step.
-struct Outbox<E: Engine> {
-    sent: Vec<(NodeId, Vec<u8>)>,
-    done: Vec<(Tag, Outcome<E>)>,
-    /// Answers that leave only if the node holds its lease.
-    leased: Vec<(Tag, Outcome<E>)>,
-    probes: Vec<&'static str>,
-    engine: PhantomData<E>,
-}
-
-impl<E: Engine> Outbox<E> {
-    fn new() -> Self {
-        Self {
-            sent: Vec::new(),
-            done: Vec::new(),
-            leased: Vec::new(),
-            probes: Vec::new(),
-            engine: PhantomData,
-        }
-    }
-}
-
-impl<E: Engine> Effects<E::Machine> for Outbox<E> {
-    fn send(&mut self, to: NodeId, message: &<E::Machine as Protocol>::Message<'_>) {
-        let mut bytes = Vec::new();
-        E::encode(message, &mut bytes);
-        self.sent.push((to, bytes));
-    }
-
-    fn complete(&mut self, tag: Tag, outcome: Outcome<E>) {
-        self.done.push((tag, outcome));
-    }
-
-    fn complete_on(&mut self, tag: Tag, completion: Completion<Outcome<E>>) {
-        let done = if completion.gate.lease { &mut self.leased } else { &mut self.done };
-        done.push((tag, completion.outcome));
-    }
-
-    fn probe(&mut self, name: &'static str) {
-        self.probes.push(name);
-    }
-}
-
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
@@ -265,7 +222,8 @@ impl<E: Engine> World<E> {
             let host = self.start(scope, NodeId(node));
             let incarnation = host.incarnation;
             self.hosts.push(host);
-            members.push(member(NodeId(node), incarnation, MemberNumber(u32::from(node))));
+            let number = MemberNumber(u32::from(node));
+            members.push(member(NodeId(node), incarnation, number, Role::Active));
         }
         if scope.has_views {
             let last_number = MemberNumber(u32::from(scope.nodes));
@@ -291,7 +249,8 @@ impl<E: Engine> World<E> {
     fn start(&mut self, scope: &Scope<E>, node: NodeId) -> Host<E::Machine> {
         self.lives += 1;
         let incarnation = Incarnation(self.lives);
-        let machine = scope.engine.start(node, incarnation, self.now(scope, node.0));
+        let (lane, seed, now) = (LaneId(0), incarnation.0, self.now(scope, node.0));
+        let machine = scope.engine.start(Process { node, lane, incarnation, seed, now });
         let print = print_machine::<E>(&machine);
         Host { machine: Arc::new(machine), up: true, incarnation, print }
     }
@@ -343,7 +302,7 @@ impl<E: Engine> World<E> {
 
     /// Whether every node that runs has the latest view, or is not live in it.
     pub fn is_installed(&self) -> bool {
-        self.up().all(|(_, machine)| E::epoch(machine) == self.view.epoch)
+        self.up().all(|(_, machine)| E::epoch_of(machine) == self.view.epoch)
     }
 
     fn decide(&mut self, view: View) {
@@ -353,7 +312,7 @@ impl<E: Engine> World<E> {
 
     /// The view that a node is in, if it is in one.
     pub fn view_of(&self, node: NodeId) -> Option<&View> {
-        let epoch = E::epoch(&self.host(node).machine).0;
+        let epoch = E::epoch_of(&self.host(node).machine).0;
         self.views.get((epoch as usize).checked_sub(1)?)
     }
 
@@ -362,7 +321,7 @@ impl<E: Engine> World<E> {
     pub fn holds_lease(&self, node: NodeId) -> bool {
         let host = self.host(node);
         let seen = self.views.iter().take(self.newest.0 as usize);
-        let later = seen.skip((E::epoch(&host.machine).0 as usize).saturating_sub(1));
+        let later = seen.skip((E::epoch_of(&host.machine).0 as usize).saturating_sub(1));
         host.up && { later }.all(|view| view.is_live(node, host.incarnation))
     }
 
@@ -388,9 +347,11 @@ impl<E: Engine> World<E> {
         let at = usize::from(node.0) - 1;
         let before = self.hosts[at].machine.clone();
         let mut machine = (*before).clone();
-        let mut out = Outbox::<E>::new();
+        let mut out = Outbox::<E>::new(node);
         let result = guarded(|| {
             act(&mut machine, now, &mut out);
+            assert!(out.refused.is_empty(), "correct peers are refused: {:?}", out.refused);
+            assert!(out.mail.is_empty(), "a node has one lane here, and no other to tell");
             machine.check_invariants();
         });
         scope.reached(&out.probes);
@@ -398,27 +359,24 @@ impl<E: Engine> World<E> {
             return self.demand(Err(reason));
         }
         self.demand(scope.engine.check_step(&before, &machine));
-        let epoch = E::epoch(&machine);
+        let epoch = E::epoch_of(&machine);
         self.hosts[at].print = print_machine::<E>(&machine);
         self.hosts[at].machine = Arc::new(machine);
         if self.is_deaf(scope, node) {
             self.pool.retain(|(packet, _)| packet.to != node);
         }
         self.newest = self.newest.max(epoch);
-        let heard = !out.done.is_empty() || !out.leased.is_empty();
+        let heard = !out.completed.is_empty();
         for (to, bytes) in out.sent {
             let noted = scope.engine.note_sent(Arc::make_mut(&mut self.ledger), node, &bytes);
             self.demand(noted);
             let print = print_of(&(node, to, epoch, &bytes));
             self.put(scope, Packet { to, from: node, epoch, bytes, print });
         }
-        for (tag, outcome) in out.done {
-            self.hear(tag, E::answer(&outcome));
-        }
-        for (tag, outcome) in out.leased {
+        for (tag, completion) in out.completed {
             // Without the lease the connection is closed, and the client hears no answer.
-            let holds = self.holds_lease(node);
-            self.hear(tag, if holds { E::answer(&outcome) } else { Answer::Unknown });
+            let leaves = !completion.gate.lease || self.holds_lease(node);
+            self.hear(tag, if leaves { E::answer(&completion.outcome) } else { Answer::Unknown });
         }
         if heard {
             self.demand(scope.explain(self, &[]));
@@ -457,11 +415,11 @@ impl<E: Engine> World<E> {
     /// a message never will.
     fn is_over(&self, scope: &Scope<E>, packet: &Packet) -> bool {
         let host = self.host(packet.to);
-        if packet.epoch >= E::epoch(&host.machine) {
+        if packet.epoch >= E::epoch_of(&host.machine) {
             return false;
         }
         let mut machine = (*host.machine).clone();
-        let mut out = Outbox::<E>::new();
+        let mut out = Outbox::<E>::new(packet.to);
         let now = self.now(scope, packet.to.0);
         let result = guarded(|| {
             let body = E::decode(&packet.bytes);
@@ -469,9 +427,9 @@ impl<E: Engine> World<E> {
             machine.step(now, event, &mut out);
         });
         result.is_ok()
+            && out.refused.is_empty()
             && out.sent.is_empty()
-            && out.done.is_empty()
-            && out.leased.is_empty()
+            && out.completed.is_empty()
             && print_machine::<E>(&machine) == host.print
     }
 
@@ -610,7 +568,7 @@ impl<E: Engine> World<E> {
                 let incarnation = self.host(node).incarnation;
                 let known = view.members.iter_mut().find(|member| member.node == node);
                 let known = known.expect("every node is a member");
-                *known = Member { role: Role::Shadow, ..member(node, incarnation, number) };
+                *known = member(node, incarnation, number, Role::Shadow);
             }
         }
         self.decide(view);
@@ -642,7 +600,7 @@ impl<E: Engine> World<E> {
             }
             let lags = |world: &Self| {
                 let late =
-                    |(_, machine): &(NodeId, &E::Machine)| E::epoch(machine) < world.view.epoch;
+                    |(_, machine): &(NodeId, &E::Machine)| E::epoch_of(machine) < world.view.epoch;
                 world.up().find(late).map(|(node, _)| node)
             };
             while scope.has_views
@@ -688,15 +646,3 @@ impl<E: Engine> World<E> {
 
 /// Timers that may run out until all is at rest.
 const REST_TICKS_MAX: usize = 2_000;
-
-fn member(node: NodeId, incarnation: Incarnation, number: MemberNumber) -> Member {
-    Member {
-        node,
-        incarnation,
-        number,
-        role: Role::Active,
-        peer_address: String::new(),
-        client_address: String::new(),
-        admin_address: String::new(),
-    }
-}

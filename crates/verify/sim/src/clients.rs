@@ -84,6 +84,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) churn: bool,
     /// How far wall clocks may be apart, if clients set keys that expire.
     pub(crate) expiry: Option<u64>,
+    /// Whether the keyspace has ranges of keys.
+    pub(crate) ordered: bool,
     pub(crate) workload: Workload,
     /// The isolation of transactions, if the keyspace has transactions.
     pub(crate) isolation: Option<Isolation>,

@@ -208,9 +208,9 @@ impl Disk {
     pub fn flush(&mut self, now: Instant) {
         assert!(self.flush.is_none(), "one flush at a time");
         let least = FLUSH_MAX / 20;
-        let mut takes = least + self.draw_span(FLUSH_MAX - least);
+        let mut takes = least + self.rng.span_below(FLUSH_MAX - least);
         if self.draw(self.faults.stall, "flush stalls") {
-            takes += self.draw_span(STALL_MAX);
+            takes += self.rng.span_below(STALL_MAX);
         }
         let sectors = std::mem::take(&mut self.cached);
         self.flush = Some(Flush { due: now + takes, sectors });
@@ -339,10 +339,6 @@ impl Disk {
             self.count(name);
         }
         occurs
-    }
-
-    fn draw_span(&mut self, max: Duration) -> Duration {
-        Duration::from_nanos(self.rng.below(max.as_nanos() as u64))
     }
 
     fn count(&mut self, name: &'static str) {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use quorate_commands::{Op, Reply};
 use quorate_machine::{
-    Completion, Effects, Event as Step, Machine as _, MapTable, Outcome, Refusal, Rng,
+    Completion, Effects, Event as Step, HybridClock, Machine as _, MapTable, Outcome, Refusal, Rng,
 };
 use quorate_meerkat::{Config, Kind, Meerkat, Message, Meta, Options};
 use quorate_types::{
@@ -44,9 +44,8 @@ struct Stay {
     live: NodeSet,
     /// The time since when it has not reached a majority.
     apart: Option<u64>,
-    /// The greatest difference between a node's hybrid clock and the monotonic clock at its
-    /// arrival.
-    ahead: u64,
+    /// The time of the cluster, as the nodes have told it.
+    cluster: HybridClock,
 }
 
 /// A connection to one node.
@@ -126,10 +125,10 @@ impl Guest {
     }
 
     /// The time for expiry: the earlier of the cluster's clock and the guest's own.
-    fn now(&self, at: u64, ahead: u64) -> Now {
+    fn now(&self, at: u64, cluster: HybridClock) -> Now {
         let monotonic = self.monotonic(at);
         let own = (WALL_START + at).saturating_add_signed(self.wall_error);
-        Now { monotonic, unix: UnixNanos(own.min(monotonic.0.saturating_add(ahead))) }
+        Now { monotonic, unix: UnixNanos(own.min(cluster.read(monotonic))) }
     }
 
     fn world_time(&self, local: Instant) -> u64 {
@@ -384,7 +383,7 @@ impl World {
         let this = &mut self.guests[guest];
         let session = this.session;
         if let Some(mut stay) = this.stay.take() {
-            let now = this.now(time, stay.ahead);
+            let now = this.now(time, stay.cluster);
             stay.machine.reset(now, session, &mut this.out);
         }
         this.out.peers.clear();
@@ -417,11 +416,11 @@ impl World {
                 Part::Engine(quorate_meerkat::ID) => {
                     let body = Message::decode(body).expect("one build understands itself");
                     let (time, sender) = (self.time, self.nodes[from].id);
-                    let monotonic = self.guests[guest].monotonic(time).0;
+                    let monotonic = self.guests[guest].monotonic(time);
                     if let (Kind::Values { clock, .. }, Some(stay)) =
                         (&body.kind, &mut self.guests[guest].stay)
                     {
-                        stay.ahead = stay.ahead.max(clock.saturating_sub(monotonic));
+                        stay.cluster.reach(monotonic, *clock);
                     }
                     let event = Step::Message { from: sender, epoch: header.epoch, body };
                     self.step_guest(guest, event);
@@ -480,7 +479,7 @@ impl World {
             members: NodeSet::EMPTY,
             live: NodeSet::EMPTY,
             apart: None,
-            ahead: 0,
+            cluster: HybridClock::default(),
         });
         self.install_guest(guest, &welcome.view);
         self.enter_all(guest);
@@ -504,7 +503,7 @@ impl World {
         let time = self.time;
         let this = &mut self.guests[guest];
         let Some(stay) = &this.stay else { return };
-        let now = this.now(time, stay.ahead);
+        let now = this.now(time, stay.cluster);
         let Some(stay) = &mut this.stay else { return };
         stay.machine.step(now, event, &mut this.out);
         stay.machine.flush(now, &mut this.out);
@@ -520,7 +519,7 @@ impl World {
             let outcome = Outcome::Refused(Refusal::NotServing);
             return self.answers.push(Answer { tag, outcome, at: None });
         };
-        let now = this.now(time, stay.ahead);
+        let now = this.now(time, stay.cluster);
         let Some(stay) = &mut this.stay else { return };
         self.flow.begin_op();
         stay.machine.submit(now, tag, tag.0, txn.clone(), &mut this.out);

@@ -87,6 +87,7 @@ impl fmt::Display for Step {
             Self::Append(key, element) => write!(f, "APPEND {key} {element}"),
             Self::GetList(key) | Self::Get(key) => write!(f, "GET {key}"),
             Self::GetAll(keys) => write!(f, "MGET {}", keys.join(" ")),
+            Self::Range { name, count, limit } => write!(f, "KEYRANGE {name} {count} {limit}"),
             Self::Set(key, value) => write!(f, "SET {key} {value}"),
             Self::GetSet(key, value) => write!(f, "GETSET {key} {value}"),
             Self::SetIfAbsent(key, value) => write!(f, "SETNX {key} {value}"),
@@ -111,6 +112,12 @@ impl FromStr for Step {
             ["GET", key] if key.starts_with("list:") => Self::GetList(own(key)),
             ["GET", key] => Self::Get(own(key)),
             ["MGET", ref keys @ ..] => Self::GetAll(keys.iter().map(|key| own(key)).collect()),
+            ["KEYRANGE", name, count, limit] => {
+                let number =
+                    |text: &str| text.parse().map_err(|_| format!("'{text}' is no number"));
+                let (count, limit) = (number(count)?, number(limit)? as usize);
+                Self::Range { name: own(name), count, limit }
+            }
             ["SET", key, value] => Self::Set(own(key), own(value)),
             ["GETSET", key, value] => Self::GetSet(own(key), own(value)),
             ["SETNX", key, value] => Self::SetIfAbsent(own(key), own(value)),
@@ -218,6 +225,7 @@ mod tests {
             "INCRBY count:0 1",
             "GET list:0:1",
             "MSETNX reg:0 v1 reg:1 v2",
+            "KEYRANGE reg 6 3",
             "MULTI; APPEND list:0:1 e5.0; GET list:0:2; EXEC",
             "MULTI; INCRBY account:1 -5; INCRBY account:2 5; EXEC",
             "WATCH purse:0 purse:2; MOVE 17 as 88",

@@ -221,9 +221,17 @@ impl Keyspace {
             EngineConfig::Meerkat(_) if faults.break_clocks() => Some(Isolation::Serializable),
             EngineConfig::Meerkat(options) => Some(options.isolation),
             // The primary orders by real time; timestamps of clients' nodes don't.
-            EngineConfig::Local(()) | EngineConfig::KuaFu(()) => Some(Isolation::Strict),
+            EngineConfig::Local(_) => Some(Isolation::Strict),
+            #[cfg(feature = "baselines")]
+            EngineConfig::KuaFu(()) => Some(Isolation::Strict),
+            #[cfg(feature = "baselines")]
             EngineConfig::Tapir(()) | EngineConfig::MeerkatPb(()) => Some(Isolation::Serializable),
         }
+    }
+
+    /// Whether it has ranges of keys.
+    pub(crate) fn is_ordered(&self) -> bool {
+        matches!(&self.engine, EngineConfig::Local(options) if options.ordered)
     }
 
     /// Whether reads rest on leases, and so on the rates of clocks.

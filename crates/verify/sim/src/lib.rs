@@ -42,7 +42,6 @@ mod network;
 mod operations;
 mod operator;
 mod options;
-pub mod perf;
 mod process;
 mod progress;
 mod script;

@@ -70,6 +70,12 @@ impl Engine {
 
     /// Checks that the engine can run these options; otherwise the error names the possible ones.
     pub(crate) fn check(self, options: &Options) -> Result<(), String> {
+        if self.is_rival() && !cfg!(feature = "baselines") {
+            return Err(format!(
+                "{self} is a measuring instrument, which this program was built without; build it \
+                 with `cargo build --release -p quorate --features baselines`"
+            ));
+        }
         let (faults, survives) = (options.faults, self.survives());
         if faults.without(survives) != Faults::NONE {
             return Err(format!(

@@ -12,7 +12,7 @@ use std::fmt;
 use quorate_commands::{Block, Op, OwnedCall, Reply};
 use quorate_machine::{CallError, Outcome, Refusal, Rng};
 use quorate_node::SessionCall;
-use quorate_rifl::{Answer, Call, ClientLease, Grant, LeaseId, Lost, Request, Requests};
+use quorate_rifl::{Answer, Call, ClientLease, Grant, LeaseId, Lost, Request, RequestTracker};
 use quorate_types::{Duration, Instant, KeyspaceId, Tag};
 
 use crate::Options;
@@ -67,7 +67,7 @@ struct Open {
 struct Session {
     grant: Grant,
     client_lease: ClientLease,
-    requests: Requests,
+    requests: RequestTracker,
     open: BTreeMap<u64, Open>,
 }
 
@@ -259,7 +259,7 @@ impl SessionClients {
         };
         let lease = session.grant.lease;
         if session.client_lease.is_over(now) {
-            self.note_errand(world, index, SessionAction::GiveUp);
+            self.note_step(world, index, SessionAction::GiveUp);
             return self.lose(world, index, OVER);
         }
         if now >= session.client_lease.renew_at() {
@@ -410,12 +410,12 @@ impl SessionClients {
         let copy = late.map(|late| (second, Some(late)));
         for ((node, lane), late) in [Some((first, None)), copy].into_iter().flatten() {
             let action = SessionAction::Send { node, lane, late, asks: asks.clone() };
-            self.note_errand(world, index, action);
+            self.note_step(world, index, action);
             self.post(world, index, what.clone(), (node, lane), late);
         }
     }
 
-    fn note_errand(&mut self, world: &World, client: usize, action: SessionAction) {
+    fn note_step(&mut self, world: &World, client: usize, action: SessionAction) {
         if self.record {
             self.session_steps.push(SessionStep { at: world.time, client, action });
         }
@@ -499,7 +499,7 @@ impl SessionClients {
                 match (request, answer) {
                     (Request::Open, Answer::Granted(grant)) if asked => {
                         let client_lease = ClientLease::new(Instant(one.sent), self.term);
-                        let (requests, open) = (Requests::default(), BTreeMap::new());
+                        let (requests, open) = (RequestTracker::default(), BTreeMap::new());
                         let session = Session { grant, client_lease, requests, open };
                         self.clients[index].session = Some(session);
                         self.clients[index].closing = false;

@@ -1,5 +1,6 @@
 //! The choices of a seed before a run begins.
 
+use quorate_engine::OptionValue;
 use quorate_hermes::{Options as HermesOptions, Reads};
 use quorate_machine::Rng;
 use quorate_meerkat::{Isolation, Options as MeerkatOptions};
@@ -36,9 +37,14 @@ impl Setup {
             Engine::Hermes => Self::hermes(options, shape, faults, rng),
             Engine::Meerkat => Self::meerkat(options, shape, faults, rng),
             Engine::Local => Self::local(options, faults, rng),
+            #[cfg(feature = "baselines")]
             Engine::KuaFu => Self::rival(EngineConfig::kuafu(), options, faults, rng),
+            #[cfg(feature = "baselines")]
             Engine::Tapir => Self::rival(EngineConfig::tapir(), options, faults, rng),
+            #[cfg(feature = "baselines")]
             Engine::MeerkatPb => Self::rival(EngineConfig::meerkat_pb(), options, faults, rng),
+            #[cfg(not(feature = "baselines"))]
+            rival => unreachable!("the options were checked, and {rival} is not here"),
         }
     }
 
@@ -69,12 +75,17 @@ impl Setup {
         let drawn = 1 + rng.below(4) as u16;
         let lanes = options.lanes.unwrap_or(drawn);
         let network = draw_network(faults, 1, lanes, rng);
-        let text = format!("1 node, {lanes} lanes, {faults}");
-        let nodes = configs(1, lanes, EngineConfig::local(), rng);
+        let ordered = rng.chance(1, 2);
+        let order = if ordered { ", keys in order" } else { "" };
+        let text = format!("1 node, {lanes} lanes{order}, {faults}");
+        let mut engine = EngineConfig::local();
+        engine.set("ordered", OptionValue::Flag(ordered)).expect("the engine has the option");
+        let nodes = configs(1, lanes, engine, rng);
         Self { text, faults, nodes, network, guests: 0 }
     }
 
     /// The rivals survive no loss and have no recovery: only delays and clocks are left to disturb.
+    #[cfg(feature = "baselines")]
     fn rival(engine: EngineConfig, options: &Options, faults: Faults, rng: &mut Rng) -> Self {
         let drawn = if rng.chance(1, 3) { 5 } else { 3 };
         let nodes = options.nodes.unwrap_or(drawn);
@@ -186,21 +197,12 @@ pub(crate) fn configs(
             admin: format!("node{node}:9400"),
         })
         .collect();
+    let keyspaces = vec![KeyspaceConfig::new(KeyspaceId(0), "default", engine.clone())];
     (1..=nodes)
         .map(|node| NodeConfig {
-            node: NodeId(node),
             cluster: "sim".into(),
-            lanes,
-            nodes: addresses.clone(),
-            lease: NodeConfig::LEASE,
-            suspect_after: NodeConfig::SUSPECT_AFTER,
-            clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-            message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-            op_timeout: NodeConfig::OP_TIMEOUT,
-            sessions_max: NodeConfig::SESSIONS_MAX,
-            session_term: NodeConfig::SESSION_TERM,
-            keyspaces: vec![KeyspaceConfig::new(KeyspaceId(0), "default", engine.clone())],
             seed: rng.next_u64(),
+            ..NodeConfig::new(NodeId(node), lanes, addresses.clone(), keyspaces.clone())
         })
         .collect()
 }

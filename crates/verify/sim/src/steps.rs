@@ -16,6 +16,9 @@ pub(crate) enum Step {
     Get(String),
     /// Reads several registers.
     GetAll(Vec<String>),
+    /// Reads the registers of a name from number 0 to below `count` as a range of keys, at most
+    /// `limit` of those that are there.
+    Range { name: String, count: u64, limit: usize },
     /// Sets a register.
     Set(String, String),
     /// Sets a register and reads its old value.
@@ -56,6 +59,12 @@ impl Step {
             Self::GetAll(keys) => {
                 std::iter::once("MGET".into()).chain(keys.iter().cloned()).collect()
             }
+            Self::Range { name, limit, .. } => {
+                // A semicolon comes right behind a colon.
+                let (min, max) = (format!("[{name}:"), format!("({name};"));
+                let limit = limit.to_string();
+                vec!["KEYRANGE".into(), min, max, "LIMIT".into(), limit, "WITHVALUES".into()]
+            }
             Self::Set(key, value) => vec!["SET".into(), key.clone(), value.clone()],
             Self::GetSet(key, value) => vec!["GETSET".into(), key.clone(), value.clone()],
             Self::SetIfAbsent(key, value) => vec!["SETNX".into(), key.clone(), value.clone()],
@@ -83,7 +92,11 @@ impl Step {
                 pairs.iter().map(|(key, value)| write(key, value)).collect()
             }
             Self::Del(key) => vec![TxnOp::write(bytes(key), None)],
-            Self::GetList(_) | Self::Get(_) | Self::GetAll(_) | Self::Add(..) => Vec::new(),
+            Self::GetList(_)
+            | Self::Get(_)
+            | Self::GetAll(_)
+            | Self::Range { .. }
+            | Self::Add(..) => Vec::new(),
         }
     }
 
@@ -115,6 +128,12 @@ impl Step {
                     None => return nonsense(),
                 }
             }
+            (Self::Range { name, count, limit }, Reply::Array(replies)) => {
+                match read_range(name, *count, *limit, replies) {
+                    Some(ops) => ops,
+                    None => return nonsense(),
+                }
+            }
             (Self::Set(key, value), Reply::Ok) => vec![write(key, value)],
             (Self::GetSet(key, value), reply) => match value_of(reply) {
                 Some(before) => vec![TxnOp::read(bytes(key), before), write(key, value)],
@@ -138,6 +157,33 @@ impl Step {
             _ => return nonsense(),
         })
     }
+}
+
+/// What a range shows: the values of the keys in it, and that no other key up to its end has one.
+fn read_range(name: &str, count: u64, limit: usize, replies: &[Reply<'_>]) -> Option<Vec<TxnOp>> {
+    let (pairs, []) = replies.as_chunks::<2>() else { return None };
+    let mut all: Vec<String> = (0..count).map(|number| format!("{name}:{number}")).collect();
+    all.sort_unstable();
+    let (mut all, mut ops) = (all.into_iter(), Vec::new());
+    for [key, value] in pairs {
+        let (key, value) = (value_of(key)??, value_of(value)??);
+        // The keys before it are absent. A key that is none of these, or out of order, is nonsense.
+        loop {
+            let next = bytes(&all.next()?);
+            let is_found = next == key;
+            ops.push(TxnOp::read(next, is_found.then(|| value.clone())));
+            if is_found {
+                break;
+            }
+        }
+    }
+    if pairs.len() > limit {
+        return None;
+    }
+    if pairs.len() < limit {
+        ops.extend(all.map(|key| TxnOp::read(bytes(&key), None)));
+    }
+    Some(ops)
 }
 
 /// The transaction of these steps: a single command if there is one step and `alone` says so, a

@@ -346,6 +346,7 @@ impl<'a> Simulation<'a> {
             keys: options.keys,
             churn: shape.churn,
             expiry: shape.expiry.then(|| Nemesis::clocks_apart(faults, &world)),
+            ordered: world.keyspace(*id).is_ordered(),
             workload: options.workload,
             isolation: world.keyspace(*id).isolation(faults),
             orders: script.map(|script| &script.orders[..]),

@@ -142,6 +142,8 @@ pub(crate) struct Transactions {
     isolation: Isolation,
     keys: u64,
     churn: bool,
+    /// Whether the keyspace has ranges of keys.
+    ordered: bool,
     /// Keys that expire, if there are any.
     pub(crate) lapses: Option<Lapses>,
     /// Makes values unique.
@@ -171,6 +173,7 @@ impl Transactions {
             isolation,
             keys: plan.keys as u64,
             churn: plan.churn,
+            ordered: plan.ordered,
             lapses: plan.expiry.map(Lapses::new),
             unique: 0,
             retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
@@ -362,6 +365,11 @@ impl Transactions {
                 let pairs = keys.into_iter().enumerate();
                 let pairs = pairs.map(|(at, number)| (key(number), value(at as u64)));
                 vec![Step::SetAllIfAbsent(pairs.collect())]
+            }
+            2 if self.ordered => {
+                let (name, count) = ("reg".to_owned(), self.keys);
+                let limit = 1 + rng.below(count + 1) as usize;
+                vec![Step::Range { name, count, limit }]
             }
             2 => vec![Step::GetAll((0..self.keys).map(key).collect())],
             // Blind writes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate_frame::{Frames, whole_header};
-use quorate_machine::{Effects, Event, Machine, MapTable, Outcome, Refusal};
+use quorate_machine::{Effects, Event, HybridClock, Machine, MapTable, Outcome, Refusal};
 use quorate_meerkat::{Config, Kind, Meerkat, Message, Meta, Options};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, NodeId, NodeSet, Now, Role, Tag, UnixNanos,
@@ -161,9 +161,7 @@ impl Effects<Guest> for Out {
 /// the nodes.
 struct Clock {
     start: std::time::Instant,
-    /// The greatest difference between a node's hybrid clock and the monotonic clock at its
-    /// arrival.
-    ahead: u64,
+    cluster: HybridClock,
 }
 
 impl Clock {
@@ -177,11 +175,11 @@ impl Clock {
         let monotonic = self.monotonic();
         let own = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let own = u64::try_from(own.as_nanos()).unwrap_or(u64::MAX);
-        Now { monotonic, unix: UnixNanos(own.min(monotonic.0.saturating_add(self.ahead))) }
+        Now { monotonic, unix: UnixNanos(own.min(self.cluster.read(monotonic))) }
     }
 
     fn hear(&mut self, clock: u64) {
-        self.ahead = self.ahead.max(clock.saturating_sub(self.monotonic().0));
+        self.cluster.reach(self.monotonic(), clock);
     }
 }
 
@@ -235,7 +233,7 @@ impl Session {
             lane,
             lanes,
             machine: Guest::new(config, MapTable::default()),
-            clock: Clock { start: std::time::Instant::now(), ahead: 0 },
+            clock: Clock { start: std::time::Instant::now(), cluster: HybridClock::default() },
             out: Out {
                 keyspace: applicant.keyspace,
                 epoch: Epoch(0),

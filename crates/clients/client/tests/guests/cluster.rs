@@ -63,24 +63,16 @@ impl Cluster {
     fn hosted(&self, index: usize, peer: TcpListener, client: TcpListener) -> HostedNode {
         let keyspace =
             |number, engine| KeyspaceConfig::new(KeyspaceId(number), format!("db{number}"), engine);
+        let (node, addresses) = (self.addresses[index].node, self.addresses.clone());
+        let keyspaces =
+            vec![keyspace(0, EngineConfig::meerkat()), keyspace(1, EngineConfig::hermes())];
         let config = NodeConfig {
-            node: self.addresses[index].node,
             cluster: NAME.to_owned(),
-            lanes: self.lanes,
-            nodes: self.addresses.clone(),
             // Tests share their processors with others; lapsed leases are not their subject.
             lease: Duration::from_millis(600),
-            suspect_after: NodeConfig::SUSPECT_AFTER,
-            clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-            message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
             op_timeout: Duration::from_secs(5),
-            sessions_max: NodeConfig::SESSIONS_MAX,
-            session_term: NodeConfig::SESSION_TERM,
-            keyspaces: vec![
-                keyspace(0, EngineConfig::meerkat()),
-                keyspace(1, EngineConfig::hermes()),
-            ],
             seed: quorate_runtime::random_seed(),
+            ..NodeConfig::new(node, self.lanes, addresses, keyspaces)
         };
         HostedNode {
             config,

@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use quorate_resp::testing::Harness;
 use quorate_resp::{ConnectionId, Settings, Shared};
+use quorate_resp_harness::Harness;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The state that the nodes of a cluster agree on. Clones are other nodes of the same cluster; it

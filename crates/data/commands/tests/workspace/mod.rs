@@ -71,7 +71,7 @@ impl Store {
         let args = OwnedArgs::new(words.iter().map(Vec::as_slice));
         let args = args.borrow();
         match resolve(args) {
-            Ok(spec) => self.call(Call { spec, args }).into(),
+            Ok(spec) => self.call(Call::new(spec, args)).into(),
             Err(error) => error.into(),
         }
     }

@@ -149,7 +149,7 @@ fn who_holds_a_record_makes_no_other() {
 }
 
 #[test]
-fn an_annex_stays_with_its_record_whatever_happens_to_the_value() {
+fn locked_state_stays_with_its_record_whatever_happens_to_the_value() {
     let store = Store::<Noted>::new(LANES);
     let mut table = store.shared_table(0);
     let note = Arc::new(7);
@@ -173,7 +173,7 @@ fn an_annex_stays_with_its_record_whatever_happens_to_the_value() {
 }
 
 #[test]
-fn changing_only_the_annex_keeps_no_reader_waiting() {
+fn changing_only_the_locked_state_keeps_no_reader_waiting() {
     let store = Store::<Noted>::new(1);
     let mut table = store.shared_table(0);
     set(&mut table, b"k", b"value", None);
@@ -219,7 +219,7 @@ fn assert_freed(note: &Arc<u64>) {
 }
 
 #[test]
-fn annexes_go_with_their_records() {
+fn locked_state_goes_with_its_record() {
     let note = Arc::new(0);
     let store = Store::<Noted>::new(LANES);
     let mut table = store.shared_table(0);
@@ -243,7 +243,7 @@ fn annexes_go_with_their_records() {
 }
 
 #[test]
-fn an_annex_costs_its_size_and_whole_cache_lines() {
+fn locked_state_costs_its_size_and_whole_cache_lines() {
     let memory = |len: usize| {
         let store = Store::<Noted>::new(1);
         store.shared_table(0).lock_key(&[b'k'; 16], len).set_content(content(&vec![1; len], None));

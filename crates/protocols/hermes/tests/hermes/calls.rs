@@ -5,10 +5,10 @@
 use quorate_hermes::{Config, Inv, Message, State};
 use quorate_machine::{CallError, Outcome, Refusal};
 use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Sessions};
-use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, NodeSet, Role, limits};
+use quorate_types::{Duration, LaneId, MemberNumber, NodeId, NodeSet, Role, limits};
 
 use crate::op::{ABSENT, Reply, del, get, incr, set, set_nx, swap, value, wipe};
-use crate::support::{Cluster, MLT, Outbox, Packet, encoded};
+use crate::support::{Cluster, MLT, Packet, encoded};
 
 fn lease(counter: u64) -> LeaseId {
     LeaseId::new(MemberNumber(1), LaneId(0), counter)
@@ -112,7 +112,7 @@ fn a_call_that_a_replay_finishes_has_its_record_everywhere() {
     let mut cluster = Cluster::new(3);
     cluster.call(1, call(0), incr("k"));
     cluster.deliver(1, 2, "inv");
-    cluster.expel(1);
+    cluster.expel(&[1]);
     cluster.run_for(MLT * 6);
     assert_recorded(&mut cluster, &call(0), &Reply::Int(1));
     let again = cluster.call(3, call(0), incr("k"));
@@ -369,7 +369,7 @@ fn an_attempt_needs_a_grant_of_the_present_owner_up_to_its_date() {
     cluster.submit(3, incr("k"));
     cluster.deliver(3, 2, "inv");
     let waits = cluster.call_with(2, permit, incr("k"));
-    cluster.expel(1);
+    cluster.expel(&[1]);
     cluster.run_for(MLT * 6);
     assert_eq!(cluster.outcome(waits).cloned(), refused(Refusal::LeaseNeeded));
     let renewed = cluster.call(2, call(0), incr("k"));
@@ -428,7 +428,7 @@ fn long_answers_have_two_limits() {
     let again = cluster.call(2, call(1), swap("k", ""));
     cluster.assert_done(again, value(&long));
     // More than a message holds: a joining replica copies the session in parts.
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     cluster.run_for(MLT * 8);
@@ -450,7 +450,7 @@ fn p1_a_shadow_copies_records_with_their_watermarks() {
     let next = Call { sequence: 1, first_incomplete: 1, ..call(0) };
     cluster.call(1, next, incr("k"));
     cluster.deliver_all();
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     let mut chunks = 0;
@@ -462,8 +462,7 @@ fn p1_a_shadow_copies_records_with_their_watermarks() {
         assert!(copied == SESSIONS || !cluster.machine(3).is_caught_up());
     }
     assert!(chunks > 2, "{chunks} chunks");
-    let roles = cluster.roles_with(3, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Active);
     cluster.run_for(MLT * 3);
     let late = cluster.call(3, call(0), incr("k"));
     assert_eq!(cluster.outcome(late).cloned(), refused(Refusal::CallError(CallError::Stale)));
@@ -477,14 +476,12 @@ fn p1_a_shadow_copies_records_with_their_watermarks() {
 fn rejoin_from(cluster: &mut Cluster, donor: u16) {
     for seed in 0.. {
         cluster.start(4, seed);
-        let roles = cluster.roles_with(4, Role::Shadow);
-        cluster.install(&roles);
+        cluster.set_role(4, Role::Shadow);
         if cluster.pool.iter().any(|packet| packet.is(4, donor, "chunk_read")) {
             return;
         }
         cluster.crash(4);
-        let roles = cluster.roles_with(4, Role::Down);
-        cluster.install(&roles);
+        cluster.set_role(4, Role::Down);
         cluster.pool.clear();
     }
 }
@@ -492,7 +489,7 @@ fn rejoin_from(cluster: &mut Cluster, donor: u16) {
 #[test]
 fn p1_a_shadow_copies_calls_whose_end_nobody_knows_with_their_keys() {
     let mut cluster = Cluster::new(4);
-    cluster.expel(4);
+    cluster.expel(&[4]);
     cluster.run_for(MLT * 3);
     cluster.call(1, call(0), incr("k"));
     cluster.deliver(1, 2, "inv");
@@ -501,12 +498,11 @@ fn p1_a_shadow_copies_calls_whose_end_nobody_knows_with_their_keys() {
     cluster.deliver_some(|packet| packet.is(4, 2, "chunk_read") || packet.is(2, 4, "chunk"));
     assert!(cluster.machine(4).is_caught_up());
     assert_eq!(cluster.record(4, &call(0)), None);
-    let roles = cluster.roles_with(4, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(4, Role::Active);
     // The others that have it are gone before they can tell anybody.
-    cluster.expel(1);
+    cluster.expel(&[1]);
     cluster.pool.clear();
-    cluster.expel(2);
+    cluster.expel(&[2]);
     cluster.run_for(MLT * 6);
     for node in 3..=4 {
         assert_eq!(cluster.record(node, &call(0)), Some(Reply::Int(1)), "at {node}");
@@ -516,7 +512,7 @@ fn p1_a_shadow_copies_calls_whose_end_nobody_knows_with_their_keys() {
 #[test]
 fn p1_a_shadow_that_is_ahead_of_its_donor_waits_for_the_fate_of_a_call() {
     let mut cluster = Cluster::new(4);
-    cluster.expel(4);
+    cluster.expel(&[4]);
     cluster.run_for(MLT * 3);
     let mine = cluster.call(1, call(0), incr("k"));
     cluster.deliver_some(|packet| packet.kind() != "val");
@@ -707,8 +703,7 @@ fn a_new_life_knows_of_no_call() {
     cluster.call(1, call(0), incr("k"));
     cluster.deliver_all();
     cluster.call(1, call(1), incr("k"));
-    let now = cluster.now;
-    cluster.machine(1).reset(now, Incarnation(99), &mut Outbox::default());
+    cluster.begin_life(1);
     assert_eq!(cluster.machine(1).tracker().find(&call(0)), Ok(Found::New));
     assert_eq!(cluster.machine(1).tracker().find(&call(1)), Ok(Found::New));
 }
@@ -743,7 +738,7 @@ fn h8_a_floor_waits_for_calls_whose_coordinators_are_gone() {
     cluster.pool.clear();
     let first = cluster.call(4, call(0), incr("k"));
     cluster.deliver(4, 3, "inv");
-    cluster.expel(4);
+    cluster.expel(&[4]);
     cluster.tick_node(1);
     cluster.deliver(1, 3, "floor_prepare");
     for _ in 0..10 {
@@ -772,7 +767,7 @@ fn a_large_call_in_doubt_comes_with_its_value() {
         let mut cluster = Cluster::new(3);
         let large = "x".repeat(limits::CHUNK_BYTES / 2);
         cluster.run(1, set("k", &large));
-        cluster.expel(3);
+        cluster.expel(&[3]);
         cluster.run_for(MLT * 3);
         let first = cluster.call(1, call(0), swap("k", &large));
         cluster.deliver(1, 2, "inv");

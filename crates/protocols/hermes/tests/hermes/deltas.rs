@@ -11,7 +11,7 @@ use quorate_types::{Duration, Role, Timestamp};
 
 use crate::fields::{Fields, delta, whole_copies};
 use crate::op::{Reply, change, del, get, make, set};
-use crate::support::{ClusterOf, MLT, Packet};
+use crate::support::{ClusterOf, MLT, PacketOf};
 
 type Cluster = ClusterOf<Fields>;
 
@@ -54,7 +54,7 @@ fn fields(steps: &[(u64, &str)]) -> Fields {
 }
 
 /// Whether the message is an INV with a delta.
-fn is_delta(packet: &Packet) -> bool {
+fn is_delta(packet: &PacketOf<Fields>) -> bool {
     matches!(packet.message(), Message::Inv(inv) if inv.base.is_some())
 }
 
@@ -129,7 +129,7 @@ fn a_replay_carries_the_delta_to_who_has_the_base_and_ends_at_who_has_it() {
     cluster.submit(1, put(1, "one"));
     cluster.deliver(1, 2, "inv");
     cluster.fresh_packets.clear();
-    cluster.expel(1);
+    cluster.expel(&[1]);
     cluster.run_for(MLT * 8);
     assert!(cluster.fresh_packets.iter().any(|packet| packet.is(2, 3, "inv") && is_delta(packet)));
     assert_eq!(agreed(&mut cluster), fields(&[(0, "old"), (1, "one")]));
@@ -201,7 +201,7 @@ fn a_change_of_the_smaller_of_two_writes_asks_for_all_of_the_object_where_the_la
 fn a_shadow_that_has_not_copied_an_object_asks_for_all_of_it() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, make("h", &whole(3)));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.rejoin(3);
     cluster.take(0, 0, "chunk_read");
     let tag = cluster.submit(1, put(1, "one"));
@@ -243,14 +243,13 @@ fn random_run(seed: u64, writes: bool) -> u64 {
             5 => cluster.tick(MLT / 2),
             6 if rng.below(4) == 0 => match away {
                 None => {
-                    cluster.expel(node);
+                    cluster.expel(&[node]);
                     away = Some(node);
                 }
                 Some(node) => {
                     cluster.rejoin(node);
                     cluster.run_for(Duration::from_secs(1));
-                    let roles = cluster.roles_with(node, Role::Active);
-                    cluster.install(&roles);
+                    cluster.set_role(node, Role::Active);
                     away = None;
                 }
             },

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use quorate_hermes::{Ack, Config, Message, State, Val};
-use quorate_machine::{Effects, Event, Machine, Outcome, PLACES, Slot};
-use quorate_types::{NodeId, Role, Tag, hash_key, limits};
+use quorate_machine::{PLACES, Slot};
+use quorate_types::{NodeId, Role, hash_key, limits};
 use quorate_wire::Words;
 
 use crate::op::{Reply, append, del, get, set, set_until, value, wipe};
-use crate::support::{Cluster, MLT, Node, Packet, WALL, encoded};
+use crate::support::{Cluster, MLT, Packet, WALL, encoded};
 
 fn collect_often(config: &mut Config) {
     config.collect_every = Duration::from_millis(50);
@@ -24,7 +24,7 @@ fn left_behind(keys: u64, configure: fn(&mut Config)) -> Cluster {
     for number in 0..keys {
         cluster.run(1, set(&key(number), &"a".repeat(64)));
     }
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster
 }
@@ -32,8 +32,7 @@ fn left_behind(keys: u64, configure: fn(&mut Config)) -> Cluster {
 /// What passes between 3 and the others until it has everything.
 fn bytes_to_catch_up(cluster: &mut Cluster) -> usize {
     cluster.fresh_packets.clear();
-    let roles = cluster.roles_with(3, Role::Shadow);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Shadow);
     for _ in 0..1_000 {
         if cluster.machine(3).is_caught_up() {
             break;
@@ -48,8 +47,7 @@ fn bytes_to_catch_up(cluster: &mut Cluster) -> usize {
 
 /// All replicas serve, and hold the same.
 fn assert_agreement(cluster: &mut Cluster) {
-    let roles = cluster.roles_with(3, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Active);
     cluster.run_for(MLT * 6);
     let [donor, back] = [1, 3].map(|node| {
         let entries = cluster.machine(node).table().entries();
@@ -67,7 +65,7 @@ fn assert_agreement(cluster: &mut Cluster) {
 #[test]
 fn of_what_did_not_change_nothing_is_copied() {
     let mut cluster = left_behind(1_000, |_| {});
-    cluster.wake(3);
+    cluster.begin_life(3);
     let bytes = bytes_to_catch_up(&mut cluster);
     assert!(bytes < 1_000 * 3, "{bytes} bytes for 1000 keys");
     assert_eq!(cluster.machine(3).kept(), 1_000);
@@ -84,11 +82,11 @@ fn a_hundredth_that_changed_costs_less_than_a_twentieth_of_a_copy() {
     for number in (0..KEYS).step_by(100) {
         cluster.run(2, set(&key(number), &"b".repeat(64)));
     }
-    cluster.wake(3);
+    cluster.begin_life(3);
     let difference = bytes_to_catch_up(&mut cluster);
     assert_eq!(cluster.machine(3).copied(), KEYS / 100);
     assert_agreement(&mut cluster);
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.start(3, 1);
     let copy = bytes_to_catch_up(&mut cluster);
@@ -114,7 +112,7 @@ fn what_was_deleted_and_forgotten_meanwhile_goes() {
 #[test]
 fn tombstones_that_both_have_are_collected_in_the_end() {
     let mut cluster = left_behind(10, |config| config.collect_every = Duration::from_secs(1));
-    cluster.expel(2);
+    cluster.expel(&[2]);
     cluster.run_for(MLT * 3);
     cluster.come_back(2);
     cluster.come_back(3);
@@ -122,7 +120,7 @@ fn tombstones_that_both_have_are_collected_in_the_end() {
     let roles = [(1, Role::Active), (2, Role::Active), (3, Role::Active)];
     cluster.install(&roles);
     cluster.run(1, del(&key(1)));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.come_back(3);
     cluster.run_for(MLT * 6);
     assert!(cluster.has_record(3, &key(1)), "1 has the tombstone still");
@@ -138,7 +136,7 @@ fn what_was_never_agreed_on_goes() {
     cluster.submit(3, set("old", "lost"));
     cluster.submit(3, set("new", "lost"));
     cluster.pool.clear();
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.come_back(3);
     cluster.run_for(MLT * 6);
@@ -157,9 +155,9 @@ fn a_version_that_the_donor_does_not_know_as_valid_is_no_more_readable_here() {
     // Its coordinator dies with the acknowledgements.
     cluster.pool.clear();
     cluster.crash(3);
-    cluster.expel(1);
+    cluster.expel(&[1]);
     cluster.pool.clear();
-    cluster.wake(3);
+    cluster.begin_life(3);
     let roles = [(1, Role::Down), (2, Role::Active), (3, Role::Shadow)];
     cluster.install(&roles);
     cluster.deliver(3, 2, "compare");
@@ -221,12 +219,12 @@ fn whoever_loses_the_donor_goes_on_with_another() {
     for number in 0..400 {
         cluster.run(1, set(&key(number), "v"));
     }
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run(1, set(&key(5), "w"));
     cluster.run(1, del(&key(6)));
     cluster.come_back(3);
     let donor = cluster.take(3, 0, "compare")[0].to.0;
-    cluster.expel(donor);
+    cluster.expel(&[donor]);
     cluster.run_for(MLT * 8);
     assert!(cluster.machine(3).is_caught_up());
     assert!(cluster.machine(3).kept() > 300);
@@ -243,7 +241,7 @@ fn a_life_that_ends_before_it_has_compared_leaves_the_base_as_it_was() {
     cluster.come_back(3);
     cluster.deliver(3, 0, "compare");
     cluster.run(1, set(&key(2), "b"));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run(1, set(&key(3), "b"));
     cluster.come_back(3);
     cluster.run_for(MLT * 6);
@@ -275,19 +273,34 @@ fn tables_of_very_different_sizes_are_compared_in_steps() {
 }
 
 #[test]
+fn buckets_that_the_tables_have_outgrown_are_compared_anew() {
+    let mut cluster = left_behind(100, |_| {});
+    cluster.run(1, set(&key(3), "b"));
+    cluster.come_back(3);
+    cluster.deliver_some(|packet| packet.kind() != "difference_read");
+    assert_eq!(cluster.take(3, 0, "difference_read").len(), 1, "it is lost");
+    for number in 100..2_000 {
+        cluster.run(1, set(&key(number), "b"));
+    }
+    cluster.run_for(MLT * 100);
+    assert!(cluster.machine(3).is_caught_up());
+    assert_agreement(&mut cluster);
+}
+
+#[test]
 fn large_values_are_neither_sent_again_nor_lost() {
     let mut cluster = Cluster::new(3);
     let large = "x".repeat(limits::CHUNK_BYTES / 2);
     for number in 0..50 {
         cluster.run(1, set(&key(number), &large));
     }
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     let other = "y".repeat(limits::CHUNK_BYTES / 2);
     (0..50).step_by(5).for_each(|number| {
         cluster.run(1, set(&key(number), &other));
     });
-    cluster.wake(3);
+    cluster.begin_life(3);
     let bytes = bytes_to_catch_up(&mut cluster);
     assert!(bytes < 11 * limits::CHUNK_BYTES / 2, "{bytes} bytes");
     assert_agreement(&mut cluster);
@@ -297,7 +310,7 @@ fn large_values_are_neither_sent_again_nor_lost() {
 fn a_value_that_expires_expires_after_a_return_too() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, set_until("k", "v", WALL + 2_000));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.come_back(3);
     cluster.run_for(MLT * 6);
@@ -357,22 +370,31 @@ fn a_comparison_survives_losses_and_late_answers() {
     assert_agreement(&mut cluster);
 }
 
-/// What a step refuses.
-#[derive(Default)]
-struct Refusals(Vec<&'static str>);
-
-impl Effects<Node> for Refusals {
-    fn send(&mut self, _to: NodeId, message: &Message<'_>) {
-        panic!("it is answered by {message:?}");
-    }
-
-    fn complete(&mut self, tag: Tag, _outcome: Outcome<Reply>) {
-        panic!("{tag:?} is answered");
-    }
-
-    fn refused(&mut self, reason: &'static str) {
-        self.0.push(reason);
-    }
+/// The time that a donor has for an answer doubles each time when none comes, and halves with each.
+#[test]
+fn an_answer_to_a_comparison_shortens_the_wait_for_the_next() {
+    let mut cluster = left_behind(6_000, |_| {});
+    cluster.come_back(3);
+    // How many questions go unanswered for so many timeouts.
+    let asked = |cluster: &mut Cluster, timeouts: u32| {
+        for _ in 0..timeouts {
+            cluster.advance(MLT);
+            cluster.tick_node(3);
+        }
+        cluster.take(3, 0, "compare").len()
+    };
+    cluster.deliver_some(|packet| !packet.is(3, 0, "compare"));
+    // At once, and after 2, 6 and 14 timeouts.
+    assert_eq!(asked(&mut cluster, 14), 4);
+    // After 30.
+    assert_eq!(asked(&mut cluster, 15), 0);
+    cluster.advance(MLT);
+    cluster.tick_node(3);
+    cluster.deliver(3, 0, "compare");
+    cluster.deliver(0, 3, "compared");
+    // At once, and after 16 timeouts instead of 32.
+    assert_eq!(asked(&mut cluster, 15), 1);
+    assert_eq!(asked(&mut cluster, 1), 1);
 }
 
 #[test]
@@ -381,11 +403,7 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
     cluster.come_back(3);
     let asked = cluster.take(3, 0, "compare").remove(0);
     let Message::Compare { request, shift, .. } = asked.message() else { unreachable!() };
-    let words = |numbers: &[u64]| {
-        let mut bytes = Vec::new();
-        numbers.iter().for_each(|number| Words::push(&mut bytes, *number));
-        bytes
-    };
+    let words = |numbers: &[u64]| Words::pack(numbers.iter().copied());
     let (none, far, falling) = (words(&[]), words(&[1 << 50]), words(&[1, 0]));
     let many = words(&[0; 300]);
     let lies = [
@@ -402,13 +420,12 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
         records: 100,
         buckets: Words::of(buckets),
     });
-    let to_donor = lies.iter().map(|lie| (NodeId(3), asked.to, lie));
-    let to_shadow = falsely_compared.iter().map(|lie| (asked.to, NodeId(3), lie));
+    let to_donor = lies.iter().map(|lie| (3, asked.to.0, lie));
+    let to_shadow = falsely_compared.iter().map(|lie| (asked.to.0, 3, lie));
+    cluster.fresh_packets.clear();
     for (from, to, lie) in to_donor.chain(to_shadow) {
-        let mut refusals = Refusals::default();
-        let (now, epoch) = (cluster.now, asked.epoch);
-        cluster.machine(to.0).step(now, Event::Message { from, epoch, body: *lie }, &mut refusals);
-        assert_eq!(refusals.0.len(), 1, "{lie:?}");
+        assert!(cluster.lie(from, to, lie).is_some(), "{lie:?}");
+        assert_eq!(cluster.fresh_packets, [], "{lie:?}");
     }
     cluster.inject(&asked);
     cluster.run_for(MLT * 6);
@@ -428,7 +445,7 @@ fn others_begin_anew(cluster: &mut Cluster) {
 fn a_founder_serves_nothing_of_another_cluster() {
     let mut cluster = left_behind(100, |_| {});
     others_begin_anew(&mut cluster);
-    cluster.wake(3);
+    cluster.begin_life(3);
     cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Active)]);
     assert_eq!(cluster.run(3, get(&key(7))), Reply::Value(None));
     assert!(!cluster.has_record(3, &key(8)));
@@ -446,7 +463,7 @@ fn a_shadow_compares_nothing_of_another_cluster() {
     };
     fill(&mut cluster, "a");
     let before = cluster.meta(3, &key(7)).timestamp;
-    cluster.expel(3);
+    cluster.expel(&[3]);
     for node in [1, 2] {
         cluster.crash(node);
         cluster.start(node, 1);
@@ -455,7 +472,7 @@ fn a_shadow_compares_nothing_of_another_cluster() {
     cluster.install(&[(1, Role::Active), (2, Role::Active)]);
     fill(&mut cluster, "b");
     assert_eq!(cluster.meta(1, &key(7)).timestamp, before, "the case is the one that is meant");
-    cluster.wake(3);
+    cluster.begin_life(3);
     bytes_to_catch_up(&mut cluster);
     assert_eq!(cluster.machine(3).kept(), 0);
     assert_agreement(&mut cluster);
@@ -466,8 +483,8 @@ fn a_shadow_compares_nothing_of_another_cluster() {
 #[test]
 fn a_life_without_a_view_changes_nothing() {
     let mut cluster = left_behind(100, |_| {});
-    cluster.wake(3);
-    cluster.wake(3);
+    cluster.begin_life(3);
+    cluster.begin_life(3);
     bytes_to_catch_up(&mut cluster);
     assert_eq!(cluster.machine(3).kept(), 100);
     assert_agreement(&mut cluster);

@@ -56,7 +56,7 @@ fn o3_acknowledgements_of_another_epoch_do_not_count() {
     cluster.deliver(1, 3, "inv");
     cluster.deliver(3, 2, "ack");
     // Now only 4 is missing at 2; but without 4 it must ask again.
-    cluster.expel(4);
+    cluster.expel(&[4]);
     assert_eq!(cluster.state(2, "k"), State::Invalid);
     cluster.run_for(MLT * 4);
     cluster.assert_everywhere("k", Some("v"));
@@ -74,7 +74,7 @@ fn o3_acknowledgements_of_another_key_do_not_count() {
     cluster.deliver(1, 3, "inv");
     assert_eq!(cluster.meta(2, "a").timestamp, cluster.meta(3, "b").timestamp);
     cluster.pool.clear();
-    cluster.expel(1);
+    cluster.expel(&[1]);
     cluster.pool.clear();
     let read = cluster.submit(2, get("a"));
     cluster.submit(3, get("b"));
@@ -172,10 +172,10 @@ fn nodes_without_a_replica_prove_reads() {
 fn an_update_carries_a_batch_of_reads() {
     let mut cluster = Cluster::with(3, quorum_reads);
     cluster.run(1, set("k", "v"));
-    cluster.flushes = false;
+    cluster.turns = false;
     let read = cluster.submit(2, get("k"));
     let write = cluster.submit(2, set("other", "v"));
-    cluster.flush(2);
+    cluster.end_turn(2);
     assert_eq!(cluster.probed("hermes: an update carries a batch of reads"), 1);
     assert!(!cluster.pool.iter().any(|packet| packet.kind() == "mcheck"));
     cluster.deliver(2, 1, "inv");
@@ -201,7 +201,7 @@ fn join_under_writes(configure: fn(&mut Config)) {
     for key in 0..200 {
         cluster.run(1, set(&format!("k{key}"), "old"));
     }
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     let mut writes = Vec::new();
@@ -221,8 +221,7 @@ fn join_under_writes(configure: fn(&mut Config)) {
     }
     let refused = cluster.submit(3, get("k0"));
     assert_eq!(cluster.outcome(refused), Some(&Outcome::Refused(Refusal::NotServing)));
-    let roles = cluster.roles_with(3, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Active);
     cluster.run_for(MLT * 6);
     for write in writes {
         cluster.assert_done(write, Reply::Ok);
@@ -246,7 +245,7 @@ fn a_shadow_joins_under_writes() {
 fn chunk_rule_an_entry_never_overwrites_a_newer_inv() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, set("k", "old"));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.rejoin(3);
     cluster.deliver(3, 0, "chunk_read");
     let write = cluster.submit(2, set("k", "new"));
@@ -265,12 +264,12 @@ fn chunk_rule_an_entry_overtakes_a_replay() {
     // chunk is the first that 3 hears of it.
     let mut cluster = Cluster::new(3);
     cluster.run(1, set("k", "old"));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.rejoin(3);
     cluster.submit(2, append("k", ",left behind"));
     cluster.deliver(2, 3, "inv");
     cluster.pool.clear();
-    cluster.expel(2);
+    cluster.expel(&[2]);
     while !cluster.pool.iter().any(|packet| packet.is(3, 1, "inv")) {
         cluster.advance(MLT);
         cluster.tick_node(3);
@@ -293,7 +292,7 @@ fn chunk_rule_an_entry_overtakes_a_replay() {
 fn chunk_rule_an_entry_is_readable_only_if_the_donors_copy_was() {
     let mut cluster = Cluster::new(3);
     cluster.run(1, set("k", "old"));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.submit(1, set("k", "new"));
     cluster.deliver(1, 2, "inv");
     cluster.rejoin(3);
@@ -307,7 +306,7 @@ fn chunk_rule_an_entry_is_readable_only_if_the_donors_copy_was() {
 #[test]
 fn a_write_begun_before_a_join_needs_the_shadows_acknowledgement() {
     let mut cluster = Cluster::new(3);
-    cluster.expel(3);
+    cluster.expel(&[3]);
     let write = cluster.submit(1, set("k", "v"));
     cluster.rejoin(3);
     cluster.deliver_some(|packet| packet.from.0 != 3 && packet.to.0 != 3);
@@ -323,7 +322,7 @@ fn a_large_value_is_sent_apart_from_its_chunk() {
     let large = "x".repeat(limits::CHUNK_BYTES / 2);
     cluster.run(1, set("large", &large));
     cluster.run(1, set("small", "v"));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     cluster.deliver(3, 0, "chunk_read");
@@ -347,7 +346,7 @@ fn large_values_come_a_few_at_a_time() {
     for number in 0..50 {
         cluster.run(1, set(&format!("k{number}"), &large));
     }
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     let mut most = 0;
@@ -370,7 +369,7 @@ fn a_slow_donor_keeps_its_shadow() {
     for number in 0..400 {
         cluster.run(1, set(&format!("k{number}"), &"v".repeat(limits::CHUNK_BYTES / 64)));
     }
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     cluster.fresh_packets.clear();
@@ -403,7 +402,7 @@ fn a_chunk_fits_into_a_message() {
     for key in &keys {
         cluster.run(1, set(key, &value));
     }
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     cluster.run_for(MLT * 6);
@@ -417,11 +416,11 @@ fn a_chunk_fits_into_a_message() {
 fn a_shadow_whose_donor_dies_turns_to_another() {
     let mut cluster = Cluster::new(4);
     cluster.run(1, set("k", "v"));
-    cluster.expel(4);
+    cluster.expel(&[4]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(4);
     let donor = cluster.take(4, 0, "chunk_read")[0].to.0;
-    cluster.expel(donor);
+    cluster.expel(&[donor]);
     cluster.run_for(MLT * 8);
     assert!(cluster.machine(4).is_caught_up());
     assert_eq!(cluster.stored(4, "k").as_deref(), Some("v"));
@@ -473,7 +472,7 @@ fn rule_11_what_an_earlier_life_asked_for_is_not_done() {
     let mut cluster = Cluster::with(3, two_of_three);
     cluster.submit(3, incr("k"));
     let late: Vec<_> = (1..=2).flat_map(|to| cluster.take(3, to, "forward")).collect();
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.rejoin(3);
     cluster.run_for(MLT * 8);
     assert_eq!(late.len(), 1);
@@ -529,7 +528,7 @@ fn a_forwarded_op_of_an_earlier_life_is_not_run_again() {
     let forward = cluster.pool.clone();
     cluster.deliver_all();
     cluster.assert_done(sum, Reply::Int(1));
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.rejoin(3);
     for packet in &forward {
         cluster.inject(packet);
@@ -537,8 +536,7 @@ fn a_forwarded_op_of_an_earlier_life_is_not_run_again() {
     cluster.run_for(MLT * 4);
     assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
     // An answer to the earlier life is not taken for one to this life.
-    let roles = cluster.roles_with(3, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Active);
     let next = cluster.submit(3, incr("k"));
     cluster.run_for(MLT * 4);
     cluster.assert_done(next, Reply::Int(2));
@@ -573,7 +571,7 @@ fn a_queue_of_a_single_live_replica_is_served_without_recursion() {
     cluster.checks = false;
     let first = cluster.submit(1, incr("k"));
     let ops: Vec<u64> = (0..10_000).map(|_| cluster.submit(1, incr("k"))).collect();
-    cluster.expel(2);
+    cluster.expel(&[2]);
     cluster.assert_done(first, Reply::Int(1));
     for (at, op) in ops.into_iter().enumerate() {
         cluster.assert_done(op, Reply::Int(at as i64 + 2));
@@ -602,8 +600,7 @@ fn an_evicted_node_says_what_it_knows() {
     let mut cluster = Cluster::new(3);
     let started = cluster.submit(3, set("k", "v"));
     let queued = cluster.submit(3, get("k"));
-    let roles = cluster.roles_with(3, Role::Down);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Down);
     let refused = Outcome::Refused(Refusal::NotServing);
     assert_eq!(cluster.outcome(started), Some(&Outcome::Unknown));
     assert_eq!(cluster.outcome(queued), Some(&refused));

@@ -91,24 +91,21 @@ fn h2_a_node_that_comes_back_does_not_mint_old_timestamps() {
     let mut cluster = Cluster::new(3);
     cluster.submit(1, set("k", "first life"));
     cluster.deliver(1, 2, "inv");
-    cluster.expel(1);
+    cluster.expel(&[1]);
     cluster.pool.clear();
     for seed in 0.. {
         cluster.start(1, seed);
-        let roles = cluster.roles_with(1, Role::Shadow);
-        cluster.install(&roles);
+        cluster.set_role(1, Role::Shadow);
         if cluster.pool.iter().any(|packet| packet.is(1, 3, "chunk_read")) {
             break;
         }
         cluster.crash(1);
-        let roles = cluster.roles_with(1, Role::Down);
-        cluster.install(&roles);
+        cluster.set_role(1, Role::Down);
         cluster.pool.clear();
     }
     cluster.deliver_some(|packet| packet.is(1, 3, "chunk_read") || packet.is(3, 1, "chunk"));
     assert!(cluster.machine(1).is_caught_up());
-    let roles = cluster.roles_with(1, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(1, Role::Active);
     cluster.pool.clear();
     let write = cluster.submit(1, set("k", "second life"));
     assert_eq!(cluster.meta(1, "k").timestamp.version, cluster.meta(2, "k").timestamp.version);
@@ -221,7 +218,7 @@ fn h9_a_blocked_replica_blocks_writers_but_no_reader_of_another_key() {
     cluster.assert_open(write);
     assert_eq!(cluster.run(1, get("other")), value("v"));
     // Its expulsion ends the wait.
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.deliver_all();
     cluster.assert_done(write, Reply::Ok);
 }
@@ -256,7 +253,7 @@ fn h10_old_epoch_acks_of_an_rmw_do_not_count() {
     cluster.deliver(1, 3, "inv");
     cluster.deliver(3, 1, "ack");
     cluster.deliver(2, 3, "inv");
-    cluster.expel(2);
+    cluster.expel(&[2]);
     cluster.assert_open(mine);
     cluster.run_for(MLT * 6);
     cluster.assert_done(mine, Reply::Int(2));
@@ -331,7 +328,7 @@ fn h12_acks_of_a_write_do_not_outlive_their_epoch() {
     cluster.submit(1, incr("k"));
     cluster.deliver(2, 3, "ack");
     cluster.deliver(1, 2, "inv");
-    cluster.expel(1);
+    cluster.expel(&[1]);
     let early = cluster.submit(3, get("k"));
     cluster.assert_open(early);
     cluster.run_for(MLT * 6);
@@ -440,7 +437,7 @@ fn rule_4_a_replay_is_the_same_update() {
     cluster.submit(3, append("k", "x"));
     let original = cluster.pool[0].clone();
     cluster.deliver(3, 1, "inv");
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.fresh_packets.clear();
     cluster.run_for(MLT * 4);
     let replays: Vec<Packet> =

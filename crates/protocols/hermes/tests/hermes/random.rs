@@ -8,10 +8,11 @@ use quorate_check::{
     Action, Answer, Bytes, Header, History, Initial, Operation, Outcome as Seen, Seeds, Verdict,
     check_history,
 };
+use quorate_harness::Disorder;
 use quorate_hermes::{Config, Reads, State};
 use quorate_machine::{Access, Command as _, Outcome, Record, Refusal, Rng, Table};
 use quorate_rifl::{Call, Found, LeaseId, Lost, Permit, Sessions};
-use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, Role, Timestamp, View};
+use quorate_types::{Duration, Incarnation, LaneId, MemberNumber, NodeId, Role, Timestamp};
 
 use crate::op::{Op, Reply, Verb, append, del, get, incr, set, set_nx, set_until, wipe};
 use crate::support::{Cluster, WALL};
@@ -110,10 +111,7 @@ struct Run {
     clock: u64,
     asked: BTreeMap<u64, Asked>,
     answered: BTreeMap<u64, (Outcome<Reply>, u64)>,
-    /// Views that some nodes have not heard of yet.
-    news: Vec<(u16, View)>,
-    /// From and to of the slow link.
-    slow: (u16, u16),
+    disorder: Disorder,
     clients: Vec<Client>,
     /// The client and the call of each try.
     tries: BTreeMap<u64, (usize, usize)>,
@@ -133,8 +131,7 @@ impl Run {
             clock: 0,
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
-            news: Vec::new(),
-            slow: (0, 0),
+            disorder: Disorder::new(plan.nodes, plan.lost, plan.repeated),
             clients: Vec::new(),
             tries: BTreeMap::new(),
             minted: BTreeMap::new(),
@@ -142,7 +139,7 @@ impl Run {
     }
 
     fn node(&mut self) -> u16 {
-        self.rng.below(u64::from(self.plan.nodes)) as u16 + 1
+        self.disorder.node(&mut self.rng)
     }
 
     fn op(&mut self) -> Op {
@@ -290,51 +287,8 @@ impl Run {
         self.asked.insert(tag, Asked { op, invoke, node, incarnation });
     }
 
-    fn deliver(&mut self) {
-        let count = self.cluster.pool.len() as u64;
-        if count == 0 {
-            return;
-        }
-        // Mostly in order, sometimes anything.
-        let at = if self.rng.chance(1, 2) {
-            self.rng.below(count.min(4))
-        } else {
-            self.rng.below(count)
-        };
-        // One link is slower than the others for a while.
-        if self.rng.chance(1, 40) {
-            self.slow = (self.node(), self.node());
-        }
-        let packet = &self.cluster.pool[at as usize];
-        if (packet.from.0, packet.to.0) == self.slow && self.rng.chance(9, 10) {
-            return;
-        }
-        let packet = if self.rng.chance(self.plan.repeated, 1000) {
-            self.cluster.pool[at as usize].clone()
-        } else {
-            self.cluster.pool.remove(at as usize)
-        };
-        if !self.rng.chance(self.plan.lost, 1000) {
-            self.cluster.inject(&packet);
-        }
-    }
-
-    /// Decides a view; every node hears of it in its own time.
     fn decide(&mut self, node: u16, role: Role) {
-        let roles = self.cluster.roles_with(node, role);
-        let view = self.cluster.decide(&roles);
-        for node in 1..=self.plan.nodes {
-            self.news.push((node, view.clone()));
-        }
-    }
-
-    fn hear_news(&mut self) {
-        if self.news.is_empty() {
-            return;
-        }
-        let at = self.rng.below(self.news.len() as u64) as usize;
-        let (node, view) = self.news.swap_remove(at);
-        self.cluster.install_on(node, &view);
+        self.disorder.decide(&mut self.cluster, node, role);
     }
 
     /// A crash, or the next step of someone's way back.
@@ -354,7 +308,7 @@ impl Run {
                 }
             }
             Role::Down if self.plan.lives && self.rng.chance(3, 4) => {
-                self.cluster.wake(node);
+                self.cluster.begin_life(node);
                 self.decide(node, Role::Shadow);
             }
             Role::Down => {
@@ -376,7 +330,7 @@ impl Run {
     /// H0 and agreement: one timestamp stands for one content.
     fn check_agreement(&mut self) {
         for (node, host) in &mut self.cluster.hosts {
-            let table = host.machine.table_mut();
+            let table = host.machine_mut().table_mut();
             for key in 0..self.plan.keys {
                 let key = format!("k{key}").into_bytes();
                 let Some(handle) = table.find(&key) else { continue };
@@ -392,7 +346,7 @@ impl Run {
     fn step(&mut self) {
         match self.rng.below(100) {
             0..=11 => self.submit(),
-            12..=79 => self.deliver(),
+            12..=79 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
             80..=89 => {
                 let span = Duration::from_micros(self.rng.below(8_000));
                 self.cluster.advance(span);
@@ -401,7 +355,7 @@ impl Run {
                 let node = self.node();
                 self.cluster.tick_node(node);
             }
-            96..=98 => self.hear_news(),
+            96..=98 => self.disorder.hear_news(&mut self.rng, &mut self.cluster),
             _ if self.plan.crashes => self.trouble(),
             _ => {}
         }
@@ -409,18 +363,15 @@ impl Run {
     }
 
     fn heal(&mut self) {
-        while !self.news.is_empty() {
-            self.hear_news();
-        }
+        self.disorder.hear_all_news(&mut self.rng, &mut self.cluster);
         for node in 1..=self.plan.nodes {
             let role = self.cluster.view.member(NodeId(node)).expect("all are members").role;
             if role != Role::Down && !self.cluster.hosts[&node].up {
-                let roles = self.cluster.roles_with(node, Role::Down);
-                self.cluster.install(&roles);
+                self.cluster.set_role(node, Role::Down);
             }
         }
         self.cluster.run_for(Duration::from_millis(400));
-        if self.cluster.hosts.values().any(|host| host.up && host.machine.pending() > 0) {
+        if self.cluster.hosts.values().any(|host| host.up && host.machine().pending() > 0) {
             // A forwarded op whose answer was lost ends with its time.
             self.cluster.run_for(Duration::from_millis(2_000));
         }
@@ -472,7 +423,7 @@ impl Run {
     /// Replicas forget all deleted keys, although messages were lost.
     fn check_tombstones(&mut self) {
         for node in self.cluster.view.active() {
-            let table = self.cluster.hosts[&node.0].machine.table();
+            let table = self.cluster.hosts[&node.0].machine().table();
             let left = table.entries().filter(|(_, _, (), content)| content.is_none()).count();
             assert_eq!(left, 0, "tombstones at {node}");
         }
@@ -486,7 +437,7 @@ impl Run {
             for tried in &client.calls {
                 let mut fates = Vec::new();
                 for node in active {
-                    let tracker = self.cluster.hosts[&node.0].machine.tracker();
+                    let tracker = self.cluster.hosts[&node.0].machine().tracker();
                     fates.push(match tracker.find(&tried.permits[0].call) {
                         Ok(Found::Completed(answer)) => Some(Op::decode_reply(answer)),
                         Ok(Found::New) => None,

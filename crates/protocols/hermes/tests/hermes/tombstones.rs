@@ -152,7 +152,7 @@ fn h8_a_round_cut_short_by_a_view_is_closed_by_the_next() {
     cluster.tick_node(2);
     assert!(!cluster.has_record(2, "k"));
     assert!(cluster.has_record(3, "k"));
-    cluster.expel(1);
+    cluster.expel(&[1]);
     // 3 must not write below what 2 has forgotten.
     let write = cluster.submit(3, set("k", "w"));
     cluster.run_for(MLT * 4);
@@ -298,14 +298,13 @@ fn h8_a_shadow_takes_over_the_floor() {
     collect(&mut cluster);
     let floor = cluster.machine(1).floor();
     assert!(floor > 0);
-    cluster.expel(3);
+    cluster.expel(&[3]);
     cluster.run_for(MLT * 3);
     cluster.rejoin(3);
     cluster.run_for(MLT * 3);
     assert!(cluster.machine(3).is_caught_up());
     assert!(cluster.machine(3).floor() >= floor);
-    let roles = cluster.roles_with(3, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Active);
     cluster.run_for(MLT * 3);
     assert_eq!(cluster.run(3, set_nx("k", "w")), Reply::Int(1));
     cluster.assert_everywhere("k", Some("w"));
@@ -316,7 +315,7 @@ fn h8_a_shadow_takes_over_the_floor() {
 fn settle_records(cluster: &mut Cluster, count: usize) {
     let timestamp = Timestamp::new(2, WriterId::new(MemberNumber(1), 0));
     for host in cluster.hosts.values_mut() {
-        let table = host.machine.table_mut();
+        let table = host.machine_mut().table_mut();
         for number in 0..count {
             let handle = table.find_or_insert(format!("settled {number}").as_bytes());
             let mut record = table.lock(handle);
@@ -387,7 +386,7 @@ fn keys_are_created_right_after_a_view_change() {
     cluster.run_for(MLT * 20);
     cluster.run(1, set("gone", "v"));
     cluster.run(1, del("gone"));
-    cluster.expel(4);
+    cluster.expel(&[4]);
     let begun = cluster.now.monotonic;
     // The first round of the epoch begins.
     cluster.tick(Duration::from_millis(1));
@@ -417,7 +416,7 @@ fn keys_are_created_soon_after_a_round_was_cut_short() {
         cluster.tick(Duration::from_millis(1));
     }
     cluster.deliver(1, 3, "floor_prepare");
-    cluster.expel(1);
+    cluster.expel(&[1]);
     let begun = cluster.now.monotonic;
     let created = cluster.submit(3, set("fresh", "v"));
     cluster.assert_open(created);

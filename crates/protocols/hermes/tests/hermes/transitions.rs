@@ -6,10 +6,10 @@
 
 use quorate_hermes::{Ack, Inv, Message, State, Val};
 use quorate_machine::{Content, Slot, ValueKind};
-use quorate_types::{NodeId, Timestamp, WriterId};
+use quorate_types::{Timestamp, WriterId};
 
 use crate::op::{Op, append, get, set};
-use crate::support::{Cluster, MLT, Packet, describe, describe_outcome, encoded, short};
+use crate::support::{Cluster, MLT, describe, describe_outcome, short};
 
 /// Where the key stands before the event.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,13 +98,7 @@ impl Bench {
     }
 
     fn feed(&mut self, from: u16, message: &Message<'_>) -> Vec<String> {
-        let packet = Packet {
-            from: NodeId(from),
-            to: NodeId(2),
-            epoch: self.cluster.view.epoch,
-            bytes: encoded(message),
-        };
-        self.cluster.inject(&packet);
+        self.cluster.tell(from, 2, message);
         self.effects()
     }
 

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
+use quorate_machine::{Backoff, Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{Epoch, NodeId, Now};
 
 use super::{PART_DOUBLINGS_MAX, part, parts_of};
@@ -12,7 +12,6 @@ use crate::join::probe_learners;
 use crate::merge::{Report, TooFew, merge};
 use crate::message::{Kind, Message};
 use crate::meta::Meta;
-use crate::patience::Patience;
 use crate::refusals::has_two_ends;
 use crate::state::Meerkat;
 
@@ -41,7 +40,7 @@ struct Incoming {
 #[derive(Clone, Hash, Debug, Default)]
 struct Adopted {
     parts: u32,
-    patience: Patience,
+    patience: Backoff,
 }
 
 impl<T, X> Meerkat<T, X>

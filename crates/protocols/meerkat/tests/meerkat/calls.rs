@@ -1,11 +1,9 @@
 //! One test for each step of a session's call (`docs/design/006-sessions.md`; P1 to P4 of RIFL).
 
-use std::collections::BTreeMap;
-
 use quorate_machine::{CallError, Content, Outcome, Refusal, ValueKind};
 use quorate_meerkat::{
-    Answered, Body, Config, Conflict, Electorate, Groups, Item, Kind, Reason, RecordKey, Report,
-    TxnRecord, Vote, merge,
+    Answered, Body, Config, Conflict, Electorate, Groups, Item, Kind, Reason, RecordKey, Records,
+    Report, TxnRecord, Vote, merge,
 };
 use quorate_rifl::{Call, Found, Grant, LeaseEnd, LeaseId, Lost, Permit, Sessions as _};
 use quorate_types::{
@@ -36,7 +34,7 @@ fn permit(owner: u32, sequence: u64, first_incomplete: u64) -> Permit {
 
 /// What a replica knows of a call.
 fn found(cluster: &Cluster, node: u16, call: Call) -> Result<Found<'_, Timestamp>, CallError> {
-    cluster.hosts[&node].machine.trackers()[0].find(&call)
+    cluster.hosts[&node].machine().trackers()[0].find(&call)
 }
 
 fn is_known(cluster: &Cluster, node: u16, sequence: u64) -> bool {
@@ -281,7 +279,7 @@ fn an_attempt_that_nobody_knew_ends_with_its_grant() {
     // Member 2 gave the grant out; its leases belong to member 1 from now on.
     cluster.expel(&[2]);
     cluster.run_for(Duration::from_millis(100));
-    assert_eq!(cluster.ledger.ends.get(&attempt), Some(&false));
+    assert_eq!(cluster.subject.ledger.ends.get(&attempt), Some(&false));
     assert_eq!(refusal(&cluster, tag), Refusal::LeaseNeeded);
     let tag = cluster.call_as(4, 900, permit(1, 0, 0), txn(&text));
     cluster.run_for(Duration::from_millis(1_300));
@@ -314,7 +312,7 @@ fn an_attempt_that_nobody_knew_goes_on_under_its_grant() {
     cluster.expel(&[5]);
     cluster.run_for(Duration::from_millis(1_300));
     cluster.assert_done(tag);
-    assert_eq!(cluster.ledger.ends.get(&attempt), Some(&true));
+    assert_eq!(cluster.subject.ledger.ends.get(&attempt), Some(&true));
     cluster.assert_quiet();
 }
 
@@ -334,8 +332,7 @@ fn p1_a_joining_replica_gets_records_and_watermarks() {
     assert!(cluster.machine(3).is_caught_up());
     assert_eq!(found(&cluster, 3, call(1, 0)), Err(CallError::Stale));
     assert!(is_known(&cluster, 3, 2));
-    let roles = cluster.roles_with(3, Role::Active);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_millis(300));
     run(&mut cluster, 3, permit(2, 2, 0), "append=k:x");
     cluster.assert_everywhere("k", Some("xxx"));
@@ -410,7 +407,7 @@ fn a_call_of_keys_that_it_does_not_touch_has_one_home() {
     cluster.run(1, &format!("write={guard}:1"));
     let text = format!("unless={guard} write={home}:2");
     assert!(run(&mut cluster, 1, permit(2, 0, 0), &text).is_empty());
-    let record = &cluster.hosts[&3].machine.trackers()[usize::from(partition(home))];
+    let record = &cluster.hosts[&3].machine().trackers()[usize::from(partition(home))];
     assert!(matches!(record.find(&call(0, 0)), Ok(Found::Completed(_))));
     cluster.run(1, &format!("del={guard}"));
     assert!(run(&mut cluster, 2, permit(2, 0, 0), &text).is_empty());
@@ -439,9 +436,9 @@ fn a_merge_commits_one_attempt_at_a_call() {
     let key = |id: Timestamp| RecordKey::new(id, 0);
     for (other, commits) in [(call(0, 0), false), (call(1, 0), true)] {
         let known = TxnRecord { decision: Some(true), ..record(call(0, 0)) };
-        let maybe = || BTreeMap::from([(key(of_2(9)), record(other))]);
+        let maybe = || Records::from([(key(of_2(9)), record(other))]);
         let reports = [
-            (NodeId(1), report(BTreeMap::from([(key(of_2(5)), known)]))),
+            (NodeId(1), report(Records::from([(key(of_2(5)), known)]))),
             (NodeId(2), report(maybe())),
             (NodeId(3), report(maybe())),
         ];

@@ -11,7 +11,7 @@ const SENT: usize = 4;
 #[test]
 fn a_part_of_a_report_that_is_on_its_way_is_not_sent_at_every_timeout() {
     let mut cluster = Cluster::new(3);
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     cluster.deliver(1, 2, "freeze");
     for _ in 0..WAITS {
         cluster.advance(MLT);
@@ -24,7 +24,7 @@ fn a_part_of_a_report_that_is_on_its_way_is_not_sent_at_every_timeout() {
 #[test]
 fn a_part_of_the_outcome_that_is_on_its_way_is_not_sent_at_every_timeout() {
     let mut cluster = Cluster::new(3);
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     cluster.deliver(1, 2, "freeze");
     cluster.deliver(1, 3, "freeze");
     cluster.deliver(2, 1, "frozen");

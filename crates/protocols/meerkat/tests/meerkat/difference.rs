@@ -16,21 +16,6 @@ const SETTLE: Duration = Duration::from_millis(1_500);
 /// Until every deletion is forgotten.
 const FORGET: Duration = Duration::from_millis(3_000);
 
-impl Cluster {
-    /// An expelled process that only stood still begins a new life.
-    fn wake(&mut self, node: u16) {
-        self.hosts.get_mut(&node).expect("a known node").up = true;
-        self.begin_life(node);
-    }
-
-    /// The same, as a shadow.
-    fn come_back(&mut self, node: u16) {
-        self.wake(node);
-        let roles = self.roles_with(node, Role::Shadow);
-        self.install(&roles);
-    }
-}
-
 fn key(number: u64) -> String {
     format!("key-{number}")
 }
@@ -59,7 +44,7 @@ fn left_behind(keys: u64, configure: fn(&mut Config)) -> Cluster {
 /// What passes between 3 and the others until it has everything.
 fn bytes_to_catch_up(cluster: &mut Cluster) -> usize {
     cluster.fresh_packets.clear();
-    cluster.install(&cluster.roles_with(3, Role::Shadow));
+    cluster.set_role(3, Role::Shadow);
     catch_up(cluster);
     let all = cluster.fresh_packets.iter();
     let passed = all.filter(|packet| packet.from == NodeId(3) || packet.to == NodeId(3));
@@ -80,7 +65,7 @@ fn catch_up(cluster: &mut Cluster) {
 /// All replicas serve, and those of 1 and 3 hold the same.
 #[track_caller]
 fn assert_agreement(cluster: &mut Cluster) {
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_millis(300));
     assert!(cluster.machine(3).is_normal());
     let [donor, back] = [1, 3].map(|node| {
@@ -106,7 +91,7 @@ fn kept(cluster: &mut Cluster) -> u64 {
 #[test]
 fn of_what_did_not_change_nothing_is_copied() {
     let mut cluster = left_behind(1_000, |_| {});
-    cluster.wake(3);
+    cluster.begin_life(3);
     let bytes = bytes_to_catch_up(&mut cluster);
     assert!(bytes < 1_000 * 3, "{bytes} bytes for 1000 keys");
     assert_eq!(kept(&mut cluster), 1_000);
@@ -124,12 +109,12 @@ fn a_hundredth_that_changed_costs_less_than_a_twentieth_of_a_copy() {
         cluster.run(2, &write(number, "b"));
     }
     cluster.run_for(SETTLE);
-    cluster.wake(3);
+    cluster.begin_life(3);
     let difference = bytes_to_catch_up(&mut cluster);
     assert_eq!(cluster.machine(3).copied(), KEYS / 100);
     assert_agreement(&mut cluster);
     leave_behind(&mut cluster);
-    cluster.start(3, 1, 0);
+    cluster.start(3, 1);
     let copy = bytes_to_catch_up(&mut cluster);
     assert!(difference * 20 < copy, "{difference} bytes beside {copy}");
     assert_agreement(&mut cluster);
@@ -181,8 +166,8 @@ fn nothing_stays_registered_in_what_an_earlier_life_left() {
     // 1 and 2 hear of each other's votes only in the next epoch, and end it.
     cluster.expel(&[1]);
     cluster.run_for(Duration::from_millis(300));
-    cluster.wake(3);
-    cluster.wake(1);
+    cluster.begin_life(3);
+    cluster.begin_life(1);
     let roles = [(1, Role::Shadow), (2, Role::Active), (3, Role::Shadow)];
     cluster.install(&roles);
     catch_up(&mut cluster);
@@ -256,7 +241,7 @@ fn no_write_below_a_read_that_the_donor_has_let_pass() {
     cluster.run_some(Duration::from_millis(200), wanted);
     assert!(cluster.machine(3).is_caught_up());
     assert!(kept(&mut cluster) >= 20);
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.run_some(Duration::from_millis(200), wanted);
     // What is begun now is let pass.
     let tag = cluster.submit(1, &format!("append={}:b", key(6)));
@@ -297,7 +282,7 @@ fn a_life_that_ends_before_it_has_compared_leaves_the_base_as_it_was() {
     cluster.come_back(3);
     cluster.deliver_some(|packet| packet.kind() != "compare");
     cluster.run(1, &write(2, "b"));
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     cluster.deliver_some(|packet| packet.kind() != "difference_read");
     cluster.expel(&[3]);
     cluster.run(1, &write(3, "b"));
@@ -334,6 +319,21 @@ fn tables_of_very_different_sizes_are_compared_in_steps() {
 
 /// However large the records are, each message is one that the nodes' links carry.
 #[test]
+fn buckets_that_the_tables_have_outgrown_are_compared_anew() {
+    let mut cluster = left_behind(100, |_| {});
+    cluster.run(1, &write(3, "b"));
+    cluster.run_for(SETTLE);
+    cluster.come_back(3);
+    cluster.deliver_some(|packet| packet.kind() != "difference_read");
+    assert_eq!(cluster.take(3, 0, "difference_read").len(), 1, "it is lost");
+    for number in 100..2_000 {
+        cluster.run(1, &write(number, "b"));
+    }
+    catch_up(&mut cluster);
+    assert_agreement(&mut cluster);
+}
+
+#[test]
 fn large_records_are_neither_sent_again_nor_lost() {
     let mut cluster = Cluster::new(3);
     let filler = "x".repeat(limits::CHUNK_BYTES / 2);
@@ -347,7 +347,7 @@ fn large_records_are_neither_sent_again_nor_lost() {
     }
     cluster.run(1, &format!("write=largest:{}", "z".repeat(limits::VALUE_BYTES_MAX)));
     cluster.run_for(SETTLE);
-    cluster.wake(3);
+    cluster.begin_life(3);
     let bytes = bytes_to_catch_up(&mut cluster);
     let changed = 10 * limits::CHUNK_BYTES / 2 + limits::VALUE_BYTES_MAX;
     assert!(bytes < changed + limits::CHUNK_BYTES / 2, "{bytes} bytes for {changed}");
@@ -441,11 +441,7 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
     let asked = cluster.take(3, 0, "compare").remove(0);
     let Kind::Compare { comparison, .. } = asked.message().kind else { unreachable!() };
     let Comparison { request, shift, .. } = comparison;
-    let words = |numbers: &[u64]| {
-        let mut bytes = Vec::new();
-        numbers.iter().for_each(|number| Words::push(&mut bytes, *number));
-        bytes
-    };
+    let words = |numbers: &[u64]| Words::pack(numbers.iter().copied());
     let (none, far, falling) = (words(&[]), words(&[1 << 50]), words(&[1, 0]));
     let many = words(&[0; 300]);
     let held = Words::NONE;
@@ -476,7 +472,7 @@ fn a_question_or_an_answer_that_no_correct_replica_sends_is_refused() {
 fn others_begin_anew(cluster: &mut Cluster) {
     for node in [1, 2] {
         cluster.crash(node);
-        cluster.start(node, u64::from(node), 0);
+        cluster.start(node, u64::from(node));
     }
     cluster.found_anew();
 }
@@ -485,7 +481,7 @@ fn others_begin_anew(cluster: &mut Cluster) {
 fn a_founder_serves_nothing_of_another_cluster() {
     let mut cluster = left_behind(100, |_| {});
     others_begin_anew(&mut cluster);
-    cluster.wake(3);
+    cluster.begin_life(3);
     cluster.install(&[(1, Role::Active), (2, Role::Active), (3, Role::Active)]);
     cluster.run_for(SETTLE);
     assert!(cluster.machine(3).is_normal(), "no report of the other cluster is in the way");
@@ -502,7 +498,7 @@ fn a_shadow_compares_nothing_of_another_cluster() {
     cluster.run_for(SETTLE);
     cluster.run(1, &write(7, "b"));
     cluster.run_for(SETTLE);
-    cluster.wake(3);
+    cluster.begin_life(3);
     bytes_to_catch_up(&mut cluster);
     assert_eq!(kept(&mut cluster), 0);
     assert_eq!(cluster.probed(GOES), 0, "nothing was left to compare");
@@ -513,8 +509,8 @@ fn a_shadow_compares_nothing_of_another_cluster() {
 #[test]
 fn a_life_without_a_view_changes_nothing() {
     let mut cluster = left_behind(100, |_| {});
-    cluster.wake(3);
-    cluster.wake(3);
+    cluster.begin_life(3);
+    cluster.begin_life(3);
     bytes_to_catch_up(&mut cluster);
     assert_eq!(kept(&mut cluster), 100);
     assert_agreement(&mut cluster);
@@ -529,7 +525,7 @@ fn a_new_life_without_replicas_is_active_before_its_epoch_is_released() {
     cluster.run(3, &write(1, "a"));
     cluster.expel(&[3]);
     cluster.come_back(3);
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.deliver_all();
     cluster.run(3, &write(1, "b"));
     assert_eq!(cluster.run(1, &format!("read={}", key(1))), [Some("b".repeat(64))]);

@@ -1,12 +1,13 @@
 //! Guests: coordinators without a replica.
 
+use quorate_harness::Host;
 use quorate_machine::{MapTable, Outcome, Record as _, Refusal, Table, ValueKind};
 use quorate_meerkat::{Body, Config, Kind, Meerkat};
 use quorate_types::{Duration, Incarnation, LaneId, NodeId, Role, Timestamp, WriterId, limits};
 
 use crate::calls::two_partitions;
 use crate::packets::id_of;
-use crate::support::{Cluster, Host, MLT, body_bytes};
+use crate::support::{Cluster, MLT, body_bytes};
 
 /// Under which the nodes reach the guest.
 const GUEST: u16 = 63;
@@ -26,9 +27,10 @@ fn with_guest_of(mut cluster: Cluster, configure: fn(&mut Config)) -> Cluster {
     };
     configure(&mut config);
     let machine = Meerkat::new(config, MapTable::default());
+    let mut host = Host::new(vec![machine], incarnation);
     // Its own wall clock is 1970: what time it is, the nodes tell.
-    let ahead = -(cluster.now.unix.0 as i64);
-    cluster.hosts.insert(GUEST, Host { machine, incarnation, up: true, ahead });
+    host.clock.ahead = -(cluster.now.unix.0 as i64);
+    cluster.hosts.insert(GUEST, host);
     for member in cluster.view.members.clone() {
         cluster.machine(member.node.0).guest_joined(writer, NodeId(GUEST));
     }
@@ -51,7 +53,7 @@ impl Cluster {
     fn assert_settled(&mut self) {
         for node in self.live() {
             let records = self.machine(node).records();
-            assert!(records.values().all(|record| record.decision.is_some()), "{records:?}");
+            assert!(records.iter().all(|(_, record)| record.decision.is_some()), "{records:?}");
             assert!(self.pending(node, "k").is_empty());
         }
         assert_eq!(self.machine(GUEST).pending(), 0);
@@ -131,7 +133,7 @@ fn what_a_dead_guest_did_is_kept_for_who_copies() {
     assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
     assert_eq!(cluster.stored(3, "k"), None);
     cluster.run_for(Duration::from_secs(70));
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_millis(100));
     cluster.assert_everywhere("k", Some("v"));
     cluster.run_for(Duration::from_secs(70));
@@ -170,7 +172,7 @@ fn a_guest_takes_nothing_for_aborted_that_an_epoch_change_may_have_committed() {
     cluster.pool.clear();
     cluster.expel(&[2]);
     assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&true));
     cluster.assert_open(tag);
     cluster.deliver_all();
     cluster.assert_done(tag);
@@ -256,7 +258,7 @@ fn the_end_of_a_guests_transaction_is_told_to_who_has_joined_since() {
     cluster.machine(3).guest_joined(id.writer, NodeId(GUEST));
     cluster.run_for(Duration::from_secs(1));
     assert_eq!(cluster.gauge(GUEST, "attempts"), 0, "everybody knows its end, 3 as well");
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_secs(6));
     cluster.assert_everywhere("k", Some("v"));
     assert!(cluster.record(1, id).is_none(), "it is over on all replicas");
@@ -304,7 +306,7 @@ fn what_a_guest_was_held_up_with_for_too_long_aborts() {
     let attempts = |(name, count)| (name == "attempts").then_some(count);
     let gauges = cluster.machine(GUEST).gauges();
     assert_eq!(gauges.into_iter().find_map(attempts), Some(0));
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&false));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&false));
     cluster.assert_everywhere("k", None);
     assert_eq!(cluster.run(GUEST, "append=k:w"), [None]);
     cluster.assert_settled();
@@ -466,7 +468,7 @@ fn an_epoch_change_settles_what_a_guest_did_that_told_each_other_sets() {
         cluster.tell(GUEST, takes_word, Kind::Decided { id, commit: true, body: None });
         cluster.crash(GUEST);
         cluster.pool.clear();
-        cluster.install(&cluster.roles());
+        cluster.renew_view();
         cluster.deliver_all();
         cluster.assert_everywhere("k", Some(told[usize::from(takes_word) - 1]));
         cluster.run(2, "append=k:w");

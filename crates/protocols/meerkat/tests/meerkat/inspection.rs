@@ -5,13 +5,9 @@ use quorate_meerkat::{Config, Meta, Pending, RecordKey, TxnRecord, Vote};
 use quorate_types::{Incarnation, LaneId, NodeId, Timestamp, WriterId};
 
 use crate::entries::text;
-use crate::support::{Cluster, Node};
+use crate::support::Cluster;
 
 impl Cluster {
-    pub(crate) fn machine(&mut self, node: u16) -> &mut Node {
-        &mut self.hosts.get_mut(&node).expect("a known node").machine
-    }
-
     pub(crate) fn meta(&mut self, node: u16, key: &str) -> Meta {
         let table = self.machine(node).table_mut();
         table.find(key.as_bytes()).map_or(Meta::default(), |handle| table.lock(handle).meta())
@@ -39,7 +35,7 @@ impl Cluster {
 
     /// The record of a transaction.
     pub(crate) fn record(&self, node: u16, id: Timestamp) -> Option<&TxnRecord> {
-        self.hosts[&node].machine.records().get(&RecordKey::new(id, 0))
+        self.hosts[&node].machine().records().get(&RecordKey::new(id, 0))
     }
 
     pub(crate) fn vote(&self, node: u16, id: Timestamp) -> Option<Vote> {
@@ -62,22 +58,18 @@ impl Cluster {
         gauges.iter().find(|(known, _)| *known == name).expect("a gauge of this name").1
     }
 
-    pub(crate) fn probed(&self, name: &str) -> u64 {
-        self.probes.get(name).copied().unwrap_or(0)
-    }
-
     /// The id of a node's latest attempt that it has told anybody of.
     #[track_caller]
     pub(crate) fn last_attempt(&self, node: u16) -> Timestamp {
         let number = self.view.member(NodeId(node)).expect("a member").number;
-        let own = self.names.iter().filter(|id| id.writer == WriterId::new(number, 0));
+        let own = self.subject.names.iter().filter(|id| id.writer == WriterId::new(number, 0));
         *own.max().expect("it has tried something")
     }
 
     /// Whether a node has a replica of a key.
     pub(crate) fn holds(&self, node: u16, key: &str) -> bool {
         let mut config = Config::new(NodeId(node), Incarnation(0), LaneId(0), 1, 0);
-        (self.configure)(&mut config);
+        (self.subject.configure)(&mut config);
         let slot = usize::from(quorate_types::hash_slot(key.as_bytes()));
         let replicas = config.partitions[slot * config.partitions.len() / 16384];
         replicas.is_none_or(|replicas| replicas.contains(NodeId(node)))

@@ -1,109 +1,55 @@
 //! The lanes of one node in an epoch change (N4.2g): they freeze one by one, the node says what
 //! it knows when all of them have, and they go on when lane 0 has installed the outcome.
 
-use quorate_machine::{Effects, Event, Machine, MapTable, Outcome};
-use quorate_meerkat::{Body, Config, Kind, Mail, Meerkat, Merged, Message, RecordKey, Report};
-use quorate_types::{
-    Epoch, Incarnation, Instant, LaneId, Member, MemberNumber, NodeId, Now, Role, Tag, Timestamp,
-    UnixNanos, View, WriterId,
-};
+use quorate_harness::Cluster;
+use quorate_machine::Event;
+use quorate_meerkat::{Body, Kind, Merged, Message, RecordKey, Report};
+use quorate_types::{Epoch, MemberNumber, NodeId, Role, Timestamp, WriterId};
 
-use crate::packets::{encoded, kind_name};
-use crate::support::{Node, WALL, body_bytes};
-use crate::txn::Reply;
-
-/// What one step said.
-#[derive(Default)]
-struct Said {
-    sent: Vec<Vec<u8>>,
-    mail: Vec<(LaneId, Mail)>,
-}
-
-impl Effects<Node> for Said {
-    fn send(&mut self, _to: NodeId, message: &Message<'_>) {
-        self.sent.push(encoded(message));
-    }
-
-    fn complete(&mut self, tag: Tag, _outcome: Outcome<Reply>) {
-        panic!("{tag:?}: nobody has asked for anything");
-    }
-
-    fn mail(&mut self, to: LaneId, mail: Mail) {
-        self.mail.push((to, mail));
-    }
-
-    fn ignored(&mut self, _reason: &'static str) {}
-
-    fn probe(&mut self, _name: &'static str) {}
-}
+use crate::packets::{Packet, kind_name};
+use crate::support::{Replicas, WALL, body_bytes};
 
 /// Node 2 of three, with two lanes. The test plays node 1, which leads every change.
-struct Lanes {
-    machines: [Node; 2],
-    epoch: Epoch,
-    /// Mail that has not arrived: from, to, what.
-    mail: Vec<(u16, u16, Mail)>,
-}
+struct Lanes(Cluster<Replicas>);
 
 impl Lanes {
     fn new() -> Self {
-        let machines = [0, 1].map(|lane| {
-            let config = Config::new(NodeId(2), Incarnation(2), LaneId(lane), 2, 7);
-            Meerkat::new(config, MapTable::default())
-        });
-        Self { machines, epoch: Epoch(0), mail: Vec::new() }
+        let mut cluster = Cluster::new(Replicas::new(2, |_| {}));
+        (1..=3).for_each(|node| cluster.start(node, 7));
+        [1, 3].into_iter().for_each(|node| cluster.crash(node));
+        Self(cluster)
     }
 
-    /// A lane takes a step; what it sends.
-    fn step(&mut self, lane: u16, event: Event<'_, Node>) -> Vec<Vec<u8>> {
-        let now = Now { monotonic: Instant(1_000_000_000), unix: UnixNanos(WALL) };
-        let mut said = Said::default();
-        let machine = &mut self.machines[usize::from(lane)];
-        machine.step(now, event, &mut said);
-        machine.check_invariants();
-        self.mail.extend(said.mail.into_iter().map(|(to, mail)| (lane, to.0, mail)));
-        said.sent
-    }
-
-    /// A lane hears of a view of all three.
+    /// A lane hears of the view of this epoch, of all three.
     fn install(&mut self, lane: u16, epoch: u64) {
-        self.epoch = Epoch(epoch);
-        let member = |node: u16| Member {
-            node: NodeId(node),
-            incarnation: Incarnation(u64::from(node)),
-            number: MemberNumber(u32::from(node)),
-            role: Role::Active,
-            peer_address: String::new(),
-            client_address: String::new(),
-            admin_address: String::new(),
-        };
-        let members = (1..=3).map(member).collect();
-        let view = View {
-            epoch: self.epoch,
-            cluster: Incarnation(1),
-            members,
-            last_number: MemberNumber(3),
-        };
-        self.step(lane, Event::View(&view));
+        if self.0.view.epoch < Epoch(epoch) {
+            self.0.decide(&[1, 2, 3].map(|node| (node, Role::Active)));
+        }
+        let view = self.0.view.clone();
+        self.0.step_on(2, lane, Event::View(&view));
     }
 
     /// Node 1 says something to a lane; what that answers.
-    fn tell(&mut self, lane: u16, kind: Kind<'_>) -> Vec<Vec<u8>> {
-        let body = Message { partition: 0, kind };
-        self.step(lane, Event::Message { from: NodeId(1), epoch: self.epoch, body })
+    fn tell(&mut self, lane: u16, kind: Kind<'_>) -> Vec<Packet> {
+        self.0.fresh_packets.clear();
+        let (epoch, body) = (self.0.view.epoch, Message { partition: 0, kind });
+        self.0.step_on(2, lane, Event::Message { from: NodeId(1), epoch, body });
+        std::mem::take(&mut self.0.fresh_packets)
     }
 
     fn deliver_mail(&mut self) {
-        for (from, to, mail) in std::mem::take(&mut self.mail) {
-            self.step(to, Event::Mail { from: LaneId(from), mail });
-        }
+        self.0.deliver_all_mail();
+    }
+
+    fn is_normal(&self, lane: usize) -> bool {
+        self.0.hosts[&2].machines[lane].is_normal()
     }
 
     /// The records of the node's report, if it reports.
     fn report(&mut self) -> Option<Vec<RecordKey>> {
         let answers = self.tell(0, Kind::Freeze { part: 0 });
         let answer = answers.first()?;
-        match Message::decode(answer).expect("well-formed").kind {
+        match answer.message().kind {
             Kind::Frozen { part: 0, parts: 1, bytes } => {
                 let report = Report::decode(bytes).expect("well-formed");
                 Some(report.records.keys().copied().collect())
@@ -125,7 +71,7 @@ impl Lanes {
         let bytes = body_bytes(&[("k", None, Some("v"))]);
         let body = Body::check(&bytes).expect("just made");
         let answers = self.tell(1, Kind::Validate { id, stable: 0, participants: 1, body });
-        let kinds = answers.iter().map(|bytes| Message::decode(bytes).expect("well-formed").kind);
+        let kinds = answers.iter().map(|answer| answer.message().kind);
         let votes: Vec<_> =
             kinds.map(|kind| matches!(kind, Kind::Vote { vote: Ok(()), .. })).collect();
         votes.contains(&true)
@@ -147,7 +93,7 @@ fn working() -> Lanes {
     assert_eq!(lanes.report(), Some(Vec::new()));
     lanes.release();
     lanes.deliver_mail();
-    assert!(lanes.machines.iter().all(Node::is_normal));
+    assert!(lanes.is_normal(0) && lanes.is_normal(1));
     lanes
 }
 
@@ -174,7 +120,7 @@ fn a_lane_goes_on_when_lane_0_has_installed_the_outcome() {
     lanes.deliver_mail();
     assert!(!lanes.votes_on(id(50)));
     lanes.release();
-    assert!(lanes.machines[0].is_normal());
+    assert!(lanes.is_normal(0));
     assert!(!lanes.votes_on(id(50)), "the release is under way");
     lanes.deliver_mail();
     assert!(lanes.votes_on(id(50)));

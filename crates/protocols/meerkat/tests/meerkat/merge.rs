@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use quorate_machine::{MapTable, Record as _, Rng, Table};
 use quorate_meerkat::{
-    Body, Conflict, Electorate, Groups, Merged, Meta, Reason, RecordKey, Report, Settled, TooFew,
-    TxnRecord, Vote, merge, occ,
+    Body, Conflict, Electorate, Groups, Merged, Meta, Reason, RecordKey, Records, Report, Settled,
+    TooFew, TxnRecord, Vote, merge, occ,
 };
 use quorate_types::{Epoch, NodeId, NodeSet, Quorums, Timestamp, WriterId};
 
@@ -31,7 +31,7 @@ fn key(id: Timestamp) -> RecordKey {
 }
 
 /// A report of somebody who worked in the last epoch.
-fn report(count: usize, records: BTreeMap<RecordKey, TxnRecord>) -> Report {
+fn report(count: usize, records: Records) -> Report {
     let electorate = Electorate { voters: nodes(count), active: nodes(count) };
     Report { last_normal: EPOCH, electorate, floor: 0, installed: 0, clock: 0, records }
 }
@@ -165,7 +165,7 @@ fn a_decision_that_one_knows_is_the_end() {
 #[test]
 fn too_few_replicas_are_no_epoch() {
     for (count, replies) in [(3, 1), (5, 2), (7, 3)] {
-        let some = nodes(replies).into_iter().map(|node| (node, report(count, BTreeMap::new())));
+        let some = nodes(replies).into_iter().map(|node| (node, report(count, Records::new())));
         let few = merge(&some.collect(), groups(true)).expect_err("too few");
         assert_eq!(few, TooFew { partition: 0, replies, live: count });
     }
@@ -194,7 +194,7 @@ fn what_only_an_earlier_epoch_knows_is_over() {
     // N4.2c, N4.2i. The record of epoch 5 came about without 2 and 3, who were out: nothing of
     // what they voted on in epoch 4 was decided, and nothing of it will be.
     let body = body_bytes(&[("k", None, Some("v"))]);
-    let mut later = report(3, BTreeMap::new());
+    let mut later = report(3, Records::new());
     later.last_normal = Epoch(5);
     let old = report(3, [(key(id(5)), voted(&body, Ok(())))].into());
     let reports = [(NodeId(1), later), (NodeId(2), old.clone()), (NodeId(3), old)].into();
@@ -208,12 +208,9 @@ fn what_a_joining_replica_says_is_no_vote() {
     let body = body_bytes(&[("k", None, Some("v"))]);
     let electorate = Electorate { voters: nodes(3), active: nodes(2) };
     let report = |records| Report { electorate, ..report(3, records) };
-    let ok = || BTreeMap::from([(key(id(5)), voted(&body, Ok(())))]);
-    let reports = [
-        (NodeId(1), report(ok())),
-        (NodeId(2), report(BTreeMap::new())),
-        (NodeId(3), report(ok())),
-    ];
+    let ok = || Records::from([(key(id(5)), voted(&body, Ok(())))]);
+    let reports =
+        [(NodeId(1), report(ok())), (NodeId(2), report(Records::new())), (NodeId(3), report(ok()))];
     let merged = merge(&reports.into(), groups(true)).expect("both active ones are there");
     assert_eq!(committed(&merged, id(5)), Some(false));
 }
@@ -229,7 +226,7 @@ fn what_another_partition_has_aborted_is_in_nobodys_way() {
     let both = |record| TxnRecord { participants: 3, ..record };
     let accepted = TxnRecord { accepted: Some((0, true)), ..both(voted(&write, Ok(()))) };
     let refused = || (RecordKey::new(t2, 1), both(voted(&write, lost(id(9)))));
-    let taken = |records| report(5, BTreeMap::from(records));
+    let taken = |records| report(5, Records::from(records));
     let late = || taken([refused(), (key(t), voted(&read, Ok(())))]);
     let reports = [
         (NodeId(3), taken([refused(), (key(t2), accepted)])),
@@ -246,7 +243,7 @@ fn what_another_partition_has_aborted_is_in_nobodys_way() {
 fn floors_and_clocks_are_the_largest() {
     let mut reports = BTreeMap::new();
     for (node, floor, clock) in [(1, 5, 90), (2, 70, 10), (3, 6, 20)] {
-        let report = Report { floor, clock, ..report(3, BTreeMap::new()) };
+        let report = Report { floor, clock, ..report(3, Records::new()) };
         reports.insert(NodeId(node), report);
     }
     let merged = merge(&reports, groups(true)).expect("all are there");
@@ -259,7 +256,7 @@ fn floors_and_clocks_are_the_largest() {
 #[derive(Default)]
 struct Replica {
     table: MapTable<Meta>,
-    records: BTreeMap<RecordKey, TxnRecord>,
+    records: Records,
 }
 
 struct World {
@@ -319,7 +316,7 @@ impl World {
 
     fn vote(&mut self, at: usize, id: Timestamp) {
         let Replica { table, records } = &mut self.replicas[at];
-        records.entry(key(id)).or_insert_with(|| {
+        records.get_or_insert_with(key(id), || {
             let body = &self.bodies[&id];
             let items = Body::check(body).expect("just made");
             let vote = occ::validate(table, id, items, |_| 0);
@@ -343,7 +340,7 @@ impl World {
             // More of them take the proposal, and a majority ends it.
             let at = self.replica();
             let body = &self.bodies[&id];
-            let record = self.replicas[at].records.entry(key(id)).or_insert_with(|| TxnRecord {
+            let (record, _) = self.replicas[at].records.get_or_insert_with(key(id), || TxnRecord {
                 participants: 1,
                 body: body.clone(),
                 ..TxnRecord::default()
@@ -372,7 +369,7 @@ impl World {
         let Replica { table, records } = &mut self.replicas[at];
         let body = &self.bodies[&id];
         let items = Body::check(body).expect("just made");
-        let record = records.entry(key(id)).or_insert_with(|| TxnRecord {
+        let (record, _) = records.get_or_insert_with(key(id), || TxnRecord {
             participants: 1,
             body: body.clone(),
             ..TxnRecord::default()
@@ -466,7 +463,7 @@ fn what_was_decided_stands_and_nothing_else_conflicts_with_it() {
 #[test]
 fn reports_and_merged_records_come_back_and_cuts_are_noticed() {
     let body = body_bytes(&[("read", Some(id(3)), None), ("both", Some(id(4)), Some("v"))]);
-    let records: BTreeMap<RecordKey, TxnRecord> = [
+    let records: Records = [
         (key(id(5)), voted(&body, Ok(()))),
         (key(id(6)), voted(&body, lost(id(8)))),
         (key(id(7)), TxnRecord { accepted: Some((70, true)), ..voted(&body, Ok(())) }),

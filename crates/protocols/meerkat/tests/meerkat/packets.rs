@@ -1,8 +1,10 @@
 //! Messages on their way, and what a test reads in them.
 
 use quorate_meerkat::{Body, Kind, Message};
-use quorate_types::{Epoch, NodeId, Timestamp, limits};
+use quorate_types::{Timestamp, limits};
 use quorate_wire::Writer;
+
+use crate::support::Replicas;
 
 pub(crate) fn encoded(message: &Message<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -12,36 +14,7 @@ pub(crate) fn encoded(message: &Message<'_>) -> Vec<u8> {
 }
 
 /// A message under way.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Packet {
-    pub(crate) from: NodeId,
-    pub(crate) to: NodeId,
-    pub(crate) epoch: Epoch,
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl Packet {
-    pub(crate) fn message(&self) -> Message<'_> {
-        Message::decode(&self.bytes).expect("machines send well-formed messages")
-    }
-
-    pub(crate) fn kind(&self) -> &'static str {
-        kind_name(&self.message().kind)
-    }
-
-    /// Whether the message is of this kind, between these nodes; 0 stands for any.
-    pub(crate) fn is(&self, from: u16, to: u16, wanted: &str) -> bool {
-        (from == 0 || self.from.0 == from)
-            && (to == 0 || self.to.0 == to)
-            && (wanted == "any" || self.kind() == wanted)
-    }
-}
-
-impl std::fmt::Debug for Packet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}->{} e{} {:?}", self.from, self.to, self.epoch, self.message().kind)
-    }
-}
+pub(crate) type Packet = quorate_harness::Packet<Replicas>;
 
 pub(crate) fn kind_name(kind: &Kind<'_>) -> &'static str {
     match kind {

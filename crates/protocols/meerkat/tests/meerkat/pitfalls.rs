@@ -142,7 +142,7 @@ fn interrupted() -> (Cluster, u64, Timestamp) {
     cluster.deliver(1, 2, "validate");
     cluster.take(1, 3, "validate");
     cluster.take(2, 1, "vote");
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     cluster.deliver(1, 2, "freeze");
     cluster.deliver(1, 3, "freeze");
     cluster.deliver(2, 1, "frozen");
@@ -169,7 +169,7 @@ fn what_one_replica_has_adopted_is_not_acted_on() {
     for node in [2, 3] {
         assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"), "node {node}");
     }
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&true));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn what_a_member_has_not_released_is_not_installed_there() {
     cluster.advance(Duration::from_millis(600));
     cluster.tick_node(1);
     cluster.pool.clear();
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     cluster.deliver_all();
     for node in [1, 2] {
         assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"), "node {node}");
@@ -210,7 +210,7 @@ fn an_epoch_change_that_contradicts_what_a_client_was_told_stops_the_node() {
     let id = cluster.last_attempt(2);
     cluster.deliver_some(|packet| packet.kind() == "validate" || packet.kind() == "vote");
     cluster.assert_done(tag);
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     // The test plays the leader.
     let mut merged = Merged::default();
     merged.settled.insert(RecordKey::new(id, 0), Settled { commit: false, body: Vec::new() });
@@ -235,13 +235,13 @@ fn a_learner_that_missed_a_release_lacks_nothing() {
     cluster.submit(2, "append=k:v");
     cluster.deliver(2, 1, "validate");
     cluster.pool.clear();
-    cluster.install(&cluster.roles_with(2, Role::Down));
+    cluster.set_role(2, Role::Down);
     cluster.deliver_some(|packet| packet.kind() != "release");
     assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
     assert_eq!(cluster.stored(3, "k"), None);
     cluster.pool.clear();
     cluster.begin_life(2);
-    cluster.install(&cluster.roles_with(2, Role::Shadow));
+    cluster.set_role(2, Role::Shadow);
     cluster.deliver_all();
     for node in 1..=3 {
         assert_eq!(cluster.stored(node, "k").as_deref(), Some("v"), "node {node}");
@@ -256,7 +256,7 @@ fn what_nobody_else_has_adopted_is_merged_anew() {
     cluster.expel(&[1]);
     cluster.deliver_all();
     cluster.assert_open(tag);
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&false), "one OK of two");
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&false), "one OK of two");
     for node in [2, 3] {
         assert_eq!(cluster.stored(node, "k"), None);
         assert!(cluster.pending(node, "k").is_empty());
@@ -273,7 +273,7 @@ fn one_that_has_adopted_is_enough_to_go_on() {
     cluster.deliver_all();
     assert_eq!(cluster.machine(1).stuck(), None);
     cluster.assert_done(tag);
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&true));
     cluster.assert_everywhere("k", Some("v"));
 }
 
@@ -291,7 +291,8 @@ fn a_frozen_replica_accepts_nothing() {
     cluster.tick(MLT / 4);
     let late: Vec<Packet> = cluster.take(1, 2, "accept");
     cluster.pool.clear();
-    let view = cluster.decide(&cluster.roles());
+    let roles = cluster.roles();
+    let view = cluster.decide(&roles);
     cluster.install_on(2, &view);
     cluster.install_on(3, &view);
     cluster.inject(&late[0]);
@@ -303,11 +304,12 @@ fn a_frozen_replica_accepts_nothing() {
     cluster.assert_open(tag);
     assert_eq!(cluster.stored(1, "k"), None);
     // 2 and 3 go on without 1, which has heard of nothing: one OK of two is ABORT.
-    let view = cluster.decide(&cluster.roles_with(1, Role::Down));
+    let roles = cluster.roles_with(1, Role::Down);
+    let view = cluster.decide(&roles);
     cluster.install_on(2, &view);
     cluster.install_on(3, &view);
     cluster.deliver_all();
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&false));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&false));
     cluster.inject(&late[0]);
     assert!(cluster.take(2, 1, "accepted").is_empty());
     cluster.assert_open(tag);
@@ -319,7 +321,7 @@ fn a_new_life_adopts_nothing_of_the_last_one() {
     // way.
     let mut cluster = Cluster::new(3);
     cluster.run(1, "write=k:v");
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     cluster.deliver_some(|packet| packet.kind() == "freeze" || packet.kind() == "frozen");
     let stale: Vec<Packet> = cluster.take(1, 3, "adopt");
     let mut release = stale[0].clone();
@@ -327,19 +329,18 @@ fn a_new_life_adopts_nothing_of_the_last_one() {
         crate::packets::encoded(&quorate_meerkat::Message { partition: 0, kind: Kind::Release });
     cluster.expel(&[3]);
     cluster.deliver_all();
-    cluster.start(3, 77, 0);
+    cluster.start(3, 77);
     for packet in stale.iter().chain([&release]) {
         cluster.inject(packet);
     }
     assert!(!cluster.machine(3).is_normal());
-    let roles = cluster.roles_with(3, Role::Shadow);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Shadow);
     for packet in stale.iter().chain([&release]) {
         cluster.inject(packet);
     }
     assert!(!cluster.machine(3).is_normal() && !cluster.machine(3).is_caught_up());
     cluster.run_for(Duration::from_millis(300));
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_millis(300));
     assert!(cluster.machine(3).is_normal());
     cluster.assert_everywhere("k", Some("v"));
@@ -355,7 +356,7 @@ fn a_restarted_node_writes_under_ids_of_its_own() {
     cluster.run_for(Duration::from_millis(100));
     cluster.rejoin(3);
     cluster.run_for(Duration::from_millis(300));
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_millis(300));
     cluster.run(3, "write=k:new");
     let after = cluster.last_attempt(3);
@@ -425,7 +426,7 @@ fn an_epoch_that_interrupts_a_takeover_ends_it() {
         cluster.inject(packet);
     }
     cluster.run_for(Duration::from_millis(500));
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&true), "both had said OK");
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&true), "both had said OK");
     cluster.assert_everywhere("k", Some("v"));
     cluster.assert_quiet();
 }
@@ -509,11 +510,9 @@ fn expelled_in_turn() -> Cluster {
     cluster.deliver(2, 3, "vote");
     cluster.assert_done(tag);
     cluster.pool.clear();
-    let roles = cluster.roles_with(3, Role::Down);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Down);
     cluster.pool.clear();
-    let roles = cluster.roles_with(2, Role::Down);
-    cluster.install(&roles);
+    cluster.set_role(2, Role::Down);
     cluster.deliver_all();
     assert!(cluster.machine(1).stuck().is_some(), "one of three knows too little");
     cluster
@@ -523,8 +522,7 @@ fn expelled_in_turn() -> Cluster {
 fn an_expelled_process_remembers() {
     let mut cluster = expelled_in_turn();
     cluster.begin_life(3);
-    let roles = cluster.roles_with(3, Role::Shadow);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Shadow);
     cluster.deliver_all();
     assert_eq!(cluster.machine(1).stuck(), None);
     assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
@@ -539,12 +537,10 @@ fn a_second_expulsion_takes_nothing_from_the_first_life() {
     let roles = cluster.roles_with(3, Role::Shadow);
     let view = cluster.decide(&roles);
     cluster.install_on(3, &view);
-    let roles = cluster.roles_with(3, Role::Down);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Down);
     cluster.begin_life(3);
     cluster.begin_life(3);
-    let roles = cluster.roles_with(3, Role::Shadow);
-    cluster.install(&roles);
+    cluster.set_role(3, Role::Shadow);
     cluster.deliver_all();
     assert_eq!(cluster.machine(1).stuck(), None);
     assert_eq!(cluster.stored(1, "k").as_deref(), Some("v"));
@@ -558,9 +554,8 @@ fn a_restarted_process_reports_nothing() {
     let mut cluster = expelled_in_turn();
     for node in [3, 2] {
         cluster.crash(node);
-        cluster.start(node, 5, 0);
-        let roles = cluster.roles_with(node, Role::Shadow);
-        cluster.install(&roles);
+        cluster.start(node, 5);
+        cluster.set_role(node, Role::Shadow);
         cluster.deliver_all();
         assert!(cluster.machine(1).stuck().is_some(), "two of three have lost their memory");
         assert!(!cluster.machine(1).is_normal());
@@ -595,7 +590,7 @@ fn a_superseded_coordinator_guesses_no_end() {
     cluster.assert_open(tag);
     cluster.inject(&accepted[0]);
     cluster.deliver_all();
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&true));
     cluster.assert_done(tag);
     cluster.assert_everywhere("k", Some("v"));
 }

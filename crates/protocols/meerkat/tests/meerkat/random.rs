@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use quorate_check::{
     Bytes, Seeds, TxnOp, TxnOptions, TxnOutcome, TxnRecord, check_transactions, check_values,
 };
+use quorate_harness::Disorder;
 use quorate_machine::{Outcome, Rng};
 use quorate_meerkat::{Config, Isolation};
-use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp, View};
+use quorate_types::{Duration, Incarnation, NodeId, Role, Timestamp};
 
 use crate::sessions::Sessions;
 use crate::support::{Cluster, serializable};
@@ -72,10 +73,7 @@ struct Run {
     clock: u64,
     asked: BTreeMap<u64, Asked>,
     answered: BTreeMap<u64, (Outcome<Reply>, u64)>,
-    /// Views that some nodes have not heard of yet.
-    news: Vec<(u16, View)>,
-    /// From and to of the slow link.
-    slow: (u16, u16),
+    disorder: Disorder,
     /// Nodes that have crashed and were not made active since.
     forgetful: BTreeSet<u16>,
     sessions: Sessions,
@@ -97,15 +95,14 @@ impl Run {
             clock: 0,
             asked: BTreeMap::new(),
             answered: BTreeMap::new(),
-            news: Vec::new(),
-            slow: (0, 0),
+            disorder: Disorder::new(plan.nodes, plan.lost, plan.repeated),
             forgetful: BTreeSet::new(),
             sessions: Sessions::default(),
         }
     }
 
     fn node(&mut self) -> u16 {
-        self.rng.below(u64::from(self.plan.nodes)) as u16 + 1
+        self.disorder.node(&mut self.rng)
     }
 
     fn ahead(&mut self) -> i64 {
@@ -163,51 +160,8 @@ impl Run {
         self.asked.insert(tag, Asked { origin, txn, invoke, node, incarnation });
     }
 
-    fn deliver(&mut self) {
-        let count = self.cluster.pool.len() as u64;
-        if count == 0 {
-            return;
-        }
-        // Mostly in order, sometimes anything.
-        let at = if self.rng.chance(1, 2) {
-            self.rng.below(count.min(4))
-        } else {
-            self.rng.below(count)
-        };
-        // One link is slower than the others for a while.
-        if self.rng.chance(1, 40) {
-            self.slow = (self.node(), self.node());
-        }
-        let packet = &self.cluster.pool[at as usize];
-        if (packet.from.0, packet.to.0) == self.slow && self.rng.chance(9, 10) {
-            return;
-        }
-        let packet = if self.rng.chance(self.plan.repeated, 1000) {
-            self.cluster.pool[at as usize].clone()
-        } else {
-            self.cluster.pool.remove(at as usize)
-        };
-        if !self.rng.chance(self.plan.lost, 1000) {
-            self.cluster.inject(&packet);
-        }
-    }
-
-    /// Decides a view; every node hears of it in its own time.
     fn decide(&mut self, node: u16, role: Role) {
-        let roles = self.cluster.roles_with(node, role);
-        let view = self.cluster.decide(&roles);
-        for node in 1..=self.plan.nodes {
-            self.news.push((node, view.clone()));
-        }
-    }
-
-    fn hear_news(&mut self) {
-        if self.news.is_empty() {
-            return;
-        }
-        let at = self.rng.below(self.news.len() as u64) as usize;
-        let (node, view) = self.news.swap_remove(at);
-        self.cluster.install_on(node, &view);
+        self.disorder.decide(&mut self.cluster, node, role);
     }
 
     fn role(&self, node: u16) -> Role {
@@ -251,7 +205,7 @@ impl Run {
             self.cluster.begin_life(node);
         } else {
             let (seed, ahead) = (self.rng.next_u64() >> 16, self.ahead());
-            self.cluster.start(node, seed, ahead);
+            self.cluster.start_ahead(node, seed, ahead);
         }
         self.decide(node, Role::Shadow);
     }
@@ -294,7 +248,7 @@ impl Run {
         }
         match self.rng.below(100) {
             0..=9 => self.submit(),
-            10..=78 => self.deliver(),
+            10..=78 => self.disorder.deliver(&mut self.rng, &mut self.cluster),
             79..=89 => {
                 let span = Duration::from_micros(self.rng.below(8_000));
                 self.cluster.advance(span);
@@ -303,7 +257,7 @@ impl Run {
                 let node = self.node();
                 self.cluster.tick_node(node);
             }
-            _ => self.hear_news(),
+            _ => self.disorder.hear_news(&mut self.rng, &mut self.cluster),
         }
         self.note_answers();
     }
@@ -316,18 +270,15 @@ impl Run {
                 self.come_back(node);
             }
         }
-        while !self.news.is_empty() {
-            self.hear_news();
-        }
+        self.disorder.hear_all_news(&mut self.rng, &mut self.cluster);
         self.cluster.run_for(Duration::from_millis(1_500));
         for node in 1..=self.plan.nodes {
             if self.role(node) == Role::Shadow && self.cluster.machine(node).is_caught_up() {
-                let roles = self.cluster.roles_with(node, Role::Active);
-                self.cluster.install(&roles);
+                self.cluster.set_role(node, Role::Active);
                 self.cluster.run_for(Duration::from_millis(200));
             }
         }
-        if self.cluster.hosts.values().any(|host| host.up && host.machine.pending() > 0) {
+        if self.cluster.hosts.values().any(|host| host.up && host.machine().pending() > 0) {
             self.cluster.run_for(Duration::from_millis(2_500));
         }
         self.note_answers();
@@ -368,9 +319,9 @@ impl Run {
     /// Replays what committed in the order of timestamps: every read must have seen what the replay
     /// holds at its moment.
     fn check_replay(&mut self) {
-        let ledger = &self.cluster.ledger;
+        let ledger = &self.cluster.subject.ledger;
         let mut owners: BTreeMap<Timestamp, u64> = BTreeMap::new();
-        for (&tag, &stamp) in &ledger.stamps {
+        for (&tag, &stamp) in &self.cluster.stamps {
             assert_eq!(owners.insert(stamp, tag), None, "two transactions at {stamp:?}");
         }
         let committed = ledger.ends.iter().filter(|(_, commit)| **commit).map(|(id, _)| *id);
@@ -417,7 +368,7 @@ impl Run {
     /// Each transaction takes effect as often as its client was told, at most once if it was told
     /// nothing certain.
     fn check_effects(&self) {
-        let ledger = &self.cluster.ledger;
+        let ledger = &self.cluster.subject.ledger;
         let mut effects: BTreeMap<u64, Vec<Timestamp>> = BTreeMap::new();
         for (id, commit) in &ledger.ends {
             let writes = ledger.sets_of(*id);
@@ -433,7 +384,9 @@ impl Run {
             assert_eq!(ids.len(), 1, "op {tag} took effect at {ids:?}");
             match self.answered.get(tag) {
                 None | Some((Outcome::Unknown, _)) => {}
-                Some((Outcome::Done(_), _)) => assert_eq!(ledger.stamps.get(tag), ids.first()),
+                Some((Outcome::Done(_), _)) => {
+                    assert_eq!(self.cluster.stamps.get(tag), ids.first())
+                }
                 Some((refused, _)) => panic!("op {tag} took effect and was answered {refused:?}"),
             }
         }
@@ -451,14 +404,14 @@ impl Run {
     /// answer has a larger one.
     fn check_real_time(&self) {
         let mut answers: Vec<(u64, u64, Timestamp)> = Vec::new();
-        for (tag, stamp) in &self.cluster.ledger.stamps {
-            if self.cluster.ledger.sets_of(*stamp).next().is_some()
+        for (tag, stamp) in &self.cluster.stamps {
+            if self.cluster.subject.ledger.sets_of(*stamp).next().is_some()
                 && let Some((_, at)) = self.answered.get(tag)
             {
                 answers.push((*at, *tag, *stamp));
             }
         }
-        for (tag, stamp) in &self.cluster.ledger.stamps {
+        for (tag, stamp) in &self.cluster.stamps {
             let invoke = self.asked[tag].invoke;
             for (at, earlier, earlier_stamp) in &answers {
                 assert!(
@@ -472,7 +425,7 @@ impl Run {
     /// Transactions of one origin that have a key in common take effect in order.
     fn check_origins(&self) {
         let mut latest: BTreeMap<(u64, Incarnation, &str), (u64, Timestamp)> = BTreeMap::new();
-        for (tag, stamp) in &self.cluster.ledger.stamps {
+        for (tag, stamp) in &self.cluster.stamps {
             let asked = &self.asked[tag];
             for key in asked.txn.0.iter().map(Step::key) {
                 let of_key = (asked.origin, asked.incarnation, key);
@@ -523,14 +476,14 @@ impl Run {
                 id: *tag,
                 invoke: asked.invoke,
                 outcome,
-                timestamp: self.cluster.ledger.stamps.get(tag).copied(),
+                timestamp: self.cluster.stamps.get(tag).copied(),
                 ops,
             });
         }
-        let stamps: Vec<Timestamp> = self.cluster.ledger.stamps.values().copied().collect();
-        let ends = self.cluster.ledger.ends.iter();
+        let stamps: Vec<Timestamp> = self.cluster.stamps.values().copied().collect();
+        let ends = self.cluster.subject.ledger.ends.iter();
         for (id, _) in ends.filter(|(id, commit)| **commit && !stamps.contains(id)) {
-            let sets = self.cluster.ledger.sets_of(*id);
+            let sets = self.cluster.subject.ledger.sets_of(*id);
             let writes = sets.filter_map(|entry| {
                 let value = entry.write.as_ref()?.as_ref();
                 let value = value.map(|value| Bytes::from(value.as_bytes()));

@@ -50,7 +50,7 @@ pub(crate) struct Sessions {
 
 /// A clock that nobody's is ahead of.
 fn latest(cluster: &Cluster) -> u64 {
-    let date = |node: &u16| cluster.hosts[node].machine.date(cluster.now_at(*node));
+    let date = |node: &u16| cluster.hosts[node].machine().date(cluster.now_at(*node));
     cluster.hosts.keys().map(date).max().unwrap_or_default()
 }
 
@@ -213,16 +213,17 @@ impl Sessions {
 
     /// What must hold in the end.
     pub(crate) fn check(&self, cluster: &mut Cluster) {
-        for (call, attempts) in &cluster.ledger.calls {
-            let committed = attempts.iter().filter(|id| cluster.ledger.ends.get(id) == Some(&true));
+        for (call, attempts) in &cluster.subject.ledger.calls {
+            let committed =
+                attempts.iter().filter(|id| cluster.subject.ledger.ends.get(id) == Some(&true));
             let committed: Vec<_> = committed.collect();
             assert!(committed.len() <= 1, "call {call:?} took effect at {committed:?}");
         }
         for client in &self.clients {
             for (sequence, known) in &client.calls {
-                let attempts = cluster.ledger.calls.get(&(client.lease, *sequence));
+                let attempts = cluster.subject.ledger.calls.get(&(client.lease, *sequence));
                 let happened = attempts.is_some_and(|attempts| {
-                    attempts.iter().any(|id| cluster.ledger.ends.get(id) == Some(&true))
+                    attempts.iter().any(|id| cluster.subject.ledger.ends.get(id) == Some(&true))
                 });
                 assert!(
                     known.answer.is_none() || happened,
@@ -240,7 +241,7 @@ impl Sessions {
                 let home = home.expect("a call names keys");
                 let mut seen = Vec::new();
                 for node in cluster.live().into_iter().filter(|node| cluster.holds(*node, home)) {
-                    let trackers = cluster.hosts[&node].machine.trackers();
+                    let trackers = cluster.hosts[&node].machine().trackers();
                     let partition = partition_of(home.as_bytes(), trackers.len());
                     let found = trackers[usize::from(partition)].find(&permit.call);
                     seen.push(found.map(|found| match found {

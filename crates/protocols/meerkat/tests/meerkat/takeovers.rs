@@ -2,9 +2,9 @@
 //! decided, nobody after it decides differently.
 
 use quorate_meerkat::{Conflict, Kind, Message, Reason};
-use quorate_types::{Duration, MemberNumber, NodeId, Timestamp, WriterId};
+use quorate_types::{Duration, MemberNumber, Timestamp, WriterId};
 
-use crate::packets::{Packet, encoded};
+use crate::packets::Packet;
 use crate::support::{Cluster, MLT, WALL, serializable};
 
 /// Lets time pass for this node only, until it takes a transaction over.
@@ -65,7 +65,7 @@ fn taken_over_by_2(cluster: &mut Cluster, id: Timestamp) {
     }
     assert_eq!(proposals(cluster, 2), [false; 4], "what 3 has told its clients");
     cluster.deliver_all();
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&false));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&false));
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_takeover_that_may_hide_a_fast_commit_waits() {
     cluster.deliver(5, 2, "promise");
     assert!(proposals(&mut cluster, 2).contains(&true));
     cluster.run_for(Duration::from_millis(700));
-    assert_eq!(cluster.ledger.ends.get(&id), Some(&true));
+    assert_eq!(cluster.subject.ledger.ends.get(&id), Some(&true));
     cluster.assert_everywhere("k", Some("v"));
 }
 
@@ -219,9 +219,9 @@ fn a_takeover_goes_above_what_its_node_has_joined_in_any_partition() {
     let partition = cluster.deliver(1, 2, "validate").message().partition;
     cluster.pool.clear();
     let kind = Kind::Prepare { id, view: 67 };
-    let bytes = encoded(&Message { partition: 1 - partition, kind });
-    let epoch = cluster.view.epoch;
-    cluster.inject(&Packet { from: NodeId(3), to: NodeId(2), epoch, bytes });
+    let message = Message { partition: 1 - partition, kind };
+    let packet = Packet::new(3, 2, cluster.view.epoch, &message);
+    cluster.inject(&packet);
     cluster.pool.clear();
     take_over(&mut cluster, 2);
     let prepare = cluster.take(2, 3, "prepare").remove(0);

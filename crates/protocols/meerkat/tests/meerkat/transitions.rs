@@ -106,7 +106,7 @@ fn messages_of_other_epochs_are_dropped() {
     let mut cluster = Cluster::new(3);
     let tag = cluster.submit(1, "write=k:v");
     let old: Vec<Packet> = cluster.take(0, 0, "any");
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     for packet in &old {
         cluster.inject(packet);
         assert_eq!(cluster.vote(packet.to.0, cluster.last_attempt(1)), None);
@@ -133,7 +133,7 @@ fn votes_of_an_earlier_epoch_decide_nothing() {
     // An attempt of the next epoch under the same id, as a partition whose vote was not settled
     // would make it, must not count them: here a message of the last epoch is dropped altogether.
     let before = cluster.ignored.get("meerkat: message of an older epoch").copied().unwrap_or(0);
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     for vote in &votes {
         cluster.inject(vote);
     }
@@ -462,7 +462,7 @@ fn a_joining_replica_copies_and_hears_of_everything() {
     assert_eq!(cluster.outcome(refused), Some(&Outcome::Refused(Refusal::NotServing)));
     cluster.run_for(Duration::from_millis(300));
     assert!(cluster.machine(3).is_caught_up());
-    cluster.install(&cluster.roles_with(3, Role::Active));
+    cluster.set_role(3, Role::Active);
     cluster.run_for(Duration::from_millis(300));
     for (key, value) in [("old", "1"), ("k", "123"), ("new", "3")] {
         cluster.assert_everywhere(key, Some(value));
@@ -519,7 +519,7 @@ fn a_copy_without_the_deletion_notices_it_too() {
     cluster.run_for(Duration::from_millis(300));
     cluster.rejoin(1);
     cluster.run_for(Duration::from_millis(300));
-    cluster.install(&cluster.roles_with(1, Role::Active));
+    cluster.set_role(1, Role::Active);
     cluster.deliver_all();
     assert!(cluster.machine(1).is_normal());
     stale_read_is_refused(&mut cluster, read);

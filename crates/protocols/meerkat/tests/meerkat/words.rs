@@ -15,7 +15,7 @@ impl Cluster {
     /// `#3`: attempts are numbered in order of appearance; `0` is no version at all, and other
     /// numbers are floors.
     pub(crate) fn name(&self, id: Timestamp) -> String {
-        match self.names.iter().position(|known| *known == id) {
+        match self.subject.names.iter().position(|known| *known == id) {
             Some(at) => format!("#{}", at + 1),
             None if id == Timestamp::ZERO => "0".to_owned(),
             None => "floor".to_owned(),

@@ -72,7 +72,7 @@ impl LeaseManager {
                 }
                 let own = self.waiting.iter().filter(|(_, waiting)| self.answers(&waiting.request));
                 for slot in own.map(|(slot, _)| slot).collect::<Vec<Slot>>() {
-                    self.attend(now, slot, effects);
+                    self.serve(now, slot, effects);
                 }
             }
             Body::Ask { cookie, lease, told } => match self.renew(now, lease, told, effects) {
@@ -83,7 +83,7 @@ impl LeaseManager {
                     self.send(now, from, Body::Refuse { cookie, lease, reason }, effects);
                 }
                 // The node asks again; by then the clocks have been exchanged.
-                None => self.hurry(now, effects),
+                None => self.request_clocks(now, effects),
             },
             Body::Close { cookie, lease } => {
                 if let Some(reason) = self.close(now, lease, effects) {

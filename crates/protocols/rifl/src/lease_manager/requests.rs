@@ -11,16 +11,16 @@ use crate::grant::{Answer, Grant, Request, owner_of};
 use crate::message::Body;
 
 impl LeaseManager {
-    pub(super) fn attend_all(&mut self, now: Now, at_once: bool, effects: &mut impl Effects<Self>) {
+    pub(super) fn serve_all(&mut self, now: Now, at_once: bool, effects: &mut impl Effects<Self>) {
         let due = |waiting: &Waiting| at_once || waiting.resend_at <= now.monotonic;
         let slots = self.waiting.iter().filter(|(_, waiting)| due(waiting)).map(|(slot, _)| slot);
         for slot in slots.collect::<Vec<Slot>>() {
-            self.attend(now, slot, effects);
+            self.serve(now, slot, effects);
         }
     }
 
     /// Answers a request, or asks the owner (again).
-    pub(super) fn attend(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
+    pub(super) fn serve(&mut self, now: Now, slot: Slot, effects: &mut impl Effects<Self>) {
         let Some(waiting) = self.waiting.get_mut(slot) else { return };
         waiting.resend_at = now.monotonic + self.config.message_loss_timeout;
         if now.monotonic >= waiting.since + self.config.op_timeout {
@@ -37,7 +37,7 @@ impl LeaseManager {
         };
         match answer {
             Some(answer) => self.answer(slot, answer, effects),
-            None if self.answers(&request) => self.hurry(now, effects),
+            None if self.answers(&request) => self.request_clocks(now, effects),
             None => {}
         }
     }

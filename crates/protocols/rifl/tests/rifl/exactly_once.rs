@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use quorate_check::Seeds;
 use quorate_rifl::{Answer, Call, Found, Grant, LeaseId, Lost, Request, ResultTracker};
-use quorate_types::{Epoch, NodeId, Now, Role, Tag, limits};
+use quorate_types::{Epoch, Role, limits};
 
-use crate::cluster::{Cluster, MS, TERM, Weather, member};
+use crate::cluster::{Cluster, MS, TERM, Weather};
 
 const NODES: [u16; 3] = [1, 2, 3];
 const MAJORITY: usize = 2;
@@ -31,7 +31,7 @@ struct Client {
     told: u64,
     next: u64,
     acknowledged: u64,
-    renewals: Vec<(u16, Tag)>,
+    renewals: Vec<(u16, u64)>,
     /// A client that hardly ever renews returns long after the end of its lease.
     sleepy: bool,
 }
@@ -70,9 +70,8 @@ impl Run {
     }
 
     fn clock(&self, node: u16) -> u64 {
-        let found = &self.cluster.nodes[&NodeId(node)];
-        let now: Now = found.now(self.cluster.time);
-        found.lease_manager.clock(now)
+        let now = self.cluster.now_at(node);
+        self.cluster.hosts[&node].machine().clock(now)
     }
 
     /// A node makes an attempt, if its grant says that it may.
@@ -87,7 +86,8 @@ impl Run {
         }
         self.next_attempt += 1;
         let live: Vec<u16> = self.calls.keys().copied().collect();
-        let arrives = live.into_iter().map(|to| (to, self.cluster.time + self.delay())).collect();
+        let arrives =
+            live.into_iter().map(|to| (to, self.cluster.nanos() + self.delay())).collect();
         self.attempts.push(Attempt {
             id: self.next_attempt,
             call,
@@ -101,7 +101,7 @@ impl Run {
     }
 
     fn deliver(&mut self) {
-        let time = self.cluster.time;
+        let time = self.cluster.nanos();
         for index in 0..self.attempts.len() {
             let attempt = &mut self.attempts[index];
             let id = attempt.id;
@@ -143,7 +143,8 @@ impl Run {
 
     fn end(&mut self, index: usize, commit: bool) {
         let live: Vec<u16> = self.calls.keys().copied().collect();
-        let told = live.into_iter().map(|to| (to, self.cluster.time + self.delay() / 8)).collect();
+        let told =
+            live.into_iter().map(|to| (to, self.cluster.nanos() + self.delay() / 8)).collect();
         let attempt = &mut self.attempts[index];
         attempt.end = Some(commit);
         attempt.told = told;
@@ -157,12 +158,8 @@ impl Run {
     /// A view without node 1, as Meerkat installs it: all attempts have ended before it goes on.
     fn change_view(&mut self) {
         self.calls.remove(&1);
-        self.cluster.nodes.remove(&NodeId(1));
-        self.cluster.install(vec![
-            member(1, 1, Role::Down),
-            member(2, 2, Role::Active),
-            member(3, 3, Role::Active),
-        ]);
+        self.cluster.crash(1);
+        self.cluster.decide_role(1, Role::Down);
         for attempt in self.attempts.drain(..) {
             assert!(attempt.epoch < self.cluster.view.epoch);
             for calls in self.calls.values_mut() {
@@ -192,7 +189,7 @@ impl Run {
 
     fn act(&mut self, client: &mut Client) {
         for (node, tag) in core::mem::take(&mut client.renewals) {
-            match self.cluster.answers.get(&tag) {
+            match self.cluster.outcome(tag) {
                 Some(Answer::Granted(grant)) => {
                     client.told = grant.until;
                     self.grants.insert((node, client.lease), *grant);

@@ -1,22 +1,19 @@
 //! Leases: one event after the other, then everything at random.
 
 use quorate_check::Seeds;
+use quorate_harness::Clock;
 use quorate_rifl::{Answer, Genuine, Grant, LeaseId, Lost, Request};
-use quorate_types::{Epoch, LaneId, MemberNumber, NodeId, Role, Tag};
+use quorate_types::{Epoch, LaneId, MemberNumber, Role};
 
-use crate::cluster::{Cluster, LEASES_MAX, MS, TERM, Weather, member};
+use crate::cluster::{Cluster, LEASES_MAX, MS, TERM, Weather};
 
 fn renew(grant: Grant) -> Request {
     Request::Renew { lease: grant.lease, told: grant.until, above: 0 }
 }
 
 fn without_the_first(cluster: &mut Cluster) {
-    cluster.nodes.remove(&NodeId(1));
-    cluster.install(vec![
-        member(1, 1, Role::Down),
-        member(2, 2, Role::Active),
-        member(3, 3, Role::Active),
-    ]);
+    cluster.crash(1);
+    cluster.decide_role(1, Role::Down);
     cluster.tell(2);
     cluster.tell(3);
 }
@@ -27,7 +24,7 @@ fn to_open_a_lease_takes_no_message_once_clocks_are_known() {
     let first = cluster.open(2);
     assert_eq!((first.owner, first.lease.counter()), (MemberNumber(2), 0));
     let tag = cluster.request(2, Request::Open);
-    let Some(Answer::Granted(second)) = cluster.answers.get(&tag) else { panic!("not at once") };
+    let Some(Answer::Granted(second)) = cluster.outcome(tag) else { panic!("not at once") };
     assert_eq!(second.lease.counter(), 1);
     assert!(second.covers(&cluster.view, second.until));
     assert!(!second.covers(&cluster.view, second.until + 1));
@@ -45,7 +42,7 @@ fn any_node_renews_a_lease_at_its_owner() {
         assert_eq!(next.owner, MemberNumber(1));
         grant = next;
     }
-    assert_eq!(cluster.nodes[&NodeId(1)].lease_manager.len(), 1);
+    assert_eq!(cluster.hosts[&1].machine().len(), 1);
 }
 
 #[test]
@@ -62,7 +59,7 @@ fn a_lease_that_is_not_renewed_ends_and_is_freed() {
     let (node, verdict) = cluster.verdicts[0];
     assert_eq!((node.0, verdict.lease, verdict.lost), (3, grant.lease, Lost::Expired));
     assert!(verdict.granted > grant.until);
-    assert!(cluster.nodes[&node].lease_manager.is_empty());
+    assert!(cluster.hosts[&node.0].machine().is_empty());
 }
 
 #[test]
@@ -76,7 +73,7 @@ fn a_closed_lease_is_gone_everywhere() {
     told.sort_unstable();
     assert_eq!(told, [1, 2, 3]);
     assert_eq!(cluster.ask(3, renew(grant)), Answer::Lost(Lost::Closed));
-    assert!(cluster.nodes[&NodeId(1)].lease_manager.is_empty());
+    assert!(cluster.hosts[&1].machine().is_empty());
 }
 
 #[test]
@@ -94,10 +91,10 @@ fn every_node_knows_what_is_shown_of_a_session_and_so_does_the_successor() {
     let grant = cluster.open(1);
     cluster.run(50 * MS);
     let is_genuine = |cluster: &Cluster, node: u16, lease: LeaseId, token| {
-        cluster.nodes[&NodeId(node)].lease_manager.is_genuine(lease, token)
+        cluster.hosts[&node].machine().is_genuine(lease, token)
     };
     let next = LeaseId(grant.lease.0 + 1);
-    let token = cluster.nodes[&NodeId(1)].lease_manager.token(grant.lease);
+    let token = cluster.hosts[&1].machine().token(grant.lease);
     for node in 1..=3 {
         assert_eq!(is_genuine(&cluster, node, grant.lease, token), Genuine::Yes);
         assert_eq!(is_genuine(&cluster, node, grant.lease, token ^ 1), Genuine::No);
@@ -111,11 +108,10 @@ fn every_node_knows_what_is_shown_of_a_session_and_so_does_the_successor() {
     }
     // A node that joins now can't tell the token of that session, and believes any. For the tokens
     // of other sessions it waits until it can tell.
-    cluster.start(1, 4);
+    cluster.start(1);
     let other = cluster.open(2);
     let unheard = is_genuine(&cluster, 1, other.lease, 0);
-    let others = [2, 3].map(|node| member(node, u32::from(node), Role::Active));
-    cluster.install([member(1, 4, Role::Shadow)].into_iter().chain(others).collect());
+    cluster.decide_role(1, Role::Shadow);
     (1..=3).for_each(|node| cluster.tell(node));
     let soon = is_genuine(&cluster, 1, other.lease, 0);
     cluster.run(100 * MS);
@@ -142,13 +138,13 @@ fn nothing_is_granted_beyond_what_all_clocks_have_passed() {
     let grant = cluster.open(1);
     cluster.run(200 * MS);
     // A live member falls silent, and stays in the view.
-    cluster.nodes.remove(&NodeId(3));
+    cluster.crash(3);
     cluster.run(TERM / 4);
     let tag = cluster.request(1, renew(grant));
     cluster.run(700 * MS);
-    assert_eq!(cluster.answers.get(&tag), None, "its clock is not known");
+    assert_eq!(cluster.outcome(tag), None, "its clock is not known");
     cluster.run(300 * MS);
-    assert_eq!(cluster.answers.get(&tag), Some(&Answer::Unready));
+    assert_eq!(cluster.outcome(tag), Some(&Answer::Unready));
 }
 
 #[test]
@@ -174,11 +170,11 @@ fn who_joins_with_a_clock_that_is_ahead_ends_no_lease() {
     cluster.run(TERM / 4);
     without_the_first(&mut cluster);
     // The owner's next life comes, with a clock that is far ahead.
-    cluster.start(1, 4);
-    cluster.nodes.get_mut(&NodeId(1)).expect("it has started").skew = (100 * TERM) as i64;
+    cluster.start(1);
+    let clock = cluster.hosts[&1].clock;
+    cluster.set_clock(1, Clock { ahead: (100 * TERM) as i64, ..clock });
     for role in [Role::Shadow, Role::Active] {
-        let others = [2, 3].map(|node| member(node, u32::from(node), Role::Active));
-        cluster.install([member(1, 4, role)].into_iter().chain(others).collect());
+        cluster.decide_role(1, role);
         (1..=3).for_each(|node| cluster.tell(node));
         cluster.run(100 * MS);
     }
@@ -198,7 +194,7 @@ fn a_successor_keeps_no_more_leases_than_members_may_have_given_out() {
     let made_up = |counter| Request::Renew { lease: lease(counter), told: u64::MAX, above: 0 };
     for counter in 1..3 * LEASES_MAX as u64 {
         let tag = cluster.request(2, made_up(counter));
-        assert!(matches!(cluster.answers.get(&tag), Some(Answer::Granted(_))), "{counter}");
+        assert!(matches!(cluster.outcome(tag), Some(Answer::Granted(_))), "{counter}");
     }
     let one_more = made_up(3 * LEASES_MAX as u64);
     let Request::Renew { lease, .. } = one_more else { unreachable!("it is a renewal") };
@@ -211,7 +207,7 @@ fn a_successor_keeps_no_more_leases_than_members_may_have_given_out() {
     cluster.run(TERM / 2);
     assert!(matches!(cluster.ask(3, renew(grant)), Answer::Granted(_)));
     cluster.run(TERM * 3 / 4);
-    assert!(cluster.nodes[&NodeId(2)].lease_manager.adopted() <= 1);
+    assert!(cluster.hosts[&2].machine().adopted() <= 1);
     assert_eq!(cluster.ask(2, one_more), Answer::Lost(Lost::Expired));
 }
 
@@ -249,19 +245,15 @@ fn a_successor_hears_all_clocks_before_it_answers() {
     // Node 2 keeps a lease itself, and has heard of node 3 a moment ago; but not in the new epoch.
     cluster.open(2);
     cluster.run(TERM / 4);
-    cluster.nodes.remove(&NodeId(1));
-    cluster.install(vec![
-        member(1, 1, Role::Down),
-        member(2, 2, Role::Active),
-        member(3, 3, Role::Active),
-    ]);
+    cluster.crash(1);
+    cluster.decide_role(1, Role::Down);
     cluster.tell(2);
     let tag = cluster.request(2, renew(grant));
     cluster.run(100 * MS);
-    assert_eq!(cluster.answers.get(&tag), None, "3 may know of an end");
+    assert_eq!(cluster.outcome(tag), None, "3 may know of an end");
     cluster.tell(3);
     cluster.run(100 * MS);
-    assert!(matches!(cluster.answers.get(&tag), Some(Answer::Granted(_))));
+    assert!(matches!(cluster.outcome(tag), Some(Answer::Granted(_))));
 }
 
 #[test]
@@ -278,26 +270,26 @@ fn a_grant_can_be_had_for_a_clock_that_is_ahead() {
 fn messages_of_another_epoch_say_nothing() {
     let mut cluster = Cluster::new(3, 13);
     let grant = cluster.open(1);
-    let members = cluster.view.members.clone();
-    cluster.install(members);
+    let roles = cluster.roles();
+    cluster.decide(&roles);
     cluster.tell(1);
     let tag = cluster.request(1, renew(grant));
     let other = cluster.request(2, renew(grant));
     cluster.run(300 * MS);
-    assert_eq!(cluster.nodes[&NodeId(2)].epoch, Epoch(1));
-    assert_eq!(cluster.answers.get(&other), None);
+    assert_eq!(cluster.hosts[&2].epoch, Epoch(1));
+    assert_eq!(cluster.outcome(other), None);
     for node in 2..=3 {
         cluster.tell(node);
     }
     cluster.run(100 * MS);
-    assert!(matches!(cluster.answers.get(&other), Some(Answer::Granted(_))));
-    assert!(cluster.answers.contains_key(&tag));
+    assert!(matches!(cluster.outcome(other), Some(Answer::Granted(_))));
+    assert!(cluster.outcome(tag).is_some());
 }
 
 /// A client that renews when it can.
 struct Client {
     grant: Grant,
-    asked: Option<Tag>,
+    asked: Option<u64>,
     idle: bool,
 }
 
@@ -311,54 +303,45 @@ fn survive(seed: u64) {
             Client { grant, asked: None, idle: index % 4 == 3 }
         })
         .collect();
-    let mut next_number = 6;
-    let mut roles = [(1u16, 1u32, Role::Active); 5];
-    for (index, role) in roles.iter_mut().enumerate() {
-        (role.0, role.1) = (index as u16 + 1, index as u32 + 1);
-    }
     let mut untold: Vec<(u64, u16)> = Vec::new();
     for _ in 0..400 {
         cluster.weather = match cluster.rng.below(4) {
             0 => Weather { delay: 60 * MS, loss_percent: 30, repeat_percent: 20 },
             _ => Weather { delay: 10 * MS, loss_percent: 5, repeat_percent: 5 },
         };
-        let down = roles.iter().filter(|role| role.2 == Role::Down).count();
-        let victim = cluster.rng.below(5) as usize;
-        let (node, number, role) = roles[victim];
+        let roles = cluster.roles();
+        let down = roles.iter().filter(|(_, role)| *role == Role::Down).count();
+        let (node, role) = roles[cluster.rng.below(5) as usize];
         let synced = |cluster: &Cluster| {
-            let id = NodeId(node);
-            cluster.nodes.get(&id).is_some_and(|node| {
-                node.epoch == cluster.view.epoch && node.lease_manager.is_synced()
-            })
+            let host = &cluster.hosts[&node];
+            host.up && host.epoch == cluster.view.epoch && host.machine().is_synced()
         };
         let change = match (role, cluster.rng.below(10)) {
             (Role::Active, 0) if down < 2 => {
-                cluster.nodes.remove(&NodeId(node));
-                Some((number, Role::Down))
+                cluster.crash(node);
+                Some(Role::Down)
             }
             (Role::Down, 0..4) => {
-                next_number += 1;
-                cluster.start(node, next_number);
-                Some((next_number, Role::Shadow))
+                cluster.start(node);
+                Some(Role::Shadow)
             }
-            (Role::Shadow, 0..6) if synced(&cluster) => Some((number, Role::Active)),
+            (Role::Shadow, 0..6) if synced(&cluster) => Some(Role::Active),
             _ => None,
         };
-        if let Some((number, role)) = change {
-            roles[victim] = (node, number, role);
-            cluster.install(roles.iter().map(|role| member(role.0, role.1, role.2)).collect());
-            for (node, ..) in roles {
-                untold.push((cluster.time + cluster.rng.below(80 * MS), node));
+        if let Some(role) = change {
+            cluster.decide_role(node, role);
+            for (node, _) in cluster.roles() {
+                untold.push((cluster.nanos() + cluster.rng.below(80 * MS), node));
             }
         }
-        let time = cluster.time;
+        let time = cluster.nanos();
         for (_, node) in untold.extract_if(.., |(at, _)| *at <= time) {
             cluster.tell(node);
         }
-        let live: Vec<u16> = roles.iter().filter(|r| r.2 != Role::Down).map(|r| r.0).collect();
+        let live: Vec<u16> = cluster.view.live().into_iter().map(|node| node.0).collect();
         let any = |cluster: &mut Cluster| live[cluster.rng.below(live.len() as u64) as usize];
         for client in &mut clients {
-            if let Some(answer) = client.asked.and_then(|tag| cluster.answers.get(&tag)) {
+            if let Some(answer) = client.asked.and_then(|tag| cluster.outcome(tag)) {
                 client.asked = None;
                 match answer {
                     Answer::Granted(grant) => client.grant = *grant,
@@ -384,11 +367,11 @@ fn survive(seed: u64) {
     }
     // Calm again: every client with a lease can renew it, and leases can be opened.
     cluster.weather = crate::cluster::CALM;
-    for (node, ..) in roles {
+    for (node, _) in cluster.roles() {
         cluster.tell(node);
     }
     cluster.run(1000 * MS);
-    let node = roles.iter().find(|role| role.2 == Role::Active).expect("three are").0;
+    let node = cluster.view.active().into_iter().next().expect("three are").0;
     for client in &clients {
         let answer = cluster.ask(node, renew(client.grant));
         assert!(matches!(answer, Answer::Granted(_) | Answer::Lost(_)), "{answer:?}");

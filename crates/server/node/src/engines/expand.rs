@@ -73,10 +73,13 @@ macro_rules! engines {
             /// An empty store for it.
             pub(crate) fn new_store(&self, lanes: u16) -> KeyspaceStore {
                 match self {
-                    $($(#[cfg($cfg)])? Self::$Variant(_) => KeyspaceStore::$Variant(
-                        quorate_storage::Store::new(lanes),
-                        std::sync::Arc::default(),
-                    ),)+
+                    $($(#[cfg($cfg)])? Self::$Variant(options) => {
+                        let store = match <$machine as quorate_engine::Engine>::keeps_order(options) {
+                            true => quorate_storage::Store::ordered(lanes),
+                            false => quorate_storage::Store::new(lanes),
+                        };
+                        KeyspaceStore::$Variant(store, std::sync::Arc::default())
+                    })+
                 }
             }
         }

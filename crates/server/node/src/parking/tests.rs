@@ -22,27 +22,9 @@ struct Alone {
 
 impl Alone {
     fn new() -> Self {
-        let address = NodeAddress {
-            node: NodeId(1),
-            peer: String::new(),
-            client: String::new(),
-            admin: String::new(),
-        };
-        let shared = Shared::new(NodeConfig {
-            node: NodeId(1),
-            cluster: "parking".to_owned(),
-            lanes: 1,
-            nodes: vec![address],
-            lease: NodeConfig::LEASE,
-            suspect_after: NodeConfig::SUSPECT_AFTER,
-            clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-            message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-            op_timeout: NodeConfig::OP_TIMEOUT,
-            sessions_max: NodeConfig::SESSIONS_MAX,
-            session_term: NodeConfig::SESSION_TERM,
-            keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", EngineConfig::hermes())],
-            seed: 1,
-        });
+        let addresses = vec![NodeAddress::in_memory(NodeId(1))];
+        let keyspaces = vec![KeyspaceConfig::new(KEYSPACE, "default", EngineConfig::hermes())];
+        let shared = Shared::new(NodeConfig::new(NodeId(1), 1, addresses, keyspaces));
         let now = Now { monotonic: Instant(1 << 30), unix: UnixNanos(1 << 60) };
         let lane = Lane::new(Arc::clone(&shared), LaneId(0), Incarnation(7), now);
         Self { lane, out: Outbox::new(), now }

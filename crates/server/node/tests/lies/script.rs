@@ -260,13 +260,11 @@ impl Liar<'_> {
     /// Some of these numbers, and sometimes another one.
     fn choose(&mut self, words: &mut Vec<u8>, from: impl Iterator<Item = u64>) {
         let chosen = self.script.u8();
-        for (at, word) in from.take(CHOSEN_MAX).enumerate() {
-            if chosen >> (at % 8) & 1 != 0 {
-                Words::push(words, word);
-            }
-        }
+        let from = from.take(CHOSEN_MAX).enumerate();
+        let some = from.filter(|(at, _)| chosen >> (at % 8) & 1 != 0);
+        words.extend(Words::pack(some.map(|(_, word)| word)));
         if self.script.below(8) == 0 {
-            Words::push(words, u64::from(self.script.u8()));
+            words.extend(Words::pack([u64::from(self.script.u8())]));
         }
     }
 

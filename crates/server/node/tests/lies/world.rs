@@ -59,32 +59,15 @@ pub(crate) struct World {
 }
 
 fn shared(node: NodeId, engine: &EngineConfig, partitions: &[Option<NodeSet>]) -> Arc<Shared> {
-    let addresses = (1..=NODES).map(|number| NodeAddress {
-        node: NodeId(number),
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
+    let keyspaces = vec![KeyspaceConfig {
+        partitions: partitions.to_vec(),
+        ..KeyspaceConfig::new(KEYSPACE, "default", engine.clone())
+    }];
+    let addresses = (1..=NODES).map(|node| NodeAddress::in_memory(NodeId(node)));
     Shared::new(NodeConfig {
-        node,
-        cluster: "lies".to_owned(),
-        lanes: LANES,
-        nodes: addresses.collect(),
-        lease: NodeConfig::LEASE,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
-        op_timeout: NodeConfig::OP_TIMEOUT,
         sessions_max: 64,
         session_term: Duration::from_secs(60),
-        keyspaces: vec![KeyspaceConfig {
-            id: KEYSPACE,
-            name: "default".to_owned(),
-            replicas: None,
-            partitions: partitions.to_vec(),
-            engine: engine.clone(),
-        }],
-        seed: u64::from(node.0),
+        ..NodeConfig::new(node, LANES, addresses.collect(), keyspaces)
     })
 }
 

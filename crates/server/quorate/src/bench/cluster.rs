@@ -122,26 +122,13 @@ impl Cluster {
 }
 
 fn config(engine: &EngineConfig, node: NodeId, nodes: u16, lanes: u16) -> NodeConfig {
-    let addresses = (1..=nodes).map(|number| NodeAddress {
-        node: NodeId(number),
-        peer: String::new(),
-        client: String::new(),
-        admin: String::new(),
-    });
+    let addresses = (1..=nodes).map(|node| NodeAddress::in_memory(NodeId(node)));
+    let keyspaces = vec![KeyspaceConfig::new(KEYSPACE, "default", engine.clone())];
     NodeConfig {
-        node,
-        cluster: "bench".to_owned(),
-        lanes,
-        nodes: addresses.collect(),
         lease: STALL_MAX,
-        suspect_after: NodeConfig::SUSPECT_AFTER,
-        clock_drift_ppm: NodeConfig::CLOCK_DRIFT_PPM,
-        message_loss_timeout: NodeConfig::MESSAGE_LOSS_TIMEOUT,
         op_timeout: STALL_MAX,
-        sessions_max: NodeConfig::SESSIONS_MAX,
-        session_term: NodeConfig::SESSION_TERM,
-        keyspaces: vec![KeyspaceConfig::new(KEYSPACE, "default", engine.clone())],
         seed: quorate_runtime::random_seed(),
+        ..NodeConfig::new(node, lanes, addresses.collect(), keyspaces)
     }
 }
 

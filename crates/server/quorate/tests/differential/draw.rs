@@ -199,7 +199,7 @@ const WIDE_SESSION: &[&str] = &["MULTI", "EXEC", "WATCH {k} {k}", "WATCH {k} {k}
 
 /// Not drawn: its answers are those of this moment, or of this server, or it ends things, or Redis has
 /// no such command.
-pub(crate) const ELSEWHERE: &[&str] = &["quit", "shutdown", "session"];
+pub(crate) const ELSEWHERE: &[&str] = &["quit", "shutdown", "session", "keyrange"];
 
 const INTEGERS: &[&str] = &[
     "0",

@@ -388,7 +388,8 @@ impl Client {
 }
 
 /// Commands that change nothing, so that they may be sent again after a lost connection.
-const READS: [&str; 7] = ["DBSIZE", "EXISTS", "GET", "INFO", "MGET", "RANDOMKEY", "STRLEN"];
+const READS: [&str; 8] =
+    ["DBSIZE", "EXISTS", "GET", "INFO", "KEYRANGE", "MGET", "RANDOMKEY", "STRLEN"];
 
 /// The body of an HTTP answer and its status.
 pub(crate) fn http_get(port: u16, path: &str) -> (u16, String) {

@@ -31,7 +31,7 @@ pub(super) fn by_key(
     let index = Index::new(records, &conditions);
     for access in &index.accesses {
         let (key, uses) = (index.key(access.key), index.uses[access.key as usize]);
-        let answereds = match (uses.register, uses.list) {
+        let answers = match (uses.register, uses.list) {
             (true, true) => continue,
             // A list that only transactions touch is judged in full by the check of lists.
             (_, true) if !keys.contains_key(key) => continue,
@@ -39,9 +39,8 @@ pub(super) fn by_key(
             _ => of_register(access),
         };
         let record = &index.records[access.txn as usize];
-        let answereds =
-            answereds.into_iter().filter_map(|answered| operation(record, key, answered));
-        keys.entry(key.clone()).or_default().extend(answereds);
+        let answers = answers.into_iter().filter_map(|answered| operation(record, key, answered));
+        keys.entry(key.clone()).or_default().extend(answers);
     }
     keys
 }
@@ -88,18 +87,18 @@ fn of_list(access: &Access<'_>, absent_if_empty: bool) -> Vec<Answered> {
         Some(Seen::List(elements)) => Some(text(&mut elements.iter())),
         _ => None,
     };
-    let mut answereds = Vec::new();
+    let mut answers = Vec::new();
     if let Some(seen) = &seen
         && (absent_if_empty || !seen.0.is_empty())
     {
         let value = Some(seen.clone()).filter(|seen| !seen.0.is_empty());
-        answereds.push((Action::Get, Answer::Value(value)));
+        answers.push((Action::Get, Answer::Value(value)));
     }
     if !access.appended.is_empty() {
         let added = text(&mut access.appended.iter().copied());
         let length = seen.map(|seen| seen.0.len() + added.0.len());
         let answer = length.map_or(Answer::Ok, |length| Answer::Integer(length as i64));
-        answereds.push((Action::Append(added), answer));
+        answers.push((Action::Append(added), answer));
     }
-    answereds
+    answers
 }

@@ -157,11 +157,11 @@ impl<'a> Versions<'_, 'a> {
     /// Puts the writers of each key in order.
     fn place(&mut self) -> Result<(), Anomaly> {
         let mut owners: BTreeMap<Timestamp, u32> = BTreeMap::new();
-        let mut homeless = vec![false; self.stamps.len()];
+        let mut unplaced = vec![false; self.stamps.len()];
         for access in self.present().filter(|access| access.changes()).collect::<Vec<_>>() {
             let Some(stamp) = self.stamps[access.txn as usize] else {
                 self.open[access.key as usize] = true;
-                homeless[access.txn as usize] = true;
+                unplaced[access.txn as usize] = true;
                 continue;
             };
             if let Some(other) = owners.insert(stamp, access.txn).filter(|o| *o != access.txn) {
@@ -184,7 +184,7 @@ impl<'a> Versions<'_, 'a> {
             }
         }
         self.placed.iter_mut().for_each(|writers| writers.sort_unstable());
-        self.result.unplaced = homeless.into_iter().filter(|homeless| *homeless).count();
+        self.result.unplaced = unplaced.into_iter().filter(|unplaced| *unplaced).count();
         Ok(())
     }
 

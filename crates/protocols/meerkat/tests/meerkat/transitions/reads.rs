@@ -83,7 +83,7 @@ fn after_an_epoch_nobody_writes_below_its_reads() {
     }
     cluster.assert_done(tag);
     assert_eq!(cluster.meta(1, "k").rts, Timestamp::ZERO, "1 knows nothing of it");
-    cluster.install(&cluster.roles());
+    cluster.renew_view();
     cluster.deliver_all();
     cluster.pool.clear();
     validate(&mut cluster, 1, of_2(at.version - WALL), &writes());

@@ -1,0 +1,53 @@
+//! When to ask again for what may have been lost.
+
+use quorate_types::{Duration, Instant, Now};
+
+use crate::mutant;
+
+/// A wait that doubles each time it was in vain, up to a maximum: the first one, twice as long, four
+/// times and so on. On a slow link what asks again too soon stands in line before the answers. So the
+/// wait stays long for what is sent next on the link, until [`Backoff::ease`] halves it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Backoff {
+    again_at: Instant,
+    doublings: u32,
+}
+
+impl Backoff {
+    /// Waits for nothing.
+    pub const AT_REST: Self = Self { again_at: Instant::NEVER, doublings: 0 };
+
+    /// When to ask again.
+    pub fn deadline(&self) -> Instant {
+        self.again_at
+    }
+
+    /// Something is sent; `first` is the shortest wait.
+    pub fn begin(&mut self, now: Now, first: Duration) {
+        self.again_at = now.monotonic + first * (1 << self.doublings);
+    }
+
+    /// Whether to send now, for the first time or again.
+    pub fn is_over(&mut self, now: Now, first: Duration, doublings_max: u32) -> bool {
+        if self.again_at > now.monotonic {
+            return false;
+        }
+        if self.again_at > Instant::ZERO {
+            self.grow(doublings_max);
+        }
+        self.begin(now, first);
+        true
+    }
+
+    /// No answer came.
+    pub fn grow(&mut self, doublings_max: u32) {
+        if !mutant!("machine_backoff_never_grows") {
+            self.doublings = (self.doublings + 1).min(doublings_max);
+        }
+    }
+
+    /// An answer came.
+    pub fn ease(&mut self) {
+        self.doublings = self.doublings.saturating_sub(1);
+    }
+}

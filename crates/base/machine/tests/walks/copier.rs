@@ -1,0 +1,77 @@
+//! One question at a time, asked again less and less often.
+
+use quorate_machine::difference::Comparing;
+use quorate_machine::{Backoff, Copier};
+use quorate_types::{Duration, Instant, NodeId, Now, UnixNanos};
+
+const FIRST: Duration = Duration::from_millis(10);
+const DOUBLINGS_MAX: u32 = 2;
+
+fn at(millis: u64) -> Now {
+    let monotonic = Instant::ZERO + Duration::from_millis(millis);
+    Now { monotonic, unix: UnixNanos(0) }
+}
+
+/// When the question is asked, in milliseconds, if it is never answered.
+fn times_asked(copier: &mut Copier, count: usize) -> Vec<u64> {
+    let mut times = vec![100];
+    copier.ask(at(100), FIRST);
+    while times.len() < count {
+        let millis = copier.deadline().since(Instant::ZERO).as_millis() as u64;
+        copier.lose_patience(DOUBLINGS_MAX, 0);
+        copier.ask(at(millis), FIRST);
+        times.push(millis);
+    }
+    times
+}
+
+#[test]
+fn the_time_for_an_answer_doubles_up_to_a_maximum_and_halves_with_each_answer() {
+    let mut copier = Copier::default();
+    assert_eq!(copier.deadline(), Instant::NEVER, "nothing was asked");
+    copier.turn_to(Some(NodeId(2)), 7, None);
+    assert_eq!(times_asked(&mut copier, 5), [100, 110, 130, 170, 210]);
+    copier.answered(8);
+    assert_eq!(times_asked(&mut copier, 3), [100, 120, 160]);
+    copier.turn_to(Some(NodeId(3)), 9, None);
+    assert_eq!(times_asked(&mut copier, 2), [100, 110], "another link");
+    copier.rest();
+    assert_eq!(copier.deadline(), Instant::NEVER);
+}
+
+#[test]
+fn only_the_answer_to_the_question_that_is_out_counts() {
+    let mut copier = Copier::default();
+    assert!(!copier.expects(NodeId(2), 0), "nobody is asked");
+    copier.turn_to(Some(NodeId(2)), 7, None);
+    assert!(copier.expects(NodeId(2), 7));
+    assert!(!copier.expects(NodeId(3), 7) && !copier.expects(NodeId(2), 6));
+    copier.answered(8);
+    assert!(copier.expects(NodeId(2), 8) && !copier.expects(NodeId(2), 7), "it comes twice");
+    copier.finish_donor();
+    assert!(!copier.expects(NodeId(2), 8));
+}
+
+#[test]
+fn a_comparison_ends_with_the_table() {
+    let mut copier = Copier::default();
+    copier.turn_to(Some(NodeId(2)), 7, Some(Comparing::new(10)));
+    assert!(copier.compares(NodeId(3), 7).is_none(), "another's answer");
+    assert!(copier.compare_on(10), "nothing is compared yet");
+    let table = crate::Records::default();
+    let comparing = copier.compares(NodeId(2), 7).expect("it is the answer");
+    comparing.take_answer(&table, 10, [].into_iter()).expect("nothing differs");
+    assert!(!copier.compare_on(10), "ten records lie in one question");
+    assert!(copier.comparing().is_none() && copier.compares(NodeId(2), 7).is_none());
+}
+
+#[test]
+fn a_wait_is_over_once_and_begins_again() {
+    let mut backoff = Backoff::default();
+    let times = [0, 5, 10, 20, 30, 60, 70].map(|millis| {
+        // What was never sent is due at once, and has not been waited for in vain.
+        backoff.is_over(at(millis), FIRST, DOUBLINGS_MAX)
+    });
+    assert_eq!(times, [true, false, true, false, true, false, true]);
+    assert!(!{ Backoff::AT_REST }.is_over(at(1_000_000), FIRST, DOUBLINGS_MAX));
+}

@@ -1,0 +1,86 @@
+//! Guards of nodes that can be removed, and what must notice.
+
+use super::Check::Tests;
+use super::Mutant;
+use super::table::SWEEP;
+
+/// Its part of the table.
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "node_lease_checked_before_read",
+        home: "node",
+        guard: "the lease is checked after the value was copied (H3)",
+        checks: &[SWEEP],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_call_not_covered",
+        home: "node",
+        guard: "a call begins under a grant that reaches far enough, or asks for one",
+        checks: &[Tests("node", "a_call_renews_its_lease")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_flush_asks_one_replica",
+        home: "node",
+        guard: "a flush lists what a majority of a group has where no more is acknowledged",
+        checks: &[Tests("node", "acknowledged_before_it")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_listing_asks_one_replica",
+        home: "node",
+        guard: "KEYS, SCAN and DBSIZE list what a majority has where no more is acknowledged",
+        checks: &[Tests("node", "though_its_node_missed")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_listing_ends_last",
+        home: "node",
+        guard: "a part of a listing ends where the first of its answers does",
+        checks: &[Tests("node", "though_its_node_missed")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_listing_mixes_epochs",
+        home: "node",
+        guard: "answers of members of another epoch count for no majority",
+        checks: &[Tests("node", "a_listing_begins_again")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_first_keyspace_is_all",
+        home: "node",
+        guard: "a node is active once it holds every keyspace, not only the first",
+        checks: &[Tests("sim", "keyspaces_side_by_side")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_call_off_its_lane",
+        home: "node",
+        guard: "every try of a transactional call runs on the lane of its lease",
+        checks: &[Tests("node", "a_call_takes_effect_once")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_seal_forgets_the_life",
+        home: "node",
+        guard: "an answer that a former life read never leaves under the lease of the next",
+        checks: &[Tests("node", "an_answer_of_a_former_life")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_expelled_ends_sessions",
+        home: "node",
+        guard: "a node without its lease says of no session that it is over",
+        checks: &[Tests("node", "a_node_that_may_have_been_expelled")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_verdict_stays_on_its_lane",
+        home: "node",
+        guard: "the end of a session reaches every lane that may have records of it",
+        checks: &[Tests("node", "records_are_freed")],
+        in_gate: false,
+    },
+];
