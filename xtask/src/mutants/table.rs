@@ -329,6 +329,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "hermes_base_outlives_its_records",
+        home: "hermes",
+        guard: "who copies all holds nothing of an earlier life",
+        checks: &[Tests("hermes", "difference::whoever_loses_the_donor_and")],
+        in_gate: false,
+    },
+    Mutant {
         name: "hermes_doubtful_is_vouched_for",
         home: "hermes",
         guard: "a donor vouches only for what is Valid",

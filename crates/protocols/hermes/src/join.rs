@@ -164,12 +164,15 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 
     /// Starts from the first record of some active replica: cursors mean nothing to another one. Who
-    /// has records compares them.
+    /// has records compares them. Who has none copies all, and nothing is left of an earlier life: a
+    /// donor that is lost by now may have named all of it as gone.
     fn choose_donor(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let others = self.active.without(self.config.node);
         let count = others.len() as u64;
         let donor = if count == 0 { None } else { others.nth(self.rng.below(count) as usize) };
-        let comparing = (!self.table.is_empty()).then(|| Comparing::new(self.table.len()));
+        let compares = !self.table.is_empty();
+        self.has_base &= compares || mutant!("hermes_base_outlives_its_records");
+        let comparing = compares.then(|| Comparing::new(self.table.len()));
         let mut copier = Copier::default();
         copier.turn_to(donor, self.rng.next_u64(), comparing);
         let (cursor, lacking) = (Cursor::START, VecDeque::new());

@@ -232,6 +232,39 @@ fn whoever_loses_the_donor_goes_on_with_another() {
     assert_eq!(cluster.stored(3, &key(6)), None);
 }
 
+/// The comparison goes on behind the last record of an earlier life, and the donor is lost there: from
+/// the next one this replica copies everything, as one that never had anything.
+#[test]
+fn whoever_loses_the_donor_and_has_nothing_left_copies_all() {
+    let first = (0..).map(key).find(|key| hash_key(key.as_bytes()) % PLACES < PLACES / 8);
+    let first = first.expect("one of eight keys");
+    let mut cluster = Cluster::with(3, collect_often);
+    cluster.run(1, set(&first, "old"));
+    cluster.expel(&[3]);
+    cluster.run(1, del(&first));
+    cluster.run_for(Duration::from_millis(300));
+    assert!(!cluster.has_record(1, &first));
+    cluster.come_back(3);
+    let asked = cluster.take(3, 0, "compare").remove(0);
+    let Message::Compare { request, .. } = asked.message() else { unreachable!() };
+    let donor = asked.to.0;
+    // A donor of so many records has more buckets than go into one question.
+    let many = Message::Compared { request, records: 6_000, buckets: Words::NONE };
+    assert_eq!(cluster.lie(donor, 3, &many), None);
+    cluster.deliver(3, donor, "compare");
+    cluster.deliver(donor, 3, "compared");
+    cluster.deliver(3, donor, "difference_read");
+    cluster.deliver(donor, 3, "chunk");
+    assert!(!cluster.has_record(3, &first));
+    assert!(!cluster.machine(3).is_caught_up(), "other ranges are still to be compared");
+    cluster.expel(&[donor]);
+    cluster.run_for(MLT * 6);
+    assert!(cluster.machine(3).is_caught_up());
+    cluster.set_role(3, Role::Active);
+    assert_eq!(cluster.run(3, set(&first, "new")), Reply::Ok);
+    cluster.assert_everywhere(&first, Some("new"));
+}
+
 /// Two lives in a row without the time to compare: the base is what both have left.
 #[test]
 fn a_life_that_ends_before_it_has_compared_leaves_the_base_as_it_was() {
