@@ -112,13 +112,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
-        name: "hermes_earlier_life_acts",
-        home: "hermes",
-        guard: "what an earlier life of a node asked for is not done for the later one (rule 11)",
-        checks: &[Tests("hermes", "rule_11_"), SWEEP],
-        in_gate: false,
-    },
-    Mutant {
         name: "hermes_chunk_supersedes_nothing",
         home: "hermes",
         guard: "a chunk overtakes the update that is driven from here as an INV does",
@@ -389,13 +382,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "hermes",
         guard: "no floor passes a call that was overtaken (H8)",
         checks: &[Tests("hermes", "calls::h8_no_floor_passes"), HERMES_CALLS],
-        in_gate: false,
-    },
-    Mutant {
-        name: "hermes_forwarded_without_session",
-        home: "hermes",
-        guard: "a call that is forwarded is one where it arrives",
-        checks: &[Tests("hermes", "calls::a_node_outside_the_group_serves_calls"), HERMES_CALLS],
         in_gate: false,
     },
     Mutant {

@@ -19,17 +19,20 @@ pub enum Kind {
     Session,
     /// Between lanes of two nodes, about the keys of a keyspace ([`crate::ListingMessage`]).
     Listing,
+    /// Between lanes of two nodes: a command that runs on the other one, and its answer.
+    Forward,
 }
 
 const MEMBERSHIP: u8 = 1;
 const GUEST: u8 = 4;
 const SESSION: u8 = 5;
 const LISTING: u8 = 6;
+const FORWARD: u8 = 8;
 
 impl Kind {
     /// Whether a number may be an engine's: 0 and those of the other kinds may not.
     pub const fn is_for_engines(number: u8) -> bool {
-        !matches!(number, 0 | MEMBERSHIP | GUEST | SESSION | LISTING)
+        !matches!(number, 0 | MEMBERSHIP | GUEST | SESSION | LISTING | FORWARD)
     }
 
     fn from_u8(number: u8) -> Option<Self> {
@@ -39,6 +42,7 @@ impl Kind {
             GUEST => Some(Self::Guest),
             SESSION => Some(Self::Session),
             LISTING => Some(Self::Listing),
+            FORWARD => Some(Self::Forward),
             engine => Some(Self::Engine(EngineId(engine))),
         }
     }
@@ -51,6 +55,7 @@ impl Kind {
             Self::Guest => GUEST,
             Self::Session => SESSION,
             Self::Listing => LISTING,
+            Self::Forward => FORWARD,
         }
     }
 }

@@ -10,6 +10,8 @@ pub struct Capabilities {
     pub guests: bool,
     /// Calls of sessions take effect exactly once, and where they run; without it they are refused.
     pub calls: Option<CallsHome>,
+    /// It places commands: one may run better, or only, on another node ([`crate::Engine::place`]).
+    pub places: bool,
     /// The keyspace may be cut into partitions with replicas of their own.
     pub partitions: bool,
     /// It keeps more than one replica: the loss of a node loses nothing.
@@ -25,6 +27,7 @@ impl Capabilities {
         transactions: false,
         guests: false,
         calls: None,
+        places: false,
         partitions: false,
         replicated: true,
         recovers: true,

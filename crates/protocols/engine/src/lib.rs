@@ -50,6 +50,17 @@ pub enum Delivery {
     Lazy,
 }
 
+/// Where a command should run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On this node.
+    Here,
+    /// On that node, which runs it whatever its own engine says of the place.
+    At(NodeId),
+    /// Nowhere at present: no node is known that could run it.
+    Unknown,
+}
+
 /// What one lane of an engine is told at its start.
 #[derive(Clone, Debug)]
 pub struct Context<T, S> {
@@ -121,6 +132,18 @@ pub trait Engine:
         effects: &mut impl Effects<Self>,
     ) where
         C: Command<Owned = Self::Command, Reply = Reply<Self>>;
+
+    /// Where a command of this node's clients should run, with [`Capabilities::places`]. The node
+    /// forwards it there, at most once, and keeps the later commands of its origin on its key back
+    /// until it is answered. So an engine sends a command away only if it has nothing under way for
+    /// the key.
+    fn place<C>(&mut self, now: Now, command: &C) -> Place
+    where
+        C: Command<Owned = Self::Command, Reply = Reply<Self>>,
+    {
+        let _ = (now, command);
+        Place::Here
+    }
 
     /// Whether its records are to be kept in the order of their keys, besides.
     fn keeps_order(options: &Self::Options) -> bool {

@@ -21,7 +21,7 @@ use quorate_rifl::{AnswerBytes, Found, LeaseEnd, LeaseId, Lost, Permit, ResultTr
 use quorate_types::{Now, Tag, Timestamp, limits};
 
 use crate::message::Completion;
-use crate::ops::{Client, OpContext, Tentative};
+use crate::ops::{OpContext, Tentative};
 use crate::{Hermes, Meta, Request, State};
 
 /// Most bytes of key, value and answer in one INV, which has to fit into a message.
@@ -238,14 +238,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     pub(crate) fn answer_unstarted(
         &mut self,
         handle: T::Handle,
-        client: Client,
+        tag: Tag,
         outcome: Outcome<O::Reply>,
         effects: &mut impl Effects<Self>,
     ) {
         if self.table.lock(handle).meta().is_blank() && !self.queues.contains_key(&handle) {
             self.forget(handle);
         }
-        self.answer(client, outcome, effects);
+        self.answer(tag, outcome, effects);
     }
 
     /// This node is out: its attempts may be finished by others.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use quorate_engine::{
-    CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue,
+    CallsHome, Capabilities, Context, Delivery, Engine, OptionKind, OptionSpec, OptionValue, Place,
     Readable,
 };
 use quorate_machine::{Command, Effects, Table};
@@ -94,7 +94,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
     const SUMMARY: &'static str = "invalidation-based replication of single keys: fast and \
                                    linearizable";
     const CAPABILITIES: Capabilities =
-        Capabilities { calls: Some(CallsHome::Key), ..Capabilities::REPLICATED };
+        Capabilities { calls: Some(CallsHome::Key), places: true, ..Capabilities::REPLICATED };
 
     type Command = O;
     type Options = Options;
@@ -126,6 +126,14 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Engine for Hermes<T, O> {
         C: Command<Owned = O, Reply = O::Reply>,
     {
         Self::submit(self, now, tag, origin, command, effects);
+    }
+
+    #[inline]
+    fn place<C>(&mut self, now: Now, command: &C) -> Place
+    where
+        C: Command<Owned = O, Reply = O::Reply>,
+    {
+        Self::place(self, now, command)
     }
 
     #[inline]

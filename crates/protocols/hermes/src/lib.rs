@@ -25,7 +25,6 @@
 //! | COMPARE, COMPARED | shadow ↔ active replica | where records of an earlier life differ |
 //! | DIFFERENCE_READ | shadow → active replica | what differs, which comes as a CHUNK |
 //! | FLOOR_PREPARE, _READY, _COMMIT | smallest active ↔ replicas | collecting tombstones |
-//! | FORWARD, FORWARDED | node ↔ owner | please coordinate this op |
 //!
 //! # States of a key at a replica (§4.3.2)
 //! ```text
@@ -100,11 +99,11 @@ extern crate alloc;
 
 mod calls;
 mod collector;
+mod contention;
 mod deltas;
 mod difference;
 mod engine;
 mod expiry;
-mod forward;
 mod join;
 mod message;
 mod meta;
@@ -127,7 +126,7 @@ use message::VERSION_MAX;
 pub use quorate_machine::Request;
 
 pub use engine::{ID, Options};
-pub use message::{Ack, Chunk, Completion, Cursor, Entry, Forward, Inv, Message, Val};
+pub use message::{Ack, Chunk, Completion, Cursor, Entry, Inv, Message, Val};
 pub use meta::{Meta, State};
 pub use state::{Config, Hermes, Reads};
 
@@ -153,7 +152,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Protocol for Hermes<T, O> {
         "hermes: floor round begins",
         "hermes: floor round starts over",
         "hermes: op finished by another's replay",
-        "hermes: op forwarded",
         "hermes: read-modify-write superseded",
         "hermes: replay superseded",
         "hermes: replay while the coordinator lives",
@@ -192,7 +190,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Machine for Hermes<T, O> {
             self.floor_deadline(),
             self.tombstones.next_deadline(),
             self.reads.next_deadline(),
-            self.forwarding.next_deadline(),
             self.expiry.next_deadline(),
         ]
         .into_iter()
@@ -223,15 +220,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         epoch: Epoch,
         message: &Message<'_>,
     ) -> Option<&'static str> {
-        match message {
-            // An answer stays true, and its number was never used by another life of this node.
-            Message::Forwarded { .. } if self.live => return None,
-            // A request may be older than the view, but not than its sender's life or this one's.
-            Message::Forward(_) if self.live && epoch <= self.view.epoch => {
-                return self.forwarding.is_outdated(from, self.config.node, epoch);
-            }
-            _ => {}
-        }
         if epoch < self.view.epoch && !mutant!("hermes_acts_on_older_epochs") {
             Some("hermes: message of an older epoch")
         } else if epoch > self.view.epoch {
@@ -349,10 +337,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             Message::FloorCommit { round, version } => {
                 self.on_floor_commit(now, round, version, effects);
             }
-            Message::Forward(ref forward) => self.on_forward(now, from, forward, effects),
-            Message::Forwarded { sequence, outcome } => {
-                self.on_forwarded(now, from, sequence, outcome, effects);
-            }
         }
     }
 
@@ -382,9 +366,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if self.reads.next_deadline() <= now.monotonic {
             self.on_reads_timeout(now, effects);
         }
-        if self.forwarding.next_deadline() <= now.monotonic {
-            self.on_forward_timeout(now, effects);
-        }
         if self.expiry.next_deadline() <= now.monotonic {
             self.on_expiry_timeout(now, effects);
         }
@@ -401,8 +382,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let Some(op) = self.ops.get_mut(slot).filter(|op| op.resend_at == at) else { return };
         if now.monotonic.since(op.started) >= self.config.op_timeout {
             // The update goes on, but its client learns now that nobody can say how it ends.
-            if let Some((client, _)) = op.answer.take() {
-                self.answer(client, Outcome::Unknown, effects);
+            if let Some((tag, _)) = op.answer.take() {
+                self.answer(tag, Outcome::Unknown, effects);
             }
         }
         // A large value may simply still be on its way. Sent again it would only stand in its own

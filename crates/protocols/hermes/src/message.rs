@@ -27,8 +27,8 @@
 //! of every message (`quorate_wire::Header`).
 
 use quorate_machine::{Content, Slot, ValueKind};
-use quorate_rifl::{Call, Grant, LeaseId, Permit};
-use quorate_types::{MemberNumber, Timestamp, UnixMillis, WriterId};
+use quorate_rifl::{Call, LeaseId};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Malformed, Reader, Words, Writer};
 
 /// The highest version of a key: far more updates than there will ever be. One at the end of its
@@ -123,28 +123,6 @@ pub enum Message<'a> {
         /// The floor.
         version: u64,
     },
-    /// Please coordinate this op (opportunistic leader, §4.3.5; or this node is no replica).
-    Forward(Forward<'a>),
-    /// The answer to a forwarded op.
-    Forwarded {
-        /// Which op.
-        sequence: u64,
-        /// Its outcome, encoded.
-        outcome: &'a [u8],
-    },
-}
-
-/// `FORWARD{op}`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Forward<'a> {
-    /// Counts the ops that this sender forwarded to anybody.
-    pub sequence: u64,
-    /// Ops of one origin on one key take effect in order.
-    pub origin: u64,
-    /// The op is a session's call, and may be attempted.
-    pub permit: Option<Permit>,
-    /// The op, encoded by [`quorate_machine::Command::encode`].
-    pub op: &'a [u8],
 }
 
 /// `INV{key, ts, rmw, value}`.
@@ -346,18 +324,6 @@ impl<'a> Message<'a> {
             Self::FloorPrepare { round, version } => words(writer, 8, &[round, version]),
             Self::FloorReady { round, next_floor } => words(writer, 9, &[round, next_floor]),
             Self::FloorCommit { round, version } => words(writer, 10, &[round, version]),
-            Self::Forward(forward) => {
-                let kind = if forward.permit.is_some() { 13 } else { 11 };
-                words(writer, kind, &[forward.sequence, forward.origin]);
-                if let Some(permit) = &forward.permit {
-                    write_permit(writer, permit);
-                }
-                writer.rest(forward.op);
-            }
-            Self::Forwarded { sequence, outcome } => {
-                words(writer, 12, &[sequence]);
-                writer.rest(outcome);
-            }
         }
     }
 
@@ -410,13 +376,6 @@ impl<'a> Message<'a> {
             8 => Self::FloorPrepare { round: reader.u64()?, version: reader.u64()? },
             9 => Self::FloorReady { round: reader.u64()?, next_floor: reader.u64()? },
             10 => Self::FloorCommit { round: reader.u64()?, version: reader.u64()? },
-            kind @ (11 | 13) => Self::Forward(Forward {
-                sequence: reader.u64()?,
-                origin: reader.u64()?,
-                permit: if kind == 13 { Some(read_permit(&mut reader)?) } else { None },
-                op: reader.rest(),
-            }),
-            12 => Self::Forwarded { sequence: reader.u64()?, outcome: reader.rest() },
             14 => Self::ValueRead { keys: reader.rest() },
             15 => Self::Compare {
                 request: reader.u64()?,
@@ -497,20 +456,6 @@ fn write_completion(writer: &mut Writer<'_>, completion: Option<Completion<'_>>)
     completion.call.encode(writer);
     writer.u64(completion.date);
     writer.bytes(completion.answer);
-}
-
-fn write_permit(writer: &mut Writer<'_>, permit: &Permit) {
-    permit.call.encode(writer);
-    writer.u64(permit.date);
-    writer.u64(permit.grant.until);
-    writer.u32(permit.grant.owner.0);
-}
-
-fn read_permit(reader: &mut Reader<'_>) -> Result<Permit, Malformed> {
-    let call = Call::decode(reader)?;
-    let date = reader.u64()?;
-    let (until, owner) = (reader.u64()?, MemberNumber(reader.u32()?));
-    Ok(Permit { call, grant: Grant { lease: call.lease, until, owner }, date })
 }
 
 fn write_cursor(writer: &mut Writer<'_>, cursor: Option<Cursor>) {
@@ -602,11 +547,6 @@ mod tests {
 
     fn completion() -> Completion<'static> {
         Completion { call: call(), date: 9, answer: b"done" }
-    }
-
-    fn permit() -> Permit {
-        let grant = Grant { lease: LeaseId(5), until: 11, owner: MemberNumber(1) };
-        Permit { call: call(), grant, date: 9 }
     }
 
     #[test]
@@ -729,9 +669,6 @@ mod tests {
             Message::Compared { request: 1, records: 2, buckets: words },
             Message::DifferenceRead { request: 1, shift: 2, buckets: words, held: Words::NONE },
             Message::DifferenceRead { request: 1, shift: 2, buckets: words, held: words },
-            Message::Forward(Forward { sequence: 1, origin: 2, permit: None, op: b"op" }),
-            Message::Forward(Forward { sequence: 1, origin: 2, permit: Some(permit()), op: b"op" }),
-            Message::Forwarded { sequence: 1, outcome: b"out" },
             Message::ValueRead { keys: b"\x01\0\0\0k" },
         ];
         for message in open {

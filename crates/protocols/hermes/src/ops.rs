@@ -4,19 +4,10 @@ use alloc::collections::VecDeque;
 
 use quorate_machine::{Access, Command};
 use quorate_rifl::{AnswerBytes, Call, Permit};
-use quorate_types::{Instant, NodeId, NodeSet, Tag, Timestamp};
+use quorate_types::{Instant, NodeSet, Tag, Timestamp};
 
 use crate::Meta;
 use crate::message::Completion;
-
-/// Who waits for an op.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Client {
-    /// A client of this node.
-    Local(Tag),
-    /// Another node, which forwarded the op here.
-    Forwarded { from: NodeId, sequence: u64 },
-}
 
 /// Why an update is pending.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -44,7 +35,7 @@ pub(crate) struct Pending<H, O: Command> {
     pub(crate) resend_at: Instant,
     /// When its INV last left.
     pub(crate) sent_at: Instant,
-    pub(crate) answer: Option<(Client, O::Reply)>,
+    pub(crate) answer: Option<(Tag, O::Reply)>,
     /// What to run again if the read-modify-write is superseded.
     pub(crate) again: Option<RetryState<O>>,
 }
@@ -63,7 +54,8 @@ pub(crate) struct RetryState<O> {
 /// An op that waits for its key to become Valid.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct Waiter<O> {
-    pub(crate) client: Client,
+    /// Who waits for the op.
+    pub(crate) tag: Tag,
     pub(crate) run: RetryState<O>,
     /// Not before this time: the backoff of a superseded read-modify-write.
     pub(crate) not_before: Instant,
@@ -92,7 +84,7 @@ pub(crate) struct UpdateContext<O: Command> {
     /// Whether it is a read-modify-write.
     pub(crate) rmw: bool,
     /// Who is told, and what, once it is committed.
-    pub(crate) answer: Option<(Client, O::Reply)>,
+    pub(crate) answer: Option<(Tag, O::Reply)>,
     /// The call that it is an attempt at, and the answer, encoded.
     pub(crate) completion: Option<(Permit, AnswerBytes)>,
 }

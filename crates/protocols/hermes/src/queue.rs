@@ -33,7 +33,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if queue.waiters.len() >= limits::WAITERS_PER_KEY_MAX
             && !mutant!("hermes_queue_without_limit")
         {
-            return self.answer(waiter.client, Outcome::Refused(Refusal::Busy), effects);
+            return self.answer(waiter.tag, Outcome::Refused(Refusal::Busy), effects);
         }
         let read = is_read(&waiter);
         queue.reads += usize::from(read);
@@ -170,7 +170,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let RetryState { op, origin, attempts, give_up_at, permit } = waiter.run;
         let access = op.access();
         let attempt = OpContext { access, origin, number: attempts, give_up_at, permit };
-        self.execute(now, handle, waiter.client, op, attempt, effects);
+        self.execute(now, handle, waiter.tag, op, attempt, effects);
     }
 
     /// Forgets an empty queue; sets the next look at one that is not.
@@ -286,7 +286,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             } else {
                 Outcome::Refused(Refusal::TimedOut)
             };
-            self.answer(waiter.client, outcome, effects);
+            self.answer(waiter.tag, outcome, effects);
         }
     }
 }

@@ -13,17 +13,16 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Command, Effects, Outcome, Refusal, Table, mutant};
-use quorate_types::{Instant, NodeId, NodeSet, Now};
+use quorate_types::{Instant, NodeId, NodeSet, Now, Tag};
 
 use crate::message::Message;
-use crate::ops::Client;
 use crate::{Hermes, Meta};
 
 /// Reads of one loop turn.
 #[derive(Clone, Hash, Debug)]
 struct Batch<R> {
     number: u64,
-    reads: Vec<(Client, R)>,
+    reads: Vec<(Tag, R)>,
     /// Updates with a larger number left after the reads.
     after: u64,
     proof: NodeSet,
@@ -34,7 +33,7 @@ struct Batch<R> {
 /// Reads that wait for a proof of membership.
 #[derive(Clone, Hash, Debug)]
 pub(crate) struct QuorumReads<R> {
-    open: Vec<(Client, R)>,
+    open: Vec<(Tag, R)>,
     after: u64,
     batches: Vec<Batch<R>>,
     last: u64,
@@ -56,8 +55,8 @@ impl<R> QuorumReads<R> {
     }
 
     /// Keeps the answer of a read that ran after update number `after` had left.
-    pub(crate) fn hold(&mut self, client: Client, reply: R, after: u64) {
-        self.open.push((client, reply));
+    pub(crate) fn hold(&mut self, tag: Tag, reply: R, after: u64) {
+        self.open.push((tag, reply));
         self.after = after;
     }
 
@@ -108,8 +107,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             .into_iter()
             .partition(|batch| batch.proof.is_majority_of(group));
         self.reads.batches = waiting;
-        for (client, reply) in proved.into_iter().flat_map(|batch| batch.reads) {
-            self.answer(client, Outcome::Done(reply), effects);
+        for (tag, reply) in proved.into_iter().flat_map(|batch| batch.reads) {
+            self.answer(tag, Outcome::Done(reply), effects);
         }
     }
 
@@ -155,8 +154,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             .into_iter()
             .partition(|batch| batch.give_up_at <= now.monotonic);
         self.reads.batches = waiting;
-        for (client, _) in late.into_iter().flat_map(|batch| batch.reads) {
-            self.answer(client, Outcome::Refused(Refusal::TimedOut), effects);
+        for (tag, _) in late.into_iter().flat_map(|batch| batch.reads) {
+            self.answer(tag, Outcome::Refused(Refusal::TimedOut), effects);
         }
         let again_at = now.monotonic + self.config.message_loss_timeout;
         let witnesses = self.witnesses();
@@ -184,10 +183,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     pub(crate) fn abandon_reads(&mut self, effects: &mut impl Effects<Self>) {
         let batches = core::mem::take(&mut self.reads.batches);
         let open = core::mem::take(&mut self.reads.open);
-        for (client, _) in batches.into_iter().flat_map(|batch| batch.reads).chain(open) {
-            if let Client::Local(_) = client {
-                self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
-            }
+        for (tag, _) in batches.into_iter().flat_map(|batch| batch.reads).chain(open) {
+            self.answer(tag, Outcome::Refused(Refusal::NotServing), effects);
         }
     }
 }

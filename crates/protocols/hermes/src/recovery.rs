@@ -9,9 +9,8 @@ use quorate_types::{
 };
 
 use crate::deltas::inv_of;
-use crate::forward::Forwarding;
 use crate::message::Message;
-use crate::ops::{Client, Pending, PendingKind};
+use crate::ops::{Pending, PendingKind};
 use crate::{Hermes, Meta, State};
 
 /// Records that the sweep looks at in one tick.
@@ -74,7 +73,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.active = view.active().intersection(group);
         self.prune_updates(now, survivors, effects);
         self.restart_reads(now, effects);
-        self.restart_forwarding(now, survivors, effects);
         self.floors.abort_round(now.monotonic);
         self.tombstones.wake(now.monotonic);
         self.sweep = Sweep { pass: 0, scan: Scan::default(), next_at: now.monotonic };
@@ -101,8 +99,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let pending: Vec<Slot> = self.ops.iter().map(|(slot, _)| slot).collect();
         for slot in pending {
             let op = self.ops.remove(slot).expect("listed a moment ago");
-            if let Some((client, _)) = op.answer {
-                self.answer_abandoned(client, Outcome::Unknown, effects);
+            if let Some((tag, _)) = op.answer {
+                self.answer(tag, Outcome::Unknown, effects);
             }
         }
         let mut queues: Vec<_> = core::mem::take(&mut self.queues).into_values().collect();
@@ -114,7 +112,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 } else {
                     Outcome::Refused(Refusal::NotServing)
                 };
-                self.answer_abandoned(waiter.client, outcome, effects);
+                self.answer(waiter.tag, outcome, effects);
             }
         }
         self.waiting = 0;
@@ -129,19 +127,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.deltas.clear();
         self.abandon_calls();
         self.abandon_reads(effects);
-        self.abandon_forwarding(effects);
-    }
-
-    /// Only clients of this node are told: for peers this node no longer exists.
-    fn answer_abandoned(
-        &mut self,
-        client: Client,
-        outcome: Outcome<O::Reply>,
-        effects: &mut impl Effects<Self>,
-    ) {
-        if let Client::Local(_) = client {
-            self.answer(client, outcome, effects);
-        }
     }
 
     /// Begins a new life: the node re-joins under a fresh incarnation. It holds nothing, but what it
@@ -151,7 +136,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.leave_base();
         self.forget_calls();
         self.config.incarnation = incarnation;
-        self.forwarding = Forwarding::new(incarnation);
         self.view = View::default();
         self.live = false;
         self.retired = false;

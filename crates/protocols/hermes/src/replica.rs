@@ -12,9 +12,7 @@ use quorate_types::{NodeId, NodeSet, Now, Tag, Timestamp, WriterId, limits};
 
 use crate::deltas::{DAMAGED_OBJECT, Received, inv_of};
 use crate::message::{Ack, Inv, Message, NOBODY, VERSION_MAX, Val};
-use crate::ops::{
-    Client, OpContext, Pending, PendingKind, RetryState, Tentative, UpdateContext, Waiter,
-};
+use crate::ops::{OpContext, Pending, PendingKind, RetryState, Tentative, UpdateContext, Waiter};
 use crate::{Hermes, Meta, State};
 
 impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
@@ -45,26 +43,20 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     ) where
         P: Command<Owned = O, Reply = O::Reply>,
     {
-        let client = Client::Local(tag);
-        let copying = self.is_replica && !self.active.contains(self.config.node);
-        if !self.live || copying {
-            return self.answer(client, Outcome::Refused(Refusal::NotServing), effects);
+        if !self.active.contains(self.config.node) {
+            return self.answer(tag, Outcome::Refused(Refusal::NotServing), effects);
         }
         if self.pending() >= limits::OPS_PENDING_MAX {
-            return self.answer(client, Outcome::Refused(Refusal::Busy), effects);
+            return self.answer(tag, Outcome::Refused(Refusal::Busy), effects);
         }
-        let Some(op) = self.hold_behind_forwarded(now, tag, origin, op, permit) else { return };
-        if !self.is_replica || self.is_better_forwarded(now, &op) {
-            return self.forward(now, tag, origin, op, permit, effects);
-        }
-        self.admit(now, client, origin, op, permit, effects);
+        self.admit(now, tag, origin, op, permit, effects);
     }
 
     /// Runs an op on this replica, now or when its key is Valid.
     pub(crate) fn admit<P>(
         &mut self,
         now: Now,
-        client: Client,
+        tag: Tag,
         origin: u64,
         op: P,
         permit: Option<Permit>,
@@ -77,16 +69,16 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let access = op.access();
         let queued = !self.queues.is_empty() && self.queues.contains_key(&handle);
         let blind = access == Access::Write && permit.is_none();
-        if blind && !queued && self.write_at_once(now, handle, client, &op, effects) {
+        if blind && !queued && self.write_at_once(now, handle, tag, &op, effects) {
             return;
         }
         if queued || !self.can_run(handle, access) {
             let run = RetryState { op: op.into_owned(), origin, attempts: 0, give_up_at, permit };
-            let waiter = Waiter { client, run, not_before: now.monotonic };
+            let waiter = Waiter { tag, run, not_before: now.monotonic };
             return self.enqueue(now, handle, waiter, effects);
         }
         let attempt = OpContext { access, origin, number: 0, give_up_at, permit };
-        self.execute(now, handle, client, op, attempt, effects);
+        self.execute(now, handle, tag, op, attempt, effects);
     }
 
     /// Whether an op with this access may run on the key now.
@@ -101,7 +93,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         &mut self,
         now: Now,
         handle: T::Handle,
-        client: Client,
+        tag: Tag,
         op: &impl Command<Reply = O::Reply>,
         effects: &mut impl Effects<Self>,
     ) -> bool {
@@ -110,7 +102,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if !matches!(change, Change::Set { .. }) {
             return false;
         }
-        let run = UpdateContext { rmw: false, answer: Some((client, reply)), completion: None };
+        let run = UpdateContext { rmw: false, answer: Some((tag, reply)), completion: None };
         self.update_if(now, handle, &change, run, Unless::Busy, effects).is_some()
     }
 
@@ -119,7 +111,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         &mut self,
         now: Now,
         handle: T::Handle,
-        client: Client,
+        tag: Tag,
         op: P,
         attempt: OpContext,
         effects: &mut impl Effects<Self>,
@@ -128,7 +120,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     {
         let access = attempt.access;
         if let Some(outcome) = self.fate_of_call(&attempt) {
-            return self.answer_unstarted(handle, client, outcome, effects);
+            return self.answer_unstarted(handle, tag, outcome, effects);
         }
         let mut scratch = core::mem::take(&mut self.scratch);
         let record = self.table.lock(handle);
@@ -160,13 +152,13 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         if changes && self.has_no_version_left(meta.timestamp.version) {
             self.scratch = scratch;
             let refused = Outcome::Refused(Refusal::Busy);
-            return self.answer_unstarted(handle, client, refused, effects);
+            return self.answer_unstarted(handle, tag, refused, effects);
         }
         if !changes && (permit.is_none() || mutant!("hermes_failed_call_unrecorded")) {
             if meta.is_blank() && !self.queues.contains_key(&handle) {
                 self.forget(handle);
             }
-            self.answer_read(client, reply, effects);
+            self.answer_read(tag, reply, effects);
         } else {
             let completion = match permit {
                 None => None,
@@ -177,7 +169,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                         Err(refusal) => {
                             self.scratch = scratch;
                             let refused = Outcome::Refused(refusal);
-                            return self.answer_unstarted(handle, client, refused, effects);
+                            return self.answer_unstarted(handle, tag, refused, effects);
                         }
                     }
                 }
@@ -185,7 +177,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             self.counters.expired += u64::from(expired);
             let rmw = access != Access::Write
                 || (completion.is_some() && !mutant!("hermes_call_as_write"));
-            let run = UpdateContext { rmw, answer: Some((client, reply)), completion };
+            let run = UpdateContext { rmw, answer: Some((tag, reply)), completion };
             let slot = self.update(now, handle, &change, run, effects);
             if rmw && let Some(pending) = self.ops.get_mut(slot) {
                 let OpContext { origin, number: attempts, give_up_at, permit, .. } = attempt;
@@ -453,20 +445,20 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         let op = self.ops.remove(meta.op).expect("state Write has its op");
         if inv.base_version() >= op.timestamp.version && !mutant!("hermes_replayed_rmw_retried") {
             effects.probe("hermes: replayed read-modify-write answered as done");
-            if let Some((client, reply)) = op.answer {
-                self.answer(client, Outcome::Done(reply), effects);
+            if let Some((tag, reply)) = op.answer {
+                self.answer(tag, Outcome::Done(reply), effects);
             }
             return;
         }
         effects.probe("hermes: read-modify-write superseded");
         self.counters.rmw_aborts += 1;
         self.note_conflict(now, op.handle);
-        let client = op.answer.map(|(client, _)| client);
-        if let (Some(client), Some(again)) = (client, op.again) {
+        let tag = op.answer.map(|(tag, _)| tag);
+        if let (Some(tag), Some(again)) = (tag, op.again) {
             let attempts = again.attempts + 1;
             let backoff = self.backoff(attempts);
             let run = RetryState { attempts, ..again };
-            let waiter = Waiter { client, run, not_before: now.monotonic + backoff };
+            let waiter = Waiter { tag, run, not_before: now.monotonic + backoff };
             self.requeue(now, op.handle, waiter);
         }
     }
@@ -581,8 +573,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             return;
         }
         let op = self.ops.remove(slot).expect("it was there a moment ago");
-        if let Some((client, reply)) = op.answer {
-            self.answer(client, Outcome::Done(reply), effects);
+        if let Some((tag, reply)) = op.answer {
+            self.answer(tag, Outcome::Done(reply), effects);
         }
         let mut record = self.table.lock(op.handle);
         let mut meta = record.meta();
@@ -642,10 +634,10 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 effects.probe("hermes: op finished by another's replay");
             }
             let op = self.ops.remove(meta.op).expect("a record names an op that is pending");
-            if let Some((client, reply)) = op.answer
+            if let Some((tag, reply)) = op.answer
                 && !mutant!("hermes_finished_by_another_unanswered")
             {
-                self.answer(client, Outcome::Done(reply), effects);
+                self.answer(tag, Outcome::Done(reply), effects);
             }
         }
         self.became_valid(now, handle, effects);
@@ -694,27 +686,22 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     /// Answers an op that changed nothing.
     pub(crate) fn answer_read(
         &mut self,
-        client: Client,
+        tag: Tag,
         reply: O::Reply,
         effects: &mut impl Effects<Self>,
     ) {
         if self.config.reads == crate::Reads::Quorum {
-            self.reads.hold(client, reply, self.next_number);
+            self.reads.hold(tag, reply, self.next_number);
         } else {
-            match client {
-                Client::Local(tag) => {
-                    let read = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
-                    effects.complete_on(tag, read);
-                }
-                Client::Forwarded { .. } => self.answer(client, Outcome::Done(reply), effects),
-            }
+            let read = Completion::new(Outcome::Done(reply)).behind(Gate::LEASE);
+            effects.complete_on(tag, read);
         }
     }
 
     /// Answers an op.
     pub(crate) fn answer(
         &mut self,
-        client: Client,
+        tag: Tag,
         outcome: Outcome<O::Reply>,
         effects: &mut impl Effects<Self>,
     ) {
@@ -723,12 +710,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             Outcome::Refused(_) => self.counters.refused += 1,
             Outcome::Unknown => self.counters.unknown += 1,
         }
-        match client {
-            Client::Local(tag) => effects.complete(tag, outcome),
-            Client::Forwarded { from, sequence } => {
-                self.answer_forwarded(from, sequence, &outcome, effects);
-            }
-        }
+        effects.complete(tag, outcome);
     }
 
     /// Sends an INV again to those who have not acknowledged it. A write that was superseded is not

@@ -12,7 +12,6 @@ use quorate_types::{
 use crate::Meta;
 use crate::collector::Tombstones;
 use crate::deltas::Deltas;
-use crate::forward::Forwarding;
 use crate::join::Copying;
 use crate::ops::{AttemptId, Pending, Queue, Tentative};
 use crate::reads::QuorumReads;
@@ -81,7 +80,6 @@ pub(crate) struct Counters {
     pub(crate) superseded_writes: u64,
     pub(crate) replays: u64,
     pub(crate) retransmissions: u64,
-    pub(crate) forwarded: u64,
     pub(crate) expired: u64,
     pub(crate) tombstones_collected: u64,
     pub(crate) copied: u64,
@@ -136,7 +134,6 @@ pub struct Hermes<T: Table<Meta = Meta>, O: Command> {
     pub(crate) floors: Floors,
     pub(crate) tombstones: Tombstones<T::Handle>,
     pub(crate) reads: QuorumReads<O::Reply>,
-    pub(crate) forwarding: Forwarding<O>,
     pub(crate) expiry: crate::expiry::Expiry,
     /// What became of each call.
     pub(crate) tracker: ResultTracker<AttemptId<T::Handle>>,
@@ -158,7 +155,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     pub fn new(config: Config, table: T) -> Self {
         Self {
             rng: Rng::new(config.seed),
-            forwarding: Forwarding::new(config.incarnation),
             config,
             table,
             view: View::default(),
@@ -212,9 +208,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.view.epoch
     }
 
-    /// Client ops started, queued or forwarded.
+    /// Client ops started or queued.
     pub fn pending(&self) -> usize {
-        self.ops.len() + self.waiting + self.forwarding.len() + self.reads.len()
+        self.ops.len() + self.waiting + self.reads.len()
     }
 
     /// Whether this replica holds everything that the active ones hold.
@@ -233,7 +229,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 
     /// Counts since the start, by name, in a stable order.
-    pub fn counters(&self) -> [(&'static str, u64); 14] {
+    pub fn counters(&self) -> [(&'static str, u64); 13] {
         let counters = &self.counters;
         [
             ("writes", counters.writes),
@@ -243,7 +239,6 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             ("superseded_writes", counters.superseded_writes),
             ("replays", counters.replays),
             ("retransmissions", counters.retransmissions),
-            ("forwarded", counters.forwarded),
             ("expired", counters.expired),
             ("tombstones_collected", counters.tombstones_collected),
             ("records_copied", counters.copied),
@@ -254,12 +249,11 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
     }
 
     /// What is in flight now, by name, in a stable order.
-    pub fn gauges(&self) -> [(&'static str, u64); 6] {
+    pub fn gauges(&self) -> [(&'static str, u64); 5] {
         [
             ("updates_pending", self.ops.len() as u64),
             ("ops_waiting", self.waiting as u64),
             ("keys_waited_for", self.queues.len() as u64),
-            ("ops_forwarded", self.forwarding.len() as u64),
             ("sessions", self.tracker.len() as u64),
             ("tombstones", self.tombstones.len() as u64),
         ]

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Effects, Machine};
-use quorate_types::{Now, Tag, View};
+use quorate_types::{MemberNumber, Now, Tag, View};
+use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::{Call, Grant, LeaseEnd, LeaseId};
 
@@ -24,6 +25,25 @@ impl Permit {
     /// Whether an attempt dated `at` may be made in this view.
     pub fn covers(&self, view: &View, at: u64) -> bool {
         self.grant.covers(view, at)
+    }
+
+    /// Writes the permit as a call that another node runs carries it.
+    pub fn encode(&self, writer: &mut Writer<'_>) {
+        self.call.encode(writer);
+        writer.u64(self.date);
+        writer.u64(self.grant.until);
+        writer.u32(self.grant.owner.0);
+    }
+
+    /// Reads what [`Permit::encode`] wrote.
+    ///
+    /// # Errors
+    /// If no correct peer of this version sends these bytes.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let call = Call::decode(reader)?;
+        let date = reader.u64()?;
+        let (until, owner) = (reader.u64()?, MemberNumber(reader.u32()?));
+        Ok(Self { call, grant: Grant { lease: call.lease, until, owner }, date })
     }
 }
 

@@ -5,11 +5,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
-use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine};
+use quorate_engine::{CallsHome, Capabilities, Context, Delivery, Engine, Place};
 use quorate_machine::{
     Command, Completion, Effects, Event, Gate, Machine, Meta, Outcome, Request, Table,
 };
-use quorate_rifl::{LeaseEnd, LeaseId, Permit, Sessions};
+use quorate_rifl::{LeaseEnd, LeaseId, Sessions};
 use quorate_storage::{LaneTable, SharedTable, Store};
 use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View,
@@ -18,6 +18,7 @@ use quorate_types::{
 use quorate_wire::{GuestMessage, Header, Kind, ListingMessage, Malformed, Reader};
 
 use crate::engines::{EngineLane, EngineMail, each};
+use crate::forwarding::{Forwarding, Submission};
 use crate::lane::count;
 use crate::listing::Source;
 use crate::{Done, EngineFacts, KeyspaceConfig, Mail, Outbox, Shared};
@@ -35,6 +36,7 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
         Kind::Engine(engine) => crate::engines::describe(engine, body),
         Kind::Guest => show(GuestMessage::decode(body)),
         Kind::Listing => show(ListingMessage::decode(body)),
+        Kind::Forward => show(crate::forwarding::Message::decode(body)),
         Kind::Session => show(quorate_rifl::Message::decode(body)),
     };
     let text = text.unwrap_or_else(|error| error.to_string());
@@ -117,6 +119,8 @@ pub struct KeyspaceLane {
     held: Option<(usize, u64)>,
     /// Whether this node holds the keyspace's records.
     is_replica: bool,
+    /// Commands that other nodes run for this one.
+    pub(crate) forwarding: Forwarding,
     /// Where its records are.
     sources: Vec<Source>,
     /// Every replica group.
@@ -144,6 +148,7 @@ impl KeyspaceLane {
             reads_locally: is_replica && each!(&engine, engine => engine.reads_locally()),
             held: held_partitions(keyspace, node),
             is_replica,
+            forwarding: Forwarding::new(&shared.config, incarnation),
             sources: Source::all(keyspace, node),
             groups: Source::groups(keyspace),
             engine,
@@ -158,6 +163,26 @@ impl KeyspaceLane {
     /// Whether one command or block may change several keys.
     pub(crate) fn has_transactions(&self) -> bool {
         self.capabilities.transactions
+    }
+
+    /// Whether the engine places commands on other nodes.
+    #[inline]
+    pub(crate) fn places(&self) -> bool {
+        self.capabilities.places
+    }
+
+    /// Whether this node holds the keyspace's records.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.is_replica
+    }
+
+    /// Where a command of this node's clients should run.
+    #[inline]
+    pub(crate) fn place<P>(&mut self, now: Now, op: &P) -> Place
+    where
+        P: Command<Owned = Op, Reply = Reply<'static>>,
+    {
+        each!(&mut self.engine, engine => Engine::place(&mut **engine, now, op))
     }
 
     /// On which lane a session's call runs, if the engine has them.
@@ -192,24 +217,23 @@ impl KeyspaceLane {
         self.reads_locally && self.held.is_none_or(is_held)
     }
 
-    pub(crate) fn submit<P>(&mut self, now: Now, tag: Tag, origin: u64, op: P, sink: &mut Sink<'_>)
-    where
-        P: Command<Owned = Op, Reply = Reply<'static>>,
-    {
-        each!(&mut self.engine, engine => Engine::submit(&mut **engine, now, tag, origin, op, sink));
-    }
-
-    /// Carries out a session's call. Only an engine that has them is given one
+    /// Runs a command on this node. A session's call is only for an engine that has them
     /// ([`quorate_engine::Capabilities::calls`]).
-    pub(crate) fn call(
-        &mut self,
-        now: Now,
-        tag: Tag,
-        permit: Permit,
-        request: Request<Op>,
-        sink: &mut Sink<'_>,
-    ) {
-        each!(&mut self.engine, engine => engine.call(now, tag, permit, request, sink));
+    #[inline]
+    pub(crate) fn run<C>(&mut self, now: Now, submission: Submission<C>, sink: &mut Sink<'_>)
+    where
+        C: Command<Owned = Op, Reply = Reply<'static>>,
+    {
+        let Submission { tag, origin, op, permit } = submission;
+        match permit {
+            None => each!(&mut self.engine, engine => {
+                Engine::submit(&mut **engine, now, tag, origin, op, sink);
+            }),
+            Some(permit) => {
+                let request = Request { origin, command: op.into_owned() };
+                each!(&mut self.engine, engine => engine.call(now, tag, permit, request, sink));
+            }
+        }
     }
 
     pub(crate) fn receive(
@@ -275,12 +299,27 @@ impl KeyspaceLane {
         each!(&mut self.engine, engine => engine.end_session(end));
     }
 
-    pub(crate) fn install(&mut self, now: Now, view: &View, sink: &mut Sink<'_>) {
+    /// A view is in force. `survivors` are its live members that the view before has known in the
+    /// same life; nothing if this node is not live in it.
+    pub(crate) fn install(
+        &mut self,
+        now: Now,
+        view: &View,
+        survivors: Option<NodeSet>,
+        sink: &mut Sink<'_>,
+    ) {
         each!(&mut self.engine, engine => engine.step(now, Event::View(view), sink));
+        match survivors {
+            Some(survivors) => self.restart_forwarding(now, view, survivors, sink),
+            None => self.abandon_forwarding(sink),
+        }
     }
 
     pub(crate) fn tick(&mut self, now: Now, sink: &mut Sink<'_>) {
         each!(&mut self.engine, engine => engine.step(now, Event::Tick, sink));
+        if self.forwarding.next_deadline() <= now.monotonic {
+            self.tick_forwarding(now, sink);
+        }
     }
 
     pub(crate) fn durable(&mut self, now: Now, lsn: Lsn, sink: &mut Sink<'_>) {
@@ -293,10 +332,12 @@ impl KeyspaceLane {
 
     pub(crate) fn reset(&mut self, now: Now, incarnation: Incarnation, sink: &mut Sink<'_>) {
         each!(&mut self.engine, engine => Engine::reset(&mut **engine, now, incarnation, sink));
+        self.reset_forwarding(incarnation, sink);
     }
 
     pub(crate) fn next_deadline(&self) -> Instant {
-        each!(&self.engine, engine => engine.next_deadline())
+        let engine = each!(&self.engine, engine => engine.next_deadline());
+        engine.min(self.forwarding.next_deadline())
     }
 
     /// Whether it holds everything that the active members hold.
@@ -304,24 +345,30 @@ impl KeyspaceLane {
         !self.is_replica || each!(&self.engine, engine => engine.is_caught_up())
     }
 
-    /// Ops started or queued.
+    /// Ops started, queued or forwarded.
     pub fn pending(&self) -> usize {
-        each!(&self.engine, engine => engine.pending())
+        each!(&self.engine, engine => engine.pending()) + self.forwarding.len()
     }
 
     /// What it counts, and what it holds at the moment.
     pub fn facts(&self) -> EngineFacts {
-        each!(&self.engine, engine => EngineFacts {
+        let mut facts = each!(&self.engine, engine => EngineFacts {
             keyspace: self.keyspace,
             counters: Engine::counters(&**engine),
             gauges: Engine::gauges(&**engine),
             caught_up: self.is_caught_up(),
             copied: engine.copied(),
-        })
+        });
+        if self.places() {
+            facts.counters.push(("forwarded", self.forwarding.forwarded()));
+            facts.gauges.push(("ops_forwarded", self.forwarding.len() as u64));
+        }
+        facts
     }
 
     pub(crate) fn check_invariants(&self) {
         each!(&self.engine, engine => engine.check_invariants());
+        self.forwarding.check_invariants();
     }
 }
 
@@ -422,7 +469,7 @@ impl Sink<'_> {
         Gate { lease: gate.lease && self.lease_bound, ..gate }
     }
 
-    fn done(&mut self, done: Done) {
+    pub(crate) fn done(&mut self, done: Done) {
         if done.tag.0 & self.internal != 0 {
             self.internal_done.push(done);
         } else {

@@ -238,11 +238,8 @@ impl Lane {
     fn delete(&mut self, now: Now, job: u64, keyspace: KeyspaceId, out: &mut Outbox) {
         let call = OwnedCall::new([b"DEL", self.flushes.key()]).expect("DEL takes a key");
         let tag = self.internal_tag(Internal::Flush { job });
-        self.counts.submitted += 1;
-        let (engine, mut sink) = self.engine_and_sink(keyspace, out);
         // Deletes of different keys need not wait for each other.
-        engine.submit(now, tag, tag.0, call.call(), &mut sink);
-        self.answer_internal(out);
+        self.run(now, keyspace, tag, tag.0, call.call(), out);
     }
 
     /// Says which flushes have come to their end.

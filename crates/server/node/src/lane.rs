@@ -12,6 +12,7 @@ use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
 use crate::control::{Change, Control, Moves};
 use crate::engine::{KeyspaceLane, Sink};
 use crate::flush::Flushes;
+use crate::forwarding::Submission;
 use crate::guests::Guests;
 use crate::listing::Listings;
 use crate::parking::Parking;
@@ -32,6 +33,8 @@ pub(crate) enum Internal {
     Listing { number: u64, key: Vec<u8> },
     /// A session's call, which this lane or another knows by this tag.
     Call { from: LaneId, tag: Tag },
+    /// On behalf of another node, which has forwarded the command under this number.
+    Forwarded { from: NodeId, keyspace: KeyspaceId, sequence: u64 },
 }
 
 /// One lane of one node.
@@ -171,7 +174,7 @@ impl Lane {
     {
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        engine.submit(now, tag, origin, op, &mut sink);
+        engine.take(now, Submission { tag, origin, op, permit: None }, &mut sink);
         self.answer_internal(out);
     }
 
@@ -227,6 +230,7 @@ impl Lane {
                     count(&mut self.counts.ignored, "node: sender is not live in this view");
                 }
                 Kind::Listing => self.hear_listing(now, from, &header, body, out)?,
+                Kind::Forward => self.hear_forward(now, from, &header, body, out)?,
                 Kind::Engine(_) => {
                     if self.engine(header.keyspace).is_none() {
                         return Err(Malformed("unknown keyspace"));
@@ -605,6 +609,8 @@ impl Lane {
         if view.epoch <= self.view.epoch {
             return;
         }
+        let is_live = view.is_live(self.shared.config.node, self.incarnation);
+        let survivors = is_live.then(|| view.survivors(&self.view));
         self.view = view;
         if self.control.is_some() {
             let me = self.view.member(self.shared.config.node);
@@ -617,7 +623,7 @@ impl Lane {
         for number in 0..self.engines.len() {
             if self.engines[number].is_some() {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
-                engine.install(now, &view, &mut sink);
+                engine.install(now, &view, survivors, &mut sink);
             }
         }
         self.tell_guests_view(out);
@@ -693,6 +699,9 @@ impl Lane {
                     out.mail.push((from, Mail::Done(Done { tag, ..done })));
                 }
                 Internal::Call { from, tag } => self.call_done(from, Done { tag, ..done }, out),
+                Internal::Forwarded { from, keyspace, sequence } => {
+                    self.answer_forwarded((from, keyspace, sequence), &done, out);
+                }
                 Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
                 Internal::Listing { number, key } => self.key_decided(number, key, &done),
             }

@@ -29,6 +29,7 @@ mod engine;
 mod engines;
 mod facts;
 mod flush;
+mod forwarding;
 mod guests;
 mod lane;
 mod listing;

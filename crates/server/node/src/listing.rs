@@ -22,6 +22,7 @@ use quorate_types::partition_of;
 use quorate_types::{Epoch, Instant, KeyspaceId, NodeId, NodeSet, Now, Tag};
 use quorate_wire::{Header, Kind, ListingMessage, Malformed, Wanted};
 
+use crate::forwarding::Submission;
 use crate::lane::Internal;
 use crate::{Done, KeyspaceConfig, KeyspaceLane, Lane, Outbox};
 
@@ -452,9 +453,10 @@ impl Lane {
             let call = OwnedCall::new([b"EXISTS", &key[..]]).expect("EXISTS takes a key");
             let tag = self.internal_tag(Internal::Listing { number, key });
             self.counts.submitted += 1;
-            let (engine, mut sink) = self.engine_and_sink(keyspace, out);
             // Reads of different keys need not wait for each other.
-            engine.submit(now, tag, tag.0, call.call(), &mut sink);
+            let submission = Submission { tag, origin: tag.0, op: call.call(), permit: None };
+            let (engine, mut sink) = self.engine_and_sink(keyspace, out);
+            engine.take(now, submission, &mut sink);
         }
     }
 

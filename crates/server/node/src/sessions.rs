@@ -25,6 +25,7 @@ use quorate_types::{
 use quorate_wire::{Header, Kind, Malformed};
 
 use crate::engine::KeyspaceLane;
+use crate::forwarding::Submission;
 use crate::lane::{INTERNAL, Internal, Lane, count};
 use crate::parking::Parked;
 use crate::{Done, Mail, NodeConfig, Outbox};
@@ -411,7 +412,7 @@ impl Lane {
         let tag = self.internal_tag(Internal::Call { from, tag });
         self.counts.submitted += 1;
         let (engine, mut sink) = self.engine_and_sink(keyspace, out);
-        engine.call(now, tag, permit, quorate_machine::Request { origin, command: op }, &mut sink);
+        engine.take(now, Submission { tag, origin, op, permit: Some(permit) }, &mut sink);
         self.answer_internal(out);
     }
 

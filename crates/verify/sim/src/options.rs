@@ -112,7 +112,16 @@ impl Engine {
     /// Whether a rare branch of this name can be reached in a run of the engine.
     pub fn has_probe(self, name: &str) -> bool {
         let part = name.split(':').next().unwrap_or_default();
-        part == "membership" || part == self.name() || (part == "rifl" && !self.is_rival())
+        let places = || {
+            let engine = quorate_node::EngineConfig::named(self.name());
+            engine.is_some_and(|engine| engine.capabilities().places)
+        };
+        match part {
+            "membership" => true,
+            "rifl" => !self.is_rival(),
+            "node" => places(),
+            part => part == self.name(),
+        }
     }
 }
 
@@ -329,7 +338,8 @@ mod tests {
     fn probes_belong_to_engines() {
         assert!(Engine::Meerkat.has_probe("meerkat: slow path"));
         assert!(Engine::Meerkat.has_probe("membership: a lagging node jumps over views"));
-        assert!(!Engine::Meerkat.has_probe("hermes: op forwarded"));
+        assert!(Engine::Hermes.has_probe("node: command forwarded"));
+        assert!(!Engine::Meerkat.has_probe("node: command forwarded"));
         assert!(!Engine::MeerkatPb.has_probe("meerkat: slow path"));
     }
 }

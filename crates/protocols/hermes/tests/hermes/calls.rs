@@ -5,7 +5,7 @@
 use quorate_hermes::{Config, Inv, Message, State};
 use quorate_machine::{CallError, Outcome, Refusal};
 use quorate_rifl::{Call, Found, LeaseEnd, LeaseId, Lost, Sessions};
-use quorate_types::{Duration, LaneId, MemberNumber, NodeId, NodeSet, Role, limits};
+use quorate_types::{Duration, LaneId, MemberNumber, NodeId, Role, limits};
 
 use crate::op::{ABSENT, Reply, del, get, incr, set, set_nx, swap, value, wipe};
 use crate::support::{Cluster, MLT, Packet, encoded};
@@ -620,62 +620,6 @@ fn h8_no_floor_passes_a_call_that_was_overtaken() {
     assert_recorded(&mut cluster, &call(0), &reply);
     assert_eq!(floor, 0, "3 had a call in doubt");
     assert!(cluster.machine(1).floor() > 0);
-}
-
-#[test]
-fn a_node_outside_the_group_serves_calls() {
-    let group: fn(&mut Config) = |config| {
-        config.replicas = Some((1..=3).map(NodeId).collect::<NodeSet>());
-    };
-    let mut cluster = Cluster::with(4, group);
-    let first = cluster.call(4, call(0), incr("k"));
-    cluster.deliver_all();
-    cluster.assert_done(first, Reply::Int(1));
-    // The answer to the next one is lost, and so is that to whoever asks again for it.
-    let lost = cluster.call(4, call(1), incr("k"));
-    cluster.deliver_some(|packet| packet.kind() != "forwarded");
-    cluster.take(0, 4, "forwarded");
-    for _ in 0..120 {
-        cluster.tick(MLT);
-        cluster.deliver_some(|packet| packet.kind() != "forwarded");
-    }
-    assert_eq!(cluster.outcome(lost), Some(&Outcome::Unknown));
-    let again = cluster.call(4, call(1), incr("k"));
-    let elsewhere = cluster.call(2, call(1), incr("k"));
-    cluster.deliver_all();
-    cluster.assert_done(again, Reply::Int(2));
-    cluster.assert_done(elsewhere, Reply::Int(2));
-    // Refusals come back as what they are.
-    let other = cluster.call(4, Call { digest: 8, ..call(1) }, incr("k"));
-    let mut late = cluster.permit(call(2));
-    late.grant.until = late.date - 1;
-    let ungranted = cluster.call_with(4, late, incr("k"));
-    cluster.deliver_all();
-    assert_eq!(cluster.outcome(other).cloned(), refused(Refusal::CallError(CallError::Different)));
-    assert_eq!(cluster.outcome(ungranted).cloned(), refused(Refusal::LeaseNeeded));
-    assert!(cluster.machine(4).tracker().is_empty());
-}
-
-#[test]
-fn calls_on_a_hot_key_are_forwarded_and_run_once() {
-    let mut cluster = Cluster::new(3);
-    const ROUNDS: u64 = 30;
-    for sequence in 0..ROUNDS {
-        let mut tags = Vec::new();
-        for node in 1..=3 {
-            let call = Call { lease: lease(u64::from(node)), ..call(sequence) };
-            tags.push((node, call, cluster.call(node, call, incr("k"))));
-        }
-        cluster.run_for(MLT);
-        for (node, call, tag) in tags {
-            let Some(Outcome::Done(reply)) = cluster.outcome(tag).cloned() else { panic!("open") };
-            let again = cluster.call(node % 3 + 1, call, incr("k"));
-            cluster.run_for(MLT);
-            cluster.assert_done(again, reply);
-        }
-    }
-    assert!(cluster.probed("hermes: op forwarded") > 0);
-    cluster.assert_everywhere("k", Some(&(3 * ROUNDS).to_string()));
 }
 
 #[test]

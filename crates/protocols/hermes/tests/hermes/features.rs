@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use quorate_engine::Place;
 use quorate_hermes::{Config, Message, Reads, State};
 use quorate_machine::{Outcome, Refusal};
 use quorate_types::{NodeId, NodeSet, Role, limits};
 
-use crate::op::{ABSENT, Reply, append, expire, get, incr, set, set_until, value};
+use crate::op::{ABSENT, Op, Reply, append, expire, get, incr, set, set_until, value};
 use crate::support::{Cluster, MLT, WALL};
 
 fn quorum_reads(config: &mut Config) {
@@ -426,86 +427,51 @@ fn a_shadow_whose_donor_dies_turns_to_another() {
     assert_eq!(cluster.stored(4, "k").as_deref(), Some("v"));
 }
 
-// Forwarding.
-
-fn two_of_three(config: &mut Config) {
-    config.replicas = Some(NodeSet::only(NodeId(1)).with(NodeId(2)));
-}
+// Placement.
 
 #[test]
-fn a_node_outside_the_group_forwards_and_each_op_runs_once() {
-    let mut cluster = Cluster::with(3, two_of_three);
-    let sum = cluster.submit(3, incr("k"));
-    let forward = cluster.pool.iter().find(|packet| packet.kind() == "forward").cloned();
-    let forward = forward.expect("3 has no copy");
-    for _ in 0..3 {
-        cluster.inject(&forward);
+fn a_node_outside_the_group_places_ops_at_owners_and_refuses_to_run_them() {
+    let mut cluster = Cluster::with(3, |config| {
+        config.replicas = Some(NodeSet::only(NodeId(1)).with(NodeId(2)));
+    });
+    let mut owners = NodeSet::EMPTY;
+    for number in 0..20 {
+        let key = format!("k{number}");
+        let places = [1, 2, 3].map(|node| cluster.place(node, &get(&key)));
+        let [Place::Here, Place::Here, Place::At(owner)] = places else { panic!("{places:?}") };
+        owners.insert(owner);
     }
-    cluster.run_for(MLT * 4);
-    cluster.assert_done(sum, Reply::Int(1));
-    cluster.inject(&forward);
-    cluster.run_for(MLT * 4);
-    assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
-    assert_eq!(cluster.stored(2, "k").as_deref(), Some("1"));
-    assert!(!cluster.has_record(3, "k"));
+    assert_eq!(owners, NodeSet::only(NodeId(1)).with(NodeId(2)));
+    let op = cluster.submit(3, get("k"));
+    assert_eq!(cluster.outcome(op), Some(&Outcome::Refused(Refusal::NotServing)));
+    cluster.expel(&[1, 2]);
+    assert_eq!(cluster.place(3, &get("k")), Place::Unknown);
 }
 
 #[test]
-fn a_forwarded_op_whose_answer_is_lost_is_unknown() {
-    let mut cluster = Cluster::with(3, two_of_three);
-    let sum = cluster.submit(3, incr("k"));
-    let read = cluster.submit(3, get("other"));
-    for _ in 0..150 {
-        cluster.tick(MLT);
-        cluster.deliver_some(|packet| packet.kind() != "forwarded");
-        cluster.take(0, 0, "forwarded");
+fn what_keeps_losing_races_is_placed_at_its_owner_for_a_while() {
+    let mut cluster = Cluster::new(3);
+    for _ in 0..4 {
+        for node in 1..=3 {
+            cluster.submit(node, incr("k"));
+        }
+        cluster.run_for(MLT);
     }
-    assert_eq!(cluster.outcome(sum), Some(&Outcome::Unknown));
-    assert_eq!(cluster.outcome(read), Some(&Outcome::Refused(Refusal::TimedOut)));
-    assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
-}
-
-#[test]
-fn rule_11_what_an_earlier_life_asked_for_is_not_done() {
-    // 3 dies and comes back with its request still under way. Its client was told that nobody knows
-    // how the op ends, and by now may rest on what it has seen since.
-    let mut cluster = Cluster::with(3, two_of_three);
-    cluster.submit(3, incr("k"));
-    let late: Vec<_> = (1..=2).flat_map(|to| cluster.take(3, to, "forward")).collect();
-    cluster.expel(&[3]);
-    cluster.rejoin(3);
-    cluster.run_for(MLT * 8);
-    assert_eq!(late.len(), 1);
-    cluster.inject(&late[0]);
-    cluster.run_for(MLT * 8);
-    let to = late[0].to.0;
-    assert_eq!(cluster.stored(to, "k"), None);
-}
-
-#[test]
-fn what_follows_a_forwarded_op_on_its_key_waits_for_it() {
-    let mut cluster = Cluster::with(3, two_of_three);
-    let first = cluster.submit_as(3, 7, incr("k"));
-    let read = cluster.submit_as(3, 7, get("k"));
-    let second = cluster.submit_as(3, 7, incr("k"));
-    let other = cluster.submit_as(3, 8, incr("j"));
-    // The network may turn them around; what was not sent can't be turned around.
-    let forwards = cluster.pool.iter().filter(|packet| packet.kind() == "forward").count();
-    assert_eq!(forwards, 2, "one for each line");
-    cluster.run_for(MLT * 8);
-    cluster.assert_done(first, Reply::Int(1));
-    cluster.assert_done(read, value("1"));
-    cluster.assert_done(second, Reply::Int(2));
-    cluster.assert_done(other, Reply::Int(1));
-}
-
-#[test]
-fn an_op_too_large_for_a_message_is_refused_rather_than_forwarded() {
-    let mut cluster = Cluster::with(3, two_of_three);
-    let large = "x".repeat(limits::MESSAGE_BYTES_MAX);
-    let op = cluster.submit(3, set("k", &large));
-    assert_eq!(cluster.outcome(op), Some(&Outcome::Refused(Refusal::Busy)));
-    assert!(cluster.pool.is_empty(), "nothing was sent");
+    let places = |cluster: &mut Cluster, op: &Op| [1, 2, 3].map(|node| cluster.place(node, op));
+    let hot = places(&mut cluster, &incr("k"));
+    let loser =
+        hot.iter().position(|place| *place != Place::Here).expect("somebody lost") as u16 + 1;
+    let Place::At(owner) = hot[usize::from(loser) - 1] else { panic!("{hot:?}") };
+    assert_eq!(hot[usize::from(owner.0) - 1], Place::Here, "{hot:?}");
+    for op in [get("k"), set("k", "v"), incr("j")] {
+        assert_eq!(places(&mut cluster, &op), [Place::Here; 3]);
+    }
+    // Not while something of this node is under way for the key.
+    cluster.submit(loser, set("k", "5"));
+    assert_eq!(cluster.place(loser, &incr("k")), Place::Here);
+    cluster.deliver_all();
+    cluster.advance(Duration::from_secs(1));
+    assert_eq!(places(&mut cluster, &incr("k")), [Place::Here; 3]);
 }
 
 #[test]
@@ -517,29 +483,6 @@ fn a_leaseless_read_without_a_majority_is_given_up() {
         cluster.take(0, 0, "mcheck");
     }
     assert_eq!(cluster.outcome(read), Some(&Outcome::Refused(Refusal::TimedOut)));
-}
-
-#[test]
-fn a_forwarded_op_of_an_earlier_life_is_not_run_again() {
-    // The owner has run it; then its sender comes back as a new incarnation, and the owner forgets
-    // which numbers the old one has used.
-    let mut cluster = Cluster::with(3, two_of_three);
-    let sum = cluster.submit(3, incr("k"));
-    let forward = cluster.pool.clone();
-    cluster.deliver_all();
-    cluster.assert_done(sum, Reply::Int(1));
-    cluster.expel(&[3]);
-    cluster.rejoin(3);
-    for packet in &forward {
-        cluster.inject(packet);
-    }
-    cluster.run_for(MLT * 4);
-    assert_eq!(cluster.stored(1, "k").as_deref(), Some("1"));
-    // An answer to the earlier life is not taken for one to this life.
-    cluster.set_role(3, Role::Active);
-    let next = cluster.submit(3, incr("k"));
-    cluster.run_for(MLT * 4);
-    cluster.assert_done(next, Reply::Int(2));
 }
 
 // Queues.

@@ -371,10 +371,6 @@ impl Run {
             }
         }
         self.cluster.run_for(Duration::from_millis(400));
-        if self.cluster.hosts.values().any(|host| host.up && host.machine().pending() > 0) {
-            // A forwarded op whose answer was lost ends with its time.
-            self.cluster.run_for(Duration::from_millis(2_000));
-        }
         self.note_answers();
         if self.plan.mix == Mix::Deletes {
             // Before anybody asks for the keys, and so finds what has lost its VAL.

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
+use quorate_engine::Place;
 use quorate_harness::{Outbox, Process, Subject};
-use quorate_hermes::{Config, Forward, Hermes, Message, Meta, Request, State};
+use quorate_hermes::{Config, Hermes, Message, Meta, Request, State};
 use quorate_machine::{Command, MapTable, NoObject, Object, Outcome, Record, Rng, Table};
 use quorate_rifl::{Call, Found, Grant, Permit, Sessions, owner_of};
 use quorate_types::{Duration, Epoch, Incarnation, Now, Role, Timestamp};
@@ -108,8 +109,6 @@ pub(crate) fn kind(message: &Message<'_>) -> &'static str {
         Message::FloorPrepare { .. } => "floor_prepare",
         Message::FloorReady { .. } => "floor_ready",
         Message::FloorCommit { .. } => "floor_commit",
-        Message::Forward(_) => "forward",
-        Message::Forwarded { .. } => "forwarded",
     }
 }
 
@@ -163,9 +162,6 @@ pub(crate) fn describe(message: &Message<'_>) -> String {
         }
         Message::FloorReady { next_floor, .. } => {
             write!(text, " {next_floor}").expect("to a string");
-        }
-        Message::Forward(Forward { sequence, .. }) | Message::Forwarded { sequence, .. } => {
-            write!(text, " #{sequence}").expect("to a string");
         }
         Message::Compare { digests, .. } => {
             write!(text, " {} buckets", digests.len()).expect("to a string");
@@ -233,6 +229,12 @@ impl<V: Object> ClusterOf<V> {
     ) -> Self {
         let replicas = Replicas { configure, values: PhantomData };
         Self(quorate_harness::Cluster::founded(replicas, count, seed))
+    }
+
+    /// Where an op of a client of this node should run.
+    pub(crate) fn place(&mut self, node: u16, op: &Op) -> Place {
+        let now = self.now_at(node);
+        self.machine(node).place(now, op)
     }
 
     /// A session's client asks, under a grant of the lease's present owner; the tag names the try.

@@ -119,11 +119,12 @@ macro_rules! engines {
             )+
         }
 
-        /// Every probe of every machine of a lane.
+        /// Every probe of a lane and its machines.
         pub const PROBES: &[&[&str]] = &[
             $($(#[cfg($cfg)])? <$machine as quorate_machine::Protocol>::PROBES,)+
             <quorate_membership::Membership as quorate_machine::Protocol>::PROBES,
             <quorate_rifl::LeaseManager as quorate_machine::Protocol>::PROBES,
+            crate::forwarding::PROBES,
         ];
 
         /// A message of an engine in words.

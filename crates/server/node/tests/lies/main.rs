@@ -17,7 +17,7 @@ use quorate_types::{NodeId, lane_of_key};
 use quorate_wire::{Header, Kind, Writer};
 
 use script::{About, run};
-use world::{KEYSPACE, LANES, Packet, World};
+use world::{KEYSPACE, LANES, Packet, Placement, World};
 
 /// Bytes of one run.
 const BYTES: usize = 600;
@@ -68,7 +68,7 @@ fn lies_about_the_log_end_no_node() {
 /// A lane has no record of a key that another lane owns, and its table asserts that nobody asks.
 #[test]
 fn a_member_that_asks_a_lane_for_the_value_of_another_lanes_key_is_refused() {
-    let mut world = World::new(&EngineConfig::hermes(), &[None]);
+    let mut world = World::new(&EngineConfig::hermes(), &Placement::everywhere());
     let lane = usize::from(lane_of_key(b"a", LANES).0);
     for (asked, is_refused) in [(lane, false), (1 - lane, true)] {
         let mut bytes = Vec::new();

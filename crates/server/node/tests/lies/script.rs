@@ -10,7 +10,7 @@ use quorate_node::EngineConfig;
 use quorate_types::{Epoch, NodeId, NodeSet, Timestamp, WriterId};
 use quorate_wire::{GuestMessage, Header, Kind, Words, Writer};
 
-use crate::world::{GUEST, KEYSPACE, NODES, Packet, World};
+use crate::world::{GUEST, KEYSPACE, NODES, Packet, Placement, World};
 
 /// Whose messages are made up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,8 +46,8 @@ const MOMENT_NANOS: u64 = 300_000_000;
 pub(crate) fn run(about: About, bytes: &[u8]) -> Liar<'_> {
     let mut script = Script { bytes };
     let setup = script.u8();
-    let (engine, partitions) = engine(about, setup);
-    let mut world = World::new(&engine, &partitions);
+    let (engine, place) = engine(about, setup);
+    let mut world = World::new(&engine, &place);
     if about == About::Meerkat && setup & 1 == 0 {
         let mut guest = Liar { script, world, false_answers: 0 };
         guest.lie_as_guest();
@@ -59,7 +59,7 @@ pub(crate) fn run(about: About, bytes: &[u8]) -> Liar<'_> {
     member
 }
 
-fn engine(about: About, setup: u8) -> (EngineConfig, Vec<Option<NodeSet>>) {
+fn engine(about: About, setup: u8) -> (EngineConfig, Placement) {
     match about {
         About::Meerkat => {
             let isolation =
@@ -67,7 +67,7 @@ fn engine(about: About, setup: u8) -> (EngineConfig, Vec<Option<NodeSet>>) {
             let pair = NodeSet::only(NodeId(1)).with(NodeId(2));
             let options = MeerkatOptions { isolation, ..MeerkatOptions::default() };
             let partitions = if setup & 4 == 0 { vec![None] } else { vec![None, Some(pair)] };
-            (EngineConfig::Meerkat(options), partitions)
+            (EngineConfig::Meerkat(options), Placement { partitions, ..Placement::everywhere() })
         }
         _ => {
             let options = HermesOptions {
@@ -75,7 +75,9 @@ fn engine(about: About, setup: u8) -> (EngineConfig, Vec<Option<NodeSet>>) {
                 ack_broadcast: setup & 4 != 0,
                 ..HermesOptions::default()
             };
-            (EngineConfig::Hermes(options), vec![None])
+            let two = setup & 8 != 0;
+            let place = if two { Placement::on_two() } else { Placement::everywhere() };
+            (EngineConfig::Hermes(options), place)
         }
     }
 }
@@ -335,7 +337,7 @@ impl Liar<'_> {
     /// A message that was said, altered in a few places.
     fn altered(&mut self, about: About, from: NodeId) -> Option<Packet> {
         let fits = |(kind, number): &(Kind, u8)| match about {
-            About::Hermes => *kind == Kind::Engine(quorate_hermes::ID),
+            About::Hermes => *kind == Kind::Engine(quorate_hermes::ID) || *kind == Kind::Forward,
             About::Meerkat => *kind == Kind::Engine(quorate_meerkat::ID),
             About::Membership => {
                 *kind == Kind::Session || (*kind == Kind::Membership && *number < 100)

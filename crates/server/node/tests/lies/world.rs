@@ -41,26 +41,47 @@ pub(crate) struct Node {
     pub(crate) lanes: Vec<(Lane, Outbox)>,
 }
 
+/// Which nodes have the records.
+pub(crate) struct Placement {
+    pub(crate) replicas: Option<NodeSet>,
+    pub(crate) partitions: Vec<Option<NodeSet>>,
+}
+
+impl Placement {
+    /// Every node has all of them.
+    pub(crate) fn everywhere() -> Self {
+        Self { replicas: None, partitions: vec![None] }
+    }
+
+    /// The first two nodes have all of them.
+    pub(crate) fn on_two() -> Self {
+        Self { replicas: Some(NodeSet::only(NodeId(1)).with(NodeId(2))), ..Self::everywhere() }
+    }
+}
+
 pub(crate) struct World {
     time: Duration,
     pub(crate) nodes: Vec<Node>,
     pool: Vec<Packet>,
     /// The node that nobody reaches.
     pub(crate) cut: Option<NodeId>,
+    /// Messages that do not arrive.
+    pub(crate) is_lost: fn(&Packet) -> bool,
     /// What was said lately, by the number that tells its kind.
     pub(crate) said: BTreeMap<(Kind, u8), VecDeque<Packet>>,
     /// Whether members are sure to speak the truth: then they understand each other.
     pub(crate) members_are_honest: bool,
     /// Messages that were refused.
     pub(crate) refused: u64,
-    grant: Option<Grant>,
+    pub(crate) grant: Option<Grant>,
     sequence: u64,
     tag: u64,
 }
 
-fn shared(node: NodeId, engine: &EngineConfig, partitions: &[Option<NodeSet>]) -> Arc<Shared> {
+fn shared(node: NodeId, place: &Placement, engine: &EngineConfig) -> Arc<Shared> {
     let keyspaces = vec![KeyspaceConfig {
-        partitions: partitions.to_vec(),
+        replicas: place.replicas,
+        partitions: place.partitions.clone(),
         ..KeyspaceConfig::new(KEYSPACE, "default", engine.clone())
     }];
     let addresses = (1..=NODES).map(|node| NodeAddress::in_memory(NodeId(node)));
@@ -86,10 +107,10 @@ fn kind_of(header: &Header, body: &[u8]) -> u8 {
 }
 
 impl World {
-    pub(crate) fn new(engine: &EngineConfig, partitions: &[Option<NodeSet>]) -> Self {
+    pub(crate) fn new(engine: &EngineConfig, place: &Placement) -> Self {
         let time = Duration::from_secs(1);
         let nodes = (1..=NODES).map(NodeId).map(|id| {
-            let shared = shared(id, engine, partitions);
+            let shared = shared(id, place, engine);
             let incarnation = Incarnation(u64::from(id.0) << 48 | 1);
             let lane = |lane| Lane::new(Arc::clone(&shared), LaneId(lane), incarnation, at(time));
             let lanes = (0..LANES).map(|number| (lane(number), Outbox::new())).collect();
@@ -100,6 +121,7 @@ impl World {
             nodes: nodes.collect(),
             pool: Vec::new(),
             cut: None,
+            is_lost: |_| false,
             said: BTreeMap::new(),
             members_are_honest: true,
             refused: 0,
@@ -183,7 +205,8 @@ impl World {
 
     fn deliver(&mut self, packet: &Packet) {
         let is_cut = |node| self.cut == Some(node);
-        if is_cut(packet.from) || is_cut(packet.to) || packet.to == GUEST {
+        let is_lost = is_cut(packet.from) || is_cut(packet.to) || (self.is_lost)(packet);
+        if is_lost || packet.to == GUEST {
             return;
         }
         let to = usize::from(packet.to.0 - 1);
