@@ -150,7 +150,7 @@ pub struct Inv<'a> {
 pub struct Completion<'a> {
     /// The call.
     pub call: Call,
-    /// The date of the attempt: [`Permit::date`].
+    /// The date of the attempt: [`quorate_rifl::Permit::date`].
     pub date: u64,
     /// The answer, encoded by [`quorate_machine::Command::encode_reply`].
     pub answer: &'a [u8],
