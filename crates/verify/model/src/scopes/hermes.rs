@@ -390,7 +390,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-returned",
             size: Size::Small,
-            states: Some(2185),
+            states: Some(2074),
             reaches: &[],
             run: |name, limits| explore(&returned(name), limits),
         },
