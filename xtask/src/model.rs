@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 
 use crate::mutants;
 
-/// Explores the scopes that the words choose: those of the gate if there are none.
+/// Explores the scopes that the words choose: without words, those of the gate.
 pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     // With every guard in place, in the build that can remove them: one build is enough.
     let mut explore = Command::new(mutants::build_program(root, "quorate-model")?);

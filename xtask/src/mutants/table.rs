@@ -282,7 +282,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "hermes_call_not_learnt",
         home: "hermes",
-        guard: "a version that came without its call learns it from whoever has it (P1)",
+        guard: "a version that came without its call learns it from a replica that has it (P1)",
         checks: &[Tests("hermes", "calls::p1_a_version_that_came_without"), HERMES_CALLS],
         in_gate: false,
     },
@@ -565,7 +565,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "membership_cut_lane_renews",
         home: "membership",
-        guard: "a member of which a lane reaches nobody goes, although it renews its lease",
+        guard: "a member with a lane that reaches no other node is removed, although it renews its lease",
         checks: &[Tests("membership", "calm")],
         in_gate: false,
     },

@@ -14,7 +14,7 @@ const PAPERS: &[(&str, &str, &str)] = &[
     ("RIFL", "docs/papers/rifl.md", "crates/protocols/rifl"),
 ];
 
-/// Checks the citations of all files against the pages, of which `page` gives the text.
+/// Checks the citations of all files against the pages. `page` gives the text of a page.
 pub(super) fn check(
     sources: &[Source],
     page: impl Fn(&str) -> anyhow::Result<String>,

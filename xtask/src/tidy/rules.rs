@@ -35,6 +35,15 @@ const ENGINE_NAMES: &[&str] = &["hermes", "meerkat", "kuafu", "tapir"];
 /// Leftovers of unfinished work, in comments.
 const MARKERS: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
+/// Words that a reader has to solve, in comments, and what says it plainly.
+const RIDDLES: &[(&str, &str)] = &[
+    ("whoever", "name the node, the client or the caller"),
+    ("Whoever", "name the node, the client or the caller"),
+    ("; nothing if", "\"`None` if\""),
+    ("one of nobody", "name what is missing"),
+    ("stands here", "\"is\", or name the place"),
+];
+
 /// Leftovers of unfinished work, in code.
 const STUBS: &[&str] = &["todo!", "unimplemented!", "#[ignore"];
 
@@ -115,6 +124,12 @@ fn check_leftovers(source: &Source, violations: &mut Vec<Violation>) {
     for marker in MARKERS {
         for offset in source.comment_matches(marker) {
             let message = format!("leftover marker {marker}; finish the work, or write an issue");
+            violations.push(at(source, offset, message));
+        }
+    }
+    for (riddle, instead) in RIDDLES {
+        for offset in source.comment_matches(riddle) {
+            let message = format!("`{riddle}` in a comment; say plainly: {instead}");
             violations.push(at(source, offset, message));
         }
     }
@@ -253,6 +268,8 @@ mod tests {
         caught(path, "// TODO later", "leftover marker TODO");
         caught(path, "/* FIXME */", "leftover marker FIXME");
         caught(path, "/// XXX", "leftover marker XXX");
+        caught(path, "/// Whoever has it.", "say plainly");
+        caught(path, "// The oldest; nothing if it is empty.", "say plainly");
         caught(path, "fn f() { todo!() }", "leftover `todo!`");
         caught(path, "fn f() { unimplemented!(\"x\") }", "leftover `unimplemented!`");
         caught("crates/server/resp/tests/a.rs", "#[ignore = \"slow\"]", "leftover `#[ignore`");

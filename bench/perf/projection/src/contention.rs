@@ -73,7 +73,7 @@ pub(super) fn measure() -> Result<Contention, TooBusy> {
     Ok(Contention { counter, mutex, record, log })
 }
 
-/// The cost of one use, of which each round makes `uses`.
+/// The cost of one use. Each round makes `uses` of them.
 fn shared(uses: u64, round: Round<'_>) -> Result<Shared, TooBusy> {
     let per_use = |nanos: f64| nanos / uses as f64;
     let (alone, contended) = (per_use(settled(1, round)?), per_use(settled(2, round)?));

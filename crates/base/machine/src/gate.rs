@@ -117,8 +117,8 @@ impl<T> Gated<T> {
         self.durable = lsn;
     }
 
-    /// What the lease came to after the last read. If it held, no item waits for it any more; if it
-    /// is lost, those that wait for it are given out as `lost`, whatever else they wait for.
+    /// Whether the lease held after the last read. If it did, no item waits for it any more. If it is
+    /// lost, the items that wait for it are given out as `lost`, whatever else they wait for.
     pub fn set_lease(&mut self, seal: Seal, mut lost: impl FnMut(T)) {
         match seal {
             Seal::Waits => {}

@@ -12,7 +12,7 @@ use core::hash::Hash;
 ///
 /// An object lies in its record, reachable only under the record's lock.
 pub trait Object: Clone + Eq + Hash + Debug + Send + 'static {
-    /// Whether there are such objects. Code that handles them is compiled away where there are none.
+    /// Whether there are such objects. Without them, the code that handles them is compiled away.
     const EXISTS: bool = true;
 
     /// Makes the object that these bytes describe.
@@ -45,7 +45,7 @@ pub fn no_object() -> ! {
     panic!("a delta changes an object, and values are packed here")
 }
 
-/// The objects of a table of packed values: there are none.
+/// The objects of a table of packed values, which has no objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NoObject {}
 

@@ -28,7 +28,7 @@ impl Scan {
         self.cursor
     }
 
-    /// Whether the last step came to the end of the table.
+    /// Whether the last step reached the end of the table.
     pub fn is_at_end(self) -> bool {
         self.cursor == 0
     }

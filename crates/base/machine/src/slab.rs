@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 /// A slab index with the generation of its tenant. It goes out in a request as a cookie and comes
 /// back in the acknowledgement, which so finds its op without a lookup, and finds nothing if the
 /// op is gone. Generations count in 31 bits, so that the highest bit of [`Slot::to_u64`] is free for
-/// whoever holds the cookie.
+/// the holder of the cookie.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot {
     /// Where the tenant lives.

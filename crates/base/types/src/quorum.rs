@@ -2,8 +2,8 @@
 
 /// The numbers of votes that decide, among the replicas of one epoch.
 ///
-/// A replica group has `voters` members, of which `live` have a running process with its memory in
-/// this epoch; the view guarantees that no other one votes. With all of them live the numbers are
+/// A replica group has `voters` members. `live` of them have a running process with its memory in
+/// this epoch, and the view guarantees that no other member votes. With all of them live the numbers are
 /// the paper's: a majority of `f + 1` and a fast quorum of `f + ceil(f / 2) + 1`, the least integer
 /// above three quarters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

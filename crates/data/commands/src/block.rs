@@ -34,7 +34,7 @@ impl Watch {
     }
 }
 
-/// A `MULTI`/`EXEC` block: all of it happens at once, or nothing if a watch fails. Each call sees what
+/// A `MULTI`/`EXEC` block: all of it happens at once, and none of it if a watch fails. Each call sees what
 /// the calls before it did; one that answers an error undoes nothing, as in Redis.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Block {

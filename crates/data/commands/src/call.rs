@@ -56,8 +56,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Runs a command over several keys, all of which must be the same one. Whether they are
-    /// matters only to a call that is right in itself.
+    /// Runs a command over several keys, which must all be the same key. They are compared only if the
+    /// call has no other error.
     fn execute_on_one_key(
         self,
         run: KeysFunction,

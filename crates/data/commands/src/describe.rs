@@ -39,7 +39,7 @@ pub fn command_count() -> Reply<'static> {
     Reply::Int(table().len() as i64)
 }
 
-/// One element of `COMMAND INFO`: the row, or null for a name that is none.
+/// One element of `COMMAND INFO`: the row, or null for an unknown name.
 pub fn command_info(spec: Option<&'static Spec>) -> Reply<'static> {
     let Some(spec) = spec else { return Reply::Null };
     let integer = |number: i8| Reply::Int(i64::from(number));

@@ -26,7 +26,7 @@ const _: () = assert!(
 );
 
 /// A workspace whose keys are looked at so often and no more. Beyond it every key is absent, and
-/// nothing is written; whoever runs the commands refuses them then.
+/// nothing is written, and the caller refuses the commands.
 #[derive(Debug)]
 pub(crate) struct Metered<'w, W: ?Sized> {
     workspace: &'w mut W,

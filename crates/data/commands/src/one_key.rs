@@ -6,7 +6,7 @@ use quorate_machine::{Change, Content, Current, ValueKind, Workspace, no_object}
 use quorate_types::{Timestamp, UnixMillis};
 
 /// What one key holds while commands run on it, and what they did to it. As a [`Workspace`] it
-/// takes every key for that one; whoever runs commands over it has made sure of that.
+/// takes every key for that one. The caller has checked that it is.
 #[derive(Clone, Debug)]
 pub(crate) struct OneKey<'a> {
     bytes: Option<(Cow<'a, [u8]>, ValueKind)>,

@@ -86,7 +86,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Takes an option without a value; false if it is none or doesn't go with the others.
+    /// Takes an option without a value; false if there is no such option or it doesn't go with the others.
     fn set_word(&mut self, command: Command, word: &[u8]) -> bool {
         let set = command == Command::Set;
         if set && is_word(word, "NX") && !self.only_present {

@@ -88,7 +88,7 @@ pub enum Run {
     Server(ServerCommand),
     /// Nobody needs to: [`crate::help`] is the answer.
     Help,
-    /// One of its subcommands; it is none itself.
+    /// One of its subcommands; the name alone is no command.
     Container,
 }
 
@@ -187,8 +187,8 @@ pub struct Keys {
     pub step: i8,
 }
 
-/// What a command does to a group of keys (Redis's key specification, of which only the kind with
-/// fixed positions occurs).
+/// What a command does to a group of keys (Redis's key specification; only the kind with fixed
+/// positions occurs).
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
     /// A remark.

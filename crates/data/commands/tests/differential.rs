@@ -91,7 +91,7 @@ fn random_blocks_on_one_key_answer_as_redis_does() {
     }
 }
 
-/// Blocks over any keys, some of which are watched while other commands run.
+/// Blocks over any keys. Some keys are watched while other commands run.
 #[test]
 fn random_blocks_answer_as_redis_does() {
     let mut redis = Redis::start();

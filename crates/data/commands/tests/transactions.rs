@@ -92,7 +92,7 @@ fn a_block_runs_if_every_watch_holds_and_reads_on_only_then() {
         (&[("d", false, 0)], NOW, true, "d k"),
         (&[("d", false, 7)], NOW, true, "d k"),
         (&[("d", true, 7)], NOW, false, "d"),
-        // A value that expired since is a change; one that had expired before is none.
+        // A value that expired since is a change, and a value that had expired before is not.
         (&[("e", true, 5)], NOW, true, "e k"),
         (&[("e", true, 5)], late, false, "e"),
         (&[("e", false, 5)], late, true, "e k"),

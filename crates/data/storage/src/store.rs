@@ -286,19 +286,19 @@ impl<M: Meta> fmt::Debug for Store<M> {
     }
 }
 
-/// Where a scan of one lane comes to a key, as a number that grows during the scan. All stores of as
-/// many lanes have a key at the same place, however many records they hold.
+/// The place at which a scan of one lane reaches a key: a number that grows during the scan. Stores
+/// with the same number of lanes have a key at the same place, however many records they hold.
 pub fn place_in_lane(key: &[u8]) -> u64 {
     place_of(hash_key(key))
 }
 
-/// Where a scan of all lanes comes to a key.
+/// The place at which a scan of all lanes reaches a key.
 pub fn place_in_store(key: &[u8], lanes: u16) -> u64 {
     let hash = hash_key(key);
     u64::from(lane_of_hash(hash, lanes).0) << PART_AT | place_of(hash)
 }
 
-/// The first place that a scan from `cursor` comes to.
+/// The first place that a scan from `cursor` reaches.
 pub fn place_of_cursor(cursor: u64) -> u64 {
     reverse_bucket(cursor)
 }
@@ -309,7 +309,7 @@ fn visit_locked<M: Meta>(record: RecordPtr<M>, visit: &mut VisitLocked<'_, M>) {
     if !record.lock_present() {
         return;
     }
-    // SAFETY: this thread holds the lock until the visit is over, and nobody but the lock's holder
+    // SAFETY: this thread holds the lock until the end of the visit, and only the lock's holder
     // borrows the state.
     let state = unsafe { record.locked_state() };
     visit(record.key(), record.snapshot(None), state);

@@ -20,7 +20,7 @@
 //!
 //! | message | here |
 //! | --- | --- |
-//! | VALIDATE | a transaction for whoever validates it |
+//! | VALIDATE | a transaction, to a replica that validates it |
 //! | VOTE | its verdict; from a primary only if it is against |
 //! | ACCEPT, ACCEPTED | TAPIR's slow path; from a primary, its log for the backups, by place |
 //! | DECIDED | how it ended; from a primary to the coordinator, that it committed |

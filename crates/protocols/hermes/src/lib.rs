@@ -274,7 +274,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Why a version of a key is none that a correct replica names.
+    /// Why no correct replica names this version of a key.
     pub(crate) fn refuse_update(
         &self,
         key: &[u8],

@@ -138,8 +138,8 @@ pub struct Inv<'a> {
     pub rmw: bool,
     /// The value; nothing deletes the key.
     pub content: Option<Content<'a>>,
-    /// The version of the object that the bytes of the value are a delta for; nothing if they are
-    /// all of the value.
+    /// The version of the object that the bytes of the value are a delta for. Without it they are the
+    /// whole value.
     pub base: Option<Timestamp>,
     /// The call that the update is an attempt at.
     pub completion: Option<Completion<'a>>,

@@ -201,8 +201,8 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
     }
 
-    /// Looks at every queue at the next tick, in the order in which they came to be: records lie
-    /// at addresses that differ from run to run, and a run must be repeatable.
+    /// Looks at every queue at the next tick, in the order of their creation: records lie at
+    /// addresses that differ from run to run, and a run must be repeatable.
     pub(crate) fn check_all_queues(&mut self, at: Instant) {
         let mut queued: Vec<(u64, T::Handle)> =
             self.queues.iter().map(|(handle, queue)| (queue.number, *handle)).collect();

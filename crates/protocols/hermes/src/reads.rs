@@ -148,7 +148,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         self.release_reads(effects);
     }
 
-    /// A proof was lost, or no update came to carry it.
+    /// A proof was lost, or no update carried it.
     pub(crate) fn on_reads_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let (late, waiting): (Vec<_>, Vec<_>) = core::mem::take(&mut self.reads.batches)
             .into_iter()

@@ -22,7 +22,7 @@ const SWEEP_EVERY: Duration = Duration::from_millis(1);
 /// those that this node owns; the second, a while later, all that are left.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Sweep {
-    /// 0, 1, or 2 once both passes are over.
+    /// 0, 1, or 2 after both passes.
     pass: u8,
     scan: Scan,
     next_at: Instant,

@@ -143,7 +143,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         }
         drop(record);
         let (reply, change) = op.apply(now.wall(), current);
-        // Whoever answers "absent" because of an expiry first makes everyone agree on it.
+        // Replicate the deletion before answering "absent" because of an expiry.
         let change = if expired && change == Change::Keep { Change::Delete } else { change };
         // A call leaves a record whatever it answers (P3). What only reads leaves none.
         let permit = attempt.permit.filter(|_| access != Access::Read);

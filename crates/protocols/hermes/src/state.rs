@@ -259,7 +259,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
         ]
     }
 
-    /// The version below which an absent key's updates are over (pitfall H8).
+    /// The version below which no update of an absent key is under way any more (pitfall H8).
     pub fn floor(&self) -> u64 {
         self.floors.floor
     }

@@ -3,8 +3,8 @@
 //! A deleted key keeps its record, since a late message of an earlier update would otherwise find
 //! nothing newer and bring the old value back. The record may go once no such message can be
 //! *acted on*: that is what the **floor** is for. An absent key counts as Valid at version
-//! `floor`: an INV at or below it is not adopted, and whoever gives a value to a key without one
-//! (absent, or a tombstone that others may have collected) takes a version above it.
+//! `floor`: an INV at or below it is not adopted. A coordinator that gives a value to a key
+//! without one (absent, or a tombstone that others may have collected) takes a version above it.
 //!
 //! Such an INV is mostly a late duplicate. But it can also be a leftover: a read-modify-write that
 //! its coordinator gave up for a newer version, and that some replica still holds and replays after
@@ -17,7 +17,7 @@
 //!
 //! The replicas raise the floor together, in rounds led by the smallest active replica:
 //! 1. `FLOOR_PREPARE(V)`: from now on (`next_floor` is V, `floor` is not yet) updates of keys
-//!    without a value wait until the round is over, because replicas that prepared and replicas
+//!    without a value wait until the round has ended, because replicas that prepared and replicas
 //!    that did not would disagree on what an update of an absent key outranks.
 //! 2. `FLOOR_READY`: everything that this replica had pending at the prepare is finished, and no
 //!    call is tentative here whose coordinator is gone. So when all are ready, every update at or
@@ -198,7 +198,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
 
     pub(crate) fn on_floor_timeout(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         if let Some(lead) = &self.floors.lead {
-            // Whoever has not answered may have missed the question.
+            // A replica that has not answered may have missed the question.
             let missing = self.peers.difference(lead.ready);
             let message = Message::FloorPrepare { round: lead.round, version: lead.version };
             effects.broadcast(missing, &message);

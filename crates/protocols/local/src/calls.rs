@@ -66,7 +66,7 @@ where
     T: OrderedTable<Meta = Meta> + LaneShared,
     X: Command<Owned = X>,
 {
-    /// Nothing if an attempt at the call may begin; its encoded answer, or why not, otherwise.
+    /// Whether an attempt at the call may begin: `None` if so, otherwise its encoded answer, or why not.
     fn admit(
         &mut self,
         now: Now,

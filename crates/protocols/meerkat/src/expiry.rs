@@ -1,5 +1,5 @@
-//! Values past their time: whoever finds one deletes it (`work.rs`), and the first replica of a
-//! partition deletes those that nobody looks for.
+//! Values past their time. A transaction that finds one deletes it (`work.rs`), and the first replica
+//! of a partition deletes the values that no transaction looks for.
 
 use quorate_machine::{Command, Effects, LaneShared, Record as _, Slot, Table, Workspace as _};
 use quorate_types::Now;

@@ -8,8 +8,8 @@
 //! before; a guest asks a majority of the active members for their clocks first, in one epoch, so
 //! that one who has missed an epoch finds no majority. *Floors*: nodes know each other's watermarks
 //! but not every guest's. So a node counts the undecided transactions of its guests among its own
-//! when it announces up to where everything is over, and refuses those that begin below that; of
-//! any replicas that let a guest's transaction commit, each keeps the floor below it.
+//! when it announces its watermark, and refuses those that begin below it. Every replica that lets a
+//! guest's transaction commit keeps the floor below it.
 
 use quorate_machine::{Command, Effects, LaneShared, Table, mutant};
 use quorate_types::{Duration, NodeId, NodeSet, Now, Timestamp, WriterId};

@@ -48,7 +48,7 @@
 //! - **An id is used for one attempt.** A retry has a new one, so no replica ever votes twice on it.
 //! - **Views of the cluster are the epochs** (the membership service of all engines). A view change
 //!   freezes every lane, merges what the members of the last epoch knew, and goes on when *all*
-//!   members of the new one keep the result; whoever does not answer is removed by the next view.
+//!   members of the new one keep the result. A member that does not answer is removed by the next view.
 //!   Quorums count the replicas that were live in the epoch: after a loss the survivors decide fast
 //!   again, because a dead one comes back as a new member and brings no old vote
 //!   ([`quorate_types::Quorums`]).
@@ -69,9 +69,9 @@
 //!   registered there and refuses it, or comes later and is refused below its timestamp. (For the
 //!   argument in full give each reader the largest timestamp that was decided when it began or
 //!   that it read, the larger of the two: all edges of reads, writes and real time then go upwards.)
-//! - **Absent keys have a version**: the floor up to which every transaction is known to be over on
-//!   all replicas. So records of deleted keys can go, and readers of absent keys validate. Whoever
-//!   read a value up to the floor where now nothing is has missed a deletion.
+//! - **Absent keys have a version**: the floor up to which every transaction is known to have ended
+//!   on all replicas. So records of deleted keys can go, and readers of absent keys validate. A
+//!   transaction that read a value up to the floor of a key that is absent now has missed a deletion.
 //! - **Expiry is a write**: a transaction that finds a value past its time deletes it.
 //!
 //! # Records of a transaction
@@ -80,8 +80,8 @@
 //!   │ PREPARE            └────────────── DECIDED ──────────►┘
 //!   └──► promised: gives no vote in view 0 any more
 //! ```
-//! Coordinators tell up to where their transactions are over on all replicas; what is below is
-//! dropped, and whatever still arrives about it is refused.
+//! Coordinators announce up to which timestamp their transactions have ended on all replicas. Records
+//! below it are dropped, and messages about them are refused.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -41,7 +41,7 @@ pub enum Kind<'a> {
     Values {
         /// As in the request.
         request: u64,
-        /// The replica's hybrid clock, so that whoever reads here is not behind.
+        /// The replica's hybrid clock, so that the reader's clock is not behind it.
         clock: u64,
         /// The keys as written at the versions that the replica holds: a body without bases whose
         /// items carry the values, and the versions before it.
@@ -100,7 +100,7 @@ pub enum Kind<'a> {
         id: Timestamp,
         /// Whether it committed.
         commit: bool,
-        /// The sets, for whoever may lack them.
+        /// The sets, for a replica that may lack them.
         body: Option<Body<'a>>,
     },
     /// Replica → coordinator: the ends of these transactions are known here.
@@ -289,7 +289,7 @@ pub enum Kind<'a> {
     },
 }
 
-/// Which records two replicas compare, and in buckets of which size.
+/// Which records two replicas compare, and the size of their buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Comparison {
     /// Comes back in the answer, and seeds the hashes of the records.

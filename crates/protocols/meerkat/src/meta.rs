@@ -54,7 +54,7 @@ pub struct Registration {
 /// The `readers` and `writers` of a key (§4.2) in one list: what each transaction read and whether
 /// it writes, so that the checks can be exact and name the blocker (N2.1).
 ///
-/// Nearly always there is none or one, which takes no allocation. The size decides how many cache lines
+/// Nearly always a key has one at most, which takes no allocation. The size decides how many cache lines
 /// a record has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Pending {

@@ -87,8 +87,8 @@ pub struct Conflict {
 }
 
 /// Validates a transaction at this replica and registers it at all its keys, or at none
-/// (Algorithm 1). Whoever calls it does so once for an id. `floor` says up to where nothing may be
-/// left here of keys that were deleted.
+/// (Algorithm 1). It is called once for an id. Records of keys that were deleted up to `floor` may be
+/// gone here.
 ///
 /// # Errors
 /// What it conflicts with.

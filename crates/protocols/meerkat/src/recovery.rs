@@ -336,8 +336,8 @@ where
                     // votes, or gave them up.
                     Some(false)
                 } else {
-                    // Ambiguous. More replies settle it, and whoever does not reply leaves the
-                    // view, which settles it, too.
+                    // Ambiguous. More replies decide it, and so does the view without the
+                    // replicas that do not reply.
                     effects.probe("meerkat: takeover waits for all replicas");
                     None
                 };

@@ -295,8 +295,8 @@ where
                 self.release_at(id, key.partition, items);
             }
         }
-        // Whoever asks later is told the decision. The sets of what committed stay until every
-        // replica has them: if the coordinator dies, the epoch change takes them from here.
+        // Later questions are answered with the decision. The sets of a committed transaction stay
+        // until every replica has them: if the coordinator dies, the epoch change takes them from here.
         if commit && !mutant!("meerkat_sets_dropped_early") {
             let record = self.records.get_mut(&key).expect("just changed");
             record.body = body;

@@ -207,7 +207,7 @@ pub struct Meerkat<T: Table<Meta = Meta> + LaneShared, X: Command> {
     pub(crate) stable: BTreeMap<WriterId, u64>,
     /// By partition: what became of the calls of this lane's sessions.
     pub(crate) trackers: Vec<ResultTracker>,
-    /// Members that are known to have installed what the last epoch came to.
+    /// Members that are known to have applied the merged record of the last epoch.
     pub(crate) released_by: NodeSet,
     /// Ids that wait for company, by whom they are told, in which partition, and as what.
     pub(crate) acks: BTreeMap<(NodeId, u16, crate::message::Notice), Vec<u8>>,

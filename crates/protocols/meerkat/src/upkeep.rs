@@ -101,7 +101,7 @@ where
     fn on_op_timeout(&mut self, slot: Slot, effects: &mut impl Effects<Self>) {
         let Some(op) = self.ops.get(slot) else { return };
         let attempt = op.attempt.and_then(|version| self.attempts.get(&version));
-        // An update whose votes are out may yet commit, whoever waits for it.
+        // An update whose votes are out may yet commit.
         let open = attempt.is_some_and(|attempt| attempt.slot == slot && attempt.is_open_update());
         let outcome = if open { Outcome::Unknown } else { self.refused(slot, Refusal::TimedOut) };
         self.finish(slot, outcome, effects);
@@ -194,8 +194,9 @@ where
     }
 
     /// The smallest watermark of all coordinators of this lane: everything up to it is final and
-    /// installed on all replicas. What the last epoch came to belongs to it, and may be of a
-    /// coordinator that is gone; so nothing is known until everybody has gone on in this epoch.
+    /// installed on all replicas. The merged record of the last epoch belongs to that, and may have
+    /// transactions of a coordinator that is gone. So the floor is unknown until every member has
+    /// gone on in this epoch.
     pub(crate) fn lane_floor(&self) -> u64 {
         if !self.all_have_gone_on() {
             return 0;

@@ -285,8 +285,8 @@ impl<T: Table<Meta = Meta>, L: Fn(&[u8]) -> bool> LocalRun<'_, T, L> {
         touched.absent = seen.is_none();
         touched.shown = shown;
         if seen.as_ref().is_some_and(expired) {
-            // Whoever is told that a value has expired deletes it, so that no other node, whose
-            // clock is behind, returns it afterwards.
+            // The transaction that finds a value expired deletes it, so that no other node whose
+            // clock is behind returns it afterwards.
             touched.written.get_or_insert(None);
         } else {
             touched.seen = seen;

@@ -16,7 +16,7 @@ use crate::token::Token;
 pub(crate) struct Access {
     /// Names under which the node is reached, besides its addresses and `localhost`.
     pub(crate) names: Vec<String>,
-    /// The token that a change must give; without a token, the reason why there is none.
+    /// The token that a change must give; without a token, the reason.
     pub(crate) token: Result<Token, String>,
 }
 

@@ -56,7 +56,7 @@ impl Token {
     /// The token in a file.
     ///
     /// # Errors
-    /// If there is none, or users other than its owner may have read it.
+    /// If the file has no token, or users other than its owner may have read it.
     pub fn read(file: &Path) -> Result<Self, TokenError> {
         let name = || file.display().to_string();
         let unusable = |source| TokenError::Unusable { file: name(), source };

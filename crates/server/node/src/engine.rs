@@ -299,8 +299,8 @@ impl KeyspaceLane {
         each!(&mut self.engine, engine => engine.end_session(end));
     }
 
-    /// A view is in force. `survivors` are its live members that the view before has known in the
-    /// same life; nothing if this node is not live in it.
+    /// A view is in force. `survivors` are its live members that were live in the view before under
+    /// the same incarnation. Without them this node is not live in the view.
     pub(crate) fn install(
         &mut self,
         now: Now,

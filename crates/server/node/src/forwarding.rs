@@ -269,44 +269,39 @@ impl KeyspaceLane {
     where
         C: Command<Owned = Op, Reply = Reply<'static>>,
     {
-        if !self.places() {
-            return self.run(now, submission, sink);
-        }
-        let line = submission.line();
-        if !self.forwarding.lines.is_free(line) {
-            return self.wait_in_line(now, line, submission, sink);
-        }
-        match self.place(now, &submission.op) {
-            Place::Here => self.run(now, submission, sink),
-            place => {
-                let give_up_at = now.monotonic + self.forwarding.op_timeout;
-                let waiting = Waiting { submission: submission.into_owned(), give_up_at };
-                let waiting = self.forwarding.lines.begin(line, Share::Alone, waiting);
-                let waiting = waiting.expect("the line is free");
-                if !self.start(now, place, waiting, sink) {
-                    self.advance_line(now, line, sink);
-                }
-            }
+        if self.runs_here(now, &submission) {
+            self.run(now, submission, sink);
+        } else {
+            self.send_away(now, submission.into_owned(), sink);
         }
     }
 
-    fn wait_in_line<C>(
-        &mut self,
-        now: Now,
-        line: u64,
-        submission: Submission<C>,
-        sink: &mut Sink<'_>,
-    ) where
+    #[inline]
+    fn runs_here<C>(&mut self, now: Now, submission: &Submission<C>) -> bool
+    where
         C: Command<Owned = Op, Reply = Reply<'static>>,
     {
+        !self.places()
+            || (self.forwarding.lines.is_free(submission.line())
+                && self.place(now, &submission.op) == Place::Here)
+    }
+
+    /// Forwards a command, or keeps it back while an earlier one of its line is forwarded.
+    fn send_away(&mut self, now: Now, submission: Submission<Op>, sink: &mut Sink<'_>) {
         if self.pending() >= limits::OPS_PENDING_MAX {
             return sink.refuse(submission.tag, Refusal::Busy);
         }
+        let line = submission.line();
         let give_up_at = now.monotonic + self.forwarding.op_timeout;
-        let waiting = Waiting { submission: submission.into_owned(), give_up_at };
-        let begun = self.forwarding.lines.begin(line, Share::Alone, waiting);
-        assert!(begun.is_none(), "something of the line is forwarded");
-        self.forwarding.waiting += 1;
+        let waiting = Waiting { submission, give_up_at };
+        let Some(waiting) = self.forwarding.lines.begin(line, Share::Alone, waiting) else {
+            self.forwarding.waiting += 1;
+            return;
+        };
+        let place = self.place(now, &waiting.submission.op);
+        if !self.start(now, place, waiting, sink) {
+            self.advance_line(now, line, sink);
+        }
     }
 
     /// Starts a command whose turn it is in its line. Whether it is forwarded, and the line waits.
@@ -327,10 +322,6 @@ impl KeyspaceLane {
     /// Sends a command to another node. Whether its answer is to come from there.
     fn forward(&mut self, now: Now, to: NodeId, waiting: Waiting, sink: &mut Sink<'_>) -> bool {
         let Waiting { submission: Submission { tag, origin, op, permit }, give_up_at } = waiting;
-        if self.pending() >= limits::OPS_PENDING_MAX {
-            sink.refuse(tag, Refusal::Busy);
-            return false;
-        }
         let mut bytes = Vec::new();
         op.encode(&mut bytes);
         if bytes.len() > BYTES_MAX {

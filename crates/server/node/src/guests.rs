@@ -14,7 +14,7 @@ use quorate_types::{
 /// Guests of one lane at the same time; more are refused.
 pub const GUESTS_MAX: usize = 16;
 /// How long a guest may be away from a node. The node remembers for longer how the guest's
-/// transactions ended, so whoever is back in time can't bring one up again.
+/// transactions ended, so a guest that is back in time can't bring one up again.
 const ABSENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The guests that a lane knows.

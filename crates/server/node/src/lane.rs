@@ -131,7 +131,7 @@ impl Lane {
         self.engines.get(usize::from(keyspace.0))?.as_ref()
     }
 
-    /// Runs a read-only call on the local record without a message or a lock. Nothing if the
+    /// Runs a read-only call on the local record without a message or a lock. `None` if the
     /// record isn't readable at this moment, the node doesn't serve, or local reads aren't safe here:
     /// then the call must be submitted. The answer may leave only after [`Lane::seal`].
     #[inline]
@@ -155,8 +155,8 @@ impl Lane {
         Some(answer)
     }
 
-    /// Bytes of values that [`Lane::read`] has looked at since this was asked last, for whoever
-    /// divides the time of a turn.
+    /// Bytes of values that [`Lane::read`] has looked at since the last call of this function. The
+    /// driver divides the time of a turn by it.
     pub fn take_touched(&mut self) -> u64 {
         std::mem::take(&mut self.touched)
     }

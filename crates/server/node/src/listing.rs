@@ -115,7 +115,7 @@ struct Part {
     count: Option<u64>,
     /// As many replicas have answered as are needed; it counts from then on, whatever views follow.
     complete: bool,
-    /// Keys of which the engine must say whether they have a value.
+    /// Keys that may have a value: the engine must say whether they do.
     undecided: Vec<Vec<u8>>,
     /// Those for which it has been asked.
     deciding: usize,
@@ -426,7 +426,7 @@ impl Lane {
         ask.part.keys.retain(|key, _| (from..to).contains(&place(key)));
     }
 
-    /// Takes out the keys of which not all who answered say that they have a value. A flush takes
+    /// Takes out the keys that have a value according to some answers and not to others. A flush takes
     /// them as they are.
     fn find_undecided(&self, ask: &mut Ask) {
         if ask.asker.is_flush() {

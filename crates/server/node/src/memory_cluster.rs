@@ -8,8 +8,8 @@ use quorate_types::{Incarnation, LaneId, NodeId, NodeSet, Now};
 
 use crate::{Lane, Mail, NodeConfig, Outbox, Shared};
 
-/// The lane of one number of every node. One thread drives it; lanes of one node pass mail from
-/// node_lane to node_lane.
+/// The lane of one number of every node. One thread drives it; mail between the lanes of a node
+/// goes from thread to thread.
 pub struct MemoryCluster {
     /// The nodes' lanes, in the order in which they were configured.
     pub hosts: Vec<Host>,
@@ -22,25 +22,25 @@ pub struct MemoryCluster {
     number: LaneId,
 }
 
-/// Who drives a node_lane comes back without being woken.
+/// The thread that drives a lane comes back without being woken.
 struct NeverSleeps;
 
 impl Wake for NeverSleeps {
     fn wake(&self) {}
 }
 
-/// One node's lane of a node_lane.
+/// A node, by its lane of this number.
 pub struct Host {
     /// The node.
     pub node: NodeId,
     /// Its lane.
     pub lane: Lane,
-    /// What the lane wants done. The answers are for whoever drives the node_lane to take.
+    /// What the lane wants done. The driver takes the answers.
     pub out: Outbox,
 }
 
 impl MemoryCluster {
-    /// The strands of a cluster whose nodes start now, one for each lane.
+    /// A cluster whose nodes start now: one for each number of a lane.
     ///
     /// # Panics
     /// If there are no nodes, or if they have different numbers of lanes.
@@ -48,14 +48,14 @@ impl MemoryCluster {
         let lanes = nodes.first().expect("a cluster has nodes").config.lanes;
         assert!(nodes.iter().all(|node| node.config.lanes == lanes), "all have the same lanes");
         let parkers: Vec<_> = (0..lanes).map(|_| Arc::new(Parker::new(NeverSleeps))).collect();
-        let node_lane = |(lane, post): (u16, _)| Self {
+        let of_number = |(lane, post): (u16, _)| Self {
             hosts: nodes.iter().map(|node| Host::new(node, LaneId(lane), now)).collect(),
             deaf: NodeSet::EMPTY,
             mute: NodeSet::EMPTY,
             post,
             number: LaneId(lane),
         };
-        (0..lanes).zip(Post::connect(&parkers)).map(node_lane).collect()
+        (0..lanes).zip(Post::connect(&parkers)).map(of_number).collect()
     }
 
     /// Marks the beginning of a turn, before anything is submitted.

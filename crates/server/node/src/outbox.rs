@@ -256,7 +256,7 @@ impl Outbox {
     }
 
     /// The lease held or is lost, or it is not known yet: lets go the messages that waited for it
-    /// alone, or drops them, and gives out the answers, of which the lost ones tell nothing.
+    /// alone, or drops them, and gives out the answers. Answers that are lost are unknown.
     pub(crate) fn sealed(&mut self, seal: Seal) -> Vec<Done> {
         if seal == Seal::Waits || self.gated.is_empty() {
             return Vec::new();

@@ -268,8 +268,8 @@ impl Lane {
         }
     }
 
-    /// A node that was expelled without noticing may take a lease for expired, or for one of nobody,
-    /// that a later view's owner has granted. While this node holds its lease there is no such view.
+    /// A node that was expelled without noticing may take a lease for expired, or for unknown, that a
+    /// later view's owner has granted. While this node holds its lease there is no such view.
     fn as_far_as_known(&self, now: Now, answer: Answer) -> Answer {
         match answer {
             Answer::Lost(Lost::Expired) if !self.has_contact(now, true) => {
@@ -279,8 +279,8 @@ impl Lane {
         }
     }
 
-    /// Another lane's leases are over: engines whose records lie on the lanes of their keys may have
-    /// some here.
+    /// Leases of another lane have ended. An engine whose records lie on the lanes of their keys may
+    /// have records of them here.
     pub(crate) fn hear_verdicts(&mut self, verdicts: &[LeaseEnd]) {
         for engine in self
             .engines
@@ -329,7 +329,7 @@ impl Lane {
     /// [`Outbox::leased`] ahead of the answer.
     pub fn call(&mut self, now: Now, tag: Tag, call: SessionCall, out: &mut Outbox) {
         assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
-        assert!(call.op.updates(), "a session's call that only reads is none");
+        assert!(call.op.updates(), "a call that only reads belongs to no session");
         self.counts.sessions.calls += 1;
         let lane = match self.engine(call.keyspace).and_then(KeyspaceLane::calls_home) {
             Some(CallsHome::Key) => lane_of_hash(hash_key(call.op.key()), self.shared.config.lanes),
@@ -495,7 +495,7 @@ impl Lane {
         leases
     }
 
-    /// Asks the owners of leases of this lane which of them are over.
+    /// Asks the owners of leases of this lane which of them have ended.
     pub(crate) fn sweep_own(&mut self, now: Now, leases: &[LeaseId], out: &mut Outbox) {
         let (lease_manager, mut sink) = self.lease_manager_and_sink(out);
         lease_manager.sweep(now, leases, &mut sink);

@@ -1,4 +1,4 @@
-//! Commands that run on another node: at most once, in order, and whoever is gone meanwhile.
+//! Commands that run on another node: at most once and in order, also while nodes die.
 
 #[expect(dead_code, reason = "the lies need more of it")]
 #[path = "lies/world.rs"]

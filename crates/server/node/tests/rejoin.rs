@@ -249,7 +249,7 @@ impl Cluster {
     /// Stops the last node until the others have gone on without it.
     fn stop(&mut self) {
         self.stopped = Some(LAST);
-        // Whoever was silent before is suspected later.
+        // A node that was silent before is suspected later.
         self.run_until(Duration::from_secs(10), |cluster| {
             cluster.hosts[0].lane.view().active().len() < ALL.len()
         });

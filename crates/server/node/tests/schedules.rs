@@ -38,7 +38,7 @@ fn node(number: u16, nodes: u16) -> Arc<Shared> {
 
 /// One lane of every node, on a thread of its own.
 struct Lane {
-    strand: MemoryCluster,
+    cluster: MemoryCluster,
     nodes: Vec<Arc<Shared>>,
     clock: Arc<Clock>,
     tag: u64,
@@ -47,8 +47,8 @@ struct Lane {
 impl Lane {
     fn turn(&mut self, time: Duration) {
         let now = self.clock.pass(time);
-        self.strand.begin_turn(now);
-        self.strand.end_turn(now);
+        self.cluster.begin_turn(now);
+        self.cluster.end_turn(now);
         thread::yield_now();
     }
 
@@ -56,7 +56,7 @@ impl Lane {
     fn start(&mut self) {
         for _ in 0..TURNS_MAX {
             let active = self.nodes.iter().all(|node| node.is_active());
-            let mut hosts = self.strand.hosts.iter();
+            let mut hosts = self.cluster.hosts.iter();
             if active && hosts.all(|host| host.lane.engine(KEYSPACE).expect("set").is_caught_up()) {
                 return;
             }
@@ -73,12 +73,12 @@ impl Lane {
         let txn = Op::Block(Block { watches: Vec::new(), calls });
         let now = self.clock.pass(Duration::from_nanos(200));
         self.tag += 1;
-        self.strand.begin_turn(now);
-        let host = &mut self.strand.hosts[at];
+        self.cluster.begin_turn(now);
+        let host = &mut self.cluster.hosts[at];
         host.lane.submit(now, KEYSPACE, Tag(self.tag), self.tag, txn, &mut host.out);
         for _ in 0..TURNS_MAX {
             self.turn(Duration::from_micros(2));
-            if let Some(answer) = self.strand.hosts[at].out.done.pop() {
+            if let Some(answer) = self.cluster.hosts[at].out.done.pop() {
                 assert!(matches!(answer.outcome, Outcome::Done(_)), "{answer:?}");
                 return;
             }
@@ -103,17 +103,17 @@ fn value(node: &Shared, key: &[u8]) -> i64 {
 fn lanes_transfer(nodes: u16, transfers: usize) {
     let nodes: Vec<_> = (1..=nodes).map(|number| node(number, nodes)).collect();
     let clock = Arc::new(Clock(AtomicU64::new(1_000_000_000)));
-    let strands = MemoryCluster::cluster(&nodes, clock.pass(Duration::ZERO));
+    let clusters = MemoryCluster::cluster(&nodes, clock.pass(Duration::ZERO));
     // A lane goes on until all are done, as lanes do: the others' ops may need it.
     let busy = Arc::new(AtomicU64::new(u64::from(LANES)));
-    let lanes: Vec<_> = strands
+    let lanes: Vec<_> = clusters
         .into_iter()
         .enumerate()
-        .map(|(number, strand)| {
+        .map(|(number, cluster)| {
             let (nodes, clock, busy) = (nodes.clone(), Arc::clone(&clock), Arc::clone(&busy));
             thread::spawn(move || {
                 let at = number % nodes.len();
-                let mut lane = Lane { strand, nodes, clock, tag: 0 };
+                let mut lane = Lane { cluster, nodes, clock, tag: 0 };
                 lane.start();
                 (0..transfers).for_each(|step| lane.transfer(at, number + step));
                 busy.fetch_sub(1, Ordering::Relaxed);

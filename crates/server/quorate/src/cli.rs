@@ -62,7 +62,7 @@ pub(crate) struct Dev {
     /// A password that clients must give
     #[arg(long, value_name = "PASSWORD")]
     pub(crate) requirepass: Option<String>,
-    /// A file with the token that whoever changes the members must give, made if it isn't there;
+    /// A file with the token that a change of the members must give, made if it isn't there;
     /// without it, they can't be changed
     #[arg(long, value_name = "PATH")]
     pub(crate) token_file: Option<PathBuf>,
@@ -79,7 +79,7 @@ pub(crate) struct Serve {
     /// Which of its nodes this process is
     #[arg(long)]
     pub(crate) node: u16,
-    /// A file with the token that whoever changes the members must give, made if it isn't there;
+    /// A file with the token that a change of the members must give, made if it isn't there;
     /// without it, the configuration's path with the extension `token`
     #[arg(long, value_name = "PATH")]
     pub(crate) token_file: Option<PathBuf>,
@@ -155,8 +155,8 @@ pub(crate) enum Elle {
 pub(crate) struct Check {
     /// The history, JSON lines; docs/src/history.md describes them
     pub(crate) file: PathBuf,
-    /// What to hold the history against; without it strict if there are transactions, and if
-    /// there are none each key on its own
+    /// What to hold the history against; without it strict if there are transactions, and
+    /// otherwise each key on its own
     #[arg(long, value_enum)]
     pub(crate) model: Option<Model>,
     /// Judge nothing; print the history as elle-cli reads it, for this workload

@@ -1,5 +1,5 @@
-//! Logs that never hold a lane up and never end the process: whoever logs leaves a line in a
-//! bounded queue, and a thread writes it. A line that finds no room, or that the system doesn't
+//! Logs that never hold a lane up and never end the process: a line goes into a bounded queue, and
+//! a thread writes it. A line that finds no room, or that the system doesn't
 //! take, is lost and counted; the log says how many as soon as it can.
 
 mod limit;
@@ -199,7 +199,7 @@ impl<F: Write> Writer<F> {
                     patience = WINDOW;
                 }
                 Ok(Item::Mark(mark)) => {
-                    // Whoever waited for it may have given up.
+                    // The waiting thread may have given up.
                     let _ = mark.send(());
                 }
                 // Lines are left out only within a window of lines that were written, and so none

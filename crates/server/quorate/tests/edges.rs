@@ -20,7 +20,7 @@ use support::{Client, Cluster, PATIENCE, Process, Reply, http_get, poll_until};
 /// Log lines of all kinds.
 const EVERYTHING: [(&str, &str); 1] = [("QUORATE_LOG", "debug")];
 
-/// A pipe in which there is no room. Whoever writes to it waits for ever.
+/// A full pipe: a write to it waits for ever.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     ioctl_fionbio(&writer, true).unwrap();

@@ -58,7 +58,7 @@ fn a_call_has_one_effect_and_one_answer_at_every_node() {
             }
             assert_eq!(nodes[1].call(&["GET", "counter:3"]), Reply::bulk("5"));
 
-            // A block is one call, and a late duplicate is none.
+            // A block is one call, and a late duplicate is not another.
             let mut block = || {
                 assert_eq!(nodes[0].call(&["MULTI"]), Reply::Simple("OK".into()));
                 let queued = nodes[0].call(&["INCRBY", "block", "10"]);

@@ -1,8 +1,8 @@
 //! What clients hold, in one account for each node: query buffers, commands in progress, queues of
 //! `MULTI`, replies; and the buffers of guests, which speak to the node without its front ends.
 //!
-//! Each lane keeps its part in a counter that it alone writes. Whoever needs the sum adds the parts
-//! up; a lane does so when its own part has grown by [`LOOK_BYTES`], and about once a second. Above
+//! Each lane keeps its part in a counter that it alone writes. The sum is computed
+//! when it is needed: a lane does so when its own part has grown by [`LOOK_BYTES`], and about once a second. Above
 //! `maxmemory-clients` it picks the clients that hold most, on whatever lane, as `CLIENT KILL` does
 //! that names them. So no command takes a lock, and the sum exceeds the limit by no more than what
 //! one turn of each lane adds.

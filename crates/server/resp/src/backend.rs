@@ -115,7 +115,7 @@ pub trait Backend {
     /// flight, the node doesn't serve): the op must then be submitted.
     ///
     /// The reply counts only if the node's lease still holds after the read, which the front end
-    /// leaves to whoever calls [`crate::Frontend::seal`].
+    /// leaves to the caller of [`crate::Frontend::seal`].
     fn read<R>(
         &mut self,
         keyspace: u8,

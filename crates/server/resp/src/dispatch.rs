@@ -1,5 +1,5 @@
-//! From a parsed command to whoever executes it: the checks that Redis makes first, in its order,
-//! then the connection, the node, this node's replica or an engine.
+//! From a parsed command to its execution: the checks that Redis makes first, in its order, then the
+//! connection, the node, this node's replica or an engine.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -143,7 +143,9 @@ impl<B: Backend> Context<'_, B> {
             ) => self.walk_within(call),
             Run::Server(command) => self.server_command(command, call.args),
             Run::Help | Run::Container | Run::Key(_) => {
-                unreachable!("HELP answers alone, a container is none, a key has an engine")
+                unreachable!(
+                    "HELP answers by itself, a container has no command of its own, a key has an engine"
+                )
             }
         }
     }
@@ -264,7 +266,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// A command on keys: answered from this node's replica if that is allowed and possible,
     /// submitted to the engine otherwise. Over several keys it is one transaction if the engine
-    /// has them; what this node's replica holds of one key and then of another is none.
+    /// has them. Local reads of one key after another are not atomic.
     pub(crate) fn keyed(&mut self, call: &Call<'_>) {
         let database = self.connection.session.database;
         let transactional = self.backend.transactional(database);

@@ -250,7 +250,7 @@ impl<B: Backend> Context<'_, B> {
         self.stepped(number, walk, stepped)
     }
 
-    /// Looks at some of this node's records; nothing if it doesn't hold all keys.
+    /// Looks at some of this node's records. `None` if it doesn't hold all keys.
     fn scan(&mut self, walk: &Walk, limit: usize) -> Option<Listed> {
         let mut keys = Vec::new();
         let visit = &mut |key: &[u8]| keys.push(key.to_vec());

@@ -95,7 +95,7 @@ fn a_block_is_the_call_of_its_exec() {
     assert_eq!(harness.talk(id, block), expected);
     let again = "MULTI\r\nINCR a\r\nINCR a\r\nSESSION CALL 3 3 EXEC";
     assert_eq!(harness.talk(id, again), expected);
-    // One that only reads is none, and a command that waits for others has its number once.
+    // A block that only reads is no call, and a command that waits for others has its number once.
     let block = "MULTI\r\nGET a\r\nEXEC\r\nINCR a\r\nMULTI\r\nINCR a\r\nPING\r\nEXEC\r\nDBSIZE";
     let reply = harness.talk(id, block);
     assert!(reply.ends_with(":3\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:4\r\n+PONG\r\n:1\r\n"));

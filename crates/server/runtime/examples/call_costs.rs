@@ -152,7 +152,7 @@ struct Client {
 struct Cluster {
     time: Duration,
     state: usize,
-    strand: MemoryCluster,
+    cluster: MemoryCluster,
     frontend: Frontend,
     dirty: Vec<ConnectionId>,
     database: u8,
@@ -166,10 +166,10 @@ impl Cluster {
         let shared = |node| shared(NodeId(node), count, sessions_max);
         let nodes: Vec<_> = (1..=count).map(shared).collect();
         let time = Duration::from_secs(1);
-        let mut strands = MemoryCluster::cluster(&nodes, at(time));
-        let strand = strands.pop().expect("one lane");
+        let mut clusters = MemoryCluster::cluster(&nodes, at(time));
+        let cluster = clusters.pop().expect("one lane");
         let frontend = Frontend::new(quorate_resp::Shared::new(Settings::default(), None));
-        let mut this = Self { time, state: 1, strand, frontend, dirty: Vec::new(), database };
+        let mut this = Self { time, state: 1, cluster, frontend, dirty: Vec::new(), database };
         while !nodes.iter().all(|node| node.is_active()) {
             this.turn(Duration::from_millis(1));
             assert!(this.time < Duration::from_secs(20), "the nodes find no view");
@@ -186,9 +186,9 @@ impl Cluster {
     fn turn(&mut self, time: Duration) {
         self.time += time;
         let now = at(self.time);
-        self.strand.begin_turn(now);
-        self.strand.end_turn(now);
-        let Host { lane, out, .. } = &mut self.strand.hosts[0];
+        self.cluster.begin_turn(now);
+        self.cluster.end_turn(now);
+        let Host { lane, out, .. } = &mut self.cluster.hosts[0];
         let (leased, done) = (std::mem::take(&mut out.leased), std::mem::take(&mut out.done));
         let mut backend = LaneBackend { lane, out };
         for (tag, answer) in leased {
@@ -226,7 +226,7 @@ impl Cluster {
         let now = at(self.time);
         let buffer = self.frontend.read_buffer(client.connection).expect("it is connected");
         buffer.extend_from_slice(request);
-        let Host { lane, out, .. } = &mut self.strand.hosts[0];
+        let Host { lane, out, .. } = &mut self.cluster.hosts[0];
         self.frontend.process(client.connection, now, &mut LaneBackend { lane, out });
     }
 
@@ -257,7 +257,7 @@ impl Cluster {
     fn round(&mut self, clients: &mut [Client], requests: &[Vec<u8>]) {
         for requests in requests.chunks(clients.len()) {
             let now = at(self.time);
-            let Host { lane, out, .. } = &mut self.strand.hosts[0];
+            let Host { lane, out, .. } = &mut self.cluster.hosts[0];
             self.frontend.begin_turn(now, &mut LaneBackend { lane, out });
             for (client, request) in clients.iter_mut().zip(requests) {
                 self.send(client, request);
@@ -275,7 +275,7 @@ impl Cluster {
 
     /// Lets go what rests on the node's lease.
     fn seal(&mut self) {
-        let Host { lane, out, .. } = &mut self.strand.hosts[0];
+        let Host { lane, out, .. } = &mut self.cluster.hosts[0];
         let seal = lane.seal(at(self.time), self.frontend.needs_seal(), out);
         self.frontend.seal(seal);
     }
@@ -293,7 +293,7 @@ impl Cluster {
             let output = self.frontend.output(*id).expect("no reply waits for a lease");
             client.reply.extend_from_slice(output.unsent());
             let count = output.unsent().len();
-            let Host { lane, out, .. } = &mut self.strand.hosts[0];
+            let Host { lane, out, .. } = &mut self.cluster.hosts[0];
             self.frontend.written(*id, count, now, &mut LaneBackend { lane, out });
         }
     }

@@ -81,7 +81,7 @@ impl Host {
             tracing::info!(%error, "a guest could not be served");
             return;
         }
-        // What was meant for whoever had the id before.
+        // Messages for the guest that had the id before.
         self.out.peer(node).clear();
         self.links[usize::from(node.0)] = Some(Box::new(link));
         self.guests.nodes.insert(node);

@@ -1,5 +1,5 @@
 //! Peer connections that have not introduced themselves yet. Lane 0 of a node accepts them, reads
-//! their hello and hands them to the lane they are for; whoever isn't a peer is told why and
+//! their hello and hands them to the lane they are for. A stranger is told why it is
 //! disconnected.
 
 use std::io::{self, Write};
@@ -114,7 +114,7 @@ impl PendingHandshakes {
         }
     }
 
-    /// Disconnects whoever has not introduced itself in time.
+    /// Disconnects peers that have not introduced themselves in time.
     pub(crate) fn expire(&mut self, now: Instant) {
         for place in &mut self.waiting {
             if place.as_ref().is_some_and(|handshake| handshake.until <= now) {
@@ -163,8 +163,8 @@ impl PendingHandshake {
         }
     }
 
-    /// Says why, as a line of text that starts like a Redis error: whoever reads it, person or
-    /// program, most likely meant the client port.
+    /// Says why, as a line of text that starts like a Redis error: its reader, person or program,
+    /// most likely meant the client port.
     fn refuse(&mut self, reason: &str) {
         tracing::warn!(sender = %self.address.ip(), reason, "peer connection refused");
         let text = format!("-REFUSED {reason}\r\n");

@@ -34,8 +34,8 @@ pub struct HostedNode {
     pub client: TcpListener,
     /// Where peers in other processes connect; `None` if no peer runs in another process.
     pub peer: Option<TcpListener>,
-    /// Whether clients may coordinate their transactions themselves, over the peer port: whoever
-    /// reaches it and knows the cluster's name then has all data, without a password.
+    /// Whether clients may coordinate their transactions themselves, over the peer port. A
+    /// program that reaches it and knows the cluster's name then has all data, without a password.
     pub guests: bool,
     /// The front end's settings.
     pub settings: quorate_resp::Settings,

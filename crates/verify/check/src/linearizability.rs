@@ -418,7 +418,7 @@ impl Search {
                     continue;
                 }
                 if after.placed & bit != 0 {
-                    // The target was pure, and the state came to fit it on the way.
+                    // The target was pure, and the state fits it by now.
                     let placed = after.placed & !bit;
                     self.keep(next, Configuration { placed, ..after })?;
                 } else if self.keep(&mut reached, after.clone())? {

@@ -480,7 +480,7 @@ impl<S: Subject> Cluster<S> {
         self.pool.extract_if(.., |packet| packet.is(from, to, kind)).collect()
     }
 
-    /// Delivers matching messages, and those that they cause, until there are none.
+    /// Delivers matching messages, and those that they cause, until none is left.
     ///
     /// # Panics
     /// If they don't end.

@@ -7,7 +7,7 @@
 //! a name of [`DISK_EVENTS`], so that a test can show that it occurred.
 //!
 //! The disk is as large as it will ever be, as a log has it that fills preallocated segments. It
-//! reads no clock: whoever drives it says what time it is.
+//! reads no clock: its driver says what time it is.
 
 use std::collections::BTreeMap;
 
@@ -314,7 +314,7 @@ impl Disk {
     }
 
     /// A few bits rot in a sector that holds something, among the first `bytes` of the disk. Returns
-    /// which byte is the first that changed; nothing if there is none.
+    /// which byte is the first that changed, if the disk holds any.
     pub fn rot(&mut self, bytes: usize) -> Option<usize> {
         let holds = |number: &u64| self.durable[self.span(*number)].iter().any(|byte| *byte != 0);
         let written: Vec<u64> = (0..(bytes / self.sector) as u64).filter(holds).collect();

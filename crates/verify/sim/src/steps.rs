@@ -25,7 +25,7 @@ pub(crate) enum Step {
     GetSet(String, String),
     /// Sets a register that is absent.
     SetIfAbsent(String, String),
-    /// Sets several registers, all of which are absent.
+    /// Sets several registers that are all absent.
     SetAllIfAbsent(Vec<(String, String)>),
     /// Deletes a register.
     Del(String),
@@ -167,7 +167,7 @@ fn read_range(name: &str, count: u64, limit: usize, replies: &[Reply<'_>]) -> Op
     let (mut all, mut ops) = (all.into_iter(), Vec::new());
     for [key, value] in pairs {
         let (key, value) = (value_of(key)??, value_of(value)??);
-        // The keys before it are absent. A key that is none of these, or out of order, is nonsense.
+        // The keys before it are absent. Any other key, or one out of order, is nonsense.
         loop {
             let next = bytes(&all.next()?);
             let is_found = next == key;

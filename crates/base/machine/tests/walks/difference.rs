@@ -10,7 +10,7 @@ use crate::{Records, Version};
 
 type Keys = BTreeMap<Vec<u8>, u64>;
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Outcome {
     /// Found to be the same on both sides, or different and about to be replaced.
@@ -42,7 +42,7 @@ fn entry(table: &mut Records, handle: u32) -> (Vec<u8>, u64) {
     (record.key().to_vec(), record.meta().0)
 }
 
-/// Compares `here` with `there`, whose answers have at most so many records. Gives what it came to,
+/// Compares `here` with `there`, whose answers have at most so many records. Gives the result,
 /// and how many questions were asked.
 fn run(here: &Keys, there: &Keys, records_max: usize) -> (Outcome, usize) {
     let (mut here, mut there) = (table(here), table(there));

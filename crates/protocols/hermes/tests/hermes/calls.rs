@@ -668,8 +668,8 @@ fn a_node_that_is_out_answers_unknown_for_what_it_attempted() {
 
 #[test]
 fn h8_a_floor_waits_for_calls_whose_coordinators_are_gone() {
-    // 1 has prepared a floor. 4's call of an absent key is at 3 alone when 4 dies: whoever built on
-    // that floor now would make 3 believe that the call has taken effect.
+    // 1 has prepared a floor. 4's call of an absent key is at 3 alone when 4 dies. An update that
+    // were built on that floor now would make 3 believe that the call has taken effect.
     let mut cluster = Cluster::with(4, |config| config.collect_every = Duration::from_millis(50));
     cluster.run_for(MLT * 4);
     for _ in 0..3 {

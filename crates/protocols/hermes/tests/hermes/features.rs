@@ -66,7 +66,7 @@ fn o3_acknowledgements_of_another_epoch_do_not_count() {
 #[test]
 fn o3_acknowledgements_of_another_key_do_not_count() {
     // 1 writes two keys under one timestamp and dies. 2 and 3 replay one each, and their cookies are
-    // the same: 4's acknowledgement to 3 is none to 2.
+    // the same: 4's acknowledgement to 3 does not count at 2.
     let mut cluster = Cluster::with(4, ack_broadcast);
     cluster.submit(1, set("a", "v"));
     cluster.deliver(1, 2, "inv");

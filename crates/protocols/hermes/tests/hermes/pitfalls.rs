@@ -61,7 +61,7 @@ fn h1_double_crash(cluster: &mut Cluster) -> u64 {
 fn h1_abort_is_not_no_effect() {
     let mut cluster = Cluster::new(5);
     let mine = h1_double_crash(&mut cluster);
-    // Superseded, but nothing larger is Valid here: whoever says "no effect" now may be wrong.
+    // Superseded, but nothing larger is Valid here: "no effect" may be the wrong answer.
     cluster.assert_open(mine);
     cluster.crash(4);
     cluster.crash(5);

@@ -253,7 +253,7 @@ fn h8_a_leftover_of_an_update_that_was_given_up_dies_below_the_floor() {
         }
         other => panic!("not acknowledged, but {other:?}"),
     }
-    // Whoever is told so forgets it, too; nobody answers the answer.
+    // A replica that is told so forgets it, too. The answer gets no answer.
     cluster.fresh_packets.clear();
     cluster.inject(&answer);
     let kinds: Vec<&str> = cluster.fresh_packets.iter().map(Packet::kind).collect();

@@ -419,7 +419,7 @@ fn rmw_val_equal() {
 
 #[test]
 fn trans_val_equal() {
-    // Every live replica holds the newer version, so the own write is over.
+    // Every live replica holds the newer version, so the own write has ended.
     let mut bench = Bench::at(Trans);
     assert_eq!(bench.feed(3, &val(12, 3)), ["answer OK"]);
     bench.is(State::Valid, "12.3", "theirs");

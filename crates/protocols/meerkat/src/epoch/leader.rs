@@ -96,8 +96,8 @@ where
         self.try_merge(now, effects);
     }
 
-    /// Merges once every member has reported. Whoever does not is removed from the view, and the
-    /// change begins anew.
+    /// Merges once every member has reported. A member that does not report is removed from the view,
+    /// and the change begins anew.
     pub(super) fn try_merge(&mut self, now: Now, effects: &mut impl Effects<Self>) {
         let (active, live) = (self.view.active(), self.view.live());
         let Some(lead) = self.change.as_ref().and_then(|change| change.lead.as_ref()) else {

@@ -13,7 +13,7 @@ use quorate_types::{
 use crate::support::{Cluster, WALL};
 use crate::txn::{Txn, txn};
 
-/// A date that no attempt of a test comes to.
+/// A date that no attempt of a test reaches.
 const FAR: u64 = WALL * 2;
 
 /// A session whose lease member 2 has given out.

@@ -113,7 +113,7 @@ fn the_replicas_finish_what_a_dead_guest_has_begun() {
 #[test]
 fn what_a_dead_guest_did_is_kept_for_who_copies() {
     // The replicas finish what a guest began, and 3, which has copied everything before, is not told:
-    // whoever takes over says it once. It copies other partitions for longer than the ends of dead
+    // the replica that takes over says it once. It copies other partitions for longer than the ends of dead
     // guests' transactions are remembered for their own sake.
     let mut cluster = with_guest(3);
     cluster.expel(&[3]);
@@ -525,7 +525,7 @@ fn a_guests_commit_is_named_until_every_replica_knows_it() {
 }
 
 /// A guest says that its transaction has aborted, and later that all of its transactions up to there
-/// are over. The replicas settle the abort among themselves; replica 1 hears nothing of that.
+/// have ended. The replicas settle the abort among themselves; replica 1 hears nothing of that.
 #[test]
 fn a_replica_that_missed_an_abort_learns_it_from_those_that_have_forgotten_it() {
     let mut cluster = with_guest(3);
@@ -550,7 +550,7 @@ fn a_replica_that_missed_an_abort_learns_it_from_those_that_have_forgotten_it() 
 }
 
 /// The guest lies: it tells replica 1 of an abort, the others of the commit, and all that everything
-/// is over. The others settle on the commit, and remember it until replica 1 has it.
+/// has ended. The others settle on the commit, and remember it until replica 1 has it.
 #[test]
 fn a_commit_is_kept_until_every_replica_knows_it_whatever_the_guest_says() {
     let mut cluster = with_guest(3);

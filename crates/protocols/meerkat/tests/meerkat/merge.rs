@@ -1,5 +1,5 @@
-//! What an epoch change makes of what the replicas knew, as a function: whoever is lost, what was
-//! decided stays decided, and nothing that commits conflicts with anything else that does.
+//! What an epoch change makes of what the replicas knew, as a function. Whatever member is lost,
+//! a decision stays, and no two transactions that commit conflict.
 
 use std::collections::BTreeMap;
 

@@ -296,7 +296,7 @@ fn a_frozen_replica_accepts_nothing() {
     cluster.install_on(2, &view);
     cluster.install_on(3, &view);
     cluster.inject(&late[0]);
-    // Whatever 2 says comes to 1 as if it still were in the old epoch.
+    // 2's messages reach 1 as if 2 still were in the old epoch.
     for mut packet in cluster.take(2, 1, "accepted") {
         packet.epoch = late[0].epoch;
         cluster.inject(&packet);
@@ -458,8 +458,8 @@ fn a_replica_alone_decides_nothing() {
 
 #[test]
 fn who_waits_behind_a_loser_has_not_lost() {
-    // Eight clients of one node want one key, and the other replicas refuse whoever is at it. Each
-    // time seven wait for it and pause as it does; only the one has used up an attempt.
+    // Eight clients of one node want one key, and the other replicas refuse the one whose turn
+    // it is. The seven others wait for it and pause with it; only the one has used up an attempt.
     let patient =
         |config: &mut quorate_meerkat::Config| config.op_timeout = Duration::from_secs(60);
     let mut cluster = Cluster::with(3, patient);

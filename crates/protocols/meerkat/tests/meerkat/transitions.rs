@@ -152,7 +152,7 @@ fn whatever_comes_of_a_trimmed_transaction_is_too_late() {
     assert!(cluster.take(1, 0, "any").is_empty());
     assert!(cluster.machine(1).records().is_empty());
     assert!(cluster.pending(1, "k").is_empty());
-    // Its end is known; whoever asks is told so.
+    // Its end is known, and the answer to a question.
     decided(&mut cluster, 1, of_2(20), true, None);
     cluster.tick(MLT);
     assert_eq!(cluster.take(1, 2, "acked").len(), 1);

@@ -17,7 +17,7 @@ struct Attempt {
     call: Call,
     at: u64,
     epoch: Epoch,
-    /// The time when it comes to each replica, and the replica's vote.
+    /// The time at which it reaches each replica, and the replica's vote.
     arrives: BTreeMap<u16, u64>,
     votes: BTreeMap<u16, bool>,
     /// Its end, and the time when each replica hears of it.

@@ -34,7 +34,7 @@ impl EngineInfo {
     }
 }
 
-/// What a keyspace gets of which nothing is said: the first engine of the list.
+/// The engine of a keyspace whose configuration names none: the first of the list.
 impl Default for EngineConfig {
     fn default() -> Self {
         Self::first_with(|_| true)

@@ -280,7 +280,7 @@ impl Liar<'_> {
         }
     }
 
-    /// The records of an answer that a correct donor has given; nothing if no donor has answered yet.
+    /// The records of an answer that a correct donor has given, once a donor has answered.
     fn said_entries(&mut self) -> Vec<u8> {
         let answers = self.world.said.values().flatten();
         let entries = answers.filter_map(|packet| match split(packet) {

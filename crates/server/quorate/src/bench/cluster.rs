@@ -32,7 +32,7 @@ const STALL_MAX: Duration = Duration::from_secs(20);
 /// The nodes of a cluster, all lanes of it.
 pub(super) struct Cluster {
     nodes: Vec<Arc<Shared>>,
-    strands: Vec<MemoryCluster>,
+    lanes: Vec<MemoryCluster>,
 }
 
 impl Cluster {
@@ -44,16 +44,16 @@ impl Cluster {
         let ids = (1..=nodes).map(NodeId);
         let shared: Vec<Arc<Shared>> =
             ids.map(|node| Shared::new(config(engine, node, nodes, lanes))).collect();
-        let strands = MemoryCluster::cluster(&shared, quorate_runtime::now());
-        let mut cluster = Self { strands, nodes: shared };
+        let lanes = MemoryCluster::cluster(&shared, quorate_runtime::now());
+        let mut cluster = Self { lanes, nodes: shared };
         cluster.found()?;
         Ok(cluster)
     }
 
     fn found(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
-        while !self.strands.iter().flat_map(|strand| &strand.hosts).all(is_ready) {
-            self.strands.iter_mut().for_each(turn);
+        while !self.lanes.iter().flat_map(|lane| &lane.hosts).all(is_ready) {
+            self.lanes.iter_mut().for_each(turn);
             if begin.elapsed() > FOUNDING_MAX {
                 bail!("the nodes found no view: {}", self.phases());
             }
@@ -63,7 +63,7 @@ impl Cluster {
 
     fn phases(&self) -> String {
         let now = quorate_runtime::now();
-        let hosts = self.strands[0].hosts.iter();
+        let hosts = self.lanes[0].hosts.iter();
         hosts.map(|host| format!("node {}: {}; ", host.node, host.lane.phase(now))).collect()
     }
 
@@ -81,11 +81,11 @@ impl Cluster {
         let running = &AtomicUsize::new(jobs.len());
         let mut jobs = jobs.iter_mut();
         let results: Vec<_> = std::thread::scope(|scope| {
-            let strands = self.strands.iter_mut();
-            let threads: Vec<_> = strands
-                .map(|strand| {
+            let lanes = self.lanes.iter_mut();
+            let threads: Vec<_> = lanes
+                .map(|lane| {
                     let job = jobs.next();
-                    scope.spawn(move || work(strand, shape, job, running))
+                    scope.spawn(move || work(lane, shape, job, running))
                 })
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
@@ -106,7 +106,7 @@ impl Cluster {
     /// What all engines of all nodes counted, by name.
     pub(super) fn counters(&mut self) -> Vec<(&'static str, u64)> {
         let now = quorate_runtime::now();
-        for host in self.strands.iter_mut().flat_map(|strand| &mut strand.hosts) {
+        for host in self.lanes.iter_mut().flat_map(|lane| &mut lane.hosts) {
             host.lane.publish(now);
         }
         let mut sums: Vec<(&'static str, u64)> = Vec::new();
@@ -164,35 +164,35 @@ fn is_ready(host: &Host) -> bool {
 }
 
 /// One round without clients.
-fn turn(strand: &mut MemoryCluster) {
+fn turn(lane: &mut MemoryCluster) {
     let now = quorate_runtime::now();
-    strand.begin_turn(now);
-    strand.end_turn(now);
+    lane.begin_turn(now);
+    lane.end_turn(now);
 }
 
-/// What the thread of a strand does in a run.
+/// What the thread of a lane does in a run.
 fn work<S: Source<Request = Transaction>>(
-    strand: &mut MemoryCluster,
+    lane: &mut MemoryCluster,
     shape: Shape,
     job: Option<&mut (Plan, S)>,
     running: &AtomicUsize,
 ) -> Option<Result<(Report, i64), LoadError>> {
     let result = job.map(|(plan, source)| {
-        let mut clients = Clients { strand, shape, scratch: Vec::new(), sum: 0 };
+        let mut clients = Clients { lane, shape, scratch: Vec::new(), sum: 0 };
         let report = drive(plan, source, &mut clients, &mut |_| {});
         running.fetch_sub(1, Ordering::AcqRel);
         Ok((report?, clients.sum))
     });
-    // LaneShared may yet wait for what this strand holds or knows.
+    // Other lanes may yet wait for what this lane holds or knows.
     while running.load(Ordering::Acquire) > 0 {
-        turn(strand);
+        turn(lane);
     }
     result
 }
 
-/// The clients of a strand, dealt out over its nodes.
+/// The clients of a lane, dealt out over its nodes.
 struct Clients<'a> {
-    strand: &'a mut MemoryCluster,
+    lane: &'a mut MemoryCluster,
     shape: Shape,
     scratch: Vec<u8>,
     /// Every number that single commands answered, added up.
@@ -202,8 +202,8 @@ struct Clients<'a> {
 impl Clients<'_> {
     fn begin(&mut self, now: Now, client: usize, transaction: &Transaction) {
         let txn = self.shape.spell(transaction, &mut self.scratch);
-        let nodes = self.strand.hosts.len();
-        let host = &mut self.strand.hosts[client % nodes];
+        let nodes = self.lane.hosts.len();
+        let host = &mut self.lane.hosts[client % nodes];
         let tag = Tag(client as u64);
         host.lane.submit(now, KEYSPACE, tag, tag.0, txn, &mut host.out);
     }
@@ -244,7 +244,7 @@ impl Target for Clients<'_> {
         let mut last_answer = Instant::now();
         loop {
             let (time, now) = (Instant::now(), quorate_runtime::now());
-            self.strand.begin_turn(now);
+            self.lane.begin_turn(now);
             for client in free.drain(..) {
                 while let Some(transaction) = feed.next(client, time) {
                     self.begin(now, client, transaction);
@@ -253,17 +253,17 @@ impl Target for Clients<'_> {
             if feed.is_idle() {
                 return Ok(());
             }
-            self.strand.end_turn(now);
+            self.lane.end_turn(now);
             let time = Instant::now();
-            for index in 0..self.strand.hosts.len() {
-                let mut done = std::mem::take(&mut self.strand.hosts[index].out.done);
+            for index in 0..self.lane.hosts.len() {
+                let mut done = std::mem::take(&mut self.lane.hosts[index].out.done);
                 for done in done.drain(..) {
                     let client = done.tag.0 as usize;
                     let answer = self.judge(done.outcome);
                     feed.ended(client, answer, time);
                     free.push(client);
                 }
-                self.strand.hosts[index].out.done = done;
+                self.lane.hosts[index].out.done = done;
             }
             if !free.is_empty() {
                 last_answer = time;

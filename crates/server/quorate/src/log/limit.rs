@@ -1,5 +1,5 @@
-//! How often a line may be repeated: whoever connects, sends garbage and comes again must not fill
-//! the log, nor hide what others say.
+//! How often a line may be repeated: a peer that connects, sends garbage and comes again must not
+//! fill the log, nor hide other lines.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
@@ -92,7 +92,7 @@ impl Limit {
         admitted
     }
 
-    /// Logs what was left out in windows that are over.
+    /// Logs how many lines were left out in windows that have ended.
     pub(super) fn report(&self, now: Instant) {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         window.turn(now);

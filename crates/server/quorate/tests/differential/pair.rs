@@ -125,7 +125,7 @@ fn agree(words: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> bool {
     }
     let name = words.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
     if theirs.starts_with(b"-") {
-        // Errors quote what was sent. They are text here, so bytes that are none are replaced.
+        // Errors quote what was sent. They are text here, so bytes that are not UTF-8 are replaced.
         return String::from_utf8_lossy(ours) == String::from_utf8_lossy(theirs);
     }
     match name.as_slice() {

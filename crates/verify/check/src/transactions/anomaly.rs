@@ -18,8 +18,8 @@ pub enum AnomalyKind {
     Phantom,
     /// A list holds an element twice that was appended once.
     DuplicateElement,
-    /// Two reads of a list, neither of which is the beginning of the other; or a list that does
-    /// not keep the order of one transaction's appends.
+    /// Two reads of a list, and neither is the beginning of the other; or a list that does not
+    /// keep the order of one transaction's appends.
     IncompatibleOrder,
     /// Two transactions read the same version of a key and both replaced it.
     LostUpdate,

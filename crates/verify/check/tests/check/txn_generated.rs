@@ -62,7 +62,7 @@ fn any(rng: &mut Rng, records: &[TxnRecord]) -> usize {
     }
 }
 
-/// Two committed transactions, the first of which had ended when the second began.
+/// Two committed transactions. The first had ended when the second began.
 fn in_order(rng: &mut Rng, records: &[TxnRecord]) -> (usize, usize) {
     loop {
         let (one, other) = (any(rng, records), any(rng, records));
@@ -221,7 +221,7 @@ fn planted_anomalies_are_found_by_name() {
             let found_rank = found_rank.unwrap_or_else(|| panic!("{name}, seed {seed}: {found}"));
             assert!(found_rank <= rank, "{name}, seed {seed}: {found}");
             exact += u64::from(found_rank == rank);
-            // An anomaly of real time is none without real time.
+            // Without real time there is no anomaly of real time.
             let loose = verdict(&check_values(&records, Model::Serializable));
             assert!(found.ends_with("-realtime") || loose == found, "{name}: {found}, {loose}");
         }

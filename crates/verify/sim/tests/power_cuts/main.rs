@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use quorate_sim::DiskFaults;
 use world::{NO_FAULTS, Plan, Report, run};
 
-/// What many runs came to.
+/// The results of many runs.
 #[derive(Default)]
 struct Sum {
     runs: u64,

@@ -62,7 +62,7 @@ pub(crate) const NO_FAULTS: DiskFaults = DiskFaults {
     misdirection: 0,
 };
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Calls of disks.
