@@ -310,7 +310,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-return",
             size: Size::Gate,
-            states: Some(283_545),
+            states: Some(242_570),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&returns(name, [0; 3]), limits),
         },
@@ -362,7 +362,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-calls-return",
             size: Size::Gate,
-            states: Some(30_528),
+            states: Some(29_030),
             reaches: &["hermes: sweep replays an orphan"],
             run: |name, limits| explore(&calls_return(name), limits),
         },
@@ -397,7 +397,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Entry {
             name: "hermes-rejoin",
             size: Size::Small,
-            states: Some(7001),
+            states: Some(6233),
             reaches: &[],
             run: |name, limits| explore(&rejoin(name), limits),
         },
