@@ -63,6 +63,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_flush_awaits_no_other",
+        home: "node",
+        guard: "a flush waits for deletions that others have begun",
+        checks: &[Tests("node", "a_flush_waits_for")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_listing_asks_one_replica",
         home: "node",
         guard: "KEYS, SCAN and DBSIZE list what a majority has where no more is acknowledged",

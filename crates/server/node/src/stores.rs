@@ -2,7 +2,7 @@
 
 use quorate_commands::{Call, Reply};
 use quorate_engine::Readable;
-use quorate_machine::{Command as _, Current};
+use quorate_machine::{Command as _, Current, mutant};
 use quorate_storage::{Snapshot, Stats, Store, ValueInfo};
 use quorate_types::{LaneId, Timestamp, UnixMillis, hash_key};
 
@@ -40,8 +40,9 @@ impl KeyspaceStore {
         })
     }
 
-    /// Visits some records, of one lane or of all, with whether no update of them is under way. Only
-    /// an engine whose answers run ahead of its records has such updates: `locked` is for its stores.
+    /// Visits some records, of one lane or of all, with whether no update of them is under way.
+    /// `locked` is for stores of engines whose answers run ahead of their records; in others an
+    /// update is under way while a record can't be read, which matters only to one lane's flush.
     pub(crate) fn list(
         &self,
         (lane, locked): (Option<LaneId>, bool),
@@ -114,10 +115,18 @@ fn list<M: Readable>(
     limit: usize,
     visit: &mut VisitKey<'_>,
 ) -> u64 {
-    let mut settled = |key: &[u8], snapshot: Snapshot<M>| visit(key, snapshot.value, true);
     match which {
-        (None, false) => return store.scan(cursor, limit, &mut settled),
-        (Some(lane), false) => return store.scan_lane(lane, cursor, limit, &mut settled),
+        (None, false) => {
+            return store.scan(cursor, limit, &mut |key, snapshot: Snapshot<M>| {
+                visit(key, snapshot.value, true);
+            });
+        }
+        (Some(lane), false) => {
+            return store.scan_lane(lane, cursor, limit, &mut |key, snapshot: Snapshot<M>| {
+                let settled = snapshot.meta.is_readable() || mutant!("node_flush_awaits_no_other");
+                visit(key, snapshot.value, settled);
+            });
+        }
         (_, true) => {}
     }
     let mut locked = |key: &[u8], snapshot: Snapshot<M>, state: &M::LockedState| {

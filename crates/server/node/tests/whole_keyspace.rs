@@ -206,6 +206,37 @@ fn a_flush_deletes_what_was_acknowledged_before_it_though_its_node_missed_it() {
     assert_eq!(cluster.keys(), [0; 3]);
 }
 
+/// A deletion that another client has begun is one that this node has and a third one has not: the
+/// flush must not say that the key is gone while the third one still reads it.
+#[test]
+fn a_flush_waits_for_deletions_that_others_have_begun() {
+    let mut cluster = cluster(&Setup { nodes: 3, ..Setup::of(EngineConfig::hermes()) });
+    cluster.fill((1, 1), 20);
+    (0..20).for_each(|_| cluster.turn(Duration::from_millis(1)));
+    cluster.lanes[1].deaf = NodeSet::only(NodeId(3));
+    for number in 0..20 {
+        cluster.submit((1, 1), KEYSPACE, command(&["DEL", &format!("key {number}")]));
+    }
+    (0..5).for_each(|_| cluster.turn(Duration::from_millis(1)));
+    let [first, second, third] = cluster.keys()[..] else { unreachable!("three nodes") };
+    assert_eq!((first, second), (0, 0));
+    assert!(third > 0, "no key is on the lane that one node is deaf on");
+
+    let since = cluster.begin_flush((0, 1));
+    (0..5).for_each(|_| cluster.turn(Duration::from_millis(1)));
+    assert!(cluster.host((0, 1)).out.done.is_empty(), "the third node still has keys");
+    cluster.lanes[1].deaf = NodeSet::EMPTY;
+    let host = cluster.host((1, 1));
+    host.out.done.clear();
+    while cluster.host((0, 1)).out.done.is_empty() {
+        cluster.turn(Duration::from_millis(1));
+        assert!(cluster.time < Duration::from_secs(20), "the flush is never answered");
+    }
+    assert_eq!(cluster.keys(), [0; 3]);
+    cluster.asked = since + 1;
+    assert_eq!(cluster.answers((0, 1), since), [Outcome::Done(Reply::Ok)]);
+}
+
 #[test]
 fn a_listing_names_what_was_acknowledged_before_it_though_its_node_missed_it() {
     let mut cluster = of_majorities(3);
