@@ -54,6 +54,7 @@ impl Table {
         let mut rust = String::new();
         let commands: Vec<&String> = self.rows.keys().filter(|name| !name.contains('|')).collect();
         let count = commands.len();
+        assert!(count < 256, "the number of a command fits the lower byte of its id");
         writeln!(rust, "pub(super) static TABLE: [Spec; {count}] = [").expect("a string takes it");
         for (number, name) in commands.into_iter().enumerate() {
             let parts = self.rows.keys().filter(|part| part.starts_with(&format!("{name}|")));
@@ -119,14 +120,27 @@ impl Table {
 }
 
 fn key_spec(spec: &Value) -> String {
+    let begin = match (&spec["index"], &spec["keyword"]) {
+        (Value::Null, Value::Null) => "Unknown".into(),
+        (Value::Null, keyword) => format!("Keyword({keyword}, {})", spec["from"]),
+        (index, _) => format!("Index({index})"),
+    };
+    let find = match (&spec["last"], &spec["count"]) {
+        (Value::Null, Value::Null) => "Unknown".into(),
+        (Value::Null, count) => {
+            format!(
+                "Counted {{ count: {count}, first: {}, step: {} }}",
+                spec["first"], spec["step"]
+            )
+        }
+        (last, _) => {
+            format!("Range {{ last: {last}, step: {}, limit: {} }}", spec["step"], spec["limit"])
+        }
+    };
     format!(
-        "KeySpec {{ notes: {}, flags: &{}, index: {}, last: {}, step: {}, limit: {} }}",
+        "KeySpec {{ notes: {}, flags: &{}, begin: KeysBegin::{begin}, find: KeysFind::{find} }}",
         option(&spec["notes"]),
         texts(&spec["flags"]),
-        spec["index"],
-        spec["last"],
-        spec["step"],
-        spec["limit"],
     )
 }
 

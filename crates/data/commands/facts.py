@@ -53,11 +53,12 @@ class Redis:
 
 
 def key_spec(spec):
-    assert spec["begin_search"]["type"] == "index" and spec["find_keys"]["type"] == "range"
-    begin, find = spec["begin_search"]["spec"], spec["find_keys"]["spec"]
+    begin, find = spec["begin_search"], spec["find_keys"]
+    names = {"index": "index", "keyword": "keyword", "startfrom": "from", "lastkey": "last",
+             "keystep": "step", "limit": "limit", "keynumidx": "count", "firstkey": "first"}
     notes = {"notes": spec["notes"]} if "notes" in spec else {}
-    return notes | {"flags": spec["flags"], "index": begin["index"], "last": find["lastkey"],
-                    "step": find["keystep"], "limit": find["limit"]}
+    said = (begin["spec"] | find["spec"]).items()
+    return notes | {"flags": spec["flags"]} | {names[name]: value for name, value in said}
 
 
 def facts(info, docs):

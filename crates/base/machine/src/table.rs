@@ -20,6 +20,14 @@ pub enum ValueKind {
     String = 0,
     /// An [`Object`]. In a message the bytes are all of it, in a record's [`Content`] there are none.
     Object = 1,
+    /// A Redis hash: fields and their values.
+    Hash = 2,
+    /// A Redis list.
+    List = 3,
+    /// A Redis set.
+    Set = 4,
+    /// A Redis sorted set: members and their scores.
+    SortedSet = 5,
 }
 
 impl ValueKind {
@@ -28,6 +36,10 @@ impl ValueKind {
         match number {
             0 => Some(Self::String),
             1 => Some(Self::Object),
+            2 => Some(Self::Hash),
+            3 => Some(Self::List),
+            4 => Some(Self::Set),
+            5 => Some(Self::SortedSet),
             _ => None,
         }
     }

@@ -124,7 +124,7 @@ fn parse(args: Args<'_>) -> Result<Vec<Step>, Reply<'static>> {
 const BAD_OFFSET: Reply<'static> = Reply::error("ERR bit offset is not an integer or out of range");
 
 fn run<'a>(steps: &[Step], current: Current<'a>) -> Outcome<'a> {
-    let old = bytes_of(current);
+    let old = bytes_of(current)?;
     let written = steps.iter().filter(|step| !matches!(step.action, Action::Get));
     let length = written.map(|step| step.field.bytes()).max().unwrap_or(0);
     let mut bytes = Cow::Borrowed(old);

@@ -8,7 +8,9 @@ use quorate_types::{UnixMillis, limits};
 
 use crate::number::{integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::string::{Outcome, bytes_of, change_unless_error, clamp_range, replace_string};
+use crate::string::{
+    Outcome, bytes_of, change_unless_error, clamp_range, replace_string, string_of,
+};
 use crate::{Args, Reply};
 
 /// Where a bit lies.
@@ -38,7 +40,7 @@ pub(crate) fn getbit<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    let bit = Place::parse(args.get(2)).map(|place| place.of(bytes_of(current)));
+    let bit = Place::parse(args.get(2)).and_then(|place| Ok(place.of(bytes_of(current)?)));
     (bit.map_or_else(|error| error, |bit| Reply::Int(i64::from(bit))), Change::Keep)
 }
 
@@ -57,7 +59,7 @@ fn try_setbit<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         b"1" => true,
         _ => return Err(Reply::error("ERR bit is not an integer or out of range")),
     };
-    let old = bytes_of(current);
+    let old = bytes_of(current)?;
     let was = place.of(old);
     if was == on && place.byte < old.len() {
         // As in Redis, a bit that stays as it is doesn't count as a change for `WATCH`.
@@ -84,8 +86,7 @@ pub(crate) fn bitcount<'a>(
 
 fn try_bitcount(args: Args<'_>, current: Current<'_>) -> Result<u64, Reply<'static>> {
     // An absent key has no bits whatever the other arguments say, as in Redis.
-    let Some(content) = current.content else { return Ok(0) };
-    let bytes = content.bytes;
+    let Some(bytes) = string_of(current)? else { return Ok(0) };
     let (start, end, unit) = match args.len() {
         2 => return Ok(count_ones(bytes)),
         4 => (args.get(2), args.get(3), None),
@@ -143,8 +144,7 @@ fn try_bitpos(args: Args<'_>, current: Current<'_>) -> Result<i64, Reply<'static
         _ => return Err(Reply::error("ERR The bit argument must be 1 or 0.")),
     };
     // An absent key is zeros without end whatever the other arguments say, as in Redis.
-    let Some(content) = current.content else { return Ok(if wanted { -1 } else { 0 }) };
-    let bytes = content.bytes;
+    let Some(bytes) = string_of(current)? else { return Ok(if wanted { -1 } else { 0 }) };
     if args.len() > 6 {
         return Err(SYNTAX);
     }
@@ -246,14 +246,21 @@ pub(crate) fn bitop_access(args: Args<'_>) -> Access {
 }
 
 /// Strings that are shorter than the longest count as filled up with zeros.
-pub(crate) fn bitop(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn bitop(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
     let operation = match BitOperation::parse(args) {
         Ok(operation) => operation,
         Err(error) => return error,
     };
     let mut result: Option<Vec<u8>> = None;
     for key in args.iter().skip(3) {
-        let source = workspace.read(key).content.map_or(&[][..], |content| content.bytes);
+        let source = match bytes_of(workspace.read(key)) {
+            Ok(source) => source,
+            Err(error) => return error,
+        };
         let Some(bytes) = &mut result else {
             result = Some(source.into());
             continue;

@@ -5,16 +5,19 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Change, Command, Current, WARM_TOGETHER, Workspace};
-use quorate_types::{Timestamp, UnixMillis};
+use quorate_types::{Timestamp, UnixMillis, hash_key};
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{Metered, TOO_MUCH};
+use crate::number::parse_integer;
 use crate::one_key::OneKey;
+use crate::options::is_word;
 use crate::owned_args::mix;
 use crate::resolve::arity_error;
 use crate::room::Room;
 use crate::spec::{
-    AccessRule, ConnectionCommand, Keyed, KeysFunction, Run, ServerCommand, Spec, Split, flag,
+    AccessRule, ConnectionCommand, KeySpec, Keyed, KeysBegin, KeysFind, KeysFunction, Run,
+    ServerCommand, Spec, Split, flag,
 };
 use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, range, table};
 
@@ -51,7 +54,7 @@ impl<'a> Call<'a> {
         debug_assert!(self.spec.takes(self.args.len()), "{} with a wrong arity", self.spec.name);
         match self.spec.run {
             Run::Key(Keyed::One(run)) => run(self.args, now, current),
-            Run::Key(Keyed::Several(run)) => self.execute_on_one_key(run, current),
+            Run::Key(Keyed::Several(run)) => self.execute_on_one_key(run, now, current),
             _ => (self.answer_alone(now).unwrap_or(NOT_HERE), Change::Keep),
         }
     }
@@ -61,11 +64,12 @@ impl<'a> Call<'a> {
     fn execute_on_one_key(
         self,
         run: KeysFunction,
+        now: UnixMillis,
         current: Current<'a>,
     ) -> (Reply<'a>, Change<'a>) {
         let mut key = OneKey::new(current);
         let mut metered = Metered::new(&mut key);
-        let reply = run(self.args, &mut metered);
+        let reply = run(self.args, now, &mut metered);
         let is_exceeded = metered.is_exceeded();
         match self.single_key() {
             Ok(_) if is_exceeded => (TOO_MUCH, Change::Keep),
@@ -84,7 +88,7 @@ impl<'a> Call<'a> {
         room: &mut Room,
     ) -> Reply<'static> {
         match (self.spec.run, self.spec.split) {
-            (Run::Key(Keyed::Several(run)), _) => room.hold(run(self.args, workspace)),
+            (Run::Key(Keyed::Several(run)), _) => room.hold(run(self.args, now, workspace)),
             (Run::Key(_), Split::None) => self.run_on_key(now, workspace, room),
             (Run::Key(_), Split::Array) => {
                 let count = self.keys().count();
@@ -202,7 +206,7 @@ impl<'a> Call<'a> {
             Run::Key(Keyed::One(run)) => run(self.args, UnixMillis(0), ABSENT).0,
             Run::Key(Keyed::Several(run)) => {
                 let mut key = OneKey::new(ABSENT);
-                let reply = run(self.args, &mut key);
+                let reply = run(self.args, UnixMillis(0), &mut key);
                 if key.was_touched() {
                     return Ok(());
                 }
@@ -215,6 +219,15 @@ impl<'a> Call<'a> {
 
     /// Its keys, in order, repeated ones repeatedly.
     pub fn keys(self) -> Keys<'a> {
+        if self.spec.has_movable_keys() {
+            return Keys {
+                args: self.args,
+                next: 0,
+                last: -1,
+                step: 1,
+                specs: self.spec.key_specs,
+            };
+        }
         let positions = self.spec.keys;
         let count = self.args.len() as i64;
         let last = i64::from(positions.last);
@@ -224,6 +237,7 @@ impl<'a> Call<'a> {
             next: i64::from(positions.first),
             last: if positions.first == 0 { -1 } else { last.min(count - 1) },
             step: i64::from(positions.step).max(1),
+            specs: &[],
         }
     }
 
@@ -232,7 +246,7 @@ impl<'a> Call<'a> {
     pub fn single_key(self) -> Result<Option<&'a [u8]>, Reply<'static>> {
         let mut keys = self.keys();
         let first = keys.next();
-        let is_only = self.spec.keys.first == self.spec.keys.last;
+        let is_only = self.spec.keys.first == self.spec.keys.last && !self.spec.has_movable_keys();
         if is_only || keys.all(|key| Some(key) == first) {
             Ok(first)
         } else {
@@ -280,14 +294,59 @@ pub struct Keys<'a> {
     next: i64,
     last: i64,
     step: i64,
+    /// Groups of keys that come behind these.
+    specs: &'static [KeySpec],
+}
+
+impl KeySpec {
+    /// The keys of this group among the arguments; none if the arguments don't say where they are.
+    pub(crate) fn keys<'a>(&self, args: Args<'a>) -> Keys<'a> {
+        let (next, last, step) = self.positions(args).unwrap_or((0, -1, 1));
+        Keys { args, next, last, step, specs: &[] }
+    }
+
+    /// The first key, the last one, and the distance from one to the next.
+    fn positions(&self, args: Args<'_>) -> Option<(i64, i64, i64)> {
+        let end = args.len() as i64;
+        let begin = match self.begin {
+            KeysBegin::Index(index) => index,
+            KeysBegin::Keyword(word, from) => {
+                let is_here = |at: &i64| is_word(args.get(*at as usize), word);
+                let found = if from < 0 {
+                    (1..=end + from).rev().find(is_here)
+                } else {
+                    (from..end).find(is_here)
+                };
+                found? + 1
+            }
+            KeysBegin::Unknown => return None,
+        };
+        let (first, last, step) = match self.find {
+            KeysFind::Range { step, limit, .. } if limit > 1 => {
+                (begin, begin + (end - begin) / limit - 1, step)
+            }
+            KeysFind::Range { last, step, .. } => {
+                (begin, if last < 0 { end + last } else { begin + last }, step)
+            }
+            KeysFind::Counted { count, first, step } => {
+                let said = args.iter().nth(usize::try_from(begin + count).ok()?)?;
+                let count = parse_integer(said).filter(|count| (1..=end).contains(count))?;
+                let first = begin + first;
+                (first, first + (count - 1) * step, step)
+            }
+            KeysFind::Unknown => return None,
+        };
+        (last < end).then_some((first, last, step.max(1)))
+    }
 }
 
 impl<'a> Iterator for Keys<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        if self.next > self.last {
-            return None;
+        while self.next > self.last {
+            let (spec, rest) = self.specs.split_first()?;
+            *self = Keys { specs: rest, ..spec.keys(self.args) };
         }
         let key = self.args.get(self.next as usize);
         self.next += self.step;
@@ -340,8 +399,8 @@ impl OwnedCall {
 
     /// Mixes the command and its arguments into a digest.
     pub(crate) fn digest(&self, digest: u64) -> u64 {
-        // The number of the name: how a client spells it makes no difference.
-        let digest = mix(digest, u64::from(self.spec.id));
+        // The table's spelling of the name: how a client spells it makes no difference.
+        let digest = mix(digest, hash_key(self.spec.name.as_bytes()));
         let digest = mix(digest, self.args.borrow().len() as u64);
         // A subcommand has its index in the upper byte.
         let names = 1 + usize::from(self.spec.id > u16::from(u8::MAX));

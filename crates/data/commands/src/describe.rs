@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::bitfield;
 use crate::options::is_word;
-use crate::spec::{Argument, KeySpec, ServerCommand, Spec};
+use crate::spec::{Argument, KeySpec, KeysBegin, KeysFind, ServerCommand, Spec, flag};
 use crate::table::{lookup, lookup_name, subcommand, table};
 use crate::{Args, Call, Reply};
 
@@ -66,18 +66,35 @@ fn key_spec(spec: &KeySpec) -> Reply<'static> {
     let mut pairs = Vec::new();
     push_text(&mut pairs, "notes", spec.notes);
     push_statuses(&mut pairs, "flags", spec.flags);
-    pairs.push((Reply::text("begin_search"), typed("index", &[("index", spec.index)])));
-    let range = [("lastkey", spec.last), ("keystep", spec.step), ("limit", spec.limit)];
-    pairs.push((Reply::text("find_keys"), typed("range", &range)));
+    let begin = match spec.begin {
+        KeysBegin::Index(index) => typed("index", &[("index", Reply::Int(index))]),
+        KeysBegin::Keyword(word, from) => {
+            typed("keyword", &[("keyword", Reply::text(word)), ("startfrom", Reply::Int(from))])
+        }
+        KeysBegin::Unknown => typed("unknown", &[]),
+    };
+    let numbers = |kind, numbers: [(&'static str, i64); 3]| {
+        typed(kind, &numbers.map(|(name, number)| (name, Reply::Int(number))))
+    };
+    let find = match spec.find {
+        KeysFind::Range { last, step, limit } => {
+            numbers("range", [("lastkey", last), ("keystep", step), ("limit", limit)])
+        }
+        KeysFind::Counted { count, first, step } => {
+            numbers("keynum", [("keynumidx", count), ("firstkey", first), ("keystep", step)])
+        }
+        KeysFind::Unknown => typed("unknown", &[]),
+    };
+    pairs.push((Reply::text("begin_search"), begin));
+    pairs.push((Reply::text("find_keys"), find));
     Reply::Map(pairs)
 }
 
-fn typed(kind: &'static str, numbers: &[(&'static str, i64)]) -> Reply<'static> {
-    let numbers =
-        numbers.iter().map(|&(name, number)| (Reply::text(name), Reply::Int(number))).collect();
+fn typed(kind: &'static str, facts: &[(&'static str, Reply<'static>)]) -> Reply<'static> {
+    let facts = facts.iter().map(|(name, fact)| (Reply::text(name), fact.clone())).collect();
     Reply::Map(vec![
         (Reply::text("type"), Reply::text(kind)),
-        (Reply::text("spec"), Reply::Map(numbers)),
+        (Reply::text("spec"), Reply::Map(facts)),
     ])
 }
 
@@ -165,13 +182,10 @@ pub fn command_getkeysandflags(args: Args<'_>) -> Reply<'static> {
     keys_of(args, |call| {
         let mut found = Vec::new();
         for spec in call.spec.key_specs {
-            let end = call.args.len() as i64;
-            let last = if spec.last < 0 { end + spec.last } else { spec.index + spec.last };
             let flags = key_flags(call, spec).iter().map(|flag| Reply::status(flag));
             let flags = Reply::Set(flags.collect());
-            for at in (spec.index..=last.min(end - 1)).step_by(spec.step as usize) {
-                let key = bulk(call.args.get(at as usize));
-                found.push(Reply::Array(vec![key, flags.clone()]));
+            for key in spec.keys(call.args) {
+                found.push(Reply::Array(vec![bulk(key), flags.clone()]));
             }
         }
         found
@@ -209,5 +223,9 @@ fn keys_of(args: Args<'_>, list: impl FnOnce(Call<'_>) -> Vec<Reply<'static>>) -
     if !spec.takes(args.len()) {
         return Reply::error("ERR Invalid number of arguments specified for command");
     }
-    Reply::Array(list(Call::new(spec, args)))
+    let found = list(Call::new(spec, args));
+    if found.is_empty() && !spec.flags.has(flag::NO_MANDATORY_KEYS) {
+        return Reply::error("ERR Invalid arguments specified for command");
+    }
+    Reply::Array(found)
 }

@@ -1,10 +1,11 @@
 //! Commands on keys of any kind.
 
-use quorate_machine::{Change, Current};
+use quorate_machine::{Change, Content, Current, ValueKind, no_object};
 use quorate_types::UnixMillis;
 
 use crate::number::parse_integer;
-use crate::{Args, Reply};
+use crate::packed::Packed;
+use crate::{Args, Reply, hash};
 
 /// `DEL` and `UNLINK`. Every key of one call is the same key here, and it is deleted once.
 pub(crate) fn del<'a>(_: Args<'a>, _: UnixMillis, current: Current<'a>) -> (Reply<'a>, Change<'a>) {
@@ -29,8 +30,27 @@ pub(crate) fn type_of<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    let name = if current.content.is_some() { "string" } else { "none" };
+    let name = current.content.map_or("none", |content| match content.kind {
+        ValueKind::String => "string",
+        ValueKind::Hash => "hash",
+        ValueKind::List => "list",
+        ValueKind::Set => "set",
+        ValueKind::SortedSet => "zset",
+        ValueKind::Object => no_object(),
+    });
     (Reply::status(name), Change::Keep)
+}
+
+/// What Redis calls the form of a collection.
+fn encoding(content: Content<'_>) -> &'static str {
+    let packed = Packed::read(content);
+    match content.kind {
+        ValueKind::Hash => hash::encoding(packed),
+        ValueKind::List => "quicklist",
+        ValueKind::Set | ValueKind::SortedSet | ValueKind::String | ValueKind::Object => {
+            unreachable!("no packed collection")
+        }
+    }
 }
 
 /// The longest string that Redis stores next to its header.
@@ -43,6 +63,7 @@ pub(crate) fn object_encoding<'a>(
 ) -> (Reply<'a>, Change<'a>) {
     let reply = match current.content {
         None => Reply::Null,
+        Some(content) if content.kind != ValueKind::String => Reply::text(encoding(content)),
         Some(content) if parse_integer(content.bytes).is_some() => Reply::text("int"),
         Some(content) if content.bytes.len() <= EMBEDDED_BYTES_MAX => Reply::text("embstr"),
         Some(_) => Reply::text("raw"),

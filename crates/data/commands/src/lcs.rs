@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use quorate_machine::Workspace;
-use quorate_types::limits;
+use quorate_types::{UnixMillis, limits};
 
 use crate::number::integer;
 use crate::options::{SYNTAX, is_word};
+use crate::string::bytes_of;
 use crate::{Args, Reply};
 
 #[derive(Default)]
@@ -25,14 +26,15 @@ struct Match {
     second: Range<usize>,
 }
 
-pub(crate) fn lcs(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn lcs(args: Args<'_>, _: UnixMillis, workspace: &mut dyn Workspace) -> Reply<'static> {
     let options = match Options::parse(args) {
         Ok(options) => options,
         Err(error) => return error,
     };
-    let mut held =
-        |at| Vec::from(workspace.read(args.get(at)).content.map_or(&[][..], |held| held.bytes));
-    let (first, second) = (held(1), held(2));
+    let mut held = |at| bytes_of(workspace.read(args.get(at))).map(Vec::from);
+    let (Ok(first), Ok(second)) = (held(1), held(2)) else {
+        return Reply::error("ERR The specified keys must contain string values");
+    };
     let Some(lengths) = Lengths::new(&first, &second) else {
         return Reply::error(
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",

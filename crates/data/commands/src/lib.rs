@@ -62,8 +62,11 @@ mod describe;
 mod dump;
 mod expiry;
 mod generic;
+mod glob;
+mod hash;
 mod help;
 mod lcs;
+mod list;
 mod long_double;
 mod map_workspace;
 mod meter;
@@ -74,10 +77,12 @@ mod one_key;
 mod op;
 mod options;
 mod owned_args;
+mod packed;
 mod range;
 mod reply;
 mod resolve;
 mod room;
+mod sample;
 mod several;
 mod spec;
 mod string;
@@ -90,6 +95,7 @@ pub use describe::{
     command_count, command_docs, command_getkeys, command_getkeysandflags, command_info,
     commands_info,
 };
+pub use glob::glob_match;
 pub use help::help;
 pub use map_workspace::MapWorkspace;
 pub use number::{format_integer, parse_integer};
@@ -100,7 +106,7 @@ pub use resolve::{arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,
-    Keys, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,
+    Keys, KeysBegin, KeysFind, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,
 };
 pub use table::{by_id, lookup, lookup_name, table};
 

@@ -7,7 +7,7 @@ use quorate_types::UnixMillis;
 
 use crate::long_double::LongDouble;
 use crate::number::{format_integer, integer};
-use crate::string::{Outcome, bytes_of, change_unless_error, replace_string};
+use crate::string::{Outcome, change_unless_error, replace_string, string_of};
 use crate::{Args, Reply};
 
 pub(crate) fn incr<'a>(
@@ -47,7 +47,7 @@ pub(crate) fn decrby<'a>(
 
 /// Adds to the number that the key holds; an absent key holds 0.
 fn add(amount: i64, current: Current<'_>) -> Outcome<'_> {
-    let old = current.content.map_or(Ok(0), |content| integer(content.bytes))?;
+    let old = string_of(current)?.map_or(Ok(0), integer)?;
     let new =
         old.checked_add(amount).ok_or(Reply::error("ERR increment or decrement would overflow"))?;
     let bytes = format_integer(new, &mut [0; 20]).to_vec();
@@ -64,9 +64,9 @@ pub(crate) fn incrbyfloat<'a>(
 
 fn try_incrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     const NOT_A_FLOAT: Reply<'static> = Reply::error("ERR value is not a valid float");
-    let old = match current.content {
+    let old = match string_of(current)? {
         None => LongDouble::ZERO,
-        Some(_) => LongDouble::parse(bytes_of(current)).ok_or(NOT_A_FLOAT)?,
+        Some(bytes) => LongDouble::parse(bytes).ok_or(NOT_A_FLOAT)?,
     };
     let amount = LongDouble::parse(args.get(2)).ok_or(NOT_A_FLOAT)?;
     let new = old

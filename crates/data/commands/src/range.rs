@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use quorate_machine::Workspace;
+use quorate_types::UnixMillis;
 
 use crate::number::integer;
 use crate::options::{SYNTAX, is_word};
@@ -21,7 +22,11 @@ struct Range {
 }
 
 /// `KEYRANGE min max [LIMIT count] [WITHVALUES]`, with the bounds of Redis's `ZRANGEBYLEX`.
-pub(crate) fn keyrange(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn keyrange(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
     let Range { from, to, limit, values } = match parse(args) {
         Ok(range) => range,
         Err(error) => return error,

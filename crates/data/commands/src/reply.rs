@@ -29,6 +29,8 @@ pub enum Reply<'a> {
     Array(Vec<Reply<'a>>),
     /// Pairs.
     Map(Vec<(Reply<'a>, Reply<'a>)>),
+    /// Pairs in order: arrays of two in RESP3, one flat array in RESP2.
+    Pairs(Vec<(Reply<'a>, Reply<'a>)>),
     /// Several answers whose order has no meaning.
     Set(Vec<Reply<'a>>),
     /// A floating-point number.
@@ -68,6 +70,9 @@ impl<'a> Reply<'a> {
     /// A copy that borrows nothing.
     pub fn into_owned(self) -> Reply<'static> {
         let all = |replies: Vec<Reply<'a>>| replies.into_iter().map(Reply::into_owned).collect();
+        let pairs = |pairs: Vec<(Reply<'a>, Reply<'a>)>| {
+            pairs.into_iter().map(|(one, other)| (one.into_owned(), other.into_owned())).collect()
+        };
         match self {
             Self::Ok => Reply::Ok,
             Self::Status(text) => Reply::Status(text),
@@ -76,12 +81,8 @@ impl<'a> Reply<'a> {
             Self::Null => Reply::Null,
             Self::NullArray => Reply::NullArray,
             Self::Array(replies) => Reply::Array(all(replies)),
-            Self::Map(pairs) => Reply::Map(
-                pairs
-                    .into_iter()
-                    .map(|(key, value)| (key.into_owned(), value.into_owned()))
-                    .collect(),
-            ),
+            Self::Map(all) => Reply::Map(pairs(all)),
+            Self::Pairs(all) => Reply::Pairs(pairs(all)),
             Self::Set(replies) => Reply::Set(all(replies)),
             Self::Double(number) => Reply::Double(number),
             Self::Verbatim(text) => Reply::Verbatim(Cow::Owned(text.into_owned())),
@@ -121,14 +122,8 @@ impl<'a> Reply<'a> {
             Self::Null => writer.u8(4),
             Self::NullArray => writer.u8(5),
             Self::Array(replies) => Self::write_all(6, replies, writer),
-            Self::Map(pairs) => {
-                writer.u8(7);
-                writer.u32(u32::try_from(pairs.len()).expect("answers are bounded"));
-                for (key, value) in pairs {
-                    key.write(writer);
-                    value.write(writer);
-                }
-            }
+            Self::Map(pairs) => Self::write_pairs(7, pairs, writer),
+            Self::Pairs(pairs) => Self::write_pairs(13, pairs, writer),
             Self::Set(replies) => Self::write_all(8, replies, writer),
             Self::Double(number) => {
                 writer.u8(9);
@@ -147,6 +142,15 @@ impl<'a> Reply<'a> {
                 writer.timestamp(*timestamp);
                 writer.u8(u8::from(*exists));
             }
+        }
+    }
+
+    fn write_pairs(variant: u8, pairs: &[(Self, Self)], writer: &mut Writer<'_>) {
+        writer.u8(variant);
+        writer.u32(u32::try_from(pairs.len()).expect("answers are bounded"));
+        for (one, other) in pairs {
+            one.write(writer);
+            other.write(writer);
         }
     }
 
@@ -170,14 +174,8 @@ impl<'a> Reply<'a> {
             4 => Reply::Null,
             5 => Reply::NullArray,
             6 => Reply::Array(Self::read_all(reader, depth)?),
-            7 => {
-                let count = reader.u32()?;
-                let mut pairs = Vec::new();
-                for _ in 0..count {
-                    pairs.push((Self::read(reader, depth + 1)?, Self::read(reader, depth + 1)?));
-                }
-                Reply::Map(pairs)
-            }
+            7 => Reply::Map(Self::read_pairs(reader, depth)?),
+            13 => Reply::Pairs(Self::read_pairs(reader, depth)?),
             8 => Reply::Set(Self::read_all(reader, depth)?),
             9 => Reply::Double(f64::from_bits(reader.u64()?)),
             10 => Reply::Verbatim(Cow::Owned(text(reader)?)),
@@ -191,6 +189,18 @@ impl<'a> Reply<'a> {
             }
             _ => return Err(Malformed("unknown kind of answer")),
         })
+    }
+
+    fn read_pairs(
+        reader: &mut Reader<'_>,
+        depth: u32,
+    ) -> Result<Vec<(Reply<'static>, Reply<'static>)>, Malformed> {
+        let count = reader.u32()?;
+        let mut pairs = Vec::new();
+        for _ in 0..count {
+            pairs.push((Self::read(reader, depth + 1)?, Self::read(reader, depth + 1)?));
+        }
+        Ok(pairs)
     }
 
     /// Grows with what is really there: a count can promise more than the input holds.

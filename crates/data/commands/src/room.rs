@@ -58,7 +58,9 @@ impl Reply<'_> {
             Self::Error(text) => text.len(),
             Self::Verbatim(text) => text.len(),
             Self::Array(replies) | Self::Set(replies) => replies.iter().map(Self::bytes).sum(),
-            Self::Map(pairs) => pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum(),
+            Self::Map(pairs) | Self::Pairs(pairs) => {
+                pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum()
+            }
             _ => 0,
         };
         size_of::<Self>() + beyond

@@ -7,13 +7,13 @@
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Change, Content, ValueKind, Workspace};
-use quorate_types::limits;
+use quorate_types::{UnixMillis, limits};
 
 use crate::number::integer;
 use crate::options::{SYNTAX, is_word};
-use crate::{Args, Reply};
+use crate::{Args, Reply, arity_error, lookup};
 
-pub(crate) fn mset(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn mset(args: Args<'_>, _: UnixMillis, workspace: &mut dyn Workspace) -> Reply<'static> {
     if has_odd_pair(args) {
         return Reply::error("ERR wrong number of arguments for 'mset' command");
     }
@@ -21,7 +21,11 @@ pub(crate) fn mset(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'stat
     Reply::Ok
 }
 
-pub(crate) fn msetnx(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn msetnx(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
     if has_odd_pair(args) {
         return Reply::error("ERR wrong number of arguments for 'msetnx' command");
     }
@@ -31,6 +35,11 @@ pub(crate) fn msetnx(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'st
     }
     set_all(args, workspace);
     Reply::Int(1)
+}
+
+/// The error of a call whose number of arguments its options don't allow.
+pub(crate) fn wrong_number_of_arguments(args: Args<'_>) -> Reply<'static> {
+    arity_error(lookup(args.get(0)).expect("the command was found by this name")).into_owned()
 }
 
 /// Whether the last key has no value.
@@ -67,7 +76,11 @@ fn is_valid_on_one_key(args: Args<'_>) -> bool {
     !has_odd_pair(args) && args.iter().skip(1).step_by(2).all(|other| other == key)
 }
 
-pub(crate) fn rename(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn rename(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
     let (from, to) = (args.get(1), args.get(2));
     let Some(value) = take(from, workspace) else { return NO_KEY };
     if from != to {
@@ -77,7 +90,11 @@ pub(crate) fn rename(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'st
     Reply::Ok
 }
 
-pub(crate) fn renamenx(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn renamenx(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
     let (from, to) = (args.get(1), args.get(2));
     let Some(value) = take(from, workspace) else { return NO_KEY };
     if workspace.read(to).content.is_some() {
@@ -96,7 +113,7 @@ fn take(key: &[u8], workspace: &mut dyn Workspace) -> Option<Change<'static>> {
     Some(Change::Set { bytes: Vec::from(bytes).into(), kind, expire_at })
 }
 
-pub(crate) fn copy(args: Args<'_>, workspace: &mut dyn Workspace) -> Reply<'static> {
+pub(crate) fn copy(args: Args<'_>, _: UnixMillis, workspace: &mut dyn Workspace) -> Reply<'static> {
     let replace = match copy_options(args) {
         Ok(replace) => replace,
         Err(error) => return error,

@@ -56,7 +56,13 @@ impl Spec {
 
     /// Whether it can have keys.
     pub fn has_keys(&self) -> bool {
-        self.keys.first != 0
+        self.keys.first != 0 || !self.key_specs.is_empty()
+    }
+
+    /// Whether other arguments say where its keys stand; [`Spec::keys`] tells all of them otherwise.
+    #[inline]
+    pub fn has_movable_keys(&self) -> bool {
+        self.flags.has(flag::MOVABLEKEYS)
     }
 }
 
@@ -65,7 +71,7 @@ pub type KeyFunction = for<'a> fn(Args<'a>, UnixMillis, Current<'a>) -> (Reply<'
 
 /// The function behind a command that only makes sense over several keys at once. It looks at its
 /// arguments before it touches a key: a call that is wrong in itself touches none.
-pub type KeysFunction = fn(Args<'_>, &mut dyn Workspace) -> Reply<'static>;
+pub type KeysFunction = fn(Args<'_>, UnixMillis, &mut dyn Workspace) -> Reply<'static>;
 
 /// The function behind a command on keys.
 #[derive(Clone, Copy, Debug)]
@@ -187,22 +193,53 @@ pub struct Keys {
     pub step: i8,
 }
 
-/// What a command does to a group of keys (Redis's key specification; only the kind with fixed
-/// positions occurs).
+/// What a command does to a group of keys: Redis's key specification.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
     /// A remark.
     pub notes: Option<&'static str>,
     /// What happens to the keys.
     pub flags: &'static [&'static str],
-    /// Index of the first key.
-    pub index: i64,
-    /// The last key, relative to the first, or from the end if negative.
-    pub last: i64,
-    /// Distance from one key to the next.
-    pub step: i64,
-    /// See Redis's documentation; always 0 here.
-    pub limit: i64,
+    /// Where the search for them begins.
+    pub begin: KeysBegin,
+    /// Where they stand from there.
+    pub find: KeysFind,
+}
+
+/// Where the search for a group of keys begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeysBegin {
+    /// At this argument.
+    Index(i64),
+    /// Behind this word, looked for from an argument on, or backwards from the end if negative.
+    Keyword(&'static str, i64),
+    /// Nobody can say.
+    Unknown,
+}
+
+/// Where the keys of a group stand from where the search began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeysFind {
+    /// From there on.
+    Range {
+        /// The last key, relative to the first, or from the end if negative.
+        last: i64,
+        /// Distance from one key to the next.
+        step: i64,
+        /// If positive, the keys are that part of the arguments: a half is 2.
+        limit: i64,
+    },
+    /// An argument says how many there are.
+    Counted {
+        /// Where that argument stands.
+        count: i64,
+        /// Where the first key stands.
+        first: i64,
+        /// Distance from one key to the next.
+        step: i64,
+    },
+    /// Nobody can say.
+    Unknown,
 }
 
 /// What `COMMAND DOCS` says of a command.
@@ -255,19 +292,19 @@ macro_rules! bit_set {
     ($(#[$doc:meta])* $name:ident, $module:ident, [$($constant:ident = $bit:literal, $text:literal;)*]) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub struct $name(pub u16);
+        pub struct $name(pub u32);
 
         impl $name {
             /// Whether every bit of `wanted` is set.
             #[inline]
-            pub const fn has(self, wanted: u16) -> bool {
+            pub const fn has(self, wanted: u32) -> bool {
                 self.0 & wanted == wanted
             }
 
             /// The names of the bits that are set, in the order in which Redis lists them.
             pub fn names(self) -> impl ExactSizeIterator<Item = &'static str> {
-                const NAMES: &[(u16, &str)] = &[$(($module::$constant, $text)),*];
-                let mut names = [""; 16];
+                const NAMES: &[(u32, &str)] = &[$(($module::$constant, $text)),*];
+                let mut names = [""; 32];
                 let mut count = 0;
                 for (bit, name) in NAMES {
                     if self.0 & bit != 0 {
@@ -282,7 +319,7 @@ macro_rules! bit_set {
         #[doc = concat!("The bits of [`", stringify!($name), "`], named as in Redis.")]
         #[expect(missing_docs, reason = "each is the word of that name in Redis's documentation")]
         pub mod $module {
-            $(pub const $constant: u16 = 1 << $bit;)*
+            $(pub const $constant: u32 = 1 << $bit;)*
         }
     };
 }
@@ -293,15 +330,25 @@ bit_set! {
         WRITE = 0, "write";
         READONLY = 1, "readonly";
         DENYOOM = 2, "denyoom";
-        ADMIN = 3, "admin";
-        NOSCRIPT = 4, "noscript";
-        LOADING = 5, "loading";
-        STALE = 6, "stale";
-        SKIP_SLOWLOG = 7, "skip_slowlog";
-        FAST = 8, "fast";
-        NO_AUTH = 9, "no_auth";
-        NO_MULTI = 10, "no_multi";
-        ALLOW_BUSY = 11, "allow_busy";
+        MODULE = 3, "module";
+        ADMIN = 4, "admin";
+        PUBSUB = 5, "pubsub";
+        NOSCRIPT = 6, "noscript";
+        BLOCKING = 7, "blocking";
+        LOADING = 8, "loading";
+        STALE = 9, "stale";
+        SKIP_MONITOR = 10, "skip_monitor";
+        SKIP_SLOWLOG = 11, "skip_slowlog";
+        ASKING = 12, "asking";
+        FAST = 13, "fast";
+        NO_AUTH = 14, "no_auth";
+        MAY_REPLICATE = 15, "may_replicate";
+        NO_MANDATORY_KEYS = 16, "no_mandatory_keys";
+        PROTECTED = 17, "protected";
+        NO_ASYNC_LOADING = 18, "no_async_loading";
+        NO_MULTI = 19, "no_multi";
+        ALLOW_BUSY = 20, "allow_busy";
+        MOVABLEKEYS = 21, "movablekeys";
     ]
 }
 
@@ -311,13 +358,23 @@ bit_set! {
         KEYSPACE = 0, "@keyspace";
         READ = 1, "@read";
         WRITE = 2, "@write";
-        STRING = 3, "@string";
-        BITMAP = 4, "@bitmap";
-        ADMIN = 5, "@admin";
-        FAST = 6, "@fast";
-        SLOW = 7, "@slow";
-        DANGEROUS = 8, "@dangerous";
-        CONNECTION = 9, "@connection";
-        TRANSACTION = 10, "@transaction";
+        SET = 3, "@set";
+        SORTEDSET = 4, "@sortedset";
+        LIST = 5, "@list";
+        HASH = 6, "@hash";
+        STRING = 7, "@string";
+        BITMAP = 8, "@bitmap";
+        HYPERLOGLOG = 9, "@hyperloglog";
+        GEO = 10, "@geo";
+        STREAM = 11, "@stream";
+        PUBSUB = 12, "@pubsub";
+        ADMIN = 13, "@admin";
+        FAST = 14, "@fast";
+        SLOW = 15, "@slow";
+        BLOCKING = 16, "@blocking";
+        DANGEROUS = 17, "@dangerous";
+        CONNECTION = 18, "@connection";
+        TRANSACTION = 19, "@transaction";
+        SCRIPTING = 20, "@scripting";
     ]
 }

@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Content, Current, ValueKind};
+use quorate_machine::{Access, Change, Current, ValueKind};
 use quorate_types::{UnixMillis, limits};
 
 use crate::number::integer;
@@ -19,9 +19,43 @@ pub(crate) fn change_unless_error(outcome: Outcome<'_>) -> (Reply<'_>, Change<'_
     outcome.unwrap_or_else(|error| (error, Change::Keep))
 }
 
-/// The bytes that the key holds; no bytes if the key is absent.
-pub(crate) fn bytes_of(current: Current<'_>) -> &[u8] {
-    current.content.map_or(&[], |content| content.bytes)
+/// Defines functions behind commands of one key, by what they answer and change or by their error.
+macro_rules! key_functions {
+    ($($name:ident => $function:expr;)*) => {
+        $(pub(crate) fn $name<'a>(
+            args: $crate::Args<'a>,
+            now: quorate_types::UnixMillis,
+            current: quorate_machine::Current<'a>,
+        ) -> ($crate::Reply<'a>, quorate_machine::Change<'a>) {
+            type Function = for<'b> fn(
+                $crate::Args<'b>,
+                quorate_types::UnixMillis,
+                quorate_machine::Current<'b>,
+            ) -> $crate::string::Outcome<'b>;
+            let function: Function = $function;
+            $crate::string::change_unless_error(function(args, now, current))
+        })*
+    };
+}
+pub(crate) use key_functions;
+
+/// The answer to a command whose key holds a value of another type.
+pub(crate) const WRONGTYPE: Reply<'static> =
+    Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+
+/// The string that the key holds, if it holds anything.
+#[inline]
+pub(crate) fn string_of(current: Current<'_>) -> Result<Option<&[u8]>, Reply<'static>> {
+    match current.content {
+        None => Ok(None),
+        Some(content) if content.kind == ValueKind::String => Ok(Some(content.bytes)),
+        Some(_) => Err(WRONGTYPE),
+    }
+}
+
+/// The bytes of the string that the key holds; no bytes if the key is absent.
+pub(crate) fn bytes_of(current: Current<'_>) -> Result<&[u8], Reply<'static>> {
+    Ok(string_of(current)?.unwrap_or_default())
 }
 
 /// The expiry that the key has.
@@ -48,12 +82,12 @@ pub(crate) fn replace_string(bytes: Vec<u8>, current: Current<'_>) -> Change<'_>
 
 /// What `GET` answers.
 #[inline]
-fn value_of(current: Current<'_>) -> Reply<'_> {
-    current.content.map_or(Reply::Null, |content: Content<'_>| Reply::Bulk(content.bytes.into()))
+fn value_of(current: Current<'_>) -> Result<Reply<'_>, Reply<'static>> {
+    Ok(string_of(current)?.map_or(Reply::Null, |bytes| Reply::Bulk(bytes.into())))
 }
 
 pub(crate) fn get<'a>(_: Args<'a>, _: UnixMillis, current: Current<'a>) -> (Reply<'a>, Change<'a>) {
-    (value_of(current), Change::Keep)
+    (value_of(current).unwrap_or_else(|error| error), Change::Keep)
 }
 
 /// Every key of one call is the same key here.
@@ -62,7 +96,8 @@ pub(crate) fn mget<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    (Reply::Array(vec![value_of(current); args.len() - 1]), Change::Keep)
+    let value = value_of(current).unwrap_or(Reply::Null);
+    (Reply::Array(vec![value; args.len() - 1]), Change::Keep)
 }
 
 pub(crate) fn set<'a>(
@@ -83,7 +118,7 @@ fn try_set<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome
     let present = current.content.is_some();
     let refused = (options.only_absent && present) || (options.only_present && !present);
     let reply = match (options.get, refused) {
-        (true, _) => value_of(current),
+        (true, _) => value_of(current)?,
         (false, true) => Reply::Null,
         (false, false) => Reply::Ok,
     };
@@ -165,7 +200,7 @@ pub(crate) fn getset<'a>(
     now: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    (value_of(current), set_string(args.get(2), None, now))
+    change_unless_error(value_of(current).map(|value| (value, set_string(args.get(2), None, now))))
 }
 
 pub(crate) fn getdel<'a>(
@@ -174,7 +209,7 @@ pub(crate) fn getdel<'a>(
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
     let change = if current.content.is_some() { Change::Delete } else { Change::Keep };
-    (value_of(current), change)
+    change_unless_error(value_of(current).map(|value| (value, change)))
 }
 
 pub(crate) fn getex<'a>(
@@ -188,16 +223,14 @@ pub(crate) fn getex<'a>(
 fn try_getex<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let options = Options::parse(Command::Getex, args, 2)?;
     // An absent key is answered before the time is looked at, as in Redis.
-    if current.content.is_none() {
-        return Ok((Reply::Null, Change::Keep));
-    }
+    let Some(value) = string_of(current)? else { return Ok((Reply::Null, Change::Keep)) };
     let change = match options.expire_at("getex", now)? {
         Some(at) if at <= now => Change::Delete,
         Some(at) => Change::Expire(Some(at)),
         None if options.persist && expiry_of(current).is_some() => Change::Expire(None),
         None => Change::Keep,
     };
-    Ok((value_of(current), change))
+    Ok((Reply::Bulk(value.into()), change))
 }
 
 pub(crate) fn getex_access(args: Args<'_>) -> Access {
@@ -212,17 +245,19 @@ pub(crate) fn append<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    let (old, tail) = (bytes_of(current), args.get(2));
+    change_unless_error(try_append(args, current))
+}
+
+fn try_append<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let (old, tail) = (bytes_of(current)?, args.get(2));
     // A key that is absent takes any value that a request can carry.
-    if current.content.is_some()
-        && let Err(error) = check_length(old.len() as u64, tail.len())
-    {
-        return (error, Change::Keep);
+    if current.content.is_some() {
+        check_length(old.len() as u64, tail.len())?;
     }
     let mut bytes = Vec::with_capacity(old.len() + tail.len());
     bytes.extend_from_slice(old);
     bytes.extend_from_slice(tail);
-    (Reply::Int(bytes.len() as i64), replace_string(bytes, current))
+    Ok((Reply::Int(bytes.len() as i64), replace_string(bytes, current)))
 }
 
 pub(crate) fn strlen<'a>(
@@ -230,7 +265,8 @@ pub(crate) fn strlen<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    (Reply::Int(bytes_of(current).len() as i64), Change::Keep)
+    let length = bytes_of(current).map(|bytes| Reply::Int(bytes.len() as i64));
+    (length.unwrap_or_else(|error| error), Change::Keep)
 }
 
 fn check_length(offset: u64, added: usize) -> Result<(), Reply<'static>> {
@@ -251,7 +287,7 @@ pub(crate) fn setrange<'a>(
 fn try_setrange<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let offset = u64::try_from(integer(args.get(2))?)
         .map_err(|_| Reply::error("ERR offset is out of range"))?;
-    let (old, patch) = (bytes_of(current), args.get(3));
+    let (old, patch) = (bytes_of(current)?, args.get(3));
     if patch.is_empty() {
         return Ok((Reply::Int(old.len() as i64), Change::Keep));
     }
@@ -270,10 +306,10 @@ pub(crate) fn getrange<'a>(
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
     let range = integer(args.get(2)).and_then(|start| Ok((start, integer(args.get(3))?)));
-    let bytes = bytes_of(current);
-    let reply = range.map(|(start, end)| {
+    let reply = range.and_then(|(start, end)| {
+        let bytes = bytes_of(current)?;
         let (start, end) = clamp_range(start, end, bytes.len());
-        Reply::Bulk(bytes[start..end].into())
+        Ok(Reply::Bulk(bytes[start..end].into()))
     });
     (reply.unwrap_or_else(|error| error), Change::Keep)
 }

@@ -9,9 +9,11 @@ use crate::spec::Spec;
 mod rows {
     use crate::spec::{
         AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeySpec, Keyed, Keys,
-        Run, ServerCommand, Spec, Split, category, flag,
+        KeysBegin, KeysFind, Run, ServerCommand, Spec, Split, category, flag,
     };
-    use crate::{bitfield, bitmap, dump, expiry, generic, lcs, numeric, range, several, string};
+    use crate::{
+        bitfield, bitmap, dump, expiry, generic, hash, lcs, list, numeric, range, several, string,
+    };
 
     include!(concat!(env!("OUT_DIR"), "/table.rs"));
 }
@@ -68,7 +70,7 @@ pub fn by_id(id: u16) -> Option<&'static Spec> {
 /// The longest name of a command that is not a subcommand.
 const NAME_BYTES_MAX: usize = 16;
 /// Four times the rows or more, so that probe sequences are short.
-const SLOT_BITS: u32 = 9;
+const SLOT_BITS: u32 = 10;
 
 /// Names are hashed and compared as one number: their bytes in lower case, filled up with zeros.
 /// Two loads that may overlap take the place of a loop over the bytes.

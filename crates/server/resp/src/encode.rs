@@ -36,6 +36,16 @@ pub fn encode(reply: &Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::NullArray => out.extend_from_slice(b"*-1\r\n"),
         Reply::Array(items) => sequence(b'*', items, protocol, out),
         Reply::Set(items) => sequence(if resp3 { b'~' } else { b'*' }, items, protocol, out),
+        Reply::Pairs(pairs) => {
+            array_header(if resp3 { pairs.len() } else { pairs.len() * 2 }, out);
+            for (one, other) in pairs {
+                if resp3 {
+                    array_header(2, out);
+                }
+                encode(one, protocol, out);
+                encode(other, protocol, out);
+            }
+        }
         Reply::Map(pairs) => {
             if resp3 {
                 integer(b'%', pairs.len() as i64, out);

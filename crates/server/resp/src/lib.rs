@@ -47,7 +47,6 @@ mod connection;
 mod dispatch;
 mod encode;
 mod frontend;
-mod glob;
 mod info;
 mod parser;
 mod pending;
@@ -65,11 +64,11 @@ pub use backend::{Attempt, Backend, KeyspaceFacts, Listed, MemoryFacts, ServerFa
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};
 pub use frontend::Frontend;
-pub use glob::glob_match;
 pub use parser::{
     ARGUMENTS_MAX, INLINE_BYTES_MAX, Limits, Parser, ProtocolError, Step,
     UNAUTHENTICATED_ARGUMENTS_MAX, UNAUTHENTICATED_BULK_BYTES_MAX,
 };
+pub use quorate_commands::glob_match;
 pub use session::REDIS_VERSION;
 pub use settings::Settings;
 pub use shared::{LaneStats, Shared, Totals};

@@ -7,8 +7,8 @@ use quorate_commands::{Args, Call, Reply, ServerCommand, Spec, parse_integer, ta
 use crate::backend::Backend;
 use crate::connection::Life;
 use crate::dispatch::Context;
-use crate::glob::glob_match;
 use crate::session::{NOT_AN_INTEGER, SYNTAX, bulk, failure};
+use quorate_commands::glob_match;
 
 impl<B: Backend> Context<'_, B> {
     /// Executes a command that is answered at once.

@@ -6,9 +6,9 @@ use quorate_commands::parse_integer;
 use quorate_types::limits;
 
 use crate::account::Share;
-use crate::glob::glob_match;
 use crate::session::quoted;
 use crate::shared::Shared;
+use quorate_commands::glob_match;
 
 /// What `CONFIG SET` can change, with Redis's names and, where bounded memory allows it, Redis's
 /// defaults.

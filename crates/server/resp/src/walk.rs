@@ -13,10 +13,10 @@ use crate::backend::{Backend, Listed};
 use crate::connection::Reply;
 use crate::dispatch::Context;
 use crate::encode::{Protocol, array_header, bulk, error};
-use crate::glob::glob_match;
 use crate::limits;
 use crate::pending::answer_or_failure;
 use crate::session::{NOT_AN_INTEGER, SYNTAX};
+use quorate_commands::glob_match;
 
 const TOO_MANY: &str = "ERR the keys that match take more than 16777216 bytes; use SCAN";
 const TOO_LONG: &str = "ERR inside MULTI, KEYS, SCAN and RANDOMKEY look at 10000 keys in all; use them \

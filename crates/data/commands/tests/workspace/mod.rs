@@ -44,7 +44,7 @@ impl From<Reply<'_>> for Answer {
             Reply::Null => Self::Null,
             Reply::NullArray => Self::NullArray,
             Reply::Array(replies) | Reply::Set(replies) => Self::Array(all(replies)),
-            Reply::Map(pairs) => Self::Array(
+            Reply::Map(pairs) | Reply::Pairs(pairs) => Self::Array(
                 pairs.into_iter().flat_map(|(key, value)| [key.into(), value.into()]).collect(),
             ),
             Reply::Error(text) => Self::Error(text.into_owned()),

@@ -89,6 +89,8 @@ fn match_class(pattern: &[u8], mut p: usize, byte: u8, fold: impl Fn(u8) -> u8) 
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::*;
 
     fn matches(pattern: &str, text: &str) -> bool {

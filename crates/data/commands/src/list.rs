@@ -1,0 +1,402 @@
+//! Lists.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, Change, Current, ValueKind, Workspace};
+use quorate_types::{UnixMillis, limits};
+
+use crate::number::{integer, parse_integer};
+use crate::options::{SYNTAX, is_word};
+use crate::packed::{Builder, Packed, replace};
+use crate::string::{Outcome, clamp_range, key_functions};
+use crate::{Args, Reply};
+
+/// An end of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Left,
+    Right,
+}
+
+key_functions! {
+    lpush => |args, _, current| push(End::Left, true, args, current);
+    rpush => |args, _, current| push(End::Right, true, args, current);
+    lpushx => |args, _, current| push(End::Left, false, args, current);
+    rpushx => |args, _, current| push(End::Right, false, args, current);
+    lpop => |args, _, current| pop(End::Left, args, current);
+    rpop => |args, _, current| pop(End::Right, args, current);
+    llen => |_, _, current| {
+        Ok((Reply::Int(held(current)?.map_or(0, |list| list.count) as i64), Change::Keep))
+    };
+    lindex => |args, _, current| {
+        let Some(list) = held(current)? else { return Ok((Reply::Null, Change::Keep)) };
+        let at = position(integer(args.get(2))?, list.count);
+        let item = at.and_then(|at| list.items().nth(at));
+        Ok((item.map_or(Reply::Null, bulk), Change::Keep))
+    };
+    lset => |args, _, current| try_lset(args, current);
+    lrange => |args, _, current| {
+        let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
+        let list = held(current)?.unwrap_or(Packed::EMPTY);
+        let (start, end) = clamp_range(start, end, list.count);
+        Ok((Reply::Array(list.items().skip(start).take(end - start).map(bulk).collect()), Change::Keep))
+    };
+    ltrim => |args, _, current| {
+        let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
+        let Some(list) = held(current)? else { return Ok((Reply::Ok, Change::Keep)) };
+        let (start, end) = clamp_range(start, end, list.count);
+        if end - start == list.count {
+            return Ok((Reply::Ok, Change::Keep));
+        }
+        let mut items = list.items();
+        items.by_ref().take(start).for_each(drop);
+        let from = items.rest;
+        items.by_ref().take(end - start).for_each(drop);
+        let kept = &from[..from.len() - items.rest.len()];
+        Ok((Reply::Ok, store(end - start, &[kept], current)?))
+    };
+    lrem => |args, _, current| try_lrem(args, current);
+    linsert => |args, _, current| try_linsert(args, current);
+    lpos => |args, _, current| try_lpos(args, current);
+}
+
+fn held(current: Current<'_>) -> Result<Option<Packed<'_>>, Reply<'static>> {
+    Packed::of(current, ValueKind::List)
+}
+
+fn bulk(bytes: &[u8]) -> Reply<'_> {
+    Reply::Bulk(bytes.into())
+}
+
+/// The place that an index, from the end if negative, names among so many.
+fn position(index: i64, length: usize) -> Option<usize> {
+    let at = if index < 0 { index.checked_add(length as i64)? } else { index };
+    usize::try_from(at).ok().filter(|&at| at < length)
+}
+
+/// The change that leaves so many items, which stand in these stretches one behind the other.
+fn store<'a>(
+    count: usize,
+    stretches: &[&[u8]],
+    current: Current<'_>,
+) -> Result<Change<'a>, Reply<'static>> {
+    let mut builder = Builder::new(0, stretches.iter().map(|stretch| stretch.len()).sum());
+    stretches.iter().for_each(|stretch| builder.raw(stretch));
+    replace(builder.finish(count), ValueKind::List, current)
+}
+
+fn store_items<'a>(
+    items: &VecDeque<&[u8]>,
+    current: Current<'_>,
+) -> Result<Change<'a>, Reply<'static>> {
+    let mut builder = Builder::new(0, items.iter().map(|item| item.len() + 2).sum());
+    items.iter().for_each(|item| builder.item(item));
+    replace(builder.finish(items.len()), ValueKind::List, current)
+}
+
+fn push<'a>(end: End, make: bool, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let list = match held(current)? {
+        None if !make => return Ok((Reply::Int(0), Change::Keep)),
+        list => list.unwrap_or(Packed::EMPTY),
+    };
+    let count = list.count + args.len() - 2;
+    let new: usize = args.iter().skip(2).map(|item| item.len() + 5).sum();
+    let mut builder = Builder::new(0, list.items.len() + new);
+    match end {
+        End::Left => {
+            (2..args.len()).rev().for_each(|at| builder.item(args.get(at)));
+            builder.raw(list.items);
+        }
+        End::Right => {
+            builder.raw(list.items);
+            args.iter().skip(2).for_each(|item| builder.item(item));
+        }
+    }
+    Ok((Reply::Int(count as i64), replace(builder.finish(count), ValueKind::List, current)?))
+}
+
+/// Takes so many items from an end, the outermost first. The stretch that stays is the other part.
+fn take(list: Packed<'_>, end: End, count: usize) -> (Vec<&[u8]>, &[u8]) {
+    let mut items = list.items();
+    match end {
+        End::Left => {
+            let taken = items.by_ref().take(count).collect();
+            (taken, items.rest)
+        }
+        End::Right => {
+            items.by_ref().take(list.count.saturating_sub(count)).for_each(drop);
+            let kept = &list.items[..list.items.len() - items.rest.len()];
+            let mut taken: Vec<_> = items.collect();
+            taken.reverse();
+            (taken, kept)
+        }
+    }
+}
+
+fn pop<'a>(end: End, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let count = match args.len() {
+        2 => None,
+        3 => Some(positive_count(args.get(2))?),
+        _ => return Err(crate::several::wrong_number_of_arguments(args)),
+    };
+    let Some(list) = held(current)? else {
+        let nothing = if count.is_some() { Reply::NullArray } else { Reply::Null };
+        return Ok((nothing, Change::Keep));
+    };
+    if count == Some(0) {
+        return Ok((Reply::Array(vec![]), Change::Keep));
+    }
+    let (taken, kept) = take(list, end, count.unwrap_or(1));
+    let change = store(list.count - taken.len(), &[kept], current)?;
+    let mut taken = taken.into_iter().map(bulk);
+    let reply = match count {
+        Some(_) => Reply::Array(taken.collect()),
+        None => taken.next().expect("a list that is there has an item"),
+    };
+    Ok((reply, change))
+}
+
+/// A count that may be nothing.
+pub(crate) fn positive_count(word: &[u8]) -> Result<usize, Reply<'static>> {
+    parse_integer(word)
+        .and_then(|count| usize::try_from(count).ok())
+        .ok_or(Reply::error("ERR value is out of range, must be positive"))
+}
+
+fn try_lset<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let list = held(current)?.ok_or(Reply::error("ERR no such key"))?;
+    let at = position(integer(args.get(2))?, list.count)
+        .ok_or(Reply::error("ERR index out of range"))?;
+    let mut items: VecDeque<_> = list.items().collect();
+    items[at] = args.get(3);
+    Ok((Reply::Ok, store_items(&items, current)?))
+}
+
+fn try_lrem<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let count = match integer(args.get(2))? {
+        i64::MIN => {
+            return Err(Reply::error(
+                "ERR value is out of range, value must between -9223372036854775807 and \
+                 9223372036854775807",
+            ));
+        }
+        count => count,
+    };
+    let Some(list) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
+    let (mut left, wanted) = (count.unsigned_abs(), args.get(3));
+    if count == 0 {
+        left = u64::MAX;
+    }
+    let mut items: Vec<_> = list.items().collect();
+    if count < 0 {
+        items.reverse();
+    }
+    items.retain(|item| {
+        let removed = left > 0 && *item == wanted;
+        left -= u64::from(removed);
+        !removed
+    });
+    if count < 0 {
+        items.reverse();
+    }
+    let removed = list.count - items.len();
+    let change = if removed == 0 { Change::Keep } else { store_items(&items.into(), current)? };
+    Ok((Reply::Int(removed as i64), change))
+}
+
+fn try_linsert<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let behind = match args.get(2) {
+        word if is_word(word, "AFTER") => 1,
+        word if is_word(word, "BEFORE") => 0,
+        _ => return Err(SYNTAX),
+    };
+    let Some(list) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
+    let Some(at) = list.items().position(|item| item == args.get(3)) else {
+        return Ok((Reply::Int(-1), Change::Keep));
+    };
+    let mut items: VecDeque<_> = list.items().collect();
+    items.insert(at + behind, args.get(4));
+    Ok((Reply::Int(items.len() as i64), store_items(&items, current)?))
+}
+
+fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let (mut rank, mut count, mut looked_at) = (1, None, 0);
+    let mut words = args.iter().skip(3);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or(SYNTAX)?;
+        let positive = |text| match integer(value)? {
+            number if number < 0 => Err(Reply::error(text)),
+            number => Ok(number.unsigned_abs()),
+        };
+        if is_word(word, "RANK") {
+            rank = integer(value)?;
+            if rank == 0 {
+                return Err(Reply::error(
+                    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
+                     second ... or use negative to start from the end of the list",
+                ));
+            }
+            if rank == i64::MIN {
+                return Err(Reply::error(
+                    "ERR value is out of range, value must between -9223372036854775807 and \
+                     9223372036854775807",
+                ));
+            }
+        } else if is_word(word, "COUNT") {
+            count = Some(positive("ERR COUNT can't be negative")?);
+        } else if is_word(word, "MAXLEN") {
+            looked_at = positive("ERR MAXLEN can't be negative")?;
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    let list = held(current)?.unwrap_or(Packed::EMPTY);
+    let most = |number: u64| if number == 0 { usize::MAX } else { number as usize };
+    let (skipped, wanted) = (rank.unsigned_abs() as usize - 1, most(count.unwrap_or(1)));
+    let is_here = |&(_, item): &(usize, &[u8])| item == args.get(2);
+    let found: Vec<usize> = if rank > 0 {
+        let looked = list.items().enumerate().take(most(looked_at));
+        looked.filter(is_here).skip(skipped).take(wanted).map(|(at, _)| at).collect()
+    } else {
+        let items: Vec<_> = list.items().enumerate().collect();
+        let looked = items.into_iter().rev().take(most(looked_at));
+        looked.filter(is_here).skip(skipped).take(wanted).map(|(at, _)| at).collect()
+    };
+    let mut found = found.into_iter().map(|at| Reply::Int(at as i64));
+    let reply = match count {
+        Some(_) => Reply::Array(found.collect()),
+        None => found.next().unwrap_or(Reply::Null),
+    };
+    Ok((reply, Change::Keep))
+}
+
+impl End {
+    pub(crate) fn parse(word: &[u8]) -> Result<Self, Reply<'static>> {
+        match word {
+            word if is_word(word, "LEFT") => Ok(Self::Left),
+            word if is_word(word, "RIGHT") => Ok(Self::Right),
+            _ => Err(SYNTAX),
+        }
+    }
+}
+
+pub(crate) fn lmove(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    let ends = End::parse(args.get(3)).and_then(|from| Ok((from, End::parse(args.get(4))?)));
+    let moved = ends.and_then(|(from, to)| move_item(args, from, to, workspace));
+    moved.unwrap_or_else(|error| error)
+}
+
+pub(crate) fn rpoplpush(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    move_item(args, End::Right, End::Left, workspace).unwrap_or_else(|error| error)
+}
+
+/// What `LMOVE` and `RPOPLPUSH` do to their key if both are the same one.
+pub(crate) fn move_access(args: Args<'_>) -> Access {
+    if args.get(1) == args.get(2) { Access::Update } else { Access::Read }
+}
+
+fn move_item(
+    args: Args<'_>,
+    from: End,
+    to: End,
+    workspace: &mut dyn Workspace,
+) -> Result<Reply<'static>, Reply<'static>> {
+    let (source, target) = (args.get(1), args.get(2));
+    let current = workspace.read(source);
+    let Some(list) = held(current)? else { return Ok(Reply::Null) };
+    let (taken, kept) = take(list, from, 1);
+    let item = Vec::from(taken[0]);
+    if source == target && list.count == 1 {
+        return Ok(Reply::Bulk(item.into()));
+    }
+    let rest = store(list.count - 1, &[kept], current)?;
+    if source != target {
+        held(workspace.read(target))?;
+    }
+    // What the target is to hold is known before anything is written: an error changes nothing.
+    let current = if source == target {
+        let Change::Set { bytes, kind, expire_at } = &rest else {
+            unreachable!("a list of several items has one less");
+        };
+        let content = quorate_machine::Content { bytes, kind: *kind, expire_at: *expire_at };
+        Current { content: Some(content), ..workspace.read(source) }
+    } else {
+        workspace.read(target)
+    };
+    let list = held(current)?.unwrap_or(Packed::EMPTY);
+    let mut builder = Builder::new(0, list.items.len() + item.len() + 5);
+    if to == End::Left {
+        builder.item(&item);
+    }
+    builder.raw(list.items);
+    if to == End::Right {
+        builder.item(&item);
+    }
+    let change = replace(builder.finish(list.count + 1), ValueKind::List, current)?;
+    if source != target {
+        workspace.write(source, rest.into_owned());
+    }
+    workspace.write(target, change);
+    Ok(Reply::Bulk(item.into()))
+}
+
+/// `LMPOP numkeys key ... LEFT|RIGHT [COUNT count]`.
+pub(crate) fn lmpop(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    try_lmpop(args, workspace).unwrap_or_else(|error| error)
+}
+
+fn try_lmpop(
+    args: Args<'_>,
+    workspace: &mut dyn Workspace,
+) -> Result<Reply<'static>, Reply<'static>> {
+    let keys = counted_keys(args, 1)?;
+    let end = End::parse(args.iter().nth(2 + keys).ok_or(SYNTAX)?)?;
+    let count = pop_count(args, 3 + keys)?;
+    for key in args.iter().skip(2).take(keys) {
+        let current = workspace.read(key);
+        let Some(list) = held(current)? else { continue };
+        let (taken, kept) = take(list, end, count);
+        let change = store(list.count - taken.len(), &[kept], current)?;
+        let taken = taken.into_iter().map(|item| Reply::Bulk(Vec::from(item).into())).collect();
+        workspace.write(key, change);
+        return Ok(Reply::Array(vec![Reply::Bulk(Vec::from(key).into()), Reply::Array(taken)]));
+    }
+    Ok(Reply::NullArray)
+}
+
+/// How many keys the argument at this place announces.
+///
+/// # Errors
+/// If that is no positive number, or more than there are arguments behind it.
+pub(crate) fn counted_keys(args: Args<'_>, at: usize) -> Result<usize, Reply<'static>> {
+    let keys = parse_integer(args.get(at))
+        .filter(|keys| (1..=i64::from(i32::MAX)).contains(keys))
+        .ok_or(Reply::error("ERR numkeys should be greater than 0"))?;
+    Some(keys as usize).filter(|keys| at + keys < args.len()).ok_or(SYNTAX)
+}
+
+/// The option `COUNT count` of commands that take from the first key that has something; 1 without.
+pub(crate) fn pop_count(args: Args<'_>, from: usize) -> Result<usize, Reply<'static>> {
+    let mut count = None;
+    let mut words = args.iter().skip(from);
+    while let Some(word) = words.next() {
+        let value = words.next().filter(|_| count.is_none() && is_word(word, "COUNT"));
+        let number = parse_integer(value.ok_or(SYNTAX)?).filter(|number| *number > 0);
+        count = Some(number.ok_or(Reply::error("ERR count should be greater than 0"))?);
+    }
+    Ok(count.map_or(1, |count| (count as usize).min(limits::VALUE_BYTES_MAX)))
+}

@@ -1,0 +1,205 @@
+//! Members drawn at random, and members visited a part at a time.
+
+use alloc::vec::Vec;
+
+use quorate_machine::{Current, Rng};
+use quorate_types::{UnixMillis, hash_key, limits};
+
+use crate::number::{format_integer, integer};
+use crate::options::{SYNTAX, is_word};
+use crate::room::ANSWER_TOO_LONG;
+use crate::{Args, Reply, glob_match};
+
+/// A generator that draws the same for the same call on the same version at the same time, wherever
+/// and however often it runs, and something else otherwise.
+pub(crate) fn rng(args: Args<'_>, now: UnixMillis, current: Current<'_>) -> Rng {
+    let words = args.iter().fold(now.0, |seed, word| seed.rotate_left(5) ^ hash_key(word));
+    let writer = u64::from(current.timestamp.writer.0);
+    Rng::new(words ^ current.timestamp.version.rotate_left(32) ^ writer.rotate_left(17))
+}
+
+/// How many of `length` members to draw: a positive count draws each at most once, in no particular
+/// order, a negative one draws so many times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Count {
+    Distinct(usize),
+    Repeated(usize),
+}
+
+impl Count {
+    /// # Errors
+    /// If it is no number, or one whose magnitude is beyond `limit`.
+    pub(crate) fn parse(word: &[u8]) -> Result<Self, Reply<'static>> {
+        match integer(word)? {
+            i64::MIN => Err(Reply::error(
+                "ERR value is out of range, value must between -9223372036854775807 and \
+                 9223372036854775807",
+            )),
+            count if count < 0 => Ok(Self::Repeated(count.unsigned_abs() as usize)),
+            count => Ok(Self::Distinct(count.unsigned_abs() as usize)),
+        }
+    }
+
+    /// Whether it asks for more than half of what a number can count.
+    pub(crate) fn is_beyond_half(self) -> bool {
+        let (Self::Distinct(count) | Self::Repeated(count)) = self;
+        count > i64::MAX as usize / 2
+    }
+
+    /// Positions among `length` members, which are more than none.
+    ///
+    /// # Errors
+    /// If they would be more than an answer can have.
+    pub(crate) fn draw(self, length: usize, rng: &mut Rng) -> Result<Vec<usize>, Reply<'static>> {
+        match self {
+            Self::Repeated(count) if count > limits::REPLY_BYTES_MAX / size_of::<Reply<'_>>() => {
+                Err(Reply::error(ANSWER_TOO_LONG))
+            }
+            Self::Repeated(count) => {
+                Ok((0..count).map(|_| rng.below(length as u64) as usize).collect())
+            }
+            Self::Distinct(count) => Ok(distinct(count, length, rng)),
+        }
+    }
+}
+
+/// Different positions below `length`; all of them if `count` is no less. Most of the members are
+/// chosen by choosing those that stay behind, so that the work follows the smaller part.
+pub(crate) fn distinct(count: usize, length: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..length).collect();
+    let count = count.min(length);
+    if count == length {
+        return all;
+    }
+    for at in 0..count {
+        let other = at + rng.below((length - at) as u64) as usize;
+        all.swap(at, other);
+    }
+    all.truncate(count);
+    all
+}
+
+/// What `HSCAN`, `SSCAN` and `ZSCAN` are asked for.
+#[derive(Debug)]
+pub(crate) struct Scan<'a> {
+    cursor: u64,
+    count: usize,
+    pattern: Option<&'a [u8]>,
+}
+
+/// Bits of a member's hash that order a scan.
+const PLACE_BITS: u32 = 48;
+
+impl<'a> Scan<'a> {
+    /// Reads `key cursor [MATCH pattern] [COUNT count]`.
+    pub(crate) fn parse(args: Args<'a>) -> Result<Self, Reply<'static>> {
+        let cursor = cursor(args.get(2)).ok_or(Reply::error("ERR invalid cursor"))?;
+        Ok(Self { cursor, count: 10, pattern: None })
+    }
+
+    /// Reads the options, which Redis looks at only when the key is there and of the right type.
+    pub(crate) fn options(mut self, args: Args<'a>) -> Result<Self, Reply<'static>> {
+        let mut words = args.iter().skip(3);
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or(SYNTAX)?;
+            if is_word(word, "COUNT") {
+                let count = integer(value)?;
+                self.count =
+                    usize::try_from(count).ok().filter(|&count| count > 0).ok_or(SYNTAX)?;
+            } else if is_word(word, "MATCH") {
+                self.pattern = Some(value).filter(|pattern| *pattern != b"*");
+            } else {
+                return Err(SYNTAX);
+            }
+        }
+        Ok(self)
+    }
+
+    fn matches(&self, member: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob_match(pattern, member, false))
+    }
+
+    /// The next part of the members, and where the scan goes on. A `compact` collection is one part,
+    /// as in Redis. Others are visited in the order of their hashes, so that a member that is there
+    /// all the time is visited, whatever comes and goes meanwhile.
+    pub(crate) fn part<M: AsRef<[u8]> + Clone>(
+        &self,
+        compact: bool,
+        members: impl Iterator<Item = M>,
+    ) -> (u64, Vec<M>) {
+        if compact {
+            return (0, members.filter(|member| self.matches(member.as_ref())).collect());
+        }
+        let place = |member: &M| hash_key(member.as_ref()) >> (64 - PLACE_BITS);
+        let mut left: Vec<(u64, M)> = members
+            .map(|member| (place(&member), member))
+            .filter(|(place, _)| *place >= self.cursor)
+            .collect();
+        left.sort_unstable_by_key(|(place, _)| *place);
+        // Members of one place stay together.
+        let last = left.get(self.count - 1).map(|(place, _)| *place);
+        let end = last.map_or(left.len(), |last| left.partition_point(|(place, _)| *place <= last));
+        let next = left.get(end).map_or(0, |(place, _)| *place);
+        left.truncate(end);
+        let part = left.into_iter().map(|(_, member)| member);
+        (next, part.filter(|member| self.matches(member.as_ref())).collect())
+    }
+}
+
+/// The answer of a scan.
+pub(crate) fn scanned<'a>(next: u64, part: Vec<Reply<'a>>) -> Reply<'a> {
+    let next = format_integer(next.cast_signed(), &mut [0; 20]).to_vec();
+    Reply::Array([Reply::Bulk(next.into()), Reply::Array(part)].into())
+}
+
+/// A number without a sign; nothing at all is 0, as in Redis.
+fn cursor(text: &[u8]) -> Option<u64> {
+    match text {
+        [] => Some(0),
+        [b'0'..=b'9', ..] => core::str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::format;
+    use alloc::string::String;
+
+    use super::*;
+
+    #[test]
+    fn distinct_positions_are_distinct_and_all_come_up() {
+        let mut rng = Rng::new(1);
+        let mut seen = BTreeSet::new();
+        for _ in 0..200 {
+            let drawn = distinct(3, 10, &mut rng);
+            assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), 3);
+            seen.extend(drawn);
+        }
+        assert!(seen.iter().copied().eq(0..10));
+        assert!(distinct(20, 4, &mut rng).into_iter().eq(0..4));
+    }
+
+    /// Members come and go while a scan runs; those that stay are all visited.
+    #[test]
+    fn a_scan_visits_what_stays() {
+        let staying: Vec<String> = (0..1000).map(|number| format!("stays {number}")).collect();
+        let (mut cursor, mut seen, mut round) = (0, BTreeSet::new(), 0);
+        loop {
+            let passing: Vec<String> = (0..round * 7).map(|n| format!("{round} {n}")).collect();
+            let scan = Scan { cursor, count: 50, pattern: None };
+            let members = staying.iter().chain(&passing);
+            let (next, part) = scan.part(false, members);
+            assert!(part.len() >= 50 || next == 0);
+            seen.extend(part.into_iter().filter(|name| name.starts_with("stays")).cloned());
+            (cursor, round) = (next, round + 1);
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), staying.len());
+        assert!(round < 25, "{round} parts");
+    }
+}
