@@ -61,12 +61,14 @@ def parse():
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--systems", default="quorate,quorate-meerkat,redis,redis-wait2,etcd",
-                        help="comma-separated; also quorate-o3 and valkey")
+                        help="comma-separated; also quorate-o3, valkey, and with --before "
+                             "quorate-before and quorate-meerkat-before")
     parser.add_argument("--workloads", default="",
                         help="comma-separated: " + ",".join(load.name for load in WORKLOADS))
     parser.add_argument("--no-redis-benchmark", action="store_true",
                         help="leave out the second opinion")
     parser.add_argument("--quorate", help="a built binary instead of a release build")
+    parser.add_argument("--before", help="another build's binary, for the systems named -before")
     parser.add_argument("--port-base", type=int, default=17000,
                         help="first of 40 ports on 127.0.0.1 (default 17000)")
     parser.add_argument("--out", metavar="NAME", help="write results/NAME.json and results/NAME.md")
@@ -85,8 +87,11 @@ def build(options):
         packages += ["-p", "quorate"]
     subprocess.run(["cargo", "build", "--release", "--quiet", *packages], cwd=ROOT, check=True)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
-    return {"load": target / "quorate-load",
-            "quorate": pathlib.Path(options.quorate or target / "quorate").resolve()}
+    binaries = {"load": target / "quorate-load",
+                "quorate": pathlib.Path(options.quorate or target / "quorate").resolve()}
+    if options.before:
+        binaries["before"] = pathlib.Path(options.before).resolve()
+    return binaries
 
 
 def choose(options, places):

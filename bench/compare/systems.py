@@ -138,14 +138,17 @@ class Quorate(System):
     program = "quorate"
     engine = "hermes"
     options = []
+    build = "quorate"
 
     def __init__(self, places):
         super().__init__(places)
-        self.version = [str(places.binaries["quorate"]), "--version"]
+        self.version = [str(self.binary()), "--version"]
+
+    def binary(self):
+        return self.places.binaries.get(self.build, pathlib.Path("the binary of --before"))
 
     def missing(self):
-        binary = self.places.binaries["quorate"]
-        return None if binary.exists() else f"{binary} does not exist"
+        return None if self.binary().exists() else f"{self.binary()} does not exist"
 
     def start(self):
         self.ports = [self.places.port() for _ in range(3)]
@@ -159,8 +162,7 @@ class Quorate(System):
         config = self.places.work / f"{self.name}.toml"
         config.write_text("\n".join(lines))
         for number in range(1, 4):
-            binary = self.places.binaries["quorate"]
-            self.spawn([binary, "serve", "--config", config, "--node", number], f"node{number}")
+            self.spawn([self.binary(), "serve", "--config", config, "--node", number], f"node{number}")
         for port in self.ports:
             self.wait_until(f"write through port {port}",
                             lambda port=port: command(port, "SET", "ready", "1") == "OK")
@@ -179,6 +181,20 @@ class QuorateMeerkat(Quorate):
 
     name = "quorate-meerkat"
     engine = "meerkat"
+
+
+class QuorateBefore(Quorate):
+    """the build that --before names, to compare two builds in one run"""
+
+    name = "quorate-before"
+    build = "before"
+
+
+class QuorateMeerkatBefore(QuorateMeerkat):
+    """the same build with the engine for transactions"""
+
+    name = "quorate-meerkat-before"
+    build = "before"
 
 
 class Redis(System):
@@ -265,7 +281,8 @@ class Etcd(System):
 
 
 BY_NAME = {cls.name: cls for cls in
-           (Quorate, QuorateBroadcast, QuorateMeerkat, Redis, RedisWait2, Etcd, Valkey)}
+           (Quorate, QuorateBroadcast, QuorateMeerkat, QuorateBefore, QuorateMeerkatBefore, Redis,
+            RedisWait2, Etcd, Valkey)}
 
 
 def command(port, *words):

@@ -161,10 +161,11 @@ class Runner:
 def applies(workload, system):
     if workload.second_opinion and not (system.redis_protocol and system.set_op == "set"):
         return False
-    if workload.kind == "txn" and system.name in ("quorate", "quorate-o3", "valkey"):
+    name = system.name.removesuffix("-before")
+    if workload.kind == "txn" and name in ("quorate", "quorate-o3", "valkey"):
         return False
     spread_over = "quorate-meerkat" if workload.kind == "txn" else "quorate"
-    if (workload.spread or workload.generators > 1) and system.name != spread_over:
+    if (workload.spread or workload.generators > 1) and name != spread_over:
         return False
     if workload.pipeline > 1 and not system.redis_protocol:
         return False

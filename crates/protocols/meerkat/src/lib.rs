@@ -433,7 +433,7 @@ where
         }
         if writer.is_some() && !self.released_by.contains(from) {
             self.released_by.insert(from);
-            if self.all_have_gone_on() {
+            if self.all_are_released() {
                 // The floor has waited for it.
                 self.announce_due = now.monotonic;
             }

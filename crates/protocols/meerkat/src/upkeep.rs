@@ -189,7 +189,7 @@ where
         }
     }
 
-    pub(crate) fn all_have_gone_on(&self) -> bool {
+    pub(crate) fn all_are_released(&self) -> bool {
         self.view.live().is_subset(self.released_by) || mutant!("meerkat_floor_before_release")
     }
 
@@ -198,7 +198,7 @@ where
     /// transactions of a coordinator that is gone. So the floor is unknown until every member has
     /// gone on in this epoch.
     pub(crate) fn lane_floor(&self) -> u64 {
-        if !self.all_have_gone_on() {
+        if !self.all_are_released() {
             return 0;
         }
         let lane = self.config.lane.0 as u8;

@@ -238,10 +238,10 @@ impl Lane {
     fn lease_manager_and_sink<'a>(
         &'a mut self,
         out: &'a mut Outbox,
-    ) -> (&'a mut LeaseManager, KeeperSink<'a>) {
+    ) -> (&'a mut LeaseManager, LeaseManagerSink<'a>) {
         let Sessions { lease_manager, answers, .. } = &mut self.sessions;
         let ignored = &mut self.counts.ignored;
-        (lease_manager, KeeperSink { out, answers, ignored, epoch: self.view.epoch })
+        (lease_manager, LeaseManagerSink { out, answers, ignored, epoch: self.view.epoch })
     }
 
     /// Passes on what the lease manager has answered and what it knows to be over.
@@ -516,14 +516,14 @@ impl Lane {
 }
 
 /// Where the effects of a lane's lease manager go.
-struct KeeperSink<'a> {
+struct LeaseManagerSink<'a> {
     out: &'a mut Outbox,
     answers: &'a mut Vec<(Tag, Answer)>,
     ignored: &'a mut Vec<(&'static str, u64)>,
     epoch: Epoch,
 }
 
-impl Effects<LeaseManager> for KeeperSink<'_> {
+impl Effects<LeaseManager> for LeaseManagerSink<'_> {
     fn send(&mut self, to: NodeId, message: &Message) {
         self.broadcast(NodeSet::only(to), message);
     }

@@ -312,7 +312,7 @@ fn h8_a_shadow_takes_over_the_floor() {
 }
 
 /// Records that every replica holds, Valid, as if they had been written long ago.
-fn settle_records(cluster: &mut Cluster, count: usize) {
+fn commit_records(cluster: &mut Cluster, count: usize) {
     let timestamp = Timestamp::new(2, WriterId::new(MemberNumber(1), 0));
     for host in cluster.hosts.values_mut() {
         let table = host.machine_mut().table_mut();
@@ -347,7 +347,7 @@ fn tombstones_stay_few_under_churn() {
     const CHURNED: usize = 60_000;
     let mut cluster = Cluster::new(3);
     cluster.checks = false;
-    settle_records(&mut cluster, STORED);
+    commit_records(&mut cluster, STORED);
     pass(&mut cluster, MLT);
     let step = Duration::from_micros(200);
     let mut most = 0;
@@ -382,7 +382,7 @@ fn tombstones_stay_few_under_churn() {
 fn keys_are_created_right_after_a_view_change() {
     let mut cluster = Cluster::new(4);
     cluster.checks = false;
-    settle_records(&mut cluster, 100_000);
+    commit_records(&mut cluster, 100_000);
     cluster.run_for(MLT * 20);
     cluster.run(1, set("gone", "v"));
     cluster.run(1, del("gone"));
@@ -408,7 +408,7 @@ fn keys_are_created_right_after_a_view_change() {
 fn keys_are_created_soon_after_a_round_was_cut_short() {
     let mut cluster = Cluster::with(4, collect_often);
     cluster.checks = false;
-    settle_records(&mut cluster, 100_000);
+    commit_records(&mut cluster, 100_000);
     cluster.run_for(MLT * 20);
     cluster.run(2, set("k", "v"));
     cluster.run(2, del("k"));
