@@ -200,8 +200,8 @@ impl<'a> Call<'a> {
             return Err(arity_error(self.spec));
         }
         let reply = match self.spec.run {
-            // They alone look at the value before their arguments.
-            Run::Key(_) if ["incrbyfloat", "restore"].contains(&self.spec.name) => return Ok(()),
+            // They look at the value before their arguments.
+            Run::Key(_) if LOOK_FIRST.contains(&self.spec.name) => return Ok(()),
             Run::Key(_) if self.ranges() => return range::check(self.args),
             Run::Key(Keyed::One(run)) => run(self.args, UnixMillis(0), ABSENT).0,
             Run::Key(Keyed::Several(run)) => {
@@ -280,6 +280,9 @@ impl<'a> Call<'a> {
         self.args.encode(writer);
     }
 }
+
+/// The commands whose answer to an absent key can be an error that a value would not get.
+const LOOK_FIRST: &[&str] = &["incrbyfloat", "restore", "lset", "pfdebug"];
 
 /// What a key without a value holds.
 const ABSENT: Current<'static> = Current { content: None, timestamp: Timestamp::ZERO };

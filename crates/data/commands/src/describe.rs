@@ -224,7 +224,13 @@ fn keys_of(args: Args<'_>, list: impl FnOnce(Call<'_>) -> Vec<Reply<'static>>) -
         return Reply::error("ERR Invalid number of arguments specified for command");
     }
     let found = list(Call::new(spec, args));
-    if found.is_empty() && !spec.flags.has(flag::NO_MANDATORY_KEYS) {
+    // Redis wants something in each group of keys, also where the command can do without.
+    let begins_behind = |group: &KeySpec| match group.begin {
+        KeysBegin::Index(index) => index >= args.len() as i64,
+        _ => false,
+    };
+    let is_invalid = found.is_empty() && !spec.flags.has(flag::NO_MANDATORY_KEYS);
+    if is_invalid || spec.key_specs.iter().any(begins_behind) {
         return Reply::error("ERR Invalid arguments specified for command");
     }
     Reply::Array(found)

@@ -47,6 +47,8 @@
 //!   and doesn't here.
 //! - `BITFIELD` refuses to write where the value would be longer than it may be; Redis lets it grow
 //!   by up to eight bytes more, and `#` with an offset that overflows 64 bits is refused here.
+//! - `PFCOUNT` never writes: the count cached in a HyperLogLog stays out of date, and is computed each
+//!   time, until the value comes from a Redis that has counted it.
 //! - `TIME` inside a transaction has the resolution of milliseconds.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -65,6 +67,7 @@ mod generic;
 mod glob;
 mod hash;
 mod help;
+mod hyperloglog;
 mod lcs;
 mod list;
 mod long_double;

@@ -12,7 +12,8 @@ mod rows {
         KeysBegin, KeysFind, Run, ServerCommand, Spec, Split, category, flag,
     };
     use crate::{
-        bitfield, bitmap, dump, expiry, generic, hash, lcs, list, numeric, range, several, string,
+        bitfield, bitmap, dump, expiry, generic, hash, hyperloglog, lcs, list, numeric, range,
+        several, string,
     };
 
     include!(concat!(env!("OUT_DIR"), "/table.rs"));

@@ -1,6 +1,7 @@
 //! Random commands to this crate and to a real redis-server: the answers must be the same.
 
 mod draw;
+mod hyperloglog;
 mod redis;
 mod workspace;
 

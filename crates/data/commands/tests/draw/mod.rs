@@ -1,5 +1,7 @@
 //! Random commands.
 
+mod sketches;
+
 use quorate_machine::Rng;
 
 use crate::workspace::Words;
@@ -244,6 +246,9 @@ impl Draw {
             &["NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "PERSIST", "EX\0", "bad"];
         const GETEX: &[&str] = &["PERSIST", "EX", "PX", "EXAT", "PXAT", "KEEPTTL", "NX"];
         const EXPIRE: &[&str] = &["NX", "XX", "GT", "LT", "gT", "foo\r\nbar\n\r", ""];
+        if self.rng.chance(1, 16) {
+            return self.sketch(key);
+        }
         let name = self.pick(KEYED);
         let mut words = vec![self.any_case(name), key.to_vec()];
         match name {
