@@ -20,12 +20,23 @@ class Kind(enum.Enum):
 
 # What is in neither set is a call: a node says so if it can't be one, and nothing runs twice.
 _READ_FIRST_KEY = set(
-    "GET STRLEN GETRANGE SUBSTR GETBIT BITCOUNT BITPOS BITFIELD_RO DUMP TYPE TTL PTTL EXPIRETIME "
-    "PEXPIRETIME".split()
+    "GET STRLEN GETRANGE SUBSTR GETBIT BITCOUNT BITPOS BITFIELD_RO DUMP TYPE TTL PTTL EXPIRETIME PEXPIRETIME "
+    "DIGEST SORT_RO "
+    "HGET HMGET HLEN HSTRLEN HEXISTS HGETALL HKEYS HVALS HRANDFIELD HSCAN "
+    "LLEN LINDEX LRANGE LPOS "
+    "SCARD SISMEMBER SMISMEMBER SMEMBERS SRANDMEMBER SSCAN "
+    "ZCARD ZCOUNT ZLEXCOUNT ZSCORE ZMSCORE ZRANK ZREVRANK ZRANGE ZREVRANGE ZRANGEBYSCORE ZREVRANGEBYSCORE "
+    "ZRANGEBYLEX ZREVRANGEBYLEX ZRANDMEMBER ZSCAN "
+    "GEODIST GEOHASH GEOPOS GEOSEARCH GEORADIUS_RO GEORADIUSBYMEMBER_RO "
+    "XLEN XRANGE XREVRANGE XPENDING".split()
 )
-_READ_ALL_KEYS = set("MGET EXISTS TOUCH".split())
-_READ = _READ_FIRST_KEY | _READ_ALL_KEYS | set(
-    "LCS OBJECT MEMORY COMMAND DBSIZE ECHO INFO KEYRANGE KEYS LOLWUT PING RANDOMKEY SCAN TIME WAIT".split()
+_READ_ALL_KEYS = set("MGET EXISTS TOUCH SINTER SUNION SDIFF PFCOUNT".split())
+#: The argument of this index says how many keys follow.
+_READ_COUNTED_KEYS = {"SINTERCARD": 1, "ZUNION": 1, "ZINTER": 1, "ZDIFF": 1, "ZINTERCARD": 1, "EVAL_RO": 2,
+                      "EVALSHA_RO": 2, "FCALL_RO": 2}
+_READ = _READ_FIRST_KEY | _READ_ALL_KEYS | set(_READ_COUNTED_KEYS) | set(
+    "LCS XREAD XINFO OBJECT MEMORY COMMAND DBSIZE ECHO INFO KEYRANGE KEYS LOLWUT PING RANDOMKEY SCAN TIME "
+    "WAIT".split()
 )
 _PLAIN = set(
     "AUTH CLIENT CONFIG DISCARD EXEC FLUSHALL FLUSHDB HELLO MULTI QUIT RESET SELECT SESSION "
@@ -39,9 +50,12 @@ KEY_BY_KEY = {"DEL", "UNLINK"}
 
 def name_of(command: Sequence[object]) -> str:
     """The first word of a command, in capitals; redis-py writes "CONFIG GET" as one argument."""
-    first = command[0]
-    text = bytes(first).decode() if isinstance(first, (bytes, bytearray, memoryview)) else str(first)
-    return text.split()[0].upper()
+    return _text(command[0]).split()[0].upper()
+
+
+def _text(word: object) -> str:
+    is_bytes = isinstance(word, (bytes, bytearray, memoryview))
+    return bytes(word).decode(errors="replace") if is_bytes else str(word)
 
 
 def kind_of(command: Sequence[object]) -> Kind:
@@ -59,4 +73,13 @@ def keys_read(command: Sequence[object]) -> Sequence[object]:
         return command[1:2]
     if name in _READ_ALL_KEYS:
         return command[1:]
+    if name in _READ_COUNTED_KEYS:
+        count = _READ_COUNTED_KEYS[name]
+        return command[count + 1 : count + 1 + int(command[count])] if len(command) > count else ()
+    if name == "XREAD":
+        words = [_text(word).upper() for word in command]
+        first = words.index("STREAMS") + 1 if "STREAMS" in words else len(words)
+        return command[first : first + (len(words) - first) // 2]
+    if name == "XINFO":
+        return command[2:3]
     return command[1:3] if name == "LCS" else ()

@@ -55,8 +55,8 @@ pub(crate) struct Dev {
     /// transactions themselves; the cluster's name is `dev`. 0 lets the system choose
     #[arg(long)]
     pub(crate) peer_port: Option<u16>,
-    /// The engine of every database; without it, database 1 has the first of these that has
-    /// transactions, and all others the first
+    /// The engine of every database; without it, database 1 has the first of these, which is the
+    /// fastest on single keys, and all others the first that runs every command over any keys
     #[arg(long, value_parser = engine_arg::parser())]
     pub(crate) engine: Option<EngineConfig>,
     /// A password that clients must give

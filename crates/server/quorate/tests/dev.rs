@@ -65,11 +65,11 @@ fn transactional(dev: &Dev) -> Vec<bool> {
 }
 
 #[test]
-fn database_1_has_transactions_unless_an_engine_is_chosen_for_all() {
-    let mut only_1 = vec![false; 16];
-    only_1[1] = true;
+fn every_database_but_1_has_transactions_unless_an_engine_is_chosen_for_all() {
+    let mut all_but_1 = vec![true; 16];
+    all_but_1[1] = false;
     for (options, says, expected) in [
-        (&[][..], "engine hermes, database 1 engine meerkat", only_1),
+        (&[][..], "engine meerkat, database 1 engine hermes", all_but_1),
         (&["--engine", "hermes"], "engine hermes", vec![false; 16]),
         (&["--engine", "meerkat"], "engine meerkat", vec![true; 16]),
     ] {
@@ -158,15 +158,15 @@ fn what_an_engine_counts_is_told_with_its_keyspace() {
                     && !line.ends_with(" 0")
             })
         };
-        (has("0", "writes") && has("1", "commits_fast")).then_some(())
+        (has("1", "writes") && has("0", "commits_fast")).then_some(())
     });
     let status: serde_json::Value =
         serde_json::from_str(&http_get(dev.admins[0], "/status").1).unwrap();
-    assert_eq!(status["keyspaces"][0]["engine"], "hermes");
-    assert_eq!(status["keyspaces"][1]["engine"], "meerkat");
+    assert_eq!(status["keyspaces"][0]["engine"], "meerkat");
+    assert_eq!(status["keyspaces"][1]["engine"], "hermes");
     let admin = format!("127.0.0.1:{}", dev.admins[0]);
     let mut status = Process::start(&["status", "--admin", &admin]);
-    status.line(|line| line.starts_with('1') && line.contains("meerkat"));
+    status.line(|line| line.starts_with('0') && line.contains("meerkat"));
     assert!(status.wait().success());
 }
 

@@ -82,7 +82,12 @@ fn a_command_or_a_transaction_beyond_the_query_buffer_is_refused() {
 
 #[test]
 fn a_client_that_does_not_read_its_replies_is_disconnected() {
-    let dev = Dev::start(&[]);
+    for engine in ["hermes", "meerkat"] {
+        check_unread_replies(&Dev::start(&["--engine", engine]));
+    }
+}
+
+fn check_unread_replies(dev: &Dev) {
     let mut client = Client::new(dev.clients[0]);
     assert_eq!(client.call(&["SET", "k", &"v".repeat(1_000_000)]), ok());
     let limit = ["CONFIG", "SET", "client-output-buffer-limit", "normal 4mb 0 0"];

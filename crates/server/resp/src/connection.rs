@@ -173,6 +173,10 @@ pub(crate) struct Connection {
     /// Bytes of the ops in progress, and of what those behind others are known to answer. They are
     /// in the lane's part of the account until the ops end, even if the connection ends before.
     pub(crate) in_flight_bytes: usize,
+    /// How many they may be before further commands wait: less than
+    /// [`limits::IN_FLIGHT_BYTES_MAX`] if the limit of unsent replies is low, since all of them may be
+    /// answered at once.
+    pub(crate) in_flight_bytes_max: usize,
     /// What this connection is in the lane's part of the account besides those.
     pub(crate) charged: u64,
     /// Submitted ops that a local read must not overtake and that are not answered yet: those that
@@ -225,6 +229,7 @@ impl Connection {
             ready_bytes: 0,
             gathered_bytes: 0,
             in_flight_bytes: 0,
+            in_flight_bytes_max: limits::IN_FLIGHT_BYTES_MAX,
             charged: 0,
             updates: 0,
             reads: SubmittedReads::default(),
@@ -380,7 +385,7 @@ impl Connection {
             || (self.parked && !self.replies.is_empty())
             || self.replies.len() >= limits::PIPELINE_REPLIES_MAX
             || self.written() >= limits::OUTPUT_PAUSE_BYTES
-            || self.in_flight_bytes >= limits::IN_FLIGHT_BYTES_MAX
+            || self.in_flight_bytes >= self.in_flight_bytes_max
     }
 
     /// Bytes that the connection holds, ops in progress aside.

@@ -414,7 +414,7 @@ impl<B: Backend> Context<'_, B> {
     /// connection has time in this turn.
     pub(crate) fn feed(&mut self, number: u64) {
         loop {
-            let is_full = self.connection.in_flight_bytes >= limits::IN_FLIGHT_BYTES_MAX;
+            let is_full = self.connection.in_flight_bytes >= self.connection.in_flight_bytes_max;
             let Some(Reply::Gather(gather)) = self.connection.reply(number) else { return };
             if gather.is_complete() {
                 return self.finish_gather(number);

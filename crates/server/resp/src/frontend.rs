@@ -582,7 +582,12 @@ fn run<B: Backend>(
     // The arguments of a command are borrowed while it changes the rest of the connection.
     let mut input = std::mem::take(&mut connection.input);
     let mut parser = std::mem::take(&mut connection.parser);
-    let query_bytes_max = core.shared.settings.query_bytes_max.load(Relaxed);
+    let settings = &core.shared.settings;
+    let query_bytes_max = settings.query_bytes_max.load(Relaxed);
+    connection.in_flight_bytes_max = match settings.output_bytes_hard.load(Relaxed) {
+        0 => limits::IN_FLIGHT_BYTES_MAX,
+        hard => limits::IN_FLIGHT_BYTES_MAX.min(hard as usize / 2),
+    };
     let mut executed = false;
     while connection.life == Life::Open && !connection.is_paused() {
         let is_waiting = connection.parked || parser.consumed() < input.len();
