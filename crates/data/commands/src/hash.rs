@@ -1,16 +1,17 @@
 //! Hashes: fields and their values.
 
-use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use quorate_machine::{Change, Current, ValueKind};
 use quorate_types::UnixMillis;
 
 use crate::long_double::LongDouble;
+use crate::named::{Member, Named};
 use crate::number::{format_integer, integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::packed::{Builder, Members, Packed, replace};
+use crate::packed::{Builder, LENGTH_BYTES_MAX, Packed, replace};
 use crate::sample::{Count, Scan, rng, scanned};
 use crate::several::wrong_number_of_arguments;
 use crate::string::{Outcome, key_functions};
@@ -22,8 +23,6 @@ const COMPACT_FIELDS_MAX: usize = 512;
 const COMPACT_BYTES_MAX: usize = 64;
 const LARGE: u8 = 1;
 
-type Fields<'a> = Members<'a, Cow<'a, [u8]>>;
-
 key_functions! {
     hset => |args, _, current| set_fields(args, current).map(|(new, change)| (Reply::Int(new), change));
     hmset => |args, _, current| set_fields(args, current).map(|(_, change)| (Reply::Ok, change));
@@ -34,12 +33,7 @@ key_functions! {
     };
     hmget => |args, _, current| {
         let hash = held(current)?.unwrap_or(Packed::EMPTY);
-        let mut fields = members(hash);
-        let value = |field| match fields.get(field) {
-            Some(Cow::Borrowed(value)) => Reply::Bulk((*value).into()),
-            _ => Reply::Null,
-        };
-        Ok((Reply::Array(args.iter().skip(2).map(value).collect()), Change::Keep))
+        Ok((Reply::Array(values(hash, args)), Change::Keep))
     };
     hdel => |args, _, current| try_hdel(args, current);
     hlen => |_, _, current| {
@@ -102,34 +96,49 @@ fn held(current: Current<'_>) -> Result<Option<Packed<'_>>, Reply<'static>> {
     Packed::of(current, ValueKind::Hash)
 }
 
-fn members(hash: Packed<'_>) -> Fields<'_> {
-    Members::new(hash.fields().map(|(field, value)| (field, Cow::Borrowed(value))))
+/// The value of a field, and the bytes of the hash that hold it.
+fn place<'a>(hash: Packed<'a>, wanted: &[u8]) -> Option<(&'a [u8], Range<usize>)> {
+    let mut items = hash.items();
+    loop {
+        let is_here = items.next()? == wanted;
+        let from = hash.position(&items);
+        let value = items.next()?;
+        if is_here {
+            return Some((value, from..hash.position(&items)));
+        }
+    }
 }
 
 fn find<'a>(hash: Packed<'a>, wanted: &[u8]) -> Option<&'a [u8]> {
-    hash.fields().find(|(field, _)| *field == wanted).map(|(_, value)| value)
+    place(hash, wanted).map(|(value, _)| value)
 }
 
 fn bulk(bytes: Option<&[u8]>) -> Reply<'_> {
     bytes.map_or(Reply::Null, |bytes| Reply::Bulk(bytes.into()))
 }
 
-/// The change that leaves these fields in the key.
-fn store<'a>(
-    fields: &Fields<'_>,
-    form: u8,
-    current: Current<'_>,
-) -> Result<Change<'a>, Reply<'static>> {
-    let is_long = |bytes: &[u8]| bytes.len() > COMPACT_BYTES_MAX;
-    let is_large = form == LARGE
-        || fields.len() > COMPACT_FIELDS_MAX
-        || fields.iter().any(|(field, value)| is_long(field) || is_long(value));
-    let mut builder = Builder::new(u8::from(is_large), fields.len() * 16);
-    for (field, value) in fields.iter() {
-        builder.item(field);
-        builder.item(value);
+/// What `HMGET` answers of each of its fields.
+fn values<'a>(hash: Packed<'a>, args: Args<'a>) -> Vec<Reply<'a>> {
+    let mut named = Named::new(args.iter().skip(2));
+    let mut found = vec![None; named.len()];
+    let mut fields = hash.fields();
+    while !named.all_met()
+        && let Some((field, value)) = fields.next()
+    {
+        if let Some(number) = named.meet(field) {
+            found[number] = Some(value);
+        }
     }
-    replace(builder.finish(fields.len()), ValueKind::Hash, current)
+    let value = |field| named.find(field).and_then(|number| found[number]);
+    args.iter().skip(2).map(|field| bulk(value(field))).collect()
+}
+
+/// The form of a hash that has had this form, has so many fields, and gets these fields or values.
+fn form<'a>(form: u8, count: usize, mut new: impl Iterator<Item = &'a [u8]>) -> u8 {
+    let is_large = form == LARGE
+        || count > COMPACT_FIELDS_MAX
+        || new.any(|bytes| bytes.len() > COMPACT_BYTES_MAX);
+    u8::from(is_large)
 }
 
 fn set_fields<'a>(
@@ -140,12 +149,50 @@ fn set_fields<'a>(
         return Err(wrong_number_of_arguments(args));
     }
     let hash = Packed::or_empty(current, ValueKind::Hash)?;
-    let mut fields = members(hash);
-    let mut new = 0;
-    for at in (2..args.len()).step_by(2) {
-        new += i64::from(fields.set(args.get(at), args.get(at + 1).into()).is_none());
+    let mut named = Named::new(args.iter().skip(2).step_by(2));
+    let value = |member: Member<'_>| args.get(3 + 2 * member.last);
+    let given: usize = args.iter().skip(2).map(|word| word.len() + LENGTH_BYTES_MAX).sum();
+    let mut builder = Builder::new(0, hash.items.len() + given);
+    let (mut items, mut copied) = (hash.items(), 0);
+    while !named.all_met()
+        && let Some(field) = items.next()
+    {
+        let from = hash.position(&items);
+        if items.next().is_some()
+            && let Some(number) = named.meet(field)
+        {
+            builder.raw(&hash.items[copied..from]);
+            builder.item(value(named.get(number)));
+            copied = hash.position(&items);
+        }
     }
-    Ok((new, store(&fields, hash.form, current)?))
+    builder.raw(&hash.items[copied..]);
+    let new = named.unmet();
+    for member in &new {
+        builder.item(member.name);
+        builder.item(value(*member));
+    }
+    let count = hash.count + new.len();
+    builder.set_form(form(hash.form, count, args.iter().skip(2)));
+    Ok((new.len() as i64, replace(builder.finish(count), ValueKind::Hash, current)?))
+}
+
+/// The change that gives one field a value in this place, which is behind all others if the field is
+/// new.
+fn put<'a>(
+    hash: Packed<'_>,
+    field: &[u8],
+    value: &[u8],
+    place: Option<Range<usize>>,
+    current: Current<'_>,
+) -> Result<Change<'a>, Reply<'static>> {
+    let (count, end) = (hash.count + usize::from(place.is_none()), hash.items.len());
+    let form = form(hash.form, count, [field, value].into_iter());
+    let bytes = match place {
+        Some(place) => hash.splice(form, count, place, &[value]),
+        None => hash.splice(form, count, end..end, &[field, value]),
+    };
+    replace(bytes, ValueKind::Hash, current)
 }
 
 fn try_hsetnx<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
@@ -153,30 +200,43 @@ fn try_hsetnx<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     if find(hash, args.get(2)).is_some() {
         return Ok((Reply::Int(0), Change::Keep));
     }
-    let mut fields = members(hash);
-    fields.set(args.get(2), args.get(3).into());
-    Ok((Reply::Int(1), store(&fields, hash.form, current)?))
+    Ok((Reply::Int(1), put(hash, args.get(2), args.get(3), None, current)?))
 }
 
 fn try_hdel<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let Some(hash) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
-    let mut fields = members(hash);
-    let removed = args.iter().skip(2).filter(|field| fields.remove(field).is_some()).count();
-    let change = if removed == 0 { Change::Keep } else { store(&fields, hash.form, current)? };
+    let mut named = Named::new(args.iter().skip(2));
+    let mut builder = Builder::new(hash.form, hash.items.len());
+    let (mut items, mut copied) = (hash.items(), 0);
+    while !named.all_met() {
+        let from = hash.position(&items);
+        let (Some(field), Some(_)) = (items.next(), items.next()) else { break };
+        if named.meet(field).is_some() {
+            builder.raw(&hash.items[copied..from]);
+            copied = hash.position(&items);
+        }
+    }
+    let removed = named.count_met();
+    if removed == 0 {
+        return Ok((Reply::Int(0), Change::Keep));
+    }
+    builder.raw(&hash.items[copied..]);
+    let count = hash.count.saturating_sub(removed);
+    let change = replace(builder.finish(count), ValueKind::Hash, current)?;
     Ok((Reply::Int(removed as i64), change))
 }
 
 fn try_hincrby<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let amount = integer(args.get(3))?;
     let hash = Packed::or_empty(current, ValueKind::Hash)?;
-    let mut fields = members(hash);
-    let old = fields.get(args.get(2)).map_or(Ok(0), |value| {
+    let (old, place) = place(hash, args.get(2)).unzip();
+    let old = old.map_or(Ok(0), |value| {
         parse_integer(value).ok_or(Reply::error("ERR hash value is not an integer"))
     })?;
     let new =
         old.checked_add(amount).ok_or(Reply::error("ERR increment or decrement would overflow"))?;
-    fields.set(args.get(2), Cow::Owned(format_integer(new, &mut [0; 20]).to_vec()));
-    Ok((Reply::Int(new), store(&fields, hash.form, current)?))
+    let text = format_integer(new, &mut [0; 20]).to_vec();
+    Ok((Reply::Int(new), put(hash, args.get(2), &text, place, current)?))
 }
 
 fn try_hincrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
@@ -184,8 +244,8 @@ fn try_hincrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         LongDouble::parse(args.get(3)).ok_or(Reply::error("ERR value is not a valid float"))?;
     let amount = amount.finite().ok_or(Reply::error("ERR value is NaN or Infinity"))?;
     let hash = Packed::or_empty(current, ValueKind::Hash)?;
-    let mut fields = members(hash);
-    let old = fields.get(args.get(2)).map_or(Ok(LongDouble::ZERO), |value| {
+    let (old, place) = place(hash, args.get(2)).unzip();
+    let old = old.map_or(Ok(LongDouble::ZERO), |value| {
         LongDouble::parse(value).ok_or(Reply::error("ERR hash value is not a float"))
     })?;
     let new = old
@@ -193,15 +253,15 @@ fn try_hincrbyfloat<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         .finite()
         .ok_or(Reply::error("ERR increment would produce NaN or Infinity"))?;
     let text = new.format();
-    fields.set(args.get(2), Cow::Owned(text.clone()));
-    Ok((Reply::Bulk(text.into()), store(&fields, hash.form, current)?))
+    let change = put(hash, args.get(2), &text, place, current)?;
+    Ok((Reply::Bulk(text.into()), change))
 }
 
 fn try_hrandfield<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
     let mut draw = rng(args, now, current);
     if args.len() == 2 {
         let Some(hash) = held(current)? else { return Ok((Reply::Null, Change::Keep)) };
-        let at = draw.below(hash.count as u64) as usize;
+        let at = draw.below(hash.count.max(1) as u64) as usize;
         return Ok((bulk(hash.fields().nth(at).map(|(field, _)| field)), Change::Keep));
     }
     let count = Count::parse(args.get(2))?;

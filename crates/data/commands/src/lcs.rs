@@ -27,13 +27,13 @@ struct Match {
 }
 
 pub(crate) fn lcs(args: Args<'_>, _: UnixMillis, workspace: &mut dyn Workspace) -> Reply<'static> {
-    let options = match Options::parse(args) {
-        Ok(options) => options,
-        Err(error) => return error,
-    };
     let mut held = |at| bytes_of(workspace.read(args.get(at))).map(Vec::from);
     let (Ok(first), Ok(second)) = (held(1), held(2)) else {
         return Reply::error("ERR The specified keys must contain string values");
+    };
+    let options = match Options::parse(args) {
+        Ok(options) => options,
+        Err(error) => return error,
     };
     let Some(lengths) = Lengths::new(&first, &second) else {
         return Reply::error(

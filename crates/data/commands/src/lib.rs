@@ -73,6 +73,7 @@ mod list;
 mod long_double;
 mod map_workspace;
 mod meter;
+mod named;
 mod natural;
 mod number;
 mod numeric;

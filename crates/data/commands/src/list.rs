@@ -9,8 +9,8 @@ use quorate_types::{UnixMillis, limits};
 
 use crate::number::{integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::packed::{Builder, Packed, replace};
-use crate::string::{Outcome, clamp_range, key_functions};
+use crate::packed::{Builder, LENGTH_BYTES_MAX, Packed, replace};
+use crate::string::{Outcome, key_functions};
 use crate::{Args, Reply};
 
 /// An end of a list.
@@ -40,13 +40,13 @@ key_functions! {
     lrange => |args, _, current| {
         let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
         let list = held(current)?.unwrap_or(Packed::EMPTY);
-        let (start, end) = clamp_range(start, end, list.count);
+        let (start, end) = range(start, end, list.count);
         Ok((Reply::Array(list.items().skip(start).take(end - start).map(bulk).collect()), Change::Keep))
     };
     ltrim => |args, _, current| {
         let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
         let Some(list) = held(current)? else { return Ok((Reply::Ok, Change::Keep)) };
-        let (start, end) = clamp_range(start, end, list.count);
+        let (start, end) = range(start, end, list.count);
         if end - start == list.count {
             return Ok((Reply::Ok, Change::Keep));
         }
@@ -74,6 +74,14 @@ fn bulk(bytes: &[u8]) -> Reply<'_> {
 fn position(index: i64, length: usize) -> Option<usize> {
     let at = if index < 0 { index.checked_add(length as i64)? } else { index };
     usize::try_from(at).ok().filter(|&at| at < length)
+}
+
+/// The half-open range that an inclusive one with indexes from the end, if negative, means among so
+/// many. Unlike with a string, one that ends before the beginning is empty.
+fn range(start: i64, end: i64, length: usize) -> (usize, usize) {
+    let from_end = |index: i64| if index < 0 { index.saturating_add(length as i64) } else { index };
+    let (start, end) = (from_end(start).max(0), from_end(end).min(length as i64 - 1));
+    if start > end { (0, 0) } else { (start as usize, end as usize + 1) }
 }
 
 /// The change that leaves so many items, which stand in these stretches one behind the other.
@@ -175,15 +183,7 @@ fn try_lset<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
 }
 
 fn try_lrem<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let count = match integer(args.get(2))? {
-        i64::MIN => {
-            return Err(Reply::error(
-                "ERR value is out of range, value must between -9223372036854775807 and \
-                 9223372036854775807",
-            ));
-        }
-        count => count,
-    };
+    let count = integer(args.get(2))?;
     let Some(list) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
     let (mut left, wanted) = (count.unsigned_abs(), args.get(3));
     if count == 0 {
@@ -226,9 +226,9 @@ fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let mut words = args.iter().skip(3);
     while let Some(word) = words.next() {
         let value = words.next().ok_or(SYNTAX)?;
-        let positive = |text| match integer(value)? {
-            number if number < 0 => Err(Reply::error(text)),
-            number => Ok(number.unsigned_abs()),
+        let positive = |text| {
+            let number = parse_integer(value).and_then(|number| u64::try_from(number).ok());
+            number.ok_or(Reply::error(text))
         };
         if is_word(word, "RANK") {
             rank = integer(value)?;
@@ -236,12 +236,6 @@ fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
                 return Err(Reply::error(
                     "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
                      second ... or use negative to start from the end of the list",
-                ));
-            }
-            if rank == i64::MIN {
-                return Err(Reply::error(
-                    "ERR value is out of range, value must between -9223372036854775807 and \
-                     9223372036854775807",
                 ));
             }
         } else if is_word(word, "COUNT") {
@@ -254,7 +248,9 @@ fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     }
     let list = held(current)?.unwrap_or(Packed::EMPTY);
     let most = |number: u64| if number == 0 { usize::MAX } else { number as usize };
-    let (skipped, wanted) = (rank.unsigned_abs() as usize - 1, most(count.unwrap_or(1)));
+    // The smallest number has no positive one: Redis negates it and takes it for less than one.
+    let skipped = rank.checked_abs().map_or(0, |rank| rank as usize - 1);
+    let wanted = most(count.unwrap_or(1));
     let is_here = |&(_, item): &(usize, &[u8])| item == args.get(2);
     let found: Vec<usize> = if rank > 0 {
         let looked = list.items().enumerate().take(most(looked_at));
@@ -315,39 +311,35 @@ fn move_item(
     let current = workspace.read(source);
     let Some(list) = held(current)? else { return Ok(Reply::Null) };
     let (taken, kept) = take(list, from, 1);
-    let item = Vec::from(taken[0]);
-    if source == target && list.count == 1 {
+    let item = Vec::from(taken.first().copied().unwrap_or_default());
+    let left = list.count.saturating_sub(1);
+    if source == target {
+        let change = replace(with(kept, left, to, &item), ValueKind::List, current)?.into_owned();
+        workspace.write(target, change);
         return Ok(Reply::Bulk(item.into()));
     }
-    let rest = store(list.count - 1, &[kept], current)?;
-    if source != target {
-        held(workspace.read(target))?;
-    }
+    let rest = store(left, &[kept], current)?.into_owned();
     // What the target is to hold is known before anything is written: an error changes nothing.
-    let current = if source == target {
-        let Change::Set { bytes, kind, expire_at } = &rest else {
-            unreachable!("a list of several items has one less");
-        };
-        let content = quorate_machine::Content { bytes, kind: *kind, expire_at: *expire_at };
-        Current { content: Some(content), ..workspace.read(source) }
-    } else {
-        workspace.read(target)
-    };
+    let current = workspace.read(target);
     let list = held(current)?.unwrap_or(Packed::EMPTY);
-    let mut builder = Builder::new(0, list.items.len() + item.len() + 5);
-    if to == End::Left {
-        builder.item(&item);
-    }
-    builder.raw(list.items);
-    if to == End::Right {
-        builder.item(&item);
-    }
-    let change = replace(builder.finish(list.count + 1), ValueKind::List, current)?;
-    if source != target {
-        workspace.write(source, rest.into_owned());
-    }
+    let bytes = with(list.items, list.count, to, &item);
+    let change = replace(bytes, ValueKind::List, current)?;
+    workspace.write(source, rest);
     workspace.write(target, change);
     Ok(Reply::Bulk(item.into()))
+}
+
+/// The bytes of a list of so many items with one more at an end.
+fn with(items: &[u8], count: usize, end: End, item: &[u8]) -> Vec<u8> {
+    let mut builder = Builder::new(0, items.len() + item.len() + LENGTH_BYTES_MAX);
+    if end == End::Left {
+        builder.item(item);
+    }
+    builder.raw(items);
+    if end == End::Right {
+        builder.item(item);
+    }
+    builder.finish(count + 1)
 }
 
 /// `LMPOP numkeys key ... LEFT|RIGHT [COUNT count]`.
@@ -357,6 +349,14 @@ pub(crate) fn lmpop(
     workspace: &mut dyn Workspace,
 ) -> Reply<'static> {
     try_lmpop(args, workspace).unwrap_or_else(|error| error)
+}
+
+/// What a command does to its key that changes the first one of those counted: if all are the same one;
+/// a read, which answers an error, otherwise.
+pub(crate) fn counted_access(args: Args<'_>) -> Access {
+    let Ok(keys) = counted_keys(args, 1) else { return Access::Read };
+    let same = args.iter().skip(3).take(keys - 1).all(|key| key == args.get(2));
+    if same { Access::Update } else { Access::Read }
 }
 
 fn try_lmpop(

@@ -9,8 +9,8 @@
 //! many bytes as its form says. `form` is 0 for what Redis keeps in its compact encoding. It never goes
 //! back to 0 while the key lives, as in Redis.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use quorate_machine::{Change, Content, Current, ValueKind};
 use quorate_types::limits;
@@ -20,17 +20,18 @@ use crate::string::{WRONGTYPE, expiry_of};
 
 /// Bytes before the items.
 pub(crate) const HEADER_BYTES: usize = 5;
-/// Members looked for one by one before an index of them is made.
-const LINEAR_FINDS_MAX: usize = 8;
-/// Members that are always looked for one by one.
-const LINEAR_MAX: usize = 32;
+/// Bytes of the length of an item.
+pub(crate) const LENGTH_BYTES_MAX: usize = 4;
 
 const TOO_LARGE: Reply<'static> = Reply::error(
     "ERR the collection would be longer than 4194304 bytes, the most that one value may have; spread \
      it over several keys",
 );
 
-const _: () = assert!(limits::VALUE_BYTES_MAX == 4_194_304, "a text names the limit");
+const _: () = assert!(
+    limits::VALUE_BYTES_MAX == 4_194_304 && limits::VALUE_BYTES_MAX < 1 << (7 * LENGTH_BYTES_MAX),
+    "a text names the limit, and an item has no longer length"
+);
 
 /// A collection as it lies in a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,11 +62,13 @@ impl<'a> Packed<'a> {
         Ok(Self::of(current, kind)?.unwrap_or(Self::EMPTY))
     }
 
-    /// Reads what [`Builder`] wrote.
+    /// Reads what [`Builder`] wrote. The bytes may come from a peer: damaged ones are some other
+    /// collection, with no more members than it has bytes.
     pub(crate) fn read(content: Content<'a>) -> Self {
-        let (form, rest) = content.bytes.split_first().expect("a collection has a form");
-        let (count, items) = rest.split_first_chunk().expect("a collection has a count");
-        Self { form: *form, count: u32::from_le_bytes(*count) as usize, items }
+        let Some((head, items)) = content.bytes.split_first_chunk() else { return Self::EMPTY };
+        let [form, count @ ..]: [u8; HEADER_BYTES] = *head;
+        let count = (u32::from_le_bytes(count) as usize).min(items.len());
+        Self { form, count, items }
     }
 
     /// Its items one after the other: of a list, of a set of strings, or of a hash, where fields and
@@ -77,17 +80,58 @@ impl<'a> Packed<'a> {
     /// The fields of a hash with their values.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut items = self.items();
-        core::iter::from_fn(move || {
-            let field = items.next()?;
-            Some((field, items.next().expect("every field has a value")))
-        })
+        core::iter::from_fn(move || Some((items.next()?, items.next()?)))
+    }
+
+    /// Where these items, which come out of a walk over the collection, begin.
+    pub(crate) fn position(&self, items: &Items<'a>) -> usize {
+        self.items.len() - items.rest.len()
+    }
+
+    /// The collection with other bytes of items in one place: what stands around them is copied and
+    /// not looked at.
+    pub(crate) fn splice(
+        &self,
+        form: u8,
+        count: usize,
+        place: Range<usize>,
+        items: &[&[u8]],
+    ) -> Vec<u8> {
+        let room = items.iter().map(|item| item.len() + LENGTH_BYTES_MAX).sum::<usize>();
+        let mut builder = Builder::new(form, self.items.len() - place.len() + room);
+        builder.raw(&self.items[..place.start]);
+        items.iter().for_each(|item| builder.item(item));
+        builder.raw(&self.items[place.end..]);
+        builder.finish(count)
     }
 }
 
-/// Items, read one after the other.
+/// Items, read one after the other, up to the first damaged one.
 #[derive(Clone, Debug)]
 pub(crate) struct Items<'a> {
     pub(crate) rest: &'a [u8],
+}
+
+impl<'a> Items<'a> {
+    /// Splits the length off before the next item.
+    #[inline]
+    fn length(&self) -> Option<(usize, &'a [u8])> {
+        let (&first, rest) = self.rest.split_first()?;
+        if first < 0x80 { Some((usize::from(first), rest)) } else { self.long_length() }
+    }
+
+    fn long_length(&self) -> Option<(usize, &'a [u8])> {
+        let (mut length, mut shift, mut rest) = (0, 0, self.rest);
+        while shift < 7 * LENGTH_BYTES_MAX {
+            let (byte, behind) = rest.split_first()?;
+            length |= usize::from(byte & 0x7f) << shift;
+            (rest, shift) = (behind, shift + 7);
+            if byte & 0x80 == 0 {
+                return Some((length, rest));
+            }
+        }
+        None
+    }
 }
 
 impl<'a> Iterator for Items<'a> {
@@ -95,19 +139,11 @@ impl<'a> Iterator for Items<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        if self.rest.is_empty() {
+        let item = self.length().and_then(|(length, rest)| rest.split_at_checked(length));
+        let Some((item, rest)) = item else {
+            self.rest = &[];
             return None;
-        }
-        let (mut length, mut shift, mut at) = (0, 0, 0);
-        loop {
-            let byte = self.rest[at];
-            length |= usize::from(byte & 0x7f) << shift;
-            (at, shift) = (at + 1, shift + 7);
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let (item, rest) = self.rest[at..].split_at(length);
+        };
         self.rest = rest;
         Some(item)
     }
@@ -128,7 +164,12 @@ impl Builder {
         Self { bytes }
     }
 
-    /// Appends an item.
+    /// Gives it another form.
+    pub(crate) fn set_form(&mut self, form: u8) {
+        self.bytes[0] = form;
+    }
+
+    /// Appends an item, which is no longer than a value may be.
     pub(crate) fn item(&mut self, item: &[u8]) {
         let mut length = item.len();
         while length >= 0x80 {
@@ -171,83 +212,8 @@ pub(crate) fn replace<'a>(
     Ok(Change::Set { bytes: bytes.into(), kind, expire_at: expiry_of(current) })
 }
 
-/// Members with a value each, in the order in which they came: a collection taken apart, to be changed
-/// in many places.
-#[derive(Clone, Debug)]
-pub(crate) struct Members<'a, V> {
-    entries: Vec<Option<(&'a [u8], V)>>,
-    live: usize,
-    finds: usize,
-    index: Option<BTreeMap<&'a [u8], usize>>,
-}
-
-impl<'a, V> Members<'a, V> {
-    pub(crate) fn new(entries: impl Iterator<Item = (&'a [u8], V)>) -> Self {
-        let entries: Vec<_> = entries.map(Some).collect();
-        Self { live: entries.len(), entries, finds: 0, index: None }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.live
-    }
-
-    /// Where a member stands. After some searches there is an index, so that a call with many members
-    /// doesn't compare each with each.
-    fn find(&mut self, member: &[u8]) -> Option<usize> {
-        self.finds += 1;
-        if self.index.is_none() && self.finds > LINEAR_FINDS_MAX && self.entries.len() > LINEAR_MAX
-        {
-            let places = self.entries.iter().enumerate();
-            let index = places.filter_map(|(at, entry)| Some((entry.as_ref()?.0, at))).collect();
-            self.index = Some(index);
-        }
-        match &self.index {
-            Some(index) => index.get(member).copied(),
-            None => self
-                .entries
-                .iter()
-                .position(|entry| entry.as_ref().is_some_and(|(held, _)| *held == member)),
-        }
-    }
-
-    pub(crate) fn get(&mut self, member: &[u8]) -> Option<&V> {
-        let at = self.find(member)?;
-        self.entries[at].as_ref().map(|(_, value)| value)
-    }
-
-    /// Gives a member a value. Its old one, if it was there.
-    pub(crate) fn set(&mut self, member: &'a [u8], value: V) -> Option<V> {
-        if let Some(at) = self.find(member) {
-            let (_, held) = self.entries[at].as_mut().expect("what is found is there");
-            return Some(core::mem::replace(held, value));
-        }
-        if let Some(index) = &mut self.index {
-            index.insert(member, self.entries.len());
-        }
-        self.entries.push(Some((member, value)));
-        self.live += 1;
-        None
-    }
-
-    pub(crate) fn remove(&mut self, member: &[u8]) -> Option<V> {
-        let at = self.find(member)?;
-        if let Some(index) = &mut self.index {
-            index.remove(member);
-        }
-        self.live -= 1;
-        self.entries[at].take().map(|(_, value)| value)
-    }
-
-    /// The members that are there.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a [u8], &V)> {
-        self.entries.iter().flatten().map(|(member, value)| (*member, value))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use alloc::format;
-    use alloc::string::String;
     use alloc::vec;
 
     use super::*;
@@ -263,24 +229,5 @@ mod tests {
         let packed = Packed::read(content);
         assert_eq!((packed.form, packed.count), (1, items.len()));
         assert!(packed.items().eq(items.iter().map(Vec::as_slice)));
-    }
-
-    #[test]
-    fn members_are_the_same_with_and_without_an_index() {
-        let names: Vec<String> = (0..100).map(|number| format!("member {number}")).collect();
-        for count in [5, 100] {
-            let mut members = Members::new(core::iter::empty());
-            for (number, name) in names[..count].iter().enumerate() {
-                assert_eq!(members.set(name.as_bytes(), number), None);
-            }
-            assert_eq!(members.set(b"member 3", 33), Some(3));
-            assert_eq!(members.remove(b"member 4"), Some(4));
-            assert_eq!(members.remove(b"member 4"), None);
-            assert_eq!(members.set(b"member 4", 44), None);
-            assert_eq!(members.get(b"member 3"), Some(&33));
-            assert_eq!(members.get(b"absent"), None);
-            assert_eq!(members.len(), count);
-            assert_eq!(members.iter().last(), Some((&b"member 4"[..], &44)));
-        }
     }
 }

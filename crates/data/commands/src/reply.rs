@@ -7,6 +7,8 @@ use alloc::vec::Vec;
 use quorate_types::Timestamp;
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::string::WRONGTYPE;
+
 /// The answer to a command, before it is encoded as RESP2 or RESP3.
 ///
 /// What the two protocols say differently is one variant here: a [`Reply::Map`] is a flat array in
@@ -50,6 +52,11 @@ impl<'a> Reply<'a> {
     /// An error with a fixed text.
     pub const fn error(text: &'static str) -> Self {
         Self::Error(Cow::Borrowed(text))
+    }
+
+    /// What `MGET` says of a key, by what `GET` answers: nothing of one that holds no string.
+    pub fn element(&self) -> &Self {
+        if *self == WRONGTYPE { &Self::Null } else { self }
     }
 
     /// A simple string with a fixed text.

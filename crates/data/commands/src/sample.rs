@@ -46,12 +46,13 @@ impl Count {
         count > i64::MAX as usize / 2
     }
 
-    /// Positions among `length` members, which are more than none.
+    /// Positions among `length` members.
     ///
     /// # Errors
     /// If they would be more than an answer can have.
     pub(crate) fn draw(self, length: usize, rng: &mut Rng) -> Result<Vec<usize>, Reply<'static>> {
         match self {
+            _ if length == 0 => Ok(Vec::new()),
             Self::Repeated(count) if count > limits::REPLY_BYTES_MAX / size_of::<Reply<'_>>() => {
                 Err(Reply::error(ANSWER_TOO_LONG))
             }
@@ -152,13 +153,16 @@ pub(crate) fn scanned<'a>(next: u64, part: Vec<Reply<'a>>) -> Reply<'a> {
     Reply::Array([Reply::Bulk(next.into()), Reply::Array(part)].into())
 }
 
-/// A number without a sign; nothing at all is 0, as in Redis.
+/// A number as C reads it: nothing at all is 0, and one with a minus counts from the largest one down.
 fn cursor(text: &[u8]) -> Option<u64> {
-    match text {
-        [] => Some(0),
-        [b'0'..=b'9', ..] => core::str::from_utf8(text).ok()?.parse().ok(),
-        _ => None,
-    }
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    let is_number = digits.first().is_some_and(u8::is_ascii_digit);
+    let number: u64 = core::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
+    Some(if negative { number.wrapping_neg() } else { number })
 }
 
 #[cfg(test)]

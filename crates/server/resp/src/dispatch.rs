@@ -389,7 +389,7 @@ impl<B: Backend> Context<'_, B> {
                 let read =
                     backend.read(database, now, &call.split(index).call(), |reply| match reply {
                         Answer::Int(number) if !array => sum += number,
-                        reply => encode(&reply, protocol, out),
+                        reply => encode(reply.element(), protocol, out),
                     });
                 touched += backend.touched();
                 if read.is_none() || touched > limits::READS_AT_ONCE_BYTES {

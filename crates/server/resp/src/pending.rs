@@ -214,7 +214,7 @@ impl Gather {
             Ok(reply) => {
                 self.done += 1;
                 match (self.merge, reply) {
-                    (Merge::Array, reply) => self.hold(part, reply),
+                    (Merge::Array, reply) => self.hold(part, reply.element()),
                     (_, Reply::Int(number)) => self.sum += number,
                     _ => {}
                 }

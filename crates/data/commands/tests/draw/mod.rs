@@ -1,7 +1,9 @@
 //! Random commands.
 
+mod collections;
 mod sketches;
 
+use collections::{HASHES, LISTS};
 use quorate_machine::Rng;
 
 use crate::workspace::Words;
@@ -139,7 +141,8 @@ impl Draw {
     }
 
     pub(crate) fn key(&mut self) -> Vec<u8> {
-        self.pick(&[&b"k1"[..], b"k2", b"k3", b""]).to_vec()
+        const KEYS: &[&[u8]] = &[b"k1", b"k2", b"k3", b"", b"h1", b"h2", b"l1", b"l2"];
+        self.pick(KEYS).to_vec()
     }
 
     fn integer(&mut self) -> Vec<u8> {
@@ -249,7 +252,7 @@ impl Draw {
         if self.rng.chance(1, 16) {
             return self.sketch(key);
         }
-        let name = self.pick(KEYED);
+        let name = self.name_for(key);
         let mut words = vec![self.any_case(name), key.to_vec()];
         match name {
             "SET" => {
@@ -335,10 +338,22 @@ impl Draw {
                     words.push(self.pick(&["REPLACE", "replace", "DB", "foo"]).into());
                 }
             }
-            _ => {}
+            name => self.on_collection(name, &mut words),
         }
         self.damage(&mut words);
         words
+    }
+
+    /// The name of a command, mostly one for the type that keys with this first letter hold.
+    fn name_for(&mut self, key: &[u8]) -> &'static str {
+        let own = match key.first() {
+            Some(b'h') => HASHES,
+            Some(b'l') => LISTS,
+            _ => KEYED,
+        };
+        let pools = [own, own, own, own, own, KEYED, HASHES, LISTS];
+        let pool = self.pick(&pools);
+        self.pick(pool)
     }
 
     fn fields(&mut self, words: &mut Words) {
@@ -443,7 +458,8 @@ impl Draw {
                 words.extend((0..self.rng.below(5)).map(|_| self.key()));
                 words
             }
-            36..44 => self.over_several_keys(),
+            36..41 => self.over_several_keys(),
+            41..44 => self.over_collections(),
             44 => {
                 let which = self.pick(&["GETKEYS", "GETKEYSANDFLAGS"]);
                 let mut words = vec![b"COMMAND".to_vec(), which.into()];

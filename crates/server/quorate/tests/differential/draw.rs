@@ -1,5 +1,6 @@
 //! Commands at random: what they are made of, and what a session of one connection may be.
 
+use crate::collections::{COLLECTIONS, WIDE_COLLECTIONS};
 use crate::support::redis::Words;
 
 /// What random commands are made of. A word in braces is a place for something drawn:
@@ -317,6 +318,9 @@ impl Draw {
     fn word(&mut self, word: &str) -> Vec<u8> {
         match word {
             "{k}" => self.pick(self.keys).into(),
+            "{hash}" => self.key_of("h1", "h2"),
+            "{list}" => self.key_of("l1", "l2"),
+            "{e}" => self.pick(&["a", "b", "c", "d", "", "7", "-1", "a\0b"]).into(),
             "{v}" => self.value(),
             "{i}" if self.below(2) == 0 => (self.below(60) as i64 - 30).to_string().into(),
             "{i}" => self.pick(INTEGERS).into(),
@@ -329,6 +333,14 @@ impl Draw {
             "{atms}" => self.pick(&["99999999999001", "88888888888500", "0", "x"]).into(),
             word => word.into(),
         }
+    }
+
+    /// Mostly one of these keys, which so mostly hold one type; the one key where there is only one.
+    fn key_of(&mut self, one: &'static str, other: &'static str) -> Vec<u8> {
+        if self.keys.len() == 1 || self.below(8) == 0 {
+            return self.pick(self.keys).into();
+        }
+        self.pick(&[one, other]).into()
     }
 
     fn span(&mut self, unit: u64) -> Vec<u8> {
@@ -377,6 +389,8 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
             (0, false) | (1, _) => SESSION,
             (0, true) => WIDE_SESSION,
             (2 | 3, true) => WIDE,
+            (4, true) => WIDE_COLLECTIONS,
+            (5 | 6, _) => COLLECTIONS,
             _ => COMMANDS,
         };
         let words = draw.command(pool);
@@ -409,10 +423,11 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
 /// word that was added may be one.
 fn is_wide(words: &[Vec<u8>]) -> bool {
     match words[0].to_ascii_uppercase().as_slice() {
-        b"COPY" | b"BITOP" | b"LCS" => true,
+        b"COPY" | b"BITOP" | b"LCS" | b"LMOVE" | b"RPOPLPUSH" => true,
         b"WATCH" | b"MGET" | b"DEL" | b"UNLINK" | b"EXISTS" | b"TOUCH" | b"DUMP" => {
             words[1..].iter().any(|key| key != b"one")
         }
+        b"LMPOP" | b"HRANDFIELD" => words[1..].iter().any(|word| word == b"absent"),
         b"MSET" => words.iter().skip(1).step_by(2).any(|key| key != b"one"),
         _ => false,
     }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod collections;
 mod draw;
 mod pair;
 #[path = "../support/mod.rs"]
@@ -12,6 +13,7 @@ mod support;
 
 use std::io;
 
+use collections::{COLLECTIONS, WIDE_COLLECTIONS};
 use draw::{COMMANDS, Draw, ELSEWHERE, SESSION, WIDE, session};
 use pair::{Both, Interrupted, Pair, show};
 use quorate_commands::table;
@@ -28,8 +30,13 @@ fn random_commands_through_any_node_are_answered_as_by_redis() {
             both.compare(|pair| {
                 let mut draw = Draw::new(seed, &["k1", "k2", "", "one"]);
                 for _ in 0..100 {
-                    let wide = transactional && draw.below(3) == 0;
-                    let words = draw.command(if wide { WIDE } else { COMMANDS });
+                    let pool = match draw.below(6) {
+                        0 if transactional => WIDE,
+                        1 if transactional => WIDE_COLLECTIONS,
+                        0..3 => COLLECTIONS,
+                        _ => COMMANDS,
+                    };
+                    let words = draw.command(pool);
                     pair.ask(draw.below(3) as usize, &words)?;
                 }
                 Ok(())
@@ -333,7 +340,7 @@ fn keys_past_their_time_are_gone_on_every_node() {
 
 #[test]
 fn every_command_is_compared() {
-    let mut all: Vec<&str> = COMMANDS.iter().chain(WIDE).chain(SESSION).copied().collect();
+    let mut all: Vec<&str> = [COMMANDS, WIDE, SESSION, COLLECTIONS, WIDE_COLLECTIONS].concat();
     all.extend(ELSEWHERE);
     for spec in table() {
         let named = |line: &&str| {
