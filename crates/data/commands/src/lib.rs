@@ -35,6 +35,7 @@
 //! - `OBJECT ENCODING` is derived from the content. Redis remembers how a value came to be and
 //!   says `raw` after an `APPEND` or a `SETRANGE` and `embstr` after an `INCRBYFLOAT` whose result
 //!   is a whole number; here a short value is `int` or `embstr` however it came to be.
+//! - `PFDEBUG DECODE` refuses a damaged HyperLogLog, which Redis decodes as far as it goes and further.
 //! - What needs several keys at once (`MSET`, `MSETNX`, `RENAME`, `RENAMENX`, `COPY`, `BITOP`, `LCS`)
 //!   answers [`CROSSKEY`] from an engine of single keys, unless all of them are the same key.
 //! - `COPY` with the option `DB` is an error whatever keyspace it names: a transaction has one
