@@ -38,8 +38,11 @@ pub(crate) struct Part {
     order: Option<Order>,
 }
 
-/// Empty buckets that one call of [`Store::scan`] passes for each record it may visit.
+/// Empty buckets that one call of [`Store::scan`] passes for each record it may visit, and at least:
+/// the shards of some lanes that hold few keys, so that one call is enough for them. To pass so many
+/// takes some microseconds.
 const EMPTY_PER_RECORD: usize = 16;
+const EMPTY_AT_LEAST: usize = 8 << SHARD_BITS;
 /// The lowest bits of the shard and of the part in a cursor; the bucket is below.
 const SHARD_AT: u32 = 32;
 const PART_AT: u32 = 40;
@@ -339,7 +342,7 @@ pub(crate) struct Budget {
 impl Budget {
     fn of(limit: usize) -> Self {
         let records = limit.max(1);
-        Self { records, buckets: records.saturating_mul(EMPTY_PER_RECORD) }
+        Self { records, buckets: records.saturating_mul(EMPTY_PER_RECORD).max(EMPTY_AT_LEAST) }
     }
 
     fn is_spent(&self) -> bool {

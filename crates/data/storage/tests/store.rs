@@ -277,6 +277,18 @@ fn a_scan_visits_all_that_is_there_throughout_even_if_the_index_grows() {
 }
 
 #[test]
+fn one_call_visits_the_few_records_of_many_lanes() {
+    let store = Store::<Triple>::new(4);
+    let mut tables: Vec<LaneTable<Triple>> = (0..4).map(|lane| store.table(lane)).collect();
+    for key in (0..10).map(key_of) {
+        set(&mut tables[usize::from(lane_of_key(&key, 4).0)], &key, b"v", None);
+    }
+    let mut visited = 0;
+    assert_eq!(store.scan(0, 11, &mut |_, _| visited += 1), 0);
+    assert_eq!(visited, 10);
+}
+
+#[test]
 fn any_cursor_is_legal_and_an_empty_store_ends_at_once() {
     let store = Store::<Triple>::new(2);
     assert_eq!(store.table(1).scan(0, 10, &mut |_| panic!("nothing to visit")), 0);

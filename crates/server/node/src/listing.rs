@@ -606,8 +606,8 @@ impl Lane {
         self.keys_of(now, ask.keyspace, ask.source, wanted, (ask.at.within, ask.limit))
     }
 
-    /// Keys that this node holds, of one lane or of all: those with a value, and those that may get
-    /// one. What has expired and is not deleted yet is only there for a flush.
+    /// About so many keys that this node holds, of one lane or of all: those with a value, and those
+    /// that may get one; fewer if most records have none. What has expired and is not deleted yet is only there for a flush.
     fn keys_of(
         &self,
         now: Now,
@@ -633,7 +633,8 @@ impl Lane {
             };
             cursor = store.list((lane, locked), cursor, batch, &mut visit);
             looked_at += batch;
-            if cursor == 0 || looked_at >= limit || bytes >= BYTES_ENOUGH {
+            let is_enough = keys.len() >= limit || looked_at >= RECORDS_MAX;
+            if cursor == 0 || is_enough || bytes >= BYTES_ENOUGH {
                 return (cursor, keys);
             }
         }

@@ -45,8 +45,14 @@ enum Aim {
     /// Every key that matches. A scan may see a key twice while the index grows; a list of keys names
     /// each once.
     Keys { pattern: Box<[u8]>, found: BTreeSet<Vec<u8>> },
-    /// The keys that match among about so many.
-    Scan { pattern: Option<Box<[u8]>>, kind_matches: bool, left: usize, found: Vec<Vec<u8>> },
+    /// The keys that match among about so many, in so many steps: most records may have no value.
+    Scan {
+        pattern: Option<Box<[u8]>>,
+        kind_matches: bool,
+        left: usize,
+        steps: usize,
+        found: Vec<Vec<u8>>,
+    },
     /// Some key, from a random place on: `wrapped` once the search has begun at the front.
     Random { wrapped: bool, random: u64 },
     /// How many there are.
@@ -71,7 +77,7 @@ impl Walk {
         size_of::<Self>() + self.bytes
     }
 
-    /// About how many records the next step looks at.
+    /// About how many keys the next step looks for.
     fn limit(&self) -> usize {
         match &self.aim {
             Aim::Scan { left, .. } => limits::WALK_STEP.min(*left),
@@ -79,8 +85,8 @@ impl Walk {
         }
     }
 
-    /// Keys have come, of about `looked_at` records, or their number.
-    fn see(&mut self, listed: Listed, looked_at: usize) -> Stepped {
+    /// Keys have come, or their number.
+    fn see(&mut self, listed: Listed) -> Stepped {
         let Listed { next, keys, count: listed_count } = listed;
         self.cursor = next;
         match &mut self.aim {
@@ -98,15 +104,16 @@ impl Walk {
                     return Stepped::Found(std::mem::take(found));
                 }
             }
-            Aim::Scan { pattern, kind_matches, left, found } => {
+            Aim::Scan { pattern, kind_matches, left, steps, found } => {
+                *left = left.saturating_sub(keys.len());
+                *steps -= 1;
                 let matches = |key: &Vec<u8>| {
                     let pattern = pattern.as_ref();
                     *kind_matches && pattern.is_none_or(|pattern| glob_match(pattern, key, false))
                 };
                 found.extend(keys.into_iter().filter(matches));
-                *left = left.saturating_sub(looked_at);
                 let bytes: usize = found.iter().map(Vec::len).sum();
-                if next == 0 || *left == 0 || bytes >= limits::SCAN_BYTES_ENOUGH {
+                if next == 0 || *left == 0 || *steps == 0 || bytes >= limits::SCAN_BYTES_ENOUGH {
                     return Stepped::Done(scanned(next, std::mem::take(found)));
                 }
             }
@@ -245,16 +252,23 @@ impl<B: Backend> Context<'_, B> {
             return false;
         };
         self.bind_to_lease();
-        self.spend(limit as u64 / limits::RECORDS_PER_WORK + 1);
-        let stepped = walk.see(listed, limit);
+        self.spend(limits::WALK_STEP as u64 / limits::RECORDS_PER_WORK + 1);
+        let stepped = walk.see(listed);
         self.stepped(number, walk, stepped)
     }
 
-    /// Looks at some of this node's records. `None` if it doesn't hold all keys.
+    /// Looks at some of this node's records, for about so many keys. `None` if it doesn't hold all keys.
     fn scan(&mut self, walk: &Walk, limit: usize) -> Option<Listed> {
-        let mut keys = Vec::new();
-        let visit = &mut |key: &[u8]| keys.push(key.to_vec());
-        let next = self.backend.scan(walk.database, self.now, walk.cursor, limit, visit)?;
+        let (mut keys, mut next, mut looked_at) = (Vec::new(), walk.cursor, 0);
+        // Records without a value are no reason to answer less than was asked for.
+        while keys.len() < limit && looked_at < limits::WALK_STEP {
+            let visit = &mut |key: &[u8]| keys.push(key.to_vec());
+            next = self.backend.scan(walk.database, self.now, next, limit, visit)?;
+            looked_at += limit;
+            if next == 0 {
+                break;
+            }
+        }
         let count = keys.len() as u64;
         Some(Listed { next, keys, count })
     }
@@ -290,7 +304,7 @@ impl<B: Backend> Context<'_, B> {
         let ends = match answer_or_failure(listed) {
             Ok(listed) => {
                 self.bind_to_lease();
-                let stepped = walk.see(listed, walk.limit());
+                let stepped = walk.see(listed);
                 self.stepped(number, &mut walk, stepped)
             }
             Err(failure) => {
@@ -318,14 +332,14 @@ impl<B: Backend> Context<'_, B> {
         loop {
             let limit = walk.limit();
             let left = &mut self.connection.walk_left;
-            if *left < limit {
+            if *left < limits::WALK_STEP {
                 return Answer::error(TOO_LONG);
             }
-            *left -= limit;
+            *left -= limits::WALK_STEP;
             let Some(listed) = self.scan(&walk, limit) else {
                 return Answer::error(ELSEWHERE);
             };
-            match walk.see(listed, limit) {
+            match walk.see(listed) {
                 Stepped::On => {}
                 Stepped::Done(answer) => return answer,
                 Stepped::Found(found) => {
@@ -367,9 +381,11 @@ fn scan(args: Args<'_>) -> Result<Aim, Answer<'static>> {
         }
         at += 2;
     }
-    let left = count.min(limits::SCAN_COUNT_MAX);
+    // One more than is asked for, so that the end shows if there are just so many.
+    let left = count.min(limits::SCAN_COUNT_MAX) + 1;
     let pattern = pattern.map(Box::from);
-    Ok(Aim::Scan { pattern, kind_matches, left, found: Vec::new() })
+    let steps = limits::SCAN_STEPS + left / limits::WALK_STEP;
+    Ok(Aim::Scan { pattern, kind_matches, left, steps, found: Vec::new() })
 }
 
 fn scan_cursor(text: &[u8]) -> Option<u64> {

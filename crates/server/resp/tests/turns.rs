@@ -200,6 +200,23 @@ fn a_walk_counts_and_draws_keys_that_others_hold() {
 }
 
 #[test]
+fn as_many_keys_as_are_asked_for_take_one_scan() {
+    for elsewhere in [false, true] {
+        let mut harness = harness(Duration::ZERO);
+        harness.backend.elsewhere = elsewhere;
+        forget_large(&mut harness);
+        fill(&mut harness, 10);
+        let id = harness.connect();
+        for (options, ends) in
+            [("", true), (" COUNT 11", true), (" COUNT 9", true), (" COUNT 8", false)]
+        {
+            let reply = harness.talk(id, &format!("SCAN 0{options}"));
+            assert_eq!(reply.starts_with("*2\r\n$1\r\n0\r\n"), ends, "SCAN 0{options}: {reply}");
+        }
+    }
+}
+
+#[test]
 fn one_scan_looks_at_a_bounded_number_of_keys() {
     let mut harness = harness(Duration::ZERO);
     forget_large(&mut harness);
