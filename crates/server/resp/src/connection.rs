@@ -193,6 +193,10 @@ pub(crate) struct Connection {
     /// The numbers of its commands, if `SESSION AUTO` has asked for them.
     pub(crate) numbering: Option<Box<Numbering>>,
     pub(crate) life: Life,
+    /// Bytes of an argument that was refused for its length and that are read and dropped before the
+    /// connection closes: a system that closes a socket with unread bytes in it tells the client so,
+    /// and the client then never sees the answer.
+    pub(crate) skip: u64,
     /// Whether the client doesn't want the reply of the command that is being executed.
     pub(crate) mute: bool,
     /// The numbers of unfinished replies that the client doesn't want.
@@ -239,6 +243,7 @@ impl Connection {
             attached: None,
             numbering: None,
             life: Life::Open,
+            skip: 0,
             mute: false,
             unwanted: BTreeSet::new(),
             lease_bound: false,
@@ -407,7 +412,7 @@ impl Connection {
     pub(crate) fn is_finished(&self) -> bool {
         match self.life {
             Life::Open => false,
-            Life::Closing => self.replies.is_empty() && self.output.is_empty(),
+            Life::Closing => self.replies.is_empty() && self.output.is_empty() && self.skip == 0,
             Life::Dead => true,
         }
     }

@@ -15,7 +15,7 @@ use crate::connection::{Connection, ConnectionId, Life, OutputBuffer, Reply};
 use crate::dispatch::{Context, Flow};
 use crate::encode;
 use crate::limits;
-use crate::parser::{Limits, Step};
+use crate::parser::{Limits, Parser, Step};
 use crate::pending::{Pending, answer_or_failure};
 use crate::shared::{LaneStats, Shared, add};
 use crate::turn::Turn;
@@ -68,6 +68,8 @@ pub struct Frontend {
 
 /// How long a client may stay without the password.
 const AUTH: Duration = Duration::from_millis(limits::AUTH_MS);
+/// How long it may send nothing of an argument that is dropped.
+const SKIP: Duration = Duration::from_millis(limits::SKIP_MS);
 
 impl Frontend {
     /// The front end of one more lane of the node that `shared` belongs to.
@@ -132,10 +134,10 @@ impl Frontend {
         let ids: Vec<_> = self.connections.iter().map(|(slot, _)| ConnectionId(slot)).collect();
         for id in ids {
             if let Some(connection) = self.connections.get_mut(id.0)
-                && connection.life == Life::Open
-                && which(connection)
+                && (connection.life == Life::Open && which(connection) || connection.skip > 0)
             {
                 connection.life = Life::Closing;
+                connection.skip = 0;
                 self.core.mark_dirty(connection, id);
             }
         }
@@ -177,9 +179,11 @@ impl Frontend {
     /// replies to complete or to be read.
     pub fn wants_read(&self, id: ConnectionId) -> bool {
         self.connections.get(id.0).is_some_and(|connection| {
-            connection.life == Life::Open
-                && !connection.postponed
-                && (!connection.is_paused() || connection.input.len() < limits::READ_BYTES)
+            let skips = connection.life == Life::Closing && connection.skip > 0;
+            let executes = connection.life == Life::Open && !connection.postponed;
+            skips
+                || executes
+                    && (!connection.is_paused() || connection.input.len() < limits::READ_BYTES)
         })
     }
 
@@ -342,6 +346,7 @@ impl Frontend {
         if connection.life == Life::Open {
             connection.life = Life::Closing;
         }
+        connection.skip = 0;
         if connection.is_finished() {
             self.core.mark_dirty(connection, id);
         }
@@ -502,8 +507,13 @@ impl Frontend {
             let owes = !connection.session.authenticated && self.core.shared.has_password();
             let owing = owes.then(|| connection.owes_password.unwrap_or(now));
             connection.owes_password = owing;
+            let stuck = connection.skip > 0 && idle >= SKIP;
             let intruder = owing.is_some_and(|since| now.since(since) >= AUTH);
-            if timed_out || intruder || since.is_some_and(|since| now.since(since) > soft_span) {
+            if timed_out
+                || intruder
+                || stuck
+                || since.is_some_and(|since| now.since(since) > soft_span)
+            {
                 connection.kill();
                 self.core.mark_dirty(connection, id);
             }
@@ -601,6 +611,7 @@ fn run<B: Backend>(
                 Step::Command => {}
                 Step::Broken(error) => {
                     add(&core.stats.errors, 1);
+                    connection.skip = error.unread().min(limits::SKIPPED_BYTES_MAX);
                     connection.write(|out| error.encode(out));
                     connection.life = Life::Closing;
                     break;
@@ -632,6 +643,11 @@ fn run<B: Backend>(
     }
     if parser.consumed() > 0 {
         parser.compact(&mut input);
+    }
+    if connection.skip > 0 {
+        connection.skip = connection.skip.saturating_sub(parser.unparsed(&input) as u64);
+        input.clear();
+        parser = Parser::default();
     }
     let settings = &core.shared.settings;
     if input.len() as u64 > query_bytes_max {

@@ -29,7 +29,8 @@
 //!
 //! # Deviations from Redis 7
 //! - `proto-max-bulk-len`, `client-query-buffer-limit` and the output limit of normal clients are
-//!   lower by default, and the first two can't be set above what a value and a buffer hold.
+//!   lower by default, and the first two can't be set above what a value and a buffer hold. The error
+//!   of an argument beyond the first names it, and the connection closes once the argument was read.
 //! - `WAIT` never waits for writes, which every live replica has acknowledged before their
 //!   replies; it counts live replicas.
 //! - Inside `MULTI`, commands without keys run after those on keys. `FLUSHDB` can't be combined

@@ -19,9 +19,11 @@ pub const SPLIT_OPS_MAX: usize = 256;
 pub const READS_AT_ONCE: usize = 64;
 /// See [`READS_AT_ONCE`].
 pub const READS_AT_ONCE_BYTES: u64 = 1024 * 1024;
-/// Records that one `SCAN` looks at, about, whatever `COUNT` says: it answers with fewer keys and a
-/// cursor to go on from.
+/// Keys that one `SCAN` looks at, about, whatever `COUNT` says: it answers with fewer and a cursor to
+/// go on from.
 pub const SCAN_COUNT_MAX: usize = 1000;
+/// Steps of one `SCAN` besides those that its `COUNT` takes, where most records have no value.
+pub const SCAN_STEPS: usize = 16;
 /// Bytes of keys with which one `SCAN` has enough.
 pub const SCAN_BYTES_ENOUGH: usize = 256 * 1024;
 /// Records that one step of `KEYS` and the like looks at.
@@ -45,6 +47,11 @@ pub const AUTH_MS: u64 = 10_000;
 /// How long the answer to a first wrong password is held back, in milliseconds, and with it what
 /// follows; twice as long with each further one.
 pub const AUTH_BACKOFF_MS: u64 = 50;
+/// Bytes of an argument beyond `proto-max-bulk-len` that are read and dropped, so that its client sees
+/// why the connection closes; of a longer one the rest is not.
+pub const SKIPPED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How long a client may send nothing of such an argument, in milliseconds.
+pub const SKIP_MS: u64 = 2_000;
 /// Wrong passwords of a connection; with the last one it is closed.
 pub const AUTH_FAILURES_MAX: u32 = 8;
 /// Read buffers above this size are given back once their connection is idle.

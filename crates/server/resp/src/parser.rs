@@ -10,6 +10,7 @@
 //! the same error, delivered whole or byte by byte.
 
 use quorate_commands::{Args, Span, parse_integer};
+use quorate_types::limits::VALUE_BYTES_MAX;
 
 /// Longest inline command and longest header line of a multibulk, in bytes (Redis's
 /// `PROTO_INLINE_MAX_SIZE`).
@@ -43,8 +44,15 @@ pub enum ProtocolError {
     InvalidCount,
     /// More than [`UNAUTHENTICATED_ARGUMENTS_MAX`] arguments before authentication.
     UnauthenticatedCount,
-    /// The number after `$` is no length, or above `proto-max-bulk-len`.
+    /// The number after `$` is no length.
     InvalidBulk,
+    /// The argument is longer than `proto-max-bulk-len`.
+    BulkTooLong {
+        /// How long it is to be, in bytes.
+        announced: u64,
+        /// How long it may be, in bytes.
+        max: u64,
+    },
     /// More than [`UNAUTHENTICATED_BULK_BYTES_MAX`] bytes before authentication.
     UnauthenticatedBulk,
     /// An argument that begins with this byte instead of `$`.
@@ -54,6 +62,19 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
+    /// How many bytes the client sends, from where the parser has stopped, before it looks at the
+    /// answer; 0 if nobody can say.
+    pub(crate) fn unread(self) -> u64 {
+        match self {
+            // `$`, the number, the argument, and a line end behind each.
+            Self::BulkTooLong { announced, .. } => {
+                let digits = 1 + u64::from(announced.ilog10());
+                announced.saturating_add(5 + digits)
+            }
+            _ => 0,
+        }
+    }
+
     /// Appends the error reply, as Redis words it.
     pub fn encode(self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"-ERR Protocol error: ");
@@ -63,11 +84,20 @@ impl ProtocolError {
             Self::BulkCountTooBig => b"too big bulk count string",
             Self::InvalidCount => b"invalid multibulk length",
             Self::UnauthenticatedCount => b"unauthenticated multibulk length",
-            Self::InvalidBulk => b"invalid bulk length",
+            Self::InvalidBulk | Self::BulkTooLong { .. } => b"invalid bulk length",
             Self::UnauthenticatedBulk => b"unauthenticated bulk length",
             Self::ExpectedBulk(_) => b"expected '$', got '".as_slice(),
             Self::UnbalancedQuotes => b"unbalanced quotes in request",
         });
+        if let Self::BulkTooLong { announced, max } = self {
+            let raise = format!("raise it with CONFIG SET up to {VALUE_BYTES_MAX}, or ");
+            let raise = if max < VALUE_BYTES_MAX as u64 { raise.as_str() } else { "" };
+            let text = format!(
+                ": {announced} bytes are more than proto-max-bulk-len, {max}; {raise}spread the value \
+                 over several keys"
+            );
+            out.extend_from_slice(text.as_bytes());
+        }
         if let Self::ExpectedBulk(byte) = self {
             // A line end inside would forge a reply.
             out.push(if matches!(byte, b'\r' | b'\n') { b' ' } else { byte });
@@ -175,6 +205,11 @@ impl Parser {
         self.bulk.map_or(0, |length| (self.at + length + 2).saturating_sub(buffer.len()))
     }
 
+    /// How many bytes of the buffer it has yet to look at.
+    pub(crate) fn unparsed(&self, buffer: &[u8]) -> usize {
+        buffer.len() - self.at
+    }
+
     /// Moves what is not consumed to the front of the buffer.
     pub fn compact(&mut self, buffer: &mut Vec<u8>) {
         if self.start > 0 {
@@ -250,8 +285,12 @@ impl Parser {
             return Err(Step::Broken(ProtocolError::ExpectedBulk(buffer[self.at])));
         }
         let length = parse_integer(&buffer[self.at + 1..end])
-            .filter(|&length| length >= 0 && length as u64 <= limits.bulk_bytes_max)
+            .filter(|&length| length >= 0)
             .ok_or(Step::Broken(ProtocolError::InvalidBulk))?;
+        let (announced, max) = (length as u64, limits.bulk_bytes_max);
+        if announced > max {
+            return Err(Step::Broken(ProtocolError::BulkTooLong { announced, max }));
+        }
         if limits.unauthenticated && length > UNAUTHENTICATED_BULK_BYTES_MAX {
             return Err(Step::Broken(ProtocolError::UnauthenticatedBulk));
         }
@@ -475,7 +514,11 @@ mod tests {
             (b"*1048577\r\n", "invalid multibulk length"),
             (b"*99999999999999999999\r\n", "invalid multibulk length"),
             (b"*1\r\n$-1\r\n", "invalid bulk length"),
-            (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+            (
+                b"*1\r\n$536870913\r\n",
+                "invalid bulk length: 536870913 bytes are more than proto-max-bulk-len, 536870912; \
+                 spread the value over several keys",
+            ),
             (b"*1\r\n+PING\r\n", "expected '$', got '+'"),
             (b"*1\r\n\r\n", "expected '$', got ' '"),
             (b"\"\r\n", "unbalanced quotes in request"),

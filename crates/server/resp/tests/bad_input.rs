@@ -178,13 +178,49 @@ fn a_large_value_arrives_in_pieces() {
     assert!(capacity(&mut harness, id) < 100_000);
 }
 
+/// A socket that is closed with unread bytes in it resets the connection, and the client then never
+/// sees the answer.
+#[test]
+fn an_argument_that_is_too_long_is_read_to_its_end_before_the_connection_closes() {
+    let mut harness = harness();
+    let start = |harness: &mut Harness| {
+        let id = harness.connect();
+        harness.feed(id, b"PING\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$6000000\r\nabc");
+        let said = String::from_utf8(harness.take(id)).unwrap();
+        assert!(
+            said.starts_with("+PONG\r\n-ERR Protocol error: invalid bulk length: 6000000 bytes")
+        );
+        assert!(said.contains("proto-max-bulk-len, 4194304; spread the value"), "{said}");
+        assert!(harness.frontend.wants_read(id) && !harness.frontend.wants_close(id));
+        id
+    };
+    let id = start(&mut harness);
+    let mut left = 6_000_002 - 3;
+    while left > 0 {
+        assert!(!harness.frontend.wants_close(id), "{left} bytes are missing");
+        let bytes = left.min(16 * 1024);
+        harness.feed(id, &vec![b'x'; bytes]);
+        left -= bytes;
+        assert!(capacity(&mut harness, id) < 100_000);
+    }
+    assert!(harness.frontend.wants_close(id));
+    assert_eq!(harness.take(id), b"", "nothing of it was executed");
+    // Who sends no more of it doesn't keep the connection.
+    let id = start(&mut harness);
+    harness.frontend.end_of_input(id);
+    assert!(harness.frontend.wants_close(id));
+    let id = start(&mut harness);
+    harness.pass(10_000);
+    assert!(harness.frontend.wants_close(id));
+}
+
 #[test]
 fn an_unfinished_command_is_bounded_by_the_query_buffer() {
     let settings = Settings::default();
     settings.query_bytes_max.store(1 << 20, Relaxed);
     let mut harness = Harness::new(Shared::new(settings, None));
     let id = harness.connect();
-    harness.feed(id, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$60000000\r\n");
+    harness.feed(id, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4000000\r\n");
     for _ in 0..100 {
         harness.feed(id, &[b'x'; 16 * 1024]);
     }

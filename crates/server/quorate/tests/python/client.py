@@ -228,7 +228,8 @@ def server():
     assert b"Quorate" in first.lolwut()
     assert first.command_count() > 50
     assert "get" in first.command()
-    refuses("unknown command", lambda: first.lpush("list", 1))
+    refuses("Quorate has no 'MIGRATE' yet", lambda: first.execute_command("MIGRATE"))
+    refuses("unknown command", lambda: first.execute_command("NOSUCH"))
     other = redis.Redis.from_url(f"redis://127.0.0.1:{PORTS[1]}/3")
     other.set("here", 1)
     equal(first.get("here"), None)
