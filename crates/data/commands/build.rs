@@ -13,6 +13,14 @@ fn main() {
     let table = Table { rows: rows(&root.join("commands.txt")), facts: facts(&root.join("facts")) };
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
     fs::write(out.join("table.rs"), table.to_rust()).expect("cargo's directory can be written");
+    let redis =
+        fs::read_to_string(root.join("redis.txt")).expect("the commands of Redis are listed");
+    let redis = list(redis.lines().map(|line| {
+        let (name, group) = line.split_once(' ').expect("a name and its group");
+        format!("({name:?}, {group:?})")
+    }));
+    fs::write(out.join("redis.rs"), redis).expect("cargo's directory can be written");
+    println!("cargo::rerun-if-changed=redis.txt");
     println!("cargo::rerun-if-changed=commands.txt");
     println!("cargo::rerun-if-changed=facts");
 }

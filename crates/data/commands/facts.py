@@ -5,7 +5,8 @@
     crates/data/commands/facts.py /tmp/redis.sock
 
 A file for each of Redis's groups. What it doesn't state stays as it is: facts/own.json, of the commands
-that no Redis has, and facts/later.json, of those that only newer ones have.
+that no Redis has, and facts/later.json, of those that only newer ones have. It also writes redis.txt, the
+names and groups of all commands of Redis 7.2, by which those that Quorate lacks are known.
 """
 
 import json
@@ -17,6 +18,8 @@ import sys
 HERE = pathlib.Path(__file__).parent
 FACTS = HERE / "facts"
 OWN = ("own", "later")
+SINCE_7_2 = {"waitaof": "generic", "cluster|myshardid": "cluster",
+             "client|no-touch": "connection", "client|setinfo": "connection"}
 
 
 class Redis:
@@ -90,6 +93,12 @@ def main():
             info = next(sub[1:] for sub in info[8] if sub[0] == name)
             docs = docs["subcommands"][name]
         groups.setdefault(docs["group"], {})[name] = facts(info, docs)
+    docs = redis.call("COMMAND", "DOCS")
+    all_names = {name: said["group"] for name, said in docs.items()} | SINCE_7_2
+    for said in docs.values():
+        all_names |= {name: sub["group"] for name, sub in said.get("subcommands", {}).items()}
+    listed = [f"{name} {group}\n" for name, group in sorted(all_names.items())]
+    (HERE / "redis.txt").write_text("".join(listed))
     for group, commands in groups.items():
         (FACTS / f"{group}.json").write_text(pretty(commands) + "\n")
 

@@ -703,6 +703,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "commands_condition_ignored",
+        home: "commands",
+        guard: "a lock is changed or deleted by the client whose token it holds",
+        checks: &[Tests("commands", "every_example")],
+        in_gate: true,
+    },
+    Mutant {
         name: "storage_freed_under_readers",
         home: "storage",
         guard: "memory goes after those who may still look at it",

@@ -50,6 +50,8 @@
 //!   by up to eight bytes more, and `#` with an offset that overflows 64 bits is refused here.
 //! - `PFCOUNT` never writes: the count cached in a HyperLogLog stays out of date, and is computed each
 //!   time, until the value comes from a Redis that has counted it.
+//! - `SET ... IFDEQ`, `IFDNE`, the same options of `DELEX`, and `DIGEST` are not there; `IFEQ`, `IFNE`,
+//!   `DELEX` and `DELIFEQ` are, as Redis 8.4 and Valkey 9 document them.
 //! - `TIME` inside a transaction has the resolution of milliseconds.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -107,7 +109,7 @@ pub use number::{format_integer, parse_integer};
 pub use op::Op;
 pub use owned_args::OwnedArgs;
 pub use reply::Reply;
-pub use resolve::{arity_error, resolve};
+pub use resolve::{REDIS_COMMANDS, arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,

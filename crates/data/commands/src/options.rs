@@ -2,6 +2,7 @@
 
 use alloc::format;
 
+use quorate_machine::mutant;
 use quorate_types::UnixMillis;
 
 use crate::number::integer;
@@ -63,7 +64,46 @@ pub(crate) struct Options<'a> {
     pub(crate) keep_ttl: bool,
     pub(crate) persist: bool,
     pub(crate) expiry: Option<(Unit, &'a [u8])>,
+    pub(crate) condition: Option<Condition<'a>>,
 }
+
+/// What the value must be for a command to take effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Condition<'a> {
+    /// This string.
+    Is(&'a [u8]),
+    /// Another string, or none at all.
+    IsNot(&'a [u8]),
+}
+
+impl<'a> Condition<'a> {
+    /// The condition that a word and the value behind it say. `None` if the word says none.
+    ///
+    /// # Errors
+    /// If it speaks of digests.
+    pub(crate) fn parse(word: &[u8], value: &'a [u8]) -> Result<Option<Self>, Reply<'static>> {
+        if is_word(word, "IFEQ") {
+            return Ok(Some(Self::Is(value)));
+        }
+        if is_word(word, "IFNE") {
+            return Ok(Some(Self::IsNot(value)));
+        }
+        if is_word(word, "IFDEQ") || is_word(word, "IFDNE") { Err(NO_DIGESTS) } else { Ok(None) }
+    }
+
+    /// Whether a key that holds this meets it.
+    pub(crate) fn holds(self, value: Option<&[u8]>) -> bool {
+        match self {
+            Self::Is(wanted) => mutant!("commands_condition_ignored") || value == Some(wanted),
+            Self::IsNot(unwanted) => value != Some(unwanted),
+        }
+    }
+}
+
+const NO_DIGESTS: Reply<'static> = Reply::error(
+    "ERR Quorate has no digests of values yet, so neither IFDEQ nor IFDNE; compare the value with \
+     IFEQ or IFNE",
+);
 
 impl<'a> Options<'a> {
     /// Reads the options from argument `first` on.
@@ -77,8 +117,10 @@ impl<'a> Options<'a> {
         while at < args.len() {
             let word = args.get(at);
             if !options.set_word(command, word) {
-                let time = (at + 1 < args.len()).then(|| args.get(at + 1)).ok_or(SYNTAX)?;
-                options.set_expiry(word, time).ok_or(SYNTAX)?;
+                let value = (at + 1 < args.len()).then(|| args.get(at + 1)).ok_or(SYNTAX)?;
+                if !options.set_condition(command, word, value)? {
+                    options.set_expiry(word, value).ok_or(SYNTAX)?;
+                }
                 at += 1;
             }
             at += 1;
@@ -89,9 +131,10 @@ impl<'a> Options<'a> {
     /// Takes an option without a value; false if there is no such option or it doesn't go with the others.
     fn set_word(&mut self, command: Command, word: &[u8]) -> bool {
         let set = command == Command::Set;
-        if set && is_word(word, "NX") && !self.only_present {
+        let free = self.condition.is_none();
+        if set && is_word(word, "NX") && !self.only_present && free {
             self.only_absent = true;
-        } else if set && is_word(word, "XX") && !self.only_absent {
+        } else if set && is_word(word, "XX") && !self.only_absent && free {
             self.only_present = true;
         } else if set && is_word(word, "GET") {
             self.get = true;
@@ -103,6 +146,24 @@ impl<'a> Options<'a> {
             return false;
         }
         true
+    }
+
+    /// Takes a condition on the value; false if the word says none.
+    fn set_condition(
+        &mut self,
+        command: Command,
+        word: &[u8],
+        value: &'a [u8],
+    ) -> Result<bool, Reply<'static>> {
+        if command != Command::Set {
+            return Ok(false);
+        }
+        let Some(condition) = Condition::parse(word, value)? else { return Ok(false) };
+        if self.only_absent || self.only_present || self.condition.is_some() {
+            return Err(SYNTAX);
+        }
+        self.condition = Some(condition);
+        Ok(true)
     }
 
     /// Takes an expiry time; `None` if the word is no unit of time or does not go with the other

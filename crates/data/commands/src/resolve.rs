@@ -9,6 +9,9 @@ use crate::spec::{Run, Spec};
 use crate::table::{lookup, subcommand};
 use crate::{Args, Reply};
 
+/// The commands of Redis 7.2 and the group of each, ordered by name; `client|id` is a subcommand.
+pub const REDIS_COMMANDS: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/redis.rs"));
+
 /// The most bytes of a request that an error quotes.
 const QUOTED_BYTES_MAX: usize = 128;
 
@@ -37,6 +40,9 @@ pub fn arity_error(spec: &Spec) -> Reply<'static> {
 
 #[cold]
 fn unknown_command(args: Args<'_>) -> Reply<'static> {
+    if let Some(reply) = lacking(args, 1) {
+        return reply;
+    }
     let mut beginning = String::new();
     let mut quoted = 0;
     for argument in args.iter().skip(1) {
@@ -55,9 +61,27 @@ fn unknown_command(args: Args<'_>) -> Reply<'static> {
 
 #[cold]
 fn unknown_subcommand(args: Args<'_>) -> Reply<'static> {
+    if let Some(reply) = lacking(args, 2) {
+        return reply;
+    }
     let name = quote(cut(args.get(1), QUOTED_BYTES_MAX));
     let container = quote(args.get(0)).to_ascii_uppercase();
     Reply::Error(format!("ERR unknown subcommand '{name}'. Try {container} HELP.").into())
+}
+
+/// The error of a command that Redis has and Quorate has not: its name is the first of the arguments,
+/// or the first two.
+fn lacking(args: Args<'_>, words: usize) -> Option<Reply<'static>> {
+    let mut name = String::new();
+    for word in args.iter().take(words) {
+        let word = core::str::from_utf8(word).ok().filter(|word| word.len() <= QUOTED_BYTES_MAX)?;
+        name += if name.is_empty() { "" } else { "|" };
+        name += &word.to_ascii_lowercase();
+    }
+    REDIS_COMMANDS.binary_search_by_key(&name.as_str(), |(name, _)| name).ok()?;
+    let name = name.replace('|', " ").to_ascii_uppercase();
+    let text = format!("ERR Quorate has no '{name}' yet; docs/src/commands.md lists what there is");
+    Some(Reply::Error(text.into()))
 }
 
 fn cut(argument: &[u8], length: usize) -> &[u8] {

@@ -8,8 +8,9 @@ use quorate_machine::{Access, Change, Current, ValueKind};
 use quorate_types::{UnixMillis, limits};
 
 use crate::number::integer;
-use crate::options::{Command, Options, Unit, absolute};
-use crate::{Args, Reply};
+use crate::options::{Command, Condition, Options, Unit, absolute};
+use crate::several::wrong_number_of_arguments;
+use crate::{Args, Reply, generic};
 
 /// An answer and a change, or an error and no change.
 pub(crate) type Outcome<'a> = Result<(Reply<'a>, Change<'a>), Reply<'static>>;
@@ -116,7 +117,11 @@ fn try_set<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome
     let options = Options::parse(Command::Set, args, 3)?;
     let mut expire_at = options.expire_at("set", now)?;
     let present = current.content.is_some();
-    let refused = (options.only_absent && present) || (options.only_present && !present);
+    let met = match options.condition {
+        Some(condition) => condition.holds(string_of(current)?),
+        None => true,
+    };
+    let refused = !met || (options.only_absent && present) || (options.only_present && !present);
     let reply = match (options.get, refused) {
         (true, _) => value_of(current)?,
         (false, true) => Reply::Null,
@@ -210,6 +215,53 @@ pub(crate) fn getdel<'a>(
 ) -> (Reply<'a>, Change<'a>) {
     let change = if current.content.is_some() { Change::Delete } else { Change::Keep };
     change_unless_error(value_of(current).map(|value| (value, change)))
+}
+
+/// `DELIFEQ key value`, as Valkey 9 has it.
+pub(crate) fn delifeq<'a>(
+    args: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    change_unless_error(delete_if(Condition::Is(args.get(2)), current))
+}
+
+/// `DELEX key [IFEQ | IFNE value]`, as Redis 8.4 has it: without a condition, a `DEL`.
+pub(crate) fn delex<'a>(
+    args: Args<'a>,
+    now: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    if args.len() == 2 {
+        return generic::del(args, now, current);
+    }
+    change_unless_error(try_delex(args, current))
+}
+
+fn try_delex<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    if args.len() != 4 {
+        return Err(wrong_number_of_arguments(args));
+    }
+    match current.content {
+        None => return Ok((Reply::Int(0), Change::Keep)),
+        Some(content) if content.kind != ValueKind::String => {
+            return Err(Reply::error(
+                "ERR Key should be of string type if conditions are specified",
+            ));
+        }
+        Some(_) => {}
+    }
+    let condition = Condition::parse(args.get(2), args.get(3))?;
+    let unknown = Reply::error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE");
+    delete_if(condition.ok_or(unknown)?, current)
+}
+
+/// Deletes the string that meets the condition.
+fn delete_if<'a>(condition: Condition<'_>, current: Current<'a>) -> Outcome<'a> {
+    match string_of(current)? {
+        Some(value) if condition.holds(Some(value)) => Ok((Reply::Int(1), Change::Delete)),
+        _ => Ok((Reply::Int(0), Change::Keep)),
+    }
 }
 
 pub(crate) fn getex<'a>(
