@@ -607,7 +607,8 @@ impl Lane {
     }
 
     /// About so many keys that this node holds, of one lane or of all: those with a value, and those
-    /// that may get one; fewer if most records have none. What has expired and is not deleted yet is only there for a flush.
+    /// that may get one; fewer if most records have none.
+    /// What has expired and is not deleted yet is only there for a flush.
     fn keys_of(
         &self,
         now: Now,
