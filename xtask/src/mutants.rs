@@ -20,6 +20,7 @@ mod gates;
 mod local;
 mod meerkat;
 mod node;
+mod pubsub;
 mod table;
 mod values;
 
@@ -63,7 +64,7 @@ const RIG_MINUTES: &str = "10";
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
     let rows =
         table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
-    rows.chain(gates::MUTANTS).chain(values::MUTANTS)
+    rows.chain(gates::MUTANTS).chain(values::MUTANTS).chain(pubsub::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

@@ -4,7 +4,7 @@
 #[cfg(loom)]
 pub use loom::{
     sync::{
-        Condvar, Mutex, MutexGuard,
+        Condvar, Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
     },
     thread,
@@ -12,7 +12,7 @@ pub use loom::{
 #[cfg(shuttle)]
 pub use shuttle::{
     sync::{
-        Condvar, Mutex, MutexGuard,
+        Condvar, Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
     },
     thread, thread_local,
@@ -20,7 +20,7 @@ pub use shuttle::{
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{
     sync::{
-        Condvar, Mutex, MutexGuard,
+        Condvar, Mutex, MutexGuard, RwLock,
         atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence},
     },
     thread, thread_local,

@@ -20,6 +20,9 @@ pub const VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes of the answers of one command, or of all commands of one transaction. A command with
 /// a longer answer is refused before it changes anything.
 pub const REPLY_BYTES_MAX: usize = 4 * VALUE_BYTES_MAX;
+/// Longest name of a channel, in bytes: that of a key and what stands before it in the channels of
+/// keyspace notifications.
+pub const CHANNEL_BYTES_MAX: usize = KEY_BYTES_MAX + 64;
 /// Longest peer message: a key, a value and their headers.
 pub const MESSAGE_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
 
@@ -45,6 +48,13 @@ pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Most bytes queued for one peer of one lane; beyond it messages to that peer are dropped, which
 /// the protocols treat as loss.
 pub const PEER_BUFFER_BYTES_MAX: usize = 16 * MESSAGE_BYTES_MAX;
+
+/// Most names of channels and patterns that the clients of one lane listen to.
+pub const NAMES_PER_LANE_MAX: usize = 1024 * 1024;
+/// Most bytes of these names.
+pub const NAME_BYTES_PER_LANE_MAX: usize = 32 * 1024 * 1024;
+/// Most patterns among them: each message is compared with every pattern.
+pub const PATTERNS_PER_LANE_MAX: usize = 16 * 1024;
 
 /// Most calls of a session from the first incomplete one on (RIFL's window).
 pub const SESSION_WINDOW: u64 = 512;

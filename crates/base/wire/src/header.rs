@@ -21,6 +21,9 @@ pub enum Kind {
     Listing,
     /// Between lanes of two nodes: a command that runs on the other one, and its answer.
     Forward,
+    /// Between lanes of two nodes, about what is published and who listens
+    /// ([`crate::PubSubMessage`]).
+    PubSub,
 }
 
 const MEMBERSHIP: u8 = 1;
@@ -28,11 +31,12 @@ const GUEST: u8 = 4;
 const SESSION: u8 = 5;
 const LISTING: u8 = 6;
 const FORWARD: u8 = 8;
+const PUBSUB: u8 = 9;
 
 impl Kind {
     /// Whether a number may be an engine's: 0 and those of the other kinds may not.
     pub const fn is_for_engines(number: u8) -> bool {
-        !matches!(number, 0 | MEMBERSHIP | GUEST | SESSION | LISTING | FORWARD)
+        !matches!(number, 0 | MEMBERSHIP | GUEST | SESSION | LISTING | FORWARD | PUBSUB)
     }
 
     fn from_u8(number: u8) -> Option<Self> {
@@ -43,6 +47,7 @@ impl Kind {
             SESSION => Some(Self::Session),
             LISTING => Some(Self::Listing),
             FORWARD => Some(Self::Forward),
+            PUBSUB => Some(Self::PubSub),
             engine => Some(Self::Engine(EngineId(engine))),
         }
     }
@@ -56,6 +61,7 @@ impl Kind {
             Self::Session => SESSION,
             Self::Listing => LISTING,
             Self::Forward => FORWARD,
+            Self::PubSub => PUBSUB,
         }
     }
 }

@@ -15,6 +15,7 @@ mod guest;
 mod header;
 mod hello;
 mod listing;
+mod pubsub;
 mod view;
 mod words;
 
@@ -23,8 +24,9 @@ pub use guest::{GuestMessage, TERMS_BYTES_MAX, Welcome};
 pub use header::{Header, Kind};
 pub use hello::{Hello, HelloRefusal};
 pub use listing::{ListingMessage, Wanted};
+pub use pubsub::{PubSubMessage, TopicCount};
 pub use view::{read_view, write_view};
 pub use words::Words;
 
 /// The version of every layout here; peers of another version are refused at the hello.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;

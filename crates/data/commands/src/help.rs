@@ -15,6 +15,7 @@ pub fn help(spec: &Spec) -> Reply<'static> {
         "config" => CONFIG,
         "memory" => MEMORY,
         "object" => OBJECT,
+        "pubsub" => PUBSUB,
         "session" => SESSION,
         _ => &[],
     };
@@ -103,6 +104,20 @@ const MEMORY: &[&str] = &[
     "USAGE <key> [SAMPLES <count>]",
     "    Return memory in bytes used by <key> and its value. Nested values are",
     "    sampled up to <count> times (default: 5, 0 means sample all).",
+];
+
+const PUBSUB: &[&str] = &[
+    "CHANNELS [<pattern>]",
+    "    Return the currently active channels matching a <pattern> (default: '*').",
+    "NUMPAT",
+    "    Return number of subscriptions to patterns.",
+    "NUMSUB [<channel> ...]",
+    "    Return the number of subscribers for the specified channels, excluding",
+    "    pattern subscriptions(default: no channels).",
+    "SHARDCHANNELS [<pattern>]",
+    "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+    "SHARDNUMSUB [<shardchannel> ...]",
+    "    Return the number of subscribers for the specified shard level channel(s)",
 ];
 
 const SESSION: &[&str] = &[

@@ -69,6 +69,30 @@ impl Collector for NodeCollector {
             "Clients disconnected because all held too much together (maxmemory-clients)",
             one(totals.evicted),
         )?;
+        for (name, help, value) in [
+            (
+                "subscribers_disconnected",
+                "Subscribers disconnected because they read too little (client-output-buffer-limit)",
+                totals.subscribers_cut,
+            ),
+            (
+                "readers_disconnected",
+                "Other clients disconnected because they read too little",
+                totals.readers_cut,
+            ),
+            (
+                "pubsub_messages_delivered",
+                "Messages delivered, counted once for each subscriber",
+                totals.messages_delivered,
+            ),
+            (
+                "pubsub_messages_dropped",
+                "Messages lost for the subscribers of a lane because too much waited for them",
+                totals.messages_dropped,
+            ),
+        ] {
+            writer.counter(name, help, one(value))?;
+        }
         writer.gauge(
             "clients_bytes",
             "What clients hold: query buffers, commands in progress, queues, replies",

@@ -15,7 +15,7 @@ use quorate_types::{
     Epoch, Incarnation, Instant, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Now, Tag, View,
     WriterId, partition_of,
 };
-use quorate_wire::{GuestMessage, Header, Kind, ListingMessage, Malformed, Reader};
+use quorate_wire::{GuestMessage, Header, Kind, ListingMessage, Malformed, PubSubMessage, Reader};
 
 use crate::engines::{EngineLane, EngineMail, each};
 use crate::forwarding::{Forwarding, Submission};
@@ -37,6 +37,7 @@ pub fn describe_message(header: &Header, body: &[u8]) -> String {
         Kind::Guest => show(GuestMessage::decode(body)),
         Kind::Listing => show(ListingMessage::decode(body)),
         Kind::Forward => show(crate::forwarding::Message::decode(body)),
+        Kind::PubSub => show(PubSubMessage::decode(body)),
         Kind::Session => show(quorate_rifl::Message::decode(body)),
     };
     let text = text.unwrap_or_else(|error| error.to_string());

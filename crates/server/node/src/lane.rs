@@ -16,6 +16,7 @@ use crate::forwarding::Submission;
 use crate::guests::Guests;
 use crate::listing::Listings;
 use crate::parking::Parking;
+use crate::pubsub::PubSub;
 use crate::sessions::Sessions;
 use crate::{Done, EngineConfig, LaneFacts, Mail, Outbox, Shared};
 
@@ -51,6 +52,7 @@ pub struct Lane {
     internal_done: Vec<Done>,
     pub(crate) flushes: Flushes,
     pub(crate) listings: Listings,
+    pub(crate) pubsub: PubSub,
     guests: Guests,
     pub(crate) sessions: Sessions,
     rng: Rng,
@@ -92,6 +94,7 @@ impl Lane {
             internal_done: Vec::new(),
             flushes: Flushes::default(),
             listings: Listings::default(),
+            pubsub: PubSub::default(),
             guests: Guests::default(),
             sessions,
             rng,
@@ -231,6 +234,7 @@ impl Lane {
                 }
                 Kind::Listing => self.hear_listing(now, from, &header, body, out)?,
                 Kind::Forward => self.hear_forward(now, from, &header, body, out)?,
+                Kind::PubSub => self.hear_pubsub(now, (from, incarnation), body, out)?,
                 Kind::Engine(_) => {
                     if self.engine(header.keyspace).is_none() {
                         return Err(Malformed("unknown keyspace"));
@@ -429,6 +433,7 @@ impl Lane {
             Mail::Call { from, tag, call } => self.begin_call(now, from, tag, *call, out),
             Mail::Sweep(leases) => self.sweep_own(now, &leases, out),
             Mail::Verdicts(verdicts) => self.hear_verdicts(&verdicts),
+            Mail::Published(publication) => out.published.push(publication),
         }
     }
 
@@ -443,6 +448,7 @@ impl Lane {
         first
             .min(self.sessions.next_deadline())
             .min(self.listings.next_deadline())
+            .min(self.pubsub.next_deadline())
             .min(self.parking.next_deadline())
     }
 
@@ -467,6 +473,9 @@ impl Lane {
         }
         if self.listings.next_deadline() <= now.monotonic {
             self.tick_listings(now, out);
+        }
+        if self.pubsub.next_deadline() <= now.monotonic {
+            self.tick_pubsub(now, out);
         }
     }
 
@@ -626,6 +635,7 @@ impl Lane {
                 engine.install(now, &view, survivors, &mut sink);
             }
         }
+        self.install_pubsub();
         self.tell_guests_view(out);
         self.answer_internal(out);
         self.step_lease_manager(now, Event::View(&view), out);
@@ -638,6 +648,7 @@ impl Lane {
         self.incarnation = incarnation;
         self.view = Arc::default();
         self.guests.reset();
+        self.pubsub = PubSub::default();
         if self.control.is_some() {
             self.shared.set_active(false);
             self.shared.set_lease_until(Instant::ZERO);

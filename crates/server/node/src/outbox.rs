@@ -6,7 +6,8 @@ use quorate_commands::{Op, Reply};
 use quorate_machine::{Gate, Gated, Outcome, Seal};
 use quorate_rifl::{Answer, LeaseEnd, LeaseId, Request};
 use quorate_types::{
-    Epoch, Incarnation, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Tag, Timestamp, View, limits,
+    Epoch, Incarnation, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Publication, Tag, Timestamp,
+    View, limits,
 };
 
 use crate::engines::EngineMail;
@@ -126,6 +127,8 @@ pub enum Mail {
     Sweep(Vec<LeaseId>),
     /// Sessions whose records can go.
     Verdicts(Arc<[LeaseEnd]>),
+    /// What a client of another lane, or of another node, has published.
+    Published(Arc<Publication>),
     /// The answer to [`Mail::Flush`].
     Flushed {
         /// The flush as the asking lane knows it.
@@ -159,6 +162,8 @@ pub struct Outbox {
     pub leased: Vec<(Tag, Answer)>,
     /// Answers to [`crate::Lane::list`]. They rest on the lease as a read does.
     pub listed: Vec<(Tag, Outcome<Listed>)>,
+    /// What was published on other lanes and nodes for clients of this lane, in order.
+    pub published: Vec<Arc<Publication>>,
     /// Messages to other lanes of this node, in order for each lane.
     pub mail: Vec<(LaneId, Mail)>,
     /// Answers to membership changes that were asked for on this lane (lane 0).

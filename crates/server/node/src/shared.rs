@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use quorate_sync::primitives::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use quorate_types::{Instant, KeyspaceId, limits};
 
+use crate::listeners::Listeners;
 use crate::{ControlFacts, KeyspaceStore, LaneFacts, NodeConfig, StoreFacts};
 
 /// Shared by the lanes of one node. On the hot path it is only read.
@@ -17,6 +18,7 @@ pub struct Shared {
     active: AtomicBool,
     control: Mutex<ControlFacts>,
     lanes: Vec<Mutex<LaneFacts>>,
+    pub(crate) listeners: Listeners,
 }
 
 impl Shared {
@@ -35,6 +37,7 @@ impl Shared {
             active: AtomicBool::new(false),
             control: Mutex::default(),
             lanes,
+            listeners: Listeners::default(),
         })
     }
 

@@ -1,9 +1,11 @@
 //! What the front end needs from the store behind it.
 
+use std::sync::Arc;
+
 use quorate_commands::{CROSSKEY, Call, Op, Reply};
 use quorate_machine::Command;
 use quorate_rifl::{Genuine, Grant, LeaseId, Request};
-use quorate_types::{Duration, Instant, Now, Tag};
+use quorate_types::{Duration, Instant, Now, Publication, Tag, Topic};
 
 /// A keyspace as clients see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -186,6 +188,19 @@ pub trait Backend {
 
     /// As [`Backend::list`], but only how many keys there are.
     fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64);
+
+    /// So many clients of this lane listen to a name from now on.
+    fn listen(&mut self, now: Now, topic: Topic, name: &[u8], clients: u32);
+
+    /// Hands a message to the other lanes and nodes on which somebody listens, and returns how many
+    /// subscriptions in the whole cluster, those of this lane included, it is for, as far as is known.
+    fn publish(&mut self, now: Now, publication: &Arc<Publication>) -> u64;
+
+    /// How many clients in the whole cluster listen to a name, as far as is known.
+    fn listeners(&self, topic: Topic, name: &[u8]) -> u64;
+
+    /// Visits the names to which clients listen in the whole cluster, as far as is known, each once.
+    fn visit_names(&self, topic: Topic, visit: &mut dyn FnMut(&[u8]));
 
     /// A random number.
     fn random(&mut self) -> u64;

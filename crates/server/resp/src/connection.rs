@@ -14,6 +14,7 @@ use crate::encode::Protocol;
 use crate::limits;
 use crate::parser::Parser;
 use crate::pending::{Exec, Gather, Pending, Watching};
+use crate::pubsub::Subscriptions;
 use crate::reads::SubmittedReads;
 use crate::shared::ClientFacts;
 use crate::transaction::Transaction;
@@ -188,6 +189,8 @@ pub(crate) struct Connection {
     pub(crate) walk_left: usize,
     pub(crate) session: Session,
     pub(crate) transaction: Transaction,
+    /// What it listens to, if it does.
+    pub(crate) subscriptions: Option<Box<Subscriptions>>,
     /// The session whose calls this connection makes.
     pub(crate) attached: Option<Box<Attached>>,
     /// The numbers of its commands, if `SESSION AUTO` has asked for them.
@@ -240,6 +243,7 @@ impl Connection {
             walk_left: 0,
             session: Session { authenticated, ..Session::default() },
             transaction: Transaction::default(),
+            subscriptions: None,
             attached: None,
             numbering: None,
             life: Life::Open,
@@ -271,6 +275,19 @@ impl Connection {
         let after = bytes.len();
         self.ready_bytes = (self.ready_bytes + after).saturating_sub(before);
         result
+    }
+
+    /// Appends what the client is told besides replies, behind the replies to what it has asked for,
+    /// except one that only waits.
+    pub(crate) fn push_message(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let only_waits =
+            self.replies.len() == 1 && matches!(self.replies.front(), Some(Reply::Wait { .. }));
+        if only_waits {
+            return write(&mut self.output.bytes);
+        }
+        let mute = std::mem::take(&mut self.mute);
+        self.write(write);
+        self.mute = mute;
     }
 
     fn last_ready(&mut self) -> &mut Vec<u8> {
@@ -405,6 +422,7 @@ impl Connection {
             + self.reads.bytes()
             + self.transaction.bytes()
             + self.walk_bytes()
+            + self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes())
             + self.numbering.as_ref().map_or(0, |numbering| numbering.bytes())
     }
 

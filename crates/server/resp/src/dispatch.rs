@@ -77,6 +77,10 @@ impl<B: Backend> Context<'_, B> {
             self.queue(&call);
             return Flow::Next;
         }
+        if crate::pubsub::publishes(spec) && self.core.pubsub.is_full() {
+            self.core.postpone(self.connection, self.id);
+            return Flow::Park;
+        }
         // A parked command comes here twice; it is counted when it runs.
         if !self.connection.replies.is_empty() && self.waits_for_earlier(&call) {
             return Flow::Park;
@@ -116,6 +120,10 @@ impl<B: Backend> Context<'_, B> {
 
     /// Executes a command that is answered at once.
     fn answer(&mut self, call: &Call<'_>) {
+        let (mut told, mute) = (Vec::new(), self.connection.mute);
+        if self.pubsub(call, &mut told, mute) {
+            return self.connection.push_message(|out| out.extend_from_slice(&told));
+        }
         let reply = self.local(call);
         self.reply(call.spec, &reply);
     }
@@ -187,6 +195,9 @@ impl<B: Backend> Context<'_, B> {
         if adds && self.is_out_of_memory() {
             return Some(Answer::error(OOM));
         }
+        if let Some(reply) = self.refuses_subscriber(spec) {
+            return Some(reply);
+        }
         let ready = match spec.run {
             // These wait where the node can't serve at the moment.
             Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.backend.takes_ops(),
@@ -248,6 +259,10 @@ impl<B: Backend> Context<'_, B> {
                 | Server::MemoryUsage
                 | Server::Shutdown,
             ) => true,
+            // Who hears of a change must find it.
+            Run::Server(Server::Publish | Server::Spublish) => {
+                self.connection.updates > 0 && !mutant!("resp_publish_overtakes_update")
+            }
             Run::Connection(ConnectionCommand::Exec) => {
                 self.connection.transaction.has_local() || self.command_overtakes(call)
             }

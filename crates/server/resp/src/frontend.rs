@@ -17,6 +17,7 @@ use crate::encode;
 use crate::limits;
 use crate::parser::{Limits, Parser, Step};
 use crate::pending::{Pending, answer_or_failure};
+use crate::pubsub::PubSub;
 use crate::shared::{LaneStats, Shared, add};
 use crate::turn::Turn;
 
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     pub(crate) dirty: Vec<ConnectionId>,
     pub(crate) lease_bound: Vec<ConnectionId>,
     pub(crate) waiting: Vec<ConnectionId>,
+    pub(crate) pubsub: PubSub,
     /// A read buffer that no connection needs at the moment: all read into the same one, unless a
     /// command is left unfinished.
     spare_input: Vec<u8>,
@@ -84,6 +86,7 @@ impl Frontend {
                 dirty: Vec::new(),
                 lease_bound: Vec::new(),
                 waiting: Vec::new(),
+                pubsub: PubSub::new(),
                 spare_input: Vec::new(),
                 looked_at: 0,
                 named_others: false,
@@ -167,7 +170,8 @@ impl Frontend {
 
     /// The connection is gone. Its unfinished ops run to their end unanswered.
     pub fn close(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.remove(id.0) {
+        if let Some(mut connection) = self.connections.remove(id.0) {
+            self.core.unsubscribe_all(&mut connection);
             self.core.charge(connection.charged.wrapping_neg());
             self.core.shared.has_left(&connection.facts.holding);
             self.core.shared.forget_client(connection.facts.id);
@@ -190,6 +194,7 @@ impl Frontend {
     /// Begins the clients' part of a turn: those that wait since an earlier one go on.
     pub fn begin_turn<B: Backend>(&mut self, now: Now, backend: &mut B) {
         self.core.turn.begin(backend.clock());
+        self.begin_fan_out(now, backend);
         for _ in 0..self.core.postponed.len() {
             let Some(id) = self.core.postponed.pop_front() else { break };
             if let Some(connection) = self.connections.get_mut(id.0) {
@@ -200,7 +205,7 @@ impl Frontend {
                 break;
             }
         }
-        self.close_killed();
+        self.settle();
     }
 
     /// Whether clients have had their part of the turn, so that nothing further is read from them.
@@ -210,7 +215,7 @@ impl Frontend {
 
     /// Whether clients wait for another turn: the lane must not sleep then.
     pub fn has_postponed(&self) -> bool {
-        !self.core.postponed.is_empty()
+        !self.core.postponed.is_empty() || self.core.pubsub.has_work()
     }
 
     /// Where to append what the socket gives, with some spare capacity. Grows with what has
@@ -243,12 +248,18 @@ impl Frontend {
     pub fn process<B: Backend>(&mut self, id: ConnectionId, now: Now, backend: &mut B) {
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         run(&mut self.core, connection, id, now, backend);
-        self.close_killed();
+        self.settle();
     }
 
     /// Whether other lanes must be told to look at once: clients of theirs are to be disconnected.
     pub fn take_named_others(&mut self) -> bool {
         std::mem::take(&mut self.core.named_others)
+    }
+
+    /// What must be done once commands were executed.
+    fn settle(&mut self) {
+        self.close_killed();
+        self.fan_out();
     }
 
     /// Closes the clients that were named, on this lane or another, by `CLIENT KILL` or because
@@ -285,7 +296,7 @@ impl Frontend {
         let answer = answer_or_failure(outcome).map(|reply| context.name_engines(reply));
         context.op_answered(pending, answer);
         run(&mut self.core, connection, id, now, backend);
-        self.close_killed();
+        self.settle();
     }
 
     /// Other nodes have said what keys there are. Tags of connections that are gone are fine.
@@ -302,7 +313,7 @@ impl Frontend {
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         context.listed(pending.number, listed);
         run(&mut self.core, connection, id, now, backend);
-        self.close_killed();
+        self.settle();
     }
 
     /// What a session's lease has come to. Under the tag of a request it is the answer; under that of
@@ -323,7 +334,7 @@ impl Frontend {
             self.core.release(slot);
             connection.ended(&pending);
             run(&mut self.core, connection, id, now, backend);
-            self.close_killed();
+            self.settle();
         }
     }
 
@@ -389,7 +400,7 @@ impl Frontend {
         let goes_on = was_paused && !connection.is_paused();
         if goes_on || (connection.has_walk() && connection.written() < limits::OUTPUT_PAUSE_BYTES) {
             run(&mut self.core, connection, id, now, backend);
-            self.close_killed();
+            self.settle();
         } else {
             self.core.recount(connection);
         }
@@ -463,7 +474,7 @@ impl Frontend {
 
     /// Ends each `WAIT` and pause whose time has come and, about once a second, looks for idle clients.
     pub fn tick<B: Backend>(&mut self, now: Now, backend: &mut B) {
-        self.close_killed();
+        self.settle();
         for id in std::mem::take(&mut self.core.waiting) {
             let Some(connection) = self.connections.get_mut(id.0) else { continue };
             let mut context = Context { core: &mut self.core, connection, id, backend, now };
@@ -477,7 +488,7 @@ impl Frontend {
             self.idle_check = now.monotonic + Duration::from_millis(limits::IDLE_CHECK_MS);
             self.check_idle(now.monotonic);
             self.core.enforce_memory_limit();
-            self.close_killed();
+            self.settle();
         }
     }
 
@@ -485,8 +496,6 @@ impl Frontend {
     fn check_idle(&mut self, now: Instant) {
         let settings = &self.core.shared.settings;
         let timeout = Duration::from_secs(settings.timeout_seconds.load(Relaxed));
-        let soft = settings.output_bytes_soft.load(Relaxed);
-        let soft_span = Duration::from_secs(settings.output_soft_seconds.load(Relaxed));
         let ids: Vec<_> = self.connections.iter().map(|(slot, _)| ConnectionId(slot)).collect();
         for id in ids {
             let Some(connection) = self.connections.get_mut(id.0) else { continue };
@@ -500,7 +509,9 @@ impl Frontend {
                 self.core.recount(connection);
             }
             let waits = !connection.replies.is_empty();
-            let timed_out = !timeout.is_zero() && idle > timeout && !waits;
+            let listens = connection.is_subscriber();
+            let timed_out = !timeout.is_zero() && idle > timeout && !waits && !listens;
+            let [_, soft, seconds] = self.core.output_limits(connection);
             let over = soft > 0 && connection.unsent() as u64 > soft;
             let since = over.then(|| connection.over_soft_limit.unwrap_or(now));
             connection.over_soft_limit = since;
@@ -509,11 +520,12 @@ impl Frontend {
             connection.owes_password = owing;
             let stuck = connection.skip > 0 && idle >= SKIP;
             let intruder = owing.is_some_and(|since| now.since(since) >= AUTH);
-            if timed_out
-                || intruder
-                || stuck
-                || since.is_some_and(|since| now.since(since) > soft_span)
-            {
+            let soft_span = Duration::from_secs(seconds);
+            let slow = since.is_some_and(|since| now.since(since) > soft_span);
+            if slow {
+                self.core.cut(connection);
+            }
+            if timed_out || intruder || stuck || slow {
                 connection.kill();
                 self.core.mark_dirty(connection, id);
             }
@@ -633,8 +645,12 @@ fn run<B: Backend>(
             }
             Flow::Park => connection.parked = true,
         }
+        let waits_for_turn = connection.parked && connection.postponed;
         let work = begun.work(core, connection, backend);
         core.turn.spend(&mut connection.share, work, || backend.clock());
+        if waits_for_turn {
+            break;
+        }
     }
     let goes_on = connection.parked || connection.postponed || connection.is_paused();
     let ends = core.draining && executed && !goes_on;
@@ -649,14 +665,10 @@ fn run<B: Backend>(
         input.clear();
         parser = Parser::default();
     }
-    let settings = &core.shared.settings;
     if input.len() as u64 > query_bytes_max {
         connection.kill();
     }
-    let hard = settings.output_bytes_hard.load(Relaxed);
-    if hard > 0 && connection.unsent() as u64 > hard {
-        connection.kill();
-    }
+    core.cut_slow(connection);
     connection.counted = input.len();
     parser.shrink(limits::BUFFER_KEEP_BYTES);
     connection.input = input;

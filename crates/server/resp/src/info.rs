@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use quorate_commands::{Args, Reply};
-use quorate_types::limits as bounds;
+use quorate_types::{Topic, limits as bounds};
 
 use crate::backend::{Backend, ServerFacts};
 use crate::dispatch::Context;
@@ -161,8 +161,23 @@ impl<B: Backend> Context<'_, B> {
         lines.put("rejected_connections", totals.rejected);
         lines.put("evicted_keys", 0);
         lines.put("evicted_clients", totals.evicted);
+        lines.put(
+            "client_output_buffer_limit_disconnections",
+            totals.readers_cut + totals.subscribers_cut,
+        );
         lines.put("keyspace_hits", totals.hits);
         lines.put("keyspace_misses", totals.misses);
+        for (name, topic) in [
+            ("pubsub_channels", Topic::Channel),
+            ("pubsub_patterns", Topic::Pattern),
+            ("pubsubshard_channels", Topic::Shard),
+        ] {
+            let mut names = 0;
+            self.backend.visit_names(topic, &mut |_| names += 1);
+            lines.put(name, names);
+        }
+        lines.put("pubsub_messages_delivered", totals.messages_delivered);
+        lines.put("pubsub_messages_dropped", totals.messages_dropped);
         lines.put("total_error_replies", totals.errors);
         lines.put("local_reads", totals.local_reads);
         lines.put("submitted_operations", totals.submitted);

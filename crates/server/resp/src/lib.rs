@@ -51,6 +51,7 @@ mod frontend;
 mod info;
 mod parser;
 mod pending;
+mod pubsub;
 mod reads;
 mod server;
 mod session;

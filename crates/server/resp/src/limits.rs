@@ -71,3 +71,22 @@ pub const WORK_PER_READING: u64 = 16;
 pub const WORK_OF_OP: u64 = 4;
 /// Bytes of arguments, values and replies that are one unit of work.
 pub const BYTES_PER_WORK: u64 = 1024;
+
+/// Messages that subscribers of a lane get in one turn, counted once for each subscriber.
+pub const DELIVERIES_PER_TURN: usize = 4096;
+/// Subscribers among them that would have been sent nothing else in the turn: each costs a system
+/// call of its own at the end of the turn.
+pub const ROUSED_PER_TURN: usize = 256;
+/// Bytes of these messages.
+pub const DELIVERED_BYTES_PER_TURN: usize = 4 * 1024 * 1024;
+/// Subscribers that are looked up at once.
+pub const DELIVERIES_AT_ONCE: usize = 64;
+/// Patterns that are compared with a channel in the time of one delivery.
+pub const PATTERNS_PER_DELIVERY: usize = 4;
+/// Bytes of messages that wait for their subscribers' turn, beyond which clients of the lane that
+/// publish wait.
+pub const FANOUT_WAIT_BYTES: usize = 8 * 1024 * 1024;
+/// The same, in messages.
+pub const FANOUT_WAIT_MESSAGES: usize = 16 * 1024;
+/// Bytes of such messages beyond which further ones, of other lanes and nodes, are lost.
+pub const FANOUT_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -45,6 +45,12 @@ impl<B: Backend> Context<'_, B> {
             | Command::CommandGetkeys
             | Command::CommandGetkeysandflags
             | Command::Time => unreachable!("answered from the command table or the clock alone"),
+            Command::PubsubChannels
+            | Command::PubsubNumsub
+            | Command::PubsubNumpat
+            | Command::PubsubShardchannels
+            | Command::PubsubShardnumsub => self.pubsub_facts(command, args),
+            Command::Publish | Command::Spublish => unreachable!("messages take another way"),
             Command::Dbsize | Command::Keys | Command::Randomkey | Command::Scan => {
                 unreachable!("a walk through the keyspace")
             }

@@ -12,6 +12,7 @@ use crate::connection::{Life, Wants};
 use crate::dispatch::Context;
 use crate::encode::Protocol;
 use crate::limits;
+use crate::pubsub::is_of_type;
 use crate::shared::{ClientFacts, lock};
 
 /// The version of Redis whose replies these are.
@@ -103,7 +104,13 @@ impl<B: Backend> Context<'_, B> {
             Command::ClientReply => self.client_reply(args.get(2)),
             Command::ClientKill => self.client_kill(args),
             Command::SessionInfo => self.session_info(),
-            Command::Ping
+            Command::Subscribe
+            | Command::Unsubscribe
+            | Command::Psubscribe
+            | Command::Punsubscribe
+            | Command::Ssubscribe
+            | Command::Sunsubscribe
+            | Command::Ping
             | Command::Echo
             | Command::Exec
             | Command::Watch
@@ -225,6 +232,8 @@ impl<B: Backend> Context<'_, B> {
     fn reset(&mut self) -> Reply<'static> {
         let authenticated = !self.core.shared.has_password();
         self.connection.transaction.discard();
+        self.core.unsubscribe_all(self.connection);
+        self.core.pubsub.tell(self.now, self.backend);
         self.connection.attached = None;
         self.connection.numbering = None;
         self.connection.session =
@@ -290,7 +299,7 @@ impl<B: Backend> Context<'_, B> {
     /// [SKIPME yes|no]`. A client of another lane is disconnected in that lane's next
     /// turn.
     fn client_kill(&mut self, args: Args<'_>) -> Reply<'static> {
-        let victims = match Victims::parse(args) {
+        let victims = match Victims::parse(args, &self.connection.facts) {
             Ok(victims) => victims,
             Err(reply) => return reply,
         };
@@ -323,14 +332,15 @@ impl<B: Backend> Context<'_, B> {
     /// `CLIENT LIST [TYPE type | ID id ...]`, over all lanes.
     fn client_list(&mut self, args: Args<'_>) -> Reply<'static> {
         let mut ids = None;
-        let mut none = false;
+        let mut kind = None;
         if args.len() > 2 {
             let option = args.get(2);
             if args.len() == 4 && option.eq_ignore_ascii_case(b"type") {
-                match is_normal(args.get(3)) {
-                    Ok(normal) => none = !normal,
-                    Err(reply) => return reply,
+                // An unknown type is an error, even if there is no client.
+                if let Err(reply) = is_of_type(&self.connection.facts, args.get(3)) {
+                    return reply;
                 }
+                kind = Some(args.get(3));
             } else if args.len() > 3 && option.eq_ignore_ascii_case(b"id") {
                 let parsed: Option<Vec<i64>> = args.iter().skip(3).map(parse_integer).collect();
                 match parsed {
@@ -343,12 +353,11 @@ impl<B: Backend> Context<'_, B> {
         }
         self.measure(args);
         let mut text = String::new();
-        if !none {
-            for facts in self.core.shared.clients() {
-                let wanted = ids.as_ref().is_none_or(|ids| ids.contains(&(facts.id as i64)));
-                if wanted {
-                    text += &client_line(&facts, self.now.monotonic);
-                }
+        for facts in self.core.shared.clients() {
+            let wanted = ids.as_ref().is_none_or(|ids| ids.contains(&(facts.id as i64)));
+            let is_of_kind = kind.is_none_or(|kind| is_of_type(&facts, kind) == Ok(true));
+            if wanted && is_of_kind {
+                text += &client_line(&facts, self.now.monotonic);
             }
         }
         Reply::Verbatim(Cow::Owned(text))
@@ -361,13 +370,13 @@ struct Victims {
     id: Option<i64>,
     peer: Option<String>,
     local: Option<String>,
-    /// A type or a user that no client has.
-    nobody: bool,
+    /// The types that it must have.
+    kinds: Vec<Vec<u8>>,
     myself: bool,
 }
 
 impl Victims {
-    fn parse(args: Args<'_>) -> Result<Self, Reply<'static>> {
+    fn parse(args: Args<'_>, myself: &ClientFacts) -> Result<Self, Reply<'static>> {
         let mut victims = Self::default();
         if args.len() == 3 {
             victims.peer = Some(quoted(args.get(2)).into_owned());
@@ -385,7 +394,10 @@ impl Victims {
                     let wrong = "ERR client-id should be greater than 0";
                     victims.id = Some(id.ok_or(Reply::error(wrong))?);
                 }
-                b"type" => victims.nobody |= !is_normal(value)?,
+                b"type" => {
+                    is_of_type(myself, value)?;
+                    victims.kinds.push(value.to_vec());
+                }
                 b"addr" => victims.peer = Some(quoted(value).into_owned()),
                 b"laddr" => victims.local = Some(quoted(value).into_owned()),
                 b"user" if value == b"default" => {}
@@ -405,20 +417,11 @@ impl Victims {
         let is = |wanted: &Option<String>, address: SocketAddr| {
             wanted.as_ref().is_none_or(|wanted| *wanted == address.to_string())
         };
-        !self.nobody
+        self.kinds.iter().all(|kind| is_of_type(facts, kind) == Ok(true))
             && (self.myself || facts.id != myself)
             && self.id.is_none_or(|id| id == facts.id as i64)
             && is(&self.peer, facts.peer)
             && is(&self.local, facts.local)
-    }
-}
-
-/// Whether clients of this type are those that there are.
-fn is_normal(kind: &[u8]) -> Result<bool, Reply<'static>> {
-    match kind.to_ascii_lowercase().as_slice() {
-        b"normal" => Ok(true),
-        b"master" | b"slave" | b"replica" | b"pubsub" => Ok(false),
-        _ => Err(failure(format!("ERR Unknown client type '{}'", quoted(kind)))),
     }
 }
 
@@ -442,8 +445,11 @@ fn is_printable(name: &[u8]) -> bool {
 fn client_line(facts: &ClientFacts, now: Instant) -> String {
     let names = lock(&facts.names).clone();
     let queued = facts.queued.load(Relaxed);
+    let subscriptions = facts.subscriptions.each_ref().map(|count| count.load(Relaxed));
+    let [channels, patterns, shards] = subscriptions;
     let mut flags = String::new();
     for (set, flag) in [
+        (subscriptions.iter().any(|count| *count > 0), 'P'),
         (queued > 0, 'x'),
         (facts.blocked.load(Relaxed), 'b'),
         (facts.no_evict.load(Relaxed), 'e'),
@@ -460,8 +466,8 @@ fn client_line(facts: &ClientFacts, now: Instant) -> String {
     let command = command.and_then(|id| by_id(u16::try_from(id).ok()?)).map_or("NULL", |s| s.name);
     let output = facts.output_bytes.load(Relaxed);
     format!(
-        "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 \
-         ssub=0 multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} \
+        "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db={} sub={channels} \
+         psub={patterns} ssub={shards} multi={} qbuf={} qbuf-free={} argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} \
          oll=0 omem={output} tot-mem={} events=r cmd={command} user=default redir=-1 resp={} \
          lib-name={} lib-ver={}\n",
         facts.id,

@@ -53,6 +53,8 @@ pub(crate) struct ClientFacts {
     pub(crate) killed: AtomicBool,
     /// Commands queued by `MULTI` plus one; 0 outside.
     pub(crate) queued: AtomicU64,
+    /// By topic, how many names it listens to.
+    pub(crate) subscriptions: [AtomicU64; 3],
     pub(crate) blocked: AtomicBool,
     pub(crate) input_bytes: AtomicU64,
     pub(crate) input_capacity: AtomicU64,
@@ -95,6 +97,15 @@ pub struct LaneStats {
     pub misses: AtomicU64,
     /// Clients that this lane chose to be disconnected, because all held too much together.
     pub evicted: AtomicU64,
+    /// Clients that were disconnected because they had read too little of the messages that they
+    /// subscribed to.
+    pub subscribers_cut: AtomicU64,
+    /// Other clients that were disconnected because they had read too little of their replies.
+    pub readers_cut: AtomicU64,
+    /// Messages delivered, counted once for each subscriber.
+    pub messages_delivered: AtomicU64,
+    /// Messages that were lost for the subscribers of this lane, because too much waited for them.
+    pub messages_dropped: AtomicU64,
     /// Bytes that the clients and guests of this lane hold.
     pub held_bytes: AtomicU64,
     per_command: Vec<CommandStats>,
@@ -134,6 +145,14 @@ pub struct Totals {
     pub misses: u64,
     /// See [`LaneStats::evicted`].
     pub evicted: u64,
+    /// See [`LaneStats::subscribers_cut`].
+    pub subscribers_cut: u64,
+    /// See [`LaneStats::readers_cut`].
+    pub readers_cut: u64,
+    /// See [`LaneStats::messages_delivered`].
+    pub messages_delivered: u64,
+    /// See [`LaneStats::messages_dropped`].
+    pub messages_dropped: u64,
     /// Per command with calls: its name, calls, calls rejected before execution, calls that
     /// failed.
     pub per_command: Vec<(&'static str, u64, u64, u64)>,
@@ -259,6 +278,7 @@ impl Shared {
             no_touch: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             queued: AtomicU64::new(0),
+            subscriptions: Default::default(),
             blocked: AtomicBool::new(false),
             input_bytes: AtomicU64::new(0),
             input_capacity: AtomicU64::new(0),
@@ -303,6 +323,10 @@ impl LaneStats {
             hits: zero(),
             misses: zero(),
             evicted: zero(),
+            subscribers_cut: zero(),
+            readers_cut: zero(),
+            messages_delivered: zero(),
+            messages_dropped: zero(),
             held_bytes: zero(),
             per_command: std::iter::repeat_with(CommandStats::default)
                 .take(table().len() * (1 + SUBCOMMANDS_MAX))
@@ -382,6 +406,10 @@ impl Totals {
             &lane.hits,
             &lane.misses,
             &lane.evicted,
+            &lane.subscribers_cut,
+            &lane.readers_cut,
+            &lane.messages_delivered,
+            &lane.messages_dropped,
         ]) {
             *total += counter.load(Relaxed);
         }
@@ -414,7 +442,7 @@ impl Totals {
         self.per_code.retain(|_, count| *count > 0);
     }
 
-    fn counters(&mut self) -> [&mut u64; 11] {
+    fn counters(&mut self) -> [&mut u64; 15] {
         [
             &mut self.commands,
             &mut self.connections,
@@ -427,6 +455,10 @@ impl Totals {
             &mut self.hits,
             &mut self.misses,
             &mut self.evicted,
+            &mut self.subscribers_cut,
+            &mut self.readers_cut,
+            &mut self.messages_delivered,
+            &mut self.messages_dropped,
         ]
     }
 }

@@ -401,6 +401,10 @@ impl<B: Backend> Context<'_, B> {
                 Step::Local(_) if bytes.len() > bounds::REPLY_BYTES_MAX => {
                     Answer::error(ANSWER_TOO_LONG)
                 }
+                Step::Local(owned) if self.pubsub(&owned.call(), &mut bytes, false) => {
+                    protocol = self.connection.session.protocol;
+                    continue;
+                }
                 Step::Local(owned) => {
                     let reply = self.local(&owned.call());
                     protocol = self.connection.session.protocol;

@@ -24,7 +24,9 @@ use quorate_resp::{
     Attempt, Backend, ConnectionId, Frontend, KeyspaceFacts, MemoryFacts, ServerFacts, Settings,
 };
 use quorate_rifl::{Genuine, LeaseId, Request};
-use quorate_types::{Duration, Instant, KeyspaceId, NodeId, Now, Tag, UnixNanos};
+use quorate_types::{
+    Duration, Instant, KeyspaceId, NodeId, Now, Publication, Tag, Topic, UnixNanos,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 #[global_allocator]
@@ -443,6 +445,20 @@ impl Backend for LaneBackend<'_> {
     fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64) {
         self.lane.count(now, KeyspaceId(keyspace), tag, cursor, self.out);
     }
+
+    fn listen(&mut self, _: Now, _: Topic, _: &[u8], _: u32) {
+        unreachable!("nobody listens")
+    }
+
+    fn publish(&mut self, _: Now, _: &Arc<Publication>) -> u64 {
+        unreachable!("nobody publishes")
+    }
+
+    fn listeners(&self, _: Topic, _: &[u8]) -> u64 {
+        0
+    }
+
+    fn visit_names(&self, _: Topic, _: &mut dyn FnMut(&[u8])) {}
 
     fn random(&mut self) -> u64 {
         0

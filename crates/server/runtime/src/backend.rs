@@ -9,7 +9,7 @@ use quorate_machine::Command;
 use quorate_node::{EngineConfig, Lane, Outbox, SessionCall, Shared};
 use quorate_resp::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
 use quorate_rifl::{Genuine, LeaseId, Request};
-use quorate_types::{Duration, Instant, KeyspaceId, Now, Role, Tag, View};
+use quorate_types::{Duration, Instant, KeyspaceId, Now, Publication, Role, Tag, Topic, View};
 
 use crate::clock;
 use crate::handle::{Stop, stop};
@@ -165,6 +165,22 @@ impl Backend for LaneBackend<'_> {
 
     fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64) {
         self.lane.count(now, KeyspaceId(keyspace), tag, cursor, self.out);
+    }
+
+    fn listen(&mut self, _: Now, topic: Topic, name: &[u8], clients: u32) {
+        self.lane.listen(topic, name, clients);
+    }
+
+    fn publish(&mut self, _: Now, publication: &Arc<Publication>) -> u64 {
+        self.lane.broadcast(publication, self.out)
+    }
+
+    fn listeners(&self, topic: Topic, name: &[u8]) -> u64 {
+        self.lane.listeners(topic, name)
+    }
+
+    fn visit_names(&self, topic: Topic, visit: &mut dyn FnMut(&[u8])) {
+        self.lane.visit_names(topic, visit);
     }
 
     fn random(&mut self) -> u64 {

@@ -81,6 +81,7 @@ pub(crate) struct Host {
     pub(crate) turns: u64,
     /// Clients whose disconnection was logged.
     evicted: u64,
+    cut: u64,
     published: Instant,
     published_turns: u64,
     resident_read: Instant,
@@ -127,6 +128,7 @@ impl Host {
             io,
             turns: 0,
             evicted: 0,
+            cut: 0,
             published: Instant::ZERO,
             published_turns: 0,
             resident_read: Instant::ZERO,
@@ -513,8 +515,12 @@ impl Host {
         let leased = std::mem::take(&mut self.out.leased);
         let listed = std::mem::take(&mut self.out.listed);
         let mut done = std::mem::take(&mut self.out.done);
+        let mut published = std::mem::take(&mut self.out.published);
         let mut backend =
             LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        for publication in published.drain(..) {
+            self.frontend.published(publication);
+        }
         for (tag, answer) in leased {
             self.frontend.leased(tag, answer, now, &mut backend);
         }
@@ -536,6 +542,9 @@ impl Host {
         }
         if self.out.done.is_empty() {
             self.out.done = done;
+        }
+        if self.out.published.is_empty() {
+            self.out.published = published;
         }
         true
     }
@@ -640,7 +649,8 @@ impl Host {
 
     /// Whether the lane has answered something that the front end has not been told.
     pub(crate) fn has_answers(&self) -> bool {
-        !self.out.done.is_empty() || !self.out.leased.is_empty() || !self.out.listed.is_empty()
+        let Outbox { done, leased, listed, published, .. } = &self.out;
+        !done.is_empty() || !leased.is_empty() || !listed.is_empty() || !published.is_empty()
     }
 
     /// Wakes the other lanes if clients of theirs are to be disconnected.
@@ -673,6 +683,7 @@ impl Host {
             self.facts.resident.store(resident, Relaxed);
         }
         self.log_evicted();
+        self.log_cut();
         let links = self.linked.into_iter().filter_map(|node| {
             let link = self.links[usize::from(node.0)].as_ref()?;
             Some(LinkFacts {
@@ -701,6 +712,21 @@ impl Host {
         let lane = usize::from(self.lane.id().0);
         let micros = took.as_micros() as u64;
         self.facts.longest_turns[lane].fetch_max(micros, Relaxed);
+    }
+
+    /// Logs that clients were disconnected at their output limit, together those since the last time.
+    fn log_cut(&mut self) {
+        let stats = self.frontend.stats();
+        let cut = stats.subscribers_cut.load(Relaxed) + stats.readers_cut.load(Relaxed);
+        let count = cut - std::mem::replace(&mut self.cut, cut);
+        if count > 0 {
+            tracing::warn!(
+                node = %self.node,
+                clients = count,
+                "clients were disconnected because they did not read what they were sent: replies or \
+                 messages beyond client-output-buffer-limit; see omem in CLIENT LIST for who reads slowly"
+            );
+        }
     }
 
     /// Logs that clients were disconnected, together those since the last time.

@@ -12,12 +12,13 @@ use quorate_machine::{
 };
 use quorate_rifl::{Answer as Lease, Found, Genuine, Grant, LeaseId, Lost, Request, ResultTracker};
 use quorate_types::{
-    Duration, Instant, LaneId, MemberNumber, Now, Tag, Timestamp, UnixMillis, WriterId, limits,
+    Duration, Instant, LaneId, MemberNumber, Now, Publication, Tag, Timestamp, Topic, UnixMillis,
+    WriterId, limits,
 };
 
 use quorate_resp::{
     Attempt as Called, Backend, ConnectionId, Frontend, KeyspaceFacts, Listed, MemoryFacts,
-    ServerFacts, Shared,
+    ServerFacts, Shared, glob_match,
 };
 
 /// What a session's number differs by from its token.
@@ -158,6 +159,12 @@ pub struct MemoryBackend {
     /// How late it is by that clock.
     pub clock: Instant,
     touched: u64,
+    /// How many clients listen to each name.
+    pub listening: BTreeMap<(Topic, Vec<u8>), u32>,
+    /// Clients elsewhere to whom each message goes.
+    pub listeners_elsewhere: u64,
+    /// What was published so far.
+    pub published: Vec<Arc<Publication>>,
 }
 
 impl Default for MemoryBackend {
@@ -189,6 +196,9 @@ impl Default for MemoryBackend {
             cost: Duration::ZERO,
             clock: Instant::ZERO,
             touched: 0,
+            listening: BTreeMap::new(),
+            listeners_elsewhere: 0,
+            published: Vec::new(),
         }
     }
 }
@@ -487,6 +497,32 @@ impl Backend for MemoryBackend {
         let count = self.live(keyspace, now.wall()).count() as u64;
         let listed = Listed { next: 0, keys: Vec::new(), count };
         self.listed.push_back((tag, Outcome::Done(listed)));
+    }
+
+    fn listen(&mut self, _: Now, topic: Topic, name: &[u8], clients: u32) {
+        match clients {
+            0 => self.listening.remove(&(topic, name.to_vec())),
+            clients => self.listening.insert((topic, name.to_vec()), clients),
+        };
+    }
+
+    fn publish(&mut self, _: Now, publication: &Arc<Publication>) -> u64 {
+        self.published.push(Arc::clone(publication));
+        let hears = |topic: Topic, name: &[u8]| match (publication.topic, topic) {
+            (Topic::Channel, Topic::Pattern) => glob_match(name, &publication.channel, false),
+            (published, topic) => published == topic && *name == *publication.channel,
+        };
+        let here = self.listening.iter().filter(|((topic, name), _)| hears(*topic, name));
+        here.map(|(_, clients)| u64::from(*clients)).sum::<u64>() + self.listeners_elsewhere
+    }
+
+    fn listeners(&self, topic: Topic, name: &[u8]) -> u64 {
+        self.listening.get(&(topic, name.to_vec())).map_or(0, |clients| u64::from(*clients))
+    }
+
+    fn visit_names(&self, topic: Topic, visit: &mut dyn FnMut(&[u8])) {
+        let names = self.listening.keys().filter(|(other, _)| *other == topic);
+        names.for_each(|(_, name)| visit(name));
     }
 
     fn random(&mut self) -> u64 {

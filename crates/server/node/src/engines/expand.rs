@@ -125,6 +125,7 @@ macro_rules! engines {
             <quorate_membership::Membership as quorate_machine::Protocol>::PROBES,
             <quorate_rifl::LeaseManager as quorate_machine::Protocol>::PROBES,
             crate::forwarding::PROBES,
+            crate::pubsub::PROBES,
         ];
 
         /// A message of an engine in words.
