@@ -2,14 +2,14 @@
 
 use quorate_commands::{Call, Reply};
 use quorate_engine::Readable;
-use quorate_machine::{Command as _, Current, mutant};
+use quorate_machine::{Command as _, Content, Current, mutant};
 use quorate_storage::{Snapshot, Stats, Store, ValueInfo};
 use quorate_types::{LaneId, Timestamp, UnixMillis, hash_key};
 
 use crate::engines::{KeyspaceStore, each_store};
 
-/// Is told a key, its version, whether it may be read, and its value.
-pub type Visit<'a> = dyn FnMut(&[u8], Timestamp, bool, Option<&[u8]>) + 'a;
+/// Is told a key, its version, whether it may be read, and its content.
+pub type Visit<'a> = dyn FnMut(&[u8], Timestamp, bool, Option<Content<'_>>) + 'a;
 
 /// Is told a key, its value, and whether no update of it is under way.
 pub(crate) type VisitKey<'a> = dyn FnMut(&[u8], Option<ValueInfo>, bool) + 'a;
@@ -149,8 +149,8 @@ fn dump<M: Readable>(store: &Store<M>, visit: &mut Visit<'_>) {
             else {
                 continue;
             };
-            let value = snapshot.value.map(|_| &scratch[..]);
-            visit(&key, snapshot.meta.version(), snapshot.meta.is_readable(), value);
+            let content = snapshot.content(&scratch);
+            visit(&key, snapshot.meta.version(), snapshot.meta.is_readable(), content);
         }
         if cursor == 0 {
             return;

@@ -274,8 +274,9 @@ impl Cluster {
     fn records(&self, node: usize) -> BTreeMap<Vec<u8>, (Timestamp, Vec<u8>)> {
         let mut records = BTreeMap::new();
         let store = self.nodes[node].store(KEYSPACE).expect("as configured");
-        store.dump(&mut |key, timestamp, _, value| {
-            records.insert(key.to_vec(), (timestamp, value.unwrap_or(b"(deleted)").to_vec()));
+        store.dump(&mut |key, timestamp, _, content| {
+            let value = content.map_or(&b"(deleted)"[..], |content| content.bytes);
+            records.insert(key.to_vec(), (timestamp, value.to_vec()));
         });
         records
     }

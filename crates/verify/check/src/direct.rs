@@ -30,14 +30,16 @@ pub(crate) fn value_stored(operation: &Operation) -> Option<&Bytes> {
         | Action::GetSet(value)
         | Action::SetNx(value)
         | Action::Cas { value, .. } => Some(value),
-        Action::Get | Action::Del | Action::Incr(_) | Action::Append(_) => None,
+        Action::Get | Action::Del | Action::Incr(_) | Action::Append(_) | Action::Command(_) => {
+            None
+        }
     }
 }
 
 /// Reads of values that no operation can have written, on keys whose values are only stored whole.
 fn phantom_reads(operations: &[&Operation], initial: Initial) -> Vec<String> {
     let derived = |operation: &&Operation| {
-        matches!(operation.action, Action::Incr(_) | Action::Append(_))
+        matches!(operation.action, Action::Incr(_) | Action::Append(_) | Action::Command(_))
             && !matches!(operation.outcome, Outcome::Refused { .. })
     };
     if initial == Initial::Any || operations.iter().any(derived) {

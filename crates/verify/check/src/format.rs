@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::collection::CollectionCommand;
 use crate::history::{Action, Answer, Bytes, Header, History, Initial, Operation, Outcome};
 use crate::txn::{TxnHistory, TxnRecord};
 use crate::txn_format::{self, TxnLine};
@@ -120,6 +121,8 @@ struct OperationLine {
     expected: Option<Option<BytesText>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    words: Option<Vec<BytesText>>,
     invoke: u64,
     #[serde(rename = "return", default, skip_serializing_if = "Option::is_none")]
     returned: Option<u64>,
@@ -268,7 +271,19 @@ fn parse_header(text: &[u8]) -> Result<Header, String> {
 
 fn parse_operation(line: OperationLine) -> Result<Operation, String> {
     let key = line.key.decode()?;
-    let action = parse_action(&line.op, line.value, line.expected, line.by)?;
+    let action = match (line.op.as_str(), line.words) {
+        ("command", Some(words)) => {
+            if line.value.is_some() || line.expected.is_some() || line.by.is_some() {
+                return Err("\"command\" takes its arguments in \"words\"".to_owned());
+            }
+            let words: Result<Vec<Bytes>, String> =
+                words.into_iter().map(BytesText::decode).collect();
+            Action::Command(CollectionCommand::new(words?)?)
+        }
+        ("command", None) => return Err("\"command\" needs \"words\"".to_owned()),
+        (op, Some(_)) => return Err(format!("{op:?} takes no \"words\"")),
+        (op, None) => parse_action(op, line.value, line.expected, line.by)?,
+    };
     if line.returned.is_some_and(|returned| returned < line.invoke) {
         return Err("\"return\" lies before \"invoke\"".to_owned());
     }
@@ -300,7 +315,8 @@ fn parse_action(
         "incr" => (false, false, true),
         _ => {
             return Err(format!(
-                "\"op\" is {op:?}, expected get, set, del, incr, getset, setnx, cas or append"
+                "\"op\" is {op:?}, expected get, set, del, incr, getset, setnx, cas, append or \
+                 command"
             ));
         }
     };
@@ -334,6 +350,7 @@ fn parse_action(
 fn parse_answer(action: &Action, result: Option<Value>) -> Result<Answer, String> {
     let name = action.name();
     let answer = match (action, result) {
+        (Action::Command(_), result) => parse_any(result.unwrap_or(Value::Null), 0)?,
         (Action::Set(_), None) => Answer::Ok,
         (Action::Set(_), Some(Value::String(text))) if text == "OK" => Answer::Ok,
         (_, None) => return Err(format!("{name:?} that was done needs a \"result\"")),
@@ -361,6 +378,43 @@ fn parse_answer(action: &Action, result: Option<Value>) -> Result<Answer, String
         return Err(format!("{name:?} can't have the result {answer}"));
     }
     Ok(answer)
+}
+
+/// How deep answers of commands nest.
+const DEPTH_MAX: u32 = 4;
+
+/// The answer of a command on a collection.
+fn parse_any(result: Value, depth: u32) -> Result<Answer, String> {
+    let wrong = |result: &Value| Err(format!("no command has the result {result}"));
+    Ok(match result {
+        Value::Null => Answer::Value(None),
+        Value::Number(ref number) => match number.as_i64() {
+            Some(number) => Answer::Integer(number),
+            None => return wrong(&result),
+        },
+        Value::Array(items) if depth < DEPTH_MAX => {
+            let items = items.into_iter().map(|item| parse_any(item, depth + 1));
+            Answer::Array(items.collect::<Result<_, _>>()?)
+        }
+        Value::Object(ref fields) if fields.len() == 1 && fields.contains_key("error") => {
+            match &fields["error"] {
+                Value::String(text) => Answer::Error(text.clone()),
+                _ => return wrong(&result),
+            }
+        }
+        Value::Object(ref fields) if fields.len() == 1 && fields.contains_key("status") => {
+            match &fields["status"] {
+                Value::String(text) if text == "OK" => Answer::Ok,
+                _ => return wrong(&result),
+            }
+        }
+        Value::String(_) | Value::Object(_) => {
+            let bytes: BytesText = serde_json::from_value(result)
+                .map_err(|_| "a value is a string or {\"hex\":...}".to_owned())?;
+            Answer::Value(Some(bytes.decode()?))
+        }
+        _ => return wrong(&result),
+    })
 }
 
 /// Writes a history, an operation or a transaction at a time.
@@ -436,7 +490,12 @@ impl<W: Write> HistoryWriter<W> {
 }
 
 fn operation_line(operation: &Operation) -> OperationLine {
+    let mut words = None;
     let (value, expected, by) = match &operation.action {
+        Action::Command(all) => {
+            words = Some(all.words().iter().map(BytesText::from).collect());
+            (None, None, None)
+        }
         Action::Get | Action::Del => (None, None, None),
         Action::Incr(by) => (None, None, Some(*by)),
         Action::Cas { expected, value } => {
@@ -448,7 +507,11 @@ fn operation_line(operation: &Operation) -> OperationLine {
         | Action::Append(value) => (Some(value.into()), None, None),
     };
     let (returned, outcome, result) = match &operation.outcome {
-        Outcome::Done { at, answer } => (Some(*at), OutcomeText::Done, answer_value(answer)),
+        Outcome::Done { at, answer } => {
+            let is_command = words.is_some();
+            let result = if is_command { Some(any_value(answer)) } else { answer_value(answer) };
+            (Some(*at), OutcomeText::Done, result)
+        }
         Outcome::Refused { at } => (Some(*at), OutcomeText::Refused, None),
         Outcome::Unknown => (None, OutcomeText::Unknown, None),
     };
@@ -459,10 +522,20 @@ fn operation_line(operation: &Operation) -> OperationLine {
         value,
         expected,
         by,
+        words,
         invoke: operation.invoke,
         returned,
         outcome,
         result,
+    }
+}
+
+/// The answer of a command on a collection.
+fn any_value(answer: &Answer) -> Value {
+    match answer {
+        Answer::Ok => serde_json::json!({ "status": "OK" }),
+        Answer::Array(items) => Value::Array(items.iter().map(any_value).collect()),
+        other => answer_value(other).unwrap_or(Value::Null),
     }
 }
 
@@ -476,5 +549,6 @@ fn answer_value(answer: &Answer) -> Option<Value> {
         }),
         Answer::Integer(n) => Some((*n).into()),
         Answer::Error(text) => Some(serde_json::json!({ "error": text })),
+        Answer::Array(_) => Some(any_value(answer)),
     }
 }

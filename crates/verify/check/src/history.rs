@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::collection::CollectionCommand;
+
 /// A key or a value. Any bytes are legal, as in Redis.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub Vec<u8>);
@@ -75,6 +77,9 @@ pub enum Action {
     },
     /// `APPEND`: adds to the end of the value and answers its new length in bytes.
     Append(Bytes),
+    /// A command on a collection. On keys with such commands strings are set, read and deleted by
+    /// commands, too.
+    Command(CollectionCommand),
 }
 
 impl Action {
@@ -89,6 +94,7 @@ impl Action {
             Self::SetNx(_) => "setnx",
             Self::Cas { .. } => "cas",
             Self::Append(_) => "append",
+            Self::Command(_) => "command",
         }
     }
 
@@ -102,6 +108,7 @@ impl Action {
             }
             (Self::Incr(_), Answer::Integer(_) | Answer::Error(_)) => true,
             (Self::Append(_), Answer::Integer(n)) => *n >= 0,
+            (Self::Command(_), _) => true,
             _ => false,
         }
     }
@@ -120,12 +127,13 @@ impl fmt::Display for Action {
                 write!(f, "{name} {expected} to {value}")
             }
             Self::Cas { expected: None, value } => write!(f, "{name} absent to {value}"),
+            Self::Command(command) => write!(f, "{command}"),
         }
     }
 }
 
 /// The answer of a completed operation to its client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// The `+OK` of a `set`.
     Ok,
@@ -134,8 +142,11 @@ pub enum Answer {
     /// The sum of an `incr`, the length of an `append`, 1 or 0 of a `del`, `setnx` or `cas`.
     Integer(i64),
     /// An `incr` that saw a value which can't be incremented. An error that says nothing about
-    /// the value belongs into [`Outcome::Refused`].
+    /// the value belongs into [`Outcome::Refused`]. Also a command on a collection that saw a value
+    /// of another type.
     Error(String),
+    /// Several answers of a command on a collection.
+    Array(Vec<Answer>),
 }
 
 impl fmt::Display for Answer {
@@ -146,6 +157,13 @@ impl fmt::Display for Answer {
             Self::Value(Some(value)) => write!(f, "{value}"),
             Self::Integer(n) => write!(f, "{n}"),
             Self::Error(text) => write!(f, "error {text:?}"),
+            Self::Array(items) => {
+                f.write_str("[")?;
+                for (at, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if at == 0 { "" } else { ", " })?;
+                }
+                f.write_str("]")
+            }
         }
     }
 }

@@ -60,6 +60,7 @@
 //! threads, [`read_history`] reads it.
 #![forbid(unsafe_code)]
 
+mod collection;
 mod direct;
 mod elle;
 mod explain;
@@ -74,6 +75,7 @@ mod transactions;
 mod txn;
 mod txn_format;
 
+pub use collection::CollectionCommand;
 pub use elle::{ElleSummary, ElleWorkload, write_elle};
 pub use format::{HistoryWriter, ReadError, VERSION};
 pub use format::{read_history, read_history_file, read_txn_history, read_txn_history_file};

@@ -20,7 +20,8 @@
 //!   that step, or another pending one, saw. One that leaves the state unchanged is placed only
 //!   where it frees a `set`: a `del` of an absent key hides the writes right before it.
 //! - **Unknown operations that are equal are counted**, not told apart: all were invoked already.
-//! - **Values that no answer and no condition mentions** are one value, on keys without `append`.
+//! - **Values that no answer and no condition mentions** are one value, on keys without `append` and
+//!   without commands on collections.
 //! - **Growth.** On a key that is only read and incremented upwards, or only read and appended to,
 //!   a state beyond what a pending operation saw is a dead end.
 //! - **Dominance.** Of two configurations with the same state the one that has used no more
@@ -303,7 +304,10 @@ impl Search {
 
     /// Interns all values that matter, and lets the others become one.
     fn merge_unseen(&mut self, entries: &[Entry<'_>]) {
-        if entries.iter().any(|entry| matches!(entry.operation.action, Action::Append(_))) {
+        let depends_on_bytes = |entry: &Entry<'_>| {
+            matches!(entry.operation.action, Action::Append(_) | Action::Command(_))
+        };
+        if entries.iter().any(depends_on_bytes) {
             return;
         }
         for Entry { operation, .. } in entries {
@@ -319,7 +323,7 @@ impl Search {
 
     fn on_unknown(&mut self, entry: u32, step: Step) {
         let step = match step {
-            Step::Get => return,
+            Step::Get | Step::Command { reads: true, .. } => return,
             // Without its answer it is a plain write.
             Step::GetSet(value) => Step::Set(value),
             _ => step,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::collection::{CollectionCommand, Content};
 use crate::history::{Action, Answer, Bytes};
 
 /// The content of the key: an interned value, or one of two special states. Equal numbers mean
@@ -29,6 +30,12 @@ pub(crate) struct Values {
     ids: HashMap<Rc<[u8]>, State>,
     /// Whether a stored value that has no number yet may be taken for [`State::UNSEEN`].
     merges_unseen: bool,
+    /// The collections among the states.
+    collections: HashMap<Content, State>,
+    /// The commands on collections, and their answers, that have numbers.
+    commands: Vec<CollectionCommand>,
+    command_ids: HashMap<CollectionCommand, u32>,
+    answers: Vec<Answer>,
     /// Bytes interned so far, which the search counts against its budget.
     pub(crate) bytes: u64,
 }
@@ -36,6 +43,7 @@ pub(crate) struct Values {
 struct Value {
     bytes: Rc<[u8]>,
     number: Option<i64>,
+    collection: Option<Content>,
 }
 
 impl Values {
@@ -43,13 +51,61 @@ impl Values {
         if let Some(&state) = self.ids.get(bytes) {
             return state;
         }
-        let number = self.values.len() as u32 + State::FIRST_VALUE;
-        let state = State(number);
+        let state = self.next_state();
         let bytes: Rc<[u8]> = bytes.into();
         self.bytes += bytes.len() as u64;
-        self.values.push(Value { bytes: bytes.clone(), number: parse_canonical(&bytes) });
+        let number = parse_canonical(&bytes);
+        self.values.push(Value { bytes: bytes.clone(), number, collection: None });
         self.ids.insert(bytes, state);
         state
+    }
+
+    fn next_state(&self) -> State {
+        State(self.values.len() as u32 + State::FIRST_VALUE)
+    }
+
+    fn intern_content(&mut self, content: Option<Content>) -> State {
+        let content = match content {
+            None => return State::ABSENT,
+            Some(Content::Text(bytes)) => return self.intern(&bytes),
+            Some(content) => content,
+        };
+        if let Some(&state) = self.collections.get(&content) {
+            return state;
+        }
+        let state = self.next_state();
+        self.bytes += content.bytes() as u64;
+        let collection = Some(content.clone());
+        self.values.push(Value { bytes: [].into(), number: None, collection });
+        self.collections.insert(content, state);
+        state
+    }
+
+    /// What the key holds, in the form that commands on collections take.
+    fn content_of(&self, state: State) -> Option<Content> {
+        let value = self.value(state)?;
+        let text = || Content::Text(value.bytes.to_vec());
+        Some(value.collection.clone().unwrap_or_else(text))
+    }
+
+    fn intern_command(&mut self, command: &CollectionCommand) -> u32 {
+        if let Some(&id) = self.command_ids.get(command) {
+            return id;
+        }
+        let id = self.commands.len() as u32;
+        self.commands.push(command.clone());
+        self.command_ids.insert(command.clone(), id);
+        id
+    }
+
+    fn add_answer(&mut self, answer: Answer) -> u32 {
+        self.answers.push(answer);
+        self.answers.len() as u32 - 1
+    }
+
+    /// The answer of a command and what it leaves.
+    fn run(&self, command: u32, state: State) -> (Answer, Option<Content>) {
+        self.commands[command as usize].run(self.content_of(state).as_ref())
     }
 
     /// Announces that every value which an answer or a condition mentions has been interned, and
@@ -98,6 +154,9 @@ impl Values {
             State::ABSENT => "absent".to_owned(),
             State::WILD => "something not observed".to_owned(),
             State::UNSEEN => "a value that no answer shows".to_owned(),
+            _ if let Some(content) = self.value(state).and_then(|v| v.collection.as_ref()) => {
+                content.to_string()
+            }
             _ => Bytes::from(self.bytes_of(state)).to_string(),
         }
     }
@@ -119,8 +178,16 @@ pub(crate) enum Step {
     Incr(i64),
     GetSet(State),
     SetNx(State),
-    Cas { expected: State, value: State },
+    Cas {
+        expected: State,
+        value: State,
+    },
     Append(State),
+    /// A command on a collection, by its number.
+    Command {
+        id: u32,
+        reads: bool,
+    },
 }
 
 impl Step {
@@ -137,6 +204,10 @@ impl Step {
                 value: values.store(&value.0),
             },
             Action::Append(value) => Self::Append(values.intern(&value.0)),
+            Action::Command(command) => {
+                let reads = command.is_read();
+                Self::Command { id: values.intern_command(command), reads }
+            }
         }
     }
 
@@ -152,8 +223,10 @@ impl Step {
     /// Whether the step, unseen, may change `state`.
     pub(crate) fn fires_on(self, state: State, values: &Values) -> bool {
         match self {
-            Self::Get => false,
+            Self::Get | Self::Command { reads: true, .. } => false,
             Self::Set(_) | Self::GetSet(_) | Self::Del | Self::Append(_) => true,
+            Self::Command { .. } if state == State::WILD => true,
+            Self::Command { id, .. } => values.run(id, state).1 != values.content_of(state),
             Self::Incr(_) => values.number_of(state).is_some(),
             Self::SetNx(_) => matches!(state, State::ABSENT | State::WILD),
             Self::Cas { expected, .. } => state == expected || state == State::WILD,
@@ -174,14 +247,26 @@ impl Step {
             Self::SetNx(value) if matches!(state, State::ABSENT | State::WILD) => value,
             Self::Cas { expected, value } if state == expected || state == State::WILD => value,
             Self::SetNx(_) | Self::Cas { .. } => return None,
-            Self::Append(_) if state == State::WILD => return None,
+            Self::Append(_) if state == State::WILD || values.is_collection(state) => return None,
             Self::Append(value) => values.concat(state, value),
+            Self::Command { .. } if state == State::WILD => return None,
+            Self::Command { id, .. } => values.after(id, state),
         };
         (next != state).then_some(next)
     }
 }
 
 impl Values {
+    fn is_collection(&self, state: State) -> bool {
+        self.value(state).is_some_and(|value| value.collection.is_some())
+    }
+
+    /// The state that a command leaves.
+    fn after(&mut self, command: u32, state: State) -> State {
+        let (_, after) = self.run(command, state);
+        self.intern_content(after)
+    }
+
     fn concat(&mut self, head: State, tail: State) -> State {
         let joined = [self.bytes_of(head), self.bytes_of(tail)].concat();
         self.intern(&joined)
@@ -205,6 +290,8 @@ pub(crate) enum Need {
     NotAddable(i64),
     /// The value had this length in bytes, counting absent as 0.
     Length(u64),
+    /// The command of this number gives the answer of this number.
+    Answers { command: u32, answer: u32, changes_nothing: bool },
     /// The answer is impossible in every state.
     Impossible,
 }
@@ -214,6 +301,12 @@ impl Need {
         let flag = matches!(answer, Answer::Integer(1));
         match (step, answer) {
             (Step::Set(_), _) => Self::Nothing,
+            (Step::Command { id, .. }, answer) => {
+                let command = &values.commands[id as usize];
+                let (answer, changes_nothing) =
+                    (command.normal(answer), command.changes_nothing(answer));
+                Self::Answers { command: id, answer: values.add_answer(answer), changes_nothing }
+            }
             // What a transaction did: see `transactions::project`.
             (Step::Del | Step::Append(_), Answer::Ok) => Self::Nothing,
             (Step::Get | Step::GetSet(_), Answer::Value(value)) => {
@@ -255,7 +348,12 @@ impl Need {
             Self::NotAddable(by) => {
                 values.number_of(state).and_then(|number| number.checked_add(by)).is_none()
             }
-            Self::Length(wanted) => values.bytes_of(state).len() as u64 == wanted,
+            Self::Length(wanted) => {
+                !values.is_collection(state) && values.bytes_of(state).len() as u64 == wanted
+            }
+            Self::Answers { command, answer, .. } => {
+                values.run(command, state).0 == values.answers[answer as usize]
+            }
             Self::Impossible => false,
         }
     }
@@ -273,6 +371,10 @@ impl Need {
             Self::Number(number) => format!("the key to hold \"{number}\""),
             Self::NotAddable(by) => format!("a value to which {by} can't be added"),
             Self::Length(length) => format!("a value of {length} bytes"),
+            Self::Answers { command, answer, .. } => format!(
+                "something to which {} is answered {}",
+                values.commands[command as usize], values.answers[answer as usize]
+            ),
             Self::Impossible => "something no value can give".to_owned(),
         }
     }
@@ -296,6 +398,7 @@ impl Seen {
     pub(crate) fn is_pure(self) -> bool {
         match (self.step, self.need) {
             (Step::Get, _) | (_, Need::NotAddable(_) | Need::Not(_)) => true,
+            (_, Need::Answers { changes_nothing, .. }) => changes_nothing,
             (Step::Del, need) => need == Need::Exactly(State::ABSENT),
             (Step::SetNx(_), need) => need == Need::Present,
             _ => false,
@@ -312,7 +415,8 @@ impl Seen {
         }
         match (self.step, self.need) {
             (Step::Incr(by), Need::Number(before)) => values.intern_number(before + by),
-            (Step::Append(_), _) if state == State::WILD => State::WILD,
+            (Step::Append(_) | Step::Command { .. }, _) if state == State::WILD => State::WILD,
+            (Step::Command { id, .. }, _) => values.after(id, state),
             (Step::Append(tail), _) => values.concat(state, tail),
             (Step::Set(value) | Step::GetSet(value) | Step::SetNx(value), _) => value,
             (Step::Cas { value, .. }, _) => value,

@@ -297,7 +297,9 @@ impl Task {
             Action::GetSet(value) => self.call(client, &[b"GETSET", key_bytes, &value.0]).await,
             Action::SetNx(value) => self.call(client, &[b"SETNX", key_bytes, &value.0]).await,
             Action::Append(value) => self.call(client, &[b"APPEND", key_bytes, &value.0]).await,
-            Action::Del | Action::Cas { .. } => unreachable!("nobody draws it"),
+            Action::Del | Action::Cas { .. } | Action::Command(_) => {
+                unreachable!("nobody draws it")
+            }
         };
         match answer {
             Ok(answer) => {

@@ -11,6 +11,7 @@ use quorate_machine::{Outcome, Refusal, Rng};
 use quorate_meerkat::Isolation;
 use quorate_types::{KeyspaceId, Timestamp};
 
+use crate::collections::{self, Collections};
 use crate::command::Command;
 use crate::intent::Intent;
 use crate::keyspaces::{ClientId, is_of, unmarked};
@@ -59,10 +60,21 @@ enum Load {
         /// Makes values unique.
         values: u64,
         churn: bool,
+        types: Option<Collections>,
         lapses: Option<Lapses>,
     },
     /// Transactions.
     Transactions(Box<Transactions>),
+}
+
+impl Load {
+    /// A command on a collection, now and then, if clients use them.
+    fn draw_collection(&mut self) -> Option<Intent> {
+        match self {
+            Self::Operations { types, .. } => types.as_mut()?.draw(true),
+            Self::Transactions(load) => load.draw_collection(),
+        }
+    }
 }
 
 /// The recorded work of the clients of a run.
@@ -82,6 +94,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) keys: usize,
     /// Whether clients make and delete ever new keys.
     pub(crate) churn: bool,
+    /// The draws of commands on collections, if clients use them.
+    pub(crate) types: Option<Collections>,
     /// How far wall clocks may be apart, if clients set keys that expire.
     pub(crate) expiry: Option<u64>,
     /// Whether the keyspace has ranges of keys.
@@ -122,7 +136,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new(plan: &Plan<'_>, world: &mut World) -> Self {
+    pub(crate) fn new(plan: &mut Plan<'_>, world: &mut World) -> Self {
         let clock = Arc::new(AtomicU64::new(0));
         let recorder = || {
             let reading = Arc::clone(&clock);
@@ -131,7 +145,7 @@ impl Clients {
         let load = match plan.isolation {
             None => {
                 let (keys, churn, lapses) = (plan.keys, plan.churn, plan.expiry.map(Lapses::new));
-                Load::Operations { keys, values: 0, churn, lapses }
+                Load::Operations { keys, values: 0, churn, types: plan.types.take(), lapses }
             }
             Some(isolation) => {
                 let mut rng = world.rng.fork();
@@ -274,7 +288,10 @@ impl Clients {
     pub(crate) fn issue_closing(&mut self, world: &mut World, node: usize, round: usize) -> u64 {
         self.clock.store(world.time, Ordering::Relaxed);
         let intents = match &mut self.load {
-            Load::Operations { keys, .. } if round >= *keys => Vec::new(),
+            Load::Operations { keys, types, .. } if round >= *keys => {
+                let last = |_| Collections::closing(round - *keys).unwrap_or_default();
+                types.as_ref().map(last).unwrap_or_default()
+            }
             Load::Operations { .. } => {
                 let key = format!("key:{round}");
                 let single = |action| Intent::Single { key: key.clone(), action };
@@ -324,6 +341,9 @@ impl Clients {
             client.node = client.rng.below(nodes) as usize;
         }
         let lane = client.rng.below(u64::from(world.lanes())) as u16;
+        if let Some(intent) = self.load.draw_collection() {
+            return Order { at: world.time, client: id, node: client.node, lane, intent };
+        }
         let intent = match &mut self.load {
             Load::Operations { values, lapses: Some(_), .. } if client.rng.chance(1, 3) => {
                 *values += 1;
@@ -359,6 +379,9 @@ impl Clients {
             (Load::Operations { .. }, Intent::Lapse { key, value, millis }) => {
                 let open = Open::lapse(&self.recorder, index as u64, key, value, *millis);
                 (open, Command(Op::Call(lapses::to_call(key, value, *millis))))
+            }
+            (Load::Operations { .. }, Intent::Fade { key, millis }) => {
+                Open::fade(&self.recorder, index as u64, key, *millis)
             }
             // The script is for another engine: the client skips the order.
             (Load::Operations { .. }, _) => return self.schedule_next(world, index, world.time),
@@ -475,6 +498,10 @@ impl Clients {
             }
             (Load::Operations { lapses, .. }, Open::Lapsing(lapsing)) => {
                 lapsing.end(&outcome, time, lapses.as_mut(), &self.recorder);
+                None
+            }
+            (Load::Operations { .. }, Open::Fading(expiry)) => {
+                collections::faded(expiry, &outcome, &self.recorder);
                 None
             }
             (Load::Transactions(load), open) => {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use quorate_check::{Action, Bytes};
+use quorate_check::{Action, Bytes, CollectionCommand};
 
+use crate::collections;
 use crate::steps::Step;
 
 /// One intent of a client, from its first command to its last.
@@ -14,6 +15,8 @@ pub(crate) enum Intent {
     Single { key: String, action: Action },
     /// Sets a key that expires after `millis` milliseconds.
     Lapse { key: String, value: String, millis: u64 },
+    /// Lets a collection expire after `millis` milliseconds.
+    Fade { key: String, millis: u64 },
     /// Watches a key that no other client touches, and sets it for `millis` milliseconds.
     Own { key: String, value: String, millis: u64 },
     /// A command alone, or a block of them.
@@ -34,7 +37,9 @@ pub(crate) enum Intent {
 
 /// The keys that are judged one by one.
 fn is_single(key: &str) -> bool {
-    ["key:", "count:", "fresh:", "ttl:"].iter().any(|prefix| key.starts_with(prefix))
+    ["key:", "count:", "fresh:", "ttl:", collections::PREFIX]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
 }
 
 fn action_words(key: &str, action: &Action) -> String {
@@ -47,6 +52,10 @@ fn action_words(key: &str, action: &Action) -> String {
         Action::GetSet(value) => format!("GETSET {key} {}", text(value)),
         Action::SetNx(value) => format!("SETNX {key} {}", text(value)),
         Action::Append(value) => format!("APPEND {key} {}", text(value)),
+        Action::Command(command) => {
+            let words = command.words().iter().map(text).collect::<Vec<_>>();
+            [&[words[0].clone(), key.to_owned()], &words[1..]].concat().join(" ")
+        }
         Action::Cas { .. } => unreachable!("clients draw no compare-and-set"),
     }
 }
@@ -56,6 +65,7 @@ impl fmt::Display for Intent {
         match self {
             Self::Single { key, action } => f.write_str(&action_words(key, action)),
             Self::Lapse { key, value, millis } => write!(f, "SET {key} {value} PX {millis}"),
+            Self::Fade { key, millis } => write!(f, "PEXPIRE {key} {millis}"),
             Self::Own { key, value, millis } => {
                 write!(f, "WATCH {key}; SET {key} {value} PX {millis}; EXEC")
             }
@@ -96,6 +106,7 @@ impl fmt::Display for Step {
                 pairs.iter().try_for_each(|(key, value)| write!(f, " {key} {value}"))
             }
             Self::Del(key) => write!(f, "DEL {key}"),
+            Self::Part(step) => write!(f, "{step}"),
             Self::Add(key, amount) => write!(f, "INCRBY {key} {amount}"),
         }
     }
@@ -130,7 +141,7 @@ impl FromStr for Step {
                 let amount = amount.parse().map_err(|_| format!("'{amount}' is no amount"))?;
                 Self::Add(own(key), amount)
             }
-            _ => return Err(format!("'{text}' is nothing that a client asks")),
+            _ => Self::Part(text.parse()?),
         })
     }
 }
@@ -146,6 +157,13 @@ fn parse_single(text: &str) -> Option<Intent> {
     let words: Vec<&str> = text.split(' ').collect();
     let key = words.get(1).filter(|key| is_single(key))?;
     let action = match words[..] {
+        ["PEXPIRE", key, millis] => {
+            return Some(Intent::Fade { key: key.to_owned(), millis: millis.parse().ok()? });
+        }
+        [name, key, ref arguments @ ..] if key.starts_with(collections::PREFIX) => {
+            let words = [&[name], arguments].concat();
+            Action::Command(CollectionCommand::new(words).ok()?)
+        }
         ["GET", _] => Action::Get,
         ["DEL", _] => Action::Del,
         ["INCRBY", _, by] => Action::Incr(by.parse().ok()?),
@@ -219,10 +237,16 @@ mod tests {
         for text in [
             "GET key:1",
             "APPEND key:1 ,7",
+            "HSET one:hash:3 f1 v7",
+            "LRANGE one:list:3 0 -1",
+            "DEL one:any:4",
+            "PEXPIRE one:any:4 25",
             "DEL fresh:17",
             "SET ttl:3 v40 PX 25",
             "WATCH mine:2; SET mine:2 v41 PX 30; EXEC",
             "INCRBY count:0 1",
+            "LRANGE parts:list:0:1 0 -1",
+            "MULTI; RPUSH parts:list:0:1 e5.0; HSET parts:hash:0:1 f1 v5.1; HGETALL parts:hash:0:1; EXEC",
             "GET list:0:1",
             "MSETNX reg:0 v1 reg:1 v2",
             "KEYRANGE reg 6 3",

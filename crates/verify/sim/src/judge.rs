@@ -9,7 +9,9 @@ use quorate_check::{
 use quorate_meerkat::Isolation;
 
 use crate::clients::Seen;
+use crate::collections;
 use crate::lapses;
+use crate::parts;
 use crate::process::Entry;
 use crate::transactions::Transactions;
 
@@ -67,6 +69,7 @@ fn changed_nothing(op: &Operation) -> bool {
         Action::Get => true,
         Action::Del | Action::SetNx(_) | Action::Cas { .. } => *answer == Answer::Integer(0),
         Action::Set(_) | Action::Incr(_) | Action::GetSet(_) | Action::Append(_) => false,
+        Action::Command(ref command) => command.changes_nothing(answer),
     }
 }
 
@@ -79,19 +82,20 @@ fn overlaps(op: &Operation, times: &[(u64, u64)]) -> bool {
 /// One more read of each key that clients used, after all their ops: the content that the replicas
 /// hold. The content of a key that expires shows nothing.
 pub(crate) fn last_reads(history: &TxnHistory, contents: &[Entry], time: u64) -> Vec<Operation> {
-    let contents: BTreeMap<&[u8], &str> =
-        contents.iter().map(|(key, _, value)| (key.as_bytes(), value.as_str())).collect();
+    let contents: BTreeMap<&[u8], &Entry> =
+        contents.iter().map(|entry| (entry.0.as_bytes(), entry)).collect();
     let keys = history.operations.iter().map(|op| &op.key).filter(|key| !lapses::expires(key));
     let keys: BTreeSet<&Bytes> = keys.collect();
     let read = |key: &Bytes| {
-        let value = contents.get(&key.0[..]).map(|value| Bytes(value.as_bytes().into()));
-        Operation {
-            process: u64::MAX,
-            key: key.clone(),
-            action: Action::Get,
-            invoke: time,
-            outcome: Outcome::Done { at: time + 1, answer: Answer::Value(value) },
-        }
+        let held = contents.get(&key.0[..]).copied();
+        let (action, answer) = if key.0.starts_with(collections::PREFIX.as_bytes()) {
+            collections::last_read(held)
+        } else {
+            let value = held.map(|(_, _, value)| Bytes::from(value.as_str()));
+            (Action::Get, Answer::Value(value))
+        };
+        let outcome = Outcome::Done { at: time + 1, answer };
+        Operation { process: u64::MAX, key: key.clone(), action, invoke: time, outcome }
     };
     keys.into_iter().map(read).collect()
 }
@@ -99,11 +103,13 @@ pub(crate) fn last_reads(history: &TxnHistory, contents: &[Entry], time: u64) ->
 /// An element that a committed transaction appended and that is missing at the end. Without an
 /// order of real time the checker of histories could put every later reader before the append.
 pub(crate) fn lost_appends(history: &TxnHistory, contents: &[Entry]) -> Option<String> {
-    let lists: BTreeMap<&str, Vec<Bytes>> = contents
-        .iter()
-        .filter(|(key, ..)| key.starts_with("list:"))
-        .filter_map(|(key, _, value)| Some((key.as_str(), split_list(Some(value.as_bytes()))?)))
-        .collect();
+    let elements_of = |(key, _, value): &Entry| match key {
+        key if key.starts_with("list:") => split_list(Some(value.as_bytes())),
+        key if key.starts_with(parts::LISTS) => collections::elements_of(value),
+        _ => None,
+    };
+    let lists = contents.iter().filter_map(|entry| Some((entry.0.as_str(), elements_of(entry)?)));
+    let lists: BTreeMap<&str, Vec<Bytes>> = lists.collect();
     let committed = history.transactions.iter().filter(|record| record.committed_at().is_some());
     let appends = committed.flat_map(|record| record.ops.iter().map(move |op| (record, op)));
     for (record, op) in appends {

@@ -9,6 +9,7 @@ use quorate_check::{Action, Bytes};
 use quorate_commands::{OwnedCall, Reply};
 use quorate_machine::Rng;
 
+use crate::collections;
 use crate::intent::Intent;
 use crate::world::MS;
 
@@ -36,7 +37,7 @@ pub(crate) struct Lapses {
 
 /// Whether values of this key expire.
 pub(crate) fn expires(key: &Bytes) -> bool {
-    key.0.starts_with(PREFIX.as_bytes())
+    key.0.starts_with(PREFIX.as_bytes()) || collections::expires(key)
 }
 
 impl Lapses {

@@ -23,6 +23,7 @@
 
 mod budget;
 mod clients;
+mod collections;
 mod command;
 mod disk;
 mod faults;
@@ -42,6 +43,7 @@ mod network;
 mod operations;
 mod operator;
 mod options;
+mod parts;
 mod process;
 mod progress;
 mod script;

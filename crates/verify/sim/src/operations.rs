@@ -5,6 +5,7 @@ use quorate_check::{Action, Answer, Bytes};
 use quorate_commands::{OwnedCall, Reply};
 use quorate_machine::Rng;
 
+use crate::collections;
 use crate::intent::Intent;
 
 /// Keys take turns between counters, where a lost or doubled update shows as a number, and
@@ -38,8 +39,8 @@ pub(crate) fn draw_churn(rng: &mut Rng, unique: u64, reads: bool) -> Intent {
 }
 
 /// The command of the action.
-pub(crate) fn to_call(key: &str, action: &Action) -> OwnedCall {
-    let key = key.as_bytes();
+pub(crate) fn to_call(name: &str, action: &Action) -> OwnedCall {
+    let key = name.as_bytes();
     let by;
     let arguments: Vec<&[u8]> = match action {
         Action::Get => vec![b"GET", key],
@@ -52,6 +53,7 @@ pub(crate) fn to_call(key: &str, action: &Action) -> OwnedCall {
         Action::GetSet(value) => vec![b"GETSET", key, &value.0],
         Action::SetNx(value) => vec![b"SETNX", key, &value.0],
         Action::Append(value) => vec![b"APPEND", key, &value.0],
+        Action::Command(command) => return collections::to_call(name, command),
         Action::Cas { .. } => unreachable!("clients draw no compare-and-set"),
     };
     OwnedCall::new(arguments).expect("clients draw known commands")
@@ -59,6 +61,9 @@ pub(crate) fn to_call(key: &str, action: &Action) -> OwnedCall {
 
 /// The meaning of the command's answer.
 pub(crate) fn to_answer(action: &Action, reply: &Reply<'_>) -> Answer {
+    if let Action::Command(_) = action {
+        return collections::to_answer(reply);
+    }
     match reply {
         Reply::Ok => Answer::Ok,
         Reply::Int(number) => Answer::Integer(*number),

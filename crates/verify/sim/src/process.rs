@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use quorate_machine::ValueKind;
 use quorate_node::{Lane, NodeConfig, Outbox, Shared};
 use quorate_types::{Epoch, Incarnation, KeyspaceId, LaneId, NodeId, Now, UnixNanos};
 
+use crate::collections;
 use crate::loader;
 use crate::monotonic::Monotonic;
 use crate::trace::At;
@@ -100,14 +102,20 @@ impl Node {
     pub(crate) fn contents(&self, keyspace: KeyspaceId) -> Vec<Entry> {
         let store = self.shared.store(keyspace).expect("every node knows every keyspace");
         let mut contents = Vec::new();
-        store.dump(&mut |key, version, readable, value| {
-            if value.is_some() || !readable {
-                contents.push((
-                    String::from_utf8_lossy(key).into_owned(),
-                    format!("{version:?} {readable}"),
-                    loader::shown(key, value.unwrap_or_default()),
-                ));
+        store.dump(&mut |key, version, readable, content| {
+            if content.is_none() && readable {
+                return;
             }
+            let expiry = content.and_then(|content| content.expire_at);
+            let expiry = expiry.map_or(String::new(), |at| format!(" until {}", at.0));
+            let value = match content {
+                Some(content) if content.kind != ValueKind::String => {
+                    collections::shown(key, content)
+                }
+                _ => loader::shown(key, content.map_or(&[][..], |content| content.bytes)),
+            };
+            let key = String::from_utf8_lossy(key).into_owned();
+            contents.push((key, format!("{version:?} {readable}{expiry}"), value));
         });
         contents.sort();
         contents.dedup();

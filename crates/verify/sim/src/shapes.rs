@@ -21,6 +21,8 @@ names! {
     expiry,
     /// There is one node.
     alone,
+    /// Clients use hashes, lists and sets, too.
+    types,
 }
 
 impl Shapes {
@@ -38,6 +40,8 @@ pub(crate) struct Shape {
     pub(crate) churn: bool,
     /// Whether clients set keys that expire.
     pub(crate) expiry: bool,
+    /// Whether clients use hashes, lists and sets, too.
+    pub(crate) types: bool,
     /// How many nodes, if the other choices determine it.
     pub(crate) nodes: Option<u16>,
     /// How many of the nodes have the keyspace, if not all.
@@ -56,6 +60,7 @@ impl Default for Shape {
             large: 0,
             churn: false,
             expiry: false,
+            types: false,
             nodes: None,
             replicas: None,
             collect_every: quorate_hermes::Options::COLLECT_EVERY,
@@ -69,7 +74,10 @@ impl Shape {
         let mut rng = Rng::new(seed ^ u64::from_le_bytes(*b"whatform"));
         // Shapes that cost much time or show little are rarer.
         let left_out = Shapes { size: rng.chance(1, 2), alone: rng.chance(3, 4), ..Shapes::NONE };
-        let drawn = options.shapes.draw(Shapes::NONE, &mut rng, (1, 5)).without(left_out);
+        let elsewhere = Shapes { types: true, ..Shapes::NONE };
+        let drawn = options.shapes.draw(elsewhere, &mut rng, (1, 5)).without(left_out);
+        let mut apart = Rng::new(seed ^ u64::from_le_bytes(*b"hastypes"));
+        let types = crate::names::draw(options.shapes.types, &mut apart, (1, 2));
         let [records, large, replicas] = [&[300, 1_000, 3_000], &[0, 8, 24], &[1, 3, 3]]
             .map(|of: &[u32; 3]| of[rng.below(3) as usize]);
         if options.engine.is_rival() {
@@ -84,6 +92,7 @@ impl Shape {
             large: options.large.unwrap_or(of_size(large)),
             churn: drawn.churn,
             expiry: drawn.expiry,
+            types,
             nodes: match (drawn.alone, groups) {
                 (true, _) => Some(1),
                 (false, true) => Some(5),
@@ -112,6 +121,7 @@ impl fmt::Display for Shape {
         }
         f.write_str(if self.churn { ", churn" } else { "" })?;
         f.write_str(if self.expiry { ", expiry" } else { "" })?;
+        f.write_str(if self.types { ", types" } else { "" })?;
         f.write_str(if self.collect_every == COLLECT_SOON { ", collects soon" } else { "" })
     }
 }

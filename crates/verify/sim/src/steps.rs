@@ -5,6 +5,8 @@ use quorate_check::{Bytes, TxnOp, list_argument, split_list};
 use quorate_commands::{Block, Op, OwnedCall, Reply};
 use quorate_types::Timestamp;
 
+use crate::parts::PartStep;
+
 /// One command of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -31,6 +33,8 @@ pub(crate) enum Step {
     Del(String),
     /// Adds to an account.
     Add(String, i64),
+    /// A command on a collection.
+    Part(PartStep),
 }
 
 /// An answer that the step's command never gives.
@@ -50,6 +54,7 @@ impl Step {
     /// The command.
     pub(crate) fn call(&self) -> OwnedCall {
         let words: Vec<String> = match self {
+            Self::Part(step) => return step.call(),
             Self::Append(key, element) => {
                 let words: [&[u8]; 3] =
                     [b"APPEND", key.as_bytes(), &list_argument(element.as_bytes())];
@@ -92,6 +97,7 @@ impl Step {
                 pairs.iter().map(|(key, value)| write(key, value)).collect()
             }
             Self::Del(key) => vec![TxnOp::write(bytes(key), None)],
+            Self::Part(step) => step.intent(),
             Self::GetList(_)
             | Self::Get(_)
             | Self::GetAll(_)
@@ -104,6 +110,10 @@ impl Step {
     pub(crate) fn effect(&self, reply: &Reply<'_>) -> Result<Vec<TxnOp>, Nonsense> {
         let nonsense = || Err(format!("{self:?} was answered {reply:?}"));
         Ok(match (self, reply) {
+            (Self::Part(step), reply) => match step.effect(reply) {
+                Some(ops) => ops,
+                None => return nonsense(),
+            },
             (Self::Append(key, element), Reply::Int(_)) => {
                 vec![TxnOp::append(bytes(key), bytes(element))]
             }

@@ -12,6 +12,7 @@ use quorate_machine::Rng;
 use quorate_types::{Duration, KeyspaceId, NodeSet, Role};
 
 use crate::clients::{Clients, Plan};
+use crate::collections::Collections;
 use crate::flow::Storm;
 use crate::judge::{contradiction, had_stale_reads, last_reads, lost_appends};
 use crate::keyspaces::{Keyspace, Neighbour};
@@ -345,6 +346,7 @@ impl<'a> Simulation<'a> {
             count: options.clients,
             keys: options.keys,
             churn: shape.churn,
+            types: shape.types.then(|| Collections::new(seed ^ u64::from(id.0), shape.expiry)),
             expiry: shape.expiry.then(|| Nemesis::clocks_apart(faults, &world)),
             ordered: world.keyspace(*id).is_ordered(),
             workload: options.workload,
@@ -355,9 +357,9 @@ impl<'a> Simulation<'a> {
                 .unwrap_or(0),
             record,
         });
-        let plans: Vec<Plan<'_>> = plans.collect();
+        let mut plans: Vec<Plan<'_>> = plans.collect();
         let clients: Vec<Clients> =
-            plans.iter().map(|plan| Clients::new(plan, &mut world)).collect();
+            plans.iter_mut().map(|plan| Clients::new(plan, &mut world)).collect();
         let session_steps = script.map(|script| &script.session_steps[..]);
         let sessions = SessionClients::new(with_sessions, session_steps, record, &mut world);
         let faults_done = script.map(|script| &script.faults[..]);

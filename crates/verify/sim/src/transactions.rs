@@ -11,6 +11,8 @@
 //! | `count:*` | single increments | linearizability |
 //! | `tweet:*` | Retwis: up to ten keys, some written, half of them by `WATCH` | the checker |
 //! | `ycsb:*` | YCSB-T: one key read and written, half of the times by `WATCH` | the checker |
+//! | `parts:*` | several hashes and lists, field by field ([`crate::parts`]) | the checker |
+//! | `one:*` | commands on single hashes, lists, sets ([`crate::collections`]) | linearizability |
 //! | `ttl:*` | set for a while, read, deleted | linearizability, and nobody reads one late |
 //! | `mine:*`, `kept:*` | set by one client alone, by `WATCH` and `EXEC` | no watch fails |
 //!
@@ -27,11 +29,13 @@ use quorate_types::Timestamp;
 use quorate_workloads::{Generator, Source as _};
 
 use crate::clients::Plan;
+use crate::collections::{self, Collections};
 use crate::command::Command;
 use crate::intent::Intent;
 use crate::lapses::{self, Lapses};
 use crate::operations;
 use crate::options::Workload;
+use crate::parts;
 use crate::steps::{Nonsense, Step, effects, to_op, with_version};
 
 /// Appends after which clients go on to fresh lists: a check of lists reads them whole.
@@ -63,6 +67,8 @@ pub(crate) enum Open {
     Writing { txn: OpenTxn, ops: Vec<TxnOp>, writes: usize },
     /// Sets a value that expires; its deletion is another op.
     Lapsing(Lapsing),
+    /// Lets a collection expire; its deletion is another op.
+    Fading(Invocation),
     /// Watches a key that no other client touches, before it sets it.
     WatchingOwn { key: String, millis: u64, call: OwnedCall },
     /// Sets that key. The watch must hold, unless an existing value expires.
@@ -95,6 +101,21 @@ impl Open {
         let set = history.invoke(process, key, Action::Set(value.into()));
         let expiry = history.invoke(EXPIRY + process, key, Action::Del);
         Self::Lapsing(Lapsing { set, expiry, value: value.to_owned(), millis })
+    }
+}
+
+impl Open {
+    /// A client lets a collection expire; then another process deletes it.
+    pub(crate) fn fade(
+        history: &Recorder<TxnHistory>,
+        process: u64,
+        key: &str,
+        millis: u64,
+    ) -> (Self, Command) {
+        let delete = collections::command(["DEL"].into_iter());
+        let expiry = history.invoke(EXPIRY + process, key, delete);
+        let millis = millis.to_string();
+        (Self::Fading(expiry), Transactions::calls(&[vec!["PEXPIRE", key, &millis]]))
     }
 }
 
@@ -144,6 +165,8 @@ pub(crate) struct Transactions {
     churn: bool,
     /// Whether the keyspace has ranges of keys.
     ordered: bool,
+    /// The draws of commands on collections, if clients use them.
+    types: Option<Collections>,
     /// Keys that expire, if there are any.
     pub(crate) lapses: Option<Lapses>,
     /// Makes values unique.
@@ -158,7 +181,7 @@ pub(crate) struct Transactions {
 
 impl Transactions {
     pub(crate) fn new(
-        plan: &Plan<'_>,
+        plan: &mut Plan<'_>,
         isolation: Isolation,
         bank: Recorder<TxnHistory>,
         rng: &mut Rng,
@@ -174,6 +197,7 @@ impl Transactions {
             keys: plan.keys as u64,
             churn: plan.churn,
             ordered: plan.ordered,
+            types: plan.types.take().filter(|_| plan.workload == Workload::Mix),
             lapses: plan.expiry.map(Lapses::new),
             unique: 0,
             retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
@@ -222,6 +246,19 @@ impl Transactions {
         }
     }
 
+    /// A command on a collection, now and then. Reads may be outdated if the keyspace is only
+    /// serializable.
+    pub(crate) fn draw_collection(&mut self) -> Option<Intent> {
+        let strict = self.isolation == Isolation::Strict;
+        let (types, unique) = (self.types.as_mut()?, &mut self.unique);
+        if !types.rng.chance(1, 4) {
+            return types.draw(strict);
+        }
+        *unique += 1;
+        let steps = parts::draw(*unique, &mut types.rng).into_iter().map(Step::Part).collect();
+        Some(Intent::Steps { steps, alone: types.rng.chance(1, 2) })
+    }
+
     /// An intent with keys that expire, now and then, if the run has any.
     fn draw_lapse(&mut self, process: u64, guest: bool, rng: &mut Rng) -> Option<Intent> {
         let lapses = self.lapses.as_mut().filter(|_| self.workload == Workload::Mix)?;
@@ -248,6 +285,7 @@ impl Transactions {
                 let open = Open::lapse(history, process, key, value, *millis);
                 (open, Command(Op::Call(lapses::to_call(key, value, *millis))))
             }
+            Intent::Fade { key, millis } => Open::fade(history, process, key, *millis),
             Intent::Own { key, value, millis } => {
                 let call = lapses::to_call(key, value, *millis);
                 let keys = vec![key.as_bytes().into()];
@@ -470,6 +508,12 @@ impl Transactions {
                 return Some(Intent::Single { key, action: Action::Incr(1) });
             }
             7 => return Some(Intent::Look),
+            8 if self.types.is_some() => {
+                return Some(Intent::Steps {
+                    steps: parts::closing(unique).into_iter().map(Step::Part).collect(),
+                    alone: false,
+                });
+            }
             _ => return None,
         };
         Some(Intent::Steps { steps, alone: false })
@@ -489,6 +533,10 @@ impl Transactions {
         let open = match open {
             Open::Lapsing(lapsing) => {
                 lapsing.end(&outcome, now, self.lapses.as_mut(), history);
+                return None;
+            }
+            Open::Fading(expiry) => {
+                collections::faded(expiry, &outcome, history);
                 return None;
             }
             open => open,
@@ -526,7 +574,7 @@ impl Transactions {
             | Open::SettingOwn { .. }
             | Open::Pairing
             | Open::Looking => return,
-            Open::Lapsing(_) => unreachable!("it has ended already"),
+            Open::Lapsing(_) | Open::Fading(_) => unreachable!("it has ended already"),
         };
         if refused { recorder.aborted(txn) } else { recorder.undecided(txn, None) }
     }
@@ -588,7 +636,7 @@ impl Transactions {
                 }
             }
             Open::Pairing => {}
-            Open::Lapsing(_) => unreachable!("it has ended already"),
+            Open::Lapsing(_) | Open::Fading(_) => unreachable!("it has ended already"),
             Open::Looking => {
                 let Reply::Array(values) = reply else {
                     return Err(format!("a look at the pair was answered {reply:?}"));

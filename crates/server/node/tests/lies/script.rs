@@ -562,10 +562,10 @@ impl Liar<'_> {
     fn contents(&self, node: usize) -> Vec<(Vec<u8>, Timestamp, Option<Vec<u8>>)> {
         let store = self.world.nodes[node].shared.store(KEYSPACE).expect("configured");
         let mut all = Vec::new();
-        store.dump(&mut |key, version, _, value| {
+        store.dump(&mut |key, version, _, content| {
             // Deleted keys are forgotten by each when its time has come.
-            if let Some(value) = value {
-                all.push((key.to_vec(), version, Some(value.to_vec())));
+            if let Some(content) = content {
+                all.push((key.to_vec(), version, Some(content.bytes.to_vec())));
             }
         });
         all.sort();

@@ -164,6 +164,9 @@ impl Steps {
                 Some(_) => vec![read(expected.clone())?, write(value.clone())].into(),
                 None => vec![write(value.clone())].into(),
             },
+            Action::Command(_) => {
+                return Err("commands on collections are judged on their key alone".to_owned());
+            }
             Action::Incr(by) => Self::incremented(operation, *by, number)?,
             Action::Append(argument) => {
                 let length = number.map(|n| n.saturating_sub(argument.0.len() as i64));

@@ -33,6 +33,7 @@ pub(crate) fn run(action: &Action, state: &Value) -> (Value, Answer) {
                 (state.clone(), flag(false))
             }
         }
+        Action::Command(_) => unreachable!("collections have a run of their own"),
         Action::Append(tail) => {
             let joined = [state.clone().unwrap_or_default(), tail.0.clone()].concat();
             let length = joined.len() as i64;
@@ -42,7 +43,12 @@ pub(crate) fn run(action: &Action, state: &Value) -> (Value, Answer) {
 }
 
 /// Whether the operations of `rest`, a bit each, can follow one another from `state`.
-fn has_order(operations: &[Operation], rest: u32, state: &Value) -> bool {
+pub(crate) fn has_order<S>(
+    operations: &[Operation],
+    rest: u32,
+    state: &S,
+    run: fn(&Action, &S) -> (S, Answer),
+) -> bool {
     let left = || (0..operations.len()).filter(move |i| rest & 1 << i != 0);
     let must = |i: &usize| operations[*i].done_at().is_some();
     if !left().any(|i| must(&i)) {
@@ -61,7 +67,7 @@ fn has_order(operations: &[Operation], rest: u32, state: &Value) -> bool {
             Outcome::Done { answer: seen, .. } => *seen == answer,
             _ => true,
         };
-        fits && has_order(operations, rest & !(1 << i), &next)
+        fits && has_order(operations, rest & !(1 << i), &next, run)
     })
 }
 
@@ -175,7 +181,7 @@ fn agree_on(generator: Generator, seed: u64, rounds: u32, kinds: &[u64]) {
     let mut accepted = 0;
     for round in 0..rounds {
         let operations = generator(&mut rng, kinds);
-        let expected = has_order(&operations, (1 << operations.len()) - 1, &None);
+        let expected = has_order(&operations, (1 << operations.len()) - 1, &None, run);
         let history = history(operations);
         let report = check_history(&history);
         let found = report.verdict() == Verdict::Ok;

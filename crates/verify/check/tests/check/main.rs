@@ -2,6 +2,7 @@
 
 mod anomalies;
 mod brute_force;
+mod collections;
 mod elle;
 mod files;
 mod generated;

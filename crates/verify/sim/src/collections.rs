@@ -1,0 +1,261 @@
+//! Commands on single hashes, lists, sets and sorted sets: the draws of clients, what the answers
+//! mean to the checker, and what replicas hold at the end.
+//!
+//! Keys are `one:TYPE:AGE`. Clients fight for the keys of one age and then go on to the next one,
+//! so that no judge has many ops of unknown outcome on a key. On keys of the type `any` commands of
+//! all types meet.
+
+use std::fmt::Write as _;
+
+use quorate_check::{Action, Answer, Bytes, CollectionCommand, Invocation, Recorder, TxnHistory};
+use quorate_commands::{OwnedCall, Reply};
+use quorate_machine::{Content, Current, Outcome, Rng, ValueKind};
+use quorate_types::{Timestamp, UnixMillis};
+
+use crate::intent::Intent;
+use crate::process::Entry;
+
+/// The prefix of these keys.
+pub(crate) const PREFIX: &str = "one:";
+/// The end of the names of those that expire.
+const EXPIRES: &str = "t";
+/// Ops on the keys of one age.
+const LIFE: u64 = 60;
+/// Fields of a hash, and members of a set.
+const PARTS: u64 = 5;
+
+/// The types of keys.
+const TYPES: [&str; 3] = ["hash", "list", "any"];
+
+/// Whether clients let this key expire.
+pub(crate) fn expires(key: &Bytes) -> bool {
+    key.0.starts_with(PREFIX.as_bytes()) && key.0.ends_with(EXPIRES.as_bytes())
+}
+
+/// The draws of all clients of a keyspace. They come from a stream of their own, so that clients
+/// draw the same other ops with and without them.
+pub(crate) struct Collections {
+    pub(crate) rng: Rng,
+    drawn: u64,
+    /// Whether values expire.
+    expiry: bool,
+}
+
+impl Collections {
+    pub(crate) fn new(seed: u64, expiry: bool) -> Self {
+        Self { rng: Rng::new(seed ^ u64::from_le_bytes(*b"bytypes.")), drawn: 0, expiry }
+    }
+
+    /// Draws an intent now and then. Without `reads` it is one that updates.
+    pub(crate) fn draw(&mut self, reads: bool) -> Option<Intent> {
+        if !self.rng.chance(2, 5) {
+            return None;
+        }
+        let rng = &mut self.rng;
+        self.drawn += 1;
+        let age = self.drawn / LIFE;
+        // Two types at a time.
+        let turn = age + rng.below(2) * (1 + age % 2);
+        let of = TYPES[(turn % TYPES.len() as u64) as usize];
+        let fades = self.expiry && age.is_multiple_of(2);
+        let key = format!("{PREFIX}{of}:{age}{}", if fades { EXPIRES } else { "" });
+        if fades && rng.chance(1, 15) {
+            return Some(Intent::Fade { key, millis: 1 + rng.below(300) });
+        }
+        let of = if of == "any" { TYPES[rng.below(TYPES.len() as u64) as usize] } else { of };
+        let words = draw_words(of, reads, self.drawn, rng);
+        Some(Intent::Single { key, action: command(words.split(' ')) })
+    }
+
+    /// The ops on each type that must succeed at the end: one of them for each round.
+    pub(crate) fn closing(round: usize) -> Option<Vec<Intent>> {
+        let of = TYPES.get(round).filter(|of| **of != "any")?;
+        let key = format!("{PREFIX}{of}:last");
+        let words = match *of {
+            "hash" => ["HINCRBY n 1", "HGETALL"],
+            _ => ["RPUSH e", "LRANGE 0 -1"],
+        };
+        let single =
+            |words: &str| Intent::Single { key: key.clone(), action: command(words.split(' ')) };
+        Some(words.map(single).to_vec())
+    }
+}
+
+fn draw_words(of: &str, reads: bool, unique: u64, rng: &mut Rng) -> String {
+    let part = rng.below(PARTS);
+    let choice = if reads { rng.below(16) } else { rng.below(10) };
+    match (of, choice) {
+        ("hash", 0..=3) => format!("HSET f{part} v{unique}"),
+        ("hash", 4) => format!("HSET f{part} v{unique} f{} w{unique}", (part + 1) % PARTS),
+        ("hash", 5) => format!("HSETNX f{part} v{unique}"),
+        ("hash", 6..=7) => format!("HINCRBY n {}", 1 + rng.below(3)),
+        ("hash", 8..=9) => format!("HDEL f{part}"),
+        ("hash", 10) => "HLEN".into(),
+        ("hash", 11) => format!("HGET f{part}"),
+        ("hash", 12) => format!("HMGET f{part} f{}", (part + 2) % PARTS),
+        ("hash", _) => "HGETALL".into(),
+        ("list", 0..=2) => format!("RPUSH e{unique}"),
+        ("list", 3) => format!("RPUSH e{unique} d{unique}"),
+        ("list", 4..=5) => format!("LPUSH e{unique}"),
+        ("list", 6) => "LPOP".into(),
+        ("list", 7) => "RPOP".into(),
+        ("list", 8) => format!("LSET {part} s{unique}"),
+        ("list", 9) => "LPOP".into(),
+        ("list", 10) => "LLEN".into(),
+        ("list", 11) => format!("LINDEX {part}"),
+        ("list", _) => "LRANGE 0 -1".into(),
+        (_, 0..=3) => format!("SET v{unique}"),
+        (_, 10..=11) => "GET".into(),
+        (_, 12..) => "EXISTS".into(),
+        (_, _) => "DEL".into(),
+    }
+}
+
+/// The action of a command's words.
+pub(crate) fn command<'a>(words: impl Iterator<Item = &'a str>) -> Action {
+    Action::Command(CollectionCommand::new(words).expect("clients draw what can be judged"))
+}
+
+/// The call of a command on a key.
+pub(crate) fn to_call(key: &str, command: &CollectionCommand) -> OwnedCall {
+    let [name, arguments @ ..] = command.words() else { unreachable!("every command has a name") };
+    let words = [&name.0[..], key.as_bytes()].into_iter();
+    let words = words.chain(arguments.iter().map(|word| &word.0[..]));
+    OwnedCall::new(words).expect("clients draw known commands")
+}
+
+/// The meaning of an answer.
+pub(crate) fn to_answer(reply: &Reply<'_>) -> Answer {
+    let all = |replies: &[Reply<'_>]| Answer::Array(replies.iter().map(to_answer).collect());
+    match reply {
+        Reply::Ok => Answer::Ok,
+        Reply::Int(number) => Answer::Integer(*number),
+        Reply::Bulk(bytes) => Answer::Value(Some(Bytes(bytes.to_vec()))),
+        Reply::Status(text) => Answer::Value(Some((&**text).into())),
+        Reply::Double(number) => Answer::Value(Some(number.to_string().into())),
+        Reply::Null | Reply::NullArray => Answer::Value(None),
+        Reply::Error(text) => Answer::Error(text.to_string()),
+        Reply::Array(replies) | Reply::Set(replies) => all(replies),
+        Reply::Map(pairs) | Reply::Pairs(pairs) => {
+            let both = pairs.iter().flat_map(|(one, other)| [to_answer(one), to_answer(other)]);
+            Answer::Array(both.collect())
+        }
+        other => panic!("a command on a collection was answered {other:?}"),
+    }
+}
+
+/// Ends the request that a key expire: its deletion may happen from then on, or never.
+pub(crate) fn faded(
+    expiry: Invocation,
+    outcome: &Outcome<Reply<'static>>,
+    history: &Recorder<TxnHistory>,
+) {
+    match outcome {
+        Outcome::Refused(_) | Outcome::Done(Reply::Int(0)) => history.refused(expiry),
+        Outcome::Unknown | Outcome::Done(_) => history.unknown(expiry),
+    }
+}
+
+/// The command that reads all of a value of this kind.
+fn read_of(kind: ValueKind) -> CollectionCommand {
+    let words: &[&str] = match kind {
+        ValueKind::String => &["GET"],
+        ValueKind::Hash => &["HGETALL"],
+        ValueKind::List => &["LRANGE", "0", "-1"],
+        ValueKind::Set => &["SMEMBERS"],
+        ValueKind::SortedSet => &["ZRANGE", "0", "-1", "WITHSCORES"],
+        ValueKind::Object => unreachable!("values are packed"),
+    };
+    CollectionCommand::new(words.iter().copied()).expect("it can be judged")
+}
+
+/// A collection as text: its kind, a digest of its bytes, and its items.
+pub(crate) fn shown(key: &[u8], content: Content<'_>) -> String {
+    let key = String::from_utf8_lossy(key);
+    let call = to_call(&key, &read_of(content.kind));
+    let current = Current { content: Some(content), timestamp: Timestamp::ZERO };
+    let (reply, _) = call.call().execute(UnixMillis(0), current);
+    let mut text = format!("{:?} {:x}", content.kind, quorate_types::hash_key(content.bytes));
+    let Answer::Array(items) = to_answer(&reply) else {
+        panic!("{key} holds a {text} that can't be read: {reply:?}")
+    };
+    for item in items {
+        let Answer::Value(Some(item)) = item else { panic!("{item} in a collection") };
+        let _ = write!(text, " {}", String::from_utf8_lossy(&item.0));
+    }
+    text
+}
+
+/// The elements of a list, from its text.
+pub(crate) fn elements_of(text: &str) -> Option<Vec<Bytes>> {
+    let mut words = text.strip_prefix("List ")?.split(' ');
+    words.next()?;
+    Some(words.map(Bytes::from).collect())
+}
+
+/// A read of a whole key at the end, and its answer.
+pub(crate) fn last_read(held: Option<&Entry>) -> (Action, Answer) {
+    let kinds = [ValueKind::Hash, ValueKind::List, ValueKind::Set, ValueKind::SortedSet];
+    let text = held.map_or("", |(_, _, text)| text.as_str());
+    let mut words = text.split(' ');
+    let name = words.next().unwrap_or_default();
+    match kinds.into_iter().find(|kind| format!("{kind:?}") == name) {
+        Some(kind) => {
+            let items = words.skip(1).map(|word| Answer::Value(Some(word.into())));
+            (Action::Command(read_of(kind)), Answer::Array(items.collect()))
+        }
+        None => {
+            let value = (!text.is_empty()).then(|| text.into());
+            (Action::Command(read_of(ValueKind::String)), Answer::Value(value))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_check::{History, Operation, Verdict, check_history};
+    use quorate_machine::Change;
+
+    use super::*;
+
+    /// The judge's model is written apart from the commands. Here one client asks one key, so every
+    /// answer must be the model's.
+    #[test]
+    fn the_judge_answers_as_the_commands_do() {
+        let mut rng = Rng::new(1);
+        for of in TYPES {
+            for round in 0..200 {
+                let mut held: Option<(Vec<u8>, ValueKind)> = None;
+                let mut operations = Vec::new();
+                for at in 0..60 {
+                    let of = if of == "any" { TYPES[rng.below(3) as usize] } else { of };
+                    let words = draw_words(of, true, at, &mut rng);
+                    let action = command(words.split(' '));
+                    let Action::Command(asked) = &action else { unreachable!("it is a command") };
+                    let call = to_call("k", asked);
+                    let content = held.as_ref().map(|(bytes, kind)| Content {
+                        bytes,
+                        kind: *kind,
+                        expire_at: None,
+                    });
+                    let current = Current { content, timestamp: Timestamp::ZERO };
+                    let (reply, change) = call.call().execute(UnixMillis(0), current);
+                    let (answer, change) = (to_answer(&reply), change.into_owned());
+                    if asked.changes_nothing(&answer) {
+                        assert!(matches!(change, Change::Keep), "{asked}: {change:?}");
+                    }
+                    match change {
+                        Change::Set { bytes, kind, .. } => held = Some((bytes.into_owned(), kind)),
+                        Change::Delete => held = None,
+                        _ => {}
+                    }
+                    let outcome = quorate_check::Outcome::Done { at: 2 * at + 1, answer };
+                    let (process, invoke, key) = (0, 2 * at, "k".into());
+                    operations.push(Operation { process, key, action, invoke, outcome });
+                }
+                let report = check_history(&History { operations, ..History::default() });
+                assert_eq!(report.verdict(), Verdict::Ok, "{of}, round {round}: {report}");
+            }
+        }
+    }
+}
