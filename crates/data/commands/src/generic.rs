@@ -5,7 +5,7 @@ use quorate_types::UnixMillis;
 
 use crate::number::parse_integer;
 use crate::packed::Packed;
-use crate::{Args, Reply, hash};
+use crate::{Args, Reply, hash, sorted_set};
 
 /// `DEL` and `UNLINK`. Every key of one call is the same key here, and it is deleted once.
 pub(crate) fn del<'a>(_: Args<'a>, _: UnixMillis, current: Current<'a>) -> (Reply<'a>, Change<'a>) {
@@ -47,7 +47,8 @@ fn encoding(content: Content<'_>) -> &'static str {
     match content.kind {
         ValueKind::Hash => hash::encoding(packed),
         ValueKind::List => "quicklist",
-        ValueKind::Set | ValueKind::SortedSet | ValueKind::String | ValueKind::Object => {
+        ValueKind::SortedSet => sorted_set::encoding(packed),
+        ValueKind::Set | ValueKind::String | ValueKind::Object => {
             unreachable!("no packed collection")
         }
     }

@@ -64,6 +64,7 @@ mod bitmap;
 mod block;
 mod call;
 mod describe;
+mod double;
 mod dump;
 mod expiry;
 mod generic;
@@ -91,6 +92,7 @@ mod resolve;
 mod room;
 mod sample;
 mod several;
+mod sorted_set;
 mod spec;
 mod string;
 mod table;
@@ -102,6 +104,7 @@ pub use describe::{
     command_count, command_docs, command_getkeys, command_getkeysandflags, command_info,
     commands_info,
 };
+pub use double::{format_decimal, format_double};
 pub use glob::glob_match;
 pub use help::help;
 pub use map_workspace::MapWorkspace;

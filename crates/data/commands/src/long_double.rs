@@ -204,7 +204,7 @@ impl LongDouble {
 
 /// `bits / 2^distance` to the nearest whole number, ties to even; `lost` bits below make it
 /// slightly more.
-fn round_shift(bits: u128, lost: bool, distance: u32) -> u128 {
+pub(crate) fn round_shift(bits: u128, lost: bool, distance: u32) -> u128 {
     if distance == 0 {
         return bits;
     }
@@ -234,16 +234,16 @@ fn write_fraction(mut fraction: u128, text: &mut Vec<u8>) {
 }
 
 /// The parts of a number's text.
-struct Digits<'a> {
-    whole: &'a [u8],
-    fraction: &'a [u8],
-    exponent: i64,
+pub(crate) struct Digits<'a> {
+    pub(crate) whole: &'a [u8],
+    pub(crate) fraction: &'a [u8],
+    pub(crate) exponent: i64,
 }
 
 impl<'a> Digits<'a> {
     /// Splits a number at its point and its exponent; `None` if it has no digit, or a character that
     /// no number has.
-    fn split(text: &'a [u8], marker: u8, is_digit: fn(&u8) -> bool) -> Option<Self> {
+    pub(crate) fn split(text: &'a [u8], marker: u8, is_digit: fn(&u8) -> bool) -> Option<Self> {
         let run = |text: &'a [u8]| {
             let end = text.iter().position(|byte| !is_digit(byte)).unwrap_or(text.len());
             text.split_at(end)

@@ -23,7 +23,7 @@ pub(crate) const HEADER_BYTES: usize = 5;
 /// Bytes of the length of an item.
 pub(crate) const LENGTH_BYTES_MAX: usize = 4;
 
-const TOO_LARGE: Reply<'static> = Reply::error(
+pub(crate) const TOO_LARGE: Reply<'static> = Reply::error(
     "ERR the collection would be longer than 4194304 bytes, the most that one value may have; spread \
      it over several keys",
 );

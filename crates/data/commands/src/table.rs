@@ -13,7 +13,7 @@ mod rows {
     };
     use crate::{
         bitfield, bitmap, dump, expiry, generic, hash, hyperloglog, lcs, list, numeric, range,
-        several, string,
+        several, sorted_set, string,
     };
 
     include!(concat!(env!("OUT_DIR"), "/table.rs"));
@@ -28,6 +28,9 @@ pub fn table() -> &'static [Spec] {
 /// [`crate::resolve`] also finds subcommands.
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static Spec> {
+    if name.len() > NAME_BYTES_MAX {
+        return lookup_long(name);
+    }
     let packed = pack(name)?;
     let mut slot = slot_of(packed);
     loop {
@@ -42,6 +45,13 @@ pub fn lookup(name: &[u8]) -> Option<&'static Spec> {
         }
         slot = (slot + 1) % SLOTS.len();
     }
+}
+
+/// The rows are ordered by name, and names are in lower case.
+#[cold]
+fn lookup_long(name: &[u8]) -> Option<&'static Spec> {
+    let ordered = |spec: &Spec| spec.name.bytes().cmp(name.iter().map(u8::to_ascii_lowercase));
+    rows::TABLE.binary_search_by(ordered).ok().map(|index| &rows::TABLE[index])
 }
 
 /// The command or subcommand of this full name, in any case: `get`, `client|id`.
@@ -68,7 +78,7 @@ pub fn by_id(id: u16) -> Option<&'static Spec> {
     }
 }
 
-/// The longest name of a command that is not a subcommand.
+/// The longest name of a command that is not a subcommand, but for a few that are searched for.
 const NAME_BYTES_MAX: usize = 16;
 /// Four times the rows or more, so that probe sequences are short.
 const SLOT_BITS: u32 = 10;
@@ -119,6 +129,10 @@ static SLOTS: [(u128, u8); 1 << SLOT_BITS] = {
     let mut index = 0;
     while index < rows::TABLE.len() {
         let name = rows::TABLE[index].name.as_bytes();
+        if name.len() > NAME_BYTES_MAX {
+            index += 1;
+            continue;
+        }
         let mut bytes = [0; NAME_BYTES_MAX];
         let mut at = 0;
         while at < name.len() {

@@ -1,6 +1,6 @@
 //! Replies as bytes, in RESP2 and RESP3.
 
-use quorate_commands::Reply;
+use quorate_commands::{Reply, format_double};
 
 /// The version of the protocol that a connection speaks; `HELLO` picks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,8 +57,8 @@ pub fn encode(reply: &Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
                 encode(value, protocol, out);
             }
         }
-        Reply::Double(number) if resp3 => line(b',', double_text(*number).as_bytes(), out),
-        Reply::Double(number) => bulk(double_text(*number).as_bytes(), out),
+        Reply::Double(number) if resp3 => line(b',', format_double(*number).as_bytes(), out),
+        Reply::Double(number) => bulk(format_double(*number).as_bytes(), out),
         Reply::Verbatim(text) if resp3 => {
             integer(b'=', text.len() as i64 + 4, out);
             out.extend_from_slice(b"txt:");
@@ -137,32 +137,6 @@ fn line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A double as C's `%.17g` prints it.
-fn double_text(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".to_owned();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
-    }
-    if number == 0.0 {
-        return if number.is_sign_negative() { "-0" } else { "0" }.to_owned();
-    }
-    let scientific = format!("{number:.16e}");
-    let (digits, exponent) = scientific.split_once('e').expect("`e` formatting has an exponent");
-    let exponent: i32 = exponent.parse().expect("`e` formatting has a decimal exponent");
-    let trim = |text: String| match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    };
-    if (-4..17).contains(&exponent) {
-        let decimals = (16 - exponent) as usize;
-        return trim(format!("{number:.decimals$}"));
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{}e{sign}{:02}", trim(digits.to_owned()), exponent.abs())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,19 +178,5 @@ mod tests {
     fn an_error_is_one_line() {
         let reply = Reply::Error("ERR unknown command 'a\r\nb'\r\n".into());
         assert_eq!(text(reply, Protocol::Resp2), "-ERR unknown command 'a  b'\r\n");
-    }
-
-    #[test]
-    fn doubles_as_c_prints_them() {
-        for (number, printed) in [
-            (1.0, "1"),
-            (-1.5, "-1.5"),
-            (1e17, "1e+17"),
-            (1e16, "10000000000000000"),
-            (1.5e-7, "1.4999999999999999e-07"),
-            (f64::INFINITY, "inf"),
-        ] {
-            assert_eq!(double_text(number), printed);
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod collections;
 mod sketches;
+mod sorted_sets;
 
 use collections::{HASHES, LISTS};
 use quorate_machine::Rng;
@@ -450,8 +451,9 @@ impl Draw {
 
     pub(crate) fn command(&mut self) -> Words {
         let key = self.key();
-        match self.rng.below(48) {
+        match self.rng.below(64) {
             0..32 => self.on_key(&key),
+
             32..36 => {
                 let name = self.pick(&["MGET", "DEL", "UNLINK", "EXISTS", "TOUCH"]);
                 let mut words = vec![self.any_case(name)];
@@ -471,6 +473,7 @@ impl Draw {
                 words.extend((0..self.rng.below(4)).map(|_| self.value()));
                 words
             }
+            46..62 => self.sorted_set_command(),
             _ => (0..=self.rng.below(4)).map(|_| self.value()).collect(),
         }
     }
