@@ -5,6 +5,7 @@ use quorate_types::UnixMillis;
 
 use crate::number::parse_integer;
 use crate::packed::Packed;
+use crate::set::Set;
 use crate::{Args, Reply, hash, sorted_set};
 
 /// `DEL` and `UNLINK`. Every key of one call is the same key here, and it is deleted once.
@@ -48,7 +49,8 @@ fn encoding(content: Content<'_>) -> &'static str {
         ValueKind::Hash => hash::encoding(packed),
         ValueKind::List => "quicklist",
         ValueKind::SortedSet => sorted_set::encoding(packed),
-        ValueKind::Set | ValueKind::String | ValueKind::Object => {
+        ValueKind::Set => Set::read(packed).encoding(),
+        ValueKind::String | ValueKind::Object => {
             unreachable!("no packed collection")
         }
     }

@@ -206,23 +206,10 @@ fn try_hsetnx<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
 fn try_hdel<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let Some(hash) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
     let mut named = Named::new(args.iter().skip(2));
-    let mut builder = Builder::new(hash.form, hash.items.len());
-    let (mut items, mut copied) = (hash.items(), 0);
-    while !named.all_met() {
-        let from = hash.position(&items);
-        let (Some(field), Some(_)) = (items.next(), items.next()) else { break };
-        if named.meet(field).is_some() {
-            builder.raw(&hash.items[copied..from]);
-            copied = hash.position(&items);
-        }
-    }
+    let bytes = named.remove_from(hash, 2);
     let removed = named.count_met();
-    if removed == 0 {
-        return Ok((Reply::Int(0), Change::Keep));
-    }
-    builder.raw(&hash.items[copied..]);
-    let count = hash.count.saturating_sub(removed);
-    let change = replace(builder.finish(count), ValueKind::Hash, current)?;
+    let change =
+        if removed == 0 { Change::Keep } else { replace(bytes, ValueKind::Hash, current)? };
     Ok((Reply::Int(removed as i64), change))
 }
 

@@ -91,6 +91,8 @@ mod reply;
 mod resolve;
 mod room;
 mod sample;
+mod set;
+mod set_algebra;
 mod several;
 mod sorted_set;
 mod spec;

@@ -1,8 +1,8 @@
 //! Lists.
 
-use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use quorate_machine::{Access, Change, Current, ValueKind, Workspace};
 use quorate_types::{UnixMillis, limits};
@@ -95,15 +95,6 @@ fn store<'a>(
     replace(builder.finish(count), ValueKind::List, current)
 }
 
-fn store_items<'a>(
-    items: &VecDeque<&[u8]>,
-    current: Current<'_>,
-) -> Result<Change<'a>, Reply<'static>> {
-    let mut builder = Builder::new(0, items.iter().map(|item| item.len() + 2).sum());
-    items.iter().for_each(|item| builder.item(item));
-    replace(builder.finish(items.len()), ValueKind::List, current)
-}
-
 fn push<'a>(end: End, make: bool, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let list = match held(current)? {
         None if !make => return Ok((Reply::Int(0), Change::Keep)),
@@ -157,11 +148,11 @@ fn pop<'a>(end: End, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
         return Ok((Reply::Array(vec![]), Change::Keep));
     }
     let (taken, kept) = take(list, end, count.unwrap_or(1));
-    let change = store(list.count - taken.len(), &[kept], current)?;
+    let change = store(list.count.saturating_sub(taken.len()), &[kept], current)?;
     let mut taken = taken.into_iter().map(bulk);
     let reply = match count {
         Some(_) => Reply::Array(taken.collect()),
-        None => taken.next().expect("a list that is there has an item"),
+        None => taken.next().unwrap_or(Reply::Null),
     };
     Ok((reply, change))
 }
@@ -177,48 +168,71 @@ fn try_lset<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let list = held(current)?.ok_or(Reply::error("ERR no such key"))?;
     let at = position(integer(args.get(2))?, list.count)
         .ok_or(Reply::error("ERR index out of range"))?;
-    let mut items: VecDeque<_> = list.items().collect();
-    items[at] = args.get(3);
-    Ok((Reply::Ok, store_items(&items, current)?))
+    let mut items = list.items();
+    items.by_ref().take(at).for_each(drop);
+    let from = list.position(&items);
+    items.next();
+    let bytes = list.splice(0, list.count, from..list.position(&items), &[args.get(3)]);
+    Ok((Reply::Ok, replace(bytes, ValueKind::List, current)?))
 }
 
 fn try_lrem<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let count = integer(args.get(2))?;
+    let (count, wanted) = (integer(args.get(2))?, args.get(3));
     let Some(list) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
-    let (mut left, wanted) = (count.unsigned_abs(), args.get(3));
-    if count == 0 {
-        left = u64::MAX;
+    let mut found = places(list, wanted);
+    let removed = match count.unsigned_abs() as usize {
+        0 => found.len(),
+        most => found.len().min(most),
+    };
+    if removed == 0 {
+        return Ok((Reply::Int(0), Change::Keep));
     }
-    let mut items: Vec<_> = list.items().collect();
     if count < 0 {
-        items.reverse();
+        found.drain(..found.len() - removed);
     }
-    items.retain(|item| {
-        let removed = left > 0 && *item == wanted;
-        left -= u64::from(removed);
-        !removed
-    });
-    if count < 0 {
-        items.reverse();
+    let mut builder = Builder::new(0, list.items.len());
+    let mut copied = 0;
+    for place in &found[..removed] {
+        builder.raw(&list.items[copied..place.start]);
+        copied = place.end;
     }
-    let removed = list.count - items.len();
-    let change = if removed == 0 { Change::Keep } else { store_items(&items.into(), current)? };
-    Ok((Reply::Int(removed as i64), change))
+    builder.raw(&list.items[copied..]);
+    let bytes = builder.finish(list.count.saturating_sub(removed));
+    Ok((Reply::Int(removed as i64), replace(bytes, ValueKind::List, current)?))
+}
+
+/// Where the items lie that are equal to this one.
+fn places(list: Packed<'_>, wanted: &[u8]) -> Vec<Range<usize>> {
+    let (mut items, mut found, mut from) = (list.items(), Vec::new(), 0);
+    while let Some(item) = items.next() {
+        let to = list.position(&items);
+        if item == wanted {
+            found.push(from..to);
+        }
+        from = to;
+    }
+    found
 }
 
 fn try_linsert<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     let behind = match args.get(2) {
-        word if is_word(word, "AFTER") => 1,
-        word if is_word(word, "BEFORE") => 0,
+        word if is_word(word, "AFTER") => true,
+        word if is_word(word, "BEFORE") => false,
         _ => return Err(SYNTAX),
     };
     let Some(list) = held(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
-    let Some(at) = list.items().position(|item| item == args.get(3)) else {
-        return Ok((Reply::Int(-1), Change::Keep));
-    };
-    let mut items: VecDeque<_> = list.items().collect();
-    items.insert(at + behind, args.get(4));
-    Ok((Reply::Int(items.len() as i64), store_items(&items, current)?))
+    let (mut items, mut from) = (list.items(), 0);
+    while let Some(item) = items.next() {
+        let to = list.position(&items);
+        if item == args.get(3) {
+            let at = if behind { to } else { from };
+            let bytes = list.splice(0, list.count + 1, at..at, &[args.get(4)]);
+            let count = Reply::Int(list.count as i64 + 1);
+            return Ok((count, replace(bytes, ValueKind::List, current)?));
+        }
+        from = to;
+    }
+    Ok((Reply::Int(-1), Change::Keep))
 }
 
 fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
@@ -251,14 +265,14 @@ fn try_lpos<'a>(args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
     // The smallest number has no positive one: Redis negates it and takes it for less than one.
     let skipped = rank.checked_abs().map_or(0, |rank| rank as usize - 1);
     let wanted = most(count.unwrap_or(1));
-    let is_here = |&(_, item): &(usize, &[u8])| item == args.get(2);
+    let here = |(at, item): (usize, &[u8])| (item == args.get(2)).then_some(at);
     let found: Vec<usize> = if rank > 0 {
         let looked = list.items().enumerate().take(most(looked_at));
-        looked.filter(is_here).skip(skipped).take(wanted).map(|(at, _)| at).collect()
+        looked.filter_map(here).skip(skipped).take(wanted).collect()
     } else {
-        let items: Vec<_> = list.items().enumerate().collect();
-        let looked = items.into_iter().rev().take(most(looked_at));
-        looked.filter(is_here).skip(skipped).take(wanted).map(|(at, _)| at).collect()
+        let from = list.count.saturating_sub(most(looked_at));
+        let found: Vec<_> = list.items().enumerate().skip(from).filter_map(here).collect();
+        found.into_iter().rev().skip(skipped).take(wanted).collect()
     };
     let mut found = found.into_iter().map(|at| Reply::Int(at as i64));
     let reply = match count {
@@ -370,7 +384,7 @@ fn try_lmpop(
         let current = workspace.read(key);
         let Some(list) = held(current)? else { continue };
         let (taken, kept) = take(list, end, count);
-        let change = store(list.count - taken.len(), &[kept], current)?;
+        let change = store(list.count.saturating_sub(taken.len()), &[kept], current)?;
         let taken = taken.into_iter().map(|item| Reply::Bulk(Vec::from(item).into())).collect();
         workspace.write(key, change);
         return Ok(Reply::Array(vec![Reply::Bulk(Vec::from(key).into()), Reply::Array(taken)]));

@@ -3,6 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use crate::packed::{Builder, Packed};
+
 /// Different members in an order in which they are found fast, whatever a client names them. Memory and
 /// time follow the call, and not the collection.
 #[derive(Debug)]
@@ -68,6 +70,28 @@ impl<'a> Named<'a> {
 
     pub(crate) fn len(&self) -> usize {
         self.members.len()
+    }
+
+    /// Whether this member was met.
+    pub(crate) fn is_met(&self, name: &[u8]) -> bool {
+        self.find(name).is_some_and(|number| self.met[number])
+    }
+
+    /// The value without those of these members that it has, each of which is so many items.
+    pub(crate) fn remove_from(&mut self, packed: Packed<'_>, each: usize) -> Vec<u8> {
+        let mut builder = Builder::new(packed.form, packed.items.len());
+        let (mut items, mut copied) = (packed.items(), 0);
+        while !self.all_met() {
+            let from = packed.position(&items);
+            let Some(name) = items.next() else { break };
+            items.by_ref().take(each - 1).for_each(drop);
+            if self.meet(name).is_some() {
+                builder.raw(&packed.items[copied..from]);
+                copied = packed.position(&items);
+            }
+        }
+        builder.raw(&packed.items[copied..]);
+        builder.finish(packed.count.saturating_sub(self.count_met()))
     }
 
     /// Whether a walk that goes on would meet nothing: no collection has a member twice.

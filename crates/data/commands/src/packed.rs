@@ -5,8 +5,8 @@
 //! ```
 //! Integers are little-endian. An item is a length and so many bytes; the length is written seven bits
 //! to a byte, the lowest first, the upper bit set in all but the last. A field of a hash is two items,
-//! a member of a sorted set is a score of eight bytes and an item, a member of a set of integers is as
-//! many bytes as its form says. `form` is 0 for what Redis keeps in its compact encoding. It never goes
+//! a member of a sorted set is a score of eight bytes and an item, for sets
+//! see [`crate::set`]. `form` is 0 for what Redis keeps in its compact encoding. It never goes
 //! back to 0 while the key lives, as in Redis.
 
 use alloc::vec::Vec;

@@ -1,5 +1,6 @@
 //! Members drawn at random, and members visited a part at a time.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use quorate_machine::{Current, Rng};
@@ -64,20 +65,27 @@ impl Count {
     }
 }
 
-/// Different positions below `length`; all of them if `count` is no less. Most of the members are
-/// chosen by choosing those that stay behind, so that the work follows the smaller part.
+/// Different positions below `length`, in order; all of them if `count` is no less. Of more than half of
+/// them those are chosen that stay behind, so that the work follows the smaller part.
 pub(crate) fn distinct(count: usize, length: usize, rng: &mut Rng) -> Vec<usize> {
-    let mut all: Vec<usize> = (0..length).collect();
     let count = count.min(length);
-    if count == length {
-        return all;
+    if count > length / 2 {
+        let mut behind = chosen(length - count, length, rng).into_iter().peekable();
+        return (0..length).filter(|at| behind.next_if_eq(at).is_none()).collect();
     }
-    for at in 0..count {
-        let other = at + rng.below((length - at) as u64) as usize;
-        all.swap(at, other);
+    chosen(count, length, rng).into_iter().collect()
+}
+
+/// Floyd's choice: of every so many positions each is as likely as any other.
+fn chosen(count: usize, length: usize, rng: &mut Rng) -> BTreeSet<usize> {
+    let mut chosen = BTreeSet::new();
+    for last in length - count..length {
+        let drawn = rng.below(last as u64 + 1) as usize;
+        if !chosen.insert(drawn) {
+            chosen.insert(last);
+        }
     }
-    all.truncate(count);
-    all
+    chosen
 }
 
 /// What `HSCAN`, `SSCAN` and `ZSCAN` are asked for.
@@ -90,6 +98,8 @@ pub(crate) struct Scan<'a> {
 
 /// Bits of a member's hash that order a scan.
 const PLACE_BITS: u32 = 48;
+/// Parts of a scan: those of a large collection are larger than `COUNT` says.
+const PARTS_MAX: usize = 64;
 
 impl<'a> Scan<'a> {
     /// Reads `key cursor [MATCH pattern] [COUNT count]`.
@@ -132,16 +142,19 @@ impl<'a> Scan<'a> {
             return (0, members.filter(|member| self.matches(member.as_ref())).collect());
         }
         let place = |member: &M| hash_key(member.as_ref()) >> (64 - PLACE_BITS);
-        let mut left: Vec<(u64, M)> = members
-            .map(|member| (place(&member), member))
-            .filter(|(place, _)| *place >= self.cursor)
-            .collect();
-        left.sort_unstable_by_key(|(place, _)| *place);
-        // Members of one place stay together.
-        let last = left.get(self.count - 1).map(|(place, _)| *place);
-        let end = last.map_or(left.len(), |last| left.partition_point(|(place, _)| *place <= last));
-        let next = left.get(end).map_or(0, |(place, _)| *place);
-        left.truncate(end);
+        let mut left: Vec<(u64, M)> = members.map(|member| (place(&member), member)).collect();
+        // Each part looks at all members, so there are at most so many parts.
+        let count = self.count.max(left.len() / PARTS_MAX);
+        left.retain(|(place, _)| *place >= self.cursor);
+        let mut next = 0;
+        if count < left.len() {
+            let (_, (last, _), behind) = left.select_nth_unstable_by_key(count - 1, |(at, _)| *at);
+            // Members of one place stay together.
+            let last = *last;
+            let behind = behind.iter().map(|(place, _)| *place).filter(|place| *place > last);
+            next = behind.min().unwrap_or(0);
+            left.retain(|(place, _)| *place <= last);
+        }
         let part = left.into_iter().map(|(_, member)| member);
         (next, part.filter(|member| self.matches(member.as_ref())).collect())
     }
@@ -167,7 +180,6 @@ fn cursor(text: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use alloc::collections::BTreeSet;
     use alloc::format;
     use alloc::string::String;
 

@@ -1,5 +1,6 @@
 //! Random commands to this crate and to a real redis-server: the answers must be the same.
 
+mod collections;
 mod draw;
 mod hyperloglog;
 mod redis;
@@ -37,7 +38,7 @@ fn agree(words: &Words, ours: &Answer, theirs: &Answer) -> bool {
     }
 }
 
-/// Whether two arrays agree. The order of a hash is that of Redis's table, and what is drawn at random
+/// Whether two arrays agree. The order of a hash or a set is that of Redis's table, and what is drawn at random
 /// is other members there; `members_drawn_at_random_are_members` looks at those.
 fn agree_in_members(words: &Words, ours: &[Answer], theirs: &[Answer]) -> bool {
     let sorted = |answers: &[Answer], each: usize| {
@@ -48,10 +49,14 @@ fn agree_in_members(words: &Words, ours: &[Answer], theirs: &[Answer]) -> bool {
     let same_in_any_order = |each| sorted(ours, each) == sorted(theirs, each);
     match (words[0].to_ascii_uppercase().as_slice(), ours, theirs) {
         (b"HGETALL", ..) => same_in_any_order(2),
+        (b"SMEMBERS" | b"SPOP" | b"SINTER" | b"SUNION" | b"SDIFF", ..) => same_in_any_order(1),
         (b"HKEYS" | b"HVALS", ..) => same_in_any_order(1),
-        (b"HRANDFIELD", ..) => ours.len() == theirs.len(),
+        (b"HRANDFIELD" | b"SRANDMEMBER", ..) => ours.len() == theirs.len(),
         (b"HSCAN", [next, Answer::Array(a)], [other, Answer::Array(b)]) => {
             next == other && sorted(a, 2) == sorted(b, 2)
+        }
+        (b"SSCAN", [next, Answer::Array(a)], [other, Answer::Array(b)]) => {
+            next == other && sorted(a, 1) == sorted(b, 1)
         }
         _ => ours == theirs,
     }
@@ -60,7 +65,7 @@ fn agree_in_members(words: &Words, ours: &[Answer], theirs: &[Answer]) -> bool {
 /// Whether two strings agree that aren't the same.
 fn are_alike(words: &Words, ours: &[u8], theirs: &[u8]) -> bool {
     match words[0].to_ascii_uppercase().as_slice() {
-        b"HRANDFIELD" => true,
+        b"HRANDFIELD" | b"SRANDMEMBER" => true,
         // Redis remembers how a string came to be.
         b"OBJECT" => {
             [ours, theirs].iter().all(|name| [&b"int"[..], b"embstr", b"raw"].contains(name))

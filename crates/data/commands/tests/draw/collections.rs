@@ -1,4 +1,4 @@
-//! Random commands on hashes and lists.
+//! Random commands on hashes, lists and sets.
 
 use super::Draw;
 use crate::workspace::Words;
@@ -49,6 +49,27 @@ pub(super) const LISTS: &[&str] = &[
     "LMOVE",
     "RPOPLPUSH",
     "LMPOP",
+    "OBJECT",
+];
+
+pub(super) const SETS: &[&str] = &[
+    "SADD",
+    "SADD",
+    "SADD",
+    "SREM",
+    "SCARD",
+    "SISMEMBER",
+    "SMISMEMBER",
+    "SMEMBERS",
+    "SPOP",
+    "SRANDMEMBER",
+    "SSCAN",
+    "SMOVE",
+    "SINTER",
+    "SINTERCARD",
+    "SINTERSTORE",
+    "SUNIONSTORE",
+    "SDIFF",
     "OBJECT",
 ];
 
@@ -120,7 +141,49 @@ impl Draw {
                 words.insert(1, self.pick(&["1", "1", "1", "1", "0", "2", "-1", "x"]).into());
                 self.pop_options(words);
             }
+            "SADD" if self.rng.chance(1, 2) => {
+                words.extend((0..=self.rng.below(6)).map(|_| self.wide_integer()));
+            }
+            "SADD" | "SREM" | "SMISMEMBER" => self.members(words, &[1, 1, 2, 3, 9]),
+            "SISMEMBER" => words.push(self.member()),
+            "SRANDMEMBER" => self.random_members(words, ""),
+            // Of some members it would take others than Redis: all or none.
+            "SPOP" => words.push(self.pick(&["0", "1000", "1000", "-1", "x", "1000"]).into()),
+            "SSCAN" => self.scan(words),
+            "SMOVE" => words.extend([words[1].clone(), self.member()]),
+            "SINTER" | "SDIFF" | "SINTERSTORE" | "SUNIONSTORE" => words.push(words[1].clone()),
+            "SINTERCARD" => {
+                words.insert(1, self.pick(&["1", "1", "1", "0", "2", "-1", "x"]).into());
+                self.limits(words);
+            }
             _ => {}
+        }
+    }
+
+    /// Integers of all widths.
+    fn wide_integer(&mut self) -> Vec<u8> {
+        let wide = [
+            "32767",
+            "32768",
+            "-32769",
+            "2147483647",
+            "2147483648",
+            "-2147483649",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "9223372036854775808",
+            "1",
+        ];
+        match self.rng.below(4) {
+            0 => self.pick(&wide).into(),
+            _ => (self.rng.below(10) as i64 - 5).to_string().into(),
+        }
+    }
+
+    fn limits(&mut self, words: &mut Words) {
+        for _ in 0..self.pick(&[0, 0, 1, 1, 2]) {
+            let option = self.pick(&["LIMIT", "limit", "LIMIT", "FOO"]);
+            words.extend([option.into(), self.pick(&["0", "1", "2", "100", "-1", "x"]).into()]);
         }
     }
 
@@ -182,6 +245,9 @@ impl Draw {
 
     /// A command over several collections.
     pub(super) fn over_collections(&mut self) -> Words {
+        if self.rng.chance(1, 2) {
+            return self.over_sets();
+        }
         let name = self.pick(&["LMOVE", "RPOPLPUSH", "LMPOP"]);
         let mut words = vec![self.any_case(name), self.key_of(b'l')];
         match name {
@@ -192,6 +258,32 @@ impl Draw {
                 words.extend((0..self.rng.below(3)).map(|_| self.key_of(b'l')));
                 self.pop_options(&mut words);
             }
+        }
+        self.damage(&mut words);
+        words
+    }
+
+    fn over_sets(&mut self) -> Words {
+        let name = self.pick(&[
+            "SMOVE",
+            "SMOVE",
+            "SINTER",
+            "SUNION",
+            "SDIFF",
+            "SINTERSTORE",
+            "SUNIONSTORE",
+            "SDIFFSTORE",
+            "SINTERCARD",
+        ]);
+        let mut words = vec![self.any_case(name), self.key_of(b's')];
+        match name {
+            "SMOVE" => words.extend([self.key_of(b's'), self.member()]),
+            "SINTERCARD" => {
+                words.insert(1, self.pick(&["1", "2", "2", "3", "0", "x"]).into());
+                words.extend((0..self.rng.below(3)).map(|_| self.key_of(b's')));
+                self.limits(&mut words);
+            }
+            _ => words.extend((0..=self.rng.below(3)).map(|_| self.key_of(b's'))),
         }
         self.damage(&mut words);
         words

@@ -4,7 +4,7 @@ mod collections;
 mod sketches;
 mod sorted_sets;
 
-use collections::{HASHES, LISTS};
+use collections::{HASHES, LISTS, SETS};
 use quorate_machine::Rng;
 
 use crate::workspace::Words;
@@ -142,7 +142,8 @@ impl Draw {
     }
 
     pub(crate) fn key(&mut self) -> Vec<u8> {
-        const KEYS: &[&[u8]] = &[b"k1", b"k2", b"k3", b"", b"h1", b"h2", b"l1", b"l2"];
+        const KEYS: &[&[u8]] =
+            &[b"k1", b"k2", b"k3", b"", b"h1", b"h2", b"l1", b"l2", b"s1", b"s2"];
         self.pick(KEYS).to_vec()
     }
 
@@ -350,9 +351,10 @@ impl Draw {
         let own = match key.first() {
             Some(b'h') => HASHES,
             Some(b'l') => LISTS,
+            Some(b's') => SETS,
             _ => KEYED,
         };
-        let pools = [own, own, own, own, own, KEYED, HASHES, LISTS];
+        let pools = [own, own, own, own, own, own, KEYED, HASHES, LISTS, SETS];
         let pool = self.pick(&pools);
         self.pick(pool)
     }
@@ -416,6 +418,8 @@ impl Draw {
     /// Now and then a wrong number of arguments.
     fn damage(&mut self, words: &mut Words) {
         match self.rng.below(40) {
+            // Without a count it would take another member than Redis.
+            0 if words[0].eq_ignore_ascii_case(b"SPOP") => {}
             0 => drop(words.pop()),
             1 => words.push(self.value()),
             _ => {}

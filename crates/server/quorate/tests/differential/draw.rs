@@ -69,8 +69,6 @@ pub(crate) const COMMANDS: &[&str] = &[
     "LCS same same LEN",
     "PFADD {k} {v} {v}",
     "PFADD {k}",
-    "PFCOUNT same same",
-    "PFMERGE {k}",
     "PFDEBUG ENCODING {k}",
     "PFDEBUG DECODE {k}",
     "DEL {k}",
@@ -171,6 +169,9 @@ pub(crate) const WIDE: &[&str] = &[
     "BITOP XOR {k} {k} {k}",
     "BITOP NOT {k} {k}",
     "LCS {k} {k}",
+    "PFCOUNT {k} {k}",
+    "PFMERGE {k}",
+    "PFMERGE {k} {k}",
     "LCS {k} {k} IDX WITHMATCHLEN",
     "MGET {k} {k} {k} {k}",
     "DEL {k} {k}",
@@ -319,6 +320,7 @@ impl Draw {
         match word {
             "{k}" => self.pick(self.keys).into(),
             "{hash}" => self.key_of("h1", "h2"),
+            "{set}" => self.key_of("s1", "s2"),
             "{list}" => self.key_of("l1", "l2"),
             "{e}" => self.pick(&["a", "b", "c", "d", "", "7", "-1", "a\0b"]).into(),
             "{v}" => self.value(),
@@ -372,6 +374,8 @@ fn is_deterministic(words: &[Vec<u8>]) -> bool {
     match (name.as_slice(), words.len()) {
         (b"INFO" | b"TIME" | b"LOLWUT" | b"SHUTDOWN" | b"COMMAND", 1) | (b"LOLWUT", 2) => false,
         (b"CLIENT" | b"COMMAND", 2) => words[1].eq_ignore_ascii_case(b"GETNAME"),
+        // Which member.
+        (b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD", 2) => words[1] == b"absent",
         // Whose number it is, if anybody's.
         (b"CLIENT", 4..) => !words[2].eq_ignore_ascii_case(b"ID"),
         (b"WAIT", 3) => words[2].first().is_none_or(|byte| !byte.is_ascii_digit()),
@@ -398,7 +402,9 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
         let refused = match name.as_slice() {
             b"SELECT" | b"FLUSHALL" | b"FLUSHDB" => queues || watches,
             // Compared elsewhere.
-            b"OBJECT" => queues,
+            b"OBJECT" | b"SMEMBERS" | b"SPOP" | b"SSCAN" | b"SINTER" | b"SUNION" | b"SDIFF" => {
+                queues
+            }
             // What counts or lists keys runs after the commands on keys.
             b"DBSIZE" | b"KEYS" | b"SCAN" | b"RANDOMKEY" => queues,
             _ => !transactional && is_wide(&words),
@@ -423,7 +429,11 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
 /// word that was added may be one.
 fn is_wide(words: &[Vec<u8>]) -> bool {
     match words[0].to_ascii_uppercase().as_slice() {
-        b"COPY" | b"BITOP" | b"LCS" | b"LMOVE" | b"RPOPLPUSH" => true,
+        b"COPY" | b"BITOP" | b"LCS" | b"LMOVE" | b"RPOPLPUSH" | b"SMOVE" => true,
+        b"SINTERSTORE" | b"SUNIONSTORE" | b"SDIFFSTORE" => true,
+        b"SINTER" | b"SUNION" | b"SDIFF" => words[1..].iter().any(|key| key != b"one"),
+        b"SINTERCARD" => words[2..].iter().any(|key| key != b"one"),
+        b"SPOP" | b"SRANDMEMBER" => words[1..].iter().any(|word| word == b"absent"),
         b"WATCH" | b"MGET" | b"DEL" | b"UNLINK" | b"EXISTS" | b"TOUCH" | b"DUMP" => {
             words[1..].iter().any(|key| key != b"one")
         }

@@ -135,7 +135,9 @@ fn agree(words: &[Vec<u8>], ours: &[u8], theirs: &[u8]) -> bool {
         b"TTL" | b"EXPIRETIME" => close(ours, theirs, 5),
         b"PTTL" | b"PEXPIRETIME" => close(ours, theirs, 5_000),
         // The order is that of the hash table, and so is the choice.
-        b"KEYS" => elements(ours) == elements(theirs),
+        b"KEYS" | b"SMEMBERS" | b"SPOP" | b"SSCAN" | b"SINTER" | b"SUNION" | b"SDIFF" => {
+            elements(ours) == elements(theirs) && header(ours) == header(theirs)
+        }
         b"RANDOMKEY" => ours.starts_with(b"$") && theirs.starts_with(b"$"),
         b"EXEC" => elements(ours).len() == elements(theirs).len() && alike(ours, theirs),
         _ => false,
@@ -186,6 +188,11 @@ fn close_line(a: &[u8], b: &[u8], slack: u64) -> bool {
     };
     // Times are far away; small numbers are lengths and answers.
     matches!((number(a), number(b)), (Some(a), Some(b)) if a > 9_000 && b > 9_000 && a.abs_diff(b) <= slack)
+}
+
+/// What a reply is and how many it has.
+fn header(reply: &[u8]) -> Option<&[u8]> {
+    reply.split(|&byte| byte == b'\n').next()
 }
 
 /// The strings of an array, in order.
