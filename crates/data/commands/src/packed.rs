@@ -185,6 +185,12 @@ impl Builder {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// The items alone.
+    pub(crate) fn into_items(mut self) -> Vec<u8> {
+        self.bytes.drain(..HEADER_BYTES);
+        self.bytes
+    }
+
     /// The value with so many members.
     pub(crate) fn finish(mut self, count: usize) -> Vec<u8> {
         let count = u32::try_from(count).expect("a value's length bounds its members");

@@ -7,12 +7,13 @@ use alloc::vec::Vec;
 use quorate_machine::{Access, Change, Content, ValueKind, Workspace};
 use quorate_types::{UnixMillis, limits};
 
-use super::{ENTRY_BYTES_MIN, Entries, Entry, SortedSet, reply, store_new};
+use super::{ENTRY_BYTES_MIN, Entries, Entry, SCORE_BYTES, SortedSet, reply, store_new};
 use crate::double::parse_double;
 use crate::number::{integer, parse_integer};
 use crate::options::{SYNTAX, is_word};
-use crate::packed::TOO_LARGE;
+use crate::packed::{Builder, TOO_LARGE};
 use crate::room::ANSWER_TOO_LONG;
+use crate::set::Set;
 use crate::string::WRONGTYPE;
 use crate::{Args, Reply, lookup};
 
@@ -156,6 +157,15 @@ impl Source {
             ValueKind::SortedSet => {
                 let set = SortedSet::read(content);
                 Ok(Self { bytes: set.bytes.into(), count: set.count })
+            }
+            ValueKind::Set => {
+                let set = Set::of_bytes(content.bytes);
+                let mut builder = Builder::new(0, content.bytes.len() + set.len() * SCORE_BYTES);
+                for member in set.members() {
+                    builder.raw(&1_f64.to_le_bytes());
+                    builder.item(&member);
+                }
+                Ok(Self { bytes: builder.into_items(), count: set.len() })
             }
             _ => Err(WRONGTYPE),
         }
