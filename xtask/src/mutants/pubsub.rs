@@ -20,6 +20,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_subscription_not_announced",
+        home: "node",
+        guard: "a subscription is confirmed once other nodes know of it",
+        checks: &[Tests("node", "a_subscription_is_confirmed")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_interest_with_gaps",
+        home: "node",
+        guard: "what is told of listeners behind something lost is not heard, and told again",
+        checks: &[Tests("node", "what_was_lost_is_told_again")],
+        in_gate: false,
+    },
+    Mutant {
         name: "resp_publish_overtakes_update",
         home: "resp",
         guard: "a message leaves after the changes that its connection asked for before it",

@@ -483,6 +483,7 @@ impl Lane {
     pub fn end_turn(&mut self, now: Now, out: &mut Outbox) {
         self.tend_parking(now, out);
         self.advance_flushes(now, out);
+        self.tell_interest(now, out);
         for number in 0..self.engines.len() {
             if self.engines[number].is_some() {
                 let (engine, mut sink) = self.engine_and_sink(KeyspaceId(number as u8), out);
@@ -635,7 +636,7 @@ impl Lane {
                 engine.install(now, &view, survivors, &mut sink);
             }
         }
-        self.install_pubsub();
+        self.install_pubsub(now, out);
         self.tell_guests_view(out);
         self.answer_internal(out);
         self.step_lease_manager(now, Event::View(&view), out);
@@ -648,7 +649,7 @@ impl Lane {
         self.incarnation = incarnation;
         self.view = Arc::default();
         self.guests.reset();
-        self.pubsub = PubSub::default();
+        self.reset_pubsub(out);
         if self.control.is_some() {
             self.shared.set_active(false);
             self.shared.set_lease_until(Instant::ZERO);

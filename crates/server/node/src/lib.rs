@@ -31,6 +31,7 @@ mod facts;
 mod flush;
 mod forwarding;
 mod guests;
+mod interest;
 mod lane;
 mod listeners;
 mod listing;

@@ -5,11 +5,13 @@
 //! by every publication.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::PoisonError;
 
 use quorate_commands::glob_match;
 use quorate_sync::primitives::RwLock;
 use quorate_types::{LaneId, NodeId, NodeSet, Publication, Topic};
+use quorate_wire::TopicCount;
 
 /// The table.
 #[derive(Debug, Default)]
@@ -44,33 +46,99 @@ pub(crate) struct Audience {
     pub(crate) nodes: NodeSet,
 }
 
-impl Listeners {
-    /// So many clients of a lane listen to a name from now on.
-    pub(crate) fn set(
-        &self,
-        topic: Topic,
-        name: &[u8],
-        (node, lane): (NodeId, LaneId),
-        clients: u32,
-    ) {
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let names = &mut table.topics[topic as usize];
-        if clients == 0 {
-            let Some(ears) = names.get_mut(name) else { return };
-            ears.retain(|ear| (ear.node, ear.lane) != (node, lane));
-            if ears.is_empty() {
-                names.remove(name);
-            }
-            return;
-        }
-        if !names.contains_key(name) {
+/// A lane of a node.
+type Place = (NodeId, LaneId);
+
+impl Table {
+    fn set(&mut self, topic: Topic, name: &[u8], (node, lane): Place, clients: u32) -> u32 {
+        let names = &mut self.topics[topic as usize];
+        if clients > 0 && !names.contains_key(name) {
             names.insert(name.into(), Vec::new());
         }
-        let ears = names.get_mut(name).expect("the name is there");
-        match ears.iter_mut().find(|ear| (ear.node, ear.lane) == (node, lane)) {
-            Some(ear) => ear.clients = clients,
-            None => ears.push(Ear { node, lane, clients }),
+        let Some(ears) = names.get_mut(name) else { return 0 };
+        let at = ears.iter().position(|ear| (ear.node, ear.lane) == (node, lane));
+        let before = at.map_or(0, |at| ears[at].clients);
+        match (at, clients) {
+            (None, 0) => {}
+            (Some(at), 0) => drop(ears.swap_remove(at)),
+            (Some(at), clients) => ears[at].clients = clients,
+            (None, clients) => ears.push(Ear { node, lane, clients }),
         }
+        if ears.is_empty() {
+            names.remove(name);
+        }
+        before
+    }
+}
+
+impl Listeners {
+    /// So many clients of a lane listen to a name from now on. Returns how many did before.
+    pub(crate) fn set(&self, topic: Topic, name: &[u8], place: Place, clients: u32) -> u32 {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.set(topic, name, place, clients)
+    }
+
+    /// A lane of another node says what its clients listen to, and whether that is all by now.
+    pub(crate) fn hear(&self, place: Place, counts: &[TopicCount], complete: bool) {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for TopicCount { topic, name, count } in counts {
+            table.set(*topic, name, place, *count);
+        }
+        let known = table.known.entry(place.0).or_default();
+        let bit = 1 << place.1.0;
+        *known = if complete { *known | bit } else { *known & !bit };
+    }
+
+    /// Forgets what a lane of another node has said.
+    pub(crate) fn forget(&self, place: Place) {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for names in &mut table.topics {
+            names.retain(|_, ears| {
+                ears.retain(|ear| (ear.node, ear.lane) != place);
+                !ears.is_empty()
+            });
+        }
+        if let Some(known) = table.known.get_mut(&place.0) {
+            *known &= !(1 << place.1.0);
+        }
+    }
+
+    /// How many clients of a lane listen to a name.
+    pub(crate) fn clients(&self, topic: Topic, name: &[u8], place: Place) -> u32 {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut ears = table.topics[topic as usize].get(name).into_iter().flatten();
+        ears.find(|ear| (ear.node, ear.lane) == place).map_or(0, |ear| ear.clients)
+    }
+
+    /// Some of the names that a lane's clients listen to, about so many bytes of them from behind
+    /// `after` on, and where the rest begins, if there is more.
+    pub(crate) fn part(
+        &self,
+        topic: Topic,
+        after: Option<&[u8]>,
+        place: Place,
+        bytes_enough: usize,
+    ) -> (Vec<TopicCount>, Option<(Topic, Option<Box<[u8]>>)>) {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (mut counts, mut bytes) = (Vec::new(), 0);
+        let mut after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        for topic in Topic::ALL.into_iter().skip(topic as usize) {
+            for (name, ears) in
+                table.topics[topic as usize].range::<[u8], _>((after, Bound::Unbounded))
+            {
+                // Names of other lanes are looked at, too.
+                bytes += size_of::<TopicCount>();
+                if let Some(ear) = ears.iter().find(|ear| (ear.node, ear.lane) == place) {
+                    bytes += name.len();
+                    counts.push(TopicCount { topic, name: name.clone(), count: ear.clients });
+                }
+                if bytes >= bytes_enough {
+                    return (counts, Some((topic, Some(name.clone()))));
+                }
+            }
+            after = Bound::Unbounded;
+        }
+        (counts, None)
     }
 
     /// Whom a publication of the node `me` is for, if these nodes live.

@@ -10,6 +10,8 @@
 //! connection does not: a large message is overtaken by small ones. So what comes early waits for what
 //! is missing.
 //!
+//! **Only where somebody listens.** Nodes tell each other what is listened to (`interest.rs`).
+//!
 //! **At most once.** Nothing is sent twice. What a connection or a full buffer loses leaves a gap in
 //! the numbers; who waits for it waits for a bounded time ([`GAP_TIMEOUTS`]) and goes on behind the
 //! gap. Nothing is sent to nodes outside the view, and a node hears nobody whom it doesn't see in its
@@ -24,12 +26,13 @@ use quorate_types::{
 };
 use quorate_wire::{Header, Kind, Malformed, PubSubMessage};
 
+use crate::interest::Interest;
 use crate::{Lane, Mail, Outbox};
 
 pub(crate) const PROBES: &[&str] = &[EARLY, PASSED_OVER];
 
 /// For how many timeouts for lost messages a publication waits for one before it.
-const GAP_TIMEOUTS: u32 = 25;
+pub(crate) const GAP_TIMEOUTS: u32 = 25;
 /// Publications from one lane that wait for one before them.
 const EARLY_MAX: usize = 16 * 1024;
 /// Bytes of these: as many as a connection has on its way at most.
@@ -44,6 +47,7 @@ pub(crate) struct PubSub {
     /// The life of each receiving node, and the number of the last publication sent to it.
     sent: BTreeMap<NodeId, (Incarnation, u64)>,
     received: BTreeMap<NodeId, Received>,
+    pub(crate) interest: Interest,
 }
 
 /// What came from the same lane of another node.
@@ -81,7 +85,8 @@ impl Received {
 
 impl PubSub {
     pub(crate) fn next_deadline(&self) -> Instant {
-        self.received.values().map(|received| received.until).min().unwrap_or(Instant::NEVER)
+        let received = self.received.values().map(|received| received.until).min();
+        received.unwrap_or(Instant::NEVER).min(self.interest.next_deadline())
     }
 
     /// The number of the next publication to a node.
@@ -102,12 +107,6 @@ impl PubSub {
 }
 
 impl Lane {
-    /// So many clients of this lane listen to a name from now on.
-    pub fn listen(&mut self, topic: Topic, name: &[u8], clients: u32) {
-        let place = (self.shared.config.node, self.id);
-        self.shared.listeners.set(topic, name, place, clients);
-    }
-
     /// Publishes on behalf of a client of this lane: at once for this lane, by mail and messages for
     /// the others. Returns how many clients get it, as far as is known.
     pub fn broadcast(&mut self, publication: &Arc<Publication>, out: &mut Outbox) -> u64 {
@@ -174,13 +173,20 @@ impl Lane {
         out: &mut Outbox,
     ) -> Result<(), Malformed> {
         match PubSubMessage::decode(body)? {
-            PubSubMessage::Publish { to, .. } if to != self.incarnation => {
+            PubSubMessage::Publish { to, .. }
+            | PubSubMessage::Listen { to, .. }
+            | PubSubMessage::Heard { to, .. }
+                if to != self.incarnation =>
+            {
                 crate::lane::count(&mut self.counts.ignored, "pubsub: to an earlier life");
             }
             PubSubMessage::Publish { number, publication, .. } => {
                 self.hear_publication(now, (from, life), number, publication, out);
             }
-            PubSubMessage::Listen { .. } | PubSubMessage::Heard { .. } => {}
+            PubSubMessage::Listen { number, base, complete, counts, .. } => {
+                self.hear_listen((from, life), (number, base), complete, &counts, out);
+            }
+            PubSubMessage::Heard { number, .. } => self.hear_heard(now, from, number, out),
         }
         Ok(())
     }
@@ -258,11 +264,19 @@ impl Lane {
         for node in due {
             self.pass_over(now, node, out);
         }
+        self.tick_interest(now, out);
     }
 
     /// A new view is in force.
-    pub(crate) fn install_pubsub(&mut self) {
+    pub(crate) fn install_pubsub(&mut self, now: Now, out: &mut Outbox) {
         let view = Arc::clone(&self.view);
         self.pubsub.install(|node, life| view.is_live(node, life));
+        self.install_interest(now, out);
+    }
+
+    /// This node begins a new life.
+    pub(crate) fn reset_pubsub(&mut self, out: &mut Outbox) {
+        self.reset_interest(out);
+        self.pubsub = PubSub::default();
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use quorate_machine::Rng;
 use quorate_node::{EngineConfig, KeyspaceConfig};
-use quorate_types::{Duration, KeyspaceId, NodeId, Publication, Topic};
-use quorate_wire::{Header, Malformed};
+use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Publication, Topic};
+use quorate_wire::{Header, Kind, Malformed};
 
 use support::{Cluster, Place, at, config};
 
@@ -17,7 +17,11 @@ const NODES: u16 = 3;
 fn cluster() -> Cluster {
     let engine = EngineConfig::default();
     let keyspaces = vec![KeyspaceConfig::new(KeyspaceId(0), "default", engine)];
-    Cluster::new((1..=NODES).map(|node| config(NodeId(node), NODES, LANES, keyspaces.clone())))
+    let config = |node| config(NodeId(node), NODES, LANES, keyspaces.clone());
+    let mut cluster = Cluster::new((1..=NODES).map(config));
+    // What is told before a node has its view is lost, and told again.
+    cluster.pass(Duration::from_millis(200));
+    cluster
 }
 
 fn places() -> impl Iterator<Item = Place> {
@@ -52,6 +56,7 @@ fn a_message_reaches_every_lane_of_every_node_where_somebody_listens_in_order() 
     for place in places() {
         cluster.listen(place, Topic::Channel, "c", 1);
     }
+    cluster.pass(Duration::from_millis(20));
     let mut rng = Rng::new(1);
     let mut sent = vec![0; places().count()];
     for _ in 0..2000 {
@@ -102,6 +107,150 @@ fn who_does_not_listen_hears_nothing() {
 }
 
 #[test]
+fn nodes_tell_each_other_what_is_listened_to() {
+    let mut cluster = cluster();
+    cluster.listen((0, 0), Topic::Channel, "c", 2);
+    cluster.listen((0, 1), Topic::Channel, "c", 1);
+    cluster.listen((1, 1), Topic::Pattern, "c*", 4);
+    cluster.listen((1, 0), Topic::Shard, "c", 8);
+    cluster.pass(Duration::from_millis(20));
+    for place in places() {
+        assert_eq!(cluster.publish(place, "c", "x"), 7, "at {place:?}");
+        let lane = &cluster.host(place).lane;
+        assert_eq!(lane.listeners(Topic::Channel, b"c"), 3);
+        assert_eq!(lane.listeners(Topic::Shard, b"c"), 8);
+        let mut names = Vec::new();
+        lane.visit_names(Topic::Pattern, &mut |name| names.push(name.to_vec()));
+        assert_eq!(names, [b"c*".to_vec()]);
+        // Nothing is sent where nobody listens.
+        assert!(said(&mut cluster, place, NodeId(3)).is_empty());
+    }
+    cluster.listen((0, 0), Topic::Channel, "c", 0);
+    cluster.listen((0, 1), Topic::Channel, "c", 5);
+    cluster.pass(Duration::from_millis(20));
+    assert!(places().all(|place| cluster.publish(place, "c", "x") == 9));
+}
+
+#[test]
+fn many_names_are_told_in_parts() {
+    let mut cluster = cluster();
+    for number in 0..20_000 {
+        cluster.listen((0, 0), Topic::Channel, &format!("{number:0100}"), 1);
+    }
+    cluster.pass(Duration::from_millis(100));
+    let count = |cluster: &mut Cluster, node: usize| {
+        let mut names = 0;
+        cluster.host((node, 1)).lane.visit_names(Topic::Channel, &mut |_| names += 1);
+        names
+    };
+    assert_eq!(count(&mut cluster, 1), 20_000);
+    // Who comes back is told everything, a part in each turn.
+    rejoin(&mut cluster, 3);
+    assert_eq!(count(&mut cluster, 2), 20_000);
+    for number in 0..20_000 {
+        cluster.listen((0, 0), Topic::Channel, &format!("{number:0100}"), 0);
+    }
+    cluster.pass(Duration::from_millis(100));
+    assert_eq!(count(&mut cluster, 2), 0);
+}
+
+/// Cuts a node off until the others go on without it, and lets it come back.
+fn rejoin(cluster: &mut Cluster, node: u16) {
+    cut(cluster, node);
+    for lane in &mut cluster.lanes {
+        (lane.deaf, lane.mute) = (NodeSet::EMPTY, NodeSet::EMPTY);
+    }
+    let until = cluster.time + Duration::from_secs(20);
+    while !cluster.host((0, 0)).lane.view().active().contains(NodeId(node)) {
+        assert!(cluster.time < until, "it doesn't come back");
+        cluster.pass(Duration::from_millis(10));
+    }
+    cluster.pass(Duration::from_millis(100));
+}
+
+fn cut(cluster: &mut Cluster, node: u16) {
+    for lane in &mut cluster.lanes {
+        lane.deaf.insert(NodeId(node));
+        lane.mute.insert(NodeId(node));
+    }
+    cluster.pass(Duration::from_secs(12));
+    assert!(!cluster.host((0, 0)).lane.view().live().contains(NodeId(node)));
+}
+
+#[test]
+fn what_a_node_in_a_new_life_says_replaces_what_it_said() {
+    let mut cluster = cluster();
+    cluster.listen((2, 0), Topic::Channel, "old", 1);
+    cluster.listen((2, 0), Topic::Channel, "c", 1);
+    cluster.listen((0, 0), Topic::Channel, "c", 2);
+    cluster.pass(Duration::from_millis(20));
+    cut(&mut cluster, 3);
+    assert_eq!(cluster.publish((1, 0), "c", "x"), 2, "its clients are not reached");
+    cluster.listen((2, 0), Topic::Channel, "old", 0);
+    cluster.listen((0, 0), Topic::Channel, "c", 3);
+    rejoin(&mut cluster, 3);
+    for place in places() {
+        assert_eq!(cluster.publish(place, "c", "x"), 4, "at {place:?}");
+        assert_eq!(cluster.publish(place, "old", "x"), 0, "at {place:?}");
+    }
+}
+
+#[test]
+fn a_subscription_is_confirmed_once_others_know_of_it() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_millis(20));
+    let place = (0, 1);
+    assert!(cluster.host(place).lane.is_announced());
+    cluster.listen(place, Topic::Channel, "c", 1);
+    assert!(!cluster.host(place).lane.is_announced());
+    let (now, tag) = (at(cluster.time), cluster.tag());
+    cluster.host(place).lane.announce(now, tag);
+    assert!(cluster.host(place).out.done.is_empty());
+    let until = cluster.time + Duration::from_millis(20);
+    while cluster.host(place).out.done.pop().is_none() {
+        cluster.turn(Duration::from_micros(100));
+        assert!(cluster.time < until, "not confirmed");
+    }
+    assert_eq!(cluster.publish((2, 1), "c", "x"), 1, "they know of it");
+    // One more client of a name that is listened to has nothing to wait for.
+    cluster.listen(place, Topic::Channel, "c", 2);
+    assert!(cluster.host(place).lane.is_announced());
+    // A node that doesn't answer is not waited for for long.
+    for lane in &mut cluster.lanes {
+        lane.deaf.insert(NodeId(3));
+    }
+    cluster.listen(place, Topic::Channel, "d", 1);
+    let (now, tag) = (at(cluster.time), cluster.tag());
+    cluster.host(place).lane.announce(now, tag);
+    cluster.pass(Duration::from_millis(400));
+    assert!(cluster.host(place).out.done.is_empty());
+    cluster.pass(Duration::from_millis(110));
+    assert_eq!(cluster.host(place).out.done.pop().map(|done| done.tag), Some(tag));
+}
+
+#[test]
+fn what_was_lost_is_told_again() {
+    let mut cluster = cluster();
+    cluster.pass(Duration::from_millis(20));
+    for lane in &mut cluster.lanes {
+        lane.deaf.insert(NodeId(2));
+    }
+    cluster.listen((0, 0), Topic::Channel, "lost", 1);
+    cluster.pass(Duration::from_millis(4));
+    for lane in &mut cluster.lanes {
+        lane.deaf = NodeSet::EMPTY;
+    }
+    cluster.listen((0, 0), Topic::Channel, "heard", 1);
+    cluster.pass(Duration::from_millis(4));
+    assert_eq!(cluster.publish((1, 0), "heard", "x"), 0, "what follows a gap is not heard");
+    assert_eq!(cluster.publish((2, 0), "heard", "x"), 1);
+    cluster.pass(Duration::from_millis(120));
+    for name in ["lost", "heard"] {
+        assert_eq!(cluster.publish((1, 0), name, "x"), 1, "{name}");
+    }
+}
+
+#[test]
 fn the_lanes_of_a_node_are_counted() {
     let mut cluster = cluster();
     cluster.listen((0, 0), Topic::Channel, "c", 2);
@@ -115,16 +264,18 @@ fn the_lanes_of_a_node_are_counted() {
     assert_eq!(names, [b"?".to_vec()]);
 }
 
-/// What lane 0 of a node has to say to another one, message by message.
-fn said(cluster: &mut Cluster, from: usize, to: NodeId) -> Vec<Vec<u8>> {
-    let bytes = std::mem::take(cluster.host((from, 0)).out.peer(to));
-    cluster.host((from, 0)).out.take_waiting();
+/// The publications that a lane has to say to another node.
+fn said(cluster: &mut Cluster, from: Place, to: NodeId) -> Vec<Vec<u8>> {
+    let bytes = std::mem::take(cluster.host(from).out.peer(to));
+    cluster.host(from).out.take_waiting();
     let mut rest = &bytes[..];
     let mut messages = Vec::new();
     while !rest.is_empty() {
         let before = rest;
-        Header::split(&mut rest).unwrap().expect("a whole message");
-        messages.push(before[..before.len() - rest.len()].to_vec());
+        let (header, body) = Header::split(&mut rest).unwrap().expect("a whole message");
+        if header.kind == Kind::PubSub && body[0] == 1 {
+            messages.push(before[..before.len() - rest.len()].to_vec());
+        }
     }
     messages
 }
@@ -149,7 +300,7 @@ fn messages(cluster: &mut Cluster, count: usize) -> Vec<Vec<u8>> {
     for number in 0..count {
         cluster.publish((0, 0), "c", &number.to_string());
     }
-    said(cluster, 0, NodeId(2))
+    said(cluster, (0, 0), NodeId(2))
 }
 
 #[test]
@@ -220,12 +371,7 @@ fn nothing_is_sent_to_a_node_outside_the_view() {
     let mut cluster = cluster();
     cluster.listen((2, 0), Topic::Channel, "c", 1);
     cluster.pass(Duration::from_millis(20));
-    for lane in &mut cluster.lanes {
-        lane.deaf.insert(NodeId(3));
-        lane.mute.insert(NodeId(3));
-    }
-    cluster.pass(Duration::from_secs(12));
-    assert!(!cluster.host((0, 0)).lane.view().live().contains(NodeId(3)));
+    cut(&mut cluster, 3);
     assert_eq!(cluster.publish((0, 0), "c", "x"), 0);
-    assert!(said(&mut cluster, 0, NodeId(3)).is_empty());
+    assert!(said(&mut cluster, (0, 0), NodeId(3)).is_empty());
 }

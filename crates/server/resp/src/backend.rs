@@ -192,6 +192,12 @@ pub trait Backend {
     /// So many clients of this lane listen to a name from now on.
     fn listen(&mut self, now: Now, topic: Topic, name: &[u8], clients: u32);
 
+    /// Whether every node knows which names the clients of this lane listen to.
+    fn is_announced(&self) -> bool;
+
+    /// Completes with [`Reply::Ok`] once every node knows, or doesn't answer.
+    fn announce(&mut self, now: Now, tag: Tag);
+
     /// Hands a message to the other lanes and nodes on which somebody listens, and returns how many
     /// subscriptions in the whole cluster, those of this lane included, it is for, as far as is known.
     fn publish(&mut self, now: Now, publication: &Arc<Publication>) -> u64;

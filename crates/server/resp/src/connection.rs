@@ -130,6 +130,8 @@ pub(crate) enum Reply {
     Exec(Box<Exec>),
     /// `KEYS` and the like. Nothing is before it, and nothing behind it is executed.
     Walk(Box<Walk>),
+    /// Confirmations of subscriptions, until other nodes know of them.
+    Subscribed(Vec<u8>),
     /// `WAIT`: so many replicas, or until then; looked at again when `poll` has come.
     Wait { wanted: i64, until: Instant, poll: Instant },
     /// No reply: those behind it are held back until then.

@@ -122,7 +122,7 @@ impl<B: Backend> Context<'_, B> {
     fn answer(&mut self, call: &Call<'_>) {
         let (mut told, mute) = (Vec::new(), self.connection.mute);
         if self.pubsub(call, &mut told, mute) {
-            return self.connection.push_message(|out| out.extend_from_slice(&told));
+            return self.tell_subscriber(call.spec, told);
         }
         let reply = self.local(call);
         self.reply(call.spec, &reply);
@@ -688,6 +688,10 @@ impl<B: Backend> Context<'_, B> {
                 let (spec, protocol) = (*spec, *protocol);
                 connection.updates -= 1;
                 self.finish_call(number, spec, protocol, &answer);
+            }
+            Some(Reply::Subscribed(told)) => {
+                let told = std::mem::take(told);
+                connection.finish(number, |out| out.extend_from_slice(&told));
             }
             Some(Reply::Lease(_)) => unreachable!("leases are answered as such"),
             Some(Reply::Gather(gather)) => {

@@ -26,7 +26,7 @@ use quorate_machine::mutant;
 use quorate_types::{Now, Publication, Topic, limits as bounds};
 
 use crate::backend::Backend;
-use crate::connection::{Connection, ConnectionId, Life};
+use crate::connection::{Connection, ConnectionId, Life, Reply};
 use crate::dispatch::Context;
 use crate::encode::{Protocol, array_header, bulk, encode, integer};
 use crate::frontend::{Core, Frontend};
@@ -496,6 +496,21 @@ impl<B: Backend> Context<'_, B> {
              are allowed in this context",
             spec.name
         )))
+    }
+
+    /// Answers a command of this file. What is published after a subscription was confirmed must reach
+    /// the client, so other nodes have to know of it before.
+    pub(crate) fn tell_subscriber(&mut self, spec: &Spec, told: Vec<u8>) {
+        let adds = change_of(spec).is_some_and(|change| change.adds);
+        if !adds || self.backend.is_announced() {
+            return self.connection.push_message(|out| out.extend_from_slice(&told));
+        }
+        let bytes = told.len();
+        let mute = std::mem::take(&mut self.connection.mute);
+        let number = self.connection.push(Reply::Subscribed(told));
+        self.connection.mute = mute;
+        let tag = self.tag(number, 0, bytes);
+        self.backend.announce(self.now, tag);
     }
 
     /// Executes a command that subscribes or publishes, or a `PING` of a subscriber: appends what the

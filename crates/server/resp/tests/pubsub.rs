@@ -190,6 +190,30 @@ fn a_message_leaves_after_the_changes_that_were_asked_for_before_it() {
 }
 
 #[test]
+fn a_subscription_is_confirmed_once_other_nodes_know_of_it() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.backend.announces = true;
+    harness.feed(id, b"SUBSCRIBE a\r\nPING\r\nUNSUBSCRIBE q\r\n");
+    assert_eq!(taken(&mut harness, id), "");
+    // What is published here meanwhile comes behind the confirmation.
+    harness.frontend.published(publication(Topic::Channel, "a", "x"));
+    assert_eq!(taken(&mut harness, id), "");
+    assert!(harness.complete_one());
+    assert_eq!(
+        taken(&mut harness, id),
+        "*3 $9 subscribe $1 a :1 *2 $4 pong $0  *3 $11 unsubscribe $1 q :1 *3 $7 message $1 a $1 x "
+    );
+    // Silence is for replies.
+    let id = harness.connect();
+    harness.backend.announces = false;
+    harness.talk(id, "CLIENT REPLY OFF");
+    harness.backend.announces = true;
+    assert_eq!(talk(&mut harness, id, "SUBSCRIBE a"), "*3 $9 subscribe $1 a :1 ");
+    harness.frontend.check_invariants();
+}
+
+#[test]
 fn facts_about_listeners() {
     let mut harness = harness();
     let (id, other) = (harness.connect(), harness.connect());

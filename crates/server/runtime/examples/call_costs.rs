@@ -450,6 +450,14 @@ impl Backend for LaneBackend<'_> {
         unreachable!("nobody listens")
     }
 
+    fn is_announced(&self) -> bool {
+        true
+    }
+
+    fn announce(&mut self, _: Now, _: Tag) {
+        unreachable!("nobody listens")
+    }
+
     fn publish(&mut self, _: Now, _: &Arc<Publication>) -> u64 {
         unreachable!("nobody publishes")
     }

@@ -171,6 +171,14 @@ impl Backend for LaneBackend<'_> {
         self.lane.listen(topic, name, clients);
     }
 
+    fn is_announced(&self) -> bool {
+        self.lane.is_announced()
+    }
+
+    fn announce(&mut self, now: Now, tag: Tag) {
+        self.lane.announce(now, tag);
+    }
+
     fn publish(&mut self, _: Now, publication: &Arc<Publication>) -> u64 {
         self.lane.broadcast(publication, self.out)
     }

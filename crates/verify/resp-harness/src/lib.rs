@@ -87,6 +87,7 @@ enum Work {
     Op(Op),
     Call(Called),
     Flush,
+    Announce,
 }
 
 impl Work {
@@ -161,6 +162,8 @@ pub struct MemoryBackend {
     touched: u64,
     /// How many clients listen to each name.
     pub listening: BTreeMap<(Topic, Vec<u8>), u32>,
+    /// Whether other nodes have yet to hear who listens here, until they are told.
+    pub announces: bool,
     /// Clients elsewhere to whom each message goes.
     pub listeners_elsewhere: u64,
     /// What was published so far.
@@ -197,6 +200,7 @@ impl Default for MemoryBackend {
             clock: Instant::ZERO,
             touched: 0,
             listening: BTreeMap::new(),
+            announces: false,
             listeners_elsewhere: 0,
             published: Vec::new(),
         }
@@ -217,6 +221,7 @@ impl MemoryBackend {
             return Some((tag, outcome));
         }
         let reply = match work {
+            Work::Announce => Reply::Ok,
             Work::Flush => {
                 self.keyspaces.entry(keyspace).or_default().values_mut().for_each(|entry| {
                     entry.value = None;
@@ -504,6 +509,14 @@ impl Backend for MemoryBackend {
             0 => self.listening.remove(&(topic, name.to_vec())),
             clients => self.listening.insert((topic, name.to_vec()), clients),
         };
+    }
+
+    fn is_announced(&self) -> bool {
+        !self.announces
+    }
+
+    fn announce(&mut self, _: Now, tag: Tag) {
+        self.queue.push_back((0, tag, Work::Announce));
     }
 
     fn publish(&mut self, _: Now, publication: &Arc<Publication>) -> u64 {
