@@ -33,6 +33,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "wire", kind: Kind::Pure(&["types"]) },
     Layer { name: "machine", kind: Kind::Pure(&["types"]) },
     Layer { name: "commands", kind: Kind::Pure(CONTRACT) },
+    Layer { name: "scripts", kind: Kind::Std },
     Layer { name: "paxos", kind: Kind::Pure(CONTRACT) },
     Layer { name: "membership", kind: Kind::Pure(&["types", "wire", "machine", "paxos"]) },
     Layer { name: "rifl", kind: Kind::Pure(CONTRACT) },
@@ -61,14 +62,16 @@ pub const LAYERS: &[Layer] = &[
 ];
 
 /// Libraries that a pure crate may link: small, `no_std`, deterministic.
-pub const PURE_LIBRARIES: &[&str] = &["hashbrown", "rapidhash", "zerocopy"];
+pub const PURE_LIBRARIES: &[&str] = &["hashbrown", "once_cell", "rapidhash", "zerocopy"];
 
 /// Libraries that bring an operating system, an executor or a scheduler, and the only crates that
 /// may name them.
 pub const CONFINED_LIBRARIES: &[(&str, &[&str])] = &[
     ("mio", &["runtime", "workloads"]),
     ("socket2", &["runtime"]),
-    ("rustix", &["runtime", "rig"]),
+    ("rustix", &["runtime", "rig", "scripts"]),
+    ("mlua", &["scripts"]),
+    ("once_cell", &["commands"]),
     ("rtrb", &["sync"]),
     ("tokio", &["admin", "client", "rig"]),
     ("axum", &["admin"]),
@@ -101,7 +104,6 @@ pub const TOLERATED_LIBRARIES: &[(&str, &str, &str)] =
 /// Libraries that no crate of ours may name; others may bring them in.
 pub const UNWANTED_LIBRARIES: &[(&str, &str)] = &[
     ("lazy_static", "is std::sync::LazyLock today"),
-    ("once_cell", "is std::sync::OnceLock today"),
     ("rand", "is not needed: machines draw from their seeded Rng, the runtime from the system"),
 ];
 

@@ -21,6 +21,7 @@ mod local;
 mod meerkat;
 mod node;
 mod pubsub;
+mod scripts;
 mod table;
 mod values;
 
@@ -64,7 +65,7 @@ const RIG_MINUTES: &str = "10";
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
     let rows =
         table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
-    rows.chain(gates::MUTANTS).chain(values::MUTANTS).chain(pubsub::MUTANTS)
+    rows.chain(gates::MUTANTS).chain(values::MUTANTS).chain(pubsub::MUTANTS).chain(scripts::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

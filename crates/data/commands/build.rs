@@ -108,6 +108,7 @@ impl Table {
             ["keys", function, access] => {
                 (format!("Key(Keyed::Several({function}))"), access, "none")
             }
+            ["script", access] => ("Key(Keyed::Script)".into(), access, "none"),
             ["range", function] => (format!("Key(Keyed::Several({function}))"), "read", "none"),
             ["connection"] => {
                 (format!("Connection(ConnectionCommand::{})", camel(name)), "read", "none")

@@ -135,7 +135,8 @@ pub trait Command: Sized {
     /// The answer. Borrows nothing.
     type Reply: Clone + Debug + 'static;
 
-    /// Visits the keys that it names, which are the same at every run. It may touch fewer.
+    /// Visits the keys that it names, which are the same at every run. It may touch fewer, and others
+    /// only if it says so ([`Command::ranges`]).
     fn visit_keys(&self, visit: &mut dyn FnMut(&[u8])) {
         visit(self.key());
     }
@@ -145,7 +146,8 @@ pub trait Command: Sized {
         self.access() != Access::Read
     }
 
-    /// Whether it reads ranges of keys ([`Workspace::range`]), besides those that it names.
+    /// Whether it touches keys besides those that it names: it reads ranges ([`Workspace::range`]),
+    /// or it finds keys on the way.
     fn ranges(&self) -> bool {
         false
     }

@@ -1,6 +1,7 @@
 //! A `MULTI`/`EXEC` block, and what `WATCH` saw before it.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::vec::Vec;
 
 use quorate_machine::{Access, Change, Current, Verdict, Workspace, mutant};
@@ -10,7 +11,8 @@ use quorate_wire::{Malformed, Reader, Writer};
 use crate::meter::{BLOCK_TOO_MUCH, Metered};
 use crate::one_key::OneKey;
 use crate::room::{BLOCK_TOO_LONG, Room};
-use crate::{OwnedCall, Reply};
+use crate::script::OnlyKey;
+use crate::{CROSSKEY, OwnedCall, Reply};
 
 /// What a `WATCH` saw of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +96,10 @@ impl Block {
         current: Current<'a>,
     ) -> (Reply<'static>, Change<'a>) {
         let mut key = OneKey::new(current);
-        match self.run(now, &mut key) {
+        let mut only = OnlyKey::new(self.keys().next(), &mut key);
+        let verdict = self.run(now, &mut only);
+        match verdict {
+            _ if only.has_strayed() => (Reply::error(CROSSKEY), Change::Keep),
             Verdict::Commit(answers) => (answers, key.finish()),
             Verdict::Abandon(answer) => (answer, Change::Keep),
         }
@@ -133,6 +138,13 @@ impl Block {
     }
 }
 
+/// The answer to a block with a script that a bound stopped.
+fn discarded(why: Reply<'static>) -> Reply<'static> {
+    let Reply::Error(text) = &why else { return why };
+    let text = text.strip_prefix("ERR ").unwrap_or(text);
+    Reply::Error(format!("EXECABORT Transaction discarded because of: {text}").into())
+}
+
 /// What calls answer one after the other; an error if that is too long together, or if they look at
 /// too much, after which nothing of it may happen.
 pub(crate) fn run_in_order(
@@ -144,9 +156,13 @@ pub(crate) fn run_in_order(
     let mut metered = Metered::new(workspace);
     let mut answers = Vec::new();
     for call in calls {
-        answers.push(call.call().run_over(now, &mut metered, &mut room));
+        let verdict = call.call().run_over(now, &mut metered, &mut room);
         if metered.is_exceeded() {
             return Err(BLOCK_TOO_MUCH);
+        }
+        match verdict {
+            Verdict::Commit(answer) => answers.push(answer),
+            Verdict::Abandon(why) => return Err(discarded(why)),
         }
         if room.is_exceeded() {
             return Err(BLOCK_TOO_LONG);

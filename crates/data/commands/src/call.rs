@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use quorate_machine::{
-    Access, Change, Command, Content, Current, ValueKind, WARM_TOGETHER, Workspace,
+    Access, Change, Command, Content, Current, ValueKind, Verdict, WARM_TOGETHER, Workspace,
 };
 use quorate_types::{Timestamp, UnixMillis, hash_key};
 use quorate_wire::{Malformed, Reader, Writer};
@@ -57,6 +57,7 @@ impl<'a> Call<'a> {
         match self.spec.run {
             Run::Key(Keyed::One(run)) => run(self.args, now, current),
             Run::Key(Keyed::Several(run)) => self.execute_on_one_key(run, now, current),
+            Run::Key(Keyed::Script) => self.run_script_on_one_key(now, current),
             _ => (self.answer_alone(now).unwrap_or(NOT_HERE), Change::Keep),
         }
     }
@@ -84,6 +85,19 @@ impl<'a> Call<'a> {
     /// blindly.
     #[inline]
     pub(crate) fn run_over<W: Workspace>(
+        self,
+        now: UnixMillis,
+        workspace: &mut W,
+        room: &mut Room,
+    ) -> Verdict<Reply<'static>> {
+        if self.is_script() {
+            return self.run_script(now, workspace, room);
+        }
+        Verdict::Commit(self.run_plain(now, workspace, room))
+    }
+
+    #[inline]
+    fn run_plain<W: Workspace>(
         self,
         now: UnixMillis,
         workspace: &mut W,
@@ -162,7 +176,7 @@ impl<'a> Call<'a> {
 
     /// Whether it reads ranges of keys, and names none.
     #[inline]
-    pub fn ranges(self) -> bool {
+    pub fn is_range(self) -> bool {
         matches!(self.spec.run, Run::Key(_)) && !self.spec.has_keys()
     }
 
@@ -170,7 +184,7 @@ impl<'a> Call<'a> {
     /// does to one.
     pub fn updates(self) -> bool {
         match self.spec.run {
-            Run::Key(Keyed::One(_)) => self.access() != Access::Read,
+            Run::Key(Keyed::One(_) | Keyed::Script) => self.access() != Access::Read,
             Run::Key(Keyed::Several(_)) => self.spec.flags.has(flag::WRITE),
             _ => false,
         }
@@ -203,7 +217,8 @@ impl<'a> Call<'a> {
             return Err(arity_error(self.spec));
         }
         let reply = match self.spec.run {
-            Run::Key(_) if self.ranges() => return range::check(self.args),
+            Run::Key(Keyed::Script) => return Ok(()),
+            Run::Key(_) if self.is_range() => return range::check(self.args),
             Run::Key(Keyed::One(run)) => {
                 let answer = |held| run(self.args, UnixMillis(0), held).0;
                 let reply = answer(ABSENT);
@@ -280,6 +295,13 @@ impl<'a> Call<'a> {
         Part { spec, buffer: self.args.buffer, spans: [self.args.spans[0], self.args.spans[at]] }
     }
 
+    /// The same call with another argument in place `index`.
+    pub fn with_argument(self, index: usize, argument: &[u8]) -> OwnedCall {
+        let arguments = self.args.iter().enumerate();
+        let args = arguments.map(|(at, old)| if at == index { argument } else { old });
+        OwnedCall::with(self.spec, OwnedArgs::new(args))
+    }
+
     /// A copy that borrows nothing.
     pub fn to_owned_call(self) -> OwnedCall {
         OwnedCall { spec: self.spec, args: self.args.to_owned(), access: self.access }
@@ -292,7 +314,7 @@ impl<'a> Call<'a> {
 }
 
 /// What a key without a value holds.
-const ABSENT: Current<'static> = Current { content: None, timestamp: Timestamp::ZERO };
+pub(crate) const ABSENT: Current<'static> = Current { content: None, timestamp: Timestamp::ZERO };
 
 /// Values of two types: no command takes both.
 const EMPTY: [Current<'static>; 2] = [empty(ValueKind::String), empty(ValueKind::Hash)];

@@ -16,6 +16,7 @@ pub fn help(spec: &Spec) -> Reply<'static> {
         "memory" => MEMORY,
         "object" => OBJECT,
         "pubsub" => PUBSUB,
+        "script" => SCRIPT,
         "session" => SESSION,
         _ => &[],
     };
@@ -118,6 +119,23 @@ const PUBSUB: &[&str] = &[
     "    Return the currently active shard level channels matching a <pattern> (default: '*').",
     "SHARDNUMSUB [<shardchannel> ...]",
     "    Return the number of subscribers for the specified shard level channel(s)",
+];
+
+const SCRIPT: &[&str] = &[
+    "DEBUG (YES|SYNC|NO)",
+    "    Set the debug mode for subsequent scripts executed.",
+    "EXISTS <sha1> [<sha1> ...]",
+    "    Return information about the existence of the scripts in the script cache.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Flush the Lua scripts cache. Very dangerous on replicas.",
+    "    When called without the optional mode argument, the behavior is determined",
+    "    by the lazyfree-lazy-user-flush configuration directive. Valid modes are:",
+    "    * ASYNC: Asynchronously flush the scripts cache.",
+    "    * SYNC: Synchronously flush the scripts cache.",
+    "KILL",
+    "    Kill the currently executing Lua script.",
+    "LOAD <script>",
+    "    Load a script into the scripts cache without executing it.",
 ];
 
 const SESSION: &[&str] = &[

@@ -91,6 +91,7 @@ mod reply;
 mod resolve;
 mod room;
 mod sample;
+mod script;
 mod set;
 mod set_algebra;
 mod several;
@@ -113,9 +114,10 @@ pub use map_workspace::MapWorkspace;
 pub use number::{format_integer, parse_integer};
 pub use op::Op;
 pub use owned_args::OwnedArgs;
-pub use reply::Reply;
+pub use reply::{DEPTH_MAX as REPLY_DEPTH_MAX, Reply};
 pub use resolve::{REDIS_COMMANDS, arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;
+pub use script::{ScriptFunction, install_scripts};
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,
     Keys, KeysBegin, KeysFind, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,

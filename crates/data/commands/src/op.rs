@@ -129,8 +129,8 @@ impl Command for Op {
 
     fn ranges(&self) -> bool {
         match self {
-            Self::Call(call) => call.call().ranges(),
-            Self::Block(block) => block.calls.iter().any(|call| call.call().ranges()),
+            Self::Call(call) => Command::ranges(&call.call()),
+            Self::Block(block) => block.calls.iter().any(|call| Command::ranges(&call.call())),
             Self::Versions(_) => false,
         }
     }
@@ -217,14 +217,14 @@ impl Command for Call<'_> {
 
     #[inline]
     fn ranges(&self) -> bool {
-        Call::ranges(*self)
+        self.is_range() || self.is_script()
     }
 
     #[inline]
     fn run<W: Workspace>(&self, now: UnixMillis, workspace: &mut W) -> Verdict<Reply<'static>> {
         let mut metered = Metered::new(workspace);
-        let reply = self.run_over(now, &mut metered, &mut Room::new());
-        if metered.is_exceeded() { Verdict::Abandon(TOO_MUCH) } else { Verdict::Commit(reply) }
+        let verdict = self.run_over(now, &mut metered, &mut Room::new());
+        if metered.is_exceeded() { Verdict::Abandon(TOO_MUCH) } else { verdict }
     }
 
     fn into_owned(self) -> Op {

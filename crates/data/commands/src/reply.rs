@@ -37,6 +37,10 @@ pub enum Reply<'a> {
     Set(Vec<Reply<'a>>),
     /// A floating-point number.
     Double(f64),
+    /// Yes or no; a number in RESP2.
+    Bool(bool),
+    /// A whole number of any length, in decimal digits.
+    BigNumber(Cow<'a, str>),
     /// Text for people, such as `INFO`.
     Verbatim(Cow<'a, str>),
     /// An error: code word, sentence and remedy, without line breaks.
@@ -45,8 +49,9 @@ pub enum Reply<'a> {
     Version(Timestamp, bool),
 }
 
-/// How deep an answer can nest; `COMMAND DOCS`, the deepest, stays on its node.
-const DEPTH_MAX: u32 = 8;
+/// How deep an answer can nest. Scripts nest what they answer;
+/// `COMMAND DOCS` stays on its node.
+pub const DEPTH_MAX: u32 = 128;
 
 impl<'a> Reply<'a> {
     /// An error with a fixed text.
@@ -92,6 +97,8 @@ impl<'a> Reply<'a> {
             Self::Pairs(all) => Reply::Pairs(pairs(all)),
             Self::Set(replies) => Reply::Set(all(replies)),
             Self::Double(number) => Reply::Double(number),
+            Self::Bool(is) => Reply::Bool(is),
+            Self::BigNumber(digits) => Reply::BigNumber(Cow::Owned(digits.into_owned())),
             Self::Verbatim(text) => Reply::Verbatim(Cow::Owned(text.into_owned())),
             Self::Error(text) => Reply::Error(Cow::Owned(text.into_owned())),
             Self::Version(timestamp, exists) => Reply::Version(timestamp, exists),
@@ -144,6 +151,14 @@ impl<'a> Reply<'a> {
                 writer.u8(11);
                 writer.bytes(text.as_bytes());
             }
+            Self::Bool(is) => {
+                writer.u8(14);
+                writer.u8(u8::from(*is));
+            }
+            Self::BigNumber(digits) => {
+                writer.u8(15);
+                writer.bytes(digits.as_bytes());
+            }
             Self::Version(timestamp, exists) => {
                 writer.u8(12);
                 writer.timestamp(*timestamp);
@@ -185,6 +200,11 @@ impl<'a> Reply<'a> {
             13 => Reply::Pairs(Self::read_pairs(reader, depth)?),
             8 => Reply::Set(Self::read_all(reader, depth)?),
             9 => Reply::Double(f64::from_bits(reader.u64()?)),
+            14 => match reader.u8()? {
+                is @ (0 | 1) => Reply::Bool(is == 1),
+                _ => return Err(Malformed("neither true nor false")),
+            },
+            15 => Reply::BigNumber(Cow::Owned(text(reader)?)),
             10 => Reply::Verbatim(Cow::Owned(text(reader)?)),
             11 => Reply::Error(Cow::Owned(text(reader)?)),
             12 => {

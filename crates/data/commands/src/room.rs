@@ -56,7 +56,7 @@ impl Reply<'_> {
             Self::Bulk(bytes) => bytes.len(),
             Self::Status(text) => text.len(),
             Self::Error(text) => text.len(),
-            Self::Verbatim(text) => text.len(),
+            Self::Verbatim(text) | Self::BigNumber(text) => text.len(),
             Self::Array(replies) | Self::Set(replies) => replies.iter().map(Self::bytes).sum(),
             Self::Map(pairs) | Self::Pairs(pairs) => {
                 pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum()

@@ -81,6 +81,9 @@ pub enum Keyed {
     /// Over all of them at once. An engine that changes one key at a time runs it if all are the
     /// same key, and answers [`crate::CROSSKEY`] otherwise.
     Several(KeysFunction),
+    /// Over any keys, those included that it doesn't name: what it does is one of its arguments
+    /// ([`crate::install_scripts`]).
+    Script,
 }
 
 /// Who executes a command.
@@ -149,6 +152,11 @@ pub enum ServerCommand {
     CommandGetkeys,
     CommandGetkeysandflags,
     CommandList,
+    ScriptLoad,
+    ScriptExists,
+    ScriptFlush,
+    ScriptKill,
+    ScriptDebug,
     Info,
     ConfigGet,
     ConfigSet,

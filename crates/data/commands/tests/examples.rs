@@ -2,7 +2,7 @@
 
 mod workspace;
 
-use quorate_commands::{Run, Spec, table};
+use quorate_commands::{Keyed, Run, Spec, table};
 use quorate_types::UnixMillis;
 use workspace::{EXAMPLES, Store, examples, show};
 
@@ -22,7 +22,9 @@ fn every_example_answers_as_written() {
 #[test]
 fn every_keyed_command_has_an_example() {
     let rows = table().iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
-    let is_keyed = |spec: &&Spec| matches!(spec.run, Run::Key(_)) && spec.has_keys();
+    let is_keyed = |spec: &&Spec| {
+        matches!(spec.run, Run::Key(Keyed::One(_) | Keyed::Several(_))) && spec.has_keys()
+    };
     for spec in rows.filter(is_keyed) {
         let name = format!("\n> {} ", spec.name.replace('|', " ").to_uppercase());
         let has = [EXAMPLES, LATER].iter().any(|text| text.contains(&name));

@@ -93,7 +93,8 @@ where
             let found = (quorate_types::hash_key(key), self.partition_of(key));
             home = Some(home.map_or(found, |known| found.min(known)));
         });
-        let (_, home) = home.expect("what updates names a key");
+        // A script may find all its keys on the way. Its home is the same wherever it is called.
+        let (_, home) = home.unwrap_or_else(|| (0, self.partition_of(b"")));
         let call = Called { permit, home, asked: false, elsewhere: false };
         self.take(now, tag, origin, Some(call), txn, effects);
     }

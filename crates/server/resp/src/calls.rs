@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use quorate_commands::{
-    Args, Call, ConnectionCommand, Op, Reply as Answer, Run, Spec, arity_error, resolve,
+    Args, Call, ConnectionCommand, Op, OwnedCall, Reply as Answer, Run, Spec, arity_error, resolve,
 };
 use quorate_machine::{CallError, mutant};
 use quorate_rifl::{
@@ -304,6 +304,11 @@ impl<B: Backend> Context<'_, B> {
         if let Some(reply) = self.reject(&call) {
             return self.abort(spec, &reply);
         }
+        let sourced = if call.is_script() { self.sourced(&call) } else { None };
+        let call = sourced.as_ref().map_or(call, OwnedCall::call);
+        if let Some(reply) = self.refuse_script(&call) {
+            return self.reply(spec, &reply);
+        }
         self.core.stats.called(spec);
         if is_exec {
             self.exec(spec, Some(numbered));
@@ -398,6 +403,10 @@ impl<B: Backend> Context<'_, B> {
         let transactional = self.backend.transactional(database);
         if !transactional && let Err(crosskey) = call.single_key() {
             return self.reply(call.spec, &crosskey);
+        }
+        if !transactional && self.is_keyless_script(call) {
+            // It changes nothing, so it may run again.
+            return self.keyed(call);
         }
         let op = Op::Call(call.to_owned_call());
         let protocol = self.connection.session.protocol;

@@ -73,8 +73,14 @@ impl<B: Backend> Context<'_, B> {
             self.abort(spec, &reply);
             return Flow::Next;
         }
-        if self.connection.transaction.is_open() && !is_transactional(&call) {
-            self.queue(&call);
+        if call.is_script() { self.script(&call) } else { self.accept(&call) }
+    }
+
+    /// Queues a command that was not rejected, has it wait for its turn, or executes it.
+    pub(crate) fn accept(&mut self, call: &Call<'_>) -> Flow {
+        let (spec, args) = (call.spec, call.args);
+        if self.connection.transaction.is_open() && !is_transactional(call) {
+            self.queue(call);
             return Flow::Next;
         }
         if crate::pubsub::publishes(spec) && self.core.pubsub.is_full() {
@@ -82,38 +88,38 @@ impl<B: Backend> Context<'_, B> {
             return Flow::Park;
         }
         // A parked command comes here twice; it is counted when it runs.
-        if !self.connection.replies.is_empty() && self.waits_for_earlier(&call) {
+        if !self.connection.replies.is_empty() && self.waits_for_earlier(call) {
             return Flow::Park;
         }
         self.core.stats.called(spec);
         self.connection.facts.command.store(u64::from(spec.id) + 1, Relaxed);
         match spec.run {
             Run::Key(_) if self.connection.numbering.is_some() && call.updates() => {
-                self.numbered_update(&call);
+                self.numbered_update(call);
             }
-            Run::Key(_) => self.keyed(&call),
+            Run::Key(_) => self.keyed(call),
             Run::Connection(ConnectionCommand::SessionAuto) => {
                 let reply = self.session_auto(args).err().unwrap_or(Answer::Ok);
                 self.reply(spec, &reply);
             }
-            Run::Connection(ConnectionCommand::Watch) => self.watch(&call),
+            Run::Connection(ConnectionCommand::Watch) => self.watch(call),
             Run::Connection(ConnectionCommand::Exec) => self.exec(spec, None),
             Run::Connection(ConnectionCommand::SessionCall) => self.session_call(args),
             Run::Connection(
                 ConnectionCommand::SessionOpen
                 | ConnectionCommand::SessionRenew
                 | ConnectionCommand::SessionClose,
-            ) => self.lease(&call),
-            Run::Server(ServerCommand::Wait) => self.wait(&call),
+            ) => self.lease(call),
+            Run::Server(ServerCommand::Wait) => self.wait(call),
             Run::Server(
                 ServerCommand::Keys
                 | ServerCommand::Scan
                 | ServerCommand::Randomkey
                 | ServerCommand::Dbsize,
-            ) => self.walk(&call),
-            Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall) => self.flush(&call),
-            Run::Server(ServerCommand::Shutdown) => self.shutdown(&call),
-            _ => self.answer(&call),
+            ) => self.walk(call),
+            Run::Server(ServerCommand::Flushdb | ServerCommand::Flushall) => self.flush(call),
+            Run::Server(ServerCommand::Shutdown) => self.shutdown(call),
+            _ => self.answer(call),
         }
         Flow::Next
     }
@@ -150,6 +156,9 @@ impl<B: Backend> Context<'_, B> {
                 | ServerCommand::Dbsize,
             ) => self.walk_within(call),
             Run::Server(command) => self.server_command(command, call.args),
+            Run::Key(_) if call.is_script() => {
+                self.name_engines(call.run_without_keys(self.now.wall()))
+            }
             Run::Help | Run::Container | Run::Key(_) => {
                 unreachable!(
                     "HELP answers by itself, a container has no command of its own, a key has an engine"
@@ -211,7 +220,7 @@ impl<B: Backend> Context<'_, B> {
             let text = format!("ERR the key is longer than {} bytes", bounds::KEY_BYTES_MAX);
             return Some(Answer::Error(text.into()));
         }
-        if call.ranges() && !self.backend.transactional(self.connection.session.database) {
+        if call.is_range() && !self.backend.transactional(self.connection.session.database) {
             return Some(Answer::error(UNORDERED));
         }
         if queued && spec.flags.has(flag::NO_MULTI) {
@@ -220,7 +229,7 @@ impl<B: Backend> Context<'_, B> {
         None
     }
 
-    fn is_out_of_memory(&self) -> bool {
+    pub(crate) fn is_out_of_memory(&self) -> bool {
         let bound = self.core.shared.settings.max_memory.load(Relaxed);
         bound > 0 && self.backend.memory().used > bound
     }
@@ -290,8 +299,11 @@ impl<B: Backend> Context<'_, B> {
         if several && !transactional {
             return self.split(call);
         }
+        if !transactional && self.is_keyless_script(call) {
+            return self.answer(call);
+        }
         let reads = call.access() == Access::Read;
-        if reads && !several && self.reads_locally(call) && self.read(call) {
+        if reads && !call.is_script() && !several && self.reads_locally(call) && self.read(call) {
             return;
         }
         let update = transactional || !reads;

@@ -59,6 +59,10 @@ pub fn encode(reply: &Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         }
         Reply::Double(number) if resp3 => line(b',', format_double(*number).as_bytes(), out),
         Reply::Double(number) => bulk(format_double(*number).as_bytes(), out),
+        Reply::Bool(is) if resp3 => out.extend_from_slice(if *is { b"#t\r\n" } else { b"#f\r\n" }),
+        Reply::Bool(is) => integer(b':', i64::from(*is), out),
+        Reply::BigNumber(digits) if resp3 => line(b'(', digits.as_bytes(), out),
+        Reply::BigNumber(digits) => bulk(digits.as_bytes(), out),
         Reply::Verbatim(text) if resp3 => {
             integer(b'=', text.len() as i64 + 4, out);
             out.extend_from_slice(b"txt:");

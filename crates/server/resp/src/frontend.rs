@@ -76,6 +76,7 @@ const SKIP: Duration = Duration::from_millis(limits::SKIP_MS);
 impl Frontend {
     /// The front end of one more lane of the node that `shared` belongs to.
     pub fn new(shared: Arc<Shared>) -> Self {
+        quorate_scripts::install();
         let stats = shared.register_lane();
         Self {
             connections: Slab::default(),

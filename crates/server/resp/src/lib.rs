@@ -53,6 +53,7 @@ mod parser;
 mod pending;
 mod pubsub;
 mod reads;
+mod scripts;
 mod server;
 mod session;
 mod settings;

@@ -29,6 +29,11 @@ impl<B: Backend> Context<'_, B> {
                 self.backend.reset_stats();
                 Reply::Ok
             }
+            Command::ScriptLoad
+            | Command::ScriptExists
+            | Command::ScriptFlush
+            | Command::ScriptKill
+            | Command::ScriptDebug => self.script_command(command, args),
             Command::Lolwut => self.lolwut(args),
             Command::MemoryUsage => self.memory_usage(args),
             // Inside MULTI nothing may block, so WAIT answers what there is.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use quorate_commands::{Spec, table};
+use quorate_scripts::Cache;
 use quorate_types::Instant;
 
 use crate::account::Holding;
@@ -20,6 +21,8 @@ use crate::settings::Settings;
 pub struct Shared {
     /// What `CONFIG` reads and changes.
     pub settings: Settings,
+    /// The scripts that `EVALSHA` finds.
+    pub(crate) scripts: Cache,
     password: RwLock<Option<String>>,
     password_set: AtomicBool,
     clients: Mutex<BTreeMap<u64, Arc<ClientFacts>>>,
@@ -176,6 +179,7 @@ impl Shared {
     pub fn new(settings: Settings, password: Option<String>) -> Arc<Self> {
         let shared = Self {
             settings,
+            scripts: Cache::default(),
             password: RwLock::default(),
             password_set: AtomicBool::new(false),
             clients: Mutex::default(),

@@ -183,7 +183,8 @@ impl<B: Backend> Context<'_, B> {
             );
         }
         transaction.bytes += bytes;
-        transaction.may_add |= call.spec.flags.has(flag::DENYOOM);
+        transaction.may_add |=
+            call.spec.flags.has(flag::DENYOOM) || call.is_script() && call.updates();
         transaction.has_local |= !matches!(call.spec.run, Run::Key(_));
         if let Some(queue) = &mut transaction.queue {
             queue.push(call.to_owned_call());
@@ -252,12 +253,17 @@ impl<B: Backend> Context<'_, B> {
         for owned in queue {
             let call = owned.call();
             match call.spec.run {
+                Run::Key(_)
+                    if self.is_keyless_script(&call) && !self.backend.transactional(database) => {}
                 Run::Key(_) => {
                     plan.transactional |= self.backend.transactional(database);
                     for key in call.keys() {
                         plan.touch(database, key);
                     }
-                    if call.ranges() {
+                    if self.is_keyless_script(&call) {
+                        plan.touch(database, b"");
+                    }
+                    if call.is_range() {
                         // Any key stands for the keyspace, and clashes with all others.
                         plan.touch(database, b"");
                         plan.clash = plan.clash.max(Some(Clash::Keys));

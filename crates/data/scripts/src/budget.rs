@@ -1,0 +1,176 @@
+//! How long a script may run.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mlua::{Error, HookTriggers, Lua, VmState};
+use quorate_commands::Reply;
+use quorate_machine::mutant;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::Thrown;
+use crate::limits;
+
+/// Runs of scripts in this process, and how often they were told to stop.
+static RUNNING: AtomicU64 = AtomicU64::new(0);
+static KILLS: AtomicU64 = AtomicU64::new(0);
+
+/// Stops every script that runs in this process; `false` if none does.
+pub fn kill() -> bool {
+    let any = RUNNING.load(Relaxed) > 0;
+    if any {
+        KILLS.fetch_add(1, Relaxed);
+    }
+    any
+}
+
+/// Why a run is over before its script is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    Instructions,
+    Memory,
+    Cpu,
+    Killed,
+    /// The transaction can't be what it wants to be any more; its engine says why.
+    Workspace,
+}
+
+impl Stop {
+    pub(crate) fn reply(self) -> Reply<'static> {
+        Reply::error(match self {
+            Self::Instructions => {
+                "ERR the script ran longer than 5000000 instructions, the most that one may, and was \
+                 stopped; nothing of it happened. Do less in one script"
+            }
+            Self::Memory => {
+                "ERR the script needed more than 67108864 bytes of memory, the most that one may, and \
+                 was stopped; nothing of it happened. Hold less in one script"
+            }
+            Self::Cpu => {
+                "ERR the script took more than 200 ms of processor time, the most that one may, and \
+                 was stopped; nothing of it happened. Do less in one script"
+            }
+            Self::Killed => "ERR Script killed by user with SCRIPT KILL; nothing of it happened.",
+            Self::Workspace => "ERR the script touched more than its transaction may",
+        })
+    }
+}
+
+const _: () = assert!(
+    limits::INSTRUCTIONS_MAX == 5_000_000
+        && limits::MEMORY_BYTES_MAX == 67_108_864
+        && limits::CPU_MS_MAX == 200,
+    "the texts name the limits"
+);
+
+/// Instructions from one look at the bounds to the next. Fewer if the script holds much memory: then
+/// single instructions may take long.
+const PERIOD: u32 = 1000;
+const PERIOD_OF_MEGABYTES: u32 = 100;
+const PERIOD_OF_MUCH: u32 = 10;
+
+/// Looks at the bounds from one look at the clock to the next.
+const LOOKS_PER_CLOCK: u32 = 8;
+
+/// What is left of a run. Shared by the hook and the functions of the libraries.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    left: Cell<i64>,
+    stop: Cell<Option<Stop>>,
+    period: Cell<u32>,
+    looks: Cell<u32>,
+    kills: Cell<u64>,
+    began_ns: Cell<u64>,
+}
+
+impl Budget {
+    /// Begins a run, which ends when what is returned is dropped.
+    pub(crate) fn begin(&self) -> Running {
+        self.left.set(limits::INSTRUCTIONS_MAX as i64);
+        self.stop.set(None);
+        self.kills.set(KILLS.load(Relaxed));
+        self.began_ns.set(cpu_ns());
+        RUNNING.fetch_add(1, Relaxed);
+        Running
+    }
+
+    /// Why the run is over.
+    pub(crate) fn stopped(&self) -> Option<Stop> {
+        self.stop.get()
+    }
+
+    pub(crate) fn stop(&self, why: Stop) -> Error {
+        if self.stop.get().is_none() {
+            self.stop.set(Some(why));
+        }
+        Thrown::Stop.into()
+    }
+
+    /// Counts work that takes as long as so many instructions.
+    #[inline]
+    pub(crate) fn charge(&self, instructions: usize) -> Result<(), Error> {
+        let left = self.left.get() - instructions as i64;
+        self.left.set(left);
+        if left < 0 { Err(self.stop(Stop::Instructions)) } else { Ok(()) }
+    }
+
+    /// Has the interpreter look at the bounds now and then, in every coroutine.
+    pub(crate) fn watch(self: &std::rc::Rc<Self>, lua: &Lua) -> Result<(), Error> {
+        self.period.set(PERIOD);
+        self.set_hook(lua)
+    }
+
+    fn set_hook(self: &std::rc::Rc<Self>, lua: &Lua) -> Result<(), Error> {
+        let budget = self.clone();
+        let triggers = HookTriggers::new().every_nth_instruction(self.period.get());
+        let hook = move |lua: &Lua, _: &mlua::debug::Debug<'_>| budget.look(lua);
+        if mutant!("scripts_hook_on_one_coroutine") {
+            lua.set_hook(triggers, hook)
+        } else {
+            lua.set_global_hook(triggers, hook)
+        }
+    }
+
+    fn look(self: &std::rc::Rc<Self>, lua: &Lua) -> Result<VmState, Error> {
+        if self.stop.get().is_some() {
+            return Err(Thrown::Stop.into());
+        }
+        let period = self.period.get();
+        self.charge(period as usize)?;
+        if KILLS.load(Relaxed) != self.kills.get() {
+            return Err(self.stop(Stop::Killed));
+        }
+        let wanted = match lua.used_memory() {
+            ..=0x10_0000 => PERIOD,
+            ..=0x80_0000 => PERIOD_OF_MEGABYTES,
+            _ => PERIOD_OF_MUCH,
+        };
+        self.looks.set(self.looks.get() + 1);
+        if wanted != PERIOD || self.looks.get().is_multiple_of(LOOKS_PER_CLOCK) {
+            let millis = (cpu_ns() - self.began_ns.get()) / 1_000_000;
+            if millis > limits::CPU_MS_MAX {
+                return Err(self.stop(Stop::Cpu));
+            }
+        }
+        if wanted != period {
+            self.period.set(wanted);
+            self.set_hook(lua)?;
+        }
+        Ok(VmState::Continue)
+    }
+}
+
+/// A run in progress.
+pub(crate) struct Running;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Processor time of this thread, in nanoseconds.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

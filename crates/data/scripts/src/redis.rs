@@ -1,0 +1,316 @@
+//! The library `redis`: commands from inside a script.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use mlua::{Function, Lua, MultiValue, Result, Table, Value};
+use quorate_commands::{Args, Call, Reply, Run, Span, flag, lookup_name, resolve};
+use quorate_machine::Workspace;
+use quorate_types::{UnixMillis, limits};
+
+use crate::budget::{Budget, Stop};
+use crate::cache::digest_of;
+use crate::convert::to_value;
+use crate::error::{Thrown, error_table};
+use crate::number::format_g;
+
+/// What a command takes at least, in instructions, and for each 16 bytes of its arguments and answer.
+const CALL_COST: usize = 100;
+
+/// Where `redis.call`, which is there for good, meets the workspace, which is there for one run.
+#[derive(Default)]
+pub(crate) struct Desk {
+    perform: RefCell<Option<Function>>,
+    /// The command and, afterwards, its answer: `Err` with the text of an error.
+    asked: RefCell<MultiValue>,
+    told: RefCell<Option<Result<Answer>>>,
+    protocol: Cell<u8>,
+}
+
+/// What a command answered.
+enum Answer {
+    Value(Value),
+    /// An error of the command.
+    Failed(String),
+    /// A call that is wrong in itself.
+    Refused(String),
+}
+
+impl Desk {
+    pub(crate) fn open(&self, perform: Function) {
+        *self.perform.borrow_mut() = Some(perform);
+        self.protocol.set(2);
+    }
+
+    pub(crate) fn close(&self) {
+        *self.perform.borrow_mut() = None;
+        self.asked.borrow_mut().clear();
+        *self.told.borrow_mut() = None;
+    }
+
+    pub(crate) fn is_resp3(&self) -> bool {
+        self.protocol.get() == 3
+    }
+
+    fn call(&self, args: MultiValue) -> Result<Answer> {
+        *self.asked.borrow_mut() = args;
+        let perform = self.perform.borrow().clone().expect("a script runs");
+        perform.call::<()>(())?;
+        self.told.borrow_mut().take().expect("it was performed")
+    }
+}
+
+/// The commands of one run.
+pub(crate) struct Commands<'w> {
+    now: UnixMillis,
+    pub(crate) workspace: &'w mut dyn Workspace,
+    budget: &'w Budget,
+    is_read_only: bool,
+    buffer: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl<'w> Commands<'w> {
+    pub(crate) fn new(
+        now: UnixMillis,
+        workspace: &'w mut dyn Workspace,
+        budget: &'w Budget,
+        is_read_only: bool,
+    ) -> Self {
+        Self { now, workspace, budget, is_read_only, buffer: Vec::new(), spans: Vec::new() }
+    }
+
+    /// Does what was asked for at the desk.
+    pub(crate) fn perform(&mut self, lua: &Lua, desk: &Desk) {
+        let asked = std::mem::take(&mut *desk.asked.borrow_mut());
+        let answer = self.answer(lua, &asked, desk.is_resp3());
+        *desk.told.borrow_mut() = Some(answer);
+    }
+
+    fn answer(&mut self, lua: &Lua, asked: &MultiValue, resp3: bool) -> Result<Answer> {
+        if let Err(why) = self.take_arguments(asked) {
+            return Ok(Answer::Refused(why.to_owned()));
+        }
+        let args = Args { buffer: &self.buffer, spans: &self.spans };
+        self.budget.charge(CALL_COST + self.buffer.len() / 16)?;
+        let call = match permitted(args, self.is_read_only) {
+            Ok(call) => call,
+            Err(why) => return Ok(Answer::Refused(why)),
+        };
+        let reply = call.run_within_script(self.now, self.workspace);
+        if self.workspace.is_full() {
+            return Err(self.budget.stop(Stop::Workspace));
+        }
+        self.budget.charge(reply.bytes() / 16)?;
+        match reply {
+            Reply::Error(text) => Ok(Answer::Failed(text.into_owned())),
+            reply => Ok(Answer::Value(to_value(lua, &reply, resp3)?)),
+        }
+    }
+
+    /// Copies the arguments, which are strings and numbers.
+    fn take_arguments(&mut self, asked: &MultiValue) -> std::result::Result<(), &'static str> {
+        self.buffer.clear();
+        self.spans.clear();
+        if asked.is_empty() {
+            return Err("Please specify at least one argument for this redis lib call");
+        }
+        for value in asked {
+            let start = self.buffer.len() as u32;
+            match value {
+                Value::String(text) => self.buffer.extend_from_slice(&text.as_bytes()),
+                Value::Integer(number) => {
+                    let text = format_g(*number as f64, 17);
+                    self.buffer.extend_from_slice(text.as_bytes());
+                }
+                Value::Number(number) => {
+                    self.buffer.extend_from_slice(format_g(*number, 17).as_bytes());
+                }
+                _ => return Err("Lua redis lib command arguments must be strings or integers"),
+            }
+            self.spans.push(Span { start, end: self.buffer.len() as u32 });
+        }
+        Ok(())
+    }
+}
+
+/// The call, if a script may make it.
+fn permitted(args: Args<'_>, is_read_only: bool) -> std::result::Result<Call<'_>, String> {
+    let spec = match resolve(args) {
+        Ok(spec) => spec,
+        Err(Reply::Error(text)) if text.starts_with("ERR wrong number") => {
+            return Err("Wrong number of args calling Redis command from script".to_owned());
+        }
+        Err(_) => return Err("Unknown Redis command called from script".to_owned()),
+    };
+    if spec.flags.has(flag::NOSCRIPT) {
+        return Err("This Redis command is not allowed from script".to_owned());
+    }
+    let call = Call::new(spec, args);
+    if is_read_only && call.is_write() {
+        return Err("Write commands are not allowed from read-only scripts.".to_owned());
+    }
+    let alone = matches!(spec.run, Run::Key(_)) || call.answer_alone(UnixMillis(0)).is_some();
+    if !alone {
+        let name = spec.name.replace('|', " ").to_ascii_uppercase();
+        return Err(format!(
+            "{name} is no command on keys, which is all that a script can run here; send it \
+             outside of the script"
+        ));
+    }
+    if call.keys().any(|key| key.len() > limits::KEY_BYTES_MAX) {
+        return Err(format!("the key is longer than {} bytes", limits::KEY_BYTES_MAX));
+    }
+    Ok(call)
+}
+
+/// The table of an error that the library itself found.
+fn refusal(text: &str) -> String {
+    format!("ERR {text}")
+}
+
+fn refuse<T>(text: &str) -> Result<T> {
+    Err(Thrown::Reply(refusal(text).into_bytes()).into())
+}
+
+/// The library.
+pub(crate) fn library(lua: &Lua, desk: &Rc<Desk>) -> Result<Table> {
+    let redis = lua.create_table()?;
+    let shared = desk.clone();
+    let call = lua.create_function(move |_, args: MultiValue| match shared.call(args)? {
+        Answer::Value(value) => Ok(value),
+        Answer::Failed(text) => Err(Thrown::Reply(text.into_bytes()).into()),
+        Answer::Refused(text) => refuse(&text),
+    })?;
+    redis.raw_set("call", call)?;
+    let shared = desk.clone();
+    let pcall = lua.create_function(move |lua, args: MultiValue| match shared.call(args)? {
+        Answer::Value(value) => Ok(value),
+        Answer::Failed(text) => {
+            let table = error_table(lua, text.as_bytes())?;
+            table.raw_set("ignore_error_stats_update", true)?;
+            Ok(Value::Table(table))
+        }
+        Answer::Refused(text) => Ok(Value::Table(error_table(lua, refusal(&text).as_bytes())?)),
+    })?;
+    redis.raw_set("pcall", pcall)?;
+    let shared = desk.clone();
+    let setresp = lua.create_function(move |_, args: MultiValue| {
+        if args.len() != 1 {
+            return refuse("redis.setresp() requires one argument.");
+        }
+        match args.front().and_then(number) {
+            Some(version) if version == 2.0 || version == 3.0 => {
+                shared.protocol.set(version as u8);
+                Ok(())
+            }
+            _ => refuse("RESP version must be 2 or 3."),
+        }
+    })?;
+    redis.raw_set("setresp", setresp)?;
+    add_replies(lua, &redis)?;
+    add_settings(lua, &redis)?;
+    redis.raw_set("REDIS_VERSION", "7.0.15")?;
+    redis.raw_set("REDIS_VERSION_NUM", 0x0007_000f)?;
+    Ok(redis)
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(number) => Some(*number as f64),
+        Value::Number(number) => Some(*number),
+        _ => None,
+    }
+}
+
+fn add_replies(lua: &Lua, redis: &Table) -> Result<()> {
+    const WRONG: &str = "wrong number or type of arguments";
+    let text = |args: &MultiValue| match (args.len(), args.front()) {
+        (1, Some(Value::String(text))) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    };
+    let error_reply = lua.create_function(move |lua, args: MultiValue| {
+        let Some(text) = text(&args) else { return error_table(lua, refusal(WRONG).as_bytes()) };
+        let text = text.strip_prefix(b"-").unwrap_or(&text);
+        let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |at| at + 1);
+        let text = &text[..end];
+        let whole = if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() };
+        error_table(lua, &whole)
+    })?;
+    redis.raw_set("error_reply", error_reply)?;
+    let status_reply = lua.create_function(move |lua, args: MultiValue| {
+        let Some(text) = text(&args) else { return error_table(lua, refusal(WRONG).as_bytes()) };
+        let table = lua.create_table_with_capacity(0, 1)?;
+        table.raw_set("ok", lua.create_string(&text)?)?;
+        Ok(table)
+    })?;
+    redis.raw_set("status_reply", status_reply)?;
+    let sha1hex = lua.create_function(|lua, args: MultiValue| {
+        if args.len() != 1 {
+            return refuse("wrong number of arguments");
+        }
+        let text = match args.front() {
+            Some(value @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => lua
+                .coerce_string(value.clone())?
+                .map_or_else(Vec::new, |text| text.as_bytes().to_vec()),
+            _ => Vec::new(),
+        };
+        Ok(digest_of(&text))
+    })?;
+    redis.raw_set("sha1hex", sha1hex)
+}
+
+/// What concerns the log, replication, debugging and rights: checked, and otherwise without effect.
+fn add_settings(lua: &Lua, redis: &Table) -> Result<()> {
+    for (name, level) in
+        [("LOG_DEBUG", 0), ("LOG_VERBOSE", 1), ("LOG_NOTICE", 2), ("LOG_WARNING", 3)]
+    {
+        redis.raw_set(name, level)?;
+    }
+    let log = lua.create_function(|_, args: MultiValue| {
+        if args.len() < 2 {
+            return refuse("redis.log() requires two arguments or more.");
+        }
+        match args.front().and_then(number) {
+            None => refuse("First argument must be a number (log level)."),
+            Some(level) if !(0.0..4.0).contains(&level) => refuse("Invalid debug level."),
+            Some(_) => Ok(()),
+        }
+    })?;
+    redis.raw_set("log", log)?;
+    for (name, bits) in
+        [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)]
+    {
+        redis.raw_set(name, bits)?;
+    }
+    let set_repl = lua.create_function(|_, args: MultiValue| {
+        if args.len() != 1 {
+            return refuse("redis.set_repl() requires two arguments.");
+        }
+        match args.front().and_then(number) {
+            Some(bits) if (0.0..4.0).contains(&bits) => Ok(()),
+            _ => refuse(
+                "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+            ),
+        }
+    })?;
+    redis.raw_set("set_repl", set_repl)?;
+    redis.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
+    redis.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
+    redis.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    let check = lua.create_function(|_, args: MultiValue| {
+        let Some(first) = args.front() else {
+            return refuse("Please specify at least one argument for this redis lib call");
+        };
+        let Value::String(name) = first else {
+            return refuse(
+                "redis.acl_check_cmd() require the command and its arguments as strings",
+            );
+        };
+        match lookup_name(&name.as_bytes()) {
+            Some(_) => Ok(true),
+            None => refuse("Invalid command passed to redis.acl_check_cmd()"),
+        }
+    })?;
+    redis.raw_set("acl_check_cmd", check)
+}

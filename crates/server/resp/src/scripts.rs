@@ -1,0 +1,104 @@
+//! Scripts at the front end: the source that a digest stands for, and what a node remembers.
+//!
+//! A script that runs carries its source, so that it means the same on whatever node and however
+//! often it is tried: `EVALSHA` is given it here.
+
+use quorate_commands::{Args, Call, OwnedCall, Reply, ServerCommand};
+use quorate_scripts::{NOSCRIPT, runs_without_memory};
+
+use crate::backend::Backend;
+use crate::dispatch::{Context, Flow};
+use crate::pending::OOM;
+
+const NOTBUSY: Reply<'static> = Reply::error("NOTBUSY No scripts in execution right now.");
+
+impl<B: Backend> Context<'_, B> {
+    /// A script that was not rejected as a command.
+    pub(crate) fn script(&mut self, call: &Call<'_>) -> Flow {
+        let sourced = self.sourced(call);
+        let call = sourced.as_ref().map_or(*call, OwnedCall::call);
+        if !self.connection.transaction.is_open()
+            && let Some(reply) = self.refuse_script(&call)
+        {
+            self.reply(call.spec, &reply);
+            return Flow::Next;
+        }
+        self.accept(&call)
+    }
+
+    /// `EVALSHA` with the source in place of its digest, and with nothing there if this node doesn't know
+    /// it. The source of `EVAL` is remembered.
+    pub(crate) fn sourced(&mut self, call: &Call<'_>) -> Option<OwnedCall> {
+        let scripts = &self.core.shared.scripts;
+        let given = call.args.get(1);
+        if !call.spec.name.starts_with("evalsha") {
+            scripts.add(given);
+            return None;
+        }
+        Some(match scripts.get(given) {
+            // An empty script has no source that would tell it from an unknown one.
+            Some(source) if source.is_empty() => call.with_argument(1, b" "),
+            Some(source) => call.with_argument(1, &source),
+            None => call.with_argument(1, b""),
+        })
+    }
+
+    /// Why a script doesn't run now.
+    pub(crate) fn refuse_script(&self, call: &Call<'_>) -> Option<Reply<'static>> {
+        if !call.is_script() {
+            return None;
+        }
+        let source = call.args.get(1);
+        if source.is_empty() && call.spec.name.starts_with("evalsha") {
+            return Some(NOSCRIPT);
+        }
+        let adds = call.updates() && self.is_out_of_memory() && !runs_without_memory(source);
+        adds.then(|| Reply::error(OOM))
+    }
+
+    /// Whether a call is a script that names no key.
+    pub(crate) fn is_keyless_script(&self, call: &Call<'_>) -> bool {
+        call.is_script() && call.keys().next().is_none()
+    }
+
+    /// `SCRIPT`.
+    pub(crate) fn script_command(
+        &mut self,
+        command: ServerCommand,
+        args: Args<'_>,
+    ) -> Reply<'static> {
+        let scripts = &self.core.shared.scripts;
+        match command {
+            ServerCommand::ScriptLoad => match quorate_scripts::check(args.get(2)) {
+                Ok(()) => Reply::Bulk(scripts.add(args.get(2)).0.into_bytes().into()),
+                Err(reply) => reply,
+            },
+            ServerCommand::ScriptExists => {
+                let known = |digest| Reply::Int(i64::from(scripts.get(digest).is_some()));
+                Reply::Array(args.iter().skip(2).map(known).collect())
+            }
+            ServerCommand::ScriptFlush => {
+                let modes = [&b"async"[..], b"sync"];
+                let is_mode =
+                    |word: &[u8]| modes.iter().any(|mode| word.eq_ignore_ascii_case(mode));
+                if args.len() > 3 || args.len() == 3 && !is_mode(args.get(2)) {
+                    return Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");
+                }
+                scripts.flush();
+                Reply::Ok
+            }
+            ServerCommand::ScriptKill if quorate_scripts::kill() => Reply::Ok,
+            ServerCommand::ScriptKill => NOTBUSY,
+            _ if args.get(2).eq_ignore_ascii_case(b"no") => Reply::Ok,
+            _ if args.get(2).eq_ignore_ascii_case(b"yes")
+                || args.get(2).eq_ignore_ascii_case(b"sync") =>
+            {
+                Reply::error(
+                    "ERR there is no debugger of scripts here; debug the script on a Redis, or have it \
+                     return what you want to see",
+                )
+            }
+            _ => Reply::error("ERR Use SCRIPT DEBUG YES/SYNC/NO"),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The bounds of scripts, and that nothing stays from one run to the next.
+
+use super::Check::Tests;
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "scripts_pcall_catches_the_end",
+        home: "scripts",
+        guard: "A function that catches errors raises the end of the run again",
+        checks: &[Tests("scripts", "a_loop_that_catches_errors_ends")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "scripts_hook_on_one_coroutine",
+        home: "scripts",
+        guard: "The bounds are looked at in every coroutine",
+        checks: &[Tests("scripts", "a_loop_in_a_coroutine_ends")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "scripts_patterns_unbounded",
+        home: "scripts",
+        guard: "The steps of a pattern count",
+        checks: &[Tests("scripts", "what_one_function_of_a_library_does_is_counted")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "scripts_stopped_commits",
+        home: "scripts",
+        guard: "A script that was stopped changes nothing",
+        checks: &[Tests("scripts", "memory_is_bounded")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "scripts_globals_leak",
+        home: "scripts",
+        guard: "An interpreter that a script has changed is thrown away",
+        checks: &[Tests("scripts", "nothing_stays_from_run_to_run")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "scripts_random_unseeded",
+        home: "scripts",
+        guard: "Random numbers of a run don't depend on the runs before",
+        checks: &[Tests("scripts", "a_run_at_the_same_time")],
+        in_gate: true,
+    },
+];
