@@ -4,6 +4,7 @@ once. `quorate.asyncio` has the same with asyncio."""
 from .calls import Call
 from .client import Client, Pipeline, Transaction
 from .errors import Error, Failed, Unknown
+from .lock import AsyncLock, Lock
 
-__all__ = ["Call", "Client", "Error", "Failed", "Pipeline", "Transaction", "Unknown"]
+__all__ = ["AsyncLock", "Call", "Client", "Error", "Failed", "Lock", "Pipeline", "Transaction", "Unknown"]
 __version__ = "0.1.0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import redis.asyncio
 from redis.asyncio.client import Pipeline as RedisPipeline
@@ -15,7 +15,8 @@ from redis.exceptions import AuthenticationError, ConnectionError, RedisError, R
 
 from .calls import ACQUIRE, TIMEOUTS, Call, Caller, Wire
 from .commands import Kind, kind_of
-from .nodes import Node, check_options, parse_all, split_url
+from .lock import AsyncLock as Lock
+from .nodes import Node, parse_all, split_url, take_retry
 from .transactions import Steps, transact, watched_body, whole_body
 
 
@@ -42,7 +43,7 @@ class Client(redis.asyncio.Redis):
         connection_pools: Sequence[redis.asyncio.ConnectionPool] | None = None,
         **options: Any,
     ) -> None:
-        check_options(options)
+        retry = take_retry(options)
         pool = options.pop("connection_pool", None)
         pools = list(connection_pools or ([pool] if pool else []))
         if not pools:
@@ -54,13 +55,13 @@ class Client(redis.asyncio.Redis):
         super().__init__(connection_pool=pools[0])
         self._pools = pools
         encode = self.get_encoder().encode
-        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline)
+        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline, retry)
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> Client:  # type: ignore[override]
         """See `quorate.Client.from_url`."""
         own = {name: options.pop(name) for name in ("sessions", "deadline") if name in options}
-        check_options(options)
+        own["retry"] = take_retry(options)
         options = {**TIMEOUTS, **options, "retry": Retry(NoBackoff(), 0)}
         pools = [redis.asyncio.ConnectionPool.from_url(one, **options) for one in split_url(url)]
         return cls(connection_pools=pools, **own)
@@ -77,31 +78,20 @@ class Client(redis.asyncio.Redis):
         """See `quorate.Client.pipeline`."""
         return Pipeline(self._caller, self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
-    @overload  # type: ignore[override]
-    def transaction(self, func: Callable[..., Any]) -> Callable[..., Awaitable[Any]]: ...
-
-    @overload
-    def transaction(
+    def transaction(  # type: ignore[override]
         self,
         func: Callable[[Any], Any],
         *watches: Any,
         shard_hint: Any = None,
         value_from_callable: bool = False,
         watch_delay: float | None = None,
-    ) -> Awaitable[Any]: ...
-
-    def transaction(
-        self,
-        func: Callable[..., Any],
-        *watches: Any,
-        shard_hint: Any = None,
-        value_from_callable: bool = False,
-        watch_delay: float | None = None,
-    ) -> Any:
+    ) -> Awaitable[Any]:
         """See `quorate.Client.transaction`. The function may be a coroutine function."""
-        if watches:
-            body = watched_body(func, watches, value_from_callable)
-            return transact(self._caller, self.pipeline(), body, watch_delay)
+        body = watched_body(func, watches, value_from_callable)
+        return transact(self._caller, self.pipeline(), body, watch_delay)
+
+    def transactional(self, func: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        """See `quorate.Client.transactional`. The function may be a coroutine function."""
 
         @functools.wraps(func)
         async def transacted(*args: Any, **options: Any) -> Any:
@@ -109,6 +99,10 @@ class Client(redis.asyncio.Redis):
             return await transact(self._caller, transaction, whole_body(func, args, options), None)
 
         return transacted
+
+    def lock(self, name: Any, *args: Any, lock_class: Any = None, **options: Any) -> Any:
+        """See `quorate.Client.lock`."""
+        return super().lock(name, *args, lock_class=lock_class or Lock, **options)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         """Ends the session and closes all connections, unless `close_connection_pool` is False."""
@@ -151,7 +145,7 @@ class Pipeline(Steps, RedisPipeline):  # type: ignore[misc]
 
 
 class Transaction(Pipeline):
-    """What a function decorated with `@client.transaction` is given; see
+    """What a function decorated with `@client.transactional` is given; see
     `quorate.client.Transaction`."""
 
     def execute_command(self, *args: Any, **options: Any) -> Any:

@@ -250,10 +250,12 @@ class Refused(Exception):
 
 
 class Patience:
-    """The time that an operation has: until its deadline, with pauses that double."""
+    """The time that an operation has: until its deadline, with pauses that double. redis-py's `Retry`, if
+    there is one, bounds the tries besides, and says how long the pauses are."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
+        self._failures = 0
         self._end = time.monotonic() + caller.deadline
         self._moves = 0
         self._pauses = 0
@@ -261,17 +263,24 @@ class Patience:
     @property
     def is_over(self) -> bool:
         """Whether no further try may begin."""
-        return time.monotonic() >= self._end
+        retry = self._caller.retry
+        # redis-py counts the tries after the first; less than none are as many as it takes.
+        tried_enough = retry is not None and 0 <= retry.get_retries() < self._failures
+        return tried_enough or time.monotonic() >= self._end
 
     async def wait(self, hint: Hint, node: int) -> bool:
         """Prepares the next try after one at this node; False if the time is over."""
         if hint is Hint.GO_ON:
             return True
+        self._failures += 1
         if hint is Hint.OTHER_NODE:
             # Also for operations to come.
             self._caller.leave(node)
         if self.is_over:
             return False
+        if self._caller.retry is not None:
+            await self._caller.port.pause(self._caller.retry._backoff.compute(self._failures))
+            return True
         if hint is Hint.OTHER_NODE:
             self._moves += 1
             if self._moves % self._caller.port.nodes:
@@ -292,12 +301,14 @@ class Caller:
         callbacks: Mapping[Any, Callable[..., Any]],
         sessions: bool,
         deadline: float,
+        retry: Any = None,
     ) -> None:
         self.port = port
         self.encode = encode
         self.callbacks = callbacks
         self.sessions = sessions
         self.deadline = deadline
+        self.retry = retry
         #: The node that is tried first: the last one that served.
         self.node = 0
         self._session: Session | None = None

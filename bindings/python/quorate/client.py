@@ -6,7 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -16,7 +16,8 @@ from redis.retry import Retry
 
 from .calls import ACQUIRE, TIMEOUTS, Call, Caller, Wire, run
 from .commands import Kind, kind_of
-from .nodes import Node, check_options, parse_all, split_url
+from .lock import Lock
+from .nodes import Node, parse_all, split_url, take_retry
 from .transactions import Steps, transact, watched_body, whole_body
 
 
@@ -36,6 +37,10 @@ class Client(redis.Redis):
     - `deadline`: seconds after which an operation begins no further try. One that is under way is
       waited for, at most `socket_timeout` (5 s if it is not given).
 
+    redis-py's `retry` bounds the tries of an operation and says how long to pause between them, in place
+    of pauses that double until the deadline. What `retry_on_timeout` and `retry_on_error` ask for happens
+    without them.
+
     Commands raise `Failed` (it did not happen), `Unknown` (it may have), or what redis-py raises
     for an answer that is an error.
     """
@@ -53,7 +58,7 @@ class Client(redis.Redis):
         connection_pools: Sequence[redis.ConnectionPool] | None = None,
         **options: Any,
     ) -> None:
-        check_options(options)
+        retry = take_retry(options)
         pool = options.pop("connection_pool", None)
         pools = list(connection_pools or ([pool] if pool else []))
         if not pools:
@@ -65,7 +70,7 @@ class Client(redis.Redis):
         super().__init__(connection_pool=pools[0])
         self._pools = pools
         encode = self.get_encoder().encode
-        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline)
+        self._caller = Caller(_Port(pools), encode, self.response_callbacks, sessions, deadline, retry)
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> Client:  # type: ignore[override]
@@ -73,7 +78,7 @@ class Client(redis.Redis):
         `redis://:password@10.0.0.1:6379,10.0.0.2:6379/0`. Options are those of the constructor
         and of redis-py's connections."""
         own = {name: options.pop(name) for name in ("sessions", "deadline") if name in options}
-        check_options(options)
+        own["retry"] = take_retry(options)
         options = {**TIMEOUTS, **options, "retry": Retry(NoBackoff(), 0)}
         pools = [redis.ConnectionPool.from_url(one, **options) for one in split_url(url)]
         return cls(connection_pools=pools, **own)
@@ -94,40 +99,27 @@ class Client(redis.Redis):
         those that follow it. `execute(raise_on_error=False)` shows the outcome of each."""
         return Pipeline(self._caller, self.connection_pool, self.response_callbacks, transaction, shard_hint)
 
-    @overload  # type: ignore[override]
-    def transaction(self, func: Callable[..., Any]) -> Callable[..., Any]: ...
-
-    @overload
-    def transaction(
+    def transaction(  # type: ignore[override]
         self,
         func: Callable[[Any], Any],
         *watches: Any,
         shard_hint: Any = None,
         value_from_callable: bool = False,
         watch_delay: float | None = None,
-    ) -> Any: ...
-
-    def transaction(
-        self,
-        func: Callable[..., Any],
-        *watches: Any,
-        shard_hint: Any = None,
-        value_from_callable: bool = False,
-        watch_delay: float | None = None,
     ) -> Any:
-        """As a decorator, `@client.transaction`: what the function does through its first argument,
+        """redis-py's `transaction`: runs the function at once, with a pipeline that watches these keys,
+        and then what it has queued; again when they change meanwhile. `watch_delay` is in seconds."""
+        body = watched_body(func, watches, value_from_callable)
+        return run(transact(self._caller, self.pipeline(), body, watch_delay))
+
+    def transactional(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """A decorator, `@client.transactional`: what the function does through its first argument,
         a `Transaction`, happens at one moment or not at all. It runs again when others change what
         it has read, so it must have no other effects. Its answer is what it returns; if that is the
         transaction itself, the answers of its writes.
 
-        With keys to watch: redis-py's `transaction`, which runs the function at once. `watch_delay`
-        is in seconds.
-
         Raises `Failed` if others came first until the deadline, and `Unknown`.
         """
-        if watches:
-            body = watched_body(func, watches, value_from_callable)
-            return run(transact(self._caller, self.pipeline(), body, watch_delay))
 
         @functools.wraps(func)
         def transacted(*args: Any, **options: Any) -> Any:
@@ -135,6 +127,10 @@ class Client(redis.Redis):
             return run(transact(self._caller, transaction, whole_body(func, args, options), None))
 
         return transacted
+
+    def lock(self, name: Any, *args: Any, lock_class: Any = None, **options: Any) -> Any:
+        """redis-py's `lock`, whose locks are `quorate.Lock`s unless `lock_class` says otherwise."""
+        return super().lock(name, *args, lock_class=lock_class or Lock, **options)
 
     def close(self) -> None:
         """Ends the session and closes all connections. The client can be used again: with a new
@@ -180,7 +176,7 @@ class Pipeline(Steps, RedisPipeline):
 
 
 class Transaction(Pipeline):
-    """What a function decorated with `@client.transaction` is given.
+    """What a function decorated with `@client.transactional` is given.
 
     Commands that read answer at once, and watch their keys. Those that change something are queued
     until the function ends, and answer the transaction itself. Reads come first.

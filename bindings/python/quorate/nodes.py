@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -10,8 +10,6 @@ from urllib.parse import urlsplit, urlunsplit
 Node = str | tuple[str, int]
 
 PORT = 6379
-# redis-py's own ways to try again, which know nothing of calls.
-_RETRIES = ("retry", "retry_on_timeout", "retry_on_error", "single_connection_client")
 
 
 def parse(node: Node) -> tuple[str, int]:
@@ -40,8 +38,12 @@ def split_url(url: str) -> list[str]:
     return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuses what would have no effect."""
-    for name in _RETRIES:
-        if options.get(name):
-            raise TypeError(f"{name} has no effect: the client tries again by itself until its deadline")
+def take_retry(options: dict[str, Any]) -> Any:
+    """Takes redis-py's options about trying again out of these, and gives `retry`. Raises TypeError for
+    an option that would have no effect."""
+    if options.get("single_connection_client"):
+        raise TypeError("single_connection_client has no effect: a client has connections to several nodes")
+    # Whatever failed is tried again anyhow, under its number.
+    for name in ("retry_on_timeout", "retry_on_error"):
+        options.pop(name, None)
+    return options.pop("retry", None)

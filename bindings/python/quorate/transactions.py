@@ -233,10 +233,11 @@ async def settled(value: Any) -> Any:
 def watched_body(
     function: Callable[[Any], Any], watches: Sequence[Any], value_from_callable: bool
 ) -> Callable[[Any], Awaitable[Any]]:
-    """redis-py's transaction: the function calls `multi` of the pipeline it is given."""
+    """redis-py's transaction: with keys to watch, the function calls `multi` of the pipeline it is given."""
 
     async def body(pipeline: Any) -> Any:
-        await pipeline.immediate(("WATCH", *watches), {})
+        if watches:
+            await pipeline.immediate(("WATCH", *watches), {})
         value = await settled(function(pipeline))
         answers = await pipeline.execute_all(True, True)
         return value if value_from_callable else answers

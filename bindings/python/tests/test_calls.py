@@ -12,6 +12,8 @@ import fake
 import quorate
 import quorate.asyncio
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from quorate import calls
 
 REFUSED = "TRYAGAIN this try did nothing"
@@ -457,7 +459,7 @@ class Scenarios:
                 self.cluster.fail("SESSION CALL 0", REFUSED)
             return transaction.set(key, int(value or 0) + amount)
 
-        transacted = client.transaction(self.body(add))
+        transacted = client.transactional(self.body(add))
         self.cluster.fail("WATCH", REFUSED, "lose")
         self.assertEqual(self.wait(transacted("a", amount=5)), [True])
         self.assertEqual((runs[0], runs[-1], self.cluster.keys[b"a"]), (None, b"10", b"15"))
@@ -486,7 +488,7 @@ class Scenarios:
             return transaction.set("a", 1)
 
         with self.assertRaisesRegex(quorate.Failed, "did not happen"):
-            self.wait(client.transaction(self.body(add))())
+            self.wait(client.transactional(self.body(add))())
 
     def test_a_transaction_says_what_it_can_not_do(self):
         client = self.client()
@@ -503,7 +505,7 @@ class Scenarios:
 
         for wrong in (late, plain, keyless):
             with self.assertRaises(redis.RedisError):
-                self.wait(client.transaction(self.body(wrong))())
+                self.wait(client.transactional(self.body(wrong))())
         self.assertEqual(self.cluster.keys, {})
 
     def test_the_transaction_of_redis_py(self):
@@ -521,10 +523,39 @@ class Scenarios:
         self.assertEqual(self.wait(client.transaction(body, "a", value_from_callable=True)), "value")
         self.assertEqual(self.count(), 2)
 
+    def test_a_transaction_without_keys_to_watch_runs_at_once(self):
+        client = self.client()
+
+        def add(block):
+            block.incr("a")
+            block.incr("a")
+            return "value"
+            yield
+
+        self.assertEqual(self.wait(client.transaction(self.body(add))), [1, 2])
+        self.assertEqual(self.wait(client.transaction(self.body(add), value_from_callable=True)), "value")
+        self.assertEqual(self.count(), 4)
+
+    def test_tries_are_bounded_as_redis_py_says(self):
+        self.cluster.always[(b"SESSION", b"CALL")] = REFUSED
+        for retries, tries in ((0, 1), (2, 3)):
+            pauses = []
+
+            class Backoff(NoBackoff):
+                def compute(self, failures):
+                    pauses.append(failures)
+                    return 0
+
+            before = len(self.cluster.calls())
+            client = self.client(retry=Retry(Backoff(), retries), retry_on_timeout=True, retry_on_error=[OSError])
+            with self.assertRaises(quorate.Failed):
+                self.wait(client.incr("a"))
+            self.assertEqual(len(self.cluster.calls()) - before, tries)
+            self.assertEqual(pauses, list(range(1, tries)))
+
     def test_options_that_would_have_no_effect_are_refused(self):
-        for option in ("retry_on_timeout", "single_connection_client"):
-            with self.assertRaises(TypeError):
-                self.Client(**{option: True})
+        with self.assertRaises(TypeError):
+            self.Client(single_connection_client=True)
         for nodes in ([], ["host:port"], ["user@host:1"], ["host:1/2"]):
             with self.assertRaises(ValueError):
                 self.Client(nodes=nodes)

@@ -212,7 +212,7 @@ class ClusterTest(unittest.TestCase):
         client = self.client(ENGINES.index("meerkat"))
         client.mset({"alice": 1000, "bob": 0, "transfers": 0})
 
-        @client.transaction
+        @client.transactional
         def transfer(transaction, amount):
             rest = int(transaction.get("alice")) - amount
             transaction.set("alice", rest).incrby("bob", amount).incr("transfers")
@@ -224,6 +224,21 @@ class ClusterTest(unittest.TestCase):
         self.assertGreaterEqual(transfers, acknowledged)
         self.assertLessEqual(transfers, acknowledged + unknown)
 
+    def test_a_lock_has_one_owner_and_its_fences_rise_while_nodes_are_killed(self):
+        for database, engine in enumerate(ENGINES):
+            client = self.client(database)
+            inside, fences = [], []
+
+            def step():
+                with client.lock("lock", timeout=5, sleep=0.001) as lock:
+                    inside.append(1)
+                    self.assertEqual(len(inside), 1, "two hold the lock")
+                    fences.append(lock.fence)
+                    inside.pop()
+
+            self.under_faults(step, self.kill)
+            self.assertEqual(fences, sorted(set(fences)), engine)
+
     def test_watched_blocks_whose_answers_are_lost(self):
         for database, engine in enumerate(ENGINES):
             keys = list("abcd") if engine == "meerkat" else ["a"]
@@ -234,7 +249,7 @@ class ClusterTest(unittest.TestCase):
                     losses = lose(client, is_exec, arrives)
                     runs = []
 
-                    @client.transaction
+                    @client.transactional
                     def add(transaction):
                         runs.append([transaction.get(key) for key in keys])
                         return transaction.incr(key)
@@ -260,7 +275,7 @@ class ClusterTest(unittest.TestCase):
                     self.assertEqual(int(client.get("row")), expected[-1])
 
     def test_the_examples_of_the_documents(self):
-        for page, count in (("bindings/python/README.md", 3), ("docs/src/python.md", 4)):
+        for page, count in (("bindings/python/README.md", 3), ("docs/src/python.md", 5)):
             examples = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
             self.assertEqual(len(examples), count, page)
             names, printed = {}, io.StringIO()
@@ -297,7 +312,7 @@ class ClusterTest(unittest.TestCase):
                 answers = await asyncio.gather(*[client.incr("tasks") for _ in range(100)])
                 self.assertEqual(sorted(answers), list(range(1, 101)))
 
-                @client.transaction
+                @client.transactional
                 async def double(transaction):
                     value = int(await transaction.get("tasks"))
                     transaction.set("tasks", 2 * value)
