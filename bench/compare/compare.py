@@ -18,7 +18,7 @@ import tempfile
 
 import report
 import systems
-from workloads import WORKLOADS, Runner
+from workloads import TYPES, WORKLOADS, Runner
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -64,7 +64,8 @@ def parse():
                         help="comma-separated; also quorate-o3, valkey, and with --before "
                              "quorate-before and quorate-meerkat-before")
     parser.add_argument("--workloads", default="",
-                        help="comma-separated: " + ",".join(load.name for load in WORKLOADS))
+                        help="comma-separated: " + ",".join(load.name for load in WORKLOADS + TYPES)
+                             + "; `types` for all from hset on")
     parser.add_argument("--no-redis-benchmark", action="store_true",
                         help="leave out the second opinion")
     parser.add_argument("--quorate", help="a built binary instead of a release build")
@@ -115,10 +116,11 @@ def measure(options, chosen):
     say("starting and filling", ", ".join(system.name for system in chosen))
     memory = {system.name: runner.fill(system) for system in chosen if not system.transient}
     idle = {system.name: runner.idle(system) for system in chosen if not system.transient}
-    wanted = [name for name in options.workloads.split(",") if name]
+    names = options.workloads.replace("types", ",".join(load.name for load in TYPES))
+    wanted = [name for name in names.split(",") if name]
     for number in range(options.rounds):
-        for workload in WORKLOADS:
-            if wanted and workload.name not in wanted:
+        for workload in WORKLOADS + TYPES:
+            if workload.name not in wanted if wanted else workload in TYPES:
                 continue
             for system in runner.order(number):
                 cell = runner.run(workload, system, number)

@@ -42,6 +42,8 @@ class System:
     # The ops of the load generator that stand for a read and a durable write.
     get_op, set_op, txn_op = "get", "set", "multi"
     redis_protocol = True
+    # Whether each write waits for replicas with a command of its own.
+    waits = False
 
     def __init__(self, places):
         self.places = places
@@ -220,6 +222,7 @@ class RedisWait2(Redis):
 
     name = "redis-wait2"
     set_op, txn_op = "set-wait", "multi-wait"
+    waits = True
 
     def start(self):
         self.ports = [self.places.port() for _ in range(3)]

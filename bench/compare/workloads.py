@@ -24,6 +24,10 @@ class Workload:
     spread: bool = False
     # redis-benchmark instead of our load generator.
     second_opinion: bool = False
+    # The words of a command, for the kinds "update" and "read"; {key} and {value} stand for both.
+    command: tuple = ()
+    # The words of a command that prepares each key.
+    before: tuple = ()
 
 
 WORKLOADS = [
@@ -41,6 +45,22 @@ WORKLOADS = [
     Workload("rb-get-c50", "get", 50, second_opinion=True),
     Workload("rb-get-c50-p16", "get", 50, pipeline=16, second_opinion=True),
     Workload("rb-set-c50", "set", 50, second_opinion=True),
+]
+
+ADD_TWICE = "redis.call('INCRBY', KEYS[1], ARGV[1]) return redis.call('EXPIRE', KEYS[1], 1000)"
+# Left out unless they are asked for. Collections are small: one or a few elements for each key, a hundred
+# for the ranges.
+TYPES = [
+    Workload("hset", "update", 50, command=("HSET", "h:{key}", "field", "{value}")),
+    Workload("hget", "read", 50, command=("HGET", "h:{key}", "field")),
+    Workload("lpush", "update", 50, command=("LPUSH", "l:{key}", "{value}")),
+    Workload("lpop", "update", 50, command=("LPOP", "l:{key}")),
+    Workload("sadd", "update", 50, command=("SADD", "s:{key}", "{key}")),
+    Workload("zadd", "update", 50, command=("ZADD", "z:{key}", "1", "{key}")),
+    Workload("zrange-100", "read", 50, command=("ZRANGE", "hundred", "0", "99"),
+             before=("ZADD", "hundred", "0", "{key}")),
+    Workload("xadd", "update", 50, command=("XADD", "x:{key}", "MAXLEN", "100", "*", "field", "{value}")),
+    Workload("eval-2", "update", 50, command=("EVAL", ADD_TWICE, "1", "c:{key}", "1")),
 ]
 
 
@@ -115,8 +135,12 @@ class Runner:
     def drive(self, workload, system):
         if workload.second_opinion:
             return [self.redis_benchmark(workload, system)]
-        op = {"get": system.get_op, "set": system.set_op, "txn": system.txn_op}[workload.kind]
-        shape = {"connections": workload.connections, "pipeline": workload.pipeline}
+        op = {"get": system.get_op, "set": system.set_op, "txn": system.txn_op,
+              "update": "command-wait" if system.waits else "command", "read": "command"}[workload.kind]
+        shape = {"connections": workload.connections, "pipeline": workload.pipeline,
+                 "command": workload.command}
+        if workload.before:
+            self.generate(system, "fill-command", keys=100, command=workload.before)
         if workload.generators == 1:
             ports = system.ports if workload.spread else system.ports[:1]
             return [self.generate(system, op, ports=ports, **shape)]
@@ -128,17 +152,19 @@ class Runner:
         return collect(self.spawn(system, op, **shape))
 
     def spawn(self, system, op, ports=None, connections=50, pipeline=1, seconds=None, keys=None,
-              seed=1):
+              seed=1, command=()):
         options = self.options
-        command = [
+        load = [
             str(system.places.binaries["load"]), "--op", op, "--connections", str(connections),
             "--pipeline", str(pipeline), "--keys", str(keys or options.keys),
             "--value-bytes", str(options.value_bytes), "--seed", str(seed),
             "--seconds", str(options.seconds if seconds is None else seconds),
         ]
         for port in ports or system.ports[:1]:
-            command += ["--target", f"127.0.0.1:{port}"]
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            load += ["--target", f"127.0.0.1:{port}"]
+        if command:
+            load += ["--command", *command]
+        return subprocess.Popen(load, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
     def redis_benchmark(self, workload, system):
@@ -167,9 +193,9 @@ def applies(workload, system):
     spread_over = "quorate-meerkat" if workload.kind == "txn" else "quorate"
     if (workload.spread or workload.generators > 1) and name != spread_over:
         return False
-    if workload.pipeline > 1 and not system.redis_protocol:
+    if (workload.pipeline > 1 or workload.command) and not system.redis_protocol:
         return False
-    return not (system.name == "redis-wait2" and workload.kind == "get")
+    return not (system.waits and workload.kind in ("get", "read"))
 
 
 def collect(process):

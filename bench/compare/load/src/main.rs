@@ -32,8 +32,14 @@ enum Op {
     Multi,
     /// The same and `WAIT n 0`: weak if too few replicas.
     MultiWait,
+    /// What `--command` says.
+    Command,
+    /// The same and `WAIT n 0`: weak if too few replicas.
+    CommandWait,
     /// `SET` of every key once, in order; ends when all are written.
     Fill,
+    /// What `--command` says, for every key once, in order; ends when all have been named.
+    FillCommand,
     /// `SET key value` as the next call of the connection's session, which its node numbers.
     Call,
     /// The same as `SESSION CALL n n SET key value`.
@@ -61,6 +67,11 @@ struct Arguments {
     /// What one op is.
     #[arg(long, value_enum)]
     op: Op,
+    /// Words of a command. `{key}` stands for the key and `{value}` for the value, alone or in a word.
+    #[arg(long, num_args = 1.., required_if_eq_any([
+        ("op", "command"), ("op", "command-wait"), ("op", "fill-command"),
+    ]))]
+    command: Vec<String>,
     /// How many connections in all.
     #[arg(long, default_value_t = 50)]
     connections: usize,
@@ -91,7 +102,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let etcd = matches!(arguments.op, Op::EtcdPut | Op::EtcdGet | Op::EtcdTxn);
     anyhow::ensure!(!etcd || arguments.pipeline == 1, "etcd ops know no --pipeline but 1");
-    let in_order = matches!(arguments.op, Op::Fill | Op::Open | Op::OpenClose);
+    let in_order = matches!(arguments.op, Op::Fill | Op::FillCommand | Op::Open | Op::OpenClose);
     let plan = Plan {
         clients: arguments.connections.max(1),
         pipeline: arguments.pipeline.max(1),
@@ -108,6 +119,8 @@ fn main() -> anyhow::Result<()> {
     let mut sockets = Sockets::connect(&arguments.targets, plan.clients, || match arguments.op {
         Op::Get => resp::Redis::get(),
         Op::Set | Op::Fill => resp::Redis::set(&value),
+        Op::Command | Op::FillCommand => resp::Redis::command(&arguments.command, &value, None),
+        Op::CommandWait => resp::Redis::command(&arguments.command, &value, Some(wait)),
         Op::Call => resp::Redis::call(&value),
         Op::SpeltCall => resp::Redis::spelt(&value),
         Op::Open => resp::Redis::open(&value, false),

@@ -41,6 +41,39 @@ impl Redis {
         Self::boxed(&["*3\r\n$3\r\nSET\r\n$16\r\n", ""], &with_value(value), 1, None)
     }
 
+    /// Any command, whose words may have `{key}` and `{value}` in them, and `WAIT replicas 0` if there are
+    /// any.
+    pub(crate) fn command(
+        words: &[String],
+        value: &[u8],
+        replicas: Option<u8>,
+    ) -> Box<KeyDialect> {
+        let mut parts = vec![format!("*{}\r\n", words.len()).into_bytes()];
+        for word in words {
+            let value = String::from_utf8_lossy(value);
+            let pieces: Vec<String> =
+                word.split("{key}").map(|piece| piece.replace("{value}", &value)).collect();
+            let keys = (pieces.len() - 1) * size_of::<Key>();
+            let bytes = pieces.iter().map(String::len).sum::<usize>() + keys;
+            for (number, piece) in pieces.iter().enumerate() {
+                let part = match number {
+                    0 => parts.last_mut().expect("there is a head"),
+                    _ => parts.push_mut(Vec::new()),
+                };
+                if number == 0 {
+                    part.extend_from_slice(format!("${bytes}\r\n").as_bytes());
+                }
+                part.extend_from_slice(piece.as_bytes());
+            }
+            parts.last_mut().expect("there is a head").extend_from_slice(b"\r\n");
+        }
+        let parts: Vec<String> =
+            parts.into_iter().map(|part| String::from_utf8(part).expect("it was text")).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let end = replicas.map(wait).unwrap_or_default();
+        Self::boxed(&parts, &end, 1 + usize::from(replicas.is_some()), replicas)
+    }
+
     /// `SET key value` and `WAIT replicas 0`.
     pub(crate) fn set_wait(value: &[u8], replicas: u8) -> Box<KeyDialect> {
         let mut end = with_value(value);
@@ -252,6 +285,16 @@ mod tests {
         Redis::set(b"v").request(b"key:000000000001", &mut plain);
         assert_eq!(out, plain);
         assert_eq!(answers(call, b"*0\r\n+OK\r\n+OK\r\n"), [None, None, Some(Answer::Good)]);
+    }
+
+    #[test]
+    fn words_take_the_key_and_the_value() {
+        let words = ["HSET", "h:{key}:{key}", "f", "{value}"].map(String::from);
+        let mut out = Vec::new();
+        Redis::command(&words, b"abc", Some(2)).request(b"key:000000000001", &mut out);
+        let expected = "*4\r\n$4\r\nHSET\r\n$35\r\nh:key:000000000001:key:000000000001\r\n\
+                        $1\r\nf\r\n$3\r\nabc\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n";
+        assert_eq!(String::from_utf8(out).expect("ASCII"), expected);
     }
 
     #[test]
