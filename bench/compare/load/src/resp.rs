@@ -43,11 +43,7 @@ impl Redis {
 
     /// Any command, whose words may have `{key}` and `{value}` in them, and `WAIT replicas 0` if there are
     /// any.
-    pub(crate) fn command(
-        words: &[String],
-        value: &[u8],
-        replicas: Option<u8>,
-    ) -> Box<KeyDialect> {
+    pub(crate) fn command(words: &[String], value: &[u8], replicas: Option<u8>) -> Box<KeyDialect> {
         let mut parts = vec![format!("*{}\r\n", words.len()).into_bytes()];
         for word in words {
             let value = String::from_utf8_lossy(value);

@@ -46,7 +46,11 @@ impl Cluster {
     /// The messages that have come to a place.
     fn published(&mut self, place: Place) -> Vec<String> {
         let published = self.host(place).out.published.drain(..);
-        published.map(|one| String::from_utf8(one.message.to_vec()).unwrap()).collect()
+        published
+            .map(|one| {
+                String::from_utf8(one.message.to_vec()).expect("messages of this test are text")
+            })
+            .collect()
     }
 }
 
@@ -272,7 +276,8 @@ fn said(cluster: &mut Cluster, from: Place, to: NodeId) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
     while !rest.is_empty() {
         let before = rest;
-        let (header, body) = Header::split(&mut rest).unwrap().expect("a whole message");
+        let (header, body) =
+            Header::split(&mut rest).expect("nothing is cut short").expect("a whole message");
         if header.kind == Kind::PubSub && body[0] == 1 {
             messages.push(before[..before.len() - rest.len()].to_vec());
         }

@@ -15,7 +15,7 @@ fn harness() -> Harness {
 }
 
 fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap().replace("\r\n", " ")
+    String::from_utf8(bytes).expect("answers are text").replace("\r\n", " ")
 }
 
 fn talk(harness: &mut Harness, id: ConnectionId, line: &str) -> String {
@@ -400,7 +400,7 @@ fn names_are_bounded() {
     let id = harness.connect();
     let long = "x".repeat(64 * 1024 + 1);
     let too_long = "-ERR the name of a channel has at most 65536 bytes ";
-    assert_eq!(talk(&mut harness, id, &format!("SUBSCRIBE a\r\n")), "*3 $9 subscribe $1 a :1 ");
+    assert_eq!(talk(&mut harness, id, "SUBSCRIBE a\r\n"), "*3 $9 subscribe $1 a :1 ");
     let mut bytes = b"*2\r\n$9\r\nSUBSCRIBE\r\n".to_vec();
     bytes.extend(format!("${}\r\n{long}\r\n", long.len()).as_bytes());
     assert_eq!(text(harness.send(id, &bytes)), too_long);
