@@ -2,6 +2,7 @@
 
 use super::Check::Tests;
 use super::Mutant;
+use super::table::SWEEP;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -31,5 +32,40 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "a replica without a delta's base does not acknowledge it",
         checks: &[Tests("hermes", "deltas::")],
         in_gate: false,
+    },
+    Mutant {
+        name: "hermes_inv_without_kind",
+        home: "hermes",
+        guard: "an INV says of which type the value is",
+        checks: &[SWEEP],
+        in_gate: true,
+    },
+    Mutant {
+        name: "hermes_copy_without_kind",
+        home: "hermes",
+        guard: "what a joining replica copies keeps its type",
+        checks: &[SWEEP],
+        in_gate: false,
+    },
+    Mutant {
+        name: "meerkat_body_without_kind",
+        home: "meerkat",
+        guard: "a transaction's writes say of which type each value is",
+        checks: &[Tests("sim", "transactions_survive_every_fault")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "meerkat_copy_without_kind",
+        home: "meerkat",
+        guard: "what a joining replica copies, or another one reads there, keeps its type",
+        checks: &[Tests("sim", "transactions_survive_every_fault")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "storage_record_without_kind",
+        home: "storage",
+        guard: "a record says of which type its value is",
+        checks: &[SWEEP, Tests("sim", "transactions_over_the_lanes_of_one_node")],
+        in_gate: true,
     },
 ];

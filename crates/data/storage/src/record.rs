@@ -440,7 +440,9 @@ impl<M: Meta> RecordPtr<M> {
         store_bytes(self.value_words(place), content.bytes);
         header.value_len.store(len, Ordering::Relaxed);
         let expires = if content.expire_at.is_some() { EXPIRES } else { 0 };
-        let kind = u16::from(content.kind as u8) << KIND_SHIFT;
+        let forgets = mutant!("storage_record_without_kind");
+        let kind = if forgets { ValueKind::String } else { content.kind };
+        let kind = u16::from(kind as u8) << KIND_SHIFT;
         header.expire_at.store(content.expire_at.map_or(0, |at| at.0), Ordering::Relaxed);
         header.state.store(PRESENT | expires | kind | place, Ordering::Relaxed);
         garbage

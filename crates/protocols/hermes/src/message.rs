@@ -26,7 +26,7 @@
 //! message. What stands in brackets is there only if a flag says so. The epoch stands in the header
 //! of every message (`quorate_wire::Header`).
 
-use quorate_machine::{Content, Slot, ValueKind};
+use quorate_machine::{Content, Slot, ValueKind, mutant};
 use quorate_rifl::{Call, LeaseId};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 use quorate_wire::{Malformed, Reader, Words, Writer};
@@ -267,7 +267,8 @@ impl<'a> Message<'a> {
                 let flags = flag(inv.rmw, FLAG_RMW)
                     | flag(inv.completion.is_some(), FLAG_CALL)
                     | flag(inv.base.is_some(), FLAG_DELTA);
-                write_content_head(writer, flags, inv.content);
+                let forgets = mutant!("hermes_inv_without_kind");
+                write_content_head(writer, flags, inv.content, forgets);
                 writer.bytes(inv.key);
                 write_completion(writer, inv.completion);
                 if let Some(base) = inv.base {
@@ -409,7 +410,7 @@ impl<'a> Entry<'a> {
             | flag(self.valid, FLAG_VALID)
             | flag(self.apart.is_some(), FLAG_APART)
             | flag(self.completion.is_some(), FLAG_CALL);
-        write_content_head(writer, flags, self.content);
+        write_content_head(writer, flags, self.content, mutant!("hermes_copy_without_kind"));
         writer.bytes(self.key);
         write_completion(writer, self.completion);
         match self.apart {
@@ -475,11 +476,18 @@ fn read_cursor(reader: &mut Reader<'_>) -> Result<Option<Cursor>, Malformed> {
     })
 }
 
-fn write_content_head(writer: &mut Writer<'_>, flags: u8, content: Option<Content<'_>>) {
+/// A mutant forgets what the bytes are.
+fn write_content_head(
+    writer: &mut Writer<'_>,
+    flags: u8,
+    content: Option<Content<'_>>,
+    forgets: bool,
+) {
     let expiry = content.and_then(|content| content.expire_at);
     let flags = flags | flag(content.is_some(), FLAG_VALUE) | flag(expiry.is_some(), FLAG_EXPIRY);
     writer.u8(flags);
-    writer.u8(content.map_or(ValueKind::String, |content| content.kind) as u8);
+    let known = content.filter(|_| !forgets);
+    writer.u8(known.map_or(ValueKind::String, |content| content.kind) as u8);
     writer.u64(expiry.map_or(0, |at| at.0));
 }
 

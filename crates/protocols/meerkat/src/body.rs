@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 
-use quorate_machine::{Content, ValueKind};
+use quorate_machine::{Content, ValueKind, mutant};
 use quorate_rifl::Call;
 use quorate_types::{Timestamp, UnixMillis, limits};
 use quorate_wire::{Malformed, Reader, Writer};
@@ -206,7 +206,8 @@ impl<'a> BodyWriter<'a> {
             writer.timestamp(base);
         }
         if let Some(Some(content)) = item.write {
-            writer.u8(content.kind as u8);
+            let forgets = mutant!("meerkat_body_without_kind");
+            writer.u8(if forgets { ValueKind::String } else { content.kind } as u8);
             writer.bytes(content.bytes);
             if let Some(at) = content.expire_at {
                 writer.u64(at.0);

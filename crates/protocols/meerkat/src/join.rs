@@ -385,7 +385,8 @@ pub(crate) fn write_entry(record: &impl Record<Meta = Meta>, entries: &mut Vec<u
     writer.timestamp(meta.wts);
     writer.timestamp(meta.rts);
     if let Some(content) = content {
-        writer.u8(content.kind as u8);
+        let forgets = mutant!("meerkat_copy_without_kind");
+        writer.u8(if forgets { ValueKind::String } else { content.kind } as u8);
         writer.bytes(content.bytes);
     }
     if let Some(at) = expire_at {

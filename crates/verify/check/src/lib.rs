@@ -39,7 +39,7 @@
 //! versions where records carry them. Both look for cycles in a graph of dependencies, in time
 //! proportional to the history; what they can't tell makes the verdict *undecided*.
 //! [`check_txn_history`] judges transactions together with operations on single keys, and searches
-//! each key beside that. [`check_bank`] checks sums.
+//! each key beside that. [`check_bank`] checks sums, [`Queues`] that each element goes to one client.
 //!
 //! # File format
 //!
@@ -68,6 +68,7 @@ mod format;
 mod history;
 pub mod linearizability;
 mod model;
+mod queues;
 mod recorder;
 mod report;
 mod seeds;
@@ -80,6 +81,7 @@ pub use elle::{ElleSummary, ElleWorkload, write_elle};
 pub use format::{HistoryWriter, ReadError, VERSION};
 pub use format::{read_history, read_history_file, read_txn_history, read_txn_history_file};
 pub use history::{Action, Answer, Bytes, Header, History, Initial, Operation, Outcome};
+pub use queues::Queues;
 pub use recorder::{Invocation, OpenTxn, Recorder, Sink};
 pub use report::{EXIT_BAD_FILE, Finding, Options, Report, Undecided, Verdict};
 pub use report::{check_history, check_history_with};

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quorate_check::{Action, Recorder, TxnHistory};
+use quorate_check::{Action, Queues, Recorder, TxnHistory};
 use quorate_commands::{Op, Reply};
 use quorate_machine::{Outcome, Refusal, Rng};
 use quorate_meerkat::Isolation;
@@ -20,7 +20,7 @@ use crate::operations;
 use crate::options::Workload;
 use crate::progress::Progress;
 use crate::script::Order;
-use crate::transactions::{Open, Transactions};
+use crate::transactions::{self, Open, Transactions};
 use crate::world::{self, Event, MS, World};
 
 /// How long a client waits before it calls the fate of an op unknown.
@@ -71,7 +71,7 @@ impl Load {
     /// A command on a collection, now and then, if clients use them.
     fn draw_collection(&mut self) -> Option<Intent> {
         match self {
-            Self::Operations { types, .. } => types.as_mut()?.draw(true),
+            Self::Operations { types, .. } => types.as_mut()?.draw(true, false),
             Self::Transactions(load) => load.draw_collection(),
         }
     }
@@ -83,6 +83,8 @@ pub(crate) struct Seen {
     pub(crate) history: TxnHistory,
     /// Transfers between accounts: judged by their sum alone.
     pub(crate) bank: TxnHistory,
+    /// Elements that clients put into queues and took.
+    pub(crate) queues: Queues,
     /// Answers that no history explains.
     pub(crate) complaints: Vec<String>,
 }
@@ -126,6 +128,7 @@ pub(crate) struct Clients {
     working: bool,
     /// Answers that no history explains.
     complaints: Vec<String>,
+    queues: Queues,
     /// Whether ops complete in time.
     pub(crate) progress: Progress,
     /// The number of values they drew.
@@ -194,6 +197,7 @@ impl Clients {
             orders: Vec::new(),
             working: true,
             complaints: Vec::new(),
+            queues: Queues::default(),
             progress: Progress::default(),
             drawn: plan.drawn,
             done: 0,
@@ -231,7 +235,7 @@ impl Clients {
                 finish(load.bank)
             }
         };
-        Seen { history: finish(self.recorder), bank, complaints }
+        Seen { history: finish(self.recorder), bank, queues: self.queues, complaints }
     }
 
     /// Handles an event of a client.
@@ -380,6 +384,7 @@ impl Clients {
                 let open = Open::lapse(&self.recorder, index as u64, key, value, *millis);
                 (open, Command(Op::Call(lapses::to_call(key, value, *millis))))
             }
+            (Load::Operations { .. }, Intent::Queue(step)) => transactions::queue(step),
             (Load::Operations { .. }, Intent::Fade { key, millis }) => {
                 Open::fade(&self.recorder, index as u64, key, *millis)
             }
@@ -486,6 +491,10 @@ impl Clients {
             self.complaints.extend(late);
         }
         let next = match (&mut self.load, waiting.open) {
+            (_, Open::Queueing(step)) => {
+                self.complaints.extend(step.end(&outcome, &mut self.queues).err());
+                None
+            }
             (Load::Operations { .. }, Open::Single(invocation, action)) => {
                 match outcome {
                     Outcome::Done(reply) => {

@@ -14,6 +14,7 @@ use quorate_types::{Timestamp, UnixMillis};
 
 use crate::intent::Intent;
 use crate::process::Entry;
+use crate::queues::QueueStep;
 
 /// The prefix of these keys.
 pub(crate) const PREFIX: &str = "one:";
@@ -25,7 +26,7 @@ const LIFE: u64 = 60;
 const PARTS: u64 = 5;
 
 /// The types of keys.
-const TYPES: [&str; 3] = ["hash", "list", "any"];
+const TYPES: [&str; 4] = ["hash", "list", "sorted", "any"];
 
 /// Whether clients let this key expire.
 pub(crate) fn expires(key: &Bytes) -> bool {
@@ -46,10 +47,15 @@ impl Collections {
         Self { rng: Rng::new(seed ^ u64::from_le_bytes(*b"bytypes.")), drawn: 0, expiry }
     }
 
-    /// Draws an intent now and then. Without `reads` it is one that updates.
-    pub(crate) fn draw(&mut self, reads: bool) -> Option<Intent> {
+    /// Draws an intent now and then. Without `reads` it is one that updates, and without `moves` one
+    /// that touches one key.
+    pub(crate) fn draw(&mut self, reads: bool, moves: bool) -> Option<Intent> {
         if !self.rng.chance(2, 5) {
             return None;
+        }
+        if self.rng.chance(1, 4) {
+            self.drawn += 1;
+            return Some(Intent::Queue(QueueStep::draw(self.drawn, moves, &mut self.rng)));
         }
         let rng = &mut self.rng;
         self.drawn += 1;
@@ -73,6 +79,7 @@ impl Collections {
         let key = format!("{PREFIX}{of}:last");
         let words = match *of {
             "hash" => ["HINCRBY n 1", "HGETALL"],
+            "sorted" => ["ZINCRBY 1 m", "ZRANGE 0 -1 WITHSCORES"],
             _ => ["RPUSH e", "LRANGE 0 -1"],
         };
         let single =
@@ -104,6 +111,15 @@ fn draw_words(of: &str, reads: bool, unique: u64, rng: &mut Rng) -> String {
         ("list", 10) => "LLEN".into(),
         ("list", 11) => format!("LINDEX {part}"),
         ("list", _) => "LRANGE 0 -1".into(),
+        ("sorted", 0..=3) => format!("ZADD {unique} m{part}"),
+        ("sorted", 4) => format!("ZADD {unique} m{part} {part} m{}", (part + 1) % PARTS),
+        ("sorted", 5..=6) => format!("ZINCRBY {} m{part}", 1 + rng.below(3)),
+        ("sorted", 7..=8) => format!("ZREM m{part}"),
+        ("sorted", 9) => "ZPOPMIN".into(),
+        ("sorted", 10) => "ZCARD".into(),
+        ("sorted", 11) => format!("ZSCORE m{part}"),
+        ("sorted", 12) => format!("ZRANK m{part}"),
+        ("sorted", _) => "ZRANGE 0 -1 WITHSCORES".into(),
         (_, 0..=3) => format!("SET v{unique}"),
         (_, 10..=11) => "GET".into(),
         (_, 12..) => "EXISTS".into(),
@@ -186,11 +202,16 @@ pub(crate) fn shown(key: &[u8], content: Content<'_>) -> String {
     text
 }
 
-/// The elements of a list, from its text.
+/// The elements of a list, or the members of a set or a sorted set, from its text.
 pub(crate) fn elements_of(text: &str) -> Option<Vec<Bytes>> {
-    let mut words = text.strip_prefix("List ")?.split(' ');
+    let mut words = text.split(' ');
+    let every = match words.next()? {
+        "List" | "Set" => 1,
+        "SortedSet" => 2,
+        _ => return None,
+    };
     words.next()?;
-    Some(words.map(Bytes::from).collect())
+    Some(words.step_by(every).map(Bytes::from).collect())
 }
 
 /// A read of a whole key at the end, and its answer.
@@ -228,7 +249,8 @@ mod tests {
                 let mut held: Option<(Vec<u8>, ValueKind)> = None;
                 let mut operations = Vec::new();
                 for at in 0..60 {
-                    let of = if of == "any" { TYPES[rng.below(3) as usize] } else { of };
+                    let count = TYPES.len() as u64;
+                    let of = if of == "any" { TYPES[rng.below(count) as usize] } else { of };
                     let words = draw_words(of, true, at, &mut rng);
                     let action = command(words.split(' '));
                     let Action::Command(asked) = &action else { unreachable!("it is a command") };

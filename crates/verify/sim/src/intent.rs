@@ -6,6 +6,7 @@ use std::str::FromStr;
 use quorate_check::{Action, Bytes, CollectionCommand};
 
 use crate::collections;
+use crate::queues::QueueStep;
 use crate::steps::Step;
 
 /// One intent of a client, from its first command to its last.
@@ -15,6 +16,8 @@ pub(crate) enum Intent {
     Single { key: String, action: Action },
     /// Sets a key that expires after `millis` milliseconds.
     Lapse { key: String, value: String, millis: u64 },
+    /// Puts an element into a queue, takes one, or moves one.
+    Queue(QueueStep),
     /// Lets a collection expire after `millis` milliseconds.
     Fade { key: String, millis: u64 },
     /// Watches a key that no other client touches, and sets it for `millis` milliseconds.
@@ -65,6 +68,7 @@ impl fmt::Display for Intent {
         match self {
             Self::Single { key, action } => f.write_str(&action_words(key, action)),
             Self::Lapse { key, value, millis } => write!(f, "SET {key} {value} PX {millis}"),
+            Self::Queue(step) => write!(f, "{step}"),
             Self::Fade { key, millis } => write!(f, "PEXPIRE {key} {millis}"),
             Self::Own { key, value, millis } => {
                 write!(f, "WATCH {key}; SET {key} {value} PX {millis}; EXEC")
@@ -218,6 +222,7 @@ impl FromStr for Intent {
             [single] if let Some((key, value, millis)) = parse_lapse(single) => {
                 Self::Lapse { key, value, millis }
             }
+            [single] if let Ok(step) = single.parse() => Self::Queue(step),
             [single] => match (single.strip_prefix("PAIR "), parse_single(single)) {
                 (Some(value), _) => Self::Pair(value.to_owned()),
                 (None, Some(intent)) => intent,
@@ -241,6 +246,8 @@ mod tests {
             "LRANGE one:list:3 0 -1",
             "DEL one:any:4",
             "PEXPIRE one:any:4 25",
+            "LMOVE queue:list:0:1 queue:list:0:0 LEFT RIGHT",
+            "ZPOPMIN queue:sorted:0:0",
             "DEL fresh:17",
             "SET ttl:3 v40 PX 25",
             "WATCH mine:2; SET mine:2 v41 PX 30; EXEC",

@@ -26,6 +26,9 @@ pub(crate) fn contradiction(
     if let Some(complaint) = seen.complaints.first() {
         return Some(complaint.clone());
     }
+    if let Err(wrong) = seen.queues.check() {
+        return Some(wrong);
+    }
     let wrong = judge_singles(seen, |op| !changed_nothing(op) || !overlaps(op, unleased));
     if wrong.is_some() {
         return wrong;
@@ -138,7 +141,12 @@ mod tests {
         let set = op(0, Action::Set(Bytes::from("v")), 10, Answer::Ok);
         let get = op(1, Action::Get, 30, Answer::Value(None));
         let history = TxnHistory { operations: vec![set, get], ..TxnHistory::default() };
-        Seen { history, bank: TxnHistory::default(), complaints: Vec::new() }
+        Seen {
+            history,
+            bank: TxnHistory::default(),
+            queues: quorate_check::Queues::default(),
+            complaints: Vec::new(),
+        }
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod options;
 mod parts;
 mod process;
 mod progress;
+mod queues;
 mod script;
 mod session_plan;
 mod sessions;

@@ -19,6 +19,7 @@ use crate::keyspaces::{Keyspace, Neighbour};
 use crate::loader::Loader;
 use crate::nemesis::Nemesis;
 use crate::process::Entry;
+use crate::queues;
 use crate::script::Script;
 use crate::sessions::{SessionClients, SessionPlan};
 use crate::setup::Setup;
@@ -658,6 +659,7 @@ impl<'a> Simulation<'a> {
             wrong = wrong.or_else(|| self.sessions.complaints.first().cloned());
             wrong = wrong.or_else(|| misled.clone());
             if !beyond {
+                wrong = wrong.or_else(|| seen.queues.check_left(&queues::left(&contents)).err());
                 wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
                 wrong = wrong.or_else(|| self.sessions.contradiction(keyspace.id, &contents));
                 wrong = wrong.or_else(|| loader.missing(&contents));

@@ -13,6 +13,7 @@
 //! | `ycsb:*` | YCSB-T: one key read and written, half of the times by `WATCH` | the checker |
 //! | `parts:*` | several hashes and lists, field by field ([`crate::parts`]) | the checker |
 //! | `one:*` | commands on single hashes, lists, sets ([`crate::collections`]) | linearizability |
+//! | `queue:*` | put unique elements in, take them out, move them | each goes to one client |
 //! | `ttl:*` | set for a while, read, deleted | linearizability, and nobody reads one late |
 //! | `mine:*`, `kept:*` | set by one client alone, by `WATCH` and `EXEC` | no watch fails |
 //!
@@ -36,6 +37,7 @@ use crate::lapses::{self, Lapses};
 use crate::operations;
 use crate::options::Workload;
 use crate::parts;
+use crate::queues::QueueStep;
 use crate::steps::{Nonsense, Step, effects, to_op, with_version};
 
 /// Appends after which clients go on to fresh lists: a check of lists reads them whole.
@@ -69,6 +71,8 @@ pub(crate) enum Open {
     Lapsing(Lapsing),
     /// Lets a collection expire; its deletion is another op.
     Fading(Invocation),
+    /// Puts an element into a queue, takes one, or moves one.
+    Queueing(QueueStep),
     /// Watches a key that no other client touches, before it sets it.
     WatchingOwn { key: String, millis: u64, call: OwnedCall },
     /// Sets that key. The watch must hold, unless an existing value expires.
@@ -252,7 +256,7 @@ impl Transactions {
         let strict = self.isolation == Isolation::Strict;
         let (types, unique) = (self.types.as_mut()?, &mut self.unique);
         if !types.rng.chance(1, 4) {
-            return types.draw(strict);
+            return types.draw(strict, true);
         }
         *unique += 1;
         let steps = parts::draw(*unique, &mut types.rng).into_iter().map(Step::Part).collect();
@@ -285,6 +289,7 @@ impl Transactions {
                 let open = Open::lapse(history, process, key, value, *millis);
                 (open, Command(Op::Call(lapses::to_call(key, value, *millis))))
             }
+            Intent::Queue(step) => queue(step),
             Intent::Fade { key, millis } => Open::fade(history, process, key, *millis),
             Intent::Own { key, value, millis } => {
                 let call = lapses::to_call(key, value, *millis);
@@ -574,7 +579,9 @@ impl Transactions {
             | Open::SettingOwn { .. }
             | Open::Pairing
             | Open::Looking => return,
-            Open::Lapsing(_) | Open::Fading(_) => unreachable!("it has ended already"),
+            Open::Lapsing(_) | Open::Fading(_) | Open::Queueing(_) => {
+                unreachable!("it has ended already")
+            }
         };
         if refused { recorder.aborted(txn) } else { recorder.undecided(txn, None) }
     }
@@ -636,7 +643,9 @@ impl Transactions {
                 }
             }
             Open::Pairing => {}
-            Open::Lapsing(_) | Open::Fading(_) => unreachable!("it has ended already"),
+            Open::Lapsing(_) | Open::Fading(_) | Open::Queueing(_) => {
+                unreachable!("it has ended already")
+            }
             Open::Looking => {
                 let Reply::Array(values) = reply else {
                     return Err(format!("a look at the pair was answered {reply:?}"));
@@ -712,6 +721,11 @@ impl Transactions {
         let command = Command(Op::Block(Block { watches, calls }));
         Ok((Open::Writing { txn, ops, writes: steps.len() }, command))
     }
+}
+
+/// A step with a queue, and its command.
+pub(crate) fn queue(step: &QueueStep) -> (Open, Command) {
+    (Open::Queueing(step.clone()), Command(Op::Call(step.call())))
 }
 
 fn pair_with(value: &str) -> Vec<&str> {
