@@ -21,7 +21,7 @@ use crate::spec::{
     AccessRule, ConnectionCommand, KeySpec, Keyed, KeysBegin, KeysFind, KeysFunction, Run,
     ServerCommand, Spec, Split, flag,
 };
-use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, range, table};
+use crate::{Args, CROSSKEY, OwnedArgs, Reply, Span, describe, help, range, sort, table};
 
 /// A command with its arguments, whose number is one that the command takes
 /// ([`crate::resolve`] checks it).
@@ -245,6 +245,10 @@ impl<'a> Call<'a> {
     /// Its keys, in order, repeated ones repeatedly.
     pub fn keys(self) -> Keys<'a> {
         if self.spec.has_movable_keys() {
+            if let Some(to) = self.sorts_into() {
+                let to = to as i64;
+                return Keys { args: self.args, next: 1, last: to, step: to - 1, specs: &[] };
+            }
             return Keys {
                 args: self.args,
                 next: 0,
@@ -266,9 +270,25 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Where the key stands that takes the result of a `SORT`: Redis's key specification doesn't say.
+    fn sorts_into(self) -> Option<usize> {
+        if self.spec.name == "sort" { sort::destination(self.args) } else { None }
+    }
+
+    /// Whether it reads keys that it doesn't name.
+    #[inline]
+    pub fn finds_keys(self) -> bool {
+        self.spec.has_movable_keys()
+            && ["sort", "sort_ro"].contains(&self.spec.name)
+            && sort::searches(self.args)
+    }
+
     /// The one key it touches, none if it has no keys, or [`CROSSKEY`] if there are several.
     #[inline]
     pub fn single_key(self) -> Result<Option<&'a [u8]>, Reply<'static>> {
+        if self.finds_keys() {
+            return Err(Reply::error(CROSSKEY));
+        }
         let mut keys = self.keys();
         let first = keys.next();
         let is_only = self.spec.keys.first == self.spec.keys.last && !self.spec.has_movable_keys();

@@ -184,7 +184,9 @@ pub fn command_getkeysandflags(args: Args<'_>) -> Reply<'static> {
         for spec in call.spec.key_specs {
             let flags = key_flags(call, spec).iter().map(|flag| Reply::status(flag));
             let flags = Reply::Set(flags.collect());
-            for key in spec.keys(call.args) {
+            let sorts = call.spec.name == "sort" && spec.flags.contains(&"OW");
+            let keys = spec.keys(call.args).chain(call.keys().skip(1).filter(|_| sorts));
+            for key in keys {
                 found.push(Reply::Array(vec![bulk(key), flags.clone()]));
             }
         }

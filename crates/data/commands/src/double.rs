@@ -38,13 +38,22 @@ pub(crate) fn double(text: &[u8]) -> Result<f64, Reply<'static>> {
 /// A bound of a range, which Redis reads with fewer checks: no text at all is 0, spaces may lead, text
 /// ends at a zero byte, and what is out of range is rounded.
 pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
+    read_loosely(text).map(|read| read.value)
+}
+
+/// The number that `SORT` takes an element for: as a bound, but nothing for what is out of range.
+pub(crate) fn parse_weight(text: &[u8]) -> Option<f64> {
+    read_loosely(text).filter(|read| !read.out_of_range).map(|read| read.value)
+}
+
+fn read_loosely(text: &[u8]) -> Option<Read> {
     let text = c_string(text);
     if text.is_empty() {
-        return Some(0.0);
+        return Some(Read { value: 0.0, out_of_range: false });
     }
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !is_space(byte))?;
-    read(&text[start..]).map(|read| read.value)
+    read(&text[start..])
 }
 
 fn read(text: &[u8]) -> Option<Read> {

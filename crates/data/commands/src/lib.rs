@@ -50,6 +50,8 @@
 //!   by up to eight bytes more, and `#` with an offset that overflows 64 bits is refused here.
 //! - `PFCOUNT` never writes: the count cached in a HyperLogLog stays out of date, and is computed each
 //!   time, until the value comes from a Redis that has counted it.
+//! - `SORT` sorts at most 262,144 elements; equal ones keep their order; words are compared by their
+//!   bytes.
 //! - `SET ... IFDEQ`, `IFDNE`, the same options of `DELEX`, and `DIGEST` are not there; `IFEQ`, `IFNE`,
 //!   `DELEX` and `DELIFEQ` are, as Redis 8.4 and Valkey 9 document them.
 //! - `TIME` inside a transaction has the resolution of milliseconds.
@@ -95,6 +97,7 @@ mod script;
 mod set;
 mod set_algebra;
 mod several;
+mod sort;
 mod sorted_set;
 mod spec;
 mod string;

@@ -215,9 +215,10 @@ impl Command for Call<'_> {
         Call::updates(*self)
     }
 
+    /// Keys that it finds by what others hold may be anywhere, as those of a range.
     #[inline]
     fn ranges(&self) -> bool {
-        self.is_range() || self.is_script()
+        self.is_range() || self.is_script() || self.finds_keys()
     }
 
     #[inline]

@@ -263,7 +263,7 @@ impl<B: Backend> Context<'_, B> {
                     if self.is_keyless_script(&call) {
                         plan.touch(database, b"");
                     }
-                    if call.is_range() {
+                    if call.is_range() || call.finds_keys() {
                         // Any key stands for the keyspace, and clashes with all others.
                         plan.touch(database, b"");
                         plan.clash = plan.clash.max(Some(Clash::Keys));
