@@ -31,6 +31,8 @@ pub(crate) enum Stop {
     Memory,
     Cpu,
     Killed,
+    /// A library panicked.
+    Defect,
     /// The transaction can't be what it wants to be any more; its engine says why.
     Workspace,
 }
@@ -51,6 +53,10 @@ impl Stop {
                  was stopped; nothing of it happened. Do less in one script"
             }
             Self::Killed => "ERR Script killed by user with SCRIPT KILL; nothing of it happened.",
+            Self::Defect => {
+                "ERR a library of the interpreter failed, and the script was stopped; nothing of it \
+                 happened. This is a defect of Quorate: report the script"
+            }
             Self::Workspace => "ERR the script touched more than its transaction may",
         })
     }

@@ -38,12 +38,17 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bits;
 mod budget;
 mod cache;
 mod convert;
+mod decode;
+mod encode;
 mod error;
 pub mod limits;
+mod msgpack;
 mod number;
+mod pack;
 mod pattern;
 mod random;
 mod redis;

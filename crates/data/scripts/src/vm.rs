@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use mlua::chunk::ChunkMode;
@@ -17,7 +18,7 @@ use crate::error::{PRELUDE, Thrown, as_value, at_the_end, is_memory, raise};
 use crate::random::Random;
 use crate::redis::{Commands, Desk};
 use crate::shebang::{self, Flags};
-use crate::{convert, limits, random, redis, strings};
+use crate::{bits, convert, encode, limits, msgpack, pack, random, redis, strings};
 
 /// One script that is to run.
 #[derive(Clone, Copy)]
@@ -50,6 +51,7 @@ struct Vm {
     budget: Rc<Budget>,
     random: Rc<Random>,
     desk: Rc<Desk>,
+    settings: Rc<encode::Settings>,
     run: Function,
     is_clean: Function,
     compiled: HashMap<u64, Compiled>,
@@ -108,6 +110,7 @@ impl Vm {
         let budget: Rc<Budget> = Rc::default();
         let random: Rc<Random> = Rc::default();
         let desk: Rc<Desk> = Rc::default();
+        let settings: Rc<encode::Settings> = Rc::default();
         let host = lua.create_table()?;
         add_wrappers(&lua, &host, &budget)?;
         let tables: Vec<(&str, Table)> = ["string", "math", "libraries", "globals"]
@@ -122,6 +125,10 @@ impl Vm {
         host.raw_set("gsub", gsub)?;
         random::add(&lua, math, &random)?;
         libraries.raw_set("redis", redis::library(&lua, &desk)?)?;
+        libraries.raw_set("cjson", encode::library(&lua, &settings, &budget)?)?;
+        libraries.raw_set("cmsgpack", msgpack::library(&lua, &budget)?)?;
+        libraries.raw_set("struct", pack::library(&lua, &budget)?)?;
+        libraries.raw_set("bit", bits::library(&lua)?)?;
         add_globals(&lua, globals)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
         let (run, is_clean, inside, is_protected): (Function, Function, Function, Function) =
@@ -132,7 +139,7 @@ impl Vm {
         lua.set_memory_limit(limits::MEMORY_BYTES_MAX)?;
         budget.watch(&lua)?;
         let compiled = HashMap::new();
-        Ok(Self { lua, budget, random, desk, run, is_clean, compiled, compiled_bytes: 0 })
+        Ok(Self { lua, budget, random, desk, settings, run, is_clean, compiled, compiled_bytes: 0 })
     }
 
     fn run(
@@ -147,9 +154,12 @@ impl Vm {
             Err(reply) => return Verdict::Commit(reply),
         };
         self.random.begin(script, now);
+        self.settings.begin();
         let is_read_only = script.is_read_only || compiled.flags.no_writes;
         let mut commands = Commands::new(now, workspace, &self.budget, is_read_only);
-        let answer = self.execute(script, &compiled, &mut commands);
+        // A defect of a library ends its script, and no node.
+        let run = AssertUnwindSafe(|| self.execute(script, &compiled, &mut commands));
+        let answer = catch_unwind(run).unwrap_or_else(|_| Err(self.budget.stop(Stop::Defect)));
         let resp3 = self.desk.is_resp3();
         if matches!(&answer, Ok((false, value)) if is_memory(value)) {
             self.budget.stop(Stop::Memory);
