@@ -89,7 +89,17 @@ impl AsRef<[u8]> for Pair<'_> {
 
 /// What `OBJECT ENCODING` says of a hash.
 pub(crate) fn encoding(hash: Packed<'_>) -> &'static str {
-    if hash.form == LARGE { "hashtable" } else { "listpack" }
+    if is_large(hash) { "hashtable" } else { "listpack" }
+}
+
+/// Whether a hash is beyond Redis's compact encoding.
+pub(crate) fn is_large(hash: Packed<'_>) -> bool {
+    hash.form == LARGE
+}
+
+/// The form of a new hash with these fields.
+pub(crate) fn form_of(hash: Packed<'_>) -> u8 {
+    form(0, hash.count, hash.items())
 }
 
 fn held(current: Current<'_>) -> Result<Option<Packed<'_>>, Reply<'static>> {

@@ -185,6 +185,11 @@ impl Builder {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Bytes of the value so far.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The items alone.
     pub(crate) fn into_items(mut self) -> Vec<u8> {
         self.bytes.drain(..HEADER_BYTES);

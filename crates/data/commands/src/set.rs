@@ -134,6 +134,15 @@ impl<'a> Set<'a> {
 }
 
 impl<'a> Integers<'a> {
+    pub(crate) fn new(bytes: &'a [u8], form: u8) -> Self {
+        Self { bytes, form }
+    }
+
+    /// The width of each, and they.
+    pub(crate) fn bytes(self) -> (usize, &'a [u8]) {
+        (self.width(), self.bytes)
+    }
+
     fn width(self) -> usize {
         2 << self.form
     }

@@ -88,7 +88,7 @@ impl<'a> SortedSet<'a> {
         Self { form, count: count.min(items.len() / ENTRY_BYTES_MIN), bytes: items }
     }
 
-    fn is_large(&self) -> bool {
+    pub(crate) fn is_large(&self) -> bool {
         self.form == LARGE
     }
 
@@ -140,7 +140,7 @@ impl<'a> Iterator for Entries<'a> {
 impl Entry<'_> {
     /// Whether this one stands before, at or behind another.
     #[inline]
-    fn order(&self, other: &Entry<'_>) -> Ordering {
+    pub(crate) fn order(&self, other: &Entry<'_>) -> Ordering {
         let by_score = self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal);
         by_score.then_with(|| self.member.cmp(other.member))
     }

@@ -1,0 +1,329 @@
+//! Values in Redis's files: a byte that says the type and the form, and then the value in it.
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+use quorate_machine::{Change, Content, ValueKind};
+use quorate_types::limits;
+
+use super::bytes::{Reader, chunk, write_length, write_string};
+use super::listpack::{Listpack, listpack, ziplist};
+use crate::double::{format_double, parse_double};
+use crate::hash;
+use crate::number::format_integer;
+use crate::packed::{Builder, Packed};
+use crate::set::{self, Set};
+use crate::sorted_set::{self, Entry, SortedSet};
+
+const STRING: u8 = 0;
+const LIST: u8 = 1;
+const SET: u8 = 2;
+const SORTED_SET_TEXT: u8 = 3;
+const HASH: u8 = 4;
+const SORTED_SET: u8 = 5;
+const LIST_ZIPLIST: u8 = 10;
+const SET_INTEGERS: u8 = 11;
+const SORTED_SET_ZIPLIST: u8 = 12;
+const HASH_ZIPLIST: u8 = 13;
+const LIST_ZIPLISTS: u8 = 14;
+const HASH_LISTPACK: u8 = 16;
+const SORTED_SET_LISTPACK: u8 = 17;
+const LIST_LISTPACKS: u8 = 18;
+
+/// A node of a list: one element as it is, or a listpack.
+const NODE_PLAIN: usize = 1;
+const NODE_PACKED: usize = 2;
+/// Bytes of a node to which Redis adds no further element (`list-max-listpack-size` -2), and what it
+/// takes an element for besides its own bytes.
+const NODE_BYTES_MAX: usize = 8192;
+const NODE_ELEMENT_BYTES: usize = 8;
+
+/// Bytes in which the text of a score says its length; longer ones are those of no number and of the
+/// infinities.
+const NAN: u8 = 253;
+const INFINITE: u8 = 254;
+const NEGATIVE_INFINITE: u8 = 255;
+
+/// Writes a value as Redis 7.0 does that compresses nothing, where that is determined: a set of strings
+/// and a large hash are in no order there.
+pub(super) fn write(content: Content<'_>, out: &mut Vec<u8>) {
+    let packed = || Packed::read(content);
+    match content.kind {
+        ValueKind::Hash => write_hash(packed(), out),
+        ValueKind::List => write_list(packed(), out),
+        ValueKind::Set => write_set(Set::read(packed()), out),
+        ValueKind::SortedSet => write_sorted_set(content, out),
+        _ => {
+            out.push(STRING);
+            write_string(content.bytes, out);
+        }
+    }
+}
+
+fn write_hash(hash: Packed<'_>, out: &mut Vec<u8>) {
+    if hash::is_large(hash) {
+        out.push(HASH);
+        write_length(hash.fields().count(), out);
+        hash.fields()
+            .flat_map(|(field, value)| [field, value])
+            .for_each(|part| write_string(part, out));
+        return;
+    }
+    out.push(HASH_LISTPACK);
+    write_listpack(hash.fields().flat_map(|(field, value)| [field.into(), value.into()]), out);
+}
+
+fn write_listpack<'a>(elements: impl Iterator<Item = Cow<'a, [u8]>>, out: &mut Vec<u8>) {
+    let mut listpack = Listpack::new();
+    elements.for_each(|element| listpack.push(&element));
+    write_string(&listpack.finish(), out);
+}
+
+fn write_list(list: Packed<'_>, out: &mut Vec<u8>) {
+    let (mut nodes, mut listpack) = (Vec::new(), Listpack::new());
+    for element in list.items() {
+        let length = listpack.len() + element.len() + NODE_ELEMENT_BYTES;
+        if length > NODE_BYTES_MAX && !listpack.is_empty() {
+            nodes.push(core::mem::replace(&mut listpack, Listpack::new()).finish());
+        }
+        listpack.push(element);
+    }
+    nodes.push(listpack.finish());
+    out.push(LIST_LISTPACKS);
+    write_length(nodes.len(), out);
+    for node in nodes {
+        write_length(NODE_PACKED, out);
+        write_string(&node, out);
+    }
+}
+
+fn write_set(set: Set<'_>, out: &mut Vec<u8>) {
+    match set {
+        Set::Integers(integers) => {
+            let (width, bytes) = integers.bytes();
+            let count = bytes.len() / width;
+            let mut blob = Vec::with_capacity(8 + bytes.len());
+            [width, count]
+                .iter()
+                .for_each(|number| blob.extend_from_slice(&(*number as u32).to_le_bytes()));
+            blob.extend_from_slice(&bytes[..count * width]);
+            out.push(SET_INTEGERS);
+            write_string(&blob, out);
+        }
+        Set::Strings(strings) => {
+            out.push(SET);
+            write_length(strings.items().count(), out);
+            strings.items().for_each(|member| write_string(member, out));
+        }
+    }
+}
+
+fn write_sorted_set(content: Content<'_>, out: &mut Vec<u8>) {
+    let set = SortedSet::read(content);
+    if set.is_large() {
+        let entries: Vec<_> = set.entries().collect();
+        out.push(SORTED_SET);
+        write_length(entries.len(), out);
+        // The last one first: then each is added in front.
+        for entry in entries.iter().rev() {
+            write_string(entry.member, out);
+            out.extend_from_slice(&entry.score.to_le_bytes());
+        }
+        return;
+    }
+    out.push(SORTED_SET_LISTPACK);
+    let score = |score| Cow::Owned(score_bytes(score));
+    write_listpack(set.entries().flat_map(|entry| [entry.member.into(), score(entry.score)]), out);
+}
+
+/// A score as Redis writes it to a listpack: more of the whole numbers as integers than elsewhere.
+fn score_bytes(score: f64) -> Vec<u8> {
+    const WHOLE_MAX: f64 = (i64::MAX / 2) as f64;
+    let whole = score as i64;
+    if score.abs() <= WHOLE_MAX && whole as f64 == score {
+        return format_integer(whole, &mut [0; 20]).to_vec();
+    }
+    format_double(score).into_bytes()
+}
+
+/// Reads a value of any form that Redis 2.6 to 7.0 writes, without streams and modules. Nothing if it
+/// is damaged, empty, or longer than a value may be.
+pub(super) fn read(body: &[u8]) -> Option<(Vec<u8>, ValueKind)> {
+    let (&form, rest) = body.split_first()?;
+    let mut reader = Reader::new(rest);
+    let (bytes, kind) = match form {
+        STRING => {
+            return short(reader.string()?.into_owned()).map(|bytes| (bytes, ValueKind::String));
+        }
+        LIST | LIST_ZIPLIST | LIST_ZIPLISTS | LIST_LISTPACKS => {
+            (read_list(form, &mut reader)?, ValueKind::List)
+        }
+        HASH | HASH_ZIPLIST | HASH_LISTPACK => (read_hash(form, &mut reader)?, ValueKind::Hash),
+        SET => (read_set(&mut reader)?, ValueKind::Set),
+        SET_INTEGERS => (read_integers(&reader.string()?)?, ValueKind::Set),
+        SORTED_SET_TEXT | SORTED_SET | SORTED_SET_ZIPLIST | SORTED_SET_LISTPACK => {
+            (read_sorted_set(form, &mut reader)?, ValueKind::SortedSet)
+        }
+        _ => return None,
+    };
+    let content = Content { bytes: &bytes, kind, expire_at: None };
+    if Packed::read(content).count == 0 {
+        return None;
+    }
+    Some((short(bytes)?, kind))
+}
+
+/// The value, if it is no longer than one may be.
+fn short(bytes: Vec<u8>) -> Option<Vec<u8>> {
+    (bytes.len() <= limits::VALUE_BYTES_MAX).then_some(bytes)
+}
+
+/// Elements that are being read, one after the other.
+struct Elements {
+    builder: Builder,
+    count: usize,
+}
+
+impl Elements {
+    fn new() -> Self {
+        Self { builder: Builder::new(0, 0), count: 0 }
+    }
+
+    fn push(&mut self, element: &[u8]) -> Option<()> {
+        self.builder.item(element);
+        self.count += 1;
+        (self.builder.len() <= limits::VALUE_BYTES_MAX).then_some(())
+    }
+
+    /// So many strings.
+    fn strings(&mut self, count: usize, reader: &mut Reader<'_>) -> Option<()> {
+        (0..count).try_for_each(|_| self.push(&reader.string()?))
+    }
+}
+
+fn read_list(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+    let mut elements = Elements::new();
+    match form {
+        LIST => elements.strings(reader.length()?, reader)?,
+        LIST_ZIPLIST => ziplist(&reader.string()?, |element| elements.push(&element))?,
+        _ => {
+            for _ in 0..reader.length()? {
+                let node = if form == LIST_ZIPLISTS { 0 } else { reader.length()? };
+                let bytes = reader.string()?;
+                match node {
+                    0 if form == LIST_ZIPLISTS => {
+                        ziplist(&bytes, |element| elements.push(&element))?
+                    }
+                    NODE_PLAIN => elements.push(&bytes)?,
+                    NODE_PACKED => listpack(&bytes, |element| elements.push(&element))?,
+                    _ => return None,
+                }
+            }
+        }
+    }
+    Some(elements.builder.finish(elements.count))
+}
+
+fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+    let mut elements = Elements::new();
+    match form {
+        HASH => elements.strings(reader.length()?.checked_mul(2)?, reader)?,
+        HASH_ZIPLIST => ziplist(&reader.string()?, |element| elements.push(&element))?,
+        _ => listpack(&reader.string()?, |element| elements.push(&element))?,
+    }
+    if elements.count % 2 != 0 {
+        return None;
+    }
+    let mut bytes = elements.builder.finish(elements.count / 2);
+    let content = Content { bytes: &bytes, kind: ValueKind::Hash, expire_at: None };
+    let hash = Packed::read(content);
+    are_different(hash.fields().map(|(field, _)| field))?;
+    bytes[0] = hash::form_of(hash);
+    Some(bytes)
+}
+
+fn are_different<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<()> {
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    names.is_sorted_by(|one, other| one < other).then_some(())
+}
+
+fn read_set(reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+    let mut elements = Elements::new();
+    elements.strings(reader.length()?, reader)?;
+    let bytes = elements.builder.finish(elements.count);
+    let content = Content { bytes: &bytes, kind: ValueKind::Set, expire_at: None };
+    let members = Packed::read(content).items();
+    are_different(members.clone())?;
+    Some(set::of_members(&members.map(Cow::Borrowed).collect::<Vec<_>>()))
+}
+
+/// A set of integers: their width, their number, and they in order.
+fn read_integers(mut blob: &[u8]) -> Option<Vec<u8>> {
+    let width = u32::from_le_bytes(chunk(&mut blob)?);
+    let count = u32::from_le_bytes(chunk(&mut blob)?);
+    let form = [2, 4, 8].iter().position(|known| *known == width)? as u8;
+    if u64::from(count) * u64::from(width) != blob.len() as u64 {
+        return None;
+    }
+    let numbers: Vec<_> = set::Integers::new(blob, form).iter().collect();
+    let is_short = numbers.len() <= limits::VALUE_BYTES_MAX / 2;
+    let is_whole = is_short && numbers.is_sorted_by(|one, other| one < other);
+    is_whole.then(|| set::of_integers(&numbers, form))
+}
+
+fn read_sorted_set(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
+    // Members, and their scores in the same order.
+    let (mut members, mut scores) = (Elements::new(), Vec::new());
+    match form {
+        SORTED_SET | SORTED_SET_TEXT => {
+            for _ in 0..reader.length()? {
+                members.push(&reader.string()?)?;
+                scores.push(match form {
+                    SORTED_SET => f64::from_le_bytes(chunk(&mut reader.rest)?),
+                    _ => score_text(reader)?,
+                });
+            }
+        }
+        _ => {
+            let mut is_score = false;
+            let mut visit = |element: Cow<'_, [u8]>| {
+                match is_score {
+                    true => scores.push(parse_double(&element)?),
+                    false => members.push(&element)?,
+                }
+                is_score = !is_score;
+                Some(())
+            };
+            let blob = reader.string()?;
+            match form {
+                SORTED_SET_ZIPLIST => ziplist(&blob, &mut visit)?,
+                _ => listpack(&blob, &mut visit)?,
+            }
+        }
+    }
+    if members.count != scores.len() || scores.iter().any(|score| score.is_nan()) {
+        return None;
+    }
+    let bytes = members.builder.finish(members.count);
+    let content = Content { bytes: &bytes, kind: ValueKind::List, expire_at: None };
+    let members = Packed::read(content).items();
+    are_different(members.clone())?;
+    let entry = |(member, score)| Entry { score, member };
+    let mut entries: Vec<_> = members.zip(scores).map(entry).collect();
+    entries.sort_unstable_by(Entry::order);
+    match sorted_set::store_new(&entries).ok()?? {
+        Change::Set { bytes, .. } => Some(bytes.into_owned()),
+        _ => None,
+    }
+}
+
+fn score_text(reader: &mut Reader<'_>) -> Option<f64> {
+    let [length] = chunk(&mut reader.rest)?;
+    match length {
+        NAN => None,
+        INFINITE => Some(f64::INFINITY),
+        NEGATIVE_INFINITE => Some(f64::NEG_INFINITY),
+        length => parse_double(super::bytes::take(&mut reader.rest, length.into())?),
+    }
+}
