@@ -88,6 +88,24 @@ const FIXED: [(&str, &str); 15] = [
     ("tcp-keepalive", "300"),
 ];
 
+/// Where a collection leaves Redis's compact encoding, under the names of today and of before 7.0. They
+/// are part of what commands do, which is the same on every node.
+const ENCODINGS: [(&str, &str); 13] = [
+    ("hash-max-listpack-entries", "512"),
+    ("hash-max-listpack-value", "64"),
+    ("hash-max-ziplist-entries", "512"),
+    ("hash-max-ziplist-value", "64"),
+    ("list-compress-depth", "0"),
+    ("list-max-listpack-size", "-2"),
+    ("list-max-ziplist-size", "-2"),
+    ("set-max-intset-entries", "512"),
+    ("zset-max-listpack-entries", "128"),
+    ("zset-max-listpack-value", "64"),
+    ("zset-max-ziplist-entries", "128"),
+    ("zset-max-ziplist-value", "64"),
+    ("rdbcompression", "no"),
+];
+
 /// Parameters of a number, with Redis's kind and range.
 struct Number {
     name: &'static str,
@@ -162,7 +180,7 @@ impl Shared {
 
     fn parameters(&self) -> Vec<(String, String)> {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let mut all: Vec<_> = FIXED.iter().map(own).collect();
+        let mut all: Vec<_> = FIXED.iter().chain(&ENCODINGS).map(own).collect();
         let settings = &self.settings;
         for number in &NUMBERS {
             let value = (number.field)(settings).load(Relaxed);
@@ -251,6 +269,9 @@ impl Shared {
                 let current = self.parameters().into_iter().find(|(other, _)| other == name);
                 if current.is_some_and(|(_, current)| current.as_bytes() == value) {
                     Ok(Set::Nothing)
+                } else if let Some((_, fixed)) = ENCODINGS.iter().find(|(other, _)| *other == name)
+                {
+                    Err(format!("every node encodes values alike, so it is always {fixed} here"))
                 } else {
                     Err("can't set immutable config".to_owned())
                 }
@@ -383,7 +404,11 @@ mod tests {
             shared.config_get(&[b"t?meout", b"save"]),
             [("save".into(), "".into()), ("timeout".into(), "5".into())]
         );
-        set(&shared, &[("save", "")]).unwrap();
+        set(&shared, &[("save", ""), ("set-max-intset-entries", "512")]).unwrap();
+        assert_eq!(
+            shared.config_get(&[b"SET-max-intset-entries"]),
+            [("SET-max-intset-entries".into(), "512".into())]
+        );
     }
 
     #[test]
@@ -395,6 +420,11 @@ mod tests {
             ("maxclients", "0", "argument must be between 1 and 4294967295 inclusive"),
             ("timeout", "-1", "argument must be between 0 and 2147483647 inclusive"),
             ("databases", "3", "can't set immutable config"),
+            (
+                "hash-max-listpack-entries",
+                "8",
+                "every node encodes values alike, so it is always 512 here",
+            ),
             (
                 "client-output-buffer-limit",
                 "normal 5",

@@ -402,8 +402,10 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
         let refused = match name.as_slice() {
             b"SELECT" | b"FLUSHALL" | b"FLUSHDB" => queues || watches,
             // Compared elsewhere.
-            b"OBJECT" | b"SMEMBERS" | b"SPOP" | b"SSCAN" | b"SINTER" | b"SUNION" | b"SDIFF" => {
-                queues
+            b"OBJECT" | b"SMEMBERS" | b"SPOP" | b"SSCAN" | b"SINTER" | b"SUNION" | b"SDIFF"
+                if queues =>
+            {
+                true
             }
             // What counts or lists keys runs after the commands on keys.
             b"DBSIZE" | b"KEYS" | b"SCAN" | b"RANDOMKEY" => queues,
