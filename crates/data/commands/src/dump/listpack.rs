@@ -86,7 +86,7 @@ impl Listpack {
     }
 }
 
-/// Visits the elements of a listpack; nothing if it is damaged or the visitor says so.
+/// Visits the elements of a listpack. `None` if it is damaged or the visitor says so.
 pub(super) fn listpack(bytes: &[u8], visit: impl FnMut(Cow<'_, [u8]>) -> Option<()>) -> Option<()> {
     let mut rest = bytes;
     let length = u32::from_le_bytes(chunk(&mut rest)?);
