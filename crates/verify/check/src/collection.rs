@@ -224,9 +224,10 @@ fn number(word: &[u8]) -> Result<i64, Wrong> {
     parse_canonical(word).ok_or(Wrong::Argument)
 }
 
-/// Scores are integers here: what Redis makes of others is not in this model.
+/// Scores are integers here that a double holds: what Redis makes of others is not in this model.
 fn score(word: &[u8]) -> Result<i64, Wrong> {
-    parse_canonical(word).ok_or(Wrong::Unknown)
+    let score = parse_canonical(word).filter(|score| score.unsigned_abs() <= 1 << 53);
+    score.ok_or(Wrong::Unknown)
 }
 
 fn on_any(name: &str, arguments: &[&[u8]], before: Option<&Content>) -> Result<Ran, Wrong> {
@@ -343,7 +344,7 @@ fn index(word: &[u8], length: usize) -> Result<Option<usize>, Wrong> {
 fn range(first: &[u8], last: &[u8], length: usize) -> Result<std::ops::Range<usize>, Wrong> {
     let from_end = |at: i64| if at < 0 { at + length as i64 } else { at };
     let first = from_end(number(first)?).max(0) as usize;
-    let end = (from_end(number(last)?) + 1).clamp(0, length as i64) as usize;
+    let end = from_end(number(last)?).saturating_add(1).clamp(0, length as i64) as usize;
     Ok(first.min(end)..end)
 }
 
@@ -384,7 +385,7 @@ fn on_sorted(name: &str, arguments: &[&[u8]], before: Option<&Content>) -> Resul
         }
         ("ZINCRBY", [by, member]) => {
             let sum = scores.entry(member.to_vec()).or_default();
-            *sum += score(by)?;
+            *sum = sum.saturating_add(score(by)?);
             score_of(Some(sum))
         }
         ("ZREM", names) => int(names.iter().filter(|name| scores.remove(**name).is_some()).count()),

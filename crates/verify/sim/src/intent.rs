@@ -254,6 +254,7 @@ mod tests {
             "INCRBY count:0 1",
             "LRANGE parts:list:0:1 0 -1",
             "MULTI; RPUSH parts:list:0:1 e5.0; HSET parts:hash:0:1 f1 v5.1; HGETALL parts:hash:0:1; EXEC",
+            "MULTI; ZUNIONSTORE parts:union:0 2 parts:sorted:0:0 parts:sorted:0:1 AGGREGATE MAX; ZADD parts:sorted:0:1 7 m1; ZRANGE parts:union:0 0 -1 WITHSCORES; EXEC",
             "GET list:0:1",
             "MSETNX reg:0 v1 reg:1 v2",
             "KEYRANGE reg 6 3",

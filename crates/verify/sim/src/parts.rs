@@ -4,6 +4,7 @@
 //! of the whole collection is a read of all of them, absent ones included. A list to which elements
 //! are only added is a list to them, too. So they need to know nothing of collections.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,8 +18,14 @@ pub(crate) const LISTS: &str = "parts:list:";
 const HASHES: &str = "parts:hash:";
 /// Steps after which clients go on to fresh keys: a check of lists reads them whole.
 const LIFE: u64 = 150;
+/// The prefix of sorted sets of parts.
+const SCORES: &str = "parts:sorted:";
+/// The prefix of unions of these.
+const UNIONS: &str = "parts:union:";
 /// The fields of a hash.
 const FIELDS: u64 = 5;
+/// The members of a sorted set.
+const MEMBERS: u64 = 4;
 
 /// One command of a transaction on a collection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,23 +42,47 @@ pub(crate) enum PartStep {
     DropField(String, String),
     /// Reads all fields.
     Fields(String),
+    /// Gives a member a score.
+    SetScore(String, String, u64),
+    /// Reads a member's score.
+    Score(String, String),
+    /// Removes a member.
+    DropMember(String, String),
+    /// Reads all members and scores, in order.
+    Scores(String),
+    /// Stores the union of two sorted sets, with the higher one of two scores.
+    Union { to: String, from: [String; 2] },
+    /// Reads a union, which is compared with what it is made of.
+    Whole(String),
 }
 
 impl PartStep {
-    fn words(&self) -> Vec<&str> {
-        match self {
+    fn words(&self) -> Vec<String> {
+        if let Self::SetScore(key, member, score) = self {
+            let score = score.to_string();
+            return vec!["ZADD".into(), key.clone(), score, member.clone()];
+        }
+        let words = match self {
             Self::Push(key, element) => vec!["RPUSH", key, element],
             Self::Elements(key) => vec!["LRANGE", key, "0", "-1"],
             Self::SetField(key, field, value) => vec!["HSET", key, field, value],
             Self::Field(key, field) => vec!["HGET", key, field],
             Self::DropField(key, field) => vec!["HDEL", key, field],
             Self::Fields(key) => vec!["HGETALL", key],
-        }
+            Self::SetScore(..) => unreachable!("it has a number among its words"),
+            Self::Score(key, member) => vec!["ZSCORE", key, member],
+            Self::DropMember(key, member) => vec!["ZREM", key, member],
+            Self::Scores(key) | Self::Whole(key) => vec!["ZRANGE", key, "0", "-1", "WITHSCORES"],
+            Self::Union { to, from: [one, other] } => {
+                vec!["ZUNIONSTORE", to, "2", one, other, "AGGREGATE", "MAX"]
+            }
+        };
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// The command.
     pub(crate) fn call(&self) -> OwnedCall {
-        OwnedCall::new(self.words().into_iter().map(str::as_bytes))
+        OwnedCall::new(self.words().iter().map(String::as_bytes))
             .expect("clients know the commands")
     }
 
@@ -63,7 +94,17 @@ impl PartStep {
                 vec![TxnOp::write(part(key, field), Some(value.as_str().into()))]
             }
             Self::DropField(key, field) => vec![TxnOp::write(part(key, field), None)],
-            Self::Elements(_) | Self::Field(..) | Self::Fields(_) => Vec::new(),
+            Self::SetScore(key, member, score) => {
+                vec![TxnOp::write(part(key, member), Some(score.to_string().into()))]
+            }
+            Self::DropMember(key, member) => vec![TxnOp::write(part(key, member), None)],
+            Self::Elements(_)
+            | Self::Field(..)
+            | Self::Fields(_)
+            | Self::Score(..)
+            | Self::Scores(_)
+            | Self::Union { .. }
+            | Self::Whole(_) => Vec::new(),
         }
     }
 
@@ -91,8 +132,28 @@ impl PartStep {
             }
             (Self::Fields(key), Reply::Map(pairs)) => {
                 let pairs = pairs.iter().map(|(one, two)| Some((bytes_of(one)?, bytes_of(two)?)));
-                read_all(key, pairs.collect::<Option<_>>()?)?
+                read_all(key, "f", FIELDS, pairs.collect::<Option<_>>()?)?
             }
+            (Self::SetScore(key, member, _), Reply::Int(1)) => {
+                let absent = TxnOp::read(part(key, member), None);
+                std::iter::once(absent).chain(self.intent()).collect()
+            }
+            (Self::SetScore(..), Reply::Int(0)) => self.intent(),
+            (Self::Score(key, member), Reply::Null) => vec![TxnOp::read(part(key, member), None)],
+            (Self::Score(key, member), Reply::Double(score)) => {
+                vec![TxnOp::read(part(key, member), Some(score.to_string().into()))]
+            }
+            (Self::DropMember(..), Reply::Int(1)) => self.intent(),
+            (Self::DropMember(key, member), Reply::Int(0)) => {
+                vec![TxnOp::read(part(key, member), None)]
+            }
+            (Self::Scores(key), reply) => {
+                let scores = scores_of(reply)?.into_iter();
+                let text = |(member, score): (Bytes, f64)| (member, score.to_string().into());
+                read_all(key, "m", MEMBERS, scores.map(text).collect())?
+            }
+            // See `check_unions`.
+            (Self::Union { .. }, Reply::Int(_)) | (Self::Whole(_), Reply::Pairs(_)) => Vec::new(),
             _ => return None,
         })
     }
@@ -101,11 +162,26 @@ impl PartStep {
 /// Steps of a transaction, on few keys. Values are unique.
 pub(crate) fn draw(unique: u64, rng: &mut Rng) -> Vec<PartStep> {
     let age = unique / LIFE;
+    let sorted = |number: u64| format!("{SCORES}{age}:{number}");
+    if rng.chance(1, 12) {
+        let (from, to) = ([sorted(0), sorted(1)], format!("{UNIONS}{age}"));
+        let [one, other] = from.clone().map(PartStep::Scores);
+        return vec![PartStep::Union { to: to.clone(), from }, one, other, PartStep::Whole(to)];
+    }
     let only_reads = rng.chance(1, 5);
     let count = 1 + rng.below(4);
     let mut step = |at: u64| {
         let key = |prefix: &str, rng: &mut Rng| format!("{prefix}{age}:{}", rng.below(2));
         let reads = only_reads || rng.chance(2, 5);
+        if rng.chance(1, 3) {
+            let (key, member) = (sorted(rng.below(2)), format!("m{}", rng.below(MEMBERS)));
+            return match (reads, rng.below(8)) {
+                (true, 0..=2) => PartStep::Score(key, member),
+                (true, _) => PartStep::Scores(key),
+                (false, 0) => PartStep::DropMember(key, member),
+                (false, _) => PartStep::SetScore(key, member, unique * 4 + at),
+            };
+        }
         match (rng.chance(1, 2), reads) {
             (true, true) => PartStep::Elements(key(LISTS, rng)),
             (true, false) => PartStep::Push(key(LISTS, rng), format!("e{unique}.{at}")),
@@ -134,15 +210,52 @@ pub(crate) fn closing(unique: u64) -> Vec<PartStep> {
     ]
 }
 
-/// Reads of every field that a hash can have.
-fn read_all(key: &str, mut pairs: Vec<(Bytes, Bytes)>) -> Option<Vec<TxnOp>> {
-    let fields = (0..FIELDS).map(|field| format!("f{field}"));
+/// The members of a sorted set with their scores. `None` if they are not in order.
+fn scores_of(reply: &Reply<'_>) -> Option<Vec<(Bytes, f64)>> {
+    let Reply::Pairs(pairs) = reply else { return None };
+    let pair = |(member, score): &(Reply<'_>, Reply<'_>)| match score {
+        Reply::Double(score) => Some((bytes_of(member)?, *score)),
+        _ => None,
+    };
+    let scores: Vec<(Bytes, f64)> = pairs.iter().map(pair).collect::<Option<_>>()?;
+    scores.is_sorted_by(|(one, low), (two, high)| (low, one) < (high, two)).then_some(scores)
+}
+
+/// Compares each union with what it is made of, where a transaction reads all three.
+pub(crate) fn check_unions(steps: &[&PartStep], replies: &[Reply<'_>]) -> Result<(), String> {
+    let [PartStep::Union { .. }, PartStep::Scores(_), PartStep::Scores(_), PartStep::Whole(_)] =
+        steps
+    else {
+        return Ok(());
+    };
+    let all = replies[1..].iter().map(scores_of).collect::<Option<Vec<_>>>();
+    let wrong = || format!("a union was answered {replies:?}");
+    let [one, other, union] = &all.ok_or_else(wrong)?[..] else { return Err(wrong()) };
+    let mut expected: BTreeMap<&Bytes, f64> = BTreeMap::new();
+    for (member, score) in one.iter().chain(other) {
+        let held = expected.entry(member).or_insert(*score);
+        *held = held.max(*score);
+    }
+    let found: BTreeMap<&Bytes, f64> =
+        union.iter().map(|(member, score)| (member, *score)).collect();
+    let count = Reply::Int(expected.len() as i64);
+    if found == expected && replies[0] == count { Ok(()) } else { Err(wrong()) }
+}
+
+/// Reads of every part that a collection can have.
+fn read_all(
+    key: &str,
+    letter: &str,
+    count: u64,
+    mut pairs: Vec<(Bytes, Bytes)>,
+) -> Option<Vec<TxnOp>> {
+    let fields = (0..count).map(|part| format!("{letter}{part}"));
     let read = |field: String| {
         let at = pairs.iter().position(|(one, _)| one.0 == field.as_bytes());
         TxnOp::read(part(key, &field), at.map(|at| pairs.swap_remove(at).1))
     };
     let ops = fields.map(read).collect();
-    // Any other field, or one that is there twice, is nonsense.
+    // Any other part, or one that is there twice, is nonsense.
     pairs.is_empty().then_some(ops)
 }
 
@@ -176,6 +289,19 @@ impl FromStr for PartStep {
             ["HGET", key, field] => Self::Field(own(key), own(field)),
             ["HDEL", key, field] => Self::DropField(own(key), own(field)),
             ["HGETALL", key] => Self::Fields(own(key)),
+            ["ZADD", key, score, member] => {
+                let score = score.parse().map_err(|_| format!("'{score}' is no score"))?;
+                Self::SetScore(own(key), own(member), score)
+            }
+            ["ZSCORE", key, member] => Self::Score(own(key), own(member)),
+            ["ZREM", key, member] => Self::DropMember(own(key), own(member)),
+            ["ZRANGE", key, "0", "-1", "WITHSCORES"] if key.starts_with(UNIONS) => {
+                Self::Whole(own(key))
+            }
+            ["ZRANGE", key, "0", "-1", "WITHSCORES"] => Self::Scores(own(key)),
+            ["ZUNIONSTORE", to, "2", one, other, "AGGREGATE", "MAX"] => {
+                Self::Union { to: own(to), from: [own(one), own(other)] }
+            }
             _ => return Err(format!("'{text}' is nothing that a client asks")),
         })
     }

@@ -5,7 +5,7 @@ use quorate_check::{Bytes, TxnOp, list_argument, split_list};
 use quorate_commands::{Block, Op, OwnedCall, Reply};
 use quorate_types::Timestamp;
 
-use crate::parts::PartStep;
+use crate::parts::{PartStep, check_unions};
 
 /// One command of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +48,13 @@ impl Step {
             Self::Add(key, _) => is_account(key),
             Self::GetAll(keys) => keys.iter().all(is_account),
             _ => false,
+        }
+    }
+
+    fn part(&self) -> Option<&PartStep> {
+        match self {
+            Self::Part(step) => Some(step),
+            _ => None,
         }
     }
 
@@ -220,6 +227,8 @@ pub(crate) fn effects(
             for (step, reply) in steps.iter().zip(replies) {
                 ops.extend(step.effect(reply)?);
             }
+            let parts: Vec<&PartStep> = steps.iter().filter_map(Step::part).collect();
+            check_unions(&parts, replies)?;
         }
         _ => return Err(format!("{steps:?} was answered {reply:?}")),
     }
