@@ -56,6 +56,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "node_turn_not_passed_on",
+        home: "node",
+        guard: "who leaves a line passes the turn to the next",
+        checks: &[Tests("node", "who_leaves_passes_the_turn_on")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "node_timeout_overtakes_try",
+        home: "node",
+        guard: "a command whose time is over waits for the try that may have taken something",
+        checks: &[Tests("node", "a_try_that_outlasts_its_time")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_change_during_try_lost",
+        home: "node",
+        guard: "a key that changes during a try is tried again",
+        checks: &[Tests("node", "a_push_during_a_try")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_flush_asks_one_replica",
         home: "node",
         guard: "a flush lists what a majority of a group has where no more is acknowledged",

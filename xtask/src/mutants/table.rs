@@ -500,6 +500,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "resp_gone_client_waits",
+        home: "resp",
+        guard: "nothing is handed to a client that has gone",
+        checks: &[Tests("resp", "who_has_gone_waits_no_more")],
+        in_gate: false,
+    },
+    Mutant {
         name: "resp_read_overtakes_read",
         home: "resp",
         guard: "a read waits for an earlier one of its key and connection that is at the engine",

@@ -64,6 +64,7 @@ mod args;
 mod bitfield;
 mod bitmap;
 mod block;
+mod blocking;
 mod call;
 mod describe;
 mod double;
@@ -105,6 +106,7 @@ mod table;
 
 pub use args::{Args, Span};
 pub use block::{Block, Watch};
+pub use blocking::{Line, Wait};
 pub use call::{Call, Keys as CallKeys, OwnedCall, Part};
 pub use describe::{
     command_count, command_docs, command_getkeys, command_getkeysandflags, command_info,

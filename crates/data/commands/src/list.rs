@@ -362,7 +362,7 @@ pub(crate) fn lmpop(
     _: UnixMillis,
     workspace: &mut dyn Workspace,
 ) -> Reply<'static> {
-    try_lmpop(args, workspace).unwrap_or_else(|error| error)
+    pop_first(args, || Ok(()), workspace).unwrap_or_else(|error| error)
 }
 
 /// What a command does to its key that changes the first one of those counted: if all are the same one;
@@ -373,23 +373,41 @@ pub(crate) fn counted_access(args: Args<'_>) -> Access {
     if same { Access::Update } else { Access::Read }
 }
 
-fn try_lmpop(
+/// `LMPOP`, if nothing else is wrong with the call than its own arguments.
+pub(crate) fn pop_first(
     args: Args<'_>,
+    check: impl FnOnce() -> Result<(), Reply<'static>>,
     workspace: &mut dyn Workspace,
 ) -> Result<Reply<'static>, Reply<'static>> {
     let keys = counted_keys(args, 1)?;
     let end = End::parse(args.iter().nth(2 + keys).ok_or(SYNTAX)?)?;
     let count = pop_count(args, 3 + keys)?;
+    check()?;
     for key in args.iter().skip(2).take(keys) {
-        let current = workspace.read(key);
-        let Some(list) = held(current)? else { continue };
-        let (taken, kept) = take(list, end, count);
-        let change = store(list.count.saturating_sub(taken.len()), &[kept], current)?;
-        let taken = taken.into_iter().map(|item| Reply::Bulk(Vec::from(item).into())).collect();
-        workspace.write(key, change);
-        return Ok(Reply::Array(vec![Reply::Bulk(Vec::from(key).into()), Reply::Array(taken)]));
+        if let Some(taken) = pop_from(key, end, count, workspace)? {
+            return Ok(Reply::Array(vec![Reply::Bulk(Vec::from(key).into()), Reply::Array(taken)]));
+        }
     }
     Ok(Reply::NullArray)
+}
+
+/// Takes up to so many items from an end of a key's list, the outermost first. Nothing if it has none.
+///
+/// # Errors
+/// If the key holds something else.
+pub(crate) fn pop_from(
+    key: &[u8],
+    end: End,
+    count: usize,
+    workspace: &mut dyn Workspace,
+) -> Result<Option<Vec<Reply<'static>>>, Reply<'static>> {
+    let current = workspace.read(key);
+    let Some(list) = held(current)? else { return Ok(None) };
+    let (taken, kept) = take(list, end, count);
+    let change = store(list.count.saturating_sub(taken.len()), &[kept], current)?;
+    let taken = taken.into_iter().map(|item| Reply::Bulk(Vec::from(item).into())).collect();
+    workspace.write(key, change);
+    Ok(Some(taken))
 }
 
 /// How many keys the argument at this place announces.

@@ -64,6 +64,24 @@ impl LongDouble {
         (self.exponent != INFINITE).then_some(self)
     }
 
+    /// A thousand times this, rounded up to a whole number; `None` if that isn't one of 64 bits.
+    pub(crate) fn ceil_of_thousandfold(self) -> Option<i64> {
+        let finite = self.finite()?;
+        let product = u128::from(finite.mantissa) * 1000;
+        let product = Self::round(finite.negative, product, false, finite.exponent);
+        let mantissa = i128::from(product.mantissa);
+        let distance = product.exponent.unsigned_abs();
+        let magnitude = if product.exponent >= 0 {
+            if mantissa == 0 || distance < 62 { mantissa << distance.min(62) } else { return None }
+        } else {
+            let whole = mantissa.checked_shr(distance).unwrap_or(0);
+            let rest = distance >= 64 || mantissa & ((1 << distance) - 1) != 0;
+            // Upwards is away from zero for positive numbers only.
+            whole + i128::from(rest && mantissa != 0 && !product.negative)
+        };
+        i64::try_from(if product.negative { -magnitude } else { magnitude }).ok()
+    }
+
     /// The sum. Infinite if one of the two is, even where IEEE 754 says "not a number".
     pub(crate) fn add(self, other: Self) -> Self {
         if self.exponent == INFINITE || other.exponent == INFINITE {

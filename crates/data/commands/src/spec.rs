@@ -133,6 +133,7 @@ pub enum ConnectionCommand {
     Punsubscribe,
     Ssubscribe,
     Sunsubscribe,
+    ClientUnblock,
     SessionOpen,
     SessionRenew,
     SessionClose,

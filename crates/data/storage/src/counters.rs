@@ -1,6 +1,9 @@
 //! The contents of a store, counted exactly.
 
+use std::sync::Arc;
+
 use crate::sync::{Count, Ordering};
+use crate::watches::Watches;
 
 /// Counts of a store's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,6 +53,10 @@ pub(crate) struct Counters {
     with_value: Count,
     with_expiry: Count,
     bytes: Count,
+    /// How many keys of the store are watched, the same number for each lane.
+    pub(crate) watched: Count,
+    /// Those keys.
+    pub(crate) watches: Arc<Watches>,
 }
 
 /// One record's share of the counters.
@@ -61,6 +68,17 @@ pub(crate) struct Weight {
 }
 
 impl Counters {
+    /// Of a lane of the store whose watched keys these are.
+    pub(crate) fn new(watches: Arc<Watches>) -> Self {
+        Self { watches, ..Self::default() }
+    }
+
+    /// Whether changes of some keys are to be listed.
+    #[inline]
+    pub(crate) fn is_any_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn add(&self, weight: Weight) {
         self.records.fetch_add(1, Ordering::Relaxed);
         self.shift(Weight { value: false, expiry: false, bytes: 0 }, weight);

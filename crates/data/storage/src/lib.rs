@@ -19,7 +19,8 @@
 //!
 //! Writers exclude each other per record (sequence lock) and per shard (a mutex for inserting,
 //! removing and growing). A thread takes the mutex first, and takes no further lock while it holds
-//! a record's lock. So no circle of waiting threads arises.
+//! a record's lock but that of the list of changes ([`Store::watch`]), the innermost one. So no circle
+//! of waiting threads arises.
 //!
 //! Lanes that write different existing records write no common cache line: counters are per writing
 //! lane, and where a protocol shares records among lanes (those with a locked state), records and
@@ -48,6 +49,7 @@ mod sync;
 mod table;
 #[cfg(feature = "trace-writes")]
 pub mod trace;
+mod watches;
 mod words;
 
 #[cfg(all(test, loom))]
@@ -59,3 +61,4 @@ pub use shared_table::{SharedHandle, SharedTable};
 pub use snapshot::{Snapshot, ValueInfo};
 pub use store::{Store, VisitLocked, place_in_lane, place_in_store, place_of_cursor};
 pub use table::{Handle, LaneTable, LockedRecord};
+pub use watches::Changed;

@@ -15,7 +15,9 @@ use crate::reclaim::{self, Guard};
 use crate::record::RecordPtr;
 use crate::shared_table::SharedTable;
 use crate::snapshot::Snapshot;
+use crate::sync::Ordering;
 use crate::table::LaneTable;
+use crate::watches::{Changed, Watches};
 
 /// Is told a key, its record, and what the record's lock protects.
 pub type VisitLocked<'a, M> = dyn FnMut(&[u8], Snapshot<M>, &<M as Meta>::LockedState) + 'a;
@@ -61,7 +63,9 @@ impl<M: Meta> Store<M> {
 
     fn build(lanes: u16, ordered: bool) -> Arc<Self> {
         assert!((1..=LANES_MAX).contains(&lanes), "a node has 1 to {LANES_MAX} lanes");
-        let counters: Box<[Counters]> = (0..lanes).map(|_| Counters::default()).collect();
+        let watches = Arc::new(Watches::default());
+        let counters: Box<[Counters]> =
+            (0..lanes).map(|_| Counters::new(Arc::clone(&watches))).collect();
         let parts = counters.iter().map(|counters| Part::new(counters, ordered)).collect();
         let numbers = (0..lanes).map(|_| LaneNumbers::default()).collect();
         Arc::new(Self { parts, counters, numbers, meta: PhantomData })
@@ -270,6 +274,58 @@ impl<M: Meta> Store<M> {
         for (part, counters) in self.parts.iter().zip(&self.counters) {
             part.reset::<M>(counters);
         }
+        self.watches().note_all();
+    }
+
+    // --- changes -------------------------------------------------------------------------------
+
+    pub(crate) fn watches(&self) -> &Watches {
+        &self.counters[0].watches
+    }
+
+    /// From now on each change of this key's value on this node is listed for
+    /// [`Store::take_changes`], whoever makes it: a change that the list doesn't have, reads show
+    /// that begin after this returns. Ends with as many calls of [`Store::unwatch`].
+    ///
+    /// Waits for the holder of the record's lock, so a thread that holds one must not call this.
+    pub fn watch(&self, key: &[u8]) {
+        let hash = hash_key(key);
+        self.watches().add(hash, key);
+        for counters in &self.counters {
+            counters.watched.fetch_add(1, Ordering::Relaxed);
+        }
+        let pinned = self.pin();
+        // Whoever inserts or locks the record later finds the key watched.
+        drop(self.shard_of(hash).lock());
+        if let Some(record) = self.find(key, hash, &pinned)
+            && record.lock_present()
+        {
+            record.sequence().unlock();
+        }
+    }
+
+    /// Ends one [`Store::watch`] of the key.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn unwatch(&self, key: &[u8]) {
+        for counters in &self.counters {
+            counters.watched.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.watches().remove(hash_key(key), key);
+    }
+
+    /// Whether a change is listed. A thread is told of its own changes at once, and of those of
+    /// others in the end.
+    #[inline]
+    pub fn has_changes(&self) -> bool {
+        self.watches().has_changes()
+    }
+
+    /// Takes the list of watched keys whose values have changed, each key once. A key that has been
+    /// unwatched meanwhile may be on it. After [`Store::reset`] every watched key is.
+    pub fn take_changes(&self) -> Vec<Changed> {
+        self.watches().take()
     }
 }
 

@@ -334,6 +334,7 @@ impl<M: Meta> Table for LaneTable<M> {
     fn reset(&mut self) {
         let store = &self.0.store;
         store.part(self.0.lane).reset::<M>(store.counters(self.0.lane));
+        store.watches().note_all();
     }
 }
 
@@ -369,6 +370,13 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
         }
     }
 
+    /// Lists the change of a value that is watched.
+    #[cold]
+    fn note_change(&self) {
+        let (key, kind) = (self.record.key(), self.content().map(|content| content.kind));
+        self.counters.watches.note(hash_key(key), key, kind);
+    }
+
     /// Takes the record out of the store. The mutex is that of its shard.
     fn remove(mut self, hash: u64, shard: &mut LockedShard<'_>, pinned: &Guard) {
         self.begin_write();
@@ -377,6 +385,9 @@ impl<'a, M: Meta> LockedRecord<'a, M> {
         let was_in = shard.remove(hash, record);
         assert!(was_in, "a record leaves the index under its lock");
         let weight = record.weight();
+        if weight.value && counters.is_any_watched() {
+            counters.watches.note(hash, record.key(), None);
+        }
         drop(self);
         counters.remove(weight);
         // SAFETY: the record is no longer in the index, so threads that pin from now on can't find
@@ -473,6 +484,9 @@ impl<M: Meta> Drop for LockedRecord<'_, M> {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             self.counters.shift(before, self.record.weight());
+            if self.counters.is_any_watched() {
+                self.note_change();
+            }
         }
         self.record.sequence().unlock();
     }

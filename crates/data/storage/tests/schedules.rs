@@ -217,3 +217,15 @@ fn a_shard_that_grows_hides_no_record_from_readers_and_scans() {
         assert_eq!(store.stats().records, all.count() as u64);
     });
 }
+
+#[test]
+fn a_watcher_reads_a_change_or_finds_it_listed() {
+    explore(2_000, || {
+        let store = Store::<Count>::new(2);
+        let writer = spawn(&store, |store| count(&mut store.shared_table(1), b"a"));
+        store.watch(b"a");
+        let seen = read(&store, b"a").is_some_and(|count| count > 0);
+        writer.join().unwrap();
+        assert!(seen || store.has_changes(), "neither read nor listed");
+    });
+}

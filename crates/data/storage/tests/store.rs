@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Triple, content, key_of, set};
 use proptest::prelude::*;
-use quorate_machine::{MapTable, PLACES, Record, Table};
+use quorate_machine::{Content, MapTable, PLACES, Record, Table, ValueKind};
 use quorate_storage::{LaneTable, Stats, Store};
 use quorate_types::{UnixMillis, hash_key, lane_of_key};
 
@@ -386,4 +386,54 @@ fn tables_of_any_size_agree_on_the_places_of_keys() {
     let from = some[500].0;
     some.retain(|(place, _)| *place >= from);
     assert_eq!(keys_by_place(&mut few, from), some);
+}
+
+fn taken(store: &Store<Triple>) -> Vec<(Vec<u8>, Option<ValueKind>)> {
+    assert!(store.has_changes());
+    let changes = store.take_changes();
+    assert!(!store.has_changes());
+    changes.into_iter().map(|changed| (changed.key.into_vec(), changed.kind)).collect()
+}
+
+#[test]
+fn changes_of_watched_keys_are_listed_once_with_what_the_key_holds_in_the_end() {
+    let store = Store::<Triple>::new(1);
+    let mut table = store.table(0);
+    set(&mut table, b"before", b"v", None);
+    assert!(!store.has_changes(), "nothing is watched");
+    store.watch(b"a");
+    store.watch(b"b");
+    set(&mut table, b"other", b"v", None);
+    let handle = table.find_or_insert(b"a");
+    table.lock(handle).set_meta(Triple([1; 3]));
+    assert!(!store.has_changes(), "the value of no watched key has changed");
+    set(&mut table, b"b", b"1", None);
+    let list = Content { bytes: b"", kind: ValueKind::List, expire_at: None };
+    table.lock_key(b"a", 0).set_content(list);
+    table.lock_key(b"b", 0).clear();
+    assert_eq!(taken(&store), [(b"b".to_vec(), None), (b"a".to_vec(), Some(ValueKind::List))]);
+    let handle = table.find(b"a").unwrap();
+    table.remove(handle);
+    assert_eq!(taken(&store), [(b"a".to_vec(), None)]);
+    set(&mut table, b"a", b"2", None);
+    assert_eq!(taken(&store), [(b"a".to_vec(), Some(ValueKind::String))]);
+    table.reset();
+    assert_eq!(taken(&store), [(b"a".to_vec(), None), (b"b".to_vec(), None)]);
+}
+
+#[test]
+fn a_key_is_watched_until_it_is_unwatched_as_often() {
+    let store = Store::<Triple>::new(2);
+    let mut table = store.shared_table(1);
+    store.watch(b"a");
+    store.watch(b"a");
+    store.unwatch(b"a");
+    set(&mut table, b"a", b"1", None);
+    assert_eq!(taken(&store).len(), 1);
+    set(&mut table, b"a", b"2", None);
+    store.unwatch(b"a");
+    set(&mut table, b"a", b"3", None);
+    assert_eq!(taken(&store).len(), 1, "what was listed before stays on the list");
+    set(&mut table, b"a", b"4", None);
+    assert!(!store.has_changes());
 }

@@ -214,8 +214,18 @@ impl KeyspaceLane {
     /// Whether a key's readable record may be answered from without asking the machine, and its
     /// absence, too.
     pub(crate) fn reads_locally(&self, key: &[u8]) -> bool {
+        self.reads_locally && self.holds_partition_of(key)
+    }
+
+    /// Whether this node has a replica of the key, and so hears of its changes.
+    pub(crate) fn holds(&self, key: &[u8]) -> bool {
+        self.is_replica && self.holds_partition_of(key)
+    }
+
+    #[inline]
+    fn holds_partition_of(&self, key: &[u8]) -> bool {
         let is_held = |(count, held): (usize, u64)| held & 1 << partition_of(key, count) != 0;
-        self.reads_locally && self.held.is_none_or(is_held)
+        self.held.is_none_or(is_held)
     }
 
     /// Runs a command on this node. A session's call is only for an engine that has them

@@ -1,5 +1,6 @@
 //! One lane: routes events between clients, engines, membership and the node's other lanes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply};
@@ -9,6 +10,7 @@ use quorate_types::{
 };
 use quorate_wire::{GuestMessage, Header, Kind, Malformed, Welcome};
 
+use crate::blocking::Blocking;
 use crate::control::{Change, Control, Moves};
 use crate::engine::{KeyspaceLane, Sink};
 use crate::flush::Flushes;
@@ -28,6 +30,8 @@ pub(crate) const INTERNAL: u64 = 1 << 63;
 pub(crate) enum Internal {
     /// On behalf of another lane, which knows it by this tag.
     Mail { from: LaneId, tag: Tag },
+    /// For a command that waits here, on these of its keys.
+    Try { slot: Slot, keys: BTreeSet<u32> },
     /// A key of the flush with this number.
     Flush { job: u64 },
     /// Whether this key of the listing with this number has a value.
@@ -57,6 +61,7 @@ pub struct Lane {
     pub(crate) sessions: Sessions,
     rng: Rng,
     pub(crate) parking: Parking,
+    pub(crate) blocking: Blocking,
     /// What a seal at the *start* of the turn would have said; used only by a mutant.
     pub(crate) lease_at_start: bool,
     scratch: Vec<u8>,
@@ -99,6 +104,7 @@ impl Lane {
             sessions,
             rng,
             parking: Parking::default(),
+            blocking: Blocking::default(),
             lease_at_start: false,
             scratch: Vec::new(),
             refusal: None,
@@ -406,7 +412,8 @@ impl Lane {
                 let tag = self.internal_tag(Internal::Mail { from, tag });
                 self.run(now, keyspace, tag, origin, op, out);
             }
-            Mail::Done(done) => out.done.push(done),
+            Mail::Done(done) => self.answer_at_last(done, out),
+            Mail::Turn { slot, key } => self.take_turn(slot, key),
             Mail::View(view) => self.install(now, view, out),
             Mail::Rejoin(incarnation) => self.rejoin(now, incarnation, out),
             Mail::CaughtUp { from, epoch } => {
@@ -439,7 +446,7 @@ impl Lane {
 
     /// When this lane wants its next turn at the latest; the past if it has work for it already.
     pub fn next_deadline(&self) -> Instant {
-        if self.flushes.wants_turn() {
+        if self.flushes.wants_turn() || self.has_changes() {
             return Instant::ZERO;
         }
         let engines = self.engines.iter().flatten().map(KeyspaceLane::next_deadline);
@@ -450,6 +457,7 @@ impl Lane {
             .min(self.listings.next_deadline())
             .min(self.pubsub.next_deadline())
             .min(self.parking.next_deadline())
+            .min(self.blocking.next_deadline())
     }
 
     /// Does what is due. Harmless when nothing is.
@@ -477,11 +485,15 @@ impl Lane {
         if self.pubsub.next_deadline() <= now.monotonic {
             self.tick_pubsub(now, out);
         }
+        if self.blocking.next_deadline() <= now.monotonic {
+            self.tick_blocking(now, out);
+        }
     }
 
     /// Closes the turn's batches. Call after the last event of a turn and before the flush.
     pub fn end_turn(&mut self, now: Now, out: &mut Outbox) {
         self.tend_parking(now, out);
+        self.tend_blocking(now, out);
         self.advance_flushes(now, out);
         self.tell_interest(now, out);
         for number in 0..self.engines.len() {
@@ -639,6 +651,7 @@ impl Lane {
         self.install_pubsub(now, out);
         self.tell_guests_view(out);
         self.answer_internal(out);
+        self.blocking.view_installed();
         self.step_lease_manager(now, Event::View(&view), out);
     }
 
@@ -714,6 +727,7 @@ impl Lane {
                 Internal::Forwarded { from, keyspace, sequence } => {
                     self.answer_forwarded((from, keyspace, sequence), &done, out);
                 }
+                Internal::Try { slot, keys } => self.tried(slot, keys, done, out),
                 Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
                 Internal::Listing { number, key } => self.key_decided(number, key, &done),
             }

@@ -23,6 +23,7 @@
 //! The list in `engines.rs` is the only place that knows which engines exist.
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod config;
 mod control;
 mod engine;
@@ -43,6 +44,7 @@ mod sessions;
 mod shared;
 mod stores;
 
+pub use blocking::BlockingCall;
 pub use config::{KeyspaceConfig, NodeAddress, NodeConfig};
 pub use control::{Change, Moves};
 pub use engine::{KeyspaceLane, describe_message};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_commands::{Op, Reply};
-use quorate_machine::{Gate, Gated, Outcome, Seal};
+use quorate_machine::{Gate, Gated, Outcome, Seal, Slot};
 use quorate_rifl::{Answer, LeaseEnd, LeaseId, Request};
 use quorate_types::{
     Epoch, Incarnation, KeyspaceId, LaneId, Lsn, NodeId, NodeSet, Publication, Tag, Timestamp,
@@ -129,6 +129,13 @@ pub enum Mail {
     Verdicts(Arc<[LeaseEnd]>),
     /// What a client of another lane, or of another node, has published.
     Published(Arc<Publication>),
+    /// It is the turn of a command that waits on the receiving lane to be tried on a key.
+    Turn {
+        /// The command.
+        slot: Slot,
+        /// Which of its keys.
+        key: u32,
+    },
     /// The answer to [`Mail::Flush`].
     Flushed {
         /// The flush as the asking lane knows it.

@@ -142,6 +142,21 @@ impl Lane {
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         assert!(tag.0 & INTERNAL == 0, "drivers leave the highest bit of a tag clear");
+        self.submit_any(now, keyspace, tag, origin, op, out);
+    }
+
+    /// As [`Lane::submit`], also under a tag of the lane's own.
+    pub(crate) fn submit_any<P>(
+        &mut self,
+        now: Now,
+        keyspace: KeyspaceId,
+        tag: Tag,
+        origin: u64,
+        op: P,
+        out: &mut Outbox,
+    ) where
+        P: Command<Owned = Op, Reply = Reply<'static>>,
+    {
         if self.is_open(now, keyspace, out) {
             return self.begin_op(now, keyspace, tag, origin, op, out);
         }
@@ -195,7 +210,7 @@ impl Lane {
     fn turn_away(&mut self, parked: Parked, refusal: Refusal, out: &mut Outbox) {
         match parked {
             Parked::Op { tag, .. } => {
-                out.done.push(Done::new(tag, Outcome::Refused(refusal)));
+                self.answer_at_last(Done::new(tag, Outcome::Refused(refusal)), out);
             }
             Parked::Call { from, tag, .. } => self.refuse_call(from, tag, refusal, out),
         }

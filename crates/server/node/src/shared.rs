@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use quorate_sync::primitives::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 use quorate_types::{Instant, KeyspaceId, limits};
 
+use crate::blocking::Lines;
 use crate::listeners::Listeners;
 use crate::{ControlFacts, KeyspaceStore, LaneFacts, NodeConfig, StoreFacts};
 
@@ -14,6 +15,8 @@ pub struct Shared {
     /// What the node was told at its start.
     pub config: NodeConfig,
     stores: Vec<Option<KeyspaceStore>>,
+    /// Who waits for which key.
+    pub(crate) lines: Lines,
     lease_until: AtomicU64,
     active: AtomicBool,
     control: Mutex<ControlFacts>,
@@ -33,6 +36,7 @@ impl Shared {
         Arc::new(Self {
             config,
             stores,
+            lines: Lines::default(),
             lease_until: AtomicU64::new(0),
             active: AtomicBool::new(false),
             control: Mutex::default(),
@@ -44,6 +48,12 @@ impl Shared {
     /// The records of a keyspace.
     pub fn store(&self, keyspace: KeyspaceId) -> Option<&KeyspaceStore> {
         self.stores.get(usize::from(keyspace.0))?.as_ref()
+    }
+
+    /// Every keyspace with its records.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = (KeyspaceId, &KeyspaceStore)> {
+        let numbered = (0..).map(KeyspaceId).zip(&self.stores);
+        numbered.filter_map(|(id, store)| Some((id, store.as_ref()?)))
     }
 
     /// Until when this node may answer from its own records.

@@ -2,8 +2,8 @@
 
 use quorate_commands::{Call, Reply};
 use quorate_engine::Readable;
-use quorate_machine::{Command as _, Content, Current, mutant};
-use quorate_storage::{Snapshot, Stats, Store, ValueInfo};
+use quorate_machine::{Command as _, Content, Current, ValueKind, mutant};
+use quorate_storage::{Changed, Snapshot, Stats, Store, ValueInfo};
 use quorate_types::{LaneId, Timestamp, UnixMillis, hash_key};
 
 use crate::engines::{KeyspaceStore, each_store};
@@ -69,6 +69,35 @@ impl KeyspaceStore {
             }
             store.memory_of(key, hash, &pinned)
         })
+    }
+
+    /// What kind of value a key has here, be it expired or not decided yet.
+    pub(crate) fn kind_of(&self, key: &[u8]) -> Option<ValueKind> {
+        each_store!(self, store => {
+            let snapshot = store.peek(key, hash_key(key), &store.pin())?;
+            snapshot.value.map(|value| value.kind)
+        })
+    }
+
+    /// See [`Store::watch`].
+    pub(crate) fn watch(&self, key: &[u8]) {
+        each_store!(self, store => store.watch(key));
+    }
+
+    /// See [`Store::unwatch`].
+    pub(crate) fn unwatch(&self, key: &[u8]) {
+        each_store!(self, store => store.unwatch(key));
+    }
+
+    /// See [`Store::has_changes`].
+    #[inline]
+    pub(crate) fn has_changes(&self) -> bool {
+        each_store!(self, store => store.has_changes())
+    }
+
+    /// See [`Store::take_changes`].
+    pub(crate) fn take_changes(&self) -> Vec<Changed> {
+        each_store!(self, store => store.take_changes())
     }
 
     /// What the store holds.

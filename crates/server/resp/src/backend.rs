@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quorate_commands::{CROSSKEY, Call, Op, Reply};
+use quorate_commands::{CROSSKEY, Call, Line, Op, OwnedCall, Reply};
 use quorate_machine::Command;
 use quorate_rifl::{Genuine, Grant, LeaseId, Request};
 use quorate_types::{Duration, Instant, Now, Publication, Tag, Topic};
@@ -78,6 +78,17 @@ pub struct Attempt {
     pub op: Op,
 }
 
+/// A command that waits for what its keys will hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Blocking {
+    /// The command.
+    pub call: OwnedCall,
+    /// What it waits for.
+    pub line: Line,
+    /// Until when; then [`quorate_commands::Wait::NOTHING`] is its answer.
+    pub until: Instant,
+}
+
 /// Some keys of a keyspace, as other nodes say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
@@ -91,8 +102,8 @@ pub struct Listed {
 
 /// The store and the node behind a front end, as one lane reaches them.
 ///
-/// Everything but [`Backend::submit`], [`Backend::flush`], [`Backend::call`], [`Backend::list`] and
-/// [`Backend::lease`] answers at once. The first three are answered through
+/// Everything but [`Backend::submit`], [`Backend::block`], [`Backend::flush`], [`Backend::call`],
+/// [`Backend::list`] and [`Backend::lease`] answers at once. The first four are answered through
 /// [`crate::Frontend::complete`] with the same tag, exactly once, and not before the call into the
 /// front end that submitted them has returned.
 pub trait Backend {
@@ -140,6 +151,13 @@ pub trait Backend {
     fn submit<P>(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, op: P)
     where
         P: Command<Owned = Op, Reply = Reply<'static>>;
+
+    /// Submits a command that waits: for its first answer that is something, in order of arrival. It is
+    /// answered at the latest when its time is over, unless what it asks for is being decided then.
+    fn block(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, blocking: Blocking);
+
+    /// Ends the wait of [`Backend::block`] with this answer, unless something is being handed to it.
+    fn unblock(&mut self, tag: Tag, answer: Reply<'static>);
 
     /// Whether the keyspace's engine carries out the calls of sessions.
     fn has_sessions(&self, keyspace: u8) -> bool;

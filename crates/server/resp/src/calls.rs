@@ -13,6 +13,7 @@ use quorate_rifl::{
 use quorate_types::{Instant, Tag, limits};
 
 use crate::backend::{Attempt, Backend};
+use crate::blocking::NO_CALL;
 use crate::connection::{Asked, Reply};
 use crate::dispatch::Context;
 use crate::encode::{Protocol, encode, error};
@@ -303,6 +304,9 @@ impl<B: Backend> Context<'_, B> {
         let call = Call::new(spec, inner);
         if let Some(reply) = self.reject(&call) {
             return self.abort(spec, &reply);
+        }
+        if call.waits().is_ok_and(|wait| wait.is_some()) {
+            return self.reply(spec, &Answer::error(NO_CALL));
         }
         let sourced = if call.is_script() { self.sourced(&call) } else { None };
         let call = sourced.as_ref().map_or(call, OwnedCall::call);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use quorate_commands::Spec;
 use quorate_machine::Slot;
 use quorate_rifl::Numbering;
-use quorate_types::Instant;
+use quorate_types::{Instant, Tag};
 
 use crate::calls::Attached;
 use crate::encode::Protocol;
@@ -197,6 +197,8 @@ pub(crate) struct Connection {
     pub(crate) attached: Option<Box<Attached>>,
     /// The numbers of its commands, if `SESSION AUTO` has asked for them.
     pub(crate) numbering: Option<Box<Numbering>>,
+    /// The command that waits, whose reply is the only one that is to come.
+    pub(crate) blocked: Option<Tag>,
     pub(crate) life: Life,
     /// Bytes of an argument that was refused for its length and that are read and dropped before the
     /// connection closes: a system that closes a socket with unread bytes in it tells the client so,
@@ -248,6 +250,7 @@ impl Connection {
             subscriptions: None,
             attached: None,
             numbering: None,
+            blocked: None,
             life: Life::Open,
             skip: 0,
             mute: false,

@@ -9,7 +9,7 @@ use quorate_commands::{
     UNORDERED, flag, lookup, resolve,
 };
 use quorate_machine::{Access, Command, mutant};
-use quorate_types::{Duration, Instant, Now, Tag, hash_key, limits as bounds};
+use quorate_types::{Now, Tag, hash_key, limits as bounds};
 
 use crate::backend::Backend;
 use crate::connection::{Connection, ConnectionId, Life, Reply, Wants};
@@ -94,6 +94,7 @@ impl<B: Backend> Context<'_, B> {
         self.core.stats.called(spec);
         self.connection.facts.command.store(u64::from(spec.id) + 1, Relaxed);
         match spec.run {
+            Run::Key(_) if spec.flags.has(flag::BLOCKING) => self.block(&call),
             Run::Key(_) if self.connection.numbering.is_some() && call.updates() => {
                 self.numbered_update(call);
             }
@@ -256,6 +257,7 @@ impl<B: Backend> Context<'_, B> {
     fn waits_for_earlier(&self, call: &Call<'_>) -> bool {
         use ServerCommand as Server;
         match call.spec.run {
+            Run::Key(_) if call.spec.flags.has(flag::BLOCKING) => true,
             Run::Key(_) | Run::Connection(ConnectionCommand::Watch) => self.command_overtakes(call),
             Run::Server(
                 Server::Wait
@@ -611,53 +613,6 @@ impl<B: Backend> Context<'_, B> {
             let (bytes, read) = (2 * key.len(), Some(hash_key(&key)));
             self.submit(database, number, part as u32, bytes, read, Op::Versions([key].into()));
         }
-    }
-
-    /// `WAIT`. Every live replica has acknowledged a write before its reply, so all that can be
-    /// waited for is that more replicas come to life.
-    fn wait(&mut self, call: &Call<'_>) {
-        let (wanted, timeout) = match crate::server::wait_arguments(call.args) {
-            Ok(arguments) => arguments,
-            Err(reply) => return self.reply(call.spec, &reply),
-        };
-        let replicas = self.backend.replicas(self.connection.session.database) as i64;
-        if replicas >= wanted {
-            return self.reply(call.spec, &Answer::Int(replicas));
-        }
-        let now = self.now.monotonic;
-        let until = match timeout {
-            0 => Instant::NEVER,
-            millis => now + Duration::from_millis(millis),
-        };
-        let poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
-        self.connection.push(Reply::Wait { wanted, until, poll });
-        self.connection.barrier = true;
-        self.core.waiting.push(self.id);
-    }
-
-    /// Whether the connection's `WAIT` or its pause has ended. Answers a `WAIT` that has.
-    pub(crate) fn poll_wait(&mut self) -> bool {
-        let replicas = self.backend.replicas(self.connection.session.database) as i64;
-        let now = self.now.monotonic;
-        let first = self.connection.first;
-        match self.connection.reply(first) {
-            Some(Reply::Wait { wanted, until, poll }) => {
-                if replicas < *wanted && now < *until {
-                    *poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
-                    return false;
-                }
-            }
-            Some(Reply::Pause { until }) => {
-                if now < *until {
-                    return false;
-                }
-                self.connection.finish(first, |_| {});
-                return true;
-            }
-            _ => return true,
-        }
-        self.connection.finish(first, |out| integer(b':', replicas, out));
-        true
     }
 
     /// The same answer, except that CROSSKEY names the engines that can do what was asked for.

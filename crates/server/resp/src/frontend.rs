@@ -30,6 +30,10 @@ pub(crate) struct Core {
     pub(crate) lease_bound: Vec<ConnectionId>,
     pub(crate) waiting: Vec<ConnectionId>,
     pub(crate) pubsub: PubSub,
+    /// Commands whose wait is to end, with their answers.
+    pub(crate) unblocked: Vec<(Tag, Answer<'static>)>,
+    /// How often `CLIENT UNBLOCK` had named a client when this lane looked last.
+    pub(crate) unblocks: u64,
     /// A read buffer that no connection needs at the moment: all read into the same one, unless a
     /// command is left unfinished.
     spare_input: Vec<u8>,
@@ -88,6 +92,8 @@ impl Frontend {
                 lease_bound: Vec::new(),
                 waiting: Vec::new(),
                 pubsub: PubSub::new(),
+                unblocked: Vec::new(),
+                unblocks: 0,
                 spare_input: Vec::new(),
                 looked_at: 0,
                 named_others: false,
@@ -125,6 +131,7 @@ impl Frontend {
     /// read the answer. Clients that wait for one get that; the others get one more.
     pub fn drain(&mut self) {
         self.core.draining = true;
+        self.unblock_all();
         self.end_inputs(|connection| !connection.replies.is_empty());
     }
 
@@ -173,6 +180,7 @@ impl Frontend {
     pub fn close(&mut self, id: ConnectionId) {
         if let Some(mut connection) = self.connections.remove(id.0) {
             self.core.unsubscribe_all(&mut connection);
+            self.core.leaves_line(&connection);
             self.core.charge(connection.charged.wrapping_neg());
             self.core.shared.has_left(&connection.facts.holding);
             self.core.shared.forget_client(connection.facts.id);
@@ -293,6 +301,9 @@ impl Frontend {
         let id = pending.connection;
         let Some(connection) = self.connections.get_mut(id.0) else { return };
         connection.ended(&pending);
+        if connection.blocked == Some(tag) {
+            connection.waits_no_more();
+        }
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         let answer = answer_or_failure(outcome).map(|reply| context.name_engines(reply));
         context.op_answered(pending, answer);
@@ -359,6 +370,10 @@ impl Frontend {
             connection.life = Life::Closing;
         }
         connection.skip = 0;
+        // What is handed to who has gone is lost.
+        if connection.blocked.is_some() {
+            connection.kill();
+        }
         if connection.is_finished() {
             self.core.mark_dirty(connection, id);
         }
@@ -458,6 +473,9 @@ impl Frontend {
 
     /// When to call [`Frontend::tick`] next.
     pub fn next_deadline(&self) -> Instant {
+        if self.core.has_unblocked() {
+            return Instant::ZERO;
+        }
         if self.connections.is_empty() {
             return Instant::NEVER;
         }
@@ -476,6 +494,9 @@ impl Frontend {
     /// Ends each `WAIT` and pause whose time has come and, about once a second, looks for idle clients.
     pub fn tick<B: Backend>(&mut self, now: Now, backend: &mut B) {
         self.settle();
+        if self.core.has_unblocked() {
+            self.unblock(backend);
+        }
         for id in std::mem::take(&mut self.core.waiting) {
             let Some(connection) = self.connections.get_mut(id.0) else { continue };
             let mut context = Context { core: &mut self.core, connection, id, backend, now };

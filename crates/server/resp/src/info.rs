@@ -59,7 +59,7 @@ impl<B: Backend> Context<'_, B> {
                 lines.put("connected_clients", self.core.shared.connected());
                 lines.put("cluster_connections", 0);
                 lines.put("maxclients", self.core.shared.settings.max_clients.load(Relaxed));
-                lines.put("blocked_clients", self.core.waiting.len());
+                lines.put("blocked_clients", self.core.shared.blocked_clients());
             }
             "memory" => self.info_memory(lines),
             "persistence" => {

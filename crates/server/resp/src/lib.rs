@@ -31,6 +31,10 @@
 //! - `proto-max-bulk-len`, `client-query-buffer-limit` and the output limit of normal clients are
 //!   lower by default, and the first two can't be set above what a value and a buffer hold. The error
 //!   of an argument beyond the first names it, and the connection closes once the argument was read.
+//! - A command that waits is refused as a call of a session (`SESSION CALL`, `SESSION AUTO`): the call
+//!   would keep the answer of its first try. `CLIENT UNBLOCK` may answer 1 for a client that is served
+//!   at that moment. A `BLMOVE` or `BRPOPLPUSH` whose source is given another type while it waits is
+//!   answered `WRONGTYPE` if it is tried then.
 //! - `WAIT` never waits for writes, which every live replica has acknowledged before their
 //!   replies; it counts live replicas.
 //! - Inside `MULTI`, commands without keys run after those on keys. `FLUSHDB` can't be combined
@@ -43,6 +47,7 @@ pub mod limits;
 
 mod account;
 mod backend;
+mod blocking;
 mod calls;
 mod connection;
 mod dispatch;
@@ -63,7 +68,7 @@ mod turn;
 mod walk;
 
 pub use account::{Holding, Share};
-pub use backend::{Attempt, Backend, KeyspaceFacts, Listed, MemoryFacts, ServerFacts};
+pub use backend::{Attempt, Backend, Blocking, KeyspaceFacts, Listed, MemoryFacts, ServerFacts};
 pub use connection::{ConnectionId, OutputBuffer};
 pub use encode::{Protocol, encode};
 pub use frontend::Frontend;

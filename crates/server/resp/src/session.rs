@@ -103,6 +103,7 @@ impl<B: Backend> Context<'_, B> {
             }
             Command::ClientReply => self.client_reply(args.get(2)),
             Command::ClientKill => self.client_kill(args),
+            Command::ClientUnblock => self.client_unblock(args),
             Command::SessionInfo => self.session_info(),
             Command::Subscribe
             | Command::Unsubscribe

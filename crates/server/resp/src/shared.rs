@@ -30,6 +30,8 @@ pub struct Shared {
     next_client: AtomicU64,
     /// How often `CLIENT KILL` has named a client.
     pub(crate) kills: AtomicU64,
+    /// How often `CLIENT UNBLOCK` has.
+    pub(crate) unblocks: AtomicU64,
     pub(crate) lanes: Mutex<Vec<Arc<LaneStats>>>,
     /// The guests of all lanes.
     pub(crate) guests: Mutex<Vec<Arc<Holding>>>,
@@ -59,6 +61,8 @@ pub(crate) struct ClientFacts {
     /// By topic, how many names it listens to.
     pub(crate) subscriptions: [AtomicU64; 3],
     pub(crate) blocked: AtomicBool,
+    /// What it waits for, and whether `CLIENT UNBLOCK` has named it: see [`crate::blocking`].
+    pub(crate) wait: AtomicU8,
     pub(crate) input_bytes: AtomicU64,
     pub(crate) input_capacity: AtomicU64,
     pub(crate) output_bytes: AtomicU64,
@@ -186,6 +190,7 @@ impl Shared {
             connected: AtomicU64::new(0),
             next_client: AtomicU64::new(1),
             kills: AtomicU64::new(0),
+            unblocks: AtomicU64::new(0),
             lanes: Mutex::default(),
             guests: Mutex::default(),
             leaving_bytes: AtomicU64::new(0),
@@ -284,6 +289,7 @@ impl Shared {
             queued: AtomicU64::new(0),
             subscriptions: Default::default(),
             blocked: AtomicBool::new(false),
+            wait: AtomicU8::new(0),
             input_bytes: AtomicU64::new(0),
             input_capacity: AtomicU64::new(0),
             output_bytes: AtomicU64::new(0),

@@ -21,7 +21,8 @@ use quorate_node::{
     SessionCall, Shared,
 };
 use quorate_resp::{
-    Attempt, Backend, ConnectionId, Frontend, KeyspaceFacts, MemoryFacts, ServerFacts, Settings,
+    Attempt, Backend, Blocking, ConnectionId, Frontend, KeyspaceFacts, MemoryFacts, ServerFacts,
+    Settings,
 };
 use quorate_rifl::{Genuine, LeaseId, Request};
 use quorate_types::{
@@ -391,6 +392,12 @@ impl Backend for LaneBackend<'_> {
     {
         self.lane.submit(now, KeyspaceId(keyspace), tag, origin, op, self.out);
     }
+
+    fn block(&mut self, _: u8, _: Now, _: Tag, _: u64, _: Blocking) {
+        unreachable!("no client waits here");
+    }
+
+    fn unblock(&mut self, _: Tag, _: Reply<'static>) {}
 
     fn has_sessions(&self, keyspace: u8) -> bool {
         let keyspace = self.lane.shared().config.keyspace(KeyspaceId(keyspace));

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Call, Op, Reply};
 use quorate_machine::Command;
-use quorate_node::{EngineConfig, Lane, Outbox, SessionCall, Shared};
-use quorate_resp::{Attempt, Backend, KeyspaceFacts, MemoryFacts, ServerFacts};
+use quorate_node::{BlockingCall, EngineConfig, Lane, Outbox, SessionCall, Shared};
+use quorate_resp::{Attempt, Backend, Blocking, KeyspaceFacts, MemoryFacts, ServerFacts};
 use quorate_rifl::{Genuine, LeaseId, Request};
 use quorate_types::{Duration, Instant, KeyspaceId, Now, Publication, Role, Tag, Topic, View};
 
@@ -103,6 +103,16 @@ impl Backend for LaneBackend<'_> {
         P: Command<Owned = Op, Reply = Reply<'static>>,
     {
         self.lane.submit(now, KeyspaceId(keyspace), tag, origin, op, self.out);
+    }
+
+    fn block(&mut self, keyspace: u8, now: Now, tag: Tag, origin: u64, blocking: Blocking) {
+        let Blocking { call, line, until } = blocking;
+        let call = BlockingCall { keyspace: KeyspaceId(keyspace), origin, call, line, until };
+        self.lane.block(now, tag, call, self.out);
+    }
+
+    fn unblock(&mut self, tag: Tag, answer: Reply<'static>) {
+        self.lane.unblock(tag, answer, self.out);
     }
 
     fn has_sessions(&self, keyspace: u8) -> bool {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quorate_commands::{Call, Op, Reply};
+use quorate_commands::{Call, Op, OwnedCall, Reply, Wait};
 use quorate_machine::{
     Access, Change, Command, Content, Current, Outcome, Refusal, Rng, Seal, ValueKind, Verdict,
     Workspace, no_object,
@@ -17,15 +17,15 @@ use quorate_types::{
 };
 
 use quorate_resp::{
-    Attempt as Called, Backend, ConnectionId, Frontend, KeyspaceFacts, Listed, MemoryFacts,
-    ServerFacts, Shared, glob_match,
+    Attempt as Called, Backend, Blocking, ConnectionId, Frontend, KeyspaceFacts, Listed,
+    MemoryFacts, ServerFacts, Shared, glob_match,
 };
 
 /// What a session's number differs by from its token.
 const TOKENS: u64 = 0x5eed_0000_0000_0000;
 
-/// A value and when it expires.
-type Value = (Vec<u8>, Option<UnixMillis>);
+/// A value, what it is, and when it expires.
+type Value = (Vec<u8>, ValueKind, Option<UnixMillis>);
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
@@ -40,8 +40,8 @@ impl Entry {
 }
 
 fn content(value: Option<&Value>, now: UnixMillis) -> Option<Content<'_>> {
-    let (bytes, expire_at) = value?;
-    let content = Content { bytes, kind: ValueKind::String, expire_at: *expire_at };
+    let (bytes, kind, expire_at) = value?;
+    let content = Content { bytes, kind: *kind, expire_at: *expire_at };
     (!content.is_expired(now)).then_some(content)
 }
 
@@ -49,8 +49,8 @@ fn content(value: Option<&Value>, now: UnixMillis) -> Option<Content<'_>> {
 fn changed(value: Option<Value>, change: Change<'_>) -> Option<Option<Value>> {
     match change {
         Change::Keep => None,
-        Change::Set { bytes, expire_at, .. } => Some(Some((bytes.into_owned(), expire_at))),
-        Change::Expire(expire_at) => value.map(|(bytes, _)| Some((bytes, expire_at))),
+        Change::Set { bytes, kind, expire_at } => Some(Some((bytes.into_owned(), kind, expire_at))),
+        Change::Expire(expire_at) => value.map(|(bytes, kind, _)| Some((bytes, kind, expire_at))),
         Change::Delete => Some(None),
         Change::Delta(_) => no_object(),
     }
@@ -75,7 +75,8 @@ impl Workspace for Attempt<'_> {
 
     fn write(&mut self, key: &[u8], change: Change<'_>) {
         let Current { content, .. } = self.read(key);
-        let value = content.map(|content| (content.bytes.to_vec(), content.expire_at));
+        let value =
+            content.map(|content| (content.bytes.to_vec(), content.kind, content.expire_at));
         if let Some(value) = changed(value, change) {
             self.touched.insert(key.to_vec(), Some(value));
         }
@@ -118,6 +119,10 @@ impl Work {
 pub struct MemoryBackend {
     keyspaces: BTreeMap<u8, BTreeMap<Vec<u8>, Entry>>,
     queue: VecDeque<(u8, Tag, Work)>,
+    /// Commands that wait, in order of arrival.
+    blocked: VecDeque<(u8, Tag, Blocking)>,
+    /// Those whose wait was ended.
+    unblocked: VecDeque<(Tag, Reply<'static>)>,
     version: u64,
     /// Keyspaces whose engine runs transactions over several keys; 1 unless this is changed.
     pub transactional: BTreeSet<u8>,
@@ -176,6 +181,8 @@ impl Default for MemoryBackend {
         Self {
             keyspaces: (0..16).map(|number| (number, BTreeMap::new())).collect(),
             queue: VecDeque::new(),
+            blocked: VecDeque::new(),
+            unblocked: VecDeque::new(),
             version: 0,
             transactional: BTreeSet::from([1]),
             without_sessions: BTreeSet::new(),
@@ -215,6 +222,9 @@ impl MemoryBackend {
 
     /// Executes one waiting op.
     pub fn execute(&mut self, now: Now) -> Option<(Tag, Outcome<Reply<'static>>)> {
+        if let Some((tag, reply)) = self.serve_blocked(now) {
+            return Some((tag, Outcome::Done(reply)));
+        }
         let index = self.pick()?;
         let (keyspace, tag, work) = self.queue.remove(index)?;
         if let Some(outcome) = self.refuse.pop_front() {
@@ -238,6 +248,42 @@ impl MemoryBackend {
             },
         };
         Some((tag, Outcome::Done(reply)))
+    }
+
+    /// How many commands wait.
+    pub fn blocked(&self) -> usize {
+        self.blocked.len()
+    }
+
+    /// Answers a command that waited: the first that finds something, or whose time is over.
+    fn serve_blocked(&mut self, now: Now) -> Option<(Tag, Reply<'static>)> {
+        if let Some(unblocked) = self.unblocked.pop_front() {
+            return Some(unblocked);
+        }
+        for at in 0..self.blocked.len() {
+            let (keyspace, tag, Blocking { call, until, .. }) = self.blocked[at].clone();
+            let reply = self.try_blocked(keyspace, now, &call);
+            let late = Wait::is_nothing(&reply) && until <= now.monotonic;
+            if late || !Wait::is_nothing(&reply) {
+                self.blocked.remove(at);
+                return Some((tag, if late { Wait::NOTHING } else { reply }));
+            }
+        }
+        None
+    }
+
+    /// What the command finds, key by key where there are no transactions.
+    fn try_blocked(&mut self, keyspace: u8, now: Now, call: &OwnedCall) -> Reply<'static> {
+        let keys: Vec<&[u8]> = call.call().awaited_keys().collect();
+        let at_once = if self.transactional(keyspace) { keys.len() } else { 1 };
+        for keys in keys.chunks(at_once) {
+            let op = Op::Call(call.call().on_awaited(keys));
+            let reply = self.run(keyspace, now.wall(), &op).expect("a small call");
+            if !Wait::is_nothing(&reply) {
+                return reply;
+            }
+        }
+        Wait::NOTHING
     }
 
     /// The answer of a call's record, or the call with a record made of its answer.
@@ -364,7 +410,7 @@ impl Backend for MemoryBackend {
             engine: "memory",
             replicas: 1,
             keys: values().count() as u64,
-            expires: values().filter(|(_, expire_at)| expire_at.is_some()).count() as u64,
+            expires: values().filter(|(_, _, expire_at)| expire_at.is_some()).count() as u64,
         })
     }
 
@@ -407,6 +453,17 @@ impl Backend for MemoryBackend {
         self.clock += self.cost;
         self.submitted += 1;
         self.queue.push_back((keyspace, tag, Work::Op(op.into_owned())));
+    }
+
+    fn block(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, blocking: Blocking) {
+        self.blocked.push_back((keyspace, tag, blocking));
+    }
+
+    fn unblock(&mut self, tag: Tag, answer: Reply<'static>) {
+        if let Some(at) = self.blocked.iter().position(|(_, other, _)| *other == tag) {
+            self.blocked.remove(at);
+            self.unblocked.push_back((tag, answer));
+        }
     }
 
     fn has_sessions(&self, keyspace: u8) -> bool {

@@ -1,0 +1,289 @@
+//! Commands that wait until their keys hold something.
+//!
+//! The function of such a command doesn't wait: it takes what there is now, or answers null, which is
+//! also what Redis does inside `MULTI`. [`Call::waits`] says for how long a front end should have it
+//! wait, and for what; [`Call::on_awaited`] is the same command on some of the keys, to be tried again
+//! when they have changed.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quorate_machine::{Access, ValueKind, Workspace};
+use quorate_types::{Duration, UnixMillis};
+
+use crate::list::{self, End};
+use crate::long_double::LongDouble;
+use crate::spec::flag;
+use crate::{Args, Call, OwnedCall, Reply};
+
+/// How a command waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// For how long; for ever without.
+    pub timeout: Option<Duration>,
+    /// For what, and so beside whom.
+    pub line: Line,
+}
+
+impl Wait {
+    /// The answer when the time is over, also to commands that answer another null without waiting.
+    pub const NOTHING: Reply<'static> = Reply::NullArray;
+
+    /// Whether an answer says that there was nothing.
+    pub fn is_nothing(reply: &Reply<'_>) -> bool {
+        matches!(reply, Reply::Null | Reply::NullArray)
+    }
+}
+
+/// Who waits for the same thing on a key: in one line, in order of arrival.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Line {
+    /// For items of a list.
+    Lists,
+    /// For members of a sorted set.
+    SortedSets,
+}
+
+impl Line {
+    /// Whether a value of this kind may be what is waited for.
+    pub fn wants(&self, kind: ValueKind) -> bool {
+        match (self, kind) {
+            // What it is tells only its bytes.
+            (_, ValueKind::Object) => true,
+            (Self::Lists, kind) => kind == ValueKind::List,
+            (Self::SortedSets, kind) => kind == ValueKind::SortedSet,
+        }
+    }
+}
+
+/// Where the arguments of a command say what it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    /// `key [key ...] timeout`.
+    Keys,
+    /// `source destination ... timeout`: for the source.
+    Move,
+    /// `timeout numkeys key [key ...] ...`.
+    Counted,
+}
+
+impl Form {
+    fn of(name: &str) -> Option<(Self, Line)> {
+        Some(match name {
+            "blpop" | "brpop" => (Self::Keys, Line::Lists),
+            "bzpopmin" | "bzpopmax" => (Self::Keys, Line::SortedSets),
+            "blmove" | "brpoplpush" => (Self::Move, Line::Lists),
+            "blmpop" => (Self::Counted, Line::Lists),
+            "bzmpop" => (Self::Counted, Line::SortedSets),
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Call<'a> {
+    /// How the call waits if its keys hold nothing; `None` if it doesn't.
+    ///
+    /// # Errors
+    /// If its timeout is none, or another argument is wrong.
+    pub fn waits(self) -> Result<Option<Wait>, Reply<'static>> {
+        if !self.spec.flags.has(flag::BLOCKING) {
+            return Ok(None);
+        }
+        let Some((form, line)) = Form::of(self.spec.name) else { return Ok(None) };
+        self.validate()?;
+        let timeout = self.args.get(if form == Form::Counted { 1 } else { self.args.len() - 1 });
+        Ok(Some(Wait { timeout: seconds(timeout)?, line }))
+    }
+
+    /// The keys that a call which waits waits for, in order, repeated ones repeatedly.
+    pub fn awaited_keys(self) -> impl Iterator<Item = &'a [u8]> {
+        let moves = matches!(Form::of(self.spec.name), Some((Form::Move, _)));
+        self.keys().take(if moves { 1 } else { usize::MAX })
+    }
+
+    /// The call on some of the keys that it waits for only, in this order.
+    pub fn on_awaited(self, keys: &[&[u8]]) -> OwnedCall {
+        let args = self.args;
+        let number;
+        let words: Vec<&[u8]> = match Form::of(self.spec.name) {
+            Some((Form::Keys, _)) => {
+                let (name, timeout) = (args.get(0), args.get(args.len() - 1));
+                [name].into_iter().chain(keys.iter().copied()).chain([timeout]).collect()
+            }
+            Some((Form::Counted, _)) => {
+                number = alloc::format!("{}", keys.len());
+                let head = [args.get(0), args.get(1), number.as_bytes()];
+                let rest = args.iter().skip(3 + self.keys().count());
+                head.into_iter().chain(keys.iter().copied()).chain(rest).collect()
+            }
+            Some((Form::Move, _)) | None => args.iter().collect(),
+        };
+        OwnedCall::new(words).expect("fewer keys, but one at least")
+    }
+}
+
+/// A timeout in seconds; none if it is zero.
+fn seconds(word: &[u8]) -> Result<Option<Duration>, Reply<'static>> {
+    let number = LongDouble::parse(word)
+        .ok_or(Reply::error("ERR timeout is not a float or out of range"))?;
+    // What has more milliseconds than 63 bits is negative to Redis, too.
+    match number.ceil_of_thousandfold() {
+        Some(0) => Ok(None),
+        Some(millis @ 1..) => Ok(Some(Duration::from_millis(millis.unsigned_abs()))),
+        _ => Err(Reply::error("ERR timeout is negative")),
+    }
+}
+
+/// A timeout that is right, or the error of the command.
+fn check(word: &[u8]) -> Result<(), Reply<'static>> {
+    seconds(word).map(|_| ())
+}
+
+/// `BLPOP key [key ...] timeout`.
+pub(crate) fn blpop(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    pop_one(args, End::Left, workspace).unwrap_or_else(|error| error)
+}
+
+/// `BRPOP key [key ...] timeout`.
+pub(crate) fn brpop(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    pop_one(args, End::Right, workspace).unwrap_or_else(|error| error)
+}
+
+fn pop_one(
+    args: Args<'_>,
+    end: End,
+    workspace: &mut dyn Workspace,
+) -> Result<Reply<'static>, Reply<'static>> {
+    let last = args.len() - 1;
+    check(args.get(last))?;
+    for key in args.iter().take(last).skip(1) {
+        let taken = list::pop_from(key, end, 1, workspace)?;
+        if let Some(item) = taken.and_then(|mut items| items.pop()) {
+            return Ok(Reply::Array(vec![bulk(key), item]));
+        }
+    }
+    Ok(Reply::NullArray)
+}
+
+fn bulk(bytes: &[u8]) -> Reply<'static> {
+    Reply::Bulk(Vec::from(bytes).into())
+}
+
+/// `BLMOVE source destination LEFT|RIGHT LEFT|RIGHT timeout`.
+pub(crate) fn blmove(
+    args: Args<'_>,
+    now: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    let ends = End::parse(args.get(3)).and_then(|_| End::parse(args.get(4)));
+    match ends.and_then(|_| check(args.get(5))) {
+        Ok(()) => list::lmove(args, now, workspace),
+        Err(error) => error,
+    }
+}
+
+/// `BRPOPLPUSH source destination timeout`.
+pub(crate) fn brpoplpush(
+    args: Args<'_>,
+    now: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    match check(args.get(3)) {
+        Ok(()) => list::rpoplpush(args, now, workspace),
+        Err(error) => error,
+    }
+}
+
+/// `BLMPOP timeout numkeys key [key ...] LEFT|RIGHT [COUNT count]`.
+pub(crate) fn blmpop(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    list::pop_first(counted(args), || check(args.get(1)), workspace).unwrap_or_else(|error| error)
+}
+
+/// The arguments of the command without a timeout in front: it stands in the name's place.
+fn counted(args: Args<'_>) -> Args<'_> {
+    Args { spans: &args.spans[1..], ..args }
+}
+
+/// What a command does to its key whose last argument is its timeout: if all keys are the same one; a
+/// read, which answers an error, otherwise.
+pub(crate) fn keys_access(args: Args<'_>) -> Access {
+    let same = args.iter().take(args.len() - 1).skip(2).all(|key| key == args.get(1));
+    if same { Access::Update } else { Access::Read }
+}
+
+/// The same for a command that counts its keys behind its timeout.
+pub(crate) fn counted_access(args: Args<'_>) -> Access {
+    list::counted_access(counted(args))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(line: &str) -> OwnedCall {
+        OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command")
+    }
+
+    fn timeout(text: &str) -> Result<Option<u128>, Reply<'static>> {
+        seconds(text.as_bytes()).map(|timeout| timeout.map(|timeout| timeout.as_millis()))
+    }
+
+    #[test]
+    fn timeouts_are_those_of_redis() {
+        for (text, millis) in [("1", 1000), ("0.001", 1), ("0.0001", 1), ("1e-9", 1), ("2.5", 2500)]
+        {
+            assert_eq!(timeout(text), Ok(Some(millis)), "{text}");
+        }
+        assert_eq!(timeout("9223372036854775"), Ok(Some(9_223_372_036_854_775_000)));
+        for text in ["0", "-0", "0.0", "-0.001", "0e9"] {
+            assert_eq!(timeout(text), Ok(None), "{text}");
+        }
+        let negative = Err(Reply::error("ERR timeout is negative"));
+        for text in ["-1", "-0.0010001", "9223372036854776", "1e300", "1e4900", "inf", "-inf"] {
+            assert_eq!(timeout(text), negative, "{text}");
+        }
+        for text in ["", "x", "nan", "1 ", "1e9999"] {
+            let error = Err(Reply::error("ERR timeout is not a float or out of range"));
+            assert_eq!(timeout(text), error, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_on_fewer_keys_keeps_its_other_arguments() {
+        for (line, keys, fewer) in [
+            ("BLPOP a b c 1.5", &["b"][..], "BLPOP b 1.5"),
+            ("BRPOP a b c 0", &["c", "a"], "BRPOP c a 0"),
+            ("BLMPOP 0 3 a b c RIGHT COUNT 7", &["c"], "BLMPOP 0 1 c RIGHT COUNT 7"),
+            ("BLMOVE a b LEFT RIGHT 0", &["a"], "BLMOVE a b LEFT RIGHT 0"),
+            ("BRPOPLPUSH a b 0", &["a"], "BRPOPLPUSH a b 0"),
+        ] {
+            let (owned, wanted) = (call(line), call(fewer));
+            let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+            assert_eq!(owned.call().on_awaited(&keys), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_moved_is_awaited_at_its_source() {
+        let awaited = |line| {
+            let owned = call(line);
+            owned.call().awaited_keys().map(Vec::from).collect::<Vec<_>>()
+        };
+        assert_eq!(awaited("BLMOVE a b LEFT RIGHT 0"), [b"a"]);
+        assert_eq!(awaited("BLPOP a b a 0"), [b"a", b"b", b"a"]);
+        assert_eq!(awaited("BLMPOP 0 2 a b LEFT"), [b"a", b"b"]);
+        assert_eq!(call("LPOP a").call().waits(), Ok(None));
+    }
+}

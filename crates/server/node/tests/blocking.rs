@@ -1,0 +1,342 @@
+//! Commands that wait, on real nodes with two lanes each: in order of arrival, each element to one of
+//! them, whoever leaves.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use quorate_commands::{OwnedCall, Reply};
+use quorate_machine::Outcome;
+use quorate_node::{BlockingCall, EngineConfig, KeyspaceConfig};
+use quorate_types::{Duration, Instant, KeyspaceId, NodeId, NodeSet, Tag, lane_of_key};
+
+use support::{Cluster, Place, at, command, config};
+
+const DB: KeyspaceId = KeyspaceId(0);
+const LANES: u16 = 2;
+/// Long enough for every answer that comes.
+const A_WHILE: Duration = Duration::from_millis(40);
+
+type Answer = Outcome<Reply<'static>>;
+
+/// A cluster with what its clients were answered.
+struct World {
+    cluster: Cluster,
+    answers: BTreeMap<Tag, Answer>,
+    /// The answers in the order in which they came.
+    order: Vec<Tag>,
+}
+
+fn keyspace(engine: EngineConfig) -> KeyspaceConfig {
+    KeyspaceConfig::new(DB, "db", engine)
+}
+
+impl World {
+    fn of(nodes: u16, keyspace: &KeyspaceConfig) -> Self {
+        let configs =
+            (1..=nodes).map(|node| config(NodeId(node), nodes, LANES, vec![keyspace.clone()]));
+        Self { cluster: Cluster::new(configs), answers: BTreeMap::new(), order: Vec::new() }
+    }
+
+    /// Each engine, on as many nodes as it is for.
+    fn each(test: impl Fn(World)) {
+        test(Self::of(3, &keyspace(EngineConfig::hermes())));
+        test(Self::of(3, &keyspace(EngineConfig::meerkat())));
+        test(Self::of(1, &keyspace(EngineConfig::local())));
+    }
+
+    fn has_transactions(&self) -> bool {
+        let store = self.cluster.nodes[0].store(DB).expect("it is configured");
+        store.capabilities().transactions
+    }
+
+    fn nodes(&self) -> usize {
+        self.cluster.nodes.len()
+    }
+
+    fn block(&mut self, place: Place, line: &str, timeout: Option<Duration>) -> Tag {
+        let (now, tag) = (at(self.cluster.time), self.cluster.tag());
+        let call = OwnedCall::new(line.split(' ').map(str::as_bytes)).expect("a command");
+        let wait = call.call().waits().expect("a right one").expect("one that waits");
+        let until = timeout.map_or(Instant::NEVER, |timeout| now.monotonic + timeout);
+        let call = BlockingCall { keyspace: DB, origin: tag.0, call, line: wait.line, until };
+        let host = self.cluster.host(place);
+        host.lane.block(now, tag, call, &mut host.out);
+        tag
+    }
+
+    fn ask(&mut self, place: Place, line: &str) -> Tag {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.cluster.submit(place, DB, command(&words))
+    }
+
+    fn unblock(&mut self, place: Place, tag: Tag, answer: Reply<'static>) {
+        let host = self.cluster.host(place);
+        host.lane.unblock(tag, answer, &mut host.out);
+    }
+
+    fn take_answers(&mut self) {
+        for host in self.cluster.lanes.iter_mut().flat_map(|lane| &mut lane.hosts) {
+            for done in host.out.done.drain(..) {
+                self.order.push(done.tag);
+                let earlier = self.answers.insert(done.tag, done.outcome);
+                assert!(earlier.is_none(), "an op is answered once");
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let until = self.cluster.time + time;
+        while self.cluster.time < until {
+            self.cluster.turn(Duration::from_millis(2));
+            self.take_answers();
+        }
+    }
+
+    /// What was answered, as text; `None` while it waits.
+    fn answer(&self, tag: Tag) -> Option<String> {
+        fn show(reply: &Reply<'_>) -> String {
+            match reply {
+                Reply::Array(items) => items.iter().map(show).collect::<Vec<_>>().join(" "),
+                Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                other => format!("{other:?}"),
+            }
+        }
+        self.answers.get(&tag).map(|answer| match answer {
+            Outcome::Done(reply) => show(reply),
+            other => format!("{other:?}"),
+        })
+    }
+
+    fn served(&self, tag: Tag, wanted: &str) {
+        assert_eq!(self.answer(tag).as_deref(), Some(wanted));
+    }
+
+    fn waits(&self, tag: Tag) {
+        assert_eq!(self.answer(tag), None, "it was to wait");
+    }
+
+    fn asked(&mut self, place: Place, line: &str) -> String {
+        let tag = self.ask(place, line);
+        self.pass(A_WHILE);
+        self.answer(tag).unwrap_or_else(|| panic!("no answer to {line}"))
+    }
+
+    /// Ops that all lanes have submitted to engines.
+    fn submitted(&mut self) -> u64 {
+        let now = at(self.cluster.time);
+        for host in self.cluster.lanes.iter_mut().flat_map(|lane| &mut lane.hosts) {
+            host.lane.publish(now);
+        }
+        let facts = self.cluster.nodes.iter().flat_map(|node| node.lane_facts());
+        facts.map(|facts| facts.submitted).sum()
+    }
+}
+
+#[test]
+fn who_waits_is_served_by_a_push_on_any_lane_of_any_node() {
+    World::each(|mut world| {
+        for (number, from) in (0..world.nodes()).flat_map(|node| [(node, 0), (node, 1)]).enumerate()
+        {
+            for lane in 0..2 {
+                let key = format!("key:{number}:{lane}");
+                let waiter = world.block((0, lane), &format!("BLPOP {key} 0"), None);
+                world.pass(A_WHILE);
+                world.waits(waiter);
+                assert_eq!(world.asked(from, &format!("RPUSH {key} a b")), "Int(2)");
+                world.served(waiter, &format!("{key} a"));
+                assert_eq!(world.asked(from, &format!("LRANGE {key} 0 -1")), "b");
+            }
+        }
+    });
+}
+
+#[test]
+fn what_is_there_is_taken_at_once() {
+    World::each(|mut world| {
+        world.asked((0, 0), "RPUSH second 1 2");
+        let waiter = world.block((0, 1), "BRPOP first second 0", None);
+        let counted = world.block((0, 0), "BLMPOP 0 2 first second LEFT COUNT 5", None);
+        world.pass(A_WHILE);
+        world.served(waiter, "second 2");
+        world.served(counted, "second 1");
+    });
+}
+
+#[test]
+fn a_push_of_several_serves_the_first_in_their_order_over_both_lanes() {
+    World::each(|mut world| {
+        let waiters: Vec<Tag> =
+            (0..5).map(|n| world.block((0, n % 2), "BLPOP key other 0", None)).collect();
+        world.pass(A_WHILE);
+        world.asked((0, 0), "RPUSH key 0 1 2");
+        for (number, waiter) in waiters[..3].iter().enumerate() {
+            world.served(*waiter, &format!("key {number}"));
+        }
+        let order: Vec<Tag> =
+            world.order.iter().copied().filter(|tag| waiters.contains(tag)).collect();
+        assert_eq!(order, waiters[..3]);
+        world.waits(waiters[3]);
+        world.asked((0, 1), "RPUSH other x");
+        world.served(waiters[3], "other x");
+        world.asked((0, 1), "RPUSH key y");
+        world.served(waiters[4], "key y");
+    });
+}
+
+#[test]
+fn who_leaves_passes_the_turn_on() {
+    World::each(|mut world| {
+        let first = world.block((0, 0), "BLPOP key 0", None);
+        let second = world.block((0, 1), "BLPOP key 0", None);
+        let third = world.block((0, 0), "BLPOP key 0", Some(A_WHILE / 2));
+        let last = world.block((0, 1), "BLPOP key 0", None);
+        // It goes in the middle of a try that takes the element with it.
+        world.unblock((0, 0), first, Reply::Null);
+        world.pass(A_WHILE);
+        world.served(third, "NullArray");
+        world.ask((0, 0), "RPUSH key a b");
+        world.unblock((0, 1), second, Reply::error("UNBLOCKED"));
+        world.pass(A_WHILE);
+        let (second, last) = (world.answer(second), world.answer(last));
+        assert!(second.is_some(), "it was unblocked or served");
+        assert!(last.is_some(), "the turn was passed on");
+    });
+}
+
+#[test]
+fn a_time_that_is_over_is_answered_and_takes_nothing() {
+    World::each(|mut world| {
+        let waiter = world.block((0, 1), "BLMOVE key key LEFT RIGHT 0", Some(A_WHILE));
+        world.pass(A_WHILE / 2);
+        world.waits(waiter);
+        world.pass(A_WHILE);
+        world.served(waiter, "NullArray");
+        assert_eq!(world.asked((0, 0), "RPUSH key a"), "Int(1)");
+        assert_eq!(world.asked((0, 0), "LLEN key"), "Int(1)");
+    });
+}
+
+/// Each answer that says "nothing" took nothing: every element is somebody's or still there.
+#[test]
+fn a_try_that_outlasts_its_time_answers_with_what_it_takes() {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
+        let mut world = World::of(3, &keyspace(engine));
+        let key =
+            (0..).map(|n| format!("key:{n}")).find(|key| lane_of_key(key.as_bytes(), 2).0 == 0);
+        let key = key.expect("half of the keys");
+        assert_eq!(world.asked((1, 0), &format!("RPUSH {key} a")), "Int(1)");
+        let waiter = world.block((0, 0), &format!("BLPOP {key} 0"), Some(Duration::from_nanos(1)));
+        // The try is with the other replicas when the time is over.
+        world.cluster.turn(Duration::from_micros(1));
+        world.pass(A_WHILE);
+        let left = world.asked((1, 0), &format!("LLEN {key}"));
+        match world.answer(waiter).as_deref() {
+            Some("NullArray") => assert_eq!(left, "Int(1)", "the element was lost"),
+            Some(_) => assert_eq!(left, "Int(0)"),
+            None => panic!("no answer"),
+        }
+    }
+}
+
+#[test]
+fn a_crowd_costs_a_push_a_few_tries() {
+    World::each(|mut world| {
+        let waiters: Vec<Tag> =
+            (0..10_000).map(|n| world.block((0, n % 2), "BLPOP key 0", None)).collect();
+        world.pass(A_WHILE);
+        let before = world.submitted();
+        world.asked((0, 1), "RPUSH key a");
+        world.served(waiters[0], "key a");
+        let spent = world.submitted() - before;
+        assert!(spent <= 6, "{spent} ops for one element");
+        world.waits(waiters[1]);
+        for waiter in waiters[1..].iter().rev() {
+            let lane = usize::try_from(waiter.0 - waiters[0].0).unwrap() % 2;
+            world.unblock((0, lane), *waiter, Reply::Null);
+        }
+        world.pass(A_WHILE);
+        assert_eq!(world.answers.len(), 10_001, "all are answered");
+    });
+}
+
+#[test]
+fn a_key_of_another_type_is_an_error_on_arrival_and_no_reason_later() {
+    World::each(|mut world| {
+        let waiter = world.block((0, 0), "BLPOP key other 0", None);
+        world.pass(A_WHILE);
+        world.asked((0, 1), "SET key text");
+        world.waits(waiter);
+        let late = world.block((0, 1), "BRPOP key 0", None);
+        world.pass(A_WHILE);
+        assert!(world.answer(late).is_some_and(|answer| answer.contains("WRONGTYPE")));
+        world.asked((0, 0), "RPUSH other a");
+        world.served(waiter, "other a");
+        if !world.has_transactions() {
+            return;
+        }
+        let waiter = world.block((0, 0), "BLMOVE source key LEFT LEFT 0", None);
+        world.pass(A_WHILE);
+        world.asked((0, 0), "RPUSH source a");
+        assert!(world.answer(waiter).is_some_and(|answer| answer.contains("WRONGTYPE")));
+        assert_eq!(world.asked((0, 0), "LLEN source"), "Int(1)");
+    });
+}
+
+#[test]
+fn a_node_without_a_replica_asks_again_and_again() {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
+        let replicas: NodeSet = [1, 2, 3].map(NodeId).into_iter().collect();
+        let keyspace = KeyspaceConfig { replicas: Some(replicas), ..keyspace(engine) };
+        let mut world = World::of(4, &keyspace);
+        let waiter = world.block((3, 0), "BLPOP key 0", None);
+        world.pass(5 * A_WHILE);
+        world.waits(waiter);
+        world.asked((0, 0), "RPUSH key a");
+        world.pass(5 * A_WHILE);
+        world.served(waiter, "key a");
+    }
+}
+
+#[test]
+fn a_node_that_serves_no_more_answers_who_waits() {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
+        let mut world = World::of(3, &keyspace(engine));
+        let cut_off = world.block((0, 1), "BLPOP key 0", None);
+        let elsewhere = world.block((1, 0), "BLPOP key 0", None);
+        world.pass(A_WHILE);
+        for lane in &mut world.cluster.lanes {
+            lane.deaf.insert(NodeId(1));
+            lane.mute.insert(NodeId(1));
+        }
+        world.pass(Duration::from_secs(4));
+        assert!(world.answer(cut_off).is_some_and(|answer| answer.contains("NotServing")));
+        world.waits(elsewhere);
+        assert_eq!(world.asked((2, 0), "RPUSH key a"), "Int(1)");
+        world.served(elsewhere, "key a");
+    }
+}
+
+/// A try that finds nothing may have been decided before a push that is here before its answer.
+#[test]
+fn a_push_during_a_try_that_finds_nothing_is_not_missed() {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
+        let mut world = World::of(3, &keyspace(engine));
+        for (pushed, turns) in (0..2).flat_map(|lane| (0..6).map(move |turns| (lane, turns))) {
+            let key = format!("key:{pushed}:{turns}");
+            let push = format!("RPUSH {key} a");
+            let first = world.ask((1, pushed), &push);
+            for _ in 0..turns {
+                world.cluster.turn(Duration::from_micros(10));
+            }
+            let waiter = world.block((0, 1 - pushed), &format!("BLPOP {key} 0"), None);
+            for _ in 0..turns {
+                world.cluster.turn_of(usize::from(turns % 2 == 0));
+            }
+            let second = world.ask((0, pushed), &push);
+            world.pass(A_WHILE);
+            assert!(world.answer(first).is_some() && world.answer(second).is_some());
+            world.served(waiter, &format!("{key} a"));
+        }
+    }
+}
