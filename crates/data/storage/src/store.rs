@@ -284,7 +284,7 @@ impl<M: Meta> Store<M> {
     }
 
     /// From now on each change of this key's value on this node is listed for
-    /// [`Store::take_changes`], whoever makes it: a change that the list doesn't have, reads show
+    /// [`Store::take_changes`], by any lane: a change that the list doesn't have, reads show
     /// that begin after this returns. Ends with as many calls of [`Store::unwatch`].
     ///
     /// Waits for the holder of the record's lock, so a thread that holds one must not call this.
@@ -295,7 +295,7 @@ impl<M: Meta> Store<M> {
             counters.watched.fetch_add(1, Ordering::Relaxed);
         }
         let pinned = self.pin();
-        // Whoever inserts or locks the record later finds the key watched.
+        // A lane that inserts or locks the record later finds the key watched.
         drop(self.shard_of(hash).lock());
         if let Some(record) = self.find(key, hash, &pinned)
             && record.lock_present()

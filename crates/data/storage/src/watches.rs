@@ -24,7 +24,7 @@ const SLOTS: usize = 1024;
 pub struct Changed {
     /// The key.
     pub key: Box<[u8]>,
-    /// What it held after its last change; nothing if it has no value.
+    /// What it held after its last change. `None` if it has no value.
     pub kind: Option<ValueKind>,
 }
 

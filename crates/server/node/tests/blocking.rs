@@ -1,5 +1,5 @@
 //! Commands that wait, on real nodes with two lanes each: in order of arrival, each element to one of
-//! them, whoever leaves.
+//! them, also when others leave.
 
 mod support;
 
