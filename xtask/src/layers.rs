@@ -62,7 +62,7 @@ pub const LAYERS: &[Layer] = &[
 ];
 
 /// Libraries that a pure crate may link: small, `no_std`, deterministic.
-pub const PURE_LIBRARIES: &[&str] = &["hashbrown", "once_cell", "rapidhash", "zerocopy"];
+pub const PURE_LIBRARIES: &[&str] = &["hashbrown", "libm", "once_cell", "rapidhash", "zerocopy"];
 
 /// Libraries that bring an operating system, an executor or a scheduler, and the only crates that
 /// may name them.

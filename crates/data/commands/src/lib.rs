@@ -55,6 +55,13 @@
 //! - `SET ... IFDEQ`, `IFDNE`, the same options of `DELEX`, and `DIGEST` are not there; `IFEQ`, `IFNE`,
 //!   `DELEX` and `DELIFEQ` are, as Redis 8.4 and Valkey 9 document them.
 //! - `TIME` inside a transaction has the resolution of milliseconds.
+//! - A range by name of members with several scores, which has no meaning, is what Redis finds in a
+//!   listpack; in a skiplist, what it finds is a matter of chance.
+//! - Distances on the earth are computed with `libm` and not with the system's C library: the last of 17
+//!   digits that `STOREDIST` stores may differ. Of members at one distance, those that `COUNT` cuts off
+//!   may be others.
+//! - `GEORADIUS` and `GEORADIUSBYMEMBER` refuse a second `STORE` of another key, which Redis prefers to
+//!   the first one.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -71,6 +78,8 @@ mod double;
 mod dump;
 mod expiry;
 mod generic;
+mod geo;
+mod geohash;
 mod glob;
 mod hash;
 mod help;

@@ -41,6 +41,8 @@ pub enum Reply<'a> {
     Bool(bool),
     /// A whole number of any length, in decimal digits.
     BigNumber(Cow<'a, str>),
+    /// A floating-point number with up to 17 digits behind the point and never an exponent.
+    Decimal(f64),
     /// Text for people, such as `INFO`.
     Verbatim(Cow<'a, str>),
     /// An error: code word, sentence and remedy, without line breaks.
@@ -99,6 +101,7 @@ impl<'a> Reply<'a> {
             Self::Double(number) => Reply::Double(number),
             Self::Bool(is) => Reply::Bool(is),
             Self::BigNumber(digits) => Reply::BigNumber(Cow::Owned(digits.into_owned())),
+            Self::Decimal(number) => Reply::Decimal(number),
             Self::Verbatim(text) => Reply::Verbatim(Cow::Owned(text.into_owned())),
             Self::Error(text) => Reply::Error(Cow::Owned(text.into_owned())),
             Self::Version(timestamp, exists) => Reply::Version(timestamp, exists),
@@ -141,6 +144,10 @@ impl<'a> Reply<'a> {
             Self::Set(replies) => Self::write_all(8, replies, writer),
             Self::Double(number) => {
                 writer.u8(9);
+                writer.u64(number.to_bits());
+            }
+            Self::Decimal(number) => {
+                writer.u8(16);
                 writer.u64(number.to_bits());
             }
             Self::Verbatim(text) => {
@@ -205,6 +212,7 @@ impl<'a> Reply<'a> {
                 _ => return Err(Malformed("neither true nor false")),
             },
             15 => Reply::BigNumber(Cow::Owned(text(reader)?)),
+            16 => Reply::Decimal(f64::from_bits(reader.u64()?)),
             10 => Reply::Verbatim(Cow::Owned(text(reader)?)),
             11 => Reply::Error(Cow::Owned(text(reader)?)),
             12 => {

@@ -18,14 +18,16 @@ mod range;
 mod update;
 
 pub(crate) use combine::{
-    store_access, zdiff, zdiffstore, zinter, zintercard, zinterstore, zunion, zunionstore,
+    store_access, write, zdiff, zdiffstore, zinter, zintercard, zinterstore, zunion, zunionstore,
 };
 pub(crate) use pick::{zmpop, zmpop_access, zpopmax, zpopmin, zrandmember, zscan};
 pub(crate) use range::{
     zcount, zlexcount, zrange, zrangebylex, zrangebyscore, zrangestore, zrangestore_access,
     zremrangebylex, zremrangebyrank, zremrangebyscore, zrevrange, zrevrangebylex, zrevrangebyscore,
 };
-pub(crate) use update::{zadd, zcard, zincrby, zmscore, zrank, zrem, zrevrank, zscore};
+pub(crate) use update::{
+    Additions, scores, zadd, zcard, zincrby, zmscore, zrank, zrem, zrevrank, zscore,
+};
 
 use core::cmp::Ordering;
 
@@ -96,7 +98,7 @@ impl<'a> SortedSet<'a> {
         Entries { rest: self.bytes }
     }
 
-    fn find(&self, member: &[u8]) -> Option<f64> {
+    pub(crate) fn find(&self, member: &[u8]) -> Option<f64> {
         self.entries().find(|entry| entry.member == member).map(|entry| entry.score)
     }
 

@@ -12,8 +12,8 @@ mod rows {
         KeysBegin, KeysFind, Run, ServerCommand, Spec, Split, category, flag,
     };
     use crate::{
-        bitfield, bitmap, dump, expiry, generic, hash, hyperloglog, lcs, list, numeric, range, set,
-        set_algebra, several, sort, sorted_set, string,
+        bitfield, bitmap, dump, expiry, generic, geo, hash, hyperloglog, lcs, list, numeric, range,
+        set, set_algebra, several, sort, sorted_set, string,
     };
 
     include!(concat!(env!("OUT_DIR"), "/table.rs"));

@@ -267,6 +267,7 @@ fn any_reply() -> impl Strategy<Value = Reply<'static>> {
         Just(Reply::NullArray),
         any::<i64>().prop_map(Reply::Int),
         any::<f64>().prop_filter("comparable", |f| !f.is_nan()).prop_map(Reply::Double),
+        any::<f64>().prop_filter("comparable", |f| !f.is_nan()).prop_map(Reply::Decimal),
         any::<Vec<u8>>().prop_map(|bytes| Reply::Bulk(bytes.into())),
         any::<String>().prop_map(|text| Reply::Status(text.into())),
         any::<String>().prop_map(|text| Reply::Error(text.into())),

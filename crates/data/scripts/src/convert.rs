@@ -1,7 +1,7 @@
 //! Answers as values of Lua, and back, as Redis documents it.
 
 use mlua::{Lua, Result, Table, Value};
-use quorate_commands::{REPLY_DEPTH_MAX, Reply};
+use quorate_commands::{REPLY_DEPTH_MAX, Reply, format_decimal};
 
 use crate::number::format_g;
 
@@ -54,7 +54,10 @@ pub(crate) fn to_value(lua: &Lua, reply: &Reply<'_>, resp3: bool) -> Result<Valu
             }
             Ok(Value::Table(table))
         }
-        Reply::Double(number) if resp3 => single("double", Value::Number(*number)),
+        Reply::Double(number) | Reply::Decimal(number) if resp3 => {
+            single("double", Value::Number(*number))
+        }
+        Reply::Decimal(number) => string(format_decimal(*number).as_bytes()),
         Reply::Double(number) => string(format_g(*number, 17).as_bytes()),
         Reply::Bool(is) if resp3 => Ok(Value::Boolean(*is)),
         Reply::Bool(is) => Ok(Value::Number(f64::from(u8::from(*is)))),

@@ -1,6 +1,6 @@
 //! Replies as bytes, in RESP2 and RESP3.
 
-use quorate_commands::{Reply, format_double};
+use quorate_commands::{Reply, format_decimal, format_double};
 
 /// The version of the protocol that a connection speaks; `HELLO` picks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +63,8 @@ pub fn encode(reply: &Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Bool(is) => integer(b':', i64::from(*is), out),
         Reply::BigNumber(digits) if resp3 => line(b'(', digits.as_bytes(), out),
         Reply::BigNumber(digits) => bulk(digits.as_bytes(), out),
+        Reply::Decimal(number) if resp3 => line(b',', format_decimal(*number).as_bytes(), out),
+        Reply::Decimal(number) => bulk(format_decimal(*number).as_bytes(), out),
         Reply::Verbatim(text) if resp3 => {
             integer(b'=', text.len() as i64 + 4, out);
             out.extend_from_slice(b"txt:");
@@ -171,6 +173,7 @@ mod tests {
             ),
             (Reply::Set(vec![Reply::Int(1)]), "*1\r\n:1\r\n", "~1\r\n:1\r\n"),
             (Reply::Double(0.1), "$19\r\n0.10000000000000001\r\n", ",0.10000000000000001\r\n"),
+            (Reply::Decimal(0.5), "$3\r\n0.5\r\n", ",0.5\r\n"),
             (Reply::Verbatim("hi".into()), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
         ] {
             assert_eq!(text(reply.clone(), Protocol::Resp2), two);

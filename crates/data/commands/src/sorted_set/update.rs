@@ -4,17 +4,17 @@ use alloc::vec::Vec;
 
 use quorate_machine::{Change, Current};
 
-use super::SortedSet;
 use super::patch::Patch;
+use super::{Entry, SortedSet};
 use crate::double::double;
 use crate::options::{SYNTAX, is_word};
 use crate::string::{Outcome, key_functions};
 use crate::{Args, Reply};
 
 key_functions! {
-    zadd => |args, _, current| add(Options::parse(args), args, current);
+    zadd => |args, _, current| add(Additions::default(), args, current);
     zincrby => |args, _, current| {
-        add(Options { increments: true, ..Options::parse(args) }, args, current)
+        add(Additions { increments: true, ..Additions::default() }, args, current)
     };
     zrem => |args, _, current| {
         let Some(set) = SortedSet::of(current)? else { return Ok((Reply::Int(0), Change::Keep)) };
@@ -31,45 +31,39 @@ key_functions! {
         Ok((score.map_or(Reply::Null, Reply::Double), Change::Keep))
     };
     zmscore => |args, _, current| {
-        let members = args.iter().skip(2);
-        let mut patch = Patch::new(SortedSet::or_empty(current)?, members.clone());
-        let score = |member| patch.slot(member).score.map_or(Reply::Null, Reply::Double);
-        Ok((Reply::Array(members.map(score).collect()), Change::Keep))
+        let scores = scores(SortedSet::or_empty(current)?, args.iter().skip(2));
+        let score = |score: Option<f64>| score.map_or(Reply::Null, Reply::Double);
+        Ok((Reply::Array(scores.map(score).collect()), Change::Keep))
     };
     zrank => |args, _, current| rank(args, current, false);
     zrevrank => |args, _, current| rank(args, current, true);
 }
 
-/// What may be said before the scores. A word that is said twice counts once.
+/// How members are to be added.
 #[derive(Clone, Copy, Default)]
-struct Options {
-    only_absent: bool,
-    only_present: bool,
+pub(crate) struct Additions {
+    pub(crate) only_absent: bool,
+    pub(crate) only_present: bool,
+    pub(crate) counts_changes: bool,
     only_greater: bool,
     only_less: bool,
-    counts_changes: bool,
     increments: bool,
-    /// The first argument that is no option.
-    end: usize,
 }
 
-impl Options {
-    fn parse(args: Args<'_>) -> Self {
-        let mut options = Self { end: 2, ..Self::default() };
-        for word in args.iter().skip(2) {
-            let option = match () {
-                () if is_word(word, "NX") => &mut options.only_absent,
-                () if is_word(word, "XX") => &mut options.only_present,
-                () if is_word(word, "GT") => &mut options.only_greater,
-                () if is_word(word, "LT") => &mut options.only_less,
-                () if is_word(word, "CH") => &mut options.counts_changes,
-                () if is_word(word, "INCR") => &mut options.increments,
-                () => break,
-            };
-            *option = true;
-            options.end += 1;
-        }
-        options
+impl Additions {
+    /// Takes a word that may stand before the scores; false if it is none of them.
+    fn option(&mut self, word: &[u8]) -> bool {
+        let option = match () {
+            () if is_word(word, "NX") => &mut self.only_absent,
+            () if is_word(word, "XX") => &mut self.only_present,
+            () if is_word(word, "GT") => &mut self.only_greater,
+            () if is_word(word, "LT") => &mut self.only_less,
+            () if is_word(word, "CH") => &mut self.counts_changes,
+            () if is_word(word, "INCR") => &mut self.increments,
+            () => return false,
+        };
+        *option = true;
+        true
     }
 
     fn check(self, words: usize) -> Result<(), Reply<'static>> {
@@ -107,33 +101,51 @@ impl Options {
         let is_refused = self.only_less && new >= old || self.only_greater && new <= old;
         Ok((!is_refused).then_some(new))
     }
+
+    /// Adds members one after the other, of which one may be there already or be named repeatedly.
+    pub(crate) fn add<'a>(self, entries: &[Entry<'a>], current: Current<'a>) -> Outcome<'a> {
+        let members = entries.iter().map(|entry| entry.member);
+        let mut patch = Patch::new(SortedSet::or_empty(current)?, members);
+        let (mut added, mut changed, mut last) = (0, 0, None);
+        for Entry { score: said, member } in entries {
+            let slot = patch.slot(member);
+            last = self.score(slot.score, *said)?;
+            let Some(score) = last else { continue };
+            match slot.score {
+                None => added += 1,
+                Some(old) if old != score => changed += 1,
+                // The score 0 stays what it is when it is said to be -0.
+                Some(_) => continue,
+            }
+            slot.score = last;
+        }
+        let reply = match (self.increments, self.counts_changes) {
+            (true, _) => last.map_or(Reply::Null, Reply::Double),
+            (false, true) => Reply::Int(added + changed),
+            (false, false) => Reply::Int(added),
+        };
+        Ok((reply, patch.store(current)?))
+    }
 }
 
-fn add<'a>(options: Options, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
-    let words = || args.iter().skip(options.end);
-    options.check(words().count())?;
-    let scores: Vec<f64> = words().step_by(2).map(double).collect::<Result<_, _>>()?;
-    let members = words().skip(1).step_by(2);
-    let mut patch = Patch::new(SortedSet::or_empty(current)?, members.clone());
-    let (mut added, mut changed, mut last) = (0, 0, None);
-    for (member, said) in members.zip(scores) {
-        let slot = patch.slot(member);
-        last = options.score(slot.score, said)?;
-        let Some(score) = last else { continue };
-        match slot.score {
-            None => added += 1,
-            Some(old) if old != score => changed += 1,
-            // The score 0 stays what it is when it is said to be -0.
-            Some(_) => continue,
-        }
-        slot.score = last;
-    }
-    let reply = match (options.increments, options.counts_changes) {
-        (true, _) => last.map_or(Reply::Null, Reply::Double),
-        (false, true) => Reply::Int(added + changed),
-        (false, false) => Reply::Int(added),
-    };
-    Ok((reply, patch.store(current)?))
+/// `ZADD key [options] score member ...`, and `ZINCRBY`, for which some of the same words are options.
+fn add<'a>(mut additions: Additions, args: Args<'a>, current: Current<'a>) -> Outcome<'a> {
+    let options = args.iter().skip(2).take_while(|word| additions.option(word)).count();
+    let words = || args.iter().skip(2 + options);
+    additions.check(words().count())?;
+    let entry = |(said, member)| Ok(Entry { score: double(said)?, member });
+    let pairs = words().step_by(2).zip(words().skip(1).step_by(2));
+    let entries: Vec<_> = pairs.map(entry).collect::<Result<_, Reply<'static>>>()?;
+    additions.add(&entries, current)
+}
+
+/// The score of each of these members.
+pub(crate) fn scores<'a>(
+    set: SortedSet<'a>,
+    members: impl Iterator<Item = &'a [u8]> + Clone,
+) -> impl Iterator<Item = Option<f64>> {
+    let mut patch = Patch::new(set, members.clone());
+    members.map(move |member| patch.slot(member).score)
 }
 
 /// `ZRANK key member [WITHSCORE]`; the option is Redis 7.2's.

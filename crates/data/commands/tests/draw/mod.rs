@@ -1,6 +1,7 @@
 //! Random commands.
 
 mod collections;
+mod geo;
 mod sketches;
 mod sorted_sets;
 
@@ -455,7 +456,7 @@ impl Draw {
 
     pub(crate) fn command(&mut self) -> Words {
         let key = self.key();
-        match self.rng.below(64) {
+        match self.rng.below(70) {
             0..32 => self.on_key(&key),
 
             32..36 => {
@@ -478,6 +479,7 @@ impl Draw {
                 words
             }
             46..62 => self.sorted_set_command(),
+            62..68 => self.geo_command(),
             _ => (0..=self.rng.below(4)).map(|_| self.value()).collect(),
         }
     }

@@ -1,6 +1,8 @@
 //! The smallest thing that commands can run on, and answers in a form to compare and to read.
 
-use quorate_commands::{Call, MapWorkspace, OwnedArgs, Reply, Split, format_double, resolve};
+use quorate_commands::{
+    Call, MapWorkspace, OwnedArgs, Reply, Split, format_decimal, format_double, resolve,
+};
 use quorate_machine::{Access, Change, Command, Current, Verdict, no_object};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
@@ -48,6 +50,7 @@ impl From<Reply<'_>> for Answer {
                 pairs.into_iter().flat_map(|(key, value)| [key.into(), value.into()]).collect(),
             ),
             Reply::Double(number) => Self::Bulk(format_double(number).into()),
+            Reply::Decimal(number) => Self::Bulk(format_decimal(number).into()),
             Reply::Error(text) => Self::Error(text.into_owned()),
             other => panic!("no command here answers {other:?}"),
         }
