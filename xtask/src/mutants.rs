@@ -22,6 +22,7 @@ mod meerkat;
 mod node;
 mod pubsub;
 mod scripts;
+mod sorted_sets;
 mod table;
 mod values;
 
@@ -65,7 +66,11 @@ const RIG_MINUTES: &str = "10";
 fn mutants() -> impl Iterator<Item = &'static Mutant> {
     let rows =
         table::MUTANTS.iter().chain(meerkat::MUTANTS).chain(local::MUTANTS).chain(node::MUTANTS);
-    rows.chain(gates::MUTANTS).chain(values::MUTANTS).chain(pubsub::MUTANTS).chain(scripts::MUTANTS)
+    rows.chain(gates::MUTANTS)
+        .chain(values::MUTANTS)
+        .chain(pubsub::MUTANTS)
+        .chain(scripts::MUTANTS)
+        .chain(sorted_sets::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, Workspace};
+use quorate_machine::{Access, Change, Current, Workspace, mutant};
 use quorate_types::UnixMillis;
 
 use crate::double::{double, parse_double};
@@ -186,7 +186,8 @@ impl<'a> Query<'a> {
             query.target = Some(words.next().filter(|_| stores).ok_or(SYNTAX)?);
             query.stores_distances = stores_distances;
         }
-        if query.target.is_some_and(|target| !is_key(args, target)) {
+        let is_known = |target| mutant!("commands_geo_stores_anywhere") || is_key(args, target);
+        if query.target.is_some_and(|target| !is_known(target)) {
             return Err(Reply::error(
                 "ERR syntax error, the key of STORE or STOREDIST is stated twice",
             ));

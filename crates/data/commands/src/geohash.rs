@@ -52,7 +52,7 @@ impl Position {
         }
         let u = libm::sin((to - from) / 2.0);
         let a = u * u + libm::cos(from) * libm::cos(to) * v * v;
-        2.0 * EARTH_RADIUS * libm::asin(libm::sqrt(a))
+        2.0 * EARTH_RADIUS * libm::asin(libm::sqrt(a.min(1.0)))
     }
 
     /// The geohash that other programs know: 50 bits in letters, and a zero for the bits that are

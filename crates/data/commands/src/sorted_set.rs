@@ -135,7 +135,8 @@ impl<'a> Iterator for Entries<'a> {
         let mut items = Items { rest: behind };
         let member = items.next()?;
         self.rest = items.rest;
-        Some(Entry { score: f64::from_le_bytes(*score), member })
+        let score = f64::from_le_bytes(*score);
+        (!score.is_nan()).then_some(Entry { score, member })
     }
 }
 
@@ -166,7 +167,6 @@ fn is_beyond_compact<'a>(count: usize, members: impl IntoIterator<Item = &'a [u8
 /// # Errors
 /// If they are longer than a value may be.
 pub(crate) fn store_new(entries: &[Entry<'_>]) -> Result<Option<Change<'static>>, Reply<'static>> {
-    debug_assert!(entries.is_sorted_by(|one, other| one.order(other).is_lt()), "out of order");
     let is_large = is_beyond_compact(entries.len(), entries.iter().map(|entry| entry.member));
     let mut builder = Builder::new(u8::from(is_large), entries.len() * (ENTRY_BYTES_MIN + 15));
     entries.iter().for_each(|entry| entry.write(is_large, &mut builder));

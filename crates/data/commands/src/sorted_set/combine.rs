@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Content, ValueKind, Workspace};
+use quorate_machine::{Access, Change, Content, ValueKind, Workspace, mutant};
 use quorate_types::{UnixMillis, limits};
 
 use super::{ENTRY_BYTES_MIN, Entries, Entry, SCORE_BYTES, SortedSet, reply, store_new};
@@ -280,7 +280,9 @@ struct Room {
 /// and the last digits depend on it.
 fn in_order<'a>(sources: &'a [Source], options: &Options) -> Vec<(&'a Source, f64)> {
     let mut sources: Vec<_> = sources.iter().zip(options.weights.iter().copied()).collect();
-    sources.sort_by_key(|(source, _)| source.count);
+    if !mutant!("commands_scores_added_in_any_order") {
+        sources.sort_by_key(|(source, _)| source.count);
+    }
     sources
 }
 

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use quorate_machine::{Change, Current, ValueKind};
+use quorate_machine::{Change, Current, ValueKind, mutant};
 
 use super::{ENTRY_BYTES_MIN, Entry, SortedSet, is_beyond_compact};
 use crate::Reply;
@@ -102,7 +102,11 @@ impl<'a> Patch<'a> {
         let (mut entries, mut copied, mut start) = (self.set.entries(), 0, 0);
         while removed.peek().is_some() || added.peek().is_some() {
             let Some(entry) = entries.next() else { break };
-            while let Some(new) = added.next_if(|new| new.order(&entry).is_lt()) {
+            let is_before = |new: &&Entry<'_>| match mutant!("commands_ties_in_any_order") {
+                false => new.order(&entry).is_lt(),
+                true => new.score < entry.score,
+            };
+            while let Some(new) = added.next_if(is_before) {
                 builder.raw(&bytes[copied..start]);
                 copied = start;
                 new.write(is_large, builder);

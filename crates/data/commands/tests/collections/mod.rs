@@ -227,7 +227,9 @@ fn damaged_collections_are_read_as_far_as_they_go() {
     let mut draw = Draw::new(5);
     for _ in 0..3_000 {
         store.run(&draw.command());
-        if let Some(content) = store.current(&draw.key()).content {
+        let keys = [draw.key(), b"z1".into(), b"z2".into(), b"g1".into()];
+        let key = &keys[rng.below(4) as usize];
+        if let Some(content) = store.current(key).content {
             whole.entry(content.kind as u8).or_default().push(content.bytes.to_vec());
         }
     }
@@ -247,7 +249,11 @@ fn damaged_collections_are_read_as_far_as_they_go() {
         if rng.chance(1, 4) {
             bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
         }
-        let command = draw.on_key(b"s1");
+        let command = match rng.below(4) {
+            0 => draw.on_sorted_set(b"s1"),
+            1 => draw.geo_command(),
+            _ => draw.on_key(b"s1"),
+        };
         let Ok(call) = OwnedCall::new(command.iter().map(Vec::as_slice)) else { continue };
         let content = Content { bytes: &bytes, kind, expire_at: None };
         let timestamp = Timestamp::new(7, WriterId(1));
