@@ -408,7 +408,7 @@ impl<B: Backend> Context<'_, B> {
         if !transactional && let Err(crosskey) = call.single_key() {
             return self.reply(call.spec, &crosskey);
         }
-        if !transactional && self.is_keyless_script(call) {
+        if !transactional && self.is_keyless(call) {
             // It changes nothing, so it may run again.
             return self.keyed(call);
         }

@@ -8,8 +8,8 @@ use quorate_commands::{
     Args, CROSSKEY, Call, ConnectionCommand, Op, Reply as Answer, Run, ServerCommand, Spec, Split,
     UNORDERED, flag, lookup, resolve,
 };
-use quorate_machine::{Access, Command, mutant};
-use quorate_types::{Now, Tag, hash_key, limits as bounds};
+use quorate_machine::{Access, Command, Current, mutant};
+use quorate_types::{Now, Tag, Timestamp, hash_key, limits as bounds};
 
 use crate::backend::Backend;
 use crate::connection::{Connection, ConnectionId, Life, Reply, Wants};
@@ -160,6 +160,10 @@ impl<B: Backend> Context<'_, B> {
             Run::Key(_) if call.is_script() => {
                 self.name_engines(call.run_without_keys(self.now.wall()))
             }
+            Run::Key(_) if self.is_keyless(call) => {
+                let absent = Current { content: None, timestamp: Timestamp::ZERO };
+                call.execute(self.now.wall(), absent).0.into_owned()
+            }
             Run::Help | Run::Container | Run::Key(_) => {
                 unreachable!(
                     "HELP answers by itself, a container has no command of its own, a key has an engine"
@@ -301,7 +305,7 @@ impl<B: Backend> Context<'_, B> {
         if several && !transactional {
             return self.split(call);
         }
-        if !transactional && self.is_keyless_script(call) {
+        if !transactional && self.is_keyless(call) {
             return self.answer(call);
         }
         let reads = call.access() == Access::Read;

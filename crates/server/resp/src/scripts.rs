@@ -56,9 +56,9 @@ impl<B: Backend> Context<'_, B> {
         adds.then(|| Reply::error(OOM))
     }
 
-    /// Whether a call is a script that names no key.
-    pub(crate) fn is_keyless_script(&self, call: &Call<'_>) -> bool {
-        call.is_script() && call.keys().next().is_none()
+    /// Whether a call that says how many keys it has names none: a script, or a call with an error.
+    pub(crate) fn is_keyless(&self, call: &Call<'_>) -> bool {
+        call.spec.has_movable_keys() && call.keys().next().is_none()
     }
 
     /// `SCRIPT`.

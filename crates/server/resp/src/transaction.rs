@@ -253,14 +253,13 @@ impl<B: Backend> Context<'_, B> {
         for owned in queue {
             let call = owned.call();
             match call.spec.run {
-                Run::Key(_)
-                    if self.is_keyless_script(&call) && !self.backend.transactional(database) => {}
+                Run::Key(_) if self.is_keyless(&call) && !self.backend.transactional(database) => {}
                 Run::Key(_) => {
                     plan.transactional |= self.backend.transactional(database);
                     for key in call.keys() {
                         plan.touch(database, key);
                     }
-                    if self.is_keyless_script(&call) {
+                    if self.is_keyless(&call) {
                         plan.touch(database, b"");
                     }
                     if call.is_range() || call.finds_keys() {

@@ -65,6 +65,32 @@ fn keyspaces_without_transactions_stay_as_they_are() {
     assert_eq!(harness.talk(id, "DEL a b"), ":2\r\n");
 }
 
+/// A call that says another number of keys than it has names none, so no engine gets it.
+#[test]
+fn a_call_whose_keys_are_not_to_be_found_is_an_error() {
+    let plain = || Harness::new(Shared::new(Settings::default(), None));
+    for (mut harness, reads) in
+        [(plain(), true), (plain(), false), (harness(), true), (harness(), false)]
+    {
+        harness.backend.local_reads = reads;
+        let id = harness.connect();
+        let zero = "-ERR numkeys should be greater than 0\r\n";
+        for (command, reply) in [
+            ("ZUNION 3 a b", "-ERR syntax error\r\n"),
+            ("ZINTERCARD x a", "-ERR value is not an integer or out of range\r\n"),
+            ("LMPOP 5 a LEFT", "-ERR syntax error\r\n"),
+            ("ZMPOP 0 a MIN", zero),
+            ("SINTERCARD 0 a", zero),
+        ] {
+            assert_eq!(harness.talk(id, command), reply, "{command}");
+            let block = run(&mut harness, id, &format!("MULTI; {command}; PING; EXEC"));
+            assert_eq!(block, format!("+OK\r\n*2\r\n{reply}+PONG\r\n"), "{command}");
+            let block = run(&mut harness, id, &format!("MULTI; SET a 1; {command}; DEL a; EXEC"));
+            assert_eq!(block, format!("+OK\r\n*3\r\n+OK\r\n{reply}:1\r\n"), "{command}");
+        }
+    }
+}
+
 #[test]
 fn one_key_is_read_locally_and_several_never() {
     let mut harness = harness();
