@@ -28,6 +28,8 @@ pub enum ValueKind {
     Set = 4,
     /// A Redis sorted set: members and their scores.
     SortedSet = 5,
+    /// A Redis stream: entries and groups of consumers.
+    Stream = 6,
 }
 
 impl ValueKind {
@@ -40,6 +42,7 @@ impl ValueKind {
             3 => Some(Self::List),
             4 => Some(Self::Set),
             5 => Some(Self::SortedSet),
+            6 => Some(Self::Stream),
             _ => None,
         }
     }

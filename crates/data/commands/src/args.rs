@@ -45,7 +45,9 @@ impl<'a> Args<'a> {
     }
 
     /// Every argument, the command's name first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &'a [u8]> + Clone + use<'a> {
+    pub fn iter(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator + Clone + use<'a> {
         let buffer = self.buffer;
         self.spans.iter().map(move |span| &buffer[span.start as usize..span.end as usize])
     }

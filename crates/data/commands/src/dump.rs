@@ -19,6 +19,9 @@ use crate::{Args, Reply};
 const VERSION: u16 = 10;
 const FOOTER_BYTES: usize = 2 + 8;
 
+const NO_STREAMS: Reply<'static> =
+    Reply::error("ERR a stream can't be dumped here; read it with XRANGE and add its entries anew");
+
 /// Never compressed, which every Redis reads as well.
 pub(crate) fn dump<'a>(
     _: Args<'a>,
@@ -26,6 +29,9 @@ pub(crate) fn dump<'a>(
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
     let Some(content) = current.content else { return (Reply::Null, Change::Keep) };
+    if content.kind == ValueKind::Stream {
+        return (NO_STREAMS, Change::Keep);
+    }
     let mut out = Vec::with_capacity(content.bytes.len() + 16);
     value::write(content, &mut out);
     out.extend_from_slice(&VERSION.to_le_bytes());

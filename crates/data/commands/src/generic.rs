@@ -37,6 +37,7 @@ pub(crate) fn type_of<'a>(
         ValueKind::List => "list",
         ValueKind::Set => "set",
         ValueKind::SortedSet => "zset",
+        ValueKind::Stream => "stream",
         ValueKind::Object => no_object(),
     });
     (Reply::status(name), Change::Keep)
@@ -48,6 +49,7 @@ fn encoding(content: Content<'_>) -> &'static str {
     match content.kind {
         ValueKind::Hash => hash::encoding(packed),
         ValueKind::List => "quicklist",
+        ValueKind::Stream => "stream",
         ValueKind::SortedSet => sorted_set::encoding(packed),
         ValueKind::Set => Set::read(packed).encoding(),
         ValueKind::String | ValueKind::Object => {

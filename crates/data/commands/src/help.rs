@@ -18,6 +18,8 @@ pub fn help(spec: &Spec) -> Reply<'static> {
         "pubsub" => PUBSUB,
         "script" => SCRIPT,
         "session" => SESSION,
+        "xgroup" => XGROUP,
+        "xinfo" => XINFO,
         _ => &[],
     };
     let title = format!(
@@ -167,4 +169,30 @@ const OBJECT: &[&str] = &[
     "ENCODING <key>",
     "    Return the kind of internal representation used in order to store the value",
     "    associated with a <key>.",
+];
+
+const XGROUP: &[&str] = &[
+    "CREATE <key> <groupname> <id|$> [option]",
+    "    Create a new consumer group. Options are:",
+    "    * MKSTREAM",
+    "      Create the empty stream if it does not exist.",
+    "    * ENTRIESREAD entries_read",
+    "      Set the group's entries_read counter (internal use).",
+    "CREATECONSUMER <key> <groupname> <consumer>",
+    "    Create a new consumer in the specified group.",
+    "DELCONSUMER <key> <groupname> <consumer>",
+    "    Remove the specified consumer.",
+    "DESTROY <key> <groupname>",
+    "    Remove the specified group.",
+    "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+    "    Set the current group ID and entries_read counter.",
+];
+
+const XINFO: &[&str] = &[
+    "CONSUMERS <key> <groupname>",
+    "    Show consumers of <groupname>.",
+    "GROUPS <key>",
+    "    Show the stream consumer groups.",
+    "STREAM <key> [FULL [COUNT <count>]",
+    "    Show information about the stream.",
 ];

@@ -5,12 +5,12 @@
 //! ```text
 //! "HYLL" | encoding u8 | 3 unused | cached count u64, little-endian | registers
 //! ```
-//! There are 2^14 registers. The lower 14 bits of an element's hash choose one, which keeps the longest
-//! run of zeros, plus one, that the other 50 bits of any element ended with. Dense, a register has six
-//! bits. Sparse, registers are runs: `00llllll` is 1 to 64 zeros, `01llllll llllllll` 1 to 16384 of them,
-//! `1vvvvvll` 1 to 4 registers with a value from 1 to 32. A value becomes dense when it would be longer
-//! than [`SPARSE_BYTES_MAX`] or a register exceeds 32. The top bit of the cached count says that it is
-//! out of date.
+//! There are 2^14 registers. The lower 14 bits of an element's hash choose one, which keeps the
+//! longest run of zeros, plus one, that the other 50 bits of any element ended with. Dense, a
+//! register has six bits. Sparse, registers are runs: `00llllll` is 1 to 64 zeros, `01llllll
+//! llllllll` 1 to 16384 of them, `1vvvvvll` 1 to 4 registers with a value from 1 to 32. A value
+//! becomes dense when it would be longer than [`SPARSE_BYTES_MAX`] or a register exceeds 32. The
+//! top bit of the cached count says that it is out of date.
 
 use alloc::format;
 use alloc::string::String;

@@ -48,6 +48,8 @@
 //!   and doesn't here.
 //! - `BITFIELD` refuses to write where the value would be longer than it may be; Redis lets it grow
 //!   by up to eight bytes more, and `#` with an offset that overflows 64 bits is refused here.
+//! - `DUMP` refuses streams, and `RESTORE` takes none. `XAUTOCLAIM` takes any `COUNT`; Redis sets
+//!   aside memory for as many ids, and may have too little.
 //! - `PFCOUNT` never writes: the count cached in a HyperLogLog stays out of date, and is computed each
 //!   time, until the value comes from a Redis that has counted it.
 //! - `SORT` sorts at most 262,144 elements; equal ones keep their order; words are compared by their
@@ -110,6 +112,7 @@ mod several;
 mod sort;
 mod sorted_set;
 mod spec;
+mod stream;
 mod string;
 mod table;
 

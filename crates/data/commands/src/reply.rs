@@ -33,6 +33,8 @@ pub enum Reply<'a> {
     Map(Vec<(Reply<'a>, Reply<'a>)>),
     /// Pairs in order: arrays of two in RESP3, one flat array in RESP2.
     Pairs(Vec<(Reply<'a>, Reply<'a>)>),
+    /// Keys with what belongs to each: a map in RESP3, an array of arrays of two in RESP2.
+    Keyed(Vec<(Reply<'a>, Reply<'a>)>),
     /// Several answers whose order has no meaning.
     Set(Vec<Reply<'a>>),
     /// A floating-point number.
@@ -97,6 +99,7 @@ impl<'a> Reply<'a> {
             Self::Array(replies) => Reply::Array(all(replies)),
             Self::Map(all) => Reply::Map(pairs(all)),
             Self::Pairs(all) => Reply::Pairs(pairs(all)),
+            Self::Keyed(all) => Reply::Keyed(pairs(all)),
             Self::Set(replies) => Reply::Set(all(replies)),
             Self::Double(number) => Reply::Double(number),
             Self::Bool(is) => Reply::Bool(is),
@@ -141,6 +144,7 @@ impl<'a> Reply<'a> {
             Self::Array(replies) => Self::write_all(6, replies, writer),
             Self::Map(pairs) => Self::write_pairs(7, pairs, writer),
             Self::Pairs(pairs) => Self::write_pairs(13, pairs, writer),
+            Self::Keyed(pairs) => Self::write_pairs(17, pairs, writer),
             Self::Set(replies) => Self::write_all(8, replies, writer),
             Self::Double(number) => {
                 writer.u8(9);
@@ -205,6 +209,7 @@ impl<'a> Reply<'a> {
             6 => Reply::Array(Self::read_all(reader, depth)?),
             7 => Reply::Map(Self::read_pairs(reader, depth)?),
             13 => Reply::Pairs(Self::read_pairs(reader, depth)?),
+            17 => Reply::Keyed(Self::read_pairs(reader, depth)?),
             8 => Reply::Set(Self::read_all(reader, depth)?),
             9 => Reply::Double(f64::from_bits(reader.u64()?)),
             14 => match reader.u8()? {

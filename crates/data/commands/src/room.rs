@@ -58,7 +58,7 @@ impl Reply<'_> {
             Self::Error(text) => text.len(),
             Self::Verbatim(text) | Self::BigNumber(text) => text.len(),
             Self::Array(replies) | Self::Set(replies) => replies.iter().map(Self::bytes).sum(),
-            Self::Map(pairs) | Self::Pairs(pairs) => {
+            Self::Map(pairs) | Self::Pairs(pairs) | Self::Keyed(pairs) => {
                 pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum()
             }
             _ => 0,

@@ -13,7 +13,7 @@ mod rows {
     };
     use crate::{
         bitfield, bitmap, dump, expiry, generic, geo, hash, hyperloglog, lcs, list, numeric, range,
-        set, set_algebra, several, sort, sorted_set, string,
+        set, set_algebra, several, sort, sorted_set, stream, string,
     };
 
     include!(concat!(env!("OUT_DIR"), "/table.rs"));

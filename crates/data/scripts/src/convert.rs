@@ -29,23 +29,15 @@ pub(crate) fn to_value(lua: &Lua, reply: &Reply<'_>, resp3: bool) -> Result<Valu
             single("set", Value::Table(set))
         }
         Reply::Set(items) => sequence(lua, items, resp3),
-        Reply::Map(pairs) if resp3 => {
+        Reply::Map(pairs) | Reply::Keyed(pairs) if resp3 => {
             let map = lua.create_table_with_capacity(0, pairs.len())?;
             for (key, value) in pairs {
                 map.raw_set(to_value(lua, key, resp3)?, to_value(lua, value, resp3)?)?;
             }
             single("map", Value::Table(map))
         }
-        Reply::Pairs(pairs) if resp3 => {
-            let table = lua.create_table_with_capacity(pairs.len(), 0)?;
-            for (at, (one, other)) in pairs.iter().enumerate() {
-                let pair = lua.create_table_with_capacity(2, 0)?;
-                pair.raw_set(1, to_value(lua, one, resp3)?)?;
-                pair.raw_set(2, to_value(lua, other, resp3)?)?;
-                table.raw_set(at + 1, pair)?;
-            }
-            Ok(Value::Table(table))
-        }
+        Reply::Pairs(pairs) if resp3 => tables_of_two(lua, pairs, resp3),
+        Reply::Keyed(pairs) => tables_of_two(lua, pairs, resp3),
         Reply::Map(pairs) | Reply::Pairs(pairs) => {
             let table = lua.create_table_with_capacity(2 * pairs.len(), 0)?;
             for (at, (one, other)) in pairs.iter().enumerate() {
@@ -73,6 +65,17 @@ pub(crate) fn to_value(lua: &Lua, reply: &Reply<'_>, resp3: bool) -> Result<Valu
         Reply::Error(text) => single("err", string(text.as_bytes())?),
         Reply::Version(..) => Ok(Value::Nil),
     }
+}
+
+fn tables_of_two(lua: &Lua, pairs: &[(Reply<'_>, Reply<'_>)], resp3: bool) -> Result<Value> {
+    let table = lua.create_table_with_capacity(pairs.len(), 0)?;
+    for (at, (one, other)) in pairs.iter().enumerate() {
+        let pair = lua.create_table_with_capacity(2, 0)?;
+        pair.raw_set(1, to_value(lua, one, resp3)?)?;
+        pair.raw_set(2, to_value(lua, other, resp3)?)?;
+        table.raw_set(at + 1, pair)?;
+    }
+    Ok(Value::Table(table))
 }
 
 fn sequence(lua: &Lua, items: &[Reply<'_>], resp3: bool) -> Result<Value> {

@@ -46,6 +46,16 @@ pub fn encode(reply: &Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
                 encode(other, protocol, out);
             }
         }
+        Reply::Keyed(pairs) => {
+            integer(if resp3 { b'%' } else { b'*' }, pairs.len() as i64, out);
+            for (key, value) in pairs {
+                if !resp3 {
+                    array_header(2, out);
+                }
+                encode(key, protocol, out);
+                encode(value, protocol, out);
+            }
+        }
         Reply::Map(pairs) => {
             if resp3 {
                 integer(b'%', pairs.len() as i64, out);
@@ -169,6 +179,11 @@ mod tests {
             (
                 Reply::Map(vec![(bulk("a"), Reply::Int(1))]),
                 "*2\r\n$1\r\na\r\n:1\r\n",
+                "%1\r\n$1\r\na\r\n:1\r\n",
+            ),
+            (
+                Reply::Keyed(vec![(bulk("a"), Reply::Int(1))]),
+                "*1\r\n*2\r\n$1\r\na\r\n:1\r\n",
                 "%1\r\n$1\r\na\r\n:1\r\n",
             ),
             (Reply::Set(vec![Reply::Int(1)]), "*1\r\n:1\r\n", "~1\r\n:1\r\n"),

@@ -180,6 +180,7 @@ fn read_of(kind: ValueKind) -> CollectionCommand {
         ValueKind::List => &["LRANGE", "0", "-1"],
         ValueKind::Set => &["SMEMBERS"],
         ValueKind::SortedSet => &["ZRANGE", "0", "-1", "WITHSCORES"],
+        ValueKind::Stream => unreachable!("no command on streams is drawn"),
         ValueKind::Object => unreachable!("values are packed"),
     };
     CollectionCommand::new(words.iter().copied()).expect("it can be judged")

@@ -4,6 +4,7 @@ mod collections;
 mod geo;
 mod sketches;
 mod sorted_sets;
+mod streams;
 
 use collections::{HASHES, LISTS, SETS};
 use quorate_machine::Rng;
@@ -254,6 +255,9 @@ impl Draw {
         const EXPIRE: &[&str] = &["NX", "XX", "GT", "LT", "gT", "foo\r\nbar\n\r", ""];
         if self.rng.chance(1, 16) {
             return self.sketch(key);
+        }
+        if self.rng.chance(1, 12) {
+            return self.stream(key);
         }
         let name = self.name_for(key);
         let mut words = vec![self.any_case(name), key.to_vec()];

@@ -51,6 +51,12 @@ impl From<Reply<'_>> for Answer {
             ),
             Reply::Double(number) => Self::Bulk(format_double(number).into()),
             Reply::Decimal(number) => Self::Bulk(format_decimal(number).into()),
+            Reply::Keyed(pairs) => Self::Array(
+                pairs
+                    .into_iter()
+                    .map(|(key, value)| Self::Array(vec![key.into(), value.into()]))
+                    .collect(),
+            ),
             Reply::Error(text) => Self::Error(text.into_owned()),
             other => panic!("no command here answers {other:?}"),
         }

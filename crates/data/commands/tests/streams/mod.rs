@@ -1,0 +1,120 @@
+//! Streams beside those of a real redis-server: the same answers, and the same state after each
+//! command.
+
+mod draw;
+
+use quorate_types::UnixMillis;
+
+use crate::redis::Redis;
+use crate::workspace::{Answer, Store, Words, show};
+use draw::Draw;
+
+/// How much the clock may move between our reading of it and a command's run, in milliseconds.
+const SLACK: u64 = 10_000;
+/// Larger numbers are moments.
+const MOMENT_MIN: i64 = 1_600_000_000_000;
+
+fn words(line: &str) -> Words {
+    line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Whether two answers agree. Moments, and the spans since then that some lines tell, may differ by
+/// what the clock moved.
+fn agree(words: &Words, ours: &Answer, theirs: &Answer) -> bool {
+    let name = words[0].to_ascii_uppercase();
+    let sub = words.get(1).map(|word| word.to_ascii_uppercase());
+    let span = match (name.as_slice(), sub.as_deref()) {
+        (b"XPENDING", _) if words.len() > 3 => Some(2),
+        (b"XINFO", Some(b"CONSUMERS")) => Some(5),
+        _ => None,
+    };
+    agree_within(span, 0, ours, theirs)
+}
+
+fn agree_within(span: Option<usize>, at: usize, ours: &Answer, theirs: &Answer) -> bool {
+    match (ours, theirs) {
+        (Answer::Array(ours), Answer::Array(theirs)) => {
+            let pairs = ours.iter().zip(theirs).enumerate();
+            ours.len() == theirs.len() && { pairs }
+                .all(|(at, (ours, theirs))| agree_within(span, at, ours, theirs))
+        }
+        (Answer::Int(ours), Answer::Int(theirs)) if ours != theirs => {
+            let is_timed = span == Some(at) || ours.min(theirs) > &MOMENT_MIN;
+            is_timed && ours.abs_diff(*theirs) < SLACK
+        }
+        _ => ours == theirs,
+    }
+}
+
+fn clock(redis: &mut Redis) -> UnixMillis {
+    crate::clock(redis)
+}
+
+#[test]
+fn random_commands_leave_the_streams_that_redis_has() {
+    let mut redis = Redis::start();
+    for seed in 0..150 {
+        redis.call(&["FLUSHALL"]);
+        let mut store = Store::default();
+        let mut draw = Draw::new(seed);
+        for _ in 0..8 {
+            let mut commands = Vec::new();
+            for _ in 0..50 {
+                let command = draw.command();
+                let state = draw.state_of(&command);
+                commands.extend([command, state]);
+            }
+            store.now = clock(&mut redis);
+            let theirs = redis.pipeline(&commands);
+            for (index, (words, theirs)) in commands.iter().zip(&theirs).enumerate() {
+                let ours = store.run(words);
+                let before = &commands[index.saturating_sub(24)..index];
+                let before: Vec<_> = before.iter().step_by(2).map(show).collect();
+                assert!(
+                    agree(words, &ours, theirs),
+                    "seed {seed}: {}\n  ours:   {ours:?}\n  theirs: {theirs:?}\nafter\n{}",
+                    show(words),
+                    before.join("\n"),
+                );
+            }
+        }
+    }
+}
+
+/// Nodes of Redis's tree decide what `~` trims.
+#[test]
+fn long_streams_are_trimmed_as_redis_does() {
+    let mut redis = Redis::start();
+    for seed in 0..6 {
+        redis.call(&["FLUSHALL"]);
+        let mut store = Store::default();
+        let mut draw = Draw::new(1_000 + seed);
+        let commands = draw.long_stream(1_500);
+        store.now = clock(&mut redis);
+        let theirs = redis.pipeline(&commands);
+        for (words, theirs) in commands.iter().zip(&theirs) {
+            let ours = store.run(words);
+            assert!(
+                agree(words, &ours, theirs),
+                "seed {seed}: {}\n  ours:   {ours:?}\n  theirs: {theirs:?}",
+                show(words)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_generated_id_is_the_time_or_behind_the_last() {
+    let mut store = Store { now: UnixMillis(1_000), ..Store::default() };
+    let mut ask = |now: u64, line: &str| {
+        store.now = UnixMillis(now);
+        format!("{:?}", store.run(&words(line)))
+    };
+    assert_eq!(ask(1_000, "XADD s * f v"), "\"1000-0\"");
+    assert_eq!(ask(1_000, "XADD s * f v"), "\"1000-1\"");
+    assert_eq!(ask(999, "XADD s * f v"), "\"1000-2\"");
+    assert_eq!(ask(1_001, "XADD s * f v"), "\"1001-0\"");
+    assert_eq!(ask(1_001, "XADD s 2000-18446744073709551615 f v"), "\"2000-18446744073709551615\"");
+    assert_eq!(ask(1_500, "XADD s * f v"), "\"2001-0\"");
+    assert_eq!(ask(1_500, "XADD s 2001-* f v"), "\"2001-1\"");
+}
