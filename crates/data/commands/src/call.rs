@@ -177,7 +177,8 @@ impl<'a> Call<'a> {
     /// Whether it reads ranges of keys, and names none.
     #[inline]
     pub fn is_range(self) -> bool {
-        matches!(self.spec.run, Run::Key(_)) && !self.spec.has_keys()
+        matches!(self.spec.run, Run::Key(Keyed::One(_) | Keyed::Several(_)))
+            && !self.spec.has_keys()
     }
 
     /// Whether the call may change anything, over all its keys. [`Command::access`] says what it

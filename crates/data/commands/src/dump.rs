@@ -102,6 +102,11 @@ fn options(args: Args<'_>) -> Result<(bool, bool), Reply<'static>> {
 
 /// The value in a payload.
 fn read_payload(payload: &[u8]) -> Result<(Vec<u8>, ValueKind), Reply<'static>> {
+    value::read(checked(payload)?).ok_or(Reply::error("ERR Bad data format"))
+}
+
+/// A payload without its footer, if the checksum there is right.
+fn checked(payload: &[u8]) -> Result<&[u8], Reply<'static>> {
     const DAMAGED: Reply<'static> = Reply::error("ERR DUMP payload version or checksum are wrong");
     let at = payload.len().checked_sub(FOOTER_BYTES).ok_or(DAMAGED)?;
     let (body, footer) = payload.split_at(at);
@@ -110,7 +115,39 @@ fn read_payload(payload: &[u8]) -> Result<(Vec<u8>, ValueKind), Reply<'static>> 
     if u16::from_le_bytes(*version) > VERSION || *checksum != sum {
         return Err(DAMAGED);
     }
-    value::read(body).ok_or(Reply::error("ERR Bad data format"))
+    Ok(body)
+}
+
+/// The first byte of a library of functions in a payload of `FUNCTION DUMP`.
+const LIBRARY: u8 = 245;
+
+/// The payload of `FUNCTION DUMP`: the sources of libraries, as Redis writes and reads them.
+pub fn libraries_dump<'a>(sources: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for source in sources {
+        out.push(LIBRARY);
+        bytes::write_string(source, &mut out);
+    }
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&crc64(&out).to_le_bytes());
+    out
+}
+
+/// The sources in a payload of `FUNCTION DUMP`.
+///
+/// # Errors
+/// What `FUNCTION RESTORE` answers to a damaged payload.
+pub fn parse_libraries_dump(payload: &[u8]) -> Result<Vec<Vec<u8>>, Reply<'static>> {
+    let mut reader = bytes::Reader::new(checked(payload)?);
+    let mut sources = Vec::new();
+    while let Some((kind, rest)) = reader.rest.split_first() {
+        let is_library = *kind == LIBRARY;
+        reader.rest = rest;
+        let source = if is_library { reader.string() } else { None };
+        let source = source.ok_or(Reply::error("ERR given type is not a function"))?;
+        sources.push(source.into_owned());
+    }
+    Ok(sources)
 }
 
 /// The checksum of Redis's files: the polynomial of Jones, bits reflected.

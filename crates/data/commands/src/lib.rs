@@ -125,6 +125,7 @@ pub use describe::{
     commands_info,
 };
 pub use double::{format_decimal, format_double};
+pub use dump::{libraries_dump, parse_libraries_dump};
 pub use glob::glob_match;
 pub use help::help;
 pub use map_workspace::MapWorkspace;
@@ -134,7 +135,7 @@ pub use owned_args::OwnedArgs;
 pub use reply::{DEPTH_MAX as REPLY_DEPTH_MAX, Reply};
 pub use resolve::{REDIS_COMMANDS, arity_error, resolve};
 pub use room::ANSWER_TOO_LONG;
-pub use script::{ScriptFunction, install_scripts};
+pub use script::{LIBRARIES_KEY, ScriptFunction, install_scripts};
 pub use spec::{
     AccessRule, Argument, Categories, ConnectionCommand, Docs, Flags, KeyFunction, KeySpec, Keyed,
     Keys, KeysBegin, KeysFind, KeysFunction, Run, ServerCommand, Spec, Split, category, flag,

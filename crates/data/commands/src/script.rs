@@ -19,6 +19,10 @@ use crate::{Args, CROSSKEY, Call, Reply, Spec};
 pub type ScriptFunction =
     fn(&'static Spec, Args<'_>, UnixMillis, &mut dyn Workspace) -> Verdict<Reply<'static>>;
 
+/// The key of a keyspace that has its libraries of functions. No listing shows it, and no flush
+/// deletes it.
+pub const LIBRARIES_KEY: &[u8] = b"\0quorate: libraries of functions";
+
 static FUNCTION: OnceRef<'static, ScriptFunction> = OnceRef::new();
 
 /// Says what runs scripts from now on, in the whole process. The first one to say so decides.

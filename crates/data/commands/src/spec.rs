@@ -158,6 +158,7 @@ pub enum ServerCommand {
     ScriptFlush,
     ScriptKill,
     ScriptDebug,
+    FunctionKill,
     Info,
     ConfigGet,
     ConfigSet,

@@ -190,6 +190,17 @@ pub(crate) fn to_error(value: &Value, name: &str) -> Reply<'static> {
     Reply::Error(one_line(whole.as_bytes()).into())
 }
 
+/// The answer to a library that ended with an error.
+pub(crate) fn to_registering_error(value: &Value) -> Reply<'static> {
+    let text = match value {
+        Value::Table(table) => text_field(table, "err").ok().flatten(),
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    };
+    let text = one_line(&text.unwrap_or_default());
+    Reply::Error(format!("ERR Error registering functions: {text}").into())
+}
+
 /// A value as `tostring` says it, for a text.
 pub(crate) fn to_text(lua: &Lua, value: &Value) -> Vec<u8> {
     match value {

@@ -34,6 +34,7 @@
 //! - A verbatim string has the format `txt`.
 //! - What a function calls as its last act (`return pcall(f)`) has no line in an error's text if it is
 //!   one of `pcall`, `xpcall`, `pairs`, `next`, `table.sort`, `string.gsub`.
+//! - A keyspace has its libraries of functions for itself, and a library is loaded anew for each call.
 //! - Settings of `cjson` (`encode_max_depth` and so on) go for the run that makes them.
 #![forbid(unsafe_code)]
 
@@ -45,6 +46,7 @@ mod convert;
 mod decode;
 mod encode;
 mod error;
+mod functions;
 pub mod limits;
 mod msgpack;
 mod number;
@@ -52,6 +54,7 @@ mod pack;
 mod pattern;
 mod random;
 mod redis;
+mod registry;
 mod shebang;
 mod strings;
 mod vm;
@@ -84,22 +87,29 @@ fn run(
     now: UnixMillis,
     workspace: &mut dyn Workspace,
 ) -> Verdict<Reply<'static>> {
+    if !spec.name.starts_with("eval") {
+        return functions::run(spec, args, now, workspace);
+    }
     let source = args.get(1);
     if spec.name.starts_with("evalsha") && source.is_empty() {
         return Verdict::Commit(NOSCRIPT);
     }
-    let keys = match count_of_keys(args) {
+    let keys = match count_of_keys(args, NOT_AN_INTEGER) {
         Ok(keys) => keys,
         Err(reply) => return Verdict::Commit(reply),
     };
     let is_read_only = spec.name.ends_with("_ro");
-    vm::run(&vm::Script { source, args, keys, is_read_only }, now, workspace)
+    vm::run(&vm::Script { source, args, keys, is_read_only, function: None }, now, workspace)
 }
 
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+
 /// How many of the arguments are keys.
-fn count_of_keys(args: Args<'_>) -> Result<usize, Reply<'static>> {
-    let keys = parse_integer(args.get(2))
-        .ok_or(Reply::error("ERR value is not an integer or out of range"))?;
+pub(crate) fn count_of_keys(
+    args: Args<'_>,
+    not_an_integer: &'static str,
+) -> Result<usize, Reply<'static>> {
+    let keys = parse_integer(args.get(2)).ok_or(Reply::error(not_an_integer))?;
     if keys > args.len() as i64 - 3 {
         return Err(Reply::error("ERR Number of keys can't be greater than number of args"));
     }

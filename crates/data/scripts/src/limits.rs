@@ -19,6 +19,9 @@ pub const COMPILED_MAX: usize = 512;
 /// See [`COMPILED_MAX`].
 pub const COMPILED_BYTES_MAX: usize = 2 * 1024 * 1024;
 
+/// The libraries of a keyspace together.
+pub const LIBRARIES_BYTES_MAX: usize = 1024 * 1024;
+
 /// Scripts that a node remembers for `EVALSHA`.
 pub const CACHED_MAX: usize = 4096;
 /// Bytes of the scripts that a node remembers.

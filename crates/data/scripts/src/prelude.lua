@@ -189,6 +189,30 @@ local function run(f, keys, argv)
   return xpcall(f, explain)
 end
 
+-- A library is loaded with another `redis`: it can register functions and run no commands.
+local loading = {}
+for key, value in next, libraries.redis do
+  if key ~= 'call' and key ~= 'pcall' then loading[key] = value end
+end
+loading.register_function = host.register_function
+setmetatable(loading, { __index = undefined })
+local loading_front =
+  setmetatable({}, { __index = loading, __newindex = readonly, __metatable = false })
+shown[loading_front] = loading
+
+local function load_library(f)
+  current = globals_of(nil, nil)
+  variables.redis = loading_front
+  setfenv(f, current)
+  local ok, err = xpcall(f, explain)
+  variables.redis = nil
+  return ok, err
+end
+
+local function call(f, keys, argv)
+  return xpcall(function() return f(keys, argv) end, explain)
+end
+
 -- Whether nothing has got into what is the same for all runs.
 local function is_clean()
   for front in next, shown do
@@ -215,4 +239,4 @@ local function is_protected(t)
   return shown[t] ~= nil or t == current
 end
 
-return run, is_clean, inside, is_protected
+return run, is_clean, inside, is_protected, load_library, call

@@ -15,8 +15,10 @@ use crate::arguments::type_name;
 use crate::budget::{Budget, Stop};
 use crate::cache::digest_of;
 use crate::error::{PRELUDE, Thrown, as_value, at_the_end, is_memory, raise};
+use crate::functions::{Described, Registered};
 use crate::random::Random;
 use crate::redis::{Commands, Desk};
+use crate::registry::Registry;
 use crate::shebang::{self, Flags};
 use crate::{bits, convert, encode, limits, msgpack, pack, random, redis, strings};
 
@@ -30,6 +32,8 @@ pub(crate) struct Script<'a> {
     pub(crate) keys: usize,
     /// Whether its command says that it changes nothing.
     pub(crate) is_read_only: bool,
+    /// The function to call, if the source is that of a library.
+    pub(crate) function: Option<&'a [u8]>,
 }
 
 thread_local! {
@@ -40,6 +44,7 @@ thread_local! {
 #[derive(Clone)]
 struct Compiled {
     source: Rc<[u8]>,
+    is_library: bool,
     function: Function,
     flags: Flags,
     name: Rc<str>,
@@ -52,7 +57,10 @@ struct Vm {
     random: Rc<Random>,
     desk: Rc<Desk>,
     settings: Rc<encode::Settings>,
+    registry: Rc<Registry>,
     run: Function,
+    load_library: Function,
+    call: Function,
     is_clean: Function,
     compiled: HashMap<u64, Compiled>,
     compiled_bytes: usize,
@@ -81,9 +89,22 @@ pub(crate) fn run(
 /// What the command that runs it would answer.
 pub fn check(source: &[u8]) -> std::result::Result<(), Reply<'static>> {
     let mut vm = take().map_err(|error| broken(&error))?;
-    let compiled = vm.compile(source);
+    let compiled = vm.compile(source, false);
     keep(vm);
     compiled.map(|_| ())
+}
+
+/// The functions that the source of a library registers.
+///
+/// # Errors
+/// What `FUNCTION LOAD` answers.
+pub(crate) fn describe(source: &[u8]) -> std::result::Result<Vec<Described>, Reply<'static>> {
+    let mut vm = take().map_err(|error| broken(&error))?;
+    let described = vm.describe(source);
+    if vm.may_stay() {
+        keep(vm);
+    }
+    described
 }
 
 fn take() -> Result<Vm> {
@@ -113,6 +134,8 @@ impl Vm {
         let settings: Rc<encode::Settings> = Rc::default();
         let host = lua.create_table()?;
         add_wrappers(&lua, &host, &budget)?;
+        let registry: Rc<Registry> = Rc::default();
+        host.raw_set("register_function", registry.function(&lua)?)?;
         let tables: Vec<(&str, Table)> = ["string", "math", "libraries", "globals"]
             .into_iter()
             .map(|name| Ok((name, lua.create_table()?)))
@@ -131,15 +154,29 @@ impl Vm {
         libraries.raw_set("bit", bits::library(&lua)?)?;
         add_globals(&lua, globals)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let (run, is_clean, inside, is_protected): (Function, Function, Function, Function) =
-            prelude.set_mode(ChunkMode::Text).call(&host)?;
+        let functions: Variadic<Function> = prelude.set_mode(ChunkMode::Text).call(&host)?;
+        let [run, is_clean, inside, is_protected, load_library, call]: [Function; 6] =
+            functions.to_vec().try_into().expect("the wrappers return six functions");
         host.raw_set("inside", inside)?;
         host.raw_set("is_protected", is_protected)?;
         lua.set_app_data(Protection { host });
         lua.set_memory_limit(limits::MEMORY_BYTES_MAX)?;
         budget.watch(&lua)?;
         let compiled = HashMap::new();
-        Ok(Self { lua, budget, random, desk, settings, run, is_clean, compiled, compiled_bytes: 0 })
+        Ok(Self {
+            lua,
+            budget,
+            random,
+            desk,
+            settings,
+            registry,
+            run,
+            load_library,
+            call,
+            is_clean,
+            compiled,
+            compiled_bytes: 0,
+        })
     }
 
     fn run(
@@ -149,7 +186,7 @@ impl Vm {
         workspace: &mut dyn Workspace,
     ) -> Verdict<Reply<'static>> {
         let _running = self.budget.begin();
-        let compiled = match self.compile(script.source) {
+        let compiled = match self.compile(script.source, script.function.is_some()) {
             Ok(compiled) => compiled,
             Err(reply) => return Verdict::Commit(reply),
         };
@@ -177,7 +214,11 @@ impl Vm {
         }
         let reply = match answer {
             Ok((true, value)) => convert::to_reply(value, resp3),
-            Ok((false, value)) => Ok(convert::to_error(&value, &compiled.name)),
+            Ok((false, value)) => {
+                let function = script.function.map(String::from_utf8_lossy);
+                let name = function.as_deref().unwrap_or(&compiled.name);
+                Ok(convert::to_error(&value, name))
+            }
             Err(error) => Err(error),
         };
         match reply {
@@ -209,16 +250,67 @@ impl Vm {
                 commands.perform(lua, desk);
                 Ok(())
             })?);
-            let answer = self.run.call((&compiled.function, keys, argv));
+            let answer = match script.function {
+                None => self.run.call((&compiled.function, keys, argv)),
+                Some(name) => self.call_function(compiled, name, keys, argv),
+            };
             desk.close();
             answer
         })
     }
 
-    fn compile(&mut self, source: &[u8]) -> std::result::Result<Compiled, Reply<'static>> {
-        let hash = hash_key(source);
+    /// Loads a library and calls one of its functions.
+    fn call_function(
+        &self,
+        compiled: &Compiled,
+        name: &[u8],
+        keys: Table,
+        argv: Table,
+    ) -> Result<(bool, Value)> {
+        let (functions, error) = self.registered(compiled)?;
+        if let Some(error) = error {
+            return Ok((false, error));
+        }
+        let found = functions.into_iter().find(|function| function.described.is_called(name));
+        let Some(function) = found else {
+            return Err(Thrown::Text("the library has no such function".into()).into());
+        };
+        self.call.call((function.callback, keys, argv))
+    }
+
+    /// What a library registers, or the table of its error.
+    fn registered(&self, compiled: &Compiled) -> Result<(Vec<Registered>, Option<Value>)> {
+        self.registry.open();
+        let answer = self.load_library.call(&compiled.function);
+        let functions = self.registry.close();
+        let (ok, error): (bool, Value) = answer?;
+        Ok((functions, (!ok).then_some(error)))
+    }
+
+    fn describe(&mut self, source: &[u8]) -> std::result::Result<Vec<Described>, Reply<'static>> {
+        let _running = self.budget.begin();
+        let compiled = self.compile(source, true)?;
+        let registered = self.registered(&compiled);
+        if let Some(stop) = self.budget.stopped() {
+            return Err(stop.reply());
+        }
+        match registered.map_err(|error| broken(&error))? {
+            (functions, None) => {
+                Ok(functions.into_iter().map(|function| function.described).collect())
+            }
+            (_, Some(error)) => Err(convert::to_registering_error(&error)),
+        }
+    }
+
+    fn compile(
+        &mut self,
+        source: &[u8],
+        is_library: bool,
+    ) -> std::result::Result<Compiled, Reply<'static>> {
+        let hash = hash_key(source) ^ u64::from(is_library);
         if let Some(compiled) = self.compiled.get(&hash)
             && *compiled.source == *source
+            && compiled.is_library == is_library
         {
             return Ok(compiled.clone());
         }
@@ -229,12 +321,17 @@ impl Vm {
         }
         let (flags, body) = shebang::flags(source)?;
         let name = digest_of(source);
-        let function = self.load(body).map_err(|error| {
+        let (chunk, what) = if is_library {
+            ("@user_function", "function")
+        } else {
+            ("@user_script", "script (new function)")
+        };
+        let function = self.load(chunk, body).map_err(|error| {
             let text = match &error {
                 Error::SyntaxError { message, .. } => message.clone(),
                 error => error.to_string(),
             };
-            Reply::Error(format!("ERR Error compiling script (new function): {text}").into())
+            Reply::Error(format!("ERR Error compiling {what}: {text}").into())
         })?;
         let is_full = self.compiled.len() >= limits::COMPILED_MAX
             || self.compiled_bytes + source.len() > limits::COMPILED_BYTES_MAX;
@@ -242,14 +339,15 @@ impl Vm {
             self.compiled.clear();
             self.compiled_bytes = 0;
         }
-        let compiled = Compiled { source: source.into(), function, flags, name: (*name).into() };
+        let compiled =
+            Compiled { source: source.into(), is_library, function, flags, name: (*name).into() };
         self.compiled_bytes += source.len();
         self.compiled.insert(hash, compiled.clone());
         Ok(compiled)
     }
 
-    fn load(&self, body: &[u8]) -> Result<Function> {
-        self.lua.load(body).set_name("@user_script").set_mode(ChunkMode::Text).into_function()
+    fn load(&self, chunk: &str, body: &[u8]) -> Result<Function> {
+        self.lua.load(body).set_name(chunk).set_mode(ChunkMode::Text).into_function()
     }
 
     /// Whether the next run would find the interpreter as this one did.

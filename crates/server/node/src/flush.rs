@@ -7,7 +7,7 @@
 //! A turn of the loop takes a bounded step of it, so that a lane with millions of keys goes on
 //! serving and keeps its lease.
 
-use quorate_commands::{OwnedCall, Reply};
+use quorate_commands::{LIBRARIES_KEY, OwnedCall, Reply};
 use quorate_machine::{Outcome, Refusal};
 use quorate_types::{KeyspaceId, LaneId, Now, Tag};
 
@@ -138,7 +138,8 @@ impl Flushes {
         {
             job.asked = false;
             job.next = next;
-            job.keys.extend(keys);
+            // The libraries of functions stay, as in Redis.
+            job.keys.extend(keys.into_iter().filter(|(key, _)| key != LIBRARIES_KEY));
         }
     }
 

@@ -29,6 +29,9 @@ impl<B: Backend> Context<'_, B> {
     /// `EVALSHA` with the source in place of its digest, and with nothing there if this node doesn't know
     /// it. The source of `EVAL` is remembered.
     pub(crate) fn sourced(&mut self, call: &Call<'_>) -> Option<OwnedCall> {
+        if !call.spec.name.starts_with("eval") {
+            return None;
+        }
         let scripts = &self.core.shared.scripts;
         let given = call.args.get(1);
         if !call.spec.name.starts_with("evalsha") {
@@ -52,8 +55,13 @@ impl<B: Backend> Context<'_, B> {
         if source.is_empty() && call.spec.name.starts_with("evalsha") {
             return Some(NOSCRIPT);
         }
-        let adds = call.updates() && self.is_out_of_memory() && !runs_without_memory(source);
-        adds.then(|| Reply::error(OOM))
+        let may_run = match call.spec.name {
+            name if name.starts_with("eval") => runs_without_memory(source),
+            // What `FUNCTION` does is known as of any other command.
+            name => name.starts_with("function"),
+        };
+        let lacks = call.updates() && !may_run && self.is_out_of_memory();
+        lacks.then(|| Reply::error(OOM))
     }
 
     /// Whether a call that says how many keys it has names none: a script, or a call with an error.
@@ -87,8 +95,10 @@ impl<B: Backend> Context<'_, B> {
                 scripts.flush();
                 Reply::Ok
             }
-            ServerCommand::ScriptKill if quorate_scripts::kill() => Reply::Ok,
-            ServerCommand::ScriptKill => NOTBUSY,
+            ServerCommand::ScriptKill | ServerCommand::FunctionKill if quorate_scripts::kill() => {
+                Reply::Ok
+            }
+            ServerCommand::ScriptKill | ServerCommand::FunctionKill => NOTBUSY,
             _ if args.get(2).eq_ignore_ascii_case(b"no") => Reply::Ok,
             _ if args.get(2).eq_ignore_ascii_case(b"yes")
                 || args.get(2).eq_ignore_ascii_case(b"sync") =>

@@ -33,7 +33,8 @@ impl<B: Backend> Context<'_, B> {
             | Command::ScriptExists
             | Command::ScriptFlush
             | Command::ScriptKill
-            | Command::ScriptDebug => self.script_command(command, args),
+            | Command::ScriptDebug
+            | Command::FunctionKill => self.script_command(command, args),
             Command::Lolwut => self.lolwut(args),
             Command::MemoryUsage => self.memory_usage(args),
             // Inside MULTI nothing may block, so WAIT answers what there is.

@@ -5,7 +5,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, btree_set};
 
-use quorate_commands::{Args, Call, Reply as Answer, Run, ServerCommand, Spec, parse_integer};
+use quorate_commands::{
+    Args, Call, LIBRARIES_KEY, Reply as Answer, Run, ServerCommand, Spec, parse_integer,
+};
 use quorate_machine::Outcome;
 use quorate_types::limits as bounds;
 
@@ -87,7 +89,9 @@ impl Walk {
 
     /// Keys have come, or their number.
     fn see(&mut self, listed: Listed) -> Stepped {
-        let Listed { next, keys, count: listed_count } = listed;
+        let Listed { next, mut keys, count: listed_count } = listed;
+        // No listing shows the libraries of functions.
+        keys.retain(|key| key != LIBRARIES_KEY);
         self.cursor = next;
         match &mut self.aim {
             Aim::Keys { pattern, found } => {
@@ -179,7 +183,9 @@ impl<B: Backend> Context<'_, B> {
             _ => {
                 if here && let Some(keys) = self.backend.key_count(database) {
                     self.bind_to_lease();
-                    return Err(Answer::Int(keys as i64));
+                    // The libraries of functions are no key of the user's.
+                    let libraries = self.backend.memory_usage(database, self.now, LIBRARIES_KEY);
+                    return Err(Answer::Int(keys as i64 - i64::from(libraries.is_some())));
                 }
                 Aim::Count { keys: 0 }
             }
@@ -275,6 +281,13 @@ impl<B: Backend> Context<'_, B> {
 
     fn stepped(&mut self, number: u64, walk: &mut Walk, stepped: Stepped) -> bool {
         match stepped {
+            Stepped::Done(Answer::Int(keys)) => {
+                // The libraries of functions are no key of the user's.
+                let database = walk.database;
+                let libraries = self.backend.memory_usage(database, self.now, LIBRARIES_KEY);
+                let keys = (keys - i64::from(libraries.is_some())).max(0);
+                self.conclude(number, walk, &Answer::Int(keys));
+            }
             Stepped::On => return false,
             Stepped::Done(answer) => self.conclude(number, walk, &answer),
             Stepped::Found(found) => {
