@@ -15,6 +15,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("sessions", 4096),
     ("resp", 4096),
     ("commands", 4096),
+    ("restore", 1024),
     ("history", 8192),
     ("config", 8192),
     ("lies_hermes", 1024),

@@ -710,6 +710,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "commands_member_taken_before_target",
+        home: "commands",
+        guard: "a member is taken out of a set only once the other one can take it",
+        checks: &[Tests("commands", "random_commands")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "commands_member_restored_twice",
+        home: "commands",
+        guard: "no payload gives a set or a hash the same member twice",
+        checks: &[Tests("commands", "damaged_payloads")],
+        in_gate: false,
+    },
+    Mutant {
         name: "commands_condition_ignored",
         home: "commands",
         guard: "a lock is changed or deleted by the client whose token it holds",

@@ -31,7 +31,13 @@ pub(crate) fn type_of<'a>(
     _: UnixMillis,
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
-    let name = current.content.map_or("none", |content| match content.kind {
+    let name = current.content.map_or("none", |content| type_name(content.kind));
+    (Reply::status(name), Change::Keep)
+}
+
+/// What `TYPE` says of a value of this kind.
+pub fn type_name(kind: ValueKind) -> &'static str {
+    match kind {
         ValueKind::String => "string",
         ValueKind::Hash => "hash",
         ValueKind::List => "list",
@@ -39,8 +45,7 @@ pub(crate) fn type_of<'a>(
         ValueKind::SortedSet => "zset",
         ValueKind::Stream => "stream",
         ValueKind::Object => no_object(),
-    });
-    (Reply::status(name), Change::Keep)
+    }
 }
 
 /// What Redis calls the form of a collection.

@@ -36,14 +36,19 @@
 //!   says `raw` after an `APPEND` or a `SETRANGE` and `embstr` after an `INCRBYFLOAT` whose result
 //!   is a whole number; here a short value is `int` or `embstr` however it came to be.
 //! - `PFDEBUG DECODE` refuses a damaged HyperLogLog, which Redis decodes as far as it goes and further.
-//! - What needs several keys at once (`MSET`, `MSETNX`, `RENAME`, `RENAMENX`, `COPY`, `BITOP`, `LCS`)
+//! - What needs several keys at once (`MSET`, `RENAME`, `COPY`, `BITOP`, `LCS`, `LMOVE`, `SMOVE`, `SINTER` ...)
 //!   answers [`CROSSKEY`] from an engine of single keys, unless all of them are the same key.
 //! - `COPY` with the option `DB` is an error whatever keyspace it names: a transaction has one
 //!   keyspace, and a command doesn't know which.
 //! - The longest value is [`quorate_types::limits::VALUE_BYTES_MAX`], which is what Redis does
 //!   with `proto-max-bulk-len` set to the same number.
 //! - Bytes of a request that an error text quotes and that are not UTF-8 become U+FFFD.
-//! - `DUMP` never compresses; `RESTORE` of anything but a string is `ERR Bad data format`.
+//! - `DUMP` never compresses. `RESTORE` checks all of a payload, members that are there twice included,
+//!   and takes no stream.
+//! - Sets of strings and large hashes are in the order in which members came, not in that of a hash
+//!   table. A part of a scan of a large collection is at least a 64th of it.
+//! - A negative count of members drawn at random is refused where the answer would be too long.
+//! - What a collection needs beyond the longest value is refused.
 //! - `EXPIRETIME` of an expiry in the last half second that 64 bits can express overflows in Redis
 //!   and doesn't here.
 //! - `BITFIELD` refuses to write where the value would be longer than it may be; Redis lets it grow
@@ -126,6 +131,7 @@ pub use describe::{
 };
 pub use double::{format_decimal, format_double};
 pub use dump::{libraries_dump, parse_libraries_dump};
+pub use generic::type_name;
 pub use glob::glob_match;
 pub use help::help;
 pub use map_workspace::MapWorkspace;

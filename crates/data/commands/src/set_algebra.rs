@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Current, ValueKind, Workspace};
+use quorate_machine::{Access, Change, Current, ValueKind, Workspace, mutant};
 use quorate_types::{Timestamp, UnixMillis};
 
 use crate::number::parse_integer;
@@ -176,6 +176,9 @@ fn try_smove(args: Args<'_>, workspace: &mut dyn Workspace) -> Answer {
     }
     let (removed, rest) = remove(set, [member].into_iter(), current)?;
     let rest = rest.into_owned();
+    if mutant!("commands_member_taken_before_target") {
+        workspace.write(source, rest.clone());
+    }
     let current = workspace.read(target);
     let set = Set::of(current)?;
     if removed == 0 {

@@ -15,8 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use quorate_commands::{OwnedCall, Reply};
-use quorate_machine::{Gate, Outcome, Refusal, mutant};
+use quorate_commands::{OwnedCall, Reply, type_name};
+use quorate_machine::{Gate, Outcome, Refusal, ValueKind, mutant};
 use quorate_storage::{ValueInfo, place_in_lane, place_in_store, place_of_cursor};
 use quorate_types::partition_of;
 use quorate_types::{Epoch, Instant, KeyspaceId, NodeId, NodeSet, Now, Tag};
@@ -72,11 +72,26 @@ pub(crate) struct Cursor {
 /// Whom an answer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asker {
-    Client { tag: Tag, counts: bool },
-    Flush { job: u64 },
+    /// Who wants keys that hold values of this kind, or of any, or only how many there are.
+    Client {
+        tag: Tag,
+        kind: Option<ValueKind>,
+        counts: bool,
+    },
+    Flush {
+        job: u64,
+    },
 }
 
 impl Asker {
+    /// The kind of values that the keys are to hold, if it matters.
+    fn kind(self) -> Option<ValueKind> {
+        match self {
+            Self::Client { kind, .. } => kind,
+            Self::Flush { .. } => None,
+        }
+    }
+
     fn is_flush(self) -> bool {
         matches!(self, Self::Flush { .. })
     }
@@ -247,11 +262,10 @@ impl Lane {
         now: Now,
         keyspace: KeyspaceId,
         tag: Tag,
-        cursor: u64,
-        limit: usize,
+        (cursor, limit, kind): (u64, usize, Option<ValueKind>),
         out: &mut Outbox,
     ) {
-        let asker = Asker::Client { tag, counts: false };
+        let asker = Asker::Client { tag, kind, counts: false };
         self.begin_listing(now, asker, keyspace, (Cursor::of(cursor), limit), out);
     }
 
@@ -265,7 +279,7 @@ impl Lane {
         cursor: u64,
         out: &mut Outbox,
     ) {
-        let asker = Asker::Client { tag, counts: true };
+        let asker = Asker::Client { tag, kind: None, counts: true };
         self.begin_listing(now, asker, keyspace, (Cursor::of(cursor), RECORDS_MAX), out);
     }
 
@@ -426,14 +440,16 @@ impl Lane {
         ask.part.keys.retain(|key, _| (from..to).contains(&place(key)));
     }
 
-    /// Takes out the keys that have a value according to some answers and not to others. A flush takes
-    /// them as they are.
+    /// Takes out the keys that have a value according to some answers and not to others, and all of them
+    /// if it matters of which kind the values are, which the answers don't say. A flush takes them as
+    /// they are.
     fn find_undecided(&self, ask: &mut Ask) {
         if ask.asker.is_flush() {
             return;
         }
+        let any_kind = ask.asker.kind().is_none();
         let Part { answered, keys, undecided, .. } = &mut ask.part;
-        let open = |_: &Vec<u8>, found: &mut Found| found.settled < answered.len();
+        let open = |_: &Vec<u8>, found: &mut Found| !any_kind || found.settled < answered.len();
         undecided.extend(keys.extract_if(.., open).map(|(key, _)| key));
     }
 
@@ -450,7 +466,7 @@ impl Lane {
         let keyspace = ask.keyspace;
         self.listings.asks.insert(number, ask);
         for key in keys {
-            let call = OwnedCall::new([b"EXISTS", &key[..]]).expect("EXISTS takes a key");
+            let call = OwnedCall::new([b"TYPE", &key[..]]).expect("TYPE takes a key");
             let tag = self.internal_tag(Internal::Listing { number, key });
             self.counts.submitted += 1;
             // Reads of different keys need not wait for each other.
@@ -460,17 +476,22 @@ impl Lane {
         }
     }
 
-    /// The engine has said whether a key has a value.
+    /// The engine has said whether a key has a value, and of which type.
     pub(crate) fn key_decided(&mut self, number: u64, key: Vec<u8>, done: &Done) {
         let Some(ask) = self.listings.asks.get_mut(&number) else { return };
         ask.part.deciding -= 1;
         match &done.outcome {
-            Outcome::Done(Reply::Int(0)) => {}
-            Outcome::Done(_) => {
-                ask.part.keys.insert(key, Found::default());
+            Outcome::Done(Reply::Status(name)) => {
+                let is_wanted = match ask.asker.kind() {
+                    Some(kind) => *name == type_name(kind),
+                    None => *name != "none",
+                };
+                if is_wanted {
+                    ask.part.keys.insert(key, Found::default());
+                }
             }
             // Nobody can say it now: the next turn ends the listing.
-            Outcome::Refused(_) | Outcome::Unknown => ask.until = Instant::ZERO,
+            Outcome::Done(_) | Outcome::Refused(_) | Outcome::Unknown => ask.until = Instant::ZERO,
         }
         ask.again_at = Instant::ZERO;
     }
@@ -589,7 +610,7 @@ impl Lane {
         let sources = self.engine(ask.keyspace).map_or(0, |engine| engine.listing_sources().len());
         let after = ask.at.after(part.next, sources);
         match asker {
-            Asker::Client { tag, counts } => {
+            Asker::Client { tag, counts, .. } => {
                 let next = after.map_or(0, Cursor::to_u64);
                 let count = part.count.unwrap_or(part.keys.len() as u64);
                 let keys = if counts { Vec::new() } else { part.keys.into_keys().collect() };

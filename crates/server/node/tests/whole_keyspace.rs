@@ -112,7 +112,7 @@ impl Cluster {
     fn begin_listing(&mut self, place: Place, cursor: u64) {
         let now = at(self.time);
         let host = self.host(place);
-        host.lane.list(now, KEYSPACE, Tag(7), cursor, 100, &mut host.out);
+        host.lane.list(now, KEYSPACE, Tag(7), (cursor, 100, None), &mut host.out);
     }
 
     /// The next answer to what was asked about keys.
@@ -333,7 +333,7 @@ fn a_question_that_was_lost_is_put_to_another_replica() {
     let mut cluster = cluster(&setup);
     let now = at(cluster.time);
     let host = cluster.host((3, 0));
-    host.lane.list(now, KEYSPACE, Tag(7), 0, 100, &mut host.out);
+    host.lane.list(now, KEYSPACE, Tag(7), (0, 100, None), &mut host.out);
     let asked = host.out.take_waiting();
     assert_eq!(asked.len(), 1);
     asked.into_iter().for_each(|replica| host.out.peer(replica).clear());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quorate_commands::{CROSSKEY, Call, Line, Op, OwnedCall, Reply};
-use quorate_machine::Command;
+use quorate_machine::{Command, ValueKind};
 use quorate_rifl::{Genuine, Grant, LeaseId, Request};
 use quorate_types::{Duration, Instant, Now, Publication, Tag, Topic};
 
@@ -191,7 +191,7 @@ pub trait Backend {
         now: Now,
         cursor: u64,
         limit: usize,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut dyn FnMut(&[u8], ValueKind),
     ) -> Option<u64>;
 
     /// Whether this node's records are all that a listing needs. Otherwise it must be asked of
@@ -202,7 +202,15 @@ pub trait Backend {
     /// As [`Backend::scan`], of the nodes that hold the keys. Answered through
     /// [`crate::Frontend::listed`] with the same tag, not before the call into the front end that
     /// asked has returned.
-    fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize);
+    fn list(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        tag: Tag,
+        cursor: u64,
+        limit: usize,
+        kind: Option<ValueKind>,
+    );
 
     /// As [`Backend::list`], but only how many keys there are.
     fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64);

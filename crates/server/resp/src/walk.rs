@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, btree_set};
 
 use quorate_commands::{
-    Args, Call, LIBRARIES_KEY, Reply as Answer, Run, ServerCommand, Spec, parse_integer,
+    Args, Call, LIBRARIES_KEY, Reply as Answer, Run, ServerCommand, Spec, parse_integer, type_name,
 };
-use quorate_machine::Outcome;
+use quorate_machine::{Outcome, ValueKind};
 use quorate_types::limits as bounds;
 
 use crate::backend::{Backend, Listed};
@@ -48,19 +48,38 @@ enum Aim {
     /// each once.
     Keys { pattern: Box<[u8]>, found: BTreeSet<Vec<u8>> },
     /// The keys that match among about so many, in so many steps: most records may have no value.
-    Scan {
-        pattern: Option<Box<[u8]>>,
-        kind_matches: bool,
-        left: usize,
-        steps: usize,
-        found: Vec<Vec<u8>>,
-    },
+    Scan { pattern: Option<Box<[u8]>>, kind: Kind, left: usize, steps: usize, found: Vec<Vec<u8>> },
     /// Some key, from a random place on: `wrapped` once the search has begun at the front.
     Random { wrapped: bool, random: u64 },
     /// How many there are.
     Count { keys: u64 },
     /// Nothing further: these are sent.
     Send { keys: btree_set::IntoIter<Vec<u8>> },
+}
+
+/// What the values of a scan's keys are to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Any,
+    Only(ValueKind),
+    /// No value is of a type that nobody knows.
+    Unknown,
+}
+
+impl Kind {
+    fn of_name(name: &[u8]) -> Self {
+        let kinds = (0..=u8::MAX).map_while(ValueKind::from_u8);
+        let mut packed = kinds.filter(|kind| *kind != ValueKind::Object);
+        let named = |kind: &ValueKind| name.eq_ignore_ascii_case(type_name(*kind).as_bytes());
+        packed.find(named).map_or(Self::Unknown, Self::Only)
+    }
+
+    fn wanted(self) -> Option<ValueKind> {
+        match self {
+            Self::Only(kind) => Some(kind),
+            Self::Any | Self::Unknown => None,
+        }
+    }
 }
 
 /// What comes of a step.
@@ -74,6 +93,13 @@ enum Stepped {
 }
 
 impl Walk {
+    fn kind(&self) -> Option<ValueKind> {
+        match &self.aim {
+            Aim::Scan { kind, .. } => kind.wanted(),
+            _ => None,
+        }
+    }
+
     /// Bytes that it holds.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.bytes
@@ -108,12 +134,13 @@ impl Walk {
                     return Stepped::Found(std::mem::take(found));
                 }
             }
-            Aim::Scan { pattern, kind_matches, left, steps, found } => {
-                *left = left.saturating_sub(keys.len());
+            Aim::Scan { pattern, kind, left, steps, found } => {
+                *left = left.saturating_sub(listed_count as usize);
                 *steps -= 1;
                 let matches = |key: &Vec<u8>| {
                     let pattern = pattern.as_ref();
-                    *kind_matches && pattern.is_none_or(|pattern| glob_match(pattern, key, false))
+                    *kind != Kind::Unknown
+                        && pattern.is_none_or(|pattern| glob_match(pattern, key, false))
                 };
                 found.extend(keys.into_iter().filter(matches));
                 let bytes: usize = found.iter().map(Vec::len).sum();
@@ -252,8 +279,10 @@ impl<B: Backend> Context<'_, B> {
             let (database, cursor) = (walk.database, walk.cursor);
             match walk.aim {
                 Aim::Count { .. } => self.backend.count(database, self.now, tag, cursor),
-                Aim::Scan { .. } => self.backend.list(database, self.now, tag, cursor, limit),
-                _ => self.backend.list(database, self.now, tag, cursor, many),
+                Aim::Scan { kind, .. } => {
+                    self.backend.list(database, self.now, tag, cursor, limit, kind.wanted());
+                }
+                _ => self.backend.list(database, self.now, tag, cursor, many, None),
             }
             return false;
         };
@@ -266,17 +295,22 @@ impl<B: Backend> Context<'_, B> {
     /// Looks at some of this node's records, for about so many keys. `None` if it doesn't hold all keys.
     fn scan(&mut self, walk: &Walk, limit: usize) -> Option<Listed> {
         let (mut keys, mut next, mut looked_at) = (Vec::new(), walk.cursor, 0);
+        let (wanted, mut count) = (walk.kind(), 0);
         // Records without a value are no reason to answer less than was asked for.
-        while keys.len() < limit && looked_at < limits::WALK_STEP {
-            let visit = &mut |key: &[u8]| keys.push(key.to_vec());
+        while count < limit && looked_at < limits::WALK_STEP {
+            let visit = &mut |key: &[u8], kind: ValueKind| {
+                count += 1;
+                if wanted.is_none_or(|wanted| wanted == kind) {
+                    keys.push(key.to_vec());
+                }
+            };
             next = self.backend.scan(walk.database, self.now, next, limit, visit)?;
             looked_at += limit;
             if next == 0 {
                 break;
             }
         }
-        let count = keys.len() as u64;
-        Some(Listed { next, keys, count })
+        Some(Listed { next, keys, count: count as u64 })
     }
 
     fn stepped(&mut self, number: u64, walk: &mut Walk, stepped: Stepped) -> bool {
@@ -375,7 +409,7 @@ fn scan(args: Args<'_>) -> Result<Aim, Answer<'static>> {
     if scan_cursor(args.get(1)).is_none() {
         return Err(Answer::error("ERR invalid cursor"));
     }
-    let (mut count, mut pattern, mut kind_matches) = (10, None, true);
+    let (mut count, mut pattern, mut kind) = (10, None, Kind::Any);
     let mut at = 2;
     while at < args.len() {
         if at + 1 == args.len() {
@@ -389,7 +423,7 @@ fn scan(args: Args<'_>) -> Result<Aim, Answer<'static>> {
                 Some(number) => count = usize::try_from(number).unwrap_or(usize::MAX),
             },
             b"match" => pattern = Some(value).filter(|pattern| *pattern != b"*"),
-            b"type" => kind_matches = value.eq_ignore_ascii_case(b"string"),
+            b"type" => kind = Kind::of_name(value),
             _ => return Err(SYNTAX),
         }
         at += 2;
@@ -398,7 +432,7 @@ fn scan(args: Args<'_>) -> Result<Aim, Answer<'static>> {
     let left = count.min(limits::SCAN_COUNT_MAX) + 1;
     let pattern = pattern.map(Box::from);
     let steps = limits::SCAN_STEPS + left / limits::WALK_STEP;
-    Ok(Aim::Scan { pattern, kind_matches, left, steps, found: Vec::new() })
+    Ok(Aim::Scan { pattern, kind, left, steps, found: Vec::new() })
 }
 
 fn scan_cursor(text: &[u8]) -> Option<u64> {

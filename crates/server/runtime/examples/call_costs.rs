@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use quorate_commands::{Call, Op, Reply};
-use quorate_machine::{Command, Outcome};
+use quorate_machine::{Command, Outcome, ValueKind};
 use quorate_node::{
     EngineConfig, Host, KeyspaceConfig, Lane, MemoryCluster, NodeAddress, NodeConfig, Outbox,
     SessionCall, Shared,
@@ -436,7 +436,7 @@ impl Backend for LaneBackend<'_> {
         _now: Now,
         _cursor: u64,
         _limit: usize,
-        _visit: &mut dyn FnMut(&[u8]),
+        _visit: &mut dyn FnMut(&[u8], ValueKind),
     ) -> Option<u64> {
         Some(0)
     }
@@ -445,8 +445,16 @@ impl Backend for LaneBackend<'_> {
         true
     }
 
-    fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize) {
-        self.lane.list(now, KeyspaceId(keyspace), tag, cursor, limit, self.out);
+    fn list(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        tag: Tag,
+        cursor: u64,
+        limit: usize,
+        kind: Option<ValueKind>,
+    ) {
+        self.lane.list(now, KeyspaceId(keyspace), tag, (cursor, limit, kind), self.out);
     }
 
     fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64) {

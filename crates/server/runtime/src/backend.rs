@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Call, Op, Reply};
-use quorate_machine::Command;
+use quorate_machine::{Command, ValueKind};
 use quorate_node::{BlockingCall, EngineConfig, Lane, Outbox, SessionCall, Shared};
 use quorate_resp::{Attempt, Backend, Blocking, KeyspaceFacts, MemoryFacts, ServerFacts};
 use quorate_rifl::{Genuine, LeaseId, Request};
@@ -152,15 +152,17 @@ impl Backend for LaneBackend<'_> {
         now: Now,
         cursor: u64,
         limit: usize,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut dyn FnMut(&[u8], ValueKind),
     ) -> Option<u64> {
         if !self.lane.holds_all(KeyspaceId(keyspace)) {
             return None;
         }
         let store = self.shared().store(KeyspaceId(keyspace))?;
         Some(store.scan(cursor, limit, &mut |key, value| {
-            if value.is_some_and(|value| value.expire_at.is_none_or(|at| at > now.wall())) {
-                visit(key);
+            if let Some(value) = value
+                && value.expire_at.is_none_or(|at| at > now.wall())
+            {
+                visit(key, value.kind);
             }
         }))
     }
@@ -169,8 +171,16 @@ impl Backend for LaneBackend<'_> {
         self.lane.lists_alone(KeyspaceId(keyspace))
     }
 
-    fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize) {
-        self.lane.list(now, KeyspaceId(keyspace), tag, cursor, limit, self.out);
+    fn list(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        tag: Tag,
+        cursor: u64,
+        limit: usize,
+        kind: Option<ValueKind>,
+    ) {
+        self.lane.list(now, KeyspaceId(keyspace), tag, (cursor, limit, kind), self.out);
     }
 
     fn count(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64) {

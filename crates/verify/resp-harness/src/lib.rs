@@ -394,9 +394,9 @@ impl MemoryBackend {
         Ok(reply)
     }
 
-    fn live(&self, keyspace: u8, now: UnixMillis) -> impl Iterator<Item = &Vec<u8>> {
+    fn live(&self, keyspace: u8, now: UnixMillis) -> impl Iterator<Item = (&Vec<u8>, ValueKind)> {
         let entries = self.keyspaces.get(&keyspace).into_iter().flatten();
-        entries.filter(move |(_, entry)| entry.current(now).content.is_some()).map(|(key, _)| key)
+        entries.filter_map(move |(key, entry)| Some((key, entry.current(now).content?.kind)))
     }
 }
 
@@ -531,14 +531,14 @@ impl Backend for MemoryBackend {
         now: Now,
         cursor: u64,
         limit: usize,
-        visit: &mut dyn FnMut(&[u8]),
+        visit: &mut dyn FnMut(&[u8], ValueKind),
     ) -> Option<u64> {
         if self.elsewhere {
             return None;
         }
         self.clock += self.cost;
         let mut keys = self.live(keyspace, now.wall()).skip(cursor as usize);
-        keys.by_ref().take(limit).for_each(|key| visit(key));
+        keys.by_ref().take(limit).for_each(|(key, kind)| visit(key, kind));
         Some(if keys.next().is_some() { cursor + limit as u64 } else { 0 })
     }
 
@@ -546,9 +546,19 @@ impl Backend for MemoryBackend {
         !self.elsewhere
     }
 
-    fn list(&mut self, keyspace: u8, now: Now, tag: Tag, cursor: u64, limit: usize) {
+    fn list(
+        &mut self,
+        keyspace: u8,
+        now: Now,
+        tag: Tag,
+        cursor: u64,
+        limit: usize,
+        kind: Option<ValueKind>,
+    ) {
         let mut keys = self.live(keyspace, now.wall()).skip(cursor as usize);
-        let listed: Vec<_> = keys.by_ref().take(limit).cloned().collect();
+        let wanted =
+            |(key, of): (&Vec<u8>, _)| kind.is_none_or(|kind| kind == of).then(|| key.clone());
+        let listed: Vec<_> = keys.by_ref().take(limit).filter_map(wanted).collect();
         let next = if keys.next().is_some() { cursor + limit as u64 } else { 0 };
         drop(keys);
         let count = listed.len() as u64;

@@ -3,7 +3,7 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use quorate_machine::{Change, Content, ValueKind};
+use quorate_machine::{Change, Content, ValueKind, mutant};
 use quorate_types::limits;
 
 use super::bytes::{Reader, chunk, write_length, write_string};
@@ -245,7 +245,8 @@ fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
 fn are_different<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<()> {
     let mut names: Vec<_> = names.collect();
     names.sort_unstable();
-    names.is_sorted_by(|one, other| one < other).then_some(())
+    let different = names.is_sorted_by(|one, other| one < other);
+    (different || mutant!("commands_member_restored_twice")).then_some(())
 }
 
 fn read_set(reader: &mut Reader<'_>) -> Option<Vec<u8>> {

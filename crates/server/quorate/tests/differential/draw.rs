@@ -228,7 +228,8 @@ const WIDE_SESSION: &[&str] = &["MULTI", "EXEC", "WATCH {k} {k}", "WATCH {k} {k}
 
 /// Not drawn: its answers are those of this moment, or of this server, or it ends things, or Redis has
 /// no such command.
-pub(crate) const ELSEWHERE: &[&str] = &["quit", "shutdown", "session", "keyrange"];
+pub(crate) const ELSEWHERE: &[&str] =
+    &["quit", "shutdown", "session", "keyrange", "delex", "delifeq"];
 
 const INTEGERS: &[&str] = &[
     "0",
@@ -397,11 +398,24 @@ fn is_deterministic(words: &[Vec<u8>]) -> bool {
         (b"CLIENT" | b"COMMAND", 2) => words[1].eq_ignore_ascii_case(b"GETNAME"),
         // Which member.
         (b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD", 2) => words[1] == b"absent",
+        (b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD", 3) => {
+            let is_number = String::from_utf8_lossy(&words[2]).parse::<i64>().is_ok();
+            !is_number || ["0", "1000"].iter().any(|all| all.as_bytes() == words[2])
+        }
         // Whose number it is, if anybody's.
         (b"CLIENT", 4..) => !words[2].eq_ignore_ascii_case(b"ID"),
         (b"WAIT", 3) => words[2].first().is_none_or(|byte| !byte.is_ascii_digit()),
         _ => true,
     }
+}
+
+/// Whether a command answers with members in an order of its server's own.
+pub(crate) fn is_unordered(name: &[u8]) -> bool {
+    let names = [
+        "HGETALL", "HKEYS", "HVALS", "HSCAN", "SMEMBERS", "SPOP", "SSCAN", "SINTER", "SUNION",
+        "SDIFF",
+    ];
+    names.iter().any(|unordered| unordered.as_bytes() == name)
 }
 
 /// Commands of one connection. In a transaction or while a key is watched it stays in one keyspace
@@ -423,11 +437,8 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
         let refused = match name.as_slice() {
             b"SELECT" | b"FLUSHALL" | b"FLUSHDB" => queues || watches,
             // Compared elsewhere.
-            b"OBJECT" | b"SMEMBERS" | b"SPOP" | b"SSCAN" | b"SINTER" | b"SUNION" | b"SDIFF"
-                if queues =>
-            {
-                true
-            }
+            b"OBJECT" if queues => true,
+            name if queues && is_unordered(name) => true,
             // What counts or lists keys runs after the commands on keys.
             b"DBSIZE" | b"KEYS" | b"SCAN" | b"RANDOMKEY" => queues,
             _ => !transactional && is_wide(&words),

@@ -247,13 +247,28 @@ fn a_scan_finds_every_key_through_every_node_and_ends() {
         let both = Both::start(engine, &[]);
         both.compare(|pair| {
             for n in 0..700 {
-                pair.say(n % 3, &format!("SET key:{n} {n}"))?;
+                let line = match n % 7 {
+                    0 => format!("RPUSH key:{n} {n}"),
+                    1 => format!("HSET key:{n} f {n}"),
+                    2 => format!("SADD key:{n} {n}"),
+                    3 => format!("ZADD key:{n} {n} m"),
+                    _ => format!("SET key:{n} {n}"),
+                };
+                pair.say(n % 3, &line)?;
             }
             // Until then a node may not know of the last ones.
             (0..3).try_for_each(|node| pair.say(node, "DBSIZE"))?;
-            for options in
-                ["", " COUNT 7", " MATCH key:1*", " COUNT 1000 TYPE string", " TYPE hash"]
-            {
+            for options in [
+                "",
+                " COUNT 7",
+                " MATCH key:1*",
+                " COUNT 1000 TYPE string",
+                " TYPE hash",
+                " TYPE LIST COUNT 50",
+                " TYPE set MATCH key:1*",
+                " TYPE zset",
+                " TYPE nosuch",
+            ] {
                 let theirs = scan(&mut pair.redis[0], options)?;
                 for node in &mut pair.nodes {
                     assert_eq!(scan(node, options)?, theirs, "{options}");
