@@ -14,7 +14,7 @@ use quorate_types::{Duration, UnixMillis};
 use crate::list::{self, End};
 use crate::long_double::LongDouble;
 use crate::spec::flag;
-use crate::{Args, Call, OwnedCall, Reply};
+use crate::{Args, Call, OwnedCall, Reply, sorted_set};
 
 /// How a command waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -211,6 +211,49 @@ pub(crate) fn blmpop(
     list::pop_first(counted(args), || check(args.get(1)), workspace).unwrap_or_else(|error| error)
 }
 
+/// `BZPOPMIN key [key ...] timeout`.
+pub(crate) fn bzpopmin(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    pop_member(args, sorted_set::End::Min, workspace).unwrap_or_else(|error| error)
+}
+
+/// `BZPOPMAX key [key ...] timeout`.
+pub(crate) fn bzpopmax(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    pop_member(args, sorted_set::End::Max, workspace).unwrap_or_else(|error| error)
+}
+
+fn pop_member(
+    args: Args<'_>,
+    end: sorted_set::End,
+    workspace: &mut dyn Workspace,
+) -> Result<Reply<'static>, Reply<'static>> {
+    let last = args.len() - 1;
+    check(args.get(last))?;
+    for key in args.iter().take(last).skip(1) {
+        if let Some(taken) = sorted_set::pop_one(key, end, workspace)? {
+            return Ok(taken);
+        }
+    }
+    Ok(Reply::NullArray)
+}
+
+/// `BZMPOP timeout numkeys key [key ...] MIN|MAX [COUNT count]`.
+pub(crate) fn bzmpop(
+    args: Args<'_>,
+    _: UnixMillis,
+    workspace: &mut dyn Workspace,
+) -> Reply<'static> {
+    let popped = sorted_set::pop_first(counted(args), || check(args.get(1)), workspace);
+    popped.unwrap_or_else(|error| error)
+}
+
 /// The arguments of the command without a timeout in front: it stands in the name's place.
 fn counted(args: Args<'_>) -> Args<'_> {
     Args { spans: &args.spans[1..], ..args }
@@ -226,6 +269,11 @@ pub(crate) fn keys_access(args: Args<'_>) -> Access {
 /// The same for a command that counts its keys behind its timeout.
 pub(crate) fn counted_access(args: Args<'_>) -> Access {
     list::counted_access(counted(args))
+}
+
+/// The same of sorted sets.
+pub(crate) fn bzmpop_access(args: Args<'_>) -> Access {
+    sorted_set::zmpop_access(counted(args))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod update;
 pub(crate) use combine::{
     store_access, write, zdiff, zdiffstore, zinter, zintercard, zinterstore, zunion, zunionstore,
 };
+pub(crate) use pick::{End, pop_first, pop_one};
 pub(crate) use pick::{zmpop, zmpop_access, zpopmax, zpopmin, zrandmember, zscan};
 pub(crate) use range::{
     zcount, zlexcount, zrange, zrangebylex, zrangebyscore, zrangestore, zrangestore_access,

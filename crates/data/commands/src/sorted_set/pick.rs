@@ -115,11 +115,13 @@ pub(crate) fn zmpop(
     _: UnixMillis,
     workspace: &mut dyn Workspace,
 ) -> Reply<'static> {
-    try_zmpop(args, workspace).unwrap_or_else(|error| error)
+    pop_first(args, || Ok(()), workspace).unwrap_or_else(|error| error)
 }
 
-fn try_zmpop(
+/// `ZMPOP`, if nothing else is wrong with the call than its own arguments.
+pub(crate) fn pop_first(
     args: Args<'_>,
+    check: impl FnOnce() -> Result<(), Reply<'static>>,
     workspace: &mut dyn Workspace,
 ) -> Result<Reply<'static>, Reply<'static>> {
     let keys = parse_integer(args.get(1))
@@ -131,6 +133,7 @@ fn try_zmpop(
         _ => return Err(SYNTAX),
     };
     let count = pop_count(args, 3 + keys)?;
+    check()?;
     for key in args.iter().skip(2).take(keys) {
         let current = workspace.read(key);
         let Some(set) = SortedSet::of(current)? else { continue };
@@ -143,6 +146,27 @@ fn try_zmpop(
         return Ok(Reply::Array([bulk(key).into_owned(), taken].into()));
     }
     Ok(Reply::NullArray)
+}
+
+/// Takes a member from an end of a key's sorted set: `BZPOPMIN` and `BZPOPMAX`. The key, the member and
+/// its score; `None` if there is none.
+///
+/// # Errors
+/// If the key holds something else.
+pub(crate) fn pop_one(
+    key: &[u8],
+    end: End,
+    workspace: &mut dyn Workspace,
+) -> Result<Option<Reply<'static>>, Reply<'static>> {
+    let current = workspace.read(key);
+    let Some(set) = SortedSet::of(current)? else { return Ok(None) };
+    let (taken, change) = take(set, end, 1, current)?;
+    let taken = taken.first().map(|entry| {
+        let member = bulk(entry.member).into_owned();
+        Reply::Array([bulk(key).into_owned(), member, Reply::Double(entry.score)].into())
+    });
+    workspace.write(key, change);
+    Ok(taken)
 }
 
 fn try_zrandmember<'a>(args: Args<'a>, now: UnixMillis, current: Current<'a>) -> Outcome<'a> {
