@@ -115,6 +115,7 @@ impl Table {
             }
             ["server"] => (format!("Server(ServerCommand::{})", camel(name)), "read", "none"),
             ["help"] => ("Help".into(), "read", "none"),
+            ["refused"] => ("Refused".into(), "read", "none"),
             ["container"] => ("Container".into(), "read", "none"),
             _ => {
                 panic!("commands.txt: the line of `{name}` has another form than those at its top")

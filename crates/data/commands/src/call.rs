@@ -15,6 +15,7 @@ use crate::number::parse_integer;
 use crate::one_key::OneKey;
 use crate::options::is_word;
 use crate::owned_args::mix;
+use crate::refused::refusal;
 use crate::resolve::arity_error;
 use crate::room::Room;
 use crate::spec::{
@@ -196,6 +197,7 @@ impl<'a> Call<'a> {
     pub fn answer_alone(self, now: UnixMillis) -> Option<Reply<'a>> {
         Some(match self.spec.run {
             Run::Help => help(self.spec),
+            Run::Refused => refusal(self.spec),
             Run::Connection(ConnectionCommand::Ping) => match self.args.len() {
                 1 => Reply::status("PONG"),
                 2 => Reply::Bulk(self.args.get(1).into()),

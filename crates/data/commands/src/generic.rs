@@ -63,6 +63,45 @@ fn encoding(content: Content<'_>) -> &'static str {
     }
 }
 
+/// `OBJECT FREQ`: as Redis answers it where nothing is evicted.
+pub(crate) fn object_freq<'a>(
+    _: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    const NOT_COUNTED: Reply<'static> = Reply::error(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note \
+         that when switching between policies at runtime LRU and LFU data will take some time to \
+         adjust.",
+    );
+    (current.content.map_or(Reply::Null, |_| NOT_COUNTED), Change::Keep)
+}
+
+/// `OBJECT IDLETIME`: nobody notes when a key was read, since nothing is evicted for it.
+pub(crate) fn object_idletime<'a>(
+    _: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    (current.content.map_or(Reply::Null, |_| Reply::Int(0)), Change::Keep)
+}
+
+/// Integers from 0 up to this one are shared in Redis.
+const SHARED_INTEGERS: i64 = 10_000;
+
+/// `OBJECT REFCOUNT`: what Redis says of shared integers, and 1 of everything else.
+pub(crate) fn object_refcount<'a>(
+    _: Args<'a>,
+    _: UnixMillis,
+    current: Current<'a>,
+) -> (Reply<'a>, Change<'a>) {
+    let Some(content) = current.content else { return (Reply::Null, Change::Keep) };
+    let number = (content.kind == ValueKind::String).then(|| parse_integer(content.bytes));
+    let is_shared = number.flatten().is_some_and(|number| (0..SHARED_INTEGERS).contains(&number));
+    let count = if is_shared { i64::from(i32::MAX) } else { 1 };
+    (Reply::Int(count), Change::Keep)
+}
+
 /// The longest string that Redis stores next to its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
 

@@ -10,17 +10,21 @@ use crate::spec::Spec;
 pub fn help(spec: &Spec) -> Reply<'static> {
     let container = spec.name.split('|').next().unwrap_or(spec.name);
     let lines = match container {
+        "acl" => ACL,
         "client" => CLIENT,
         "command" => COMMAND,
         "config" => CONFIG,
         "function" => FUNCTION,
+        "latency" => LATENCY,
         "memory" => MEMORY,
+        "module" => MODULE,
         "object" => OBJECT,
         "pubsub" => PUBSUB,
         "script" => SCRIPT,
         "session" => SESSION,
         "xgroup" => XGROUP,
         "xinfo" => XINFO,
+        "slowlog" => SLOWLOG,
         _ => &[],
     };
     let title = format!(
@@ -34,6 +38,53 @@ pub fn help(spec: &Spec) -> Reply<'static> {
 }
 
 const LAST: [&str; 2] = ["HELP", "    Prints this help."];
+
+const ACL: &[&str] = &[
+    "CAT [<category>]",
+    "    List all commands that belong to <category>, or all command categories",
+    "    when no category is specified.",
+    "DRYRUN <username> <command> [<arg> ...]",
+    "    Returns whether the user can execute the given command without executing the command.",
+    "GETUSER <username>",
+    "    Get the user's details.",
+    "LIST",
+    "    Show users details in config file format.",
+    "USERS",
+    "    List all the registered usernames.",
+    "WHOAMI",
+    "    Return the current connection username.",
+];
+
+const LATENCY: &[&str] = &[
+    "DOCTOR",
+    "    Return a human readable latency analysis report.",
+    "GRAPH <event>",
+    "    Return an ASCII latency graph for the <event> class.",
+    "HISTORY <event>",
+    "    Return time-latency samples for the <event> class.",
+    "LATEST",
+    "    Return the latest latency samples for all events.",
+    "RESET [<event> ...]",
+    "    Reset latency data of one or more <event> classes.",
+    "    (default: reset all data for all event classes)",
+    "HISTOGRAM [COMMAND ...]",
+    "    Return a cumulative distribution of latencies in the format of a histogram for the specified command names.",
+    "    If no commands are specified then all histograms are replied.",
+];
+
+const MODULE: &[&str] = &["LIST", "    Return a list of loaded modules."];
+
+const SLOWLOG: &[&str] = &[
+    "GET [<count>]",
+    "    Return top <count> entries from the slowlog (default: 10, -1 mean all).",
+    "    Entries are made of:",
+    "    id, timestamp, time in microseconds, arguments array, client IP and port,",
+    "    client name",
+    "LEN",
+    "    Return the length of the slowlog.",
+    "RESET",
+    "    Reset the slowlog.",
+];
 
 const CLIENT: &[&str] = &[
     "GETNAME",
@@ -60,6 +111,10 @@ const CLIENT: &[&str] = &[
     "    Return information about client connections. Options:",
     "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
     "      Return clients of specified type.",
+    "UNPAUSE",
+    "    Stop the current client pause, resuming traffic.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Suspend all, or just write, clients for <timeout> milliseconds.",
     "REPLY (ON|OFF|SKIP)",
     "    Control the replies sent to the current connection.",
     "SETNAME <name>",
@@ -145,6 +200,14 @@ const FUNCTION: &[&str] = &[
 ];
 
 const MEMORY: &[&str] = &[
+    "DOCTOR",
+    "    Return memory problems reports.",
+    "MALLOC-STATS",
+    "    Return internal statistics report from the memory allocator.",
+    "PURGE",
+    "    Attempt to purge dirty pages for reclamation by the allocator.",
+    "STATS",
+    "    Return information about the memory usage of the server.",
     "USAGE <key> [SAMPLES <count>]",
     "    Return memory in bytes used by <key> and its value. Nested values are",
     "    sampled up to <count> times (default: 5, 0 means sample all).",
@@ -210,6 +273,15 @@ const OBJECT: &[&str] = &[
     "ENCODING <key>",
     "    Return the kind of internal representation used in order to store the value",
     "    associated with a <key>.",
+    "FREQ <key>",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
+    "IDLETIME <key>",
+    "    Return the idle time of the <key>, that is the approximated number of",
+    "    seconds elapsed since the last access to the key.",
+    "REFCOUNT <key>",
+    "    Return the number of references of the value associated with the specified",
+    "    <key>.",
 ];
 
 const XGROUP: &[&str] = &[

@@ -106,6 +106,7 @@ mod options;
 mod owned_args;
 mod packed;
 mod range;
+mod refused;
 mod reply;
 mod resolve;
 mod room;

@@ -99,6 +99,8 @@ pub enum Run {
     Help,
     /// One of its subcommands; the name alone is no command.
     Container,
+    /// Nobody: it answers why, and what to do instead.
+    Refused,
 }
 
 /// A command on the state of one connection.
@@ -127,6 +129,9 @@ pub enum ConnectionCommand {
     ClientNoTouch,
     ClientReply,
     ClientKill,
+    ClientPause,
+    ClientUnpause,
+    Monitor,
     Subscribe,
     Unsubscribe,
     Psubscribe,
@@ -181,6 +186,28 @@ pub enum ServerCommand {
     PubsubShardchannels,
     PubsubShardnumsub,
     Shutdown,
+    AclWhoami,
+    AclUsers,
+    AclList,
+    AclCat,
+    AclGetuser,
+    AclDryrun,
+    Role,
+    ModuleList,
+    MemoryStats,
+    MemoryDoctor,
+    MemoryMallocStats,
+    MemoryPurge,
+    SlowlogGet,
+    SlowlogLen,
+    SlowlogReset,
+    LatencyLatest,
+    LatencyHistory,
+    LatencyReset,
+    LatencyGraph,
+    LatencyDoctor,
+    LatencyHistogram,
+    Debug,
 }
 
 /// How the access of a call follows from its command.

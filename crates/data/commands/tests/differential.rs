@@ -473,7 +473,10 @@ fn split_docs(answer: Answer) -> (Vec<Answer>, Vec<Answer>) {
 fn help_is_in_the_words_of_redis() {
     let mut redis = Redis::start();
     let mut store = Store::default();
-    for container in ["CLIENT", "COMMAND", "CONFIG", "MEMORY", "OBJECT", "XGROUP", "XINFO"] {
+    for container in [
+        "ACL", "CLIENT", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "MODULE", "OBJECT", "SLOWLOG",
+        "XGROUP", "XINFO",
+    ] {
         let words: Words = [container, "HELP"].map(|word| word.into()).into();
         let (ours, theirs) = (store.run(&words), redis.pipeline([&words]).remove(0));
         let (Answer::Array(ours), Answer::Array(theirs)) = (ours, theirs) else {

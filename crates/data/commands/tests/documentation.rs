@@ -9,21 +9,23 @@ use quorate_commands::{REDIS_COMMANDS, Run, lookup_name, table};
 const BEGIN: &str = "<!-- commands -->\n";
 const END: &str = "<!-- /commands -->";
 
-/// The commands of a group that are there, and those that Redis 7.2 has besides.
-type Group = [BTreeSet<String>; 2];
+/// The commands of a group that are there, those that answer why they are not done, and those that Redis
+/// 7.2 has besides.
+type Group = [BTreeSet<String>; 3];
 
 fn groups() -> BTreeMap<&'static str, Group> {
     let mut groups = BTreeMap::<_, Group>::new();
     let rows = table().iter().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
     for spec in rows.filter(|spec| !matches!(spec.run, Run::Container | Run::Help)) {
-        groups.entry(spec.docs.group).or_default()[0].insert(shown(spec.name));
+        let place = usize::from(matches!(spec.run, Run::Refused));
+        groups.entry(spec.docs.group).or_default()[place].insert(shown(spec.name));
     }
     for (name, group) in REDIS_COMMANDS {
         let is_container = REDIS_COMMANDS.iter().any(|(other, _)| {
             other.strip_prefix(name).is_some_and(|subcommand| subcommand.starts_with('|'))
         });
         if lookup_name(name.as_bytes()).is_none() && !is_container {
-            groups.entry(group).or_default()[1].insert(shown(name));
+            groups.entry(group).or_default()[2].insert(shown(name));
         }
     }
     groups
@@ -37,7 +39,9 @@ fn list() -> String {
     let mut text = String::new();
     for (group, lists) in groups() {
         text += &format!("**{group}**\n\n");
-        for (title, names) in ["there", "not yet"].iter().zip(lists) {
+        for (title, names) in
+            ["there", "answered with the reason why not", "not yet"].iter().zip(lists)
+        {
             let names = names.into_iter().filter(|name| !name.ends_with(" HELP"));
             let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
             if !names.is_empty() {

@@ -50,6 +50,18 @@ pub(super) struct Limits {
 #[serde(deny_unknown_fields)]
 pub(super) struct Security {
     pub(super) requirepass: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) enable_debug_command: DebugCommand,
+}
+
+/// Who may use `DEBUG`, by the numbers of the front end's setting.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum DebugCommand {
+    #[default]
+    No,
+    Local,
+    Yes,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -50,6 +50,7 @@ pub struct Config {
     /// `None` for the default share of the memory of the machine.
     max_memory_clients: Option<Share>,
     max_clients: u64,
+    debug_command: u64,
     sessions_max: usize,
     /// Whether clients may coordinate their transactions themselves, over the peer port.
     pub guests: bool,
@@ -171,6 +172,7 @@ impl Config {
             .unwrap_or_else(|| Share::Bytes(quorate_runtime::default_clients_bytes(1)));
         settings.max_memory_clients.store(share.to_bits(), Relaxed);
         settings.max_clients.store(self.max_clients, Relaxed);
+        settings.debug_command.store(self.debug_command, Relaxed);
         settings
     }
 
@@ -255,6 +257,7 @@ impl Source<'_> {
             max_memory,
             max_memory_clients,
             max_clients,
+            debug_command: file.security.enable_debug_command as u64,
             sessions_max: sessions_max as usize,
             guests: cluster.guests,
             password,

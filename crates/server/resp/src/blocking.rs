@@ -116,6 +116,14 @@ impl<B: Backend> Context<'_, B> {
                     return false;
                 }
             }
+            Some(Reply::Held { poll }) => {
+                if !self.core.shared.pause.is_over(now) {
+                    *poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
+                    return false;
+                }
+                self.connection.finish(first, |_| {});
+                return true;
+            }
             Some(Reply::Pause { until }) => {
                 if now < *until {
                     return false;

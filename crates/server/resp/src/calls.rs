@@ -67,7 +67,8 @@ impl<B: Backend> Context<'_, B> {
         let asked = Asked { spec, protocol, since, token };
         let number = self.connection.push(Reply::Lease(asked));
         self.connection.barrier = true;
-        let pending = Pending { connection: self.id, number, part: 0, bytes: 0, read: None };
+        let since = self.now.monotonic;
+        let pending = Pending { connection: self.id, number, part: 0, bytes: 0, read: None, since };
         let tag = Tag(self.core.pending.insert(pending).to_u64());
         self.backend.lease(self.now, tag, request);
     }

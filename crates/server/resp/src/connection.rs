@@ -12,6 +12,7 @@ use quorate_types::{Instant, Tag};
 use crate::calls::Attached;
 use crate::encode::Protocol;
 use crate::limits;
+use crate::monitor::Feed;
 use crate::parser::Parser;
 use crate::pending::{Exec, Gather, Pending, Watching};
 use crate::pubsub::Subscriptions;
@@ -136,6 +137,9 @@ pub(crate) enum Reply {
     Wait { wanted: i64, until: Instant, poll: Instant },
     /// No reply: those behind it are held back until then.
     Pause { until: Instant },
+    /// No reply: the command behind it waits for the end of a `CLIENT PAUSE`, looked at again when
+    /// `poll` has come.
+    Held { poll: Instant },
 }
 
 /// A request for a session's lease.
@@ -220,7 +224,22 @@ pub(crate) struct Connection {
     pub(crate) owes_password: Option<Instant>,
     /// Wrong passwords it gave.
     pub(crate) auth_failures: u32,
+    /// What it is told of the commands of all clients, if it has asked for that.
+    pub(crate) monitor: Option<Arc<Feed>>,
     pub(crate) facts: Arc<ClientFacts>,
+}
+
+impl Reply {
+    /// The command that it answers, if it is one of those whose time is told.
+    pub(crate) fn spec(&self) -> Option<&'static Spec> {
+        match self {
+            Self::Op { spec, .. } | Self::Call { spec, .. } => Some(spec),
+            Self::Lease(asked) => Some(asked.spec),
+            Self::Gather(gather) => Some(gather.spec),
+            Self::Exec(exec) => Some(exec.spec),
+            _ => None,
+        }
+    }
 }
 
 impl Connection {
@@ -261,6 +280,7 @@ impl Connection {
             over_soft_limit: None,
             owes_password: None,
             auth_failures: 0,
+            monitor: None,
             facts,
         }
     }

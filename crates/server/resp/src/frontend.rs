@@ -19,6 +19,7 @@ use crate::parser::{Limits, Parser, Step};
 use crate::pending::{Pending, answer_or_failure};
 use crate::pubsub::PubSub;
 use crate::shared::{LaneStats, Shared, add};
+use crate::slowlog::Kept;
 use crate::turn::Turn;
 
 /// Everything but the connections, so that both can be borrowed at once.
@@ -44,6 +45,12 @@ pub(crate) struct Core {
     pub(crate) turn: Turn,
     /// Connections whose share of the last turn was used up: they go on in this order.
     postponed: VecDeque<ConnectionId>,
+    /// The monitors of this lane.
+    pub(crate) monitors: Vec<ConnectionId>,
+    /// The arguments of the ops in progress, by the place of each in `pending`.
+    pub(crate) kept: Vec<Kept>,
+    /// The first op that the command at hand has begun.
+    pub(crate) begun: Option<Slot>,
     /// The node is about to stop: a connection ends behind the next answer.
     pub(crate) draining: bool,
 }
@@ -99,6 +106,9 @@ impl Frontend {
                 named_others: false,
                 turn: Turn::default(),
                 postponed: VecDeque::new(),
+                monitors: Vec::new(),
+                kept: Vec::new(),
+                begun: None,
                 draining: false,
             },
             idle_check: Instant::ZERO,
@@ -181,6 +191,7 @@ impl Frontend {
         if let Some(mut connection) = self.connections.remove(id.0) {
             self.core.unsubscribe_all(&mut connection);
             self.core.leaves_line(&connection);
+            self.core.end_monitor(&mut connection, id);
             self.core.charge(connection.charged.wrapping_neg());
             self.core.shared.has_left(&connection.facts.holding);
             self.core.shared.forget_client(connection.facts.id);
@@ -268,6 +279,7 @@ impl Frontend {
     /// What must be done once commands were executed.
     fn settle(&mut self) {
         self.close_killed();
+        self.feed_monitors();
         self.fan_out();
     }
 
@@ -304,6 +316,7 @@ impl Frontend {
         if connection.blocked == Some(tag) {
             connection.waits_no_more();
         }
+        self.core.op_took(connection, &pending, Slot::from_u64(tag.0), now);
         let mut context = Context { core: &mut self.core, connection, id, backend, now };
         let answer = answer_or_failure(outcome).map(|reply| context.name_engines(reply));
         context.op_answered(pending, answer);
@@ -487,6 +500,7 @@ impl Frontend {
         match self.connections.get(id.0)?.replies.front()? {
             Reply::Wait { until, poll, .. } => Some((*until).min(*poll)),
             Reply::Pause { until } => Some(*until),
+            Reply::Held { poll } => Some(*poll),
             _ => None,
         }
     }
@@ -577,7 +591,9 @@ impl Core {
     pub(crate) fn begin(&mut self, pending: Pending) -> Tag {
         add(&self.stats.submitted, 1);
         self.charge(pending.bytes as u64);
-        Tag(self.pending.insert(pending).to_u64())
+        let slot = self.pending.insert(pending);
+        self.begun.get_or_insert(slot);
+        Tag(slot.to_u64())
     }
 
     /// An op has ended.
@@ -660,7 +676,14 @@ fn run<B: Backend>(
         }
         let begun = Progress::of(core, connection, args.buffer.len());
         let mut context = Context { core, connection, id, backend, now };
-        match context.dispatch(args) {
+        let flow = context.dispatch(args);
+        let work = begun.work(core, connection, backend);
+        let passed = core.turn.spend(&mut connection.share, work, || backend.clock());
+        let at_once = flow == Flow::Next && core.pending.len() <= begun.ops;
+        if at_once && !passed.is_zero() {
+            core.command_took(connection, args, passed, now);
+        }
+        match flow {
             Flow::Next => {
                 parser.finish();
                 executed = true;
@@ -668,8 +691,6 @@ fn run<B: Backend>(
             Flow::Park => connection.parked = true,
         }
         let waits_for_turn = connection.parked && connection.postponed;
-        let work = begun.work(core, connection, backend);
-        core.turn.spend(&mut connection.share, work, || backend.clock());
         if waits_for_turn {
             break;
         }

@@ -12,7 +12,7 @@ use crate::dispatch::Context;
 use crate::session::REDIS_VERSION;
 
 /// The sections, in order, and whether `INFO` shows them unasked.
-const SECTIONS: [(&str, bool); 12] = [
+const SECTIONS: [(&str, bool); 13] = [
     ("server", true),
     ("clients", true),
     ("memory", true),
@@ -22,6 +22,7 @@ const SECTIONS: [(&str, bool); 12] = [
     ("cpu", true),
     ("commandstats", false),
     ("errorstats", true),
+    ("latencystats", false),
     ("cluster", true),
     ("keyspace", true),
     ("quorate", true),
@@ -86,13 +87,17 @@ impl<B: Backend> Context<'_, B> {
                 lines.put("used_cpu_user", seconds(user));
             }
             "commandstats" => {
-                for (name, calls, rejected, failed) in self.core.shared.totals().per_command {
+                let totals = self.core.shared.totals();
+                for ((name, calls, rejected, failed), micros) in
+                    totals.per_command.into_iter().zip(totals.micros)
+                {
+                    let per_call = micros as f64 / calls.max(1) as f64;
                     if calls + rejected + failed > 0 {
                         lines.put(
                             &format!("cmdstat_{name}"),
                             format!(
-                                "calls={calls},usec=0,usec_per_call=0.00,rejected_calls={rejected},\
-                                 failed_calls={failed}"
+                                "calls={calls},usec={micros},usec_per_call={per_call:.2},\
+                                 rejected_calls={rejected},failed_calls={failed}"
                             ),
                         );
                     }
@@ -101,6 +106,15 @@ impl<B: Backend> Context<'_, B> {
             "errorstats" => {
                 for (code, count) in self.core.shared.totals().per_code {
                     lines.put(&format!("errorstat_{code}"), format!("count={count}"));
+                }
+            }
+            "latencystats" => {
+                for (name, buckets) in self.core.shared.histograms() {
+                    let percentiles = [50.0, 99.0, 99.9].map(|percent| {
+                        let micros = percentile(&buckets, percent);
+                        format!("p{percent}={micros}.000")
+                    });
+                    lines.put(&format!("latency_percentiles_usec_{name}"), percentiles.join(","));
                 }
             }
             "cluster" => lines.put("cluster_enabled", 0),
@@ -233,6 +247,18 @@ impl Lines<'_> {
     fn put(&mut self, name: &str, value: impl std::fmt::Display) {
         write!(self.0, "{name}:{value}\r\n").expect("a string takes everything");
     }
+}
+
+/// The end of the bucket in which so many percent of the calls have ended, in microseconds.
+fn percentile(buckets: &[u64], percent: f64) -> u64 {
+    let all: u64 = buckets.iter().sum();
+    let wanted = (all as f64 * percent / 100.0).ceil() as u64;
+    let mut sum = 0;
+    let bucket = buckets.iter().position(|count| {
+        sum += count;
+        sum >= wanted
+    });
+    1 << bucket.unwrap_or(0)
 }
 
 /// Bytes as Redis shows them to people.

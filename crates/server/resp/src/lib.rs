@@ -40,21 +40,29 @@
 //! - Inside `MULTI`, commands without keys run after those on keys. `FLUSHDB` can't be combined
 //!   with keys there, and the block's keys and the watched ones are in one keyspace (`CROSSKEY`).
 //! - A connection watches no more keys than a transaction may read.
-//! - `CONFIG GET` answers in order of name. `COMMANDSTATS` counts but doesn't time.
+//! - `CONFIG GET` answers in order of name. What a command took is known
+//!   where the clock is read anyway: see `SLOWLOG`, `LATENCY` and `COMMANDSTATS`.
+//! - `CLIENT PAUSE` and `MONITOR` are about the clients of one node.
 #![forbid(unsafe_code)]
 
 pub mod limits;
 
 mod account;
+mod acl;
 mod backend;
 mod blocking;
 mod calls;
 mod connection;
+mod debug;
 mod dispatch;
 mod encode;
 mod frontend;
+mod gather;
 mod info;
+mod latency;
+mod monitor;
 mod parser;
+mod pause;
 mod pending;
 mod pubsub;
 mod reads;
@@ -63,6 +71,7 @@ mod server;
 mod session;
 mod settings;
 mod shared;
+mod slowlog;
 mod transaction;
 mod turn;
 mod walk;

@@ -36,6 +36,22 @@ pub const EXEC_RECORDS_MAX: usize = 10_000;
 pub const KEY_FRAME_BYTES: usize = 16;
 /// Records that are looked at for one unit of work.
 pub const RECORDS_PER_WORK: u64 = 8;
+/// Arguments of an entry of `SLOWLOG`, and bytes of each, as in Redis.
+pub const SLOWLOG_ARGUMENTS: usize = 32;
+/// See [`SLOWLOG_ARGUMENTS`].
+pub const SLOWLOG_ARGUMENT_BYTES: usize = 128;
+/// What a buffer of arguments keeps once its op has ended.
+pub const SLOWLOG_BUFFER_KEEP_BYTES: usize = 512;
+/// The most entries that `slowlog-max-len` allows.
+pub const SLOWLOG_ENTRIES_MAX: u64 = 10_000;
+/// Spikes that `LATENCY HISTORY` has of an event, as in Redis.
+pub const LATENCY_SAMPLES: usize = 160;
+/// Bytes that wait for a `MONITOR`; one that falls further behind is disconnected.
+pub const MONITOR_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of arguments that a `MONITOR` is told of one command.
+pub const MONITOR_LINE_BYTES_MAX: usize = 16 * 1024;
+/// How long `CLIENT PAUSE` lasts at most, in seconds.
+pub const PAUSE_SECONDS_MAX: u64 = 24 * 60 * 60;
 /// How often `WAIT` looks at the number of replicas, in milliseconds.
 pub const WAIT_POLL_MS: u64 = 10;
 /// How often idle connections are looked for, in milliseconds.

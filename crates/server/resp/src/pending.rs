@@ -2,7 +2,7 @@
 
 use quorate_commands::{ANSWER_TOO_LONG, OwnedCall, Reply, Spec, Watch};
 use quorate_machine::{CallError, Outcome, Refusal};
-use quorate_types::limits;
+use quorate_types::{Instant, limits};
 
 use crate::connection::ConnectionId;
 use crate::encode::{Protocol, array_header, encode, error, integer};
@@ -11,6 +11,8 @@ use crate::limits as own;
 /// Whom an op was submitted for. Its slot in the front end's table is the op's tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
+    /// When it was submitted.
+    pub(crate) since: Instant,
     pub(crate) connection: ConnectionId,
     /// The reply's number in the connection's order.
     pub(crate) number: u64,

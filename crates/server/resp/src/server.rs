@@ -4,11 +4,18 @@ use std::borrow::Cow;
 
 use quorate_commands::{Args, Call, Reply, ServerCommand, Spec, parse_integer, table};
 
+use quorate_types::limits as bounds;
+
 use crate::backend::Backend;
 use crate::connection::Life;
 use crate::dispatch::Context;
 use crate::session::{NOT_AN_INTEGER, SYNTAX, bulk, failure};
 use quorate_commands::glob_match;
+
+const DOCTOR: &str = "Records are accounted exactly: compare used_memory with maxmemory and used_memory_rss \
+                      in INFO memory, and look for clients that hold much with CLIENT LIST.\n";
+const ALLOCATOR: &str = "The allocator tells nothing in a form for people; INFO memory has what the node \
+                         knows.\n";
 
 impl<B: Backend> Context<'_, B> {
     /// Executes a command that is answered at once.
@@ -37,6 +44,32 @@ impl<B: Backend> Context<'_, B> {
             | Command::FunctionKill => self.script_command(command, args),
             Command::Lolwut => self.lolwut(args),
             Command::MemoryUsage => self.memory_usage(args),
+            Command::MemoryStats => self.memory_stats(),
+            Command::MemoryDoctor => Reply::Verbatim(Cow::Borrowed(DOCTOR)),
+            Command::MemoryMallocStats => Reply::Verbatim(Cow::Borrowed(ALLOCATOR)),
+            // The allocator gives back what it has no use for by itself.
+            Command::MemoryPurge => Reply::Ok,
+            Command::AclWhoami
+            | Command::AclUsers
+            | Command::AclList
+            | Command::AclCat
+            | Command::AclGetuser
+            | Command::AclDryrun => self.acl(command, args),
+            // Every node takes writes, and nobody follows a stream of them.
+            Command::Role => {
+                Reply::Array(vec![Reply::text("master"), Reply::Int(0), Reply::Array(Vec::new())])
+            }
+            Command::ModuleList => Reply::Array(Vec::new()),
+            Command::SlowlogGet | Command::SlowlogLen | Command::SlowlogReset => {
+                self.slowlog(command, args)
+            }
+            Command::LatencyLatest
+            | Command::LatencyHistory
+            | Command::LatencyReset
+            | Command::LatencyGraph
+            | Command::LatencyDoctor
+            | Command::LatencyHistogram => self.latency(command, args),
+            Command::Debug => self.debug(args),
             // Inside MULTI nothing may block, so WAIT answers what there is.
             Command::Wait => match wait_arguments(args) {
                 Ok(_) => Reply::Int(self.backend.replicas(database) as i64),
@@ -101,6 +134,39 @@ impl<B: Backend> Context<'_, B> {
             Some(bytes) => Reply::Int(bytes as i64),
             None => Reply::Null,
         }
+    }
+
+    /// `MEMORY STATS`: of what Redis tells, what there is here.
+    fn memory_stats(&mut self) -> Reply<'static> {
+        let memory = self.backend.memory();
+        let keys: u64 = (0..bounds::KEYSPACES_MAX as u8)
+            .filter_map(|number| self.backend.keyspace(number))
+            .map(|keyspace| keyspace.keys)
+            .sum();
+        let int = |number: u64| Reply::Int(number as i64);
+        let share = memory.used as f64 * 100.0 / memory.peak.max(1) as f64;
+        let ratio = memory.resident as f64 / memory.used.max(1) as f64;
+        Reply::Map(
+            [
+                ("peak.allocated", int(memory.peak)),
+                ("total.allocated", int(memory.used)),
+                ("startup.allocated", int(0)),
+                ("replication.backlog", int(0)),
+                ("clients.slaves", int(0)),
+                ("clients.normal", int(self.core.shared.clients_bytes())),
+                ("aof.buffer", int(0)),
+                ("keys.count", int(keys)),
+                ("keys.bytes-per-key", int(memory.used / keys.max(1))),
+                ("dataset.bytes", int(memory.used)),
+                ("peak.percentage", Reply::Double(share)),
+                ("allocator.resident", int(memory.resident)),
+                ("fragmentation", Reply::Double(ratio)),
+                ("fragmentation.bytes", int(memory.resident.saturating_sub(memory.used))),
+            ]
+            .into_iter()
+            .map(|(name, value)| (Reply::text(name), value))
+            .collect(),
+        )
     }
 
     /// `LOLWUT [VERSION n ...]`: the same picture for every version.

@@ -104,6 +104,12 @@ impl<B: Backend> Context<'_, B> {
             Command::ClientReply => self.client_reply(args.get(2)),
             Command::ClientKill => self.client_kill(args),
             Command::ClientUnblock => self.client_unblock(args),
+            Command::ClientPause => self.client_pause(args),
+            Command::ClientUnpause => self.client_unpause(),
+            Command::Monitor => {
+                self.core.begin_monitor(self.connection, self.id);
+                Reply::Ok
+            }
             Command::SessionInfo => self.session_info(),
             Command::Subscribe
             | Command::Unsubscribe
@@ -234,6 +240,7 @@ impl<B: Backend> Context<'_, B> {
         let authenticated = !self.core.shared.has_password();
         self.connection.transaction.discard();
         self.core.unsubscribe_all(self.connection);
+        self.core.end_monitor(self.connection, self.id);
         self.core.pubsub.tell(self.now, self.backend);
         self.connection.attached = None;
         self.connection.numbering = None;

@@ -6,6 +6,7 @@ use quorate_commands::parse_integer;
 use quorate_types::limits;
 
 use crate::account::Share;
+use crate::debug::ALLOWED;
 use crate::session::quoted;
 use crate::shared::Shared;
 use quorate_commands::glob_match;
@@ -34,6 +35,14 @@ pub struct Settings {
     /// `client-output-buffer-limit normal`: unsent reply bytes at which a client is disconnected;
     /// 0 for no bound.
     pub output_bytes_hard: AtomicU64,
+    /// Who may use `DEBUG`: nobody, 1 for clients of the same machine, 2 for all.
+    pub debug_command: AtomicU64,
+    /// What a command takes at least to be in `SLOWLOG`, in microseconds; -1 for none, as bits.
+    pub slowlog_micros: AtomicU64,
+    /// The most entries of `SLOWLOG`.
+    pub slowlog_entries: AtomicU64,
+    /// What a command takes at least to be a spike of `LATENCY`, in milliseconds; 0 for none.
+    pub latency_millis: AtomicU64,
     /// Unsent reply bytes at which a client is disconnected once they last; 0 for no bound.
     pub output_bytes_soft: AtomicU64,
     /// How long they may last, in seconds.
@@ -54,6 +63,10 @@ impl Default for Settings {
             bulk_bytes_max: AtomicU64::new(limits::VALUE_BYTES_MAX as u64),
             query_bytes_max: AtomicU64::new(4 * limits::VALUE_BYTES_MAX as u64),
             output_bytes_hard: AtomicU64::new(4 * limits::REPLY_BYTES_MAX as u64),
+            debug_command: AtomicU64::new(0),
+            slowlog_micros: AtomicU64::new(10_000),
+            slowlog_entries: AtomicU64::new(128),
+            latency_millis: AtomicU64::new(0),
             output_bytes_soft: AtomicU64::new(0),
             output_soft_seconds: AtomicU64::new(0),
             // Redis's defaults.
@@ -115,13 +128,27 @@ struct Number {
     high: u64,
 }
 
-const NUMBERS: [Number; 5] = [
+const NUMBERS: [Number; 7] = [
     Number {
         name: "client-query-buffer-limit",
         field: |settings| &settings.query_bytes_max,
         bytes: true,
         low: MIB,
         high: QUERY_BYTES_CEILING,
+    },
+    Number {
+        name: "latency-monitor-threshold",
+        field: |settings| &settings.latency_millis,
+        bytes: false,
+        low: 0,
+        high: i64::MAX as u64,
+    },
+    Number {
+        name: "slowlog-max-len",
+        field: |settings| &settings.slowlog_entries,
+        bytes: false,
+        low: 0,
+        high: crate::limits::SLOWLOG_ENTRIES_MAX,
     },
     Number {
         name: "maxclients",
@@ -199,6 +226,10 @@ impl Shared {
         all.push(("maxmemory-clients".to_owned(), share));
         all.push(("databases".to_owned(), limits::KEYSPACES_MAX.to_string()));
         all.push(("requirepass".to_owned(), self.password()));
+        let debug = ALLOWED[(settings.debug_command.load(Relaxed) as usize).min(2)];
+        all.push(("enable-debug-command".to_owned(), debug.to_owned()));
+        let slow = settings.slowlog_micros.load(Relaxed).cast_signed();
+        all.push(("slowlog-log-slower-than".to_owned(), slow.to_string()));
         all.sort();
         all
     }
@@ -262,6 +293,15 @@ impl Shared {
                     Ok(Set::Number(|settings| &settings.max_memory_clients, share.to_bits()))
                 }
                 None => Err("argument must be a memory or percent value".to_owned()),
+            },
+            "slowlog-log-slower-than" => match parse_integer(value) {
+                None => Err("argument couldn't be parsed into an integer".to_owned()),
+                Some(micros) if micros < -1 => {
+                    Err(format!("argument must be between -1 and {} inclusive", i64::MAX))
+                }
+                Some(micros) => {
+                    Ok(Set::Number(|settings| &settings.slowlog_micros, micros.cast_unsigned()))
+                }
             },
             "client-output-buffer-limit" => output_limits(value, &self.settings),
             // Asking for what is anyway the case is no error: tools set `save ""`.

@@ -7,14 +7,18 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use quorate_commands::{Spec, table};
 use quorate_scripts::Cache;
-use quorate_types::Instant;
+use quorate_types::{Duration, Instant};
 
 use crate::account::Holding;
+use crate::latency::Spikes;
+use crate::monitor::Monitors;
+use crate::pause::Pause;
 use crate::settings::Settings;
+use crate::slowlog::SlowLog;
 
 /// The state of one node's front ends, one per lane.
 #[derive(Debug)]
@@ -37,6 +41,10 @@ pub struct Shared {
     pub(crate) guests: Mutex<Vec<Arc<Holding>>>,
     /// What those clients and guests held that are to be disconnected for it and are not yet.
     pub(crate) leaving_bytes: AtomicU64,
+    pub(crate) slow_log: SlowLog,
+    pub(crate) spikes: Spikes,
+    pub(crate) monitors: Monitors,
+    pub(crate) pause: Pause,
     /// What the counters stood at when `CONFIG RESETSTAT` was last called.
     baseline: Mutex<Totals>,
 }
@@ -125,7 +133,13 @@ struct CommandStats {
     calls: AtomicU64,
     rejected: AtomicU64,
     failed: AtomicU64,
+    micros: AtomicU64,
+    /// How many took how long: from each power of two of microseconds up to the next.
+    histogram: OnceLock<Box<[AtomicU64; BUCKETS]>>,
 }
+
+/// The buckets of a histogram; the last one has no end.
+const BUCKETS: usize = 31;
 
 /// The counters of all lanes, summed.
 #[derive(Clone, Debug, Default)]
@@ -163,6 +177,8 @@ pub struct Totals {
     /// Per command with calls: its name, calls, calls rejected before execution, calls that
     /// failed.
     pub per_command: Vec<(&'static str, u64, u64, u64)>,
+    /// In the same order, the microseconds that were measured.
+    pub micros: Vec<u64>,
     /// Error replies by their first word.
     pub per_code: BTreeMap<String, u64>,
 }
@@ -194,6 +210,10 @@ impl Shared {
             lanes: Mutex::default(),
             guests: Mutex::default(),
             leaving_bytes: AtomicU64::new(0),
+            slow_log: SlowLog::default(),
+            spikes: Spikes::default(),
+            monitors: Monitors::default(),
+            pause: Pause::default(),
             baseline: Mutex::default(),
         };
         shared.set_password(password);
@@ -242,6 +262,22 @@ impl Shared {
         totals
     }
 
+    /// How many calls of each command took how long, by powers of two of microseconds.
+    pub(crate) fn histograms(&self) -> Vec<(&'static str, [u64; BUCKETS])> {
+        let lanes = lock(&self.lanes);
+        let of_row = |(place, spec): (usize, &'static Spec)| {
+            let mut sums = [0; BUCKETS];
+            for lane in lanes.iter() {
+                let Some(histogram) = lane.per_command[place].histogram.get() else { continue };
+                for (sum, count) in sums.iter_mut().zip(histogram.iter()) {
+                    *sum += count.load(Relaxed);
+                }
+            }
+            sums.iter().any(|sum| *sum > 0).then_some((spec.name, sums))
+        };
+        rows().filter_map(of_row).collect()
+    }
+
     pub(crate) fn reset_stats(&self) {
         *lock(&self.baseline) = self.raw_totals();
     }
@@ -249,6 +285,7 @@ impl Shared {
     fn raw_totals(&self) -> Totals {
         let mut totals = Totals {
             per_command: rows().map(|(_, spec)| (spec.name, 0, 0, 0)).collect(),
+            micros: rows().map(|_| 0).collect(),
             ..Totals::default()
         };
         for lane in lock(&self.lanes).iter() {
@@ -372,6 +409,16 @@ impl LaneStats {
         }
     }
 
+    /// A command took so long, as far as the clock was read.
+    pub(crate) fn took(&self, spec: &'static Spec, took: Duration) {
+        let Some(stats) = self.per_command.get(place(spec)) else { return };
+        let micros = took.as_micros() as u64;
+        add(&stats.micros, micros);
+        let bucket = (micros.max(1).ilog2() as usize).min(BUCKETS - 1);
+        let zeros = || Box::new([const { AtomicU64::new(0) }; BUCKETS]);
+        add(&stats.histogram.get_or_init(zeros)[bucket], 1);
+    }
+
     /// A command was refused before it was executed.
     pub(crate) fn was_rejected(&self, spec: &'static Spec, text: &str) {
         self.error(text);
@@ -382,7 +429,7 @@ impl LaneStats {
 }
 
 /// Places for subcommands behind each command.
-const SUBCOMMANDS_MAX: usize = 16;
+const SUBCOMMANDS_MAX: usize = 32;
 
 /// A row's place among the counters: commands first, then the subcommands of each.
 #[inline]
@@ -429,6 +476,9 @@ impl Totals {
             total.2 += stats.rejected.load(Relaxed);
             total.3 += stats.failed.load(Relaxed);
         }
+        for (total, (place, _)) in self.micros.iter_mut().zip(rows()) {
+            *total += lane.per_command[place].micros.load(Relaxed);
+        }
         for (code, count) in lock(&lane.per_code).iter() {
             *self.per_code.entry(code.clone()).or_default() += count;
         }
@@ -443,6 +493,9 @@ impl Totals {
             total.1 = total.1.saturating_sub(base.1);
             total.2 = total.2.saturating_sub(base.2);
             total.3 = total.3.saturating_sub(base.3);
+        }
+        for (total, base) in self.micros.iter_mut().zip(&earlier.micros) {
+            *total = total.saturating_sub(*base);
         }
         for (code, count) in &earlier.per_code {
             if let Some(total) = self.per_code.get_mut(code) {

@@ -34,12 +34,18 @@ impl Turn {
         *self = Self { number: self.number + 1, read_at: now, ..Self::default() };
     }
 
-    /// Notes what was done for a client.
+    /// Notes what was done for a client. Returns what has passed since the clock was read last, if it
+    /// was read now.
     #[inline]
-    pub(crate) fn spend(&mut self, share: &mut Taken, work: u64, clock: impl FnOnce() -> Instant) {
+    pub(crate) fn spend(
+        &mut self,
+        share: &mut Taken,
+        work: u64,
+        clock: impl FnOnce() -> Instant,
+    ) -> Duration {
         self.work += work;
         if self.work < WORK_PER_READING {
-            return;
+            return Duration::ZERO;
         }
         self.work = 0;
         let now = clock();
@@ -51,6 +57,7 @@ impl Turn {
         }
         // Others did some of it, but never much.
         share.spent += passed;
+        passed
     }
 
     /// Whether a client may go on in this turn.

@@ -1,0 +1,180 @@
+//! What operators and test suites ask of a node: `SLOWLOG`, `LATENCY`, `MONITOR`, `CLIENT PAUSE`,
+//! `DEBUG`, and commands that answer why they are not done.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use quorate_resp::{Settings, Shared, limits};
+use quorate_resp_harness::Harness;
+
+fn harness() -> Harness {
+    Harness::new(Shared::new(Settings::default(), None))
+}
+
+#[test]
+fn an_op_that_took_long_is_in_the_slow_log_with_its_arguments() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.talk(id, "CLIENT SETNAME me");
+    harness.talk(id, "CONFIG SET latency-monitor-threshold 15");
+    let long = "x".repeat(200);
+    harness.feed(id, format!("SET key {long}\r\n").as_bytes());
+    harness.pass(20);
+    assert!(harness.complete_one());
+    assert_eq!(harness.take(id), b"+OK\r\n");
+    let log = harness.talk(id, "SLOWLOG GET");
+    assert!(log.starts_with("*1\r\n*6\r\n:0\r\n:"), "{log}");
+    assert!(log.contains(&format!("$3\r\nkey\r\n$147\r\n{}... (72 more bytes)", "x".repeat(128))));
+    assert!(log.ends_with("\r\n$2\r\nme\r\n"), "{log}");
+    // What is quick is not.
+    harness.talk(id, "SET key v");
+    assert_eq!(harness.talk(id, "SLOWLOG LEN"), ":1\r\n");
+    let spikes = harness.talk(id, "LATENCY LATEST");
+    assert!(spikes.starts_with("*1\r\n*4\r\n$7\r\ncommand\r\n"), "{spikes}");
+    assert!(spikes.ends_with(":20\r\n:20\r\n"), "{spikes}");
+    assert!(
+        harness
+            .talk(id, "LATENCY HISTOGRAM set")
+            .contains("$3\r\nset\r\n*4\r\n$5\r\ncalls\r\n:2\r\n")
+    );
+    assert!(harness.talk(id, "INFO commandstats").contains("cmdstat_set:calls=2,usec=2000"));
+    assert_eq!(harness.talk(id, "LATENCY RESET"), ":1\r\n");
+    assert_eq!(harness.talk(id, "SLOWLOG RESET"), "+OK\r\n");
+    assert_eq!(harness.talk(id, "SLOWLOG LEN"), ":0\r\n");
+    // Nothing is logged if that is wanted.
+    harness.talk(id, "CONFIG SET slowlog-log-slower-than -1");
+    harness.feed(id, b"SET key v\r\n");
+    harness.pass(20);
+    harness.complete_one();
+    harness.take(id);
+    assert_eq!(harness.talk(id, "SLOWLOG LEN"), ":0\r\n");
+}
+
+#[test]
+fn the_slow_log_is_bounded() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.talk(id, "CONFIG SET slowlog-max-len 3");
+    for number in 0..5 {
+        harness.feed(id, format!("SET key {number}\r\n").as_bytes());
+        harness.pass(20);
+        harness.complete_one();
+        harness.take(id);
+    }
+    let log = harness.talk(id, "SLOWLOG GET -1");
+    assert!(log.starts_with("*3\r\n*6\r\n:4\r\n"), "{log}");
+}
+
+#[test]
+fn a_monitor_sees_the_commands_of_other_clients_and_no_password() {
+    let mut harness = harness();
+    let (monitor, other) = (harness.connect(), harness.connect());
+    assert_eq!(harness.talk(monitor, "MONITOR"), "+OK\r\n");
+    harness.talk(other, "SET a \"b c\\n\"");
+    harness.talk(other, "CONFIG GET maxmemory");
+    harness.talk(other, "AUTH secret");
+    harness.talk(other, "HELLO 2 AUTH default secret");
+    let told = String::from_utf8(harness.take(monitor)).unwrap();
+    let lines: Vec<_> = told.lines().collect();
+    assert_eq!(lines.len(), 3, "administrators are not told of: {told}");
+    assert!(lines[0].ends_with("] \"SET\" \"a\" \"b c\\n\""), "{told}");
+    assert!(lines[1].ends_with("] \"AUTH\" \"(redacted)\""), "{told}");
+    assert!(lines[2].ends_with("\"HELLO\" \"2\" \"AUTH\" \"(redacted)\" \"(redacted)\""), "{told}");
+    assert!(!told.contains("secret"));
+    // It can do other things, and stop.
+    assert!(harness.talk(monitor, "RESET").ends_with("+RESET\r\n"));
+    harness.talk(other, "GET a");
+    assert_eq!(harness.take(monitor), b"");
+}
+
+#[test]
+fn a_monitor_that_falls_behind_is_disconnected_and_stops_nobody() {
+    let shared = Shared::new(Settings::default(), None);
+    // Its lane does nothing meanwhile.
+    let mut asleep = Harness::new(Arc::clone(&shared));
+    let monitor = asleep.connect();
+    assert_eq!(asleep.talk(monitor, "MONITOR"), "+OK\r\n");
+    let mut busy = Harness::new(shared);
+    let id = busy.connect();
+    let word = "x".repeat(10_000);
+    for _ in 0..=limits::MONITOR_BYTES_MAX / word.len() {
+        assert_eq!(busy.talk(id, &format!("ECHO {word}")).len(), word.len() + 10);
+    }
+    assert!(busy.frontend.take_named_others(), "the other lane is told to look");
+    asleep.begin_turn();
+    assert!(asleep.frontend.wants_close(monitor));
+}
+
+#[test]
+fn a_pause_holds_writes_or_all_and_ends() {
+    let mut harness = harness();
+    let (admin, id) = (harness.connect(), harness.connect());
+    assert_eq!(harness.talk(admin, "CLIENT PAUSE 1000 WRITE"), "+OK\r\n");
+    assert_eq!(harness.talk(id, "GET a"), "$-1\r\n");
+    harness.feed(id, b"SET a 1\r\nGET a\r\n");
+    assert_eq!(harness.take(id), b"");
+    harness.pass(500);
+    assert!(!harness.complete_one(), "it was not even submitted");
+    harness.pass(600);
+    assert!(harness.complete_one() && harness.complete_one());
+    assert_eq!(harness.take(id), b"+OK\r\n$1\r\n1\r\n");
+
+    assert_eq!(harness.talk(admin, "CLIENT PAUSE 100000"), "+OK\r\n");
+    harness.feed(id, b"PING\r\n");
+    assert_eq!(harness.take(id), b"");
+    assert_eq!(harness.talk(admin, "CLIENT UNPAUSE"), "+OK\r\n");
+    harness.pass(limits::WAIT_POLL_MS);
+    assert_eq!(harness.take(id), b"+PONG\r\n");
+    for (command, error) in [
+        ("CLIENT PAUSE x", "-ERR timeout is not an integer or out of range\r\n"),
+        ("CLIENT PAUSE -1", "-ERR timeout is negative\r\n"),
+        ("CLIENT PAUSE 1 FOO", "-ERR CLIENT PAUSE mode must be WRITE or ALL\r\n"),
+    ] {
+        assert_eq!(harness.talk(admin, command), error);
+    }
+}
+
+#[test]
+fn debug_is_refused_unless_it_is_allowed() {
+    let settings = Settings::default();
+    let mut refused = Harness::new(Shared::new(Settings::default(), None));
+    let id = refused.connect();
+    assert!(refused.talk(id, "DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed. If"));
+    settings.debug_command.store(2, Relaxed);
+    let mut harness = Harness::new(Shared::new(settings, None));
+    let (id, other) = (harness.connect(), harness.connect());
+    harness.feed(id, b"DEBUG SLEEP 0.2\r\nPING\r\n");
+    harness.pass(100);
+    assert_eq!(harness.take(id), b"");
+    assert_eq!(harness.talk(other, "PING"), "+PONG\r\n");
+    harness.pass(200);
+    assert_eq!(harness.take(id), b"+OK\r\n+PONG\r\n");
+    assert_eq!(harness.talk(id, "DEBUG RELOAD"), "+OK\r\n");
+    assert_eq!(harness.talk(id, "DEBUG PROTOCOL integer"), ":12345\r\n");
+    assert!(harness.talk(id, "DEBUG DIGEST").starts_with("-ERR Quorate has no 'DEBUG DIGEST' yet"));
+}
+
+#[test]
+fn what_is_not_done_says_why() {
+    let mut harness = harness();
+    let id = harness.connect();
+    for (command, why) in [
+        ("BGSAVE", "nothing is on disk"),
+        ("CLUSTER SLOTS", "This instance has cluster support disabled"),
+        ("READONLY", "This instance has cluster support disabled"),
+        ("REPLICAOF NO ONE", "every replica takes writes"),
+        ("CONFIG REWRITE", "is not rewritten"),
+        ("SWAPDB 0 1", "can't be exchanged"),
+        ("ACL SETUSER x", "one user"),
+        ("MIGRATE a 1 b 0 1", "Quorate has no 'MIGRATE' yet"),
+    ] {
+        let reply = harness.talk(id, command);
+        assert!(reply.starts_with("-ERR ") && reply.contains(why), "{command}: {reply}");
+    }
+    assert_eq!(harness.talk(id, "ROLE"), "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
+    assert_eq!(harness.talk(id, "ACL WHOAMI"), "$7\r\ndefault\r\n");
+    assert_eq!(harness.talk(id, "ACL DRYRUN default GET a"), "+OK\r\n");
+    assert_eq!(harness.talk(id, "MODULE LIST"), "*0\r\n");
+}
