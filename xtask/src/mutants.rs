@@ -23,6 +23,7 @@ mod node;
 mod pubsub;
 mod scripts;
 mod sorted_sets;
+mod streams;
 mod table;
 mod values;
 
@@ -71,6 +72,7 @@ fn mutants() -> impl Iterator<Item = &'static Mutant> {
         .chain(pubsub::MUTANTS)
         .chain(scripts::MUTANTS)
         .chain(sorted_sets::MUTANTS)
+        .chain(streams::MUTANTS)
 }
 
 /// Name and home of every row, for `tidy`.

@@ -1,0 +1,28 @@
+//! Ids of streams, what an approximate trim takes, and what counts as delivered.
+
+use super::Check::Tests;
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "commands_stream_ids_go_back",
+        home: "commands",
+        guard: "A new entry's id is larger than every id that the stream ever had",
+        checks: &[Tests("commands", "every_example")],
+        in_gate: true,
+    },
+    Mutant {
+        name: "commands_stream_nodes_are_cut",
+        home: "commands",
+        guard: "An approximate trim takes whole nodes of Redis's tree",
+        checks: &[Tests("commands", "long_streams_are_trimmed_as_redis_does")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "commands_stream_delivers_too_much",
+        home: "commands",
+        guard: "Entries whose answer would be too long are not delivered",
+        checks: &[Tests("commands", "an_answer_that_would_be_too_long_delivers_nothing")],
+        in_gate: true,
+    },
+];
