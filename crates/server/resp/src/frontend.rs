@@ -25,6 +25,8 @@ use crate::turn::Turn;
 /// Everything but the connections, so that both can be borrowed at once.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
+    /// Whether this lane hears which scripts are loaded at other nodes.
+    pub(crate) hears_scripts: bool,
     pub(crate) stats: Arc<LaneStats>,
     pub(crate) pending: Slab<Pending>,
     pub(crate) dirty: Vec<ConnectionId>,
@@ -93,6 +95,7 @@ impl Frontend {
             connections: Slab::default(),
             core: Core {
                 shared,
+                hears_scripts: false,
                 stats,
                 pending: Slab::default(),
                 dirty: Vec::new(),
@@ -214,6 +217,7 @@ impl Frontend {
     /// Begins the clients' part of a turn: those that wait since an earlier one go on.
     pub fn begin_turn<B: Backend>(&mut self, now: Now, backend: &mut B) {
         self.core.turn.begin(backend.clock());
+        self.hear_of_scripts(now, backend);
         self.begin_fan_out(now, backend);
         for _ in 0..self.core.postponed.len() {
             let Some(id) = self.core.postponed.pop_front() else { break };

@@ -31,6 +31,7 @@ use crate::dispatch::Context;
 use crate::encode::{Protocol, array_header, bulk, encode, integer};
 use crate::frontend::{Core, Frontend};
 use crate::limits;
+use crate::scripts::{CHANNEL, is_script};
 use crate::session::{SYNTAX, failure};
 use crate::shared::{ClientFacts, add};
 
@@ -310,6 +311,10 @@ impl PubSub {
 impl Frontend {
     /// A client of another lane or node has published something.
     pub fn published(&mut self, publication: Arc<Publication>) {
+        if is_script(&publication) {
+            self.core.shared.scripts.add(&publication.message);
+            return;
+        }
         if !self.core.pubsub.enqueue(publication, None) {
             add(&self.core.stats.messages_dropped, 1);
         }
@@ -694,7 +699,7 @@ impl<B: Backend> Context<'_, B> {
                 let pattern = if args.len() == 3 { args.get(2) } else { b"*" };
                 let (mut names, mut bytes) = (Vec::new(), 0);
                 self.backend.visit_names(topic, &mut |name| {
-                    if glob_match(pattern, name, false) {
+                    if name != CHANNEL && glob_match(pattern, name, false) {
                         bytes += name.len() + limits::KEY_FRAME_BYTES;
                         if bytes <= bounds::REPLY_BYTES_MAX {
                             names.push(Answer::Bulk(Cow::Owned(name.to_vec())));

@@ -3,12 +3,35 @@
 //! A script that runs carries its source, so that it means the same on whatever node and however
 //! often it is tried: `EVALSHA` is given it here.
 
+use std::sync::Arc;
+
 use quorate_commands::{Args, Call, OwnedCall, Reply, ServerCommand};
 use quorate_scripts::{NOSCRIPT, runs_without_memory};
+use quorate_types::{Now, Publication, Topic};
 
 use crate::backend::Backend;
 use crate::dispatch::{Context, Flow};
+use crate::frontend::Frontend;
 use crate::pending::OOM;
+
+/// The shard channel on which nodes tell each other of scripts that were loaded. What is lost is loaded
+/// again by the client that is answered `NOSCRIPT`.
+pub(crate) const CHANNEL: &[u8] = b"\0quorate: scripts";
+
+/// Whether a publication is a script that was loaded at another node.
+pub(crate) fn is_script(publication: &Publication) -> bool {
+    publication.topic == Topic::Shard && *publication.channel == *CHANNEL
+}
+
+impl Frontend {
+    /// Hears of scripts that are loaded at other nodes, once this lane has a client.
+    pub(crate) fn hear_of_scripts<B: Backend>(&mut self, now: Now, backend: &mut B) {
+        if !self.core.hears_scripts && !self.connections.is_empty() {
+            self.core.hears_scripts = true;
+            backend.listen(now, Topic::Shard, CHANNEL, 1);
+        }
+    }
+}
 
 const NOTBUSY: Reply<'static> = Reply::error("NOTBUSY No scripts in execution right now.");
 
@@ -66,7 +89,8 @@ impl<B: Backend> Context<'_, B> {
 
     /// Whether a call that says how many keys it has names none: a script, or a call with an error.
     pub(crate) fn is_keyless(&self, call: &Call<'_>) -> bool {
-        call.spec.has_movable_keys() && call.keys().next().is_none()
+        let may_lack_keys = call.is_script() || call.spec.has_movable_keys();
+        may_lack_keys && call.keys().next().is_none()
     }
 
     /// `SCRIPT`.
@@ -78,7 +102,14 @@ impl<B: Backend> Context<'_, B> {
         let scripts = &self.core.shared.scripts;
         match command {
             ServerCommand::ScriptLoad => match quorate_scripts::check(args.get(2)) {
-                Ok(()) => Reply::Bulk(scripts.add(args.get(2)).0.into_bytes().into()),
+                Ok(()) => {
+                    let digest = scripts.add(args.get(2)).0;
+                    let (channel, message) = (CHANNEL.into(), args.get(2).into());
+                    let topic = Topic::Shard;
+                    let publication = Arc::new(Publication { topic, channel, message });
+                    self.backend.publish(self.now, &publication);
+                    Reply::Bulk(digest.into_bytes().into())
+                }
                 Err(reply) => reply,
             },
             ServerCommand::ScriptExists => {

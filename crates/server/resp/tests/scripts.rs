@@ -1,0 +1,103 @@
+//! `EVAL`, `EVALSHA`, `SCRIPT` and `FUNCTION` at the front end.
+
+use std::sync::Arc;
+
+use quorate_commands::CROSSKEY;
+use quorate_resp::{Settings, Shared};
+use quorate_resp_harness::Harness;
+use quorate_types::{Publication, Topic};
+
+const DIGEST: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+const NOSCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
+
+fn harness() -> Harness {
+    Harness::new(Shared::new(Settings::default(), None))
+}
+
+#[test]
+fn a_digest_stands_for_a_script_that_was_run_or_loaded() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let evalsha = format!("EVALSHA {DIGEST} 0");
+    assert_eq!(harness.talk(id, &evalsha), NOSCRIPT);
+    assert_eq!(harness.talk(id, &format!("SCRIPT EXISTS {DIGEST} x")), "*2\r\n:0\r\n:0\r\n");
+    let loaded = format!("$40\r\n{DIGEST}\r\n");
+    assert_eq!(harness.talk(id, "SCRIPT LOAD \"return 1\""), loaded);
+    assert_eq!(harness.talk(id, &evalsha), ":1\r\n");
+    assert_eq!(harness.talk(id, &evalsha.replace("e0e1", "E0E1")), ":1\r\n");
+    assert_eq!(harness.talk(id, "SCRIPT FLUSH"), "+OK\r\n");
+    assert_eq!(harness.talk(id, &evalsha), NOSCRIPT);
+    assert_eq!(harness.talk(id, "EVAL \"return 1\" 0"), ":1\r\n");
+    assert_eq!(harness.talk(id, &evalsha), ":1\r\n");
+    let compile = "-ERR Error compiling script (new function): user_script:1: \
+                   unexpected symbol near 'if'\r\n";
+    assert_eq!(harness.talk(id, "SCRIPT LOAD \"return if\""), compile);
+}
+
+#[test]
+fn a_script_that_another_node_loaded_is_known() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let publication = Publication {
+        topic: Topic::Shard,
+        channel: b"\0quorate: scripts"[..].into(),
+        message: b"return 1"[..].into(),
+    };
+    harness.frontend.published(Arc::new(publication));
+    assert_eq!(harness.talk(id, &format!("EVALSHA {DIGEST} 0")), ":1\r\n");
+}
+
+#[test]
+fn scripts_are_part_of_a_block() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let queued = "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n";
+    let incr = "EVAL \"return redis.call('incr', KEYS[1])\" 1 a";
+    let block = format!("MULTI\r\nSET a 5\r\n{incr}\r\nGET a\r\nEXEC");
+    assert_eq!(harness.talk(id, &block), format!("{queued}*3\r\n+OK\r\n:6\r\n$1\r\n6\r\n"));
+    let block = format!("MULTI\r\nPING\r\nEVALSHA {DIGEST} 1 a\r\nEVAL \"return 7\" 0\r\nEXEC");
+    let noscript = NOSCRIPT;
+    assert_eq!(harness.talk(id, &block), format!("{queued}*3\r\n+PONG\r\n{noscript}:7\r\n"));
+    // What a bound stops undoes the block.
+    let block = "MULTI\r\nSET a 9\r\nEVAL \"while true do end\" 1 a\r\nGET a\r\nEXEC";
+    let reply = harness.talk(id, block);
+    assert!(
+        reply.contains("-EXECABORT Transaction discarded because of: the script ran"),
+        "{reply}"
+    );
+    assert_eq!(harness.talk(id, "GET a"), "$1\r\n6\r\n");
+}
+
+#[test]
+fn an_engine_of_single_keys_runs_scripts_on_one_key() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let crosskey = format!("-{CROSSKEY}\r\n");
+    assert_eq!(harness.talk(id, "EVAL \"return redis.call('set', KEYS[1], 1)\" 1 a"), "+OK\r\n");
+    assert_eq!(
+        harness.talk(id, "EVAL_RO \"return redis.call('get', KEYS[1])\" 1 a"),
+        "$1\r\n1\r\n"
+    );
+    assert_eq!(harness.talk(id, "EVAL \"return redis.call('ping')\" 0"), "+PONG\r\n");
+    for input in [
+        "EVAL \"return redis.call('set', 'b', 1)\" 1 a",
+        "EVAL \"return redis.call('get', 'a')\" 0",
+        "EVAL \"return 1\" 2 a b",
+        "FUNCTION LIST",
+        "FCALL f 1 a",
+        "MULTI\r\nSET a 1\r\nEVAL \"return redis.call('get', 'b')\" 1 a\r\nEXEC",
+    ] {
+        let reply = harness.talk(id, input);
+        assert!(reply.ends_with(&crosskey), "{input}: {reply}");
+    }
+}
+
+#[test]
+fn nothing_runs_that_could_be_killed() {
+    let mut harness = harness();
+    let id = harness.connect();
+    let notbusy = "-NOTBUSY No scripts in execution right now.\r\n";
+    assert_eq!(harness.talk(id, "FUNCTION KILL"), notbusy);
+    assert_eq!(harness.talk(id, "SCRIPT DEBUG NO"), "+OK\r\n");
+    assert!(harness.talk(id, "SCRIPT DEBUG YES").starts_with("-ERR there is no debugger"));
+}
