@@ -231,7 +231,7 @@ fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
         HASH_ZIPLIST => ziplist(&reader.string()?, |element| elements.push(&element))?,
         _ => listpack(&reader.string()?, |element| elements.push(&element))?,
     }
-    if elements.count % 2 != 0 {
+    if !elements.count.is_multiple_of(2) {
         return None;
     }
     let mut bytes = elements.builder.finish(elements.count / 2);
