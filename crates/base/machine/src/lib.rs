@@ -174,6 +174,12 @@ pub trait Effects<P: Protocol + ?Sized> {
         panic!("a correct peer said what none says: {reason}");
     }
 
+    /// Tells that the value of a key is being deleted here because it has expired. It may be told again
+    /// if the deletion has to be tried again.
+    fn expired(&mut self, key: &[u8]) {
+        let _ = key;
+    }
+
     /// Marks that a rare branch was reached; `name` is one of [`Protocol::PROBES`]. A simulator
     /// reports the counts.
     #[inline]

@@ -12,7 +12,7 @@ use crate::meter::{BLOCK_TOO_MUCH, Metered};
 use crate::one_key::OneKey;
 use crate::room::{BLOCK_TOO_LONG, Room};
 use crate::script::OnlyKey;
-use crate::{CROSSKEY, OwnedCall, Reply};
+use crate::{CROSSKEY, Call, OwnedCall, Reply};
 
 /// What a `WATCH` saw of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,12 +77,22 @@ impl Block {
         now: UnixMillis,
         workspace: &mut impl Workspace,
     ) -> Verdict<Reply<'static>> {
+        self.run_noting(now, workspace, |_, _| {})
+    }
+
+    /// Runs it, and calls `done` behind each of its calls.
+    pub(crate) fn run_noting<W: Workspace>(
+        &self,
+        now: UnixMillis,
+        workspace: &mut W,
+        done: impl FnMut(&Call<'_>, &mut W),
+    ) -> Verdict<Reply<'static>> {
         for (key, watch) in &self.watches {
             if !watch.holds(&workspace.read(key)) {
                 return Verdict::Abandon(Reply::NullArray);
             }
         }
-        match run_in_order(&self.calls, now, workspace) {
+        match run_in_order(&self.calls, now, workspace, done) {
             Ok(answers) => Verdict::Commit(answers),
             Err(too_long) if mutant!("commands_refused_block_commits") => Verdict::Commit(too_long),
             Err(too_long) => Verdict::Abandon(too_long),
@@ -147,16 +157,18 @@ fn discarded(why: Reply<'static>) -> Reply<'static> {
 
 /// What calls answer one after the other; an error if that is too long together, or if they look at
 /// too much, after which nothing of it may happen.
-pub(crate) fn run_in_order(
+pub(crate) fn run_in_order<W: Workspace>(
     calls: &[OwnedCall],
     now: UnixMillis,
-    workspace: &mut impl Workspace,
+    workspace: &mut W,
+    mut done: impl FnMut(&Call<'_>, &mut W),
 ) -> Result<Reply<'static>, Reply<'static>> {
     let mut room = Room::new();
     let mut metered = Metered::new(workspace);
     let mut answers = Vec::new();
     for call in calls {
         let verdict = call.call().run_over(now, &mut metered, &mut room);
+        done(&call.call(), metered.workspace());
         if metered.is_exceeded() {
             return Err(BLOCK_TOO_MUCH);
         }

@@ -8,8 +8,11 @@ use quorate_types::UnixMillis;
 use quorate_wire::{Malformed, Reader, Writer};
 
 use crate::meter::{Metered, TOO_MUCH};
+use crate::notes::{Noted, Recorder, class, notes_of_one};
+use crate::one_key::OneKey;
 use crate::room::Room;
-use crate::{Block, Call, OwnedCall, Reply};
+use crate::script::OnlyKey;
+use crate::{Block, CROSSKEY, Call, OwnedCall, Reply};
 
 /// A client operation that borrows nothing.
 ///
@@ -23,6 +26,7 @@ use crate::{Block, Call, OwnedCall, Reply};
 /// block      1 | count u32 | count * (key bytes | existed u8 | version u64 | writer u32)
 ///              | count u32 | count * (id u16 | count u32 | count * argument bytes)
 /// versions   2 | count u32 | count * key bytes
+/// noted      3 | keyspace u8 | classes u32 | a call or a block
 /// ```
 /// An id is a [`crate::Spec::id`], which nodes of one version agree on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,11 +38,21 @@ pub enum Op {
     /// Reads the versions of keys and whether they have values, for `WATCH`: answers a
     /// [`Reply::Array`] of [`Reply::Version`], all as of one moment.
     Versions(Vec<Box<[u8]>>),
+    /// A command or block whose answer tells what it did to keys: [`Reply::Noted`].
+    Noted {
+        /// The number of the keyspace, to be repeated.
+        keyspace: u8,
+        /// The classes that are wanted: bits of [`crate::class`].
+        classes: u32,
+        /// The command or block.
+        op: Box<Op>,
+    },
 }
 
 const CALL: u8 = 0;
 const BLOCK: u8 = 1;
 const VERSIONS: u8 = 2;
+const NOTED: u8 = 3;
 
 impl Op {
     /// A digest of the commands and their arguments, the same at every try and on every node: it
@@ -48,6 +62,7 @@ impl Op {
         match self {
             Self::Call(call) => digest(core::slice::from_ref(call)),
             Self::Block(block) => digest(&block.calls).rotate_left(1),
+            Self::Noted { op, .. } => op.digest(),
             Self::Versions(_) => unreachable!("WATCH is no call of a session"),
         }
     }
@@ -57,6 +72,7 @@ impl Op {
             Self::Call(call) => call.call().keys().next(),
             Self::Block(block) => block.keys().next(),
             Self::Versions(keys) => keys.first().map(|key| &**key),
+            Self::Noted { op, .. } => op.first_key(),
         }
     }
 
@@ -64,6 +80,69 @@ impl Op {
         let mut writer = Writer(out);
         writer.u8(CALL);
         call.write(&mut writer);
+    }
+
+    /// The same, with notes of these classes, if it changes anything.
+    pub fn noted(self, keyspace: u8, classes: u32) -> Self {
+        match self {
+            Self::Call(_) | Self::Block(_) if Command::updates(&self) => {
+                Self::Noted { keyspace, classes, op: Box::new(self) }
+            }
+            _ => self,
+        }
+    }
+
+    /// Runs it, and notes what it does.
+    fn run_noted<W: Workspace>(
+        &self,
+        (keyspace, classes): (u8, u32),
+        now: UnixMillis,
+        workspace: &mut W,
+    ) -> Verdict<Reply<'static>> {
+        let mut recorder = Recorder::new(workspace, classes);
+        let verdict = match self {
+            Self::Call(call) => {
+                let verdict = Command::run(&call.call(), now, &mut recorder);
+                recorder.end_call(&call.call());
+                verdict
+            }
+            Self::Block(block) => {
+                block.run_noting(now, &mut recorder, |call, recorder| recorder.end_call(call))
+            }
+            Self::Versions(_) | Self::Noted { .. } => {
+                unreachable!("notes are asked of commands and blocks")
+            }
+        };
+        match verdict {
+            Verdict::Commit(reply) => {
+                let notes = recorder.into_notes();
+                Verdict::Commit(Reply::Noted(Box::new(Noted { keyspace, reply, notes })))
+            }
+            abandoned => abandoned,
+        }
+    }
+
+    /// Runs it on its only key, and notes what it does.
+    fn apply_noted<'a>(
+        &'a self,
+        (keyspace, classes): (u8, u32),
+        now: UnixMillis,
+        current: Current<'a>,
+    ) -> (Reply<'static>, Change<'a>) {
+        let Self::Call(call) = self else {
+            let mut key = OneKey::new(current);
+            let mut only = OnlyKey::new(self.first_key(), &mut key);
+            let verdict = self.run_noted((keyspace, classes), now, &mut only);
+            return match verdict {
+                _ if only.has_strayed() => (Reply::error(CROSSKEY), Change::Keep),
+                Verdict::Commit(answer) => (answer, key.finish()),
+                Verdict::Abandon(answer) => (answer, Change::Keep),
+            };
+        };
+        let existed = current.content.is_some();
+        let (reply, change) = self.apply(now, current);
+        let notes = notes_of_one(&call.call(), &change, existed, classes);
+        (Reply::Noted(Box::new(Noted { keyspace, reply, notes })), change)
     }
 
     fn read(mut reader: Reader<'_>) -> Result<Self, Malformed> {
@@ -76,6 +155,14 @@ impl Op {
                     keys.push(reader.bytes()?.into());
                 }
                 Self::Versions(keys)
+            }
+            NOTED => {
+                let (keyspace, classes) = (reader.u8()?, reader.u32()?);
+                let op = match reader.0.first() {
+                    Some(&(CALL | BLOCK)) => Box::new(Self::read(reader)?),
+                    _ => return Err(Malformed("notes of what changes nothing")),
+                };
+                return Ok(Self::Noted { keyspace, classes, op });
             }
             _ => return Err(Malformed("unknown kind of operation")),
         };
@@ -94,6 +181,7 @@ impl Op {
             Self::Call(_) => true,
             Self::Block(block) => block.keys().all(|key| key == first),
             Self::Versions(keys) => keys.len() == 1,
+            Self::Noted { .. } => true,
         };
         if is_one { Ok(()) } else { Err(Malformed("an operation on several keys")) }
     }
@@ -116,6 +204,7 @@ impl Command for Op {
             Self::Call(call) => call.call().keys().for_each(visit),
             Self::Block(block) => block.keys().for_each(visit),
             Self::Versions(keys) => keys.iter().for_each(|key| visit(key)),
+            Self::Noted { op, .. } => op.visit_keys(visit),
         }
     }
 
@@ -124,6 +213,7 @@ impl Command for Op {
             Self::Call(call) => call.call().updates(),
             Self::Block(block) => block.updates(),
             Self::Versions(_) => false,
+            Self::Noted { op, .. } => Command::updates(&**op),
         }
     }
 
@@ -132,6 +222,7 @@ impl Command for Op {
             Self::Call(call) => Command::ranges(&call.call()),
             Self::Block(block) => block.calls.iter().any(|call| Command::ranges(&call.call())),
             Self::Versions(_) => false,
+            Self::Noted { op, .. } => Command::ranges(&**op),
         }
     }
 
@@ -142,6 +233,9 @@ impl Command for Op {
             Self::Versions(keys) => {
                 let versions = keys.iter().map(|key| version(&workspace.read(key))).collect();
                 Verdict::Commit(Reply::Array(versions))
+            }
+            Self::Noted { keyspace, classes, op } => {
+                op.run_noted((*keyspace, *classes), now, workspace)
             }
         }
     }
@@ -159,6 +253,11 @@ impl Command for Op {
             Self::Call(call) => call.call().access(),
             Self::Block(block) => block.access(),
             Self::Versions(_) => Access::Read,
+            // Whether the key is new only a look at it tells.
+            Self::Noted { classes, op, .. } => match op.access() {
+                Access::Write if classes & class::NEW != 0 => Access::Update,
+                access => access,
+            },
         }
     }
 
@@ -170,6 +269,9 @@ impl Command for Op {
             }
             Self::Block(block) => block.apply(now, current),
             Self::Versions(_) => (Reply::Array([version(&current)].into()), Change::Keep),
+            Self::Noted { keyspace, classes, op } => {
+                op.apply_noted((*keyspace, *classes), now, current)
+            }
         }
     }
 
@@ -186,6 +288,13 @@ impl Command for Op {
                 writer.u8(VERSIONS);
                 writer.u32(u32::try_from(keys.len()).expect("limits bound a transaction"));
                 keys.iter().for_each(|key| writer.bytes(key));
+            }
+            Self::Noted { keyspace, classes, op } => {
+                let mut writer = Writer(out);
+                writer.u8(NOTED);
+                writer.u8(*keyspace);
+                writer.u32(*classes);
+                op.encode(out);
             }
         }
     }

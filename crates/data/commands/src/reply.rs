@@ -1,12 +1,14 @@
 //! Answers.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use quorate_types::Timestamp;
 use quorate_wire::{Malformed, Reader, Writer};
 
+use crate::notes::Noted;
 use crate::string::WRONGTYPE;
 
 /// The answer to a command, before it is encoded as RESP2 or RESP3.
@@ -51,6 +53,8 @@ pub enum Reply<'a> {
     Error(Cow<'a, str>),
     /// The version of a key and whether it has a value, for `WATCH`. Never sent to a client.
     Version(Timestamp, bool),
+    /// An answer with notes of what was done for it. Never sent to a client.
+    Noted(Box<Noted>),
 }
 
 /// How deep an answer can nest. Scripts nest what they answer;
@@ -108,6 +112,7 @@ impl<'a> Reply<'a> {
             Self::Verbatim(text) => Reply::Verbatim(Cow::Owned(text.into_owned())),
             Self::Error(text) => Reply::Error(Cow::Owned(text.into_owned())),
             Self::Version(timestamp, exists) => Reply::Version(timestamp, exists),
+            Self::Noted(noted) => Reply::Noted(noted),
         }
     }
 
@@ -124,7 +129,7 @@ impl<'a> Reply<'a> {
         Some(reply)
     }
 
-    fn write(&self, writer: &mut Writer<'_>) {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
         match self {
             Self::Ok => writer.u8(0),
             Self::Status(text) => {
@@ -175,6 +180,10 @@ impl<'a> Reply<'a> {
                 writer.timestamp(*timestamp);
                 writer.u8(u8::from(*exists));
             }
+            Self::Noted(noted) => {
+                writer.u8(17);
+                noted.write(writer);
+            }
         }
     }
 
@@ -195,7 +204,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    fn read(reader: &mut Reader<'_>, depth: u32) -> Result<Reply<'static>, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>, depth: u32) -> Result<Reply<'static>, Malformed> {
         if depth > DEPTH_MAX {
             return Err(Malformed("answer nested too deep"));
         }
@@ -227,6 +236,7 @@ impl<'a> Reply<'a> {
                     _ => return Err(Malformed("neither absent nor present")),
                 }
             }
+            17 => Reply::Noted(Box::new(Noted::read(reader, depth)?)),
             _ => return Err(Malformed("unknown kind of answer")),
         })
     }

@@ -63,7 +63,7 @@ pub(crate) fn to_value(lua: &Lua, reply: &Reply<'_>, resp3: bool) -> Result<Valu
         }
         Reply::Verbatim(text) => string(text.as_bytes()),
         Reply::Error(text) => single("err", string(text.as_bytes())?),
-        Reply::Version(..) => Ok(Value::Nil),
+        Reply::Version(..) | Reply::Noted(_) => Ok(Value::Nil),
     }
 }
 

@@ -75,6 +75,7 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
             if state == State::Valid {
                 expired += 1;
                 self.counters.expired += 1;
+                effects.expired(self.table.lock(handle).key());
                 let run = UpdateContext { rmw: true, answer: None, completion: None };
                 self.update(now, handle, &Change::Delete, run, effects);
             } else if state == State::Invalid && !mutant!("hermes_lost_expired_value_stays") {

@@ -175,6 +175,9 @@ impl<T: Table<Meta = Meta>, O: Command<Owned = O>> Hermes<T, O> {
                 }
             };
             self.counters.expired += u64::from(expired);
+            if expired {
+                effects.expired(op.key());
+            }
             let rmw = access != Access::Write
                 || (completion.is_some() && !mutant!("hermes_call_as_write"));
             let run = UpdateContext { rmw, answer: Some((tag, reply)), completion };

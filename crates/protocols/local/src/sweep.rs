@@ -48,6 +48,7 @@ where
         if expired {
             effects.probe("local: expired value deleted");
             self.counters.expired += 1;
+            effects.expired(key);
             let version = self.issue(now, 0);
             let mut record = self.table.lock_key(key, 0);
             record.clear();

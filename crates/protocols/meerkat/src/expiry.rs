@@ -49,6 +49,7 @@ where
         if self.work.is_read_only() {
             return;
         }
+        effects.expired(key);
         let id = self.issue(now, self.work.newest_base());
         let attempt = self.new_attempt(now, Slot::NONE, false);
         self.begin_update(now, id, attempt, effects);

@@ -457,6 +457,12 @@ impl<E: Listed> Effects<E> for Sink<'_> {
         *self.refusal = Some(reason);
     }
 
+    fn expired(&mut self, key: &[u8]) {
+        if self.out.tells_expired {
+            self.out.expired.push((self.keyspace, key.into()));
+        }
+    }
+
     fn probe(&mut self, name: &'static str) {
         count(&mut self.out.probes, name);
     }

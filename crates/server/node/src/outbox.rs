@@ -171,6 +171,10 @@ pub struct Outbox {
     pub listed: Vec<(Tag, Outcome<Listed>)>,
     /// What was published on other lanes and nodes for clients of this lane, in order.
     pub published: Vec<Arc<Publication>>,
+    /// Whether [`Outbox::expired`] is wanted.
+    pub tells_expired: bool,
+    /// Keys whose values are deleted here because they have expired.
+    pub expired: Vec<(KeyspaceId, Box<[u8]>)>,
     /// Messages to other lanes of this node, in order for each lane.
     pub mail: Vec<(LaneId, Mail)>,
     /// Answers to membership changes that were asked for on this lane (lane 0).

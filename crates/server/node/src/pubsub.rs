@@ -210,7 +210,7 @@ impl Lane {
             return crate::lane::count(&mut self.counts.ignored, "pubsub: too late");
         }
         if number > received.next {
-            out.probes.push((EARLY, 1));
+            crate::lane::count(&mut out.probes, EARLY);
             if received.early.is_empty() {
                 let timeout = self.shared.config.message_loss_timeout;
                 received.until = now.monotonic + timeout * GAP_TIMEOUTS;
@@ -249,7 +249,7 @@ impl Lane {
     fn pass_over(&mut self, now: Now, from: NodeId, out: &mut Outbox) {
         let Some(received) = self.pubsub.received.get_mut(&from) else { return };
         if let Some(first) = received.early.keys().next() {
-            out.probes.push((PASSED_OVER, 1));
+            crate::lane::count(&mut out.probes, PASSED_OVER);
             crate::lane::count(&mut self.counts.ignored, "pubsub: lost before this one");
             received.next = *first;
         }

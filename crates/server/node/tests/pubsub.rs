@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use quorate_machine::Rng;
 use quorate_node::{EngineConfig, KeyspaceConfig};
-use quorate_types::{Duration, KeyspaceId, NodeId, NodeSet, Publication, Topic};
+use quorate_types::{Duration, Epoch, KeyspaceId, NodeId, NodeSet, Publication, Topic};
 use quorate_wire::{Header, Kind, Malformed};
 
 use support::{Cluster, Place, at, config};
@@ -379,4 +380,174 @@ fn nothing_is_sent_to_a_node_outside_the_view() {
     cut(&mut cluster, 3);
     assert_eq!(cluster.publish((0, 0), "c", "x"), 0);
     assert!(said(&mut cluster, (0, 0), NodeId(3)).is_empty());
+}
+
+/// Clients that listen and publish at every place, and what they must see.
+struct Crowd {
+    cluster: Cluster,
+    rng: Rng,
+    /// By place, since when it listens without a break, if it does and was told so.
+    listens: Vec<Option<Duration>>,
+    /// What each place has published: when, and whether nothing had failed lately.
+    sent: Vec<Vec<(Duration, bool)>>,
+    /// By place, the last number that was heard of each publisher, plus one.
+    heard: Vec<Vec<usize>>,
+    /// By place, how many were heard of each publisher.
+    counts: Vec<Vec<BTreeSet<usize>>>,
+    /// From when on nothing has failed.
+    calm_since: Duration,
+}
+
+/// How long after a failure something may still be lost: until views, connections and what nodes
+/// know of each other are whole again.
+const UNSETTLED: Duration = Duration::from_secs(1);
+
+impl Crowd {
+    fn new(seed: u64) -> Self {
+        let cluster = cluster();
+        let places = places().count();
+        Self {
+            calm_since: cluster.time,
+            cluster,
+            rng: Rng::new(seed),
+            listens: vec![None; places],
+            sent: vec![Vec::new(); places],
+            heard: vec![vec![0; places]; places],
+            counts: vec![vec![BTreeSet::new(); places]; places],
+        }
+    }
+
+    fn is_calm(&self) -> bool {
+        self.cluster.time >= self.calm_since + UNSETTLED
+    }
+
+    fn step(&mut self) {
+        let nth = self.rng.below(self.sent.len() as u64) as usize;
+        let place = places().nth(nth).unwrap();
+        match self.rng.below(20) {
+            0 if self.listens[nth].is_some() => {
+                self.cluster.listen(place, Topic::Channel, "c", 0);
+                self.listens[nth] = None;
+            }
+            0 | 1 if self.listens[nth].is_none() => {
+                self.cluster.listen(place, Topic::Channel, "c", 1);
+                let until = self.cluster.time + Duration::from_secs(1);
+                while !self.cluster.host(place).lane.is_announced() && self.cluster.time < until {
+                    self.turn();
+                }
+                if self.cluster.host(place).lane.is_announced() {
+                    self.listens[nth] = Some(self.cluster.time);
+                }
+            }
+            _ => {
+                let number = self.sent[nth].len();
+                let settled = self.is_calm();
+                self.sent[nth].push((self.cluster.time, settled));
+                // Large ones are overtaken on connections; here the numbers alone matter.
+                self.cluster.publish(place, "c", &format!("{nth} {number}"));
+            }
+        }
+        if self.rng.chance(1, 3) {
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        let span = self.rng.below(300);
+        self.cluster.turn(Duration::from_micros(span));
+        for (at, place) in places().enumerate() {
+            for message in self.cluster.published(place) {
+                let (from, number) = message.split_once(' ').unwrap();
+                let (from, number): (usize, usize) =
+                    (from.parse().unwrap(), number.parse().unwrap());
+                assert!(number < self.sent[from].len(), "{message} was never published");
+                assert!(
+                    number >= self.heard[at][from],
+                    "{message} comes late, or again, at {place:?}"
+                );
+                self.heard[at][from] = number + 1;
+                self.counts[at][from].insert(number);
+            }
+        }
+    }
+
+    /// Cuts a node off for a while, which may cost it its place in the view.
+    fn cut(&mut self, node: u16) {
+        for lane in &mut self.cluster.lanes {
+            lane.deaf.insert(NodeId(node));
+            lane.mute.insert(NodeId(node));
+        }
+        let span = self.rng.below(3000);
+        let until = self.cluster.time + Duration::from_millis(span);
+        while self.cluster.time < until {
+            self.step();
+            self.cluster.pass(Duration::from_millis(2));
+        }
+        for lane in &mut self.cluster.lanes {
+            (lane.deaf, lane.mute) = (NodeSet::EMPTY, NodeSet::EMPTY);
+        }
+        // An expulsion that was under way may come later still.
+        let until = self.cluster.time + Duration::from_secs(60);
+        let mut same_since = (Epoch(0), self.cluster.time);
+        while self.cluster.time < same_since.1 + Duration::from_secs(3) {
+            assert!(self.cluster.time < until, "they don't find together again");
+            self.cluster.pass(Duration::from_millis(10));
+            let epoch = self.cluster.host((0, 0)).lane.view().epoch;
+            let together = places().all(|place| {
+                let lane = &self.cluster.host(place).lane;
+                lane.view().epoch == epoch && lane.view().active().len() == usize::from(NODES)
+            });
+            if !together || epoch != same_since.0 {
+                same_since = (epoch, self.cluster.time);
+            }
+        }
+        self.calm_since = self.cluster.time;
+        // Who has listened through it may have missed something.
+        let listening = self.listens.iter_mut().flatten();
+        listening.for_each(|since| *since = self.cluster.time + UNSETTLED);
+    }
+
+    /// Everything that was published while nothing failed was heard by those who listened.
+    fn check_delivery(&mut self) {
+        // The first message behind a lost one waits for it.
+        self.cluster.pass(Duration::from_millis(600));
+        self.turn();
+        for (at, since) in self.listens.iter().enumerate() {
+            let Some(since) = since else { continue };
+            for (from, sent) in self.sent.iter().enumerate().filter(|(from, _)| *from != at) {
+                for (number, (time, settled)) in sent.iter().enumerate() {
+                    let due = *settled && time >= since && *time >= self.calm_since + UNSETTLED;
+                    let heard = self.counts[at][from].contains(&number);
+                    assert!(
+                        !due || heard,
+                        "{number} of {from} at {time:?} was not heard at {at} since {since:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn subscribers_hear_each_publisher_in_order_once_and_all_while_nothing_fails() {
+    for seed in 0..4 {
+        let mut crowd = Crowd::new(seed);
+        for round in 0..3 {
+            for _ in 0..400 {
+                crowd.step();
+            }
+            crowd.check_delivery();
+            crowd.cut(1 + (seed as u16 + round) % NODES);
+            while !crowd.is_calm() {
+                crowd.cluster.pass(Duration::from_millis(10));
+                crowd.turn();
+            }
+        }
+        for _ in 0..400 {
+            crowd.step();
+        }
+        crowd.check_delivery();
+        let heard: usize = crowd.counts.iter().flatten().map(BTreeSet::len).sum();
+        assert!(heard > 1000, "{heard} messages say little");
+    }
 }

@@ -438,6 +438,10 @@ impl<B: Backend> Context<'_, B> {
         let Numbered { sequence, first_incomplete } = numbered;
         let digest = op.digest();
         let call = quorate_rifl::Call { lease: grant.lease, sequence, first_incomplete, digest };
+        let op = match self.core.notified_classes() {
+            0 => op,
+            classes => op.noted(database, classes),
+        };
         let attempt = Attempt { call, grant, op };
         self.backend.call(database, self.now, tag, self.connection.facts.id, attempt);
     }

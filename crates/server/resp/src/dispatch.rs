@@ -406,7 +406,7 @@ impl<B: Backend> Context<'_, B> {
         P: Command<Owned = Op, Reply = Answer<'static>>,
     {
         let tag = self.begin(number, part, bytes, read);
-        self.backend.submit(database, self.now, tag, self.connection.facts.id, op);
+        self.submit_noting(database, tag, op);
     }
 
     /// The hash of the only key of an op, if it only reads.

@@ -83,6 +83,7 @@ pub fn encode(reply: &Reply<'_>, protocol: Protocol, out: &mut Vec<u8>) {
         }
         Reply::Verbatim(text) => bulk(text.as_bytes(), out),
         Reply::Error(text) => error(text, out),
+        Reply::Noted(noted) => encode(&noted.reply, protocol, out),
         // Never asked for by a client; still an answer that keeps the stream whole.
         Reply::Version(timestamp, existed) => {
             integer(b'*', 2, out);

@@ -313,6 +313,7 @@ impl Frontend {
         now: Now,
         backend: &mut B,
     ) {
+        let outcome = self.core.tell_notes(outcome, now, backend);
         let Some(pending) = self.core.release(Slot::from_u64(tag.0)) else { return };
         let id = pending.connection;
         let Some(connection) = self.connections.get_mut(id.0) else { return };

@@ -40,6 +40,8 @@
 //! - Inside `MULTI`, commands without keys run after those on keys. `FLUSHDB` can't be combined
 //!   with keys there, and the block's keys and the watched ones are in one keyspace (`CROSSKEY`).
 //! - A connection watches no more keys than a transaction may read.
+//! - Keyspace notifications: `m` (misses) is accepted and tells nothing; a connection that listens to its
+//!   own changes gets the message behind the answer.
 //! - `CONFIG GET` answers in order of name. What a command took is known
 //!   where the clock is read anyway: see `SLOWLOG`, `LATENCY` and `COMMANDSTATS`.
 //! - `CLIENT PAUSE` and `MONITOR` are about the clients of one node.
@@ -61,6 +63,7 @@ mod gather;
 mod info;
 mod latency;
 mod monitor;
+mod notify;
 mod parser;
 mod pause;
 mod pending;

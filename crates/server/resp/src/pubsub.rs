@@ -368,6 +368,19 @@ impl Frontend {
 }
 
 impl Core {
+    /// Publishes a message of nobody's.
+    pub(crate) fn spread<B: Backend>(
+        &mut self,
+        publication: Arc<Publication>,
+        now: Now,
+        backend: &mut B,
+    ) {
+        backend.publish(now, &publication);
+        if !self.pubsub.enqueue(publication, None) {
+            add(&self.stats.messages_dropped, 1);
+        }
+    }
+
     /// A message was added to what a connection is sent.
     fn has_delivered(&mut self, connection: &mut Connection, id: ConnectionId) {
         self.cut_slow(connection);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use quorate_commands::parse_integer;
+use quorate_commands::{parse_classes, parse_integer, show_classes};
 use quorate_types::limits;
 
 use crate::account::Share;
@@ -47,9 +47,11 @@ pub struct Settings {
     pub output_bytes_soft: AtomicU64,
     /// How long they may last, in seconds.
     pub output_soft_seconds: AtomicU64,
-    /// The same three limits of replicas and of subscribers. This server has neither, so a limit that
-    /// was set can be read and has no effect.
+    /// The same three limits of replicas and of subscribers. There are no replicas that are clients, so
+    /// theirs can be read and has no effect.
     pub other_output_limits: [[AtomicU64; 3]; 2],
+    /// `notify-keyspace-events`: bits of [`quorate_commands::class`].
+    pub notified_classes: AtomicU64,
 }
 
 impl Default for Settings {
@@ -72,6 +74,7 @@ impl Default for Settings {
             // Redis's defaults.
             other_output_limits: [[256 * MIB, 64 * MIB, 60], [32 * MIB, 8 * MIB, 60]]
                 .map(|limits| limits.map(AtomicU64::new)),
+            notified_classes: AtomicU64::new(0),
         }
     }
 }
@@ -83,7 +86,7 @@ const QUERY_BYTES_CEILING: u64 = u32::MAX as u64;
 const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
 /// Parameters that clients ask for and that have one possible value here.
-const FIXED: [(&str, &str); 15] = [
+const FIXED: [(&str, &str); 14] = [
     ("appendonly", "no"),
     ("cluster-enabled", "no"),
     ("daemonize", "no"),
@@ -92,7 +95,6 @@ const FIXED: [(&str, &str); 15] = [
     ("lazyfree-lazy-user-del", "yes"),
     ("lazyfree-lazy-user-flush", "yes"),
     ("maxmemory-policy", "noeviction"),
-    ("notify-keyspace-events", ""),
     ("protected-mode", "no"),
     ("replicaof", ""),
     ("save", ""),
@@ -224,6 +226,8 @@ impl Shared {
             Share::Percent(percent) => format!("{percent}%"),
         };
         all.push(("maxmemory-clients".to_owned(), share));
+        let classes = settings.notified_classes.load(Relaxed) as u32;
+        all.push(("notify-keyspace-events".to_owned(), show_classes(classes)));
         all.push(("databases".to_owned(), limits::KEYSPACES_MAX.to_string()));
         all.push(("requirepass".to_owned(), self.password()));
         let debug = ALLOWED[(settings.debug_command.load(Relaxed) as usize).min(2)];
@@ -302,6 +306,12 @@ impl Shared {
                 Some(micros) => {
                     Ok(Set::Number(|settings| &settings.slowlog_micros, micros.cast_unsigned()))
                 }
+            },
+            "notify-keyspace-events" => match parse_classes(value) {
+                Some(classes) => {
+                    Ok(Set::Number(|settings| &settings.notified_classes, u64::from(classes)))
+                }
+                None => Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()),
             },
             "client-output-buffer-limit" => output_limits(value, &self.settings),
             // Asking for what is anyway the case is no error: tools set `save ""`.

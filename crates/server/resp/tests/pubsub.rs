@@ -428,3 +428,54 @@ fn names_are_bounded() {
     harness.begin_turn();
     assert_eq!(talk(&mut harness, publisher, "PUBSUB CHANNELS"), "*0 ");
 }
+
+#[test]
+fn what_happens_to_keys_is_told_once_it_was_answered() {
+    let mut harness = harness();
+    let [subscriber, writer, gone] = [(); 3].map(|()| harness.connect());
+    assert_eq!(harness.talk(writer, "CONFIG SET notify-keyspace-events KE$"), "+OK\r\n");
+    assert_eq!(
+        harness.talk(writer, "CONFIG GET notify-keyspace-events"),
+        "*2\r\n$22\r\nnotify-keyspace-events\r\n$3\r\n$KE\r\n"
+    );
+    harness.talk(subscriber, "PSUBSCRIBE __key*__:*");
+    harness.feed(writer, b"SET k v\r\n");
+    assert_eq!(taken(&mut harness, subscriber), "", "it is under way");
+    assert!(harness.complete_one());
+    let told = "*4 $8 pmessage $10 __key*__:* $16 __keyspace@0__:k $3 set \
+                *4 $8 pmessage $10 __key*__:* $18 __keyevent@0__:set $1 k ";
+    assert_eq!(taken(&mut harness, subscriber), told);
+    assert_eq!(taken(&mut harness, writer), "+OK ");
+    // Classes that are not wanted, reads, and failures tell nothing.
+    harness.talk(writer, "DEL k\r\nGET k\r\nSET k");
+    assert_eq!(taken(&mut harness, subscriber), "");
+    // In a keyspace of transactions, in blocks, and of clients that are gone.
+    harness.talk(writer, "SELECT 1\r\nMULTI\r\nSET k v\r\nINCR n\r\nEXEC");
+    let told = taken(&mut harness, subscriber);
+    for channel in
+        ["__keyspace@1__:k", "__keyevent@1__:set", "__keyspace@1__:n", "__keyevent@1__:incrby"]
+    {
+        assert!(told.contains(channel), "{channel}: {told}");
+    }
+    harness.feed(gone, b"APPEND k x\r\n");
+    harness.frontend.close(gone);
+    assert!(harness.complete_one());
+    assert!(harness.frontend.has_postponed());
+    harness.begin_turn();
+    assert!(taken(&mut harness, subscriber).contains("__keyevent@0__:append"));
+    // Expiry is told by the node that deletes.
+    let (now, key) = (harness.now, (*b"k").into());
+    harness.frontend.expired(0, key, now, &mut harness.backend);
+    assert_eq!(taken(&mut harness, subscriber), "", "not wanted");
+    harness.talk(writer, "CONFIG SET notify-keyspace-events Ex");
+    harness.frontend.expired(0, (*b"k").into(), now, &mut harness.backend);
+    assert_eq!(
+        taken(&mut harness, subscriber),
+        "*4 $8 pmessage $10 __key*__:* $22 __keyevent@0__:expired $1 k "
+    );
+    assert_eq!(
+        harness.talk(writer, "CONFIG SET notify-keyspace-events q"),
+        "-ERR CONFIG SET failed (possibly related to argument 'notify-keyspace-events') - Invalid \
+         event class character. Use 'Ag$lshzxeKEtmdn'.\r\n"
+    );
+}

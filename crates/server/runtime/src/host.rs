@@ -516,8 +516,12 @@ impl Host {
         let listed = std::mem::take(&mut self.out.listed);
         let mut done = std::mem::take(&mut self.out.done);
         let mut published = std::mem::take(&mut self.out.published);
+        let expired = std::mem::take(&mut self.out.expired);
         let mut backend =
             LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        for (keyspace, key) in expired {
+            self.frontend.expired(keyspace.0, key, now, &mut backend);
+        }
         for publication in published.drain(..) {
             self.frontend.published(publication);
         }
@@ -551,6 +555,7 @@ impl Host {
 
     /// Does what time demands. Returns whether there was anything.
     pub(crate) fn tick(&mut self, now: Now) -> bool {
+        self.out.tells_expired = self.frontend.tells_expired();
         let lane_due = self.lane.next_deadline() <= now.monotonic;
         if lane_due {
             self.lane.tick(now, &mut self.out);
@@ -649,8 +654,9 @@ impl Host {
 
     /// Whether the lane has answered something that the front end has not been told.
     pub(crate) fn has_answers(&self) -> bool {
-        let Outbox { done, leased, listed, published, .. } = &self.out;
-        !done.is_empty() || !leased.is_empty() || !listed.is_empty() || !published.is_empty()
+        let Outbox { done, leased, listed, published, expired, .. } = &self.out;
+        let is_answered = !done.is_empty() || !leased.is_empty() || !listed.is_empty();
+        is_answered || !published.is_empty() || !expired.is_empty()
     }
 
     /// Wakes the other lanes if clients of theirs are to be disconnected.

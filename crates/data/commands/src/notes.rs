@@ -1,0 +1,384 @@
+//! What commands do to keys, as Redis's keyspace notifications tell it.
+//!
+//! An op that is asked for it ([`crate::Op::noted`]) answers with [`Reply::Noted`]: its answer, and
+//! a note for each event. Notes follow from the command and from what it wrote, at the place where it
+//! ran: only there is known which keys of a `DEL` were there, or that an `LPOP` took the last element.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use quorate_machine::{Change, Current, Unordered, Workspace};
+use quorate_wire::{Malformed, Reader, Writer};
+
+use crate::{Args, Call, Reply};
+
+/// Classes of events, and where they are told: the bits of `notify-keyspace-events`.
+pub mod class {
+    /// `K`: in the channel of the key.
+    pub const KEYSPACE: u32 = 1 << 0;
+    /// `E`: in the channel of the event.
+    pub const KEYEVENT: u32 = 1 << 1;
+    /// `g`: what every type has.
+    pub const GENERIC: u32 = 1 << 2;
+    /// `$`: strings.
+    pub const STRING: u32 = 1 << 3;
+    /// `l`: lists.
+    pub const LIST: u32 = 1 << 4;
+    /// `s`: sets.
+    pub const SET: u32 = 1 << 5;
+    /// `h`: hashes.
+    pub const HASH: u32 = 1 << 6;
+    /// `z`: sorted sets.
+    pub const ZSET: u32 = 1 << 7;
+    /// `x`: a value was deleted because it had expired.
+    pub const EXPIRED: u32 = 1 << 8;
+    /// `e`: a value was deleted for want of memory. Nothing is evicted here.
+    pub const EVICTED: u32 = 1 << 9;
+    /// `t`: streams.
+    pub const STREAM: u32 = 1 << 10;
+    /// `m`: a key that was read has no value.
+    pub const KEY_MISS: u32 = 1 << 11;
+    /// `d`: of modules. There are none here.
+    pub const MODULE: u32 = 1 << 13;
+    /// `n`: a key has a value that had none.
+    pub const NEW: u32 = 1 << 14;
+    /// `A`: all but the last two.
+    pub const ALL: u32 =
+        GENERIC | STRING | LIST | SET | HASH | ZSET | EXPIRED | EVICTED | STREAM | MODULE;
+    /// Each with its letter, in the order in which `CONFIG GET` shows them.
+    pub(super) const LETTERS: [(char, u32); 14] = [
+        ('g', GENERIC),
+        ('$', STRING),
+        ('l', LIST),
+        ('s', SET),
+        ('h', HASH),
+        ('z', ZSET),
+        ('x', EXPIRED),
+        ('e', EVICTED),
+        ('t', STREAM),
+        ('d', MODULE),
+        ('n', NEW),
+        ('K', KEYSPACE),
+        ('E', KEYEVENT),
+        ('m', KEY_MISS),
+    ];
+}
+
+/// The classes that a value of `notify-keyspace-events` names; `None` if it has an unknown letter.
+pub fn parse_classes(text: &[u8]) -> Option<u32> {
+    text.iter().try_fold(0, |classes, &byte| match byte {
+        b'A' => Some(classes | class::ALL),
+        byte => {
+            let known = class::LETTERS.iter().find(|(letter, _)| *letter == char::from(byte))?;
+            Some(classes | known.1)
+        }
+    })
+}
+
+/// The classes in letters, as `CONFIG GET` shows them.
+pub fn show_classes(classes: u32) -> String {
+    let all = classes & class::ALL == class::ALL;
+    let covered = if all { class::ALL | class::NEW } else { 0 };
+    let letters = class::LETTERS.iter();
+    let shown = letters.filter(|(_, bit)| classes & bit != 0 && covered & bit == 0);
+    all.then_some('A').into_iter().chain(shown.map(|(letter, _)| *letter)).collect()
+}
+
+/// Something that happened to a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// A bit of [`class`].
+    pub class: u32,
+    /// The event's name.
+    pub event: Cow<'static, str>,
+    /// The key.
+    pub key: Box<[u8]>,
+}
+
+/// An answer with notes of what was done for it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Noted {
+    /// The number of the keyspace.
+    pub keyspace: u8,
+    /// The answer.
+    pub reply: Reply<'static>,
+    /// What happened, in order.
+    pub notes: Vec<Note>,
+}
+
+impl Noted {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        writer.u8(self.keyspace);
+        writer.u32(u32::try_from(self.notes.len()).expect("limits bound a transaction"));
+        for note in &self.notes {
+            writer.u32(note.class);
+            writer.bytes(note.event.as_bytes());
+            writer.bytes(&note.key);
+        }
+        self.reply.write(writer);
+    }
+
+    /// The list grows with what is really there: a count can promise more than the input holds.
+    pub(crate) fn read(reader: &mut Reader<'_>, depth: u32) -> Result<Self, Malformed> {
+        let keyspace = reader.u8()?;
+        let mut notes = Vec::new();
+        for _ in 0..reader.u32()? {
+            notes.push(Note {
+                class: reader.u32()?,
+                event: Cow::Owned(reader.string(EVENT_BYTES_MAX)?),
+                key: reader.bytes()?.into(),
+            });
+        }
+        Ok(Self { keyspace, reply: Reply::read(reader, depth + 1)?, notes })
+    }
+}
+
+/// Longest name of an event.
+const EVENT_BYTES_MAX: usize = 64;
+
+/// What a command did to a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wrote {
+    /// It has this value now, which expires or not.
+    Value {
+        expires: bool,
+    },
+    /// It expires at another time, or never.
+    Expiry {
+        expires: bool,
+    },
+    Nothing,
+}
+
+impl Wrote {
+    fn of(change: &Change<'_>) -> Option<Self> {
+        Some(match change {
+            Change::Keep => return None,
+            Change::Set { expire_at, .. } => Self::Value { expires: expire_at.is_some() },
+            Change::Delta(_) => Self::Value { expires: false },
+            Change::Expire(expire_at) => Self::Expiry { expires: expire_at.is_some() },
+            Change::Delete => Self::Nothing,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Write {
+    key: Box<[u8]>,
+    wrote: Wrote,
+    /// Whether it had no value before, if that is of interest.
+    is_new: bool,
+}
+
+/// A workspace that remembers what is written.
+#[derive(Debug)]
+pub(crate) struct Recorder<'w, W: ?Sized> {
+    workspace: &'w mut W,
+    classes: u32,
+    writes: Vec<Write>,
+    notes: Vec<Note>,
+}
+
+impl<'w, W: Workspace + ?Sized> Recorder<'w, W> {
+    pub(crate) fn new(workspace: &'w mut W, classes: u32) -> Self {
+        Self { workspace, classes, writes: Vec::new(), notes: Vec::new() }
+    }
+
+    /// The call that has written since the last time is over.
+    pub(crate) fn end_call(&mut self, call: &Call<'_>) {
+        let writes = core::mem::take(&mut self.writes);
+        note(call, &writes, self.classes, &mut self.notes);
+    }
+
+    pub(crate) fn into_notes(self) -> Vec<Note> {
+        self.notes
+    }
+}
+
+impl<W: Workspace + ?Sized> Workspace for Recorder<'_, W> {
+    fn read(&mut self, key: &[u8]) -> Current<'_> {
+        self.workspace.read(key)
+    }
+
+    fn write(&mut self, key: &[u8], change: Change<'_>) {
+        if let Some(wrote) = Wrote::of(&change) {
+            let is_new = self.classes & class::NEW != 0
+                && matches!(wrote, Wrote::Value { .. })
+                && self.workspace.read(key).content.is_none();
+            self.writes.push(Write { key: key.into(), wrote, is_new });
+        }
+        self.workspace.write(key, change);
+    }
+
+    fn range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        visit: &mut dyn FnMut(&[u8], Current<'_>),
+    ) -> Result<(), Unordered> {
+        self.workspace.range(from, to, limit, visit)
+    }
+
+    fn warm(&self, keys: &mut dyn Iterator<Item = &[u8]>) {
+        self.workspace.warm(keys);
+    }
+
+    fn is_full(&self) -> bool {
+        self.workspace.is_full()
+    }
+}
+
+/// Notes of a call that has changed its one key so, which had a value before or not.
+pub(crate) fn notes_of_one(
+    call: &Call<'_>,
+    change: &Change<'_>,
+    existed: bool,
+    classes: u32,
+) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if let (Some(wrote), Some(key)) = (Wrote::of(change), call.keys().next()) {
+        let is_new = !existed && matches!(wrote, Wrote::Value { .. });
+        note(call, &[Write { key: key.into(), wrote, is_new }], classes, &mut notes);
+    }
+    notes
+}
+
+/// Adds notes of what a call has written, of the classes that are wanted.
+fn note(call: &Call<'_>, writes: &[Write], classes: u32, notes: &mut Vec<Note>) {
+    let mut add = |class: u32, event: Cow<'static, str>, key: &[u8]| {
+        if classes & class != 0 {
+            notes.push(Note { class, event, key: key.into() });
+        }
+    };
+    let wrote = |key: &[u8]| writes.iter().rfind(|write| *write.key == *key).map(|last| last.wrote);
+    let name = call.spec.name;
+    let (one, other) = (call.args.get(1), if call.args.len() > 2 { call.args.get(2) } else { b"" });
+    match name {
+        "rename" | "renamenx" if !writes.is_empty() => {
+            note_new(writes, &mut add);
+            add(class::GENERIC, "rename_from".into(), one);
+            add(class::GENERIC, "rename_to".into(), other);
+        }
+        "lmove" | "rpoplpush" | "blmove" | "brpoplpush" if !writes.is_empty() => {
+            let (pop, push) = move_events(name, call.args);
+            note_new(writes, &mut add);
+            add(class::LIST, push.into(), other);
+            add(class::LIST, pop.into(), one);
+            if wrote(one) == Some(Wrote::Nothing) {
+                add(class::GENERIC, "del".into(), one);
+            }
+        }
+        "smove" if !writes.is_empty() => {
+            add(class::SET, "srem".into(), one);
+            if wrote(one) == Some(Wrote::Nothing) {
+                add(class::GENERIC, "del".into(), one);
+            }
+            note_new(writes, &mut add);
+            if wrote(other).is_some() {
+                add(class::SET, "sadd".into(), other);
+            }
+        }
+        _ => {
+            for write in writes {
+                note_new(core::slice::from_ref(write), &mut add);
+                note_write(call, write, &mut add);
+            }
+        }
+    }
+}
+
+/// Notes the keys that had no value.
+fn note_new(writes: &[Write], add: &mut impl FnMut(u32, Cow<'static, str>, &[u8])) {
+    for write in writes.iter().filter(|write| write.is_new) {
+        add(class::NEW, "new".into(), &write.key);
+    }
+}
+
+/// The events of a move between lists: of its source and of its destination.
+fn move_events(name: &str, args: Args<'_>) -> (&'static str, &'static str) {
+    let is_left = |at: usize| args.len() > at && args.get(at).eq_ignore_ascii_case(b"left");
+    let (from_left, to_left) = match name {
+        "lmove" | "blmove" => (is_left(3), is_left(4)),
+        _ => (false, true),
+    };
+    (if from_left { "lpop" } else { "rpop" }, if to_left { "lpush" } else { "rpush" })
+}
+
+/// Notes what a call has done to one of its keys.
+fn note_write(call: &Call<'_>, write: &Write, add: &mut impl FnMut(u32, Cow<'static, str>, &[u8])) {
+    let key = &*write.key;
+    let stores = matches!(call.spec.name, "bitop" | "sort") || call.spec.name.ends_with("store");
+    let (class, event) = event(call);
+    match write.wrote {
+        // Which of its commands has given the value, its writes don't tell.
+        Wrote::Value { .. } if call.is_script() => {}
+        Wrote::Expiry { expires } => {
+            add(class::GENERIC, if expires { "expire" } else { "persist" }.into(), key);
+        }
+        Wrote::Nothing if class == class::GENERIC || class == class::STRING || stores => {
+            add(class::GENERIC, "del".into(), key);
+        }
+        Wrote::Nothing => {
+            add(class, event, key);
+            add(class::GENERIC, "del".into(), key);
+        }
+        Wrote::Value { expires } => {
+            let is_set = matches!(call.spec.name, "set" | "setex" | "psetex");
+            let keeps =
+                || call.args.iter().skip(3).any(|word| word.eq_ignore_ascii_case(b"keepttl"));
+            add(class, event, key);
+            if is_set && expires && !keeps() {
+                add(class::GENERIC, "expire".into(), key);
+            }
+        }
+    }
+}
+
+/// The class and the name of the event of a call that gives a key a value, or takes one.
+fn event(call: &Call<'_>) -> (u32, Cow<'static, str>) {
+    let has = |word: &[u8]| call.args.iter().skip(2).any(|arg| arg.eq_ignore_ascii_case(word));
+    let name = call.spec.name;
+    let event = match name {
+        "setex" | "psetex" | "setnx" | "getset" | "mset" | "msetnx" | "bitop" => "set",
+        "incr" | "decr" | "decrby" => "incrby",
+        "bitfield" => "setbit",
+        "hmset" | "hsetnx" => "hset",
+        "lpushx" => "lpush",
+        "rpushx" => "rpush",
+        "blpop" => "lpop",
+        "brpop" => "rpop",
+        "lmpop" | "blmpop" if has(b"left") => "lpop",
+        "lmpop" | "blmpop" => "rpop",
+        "zadd" if has(b"incr") => "zincr",
+        "zincrby" => "zincr",
+        "geoadd" => "zadd",
+        "bzpopmin" => "zpopmin",
+        "bzpopmax" => "zpopmax",
+        "zmpop" | "bzmpop" if has(b"min") => "zpopmin",
+        "zmpop" | "bzmpop" => "zpopmax",
+        "georadius" | "georadiusbymember" => "georadiusstore",
+        "pfmerge" | "pfdebug" => "pfadd",
+        "copy" => "copy_to",
+        "sort" => "sortstore",
+        name if name.contains('|') => return (class_of(call), name.replace('|', "-").into()),
+        name => name,
+    };
+    let class = if name == "sort" { class::LIST } else { class_of(call) };
+    (class, event.into())
+}
+
+/// The class of a command's events, by the group of commands that it belongs to.
+fn class_of(call: &Call<'_>) -> u32 {
+    match call.spec.docs.group {
+        "string" | "bitmap" | "hyperloglog" => class::STRING,
+        "list" => class::LIST,
+        "set" => class::SET,
+        "hash" => class::HASH,
+        "sorted-set" | "geo" => class::ZSET,
+        "stream" => class::STREAM,
+        _ => class::GENERIC,
+    }
+}

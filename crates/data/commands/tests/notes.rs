@@ -1,0 +1,137 @@
+//! Notes of what commands do to keys. Their events are those of a Redis 7.0.
+
+use quorate_commands::{
+    Block, MapWorkspace, Note, Op, OwnedCall, Reply, class, parse_classes, show_classes,
+};
+use quorate_machine::{Access, Change, Command, Content, Current, ValueKind, Verdict};
+use quorate_types::{Timestamp, UnixMillis, WriterId};
+
+const NOW: UnixMillis = UnixMillis(1_000_000);
+
+fn call(line: &str) -> OwnedCall {
+    OwnedCall::new(line.split(' ').map(str::as_bytes)).expect(line)
+}
+
+fn shown(notes: &[Note]) -> String {
+    let shown =
+        notes.iter().map(|note| format!("{} {}", note.event, String::from_utf8_lossy(&note.key)));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Runs an op with notes of these classes on some keys.
+fn run(keys: &mut MapWorkspace, version: u64, classes: u32, op: Op) -> (Reply<'static>, String) {
+    let timestamp = Timestamp::new(version, WriterId(1));
+    match keys.run(NOW, timestamp, &op.noted(3, classes)) {
+        Verdict::Commit(Reply::Noted(noted)) => {
+            assert_eq!(noted.keyspace, 3);
+            (noted.reply.clone(), shown(&noted.notes))
+        }
+        Verdict::Commit(reply) | Verdict::Abandon(reply) => (reply, String::new()),
+    }
+}
+
+#[test]
+fn each_command_has_the_events_of_redis() {
+    let mut keys = MapWorkspace::default();
+    let lines = include_str!("notes.txt").lines().filter(|line| !line.starts_with('#'));
+    let mut wrong = Vec::new();
+    for (line, version) in lines.zip(1..) {
+        let (command, expected) = line.split_once(" =>").expect("a command and its events");
+        let op = Op::Call(call(command));
+        let (reply, events) = run(&mut keys, version, class::ALL | class::NEW, op);
+        if events != expected.trim() {
+            wrong.push(format!("{command}: {events:?} instead of {expected:?} ({reply:?})"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_block_has_the_events_of_its_commands() {
+    let calls = ["SET a 1", "GET a", "LPUSH a x", "LPUSH l x", "LPOP l", "DEL a none"];
+    let calls = calls.iter().map(|line| call(line)).collect();
+    let block = Op::Block(Block { watches: Vec::new(), calls });
+    let (_, events) = run(&mut MapWorkspace::default(), 1, class::ALL, block);
+    assert_eq!(events, "set a, lpush l, lpop l, del l, del a");
+}
+
+#[test]
+fn only_what_is_wanted_is_noted() {
+    let mut keys = MapWorkspace::default();
+    let op = || Op::Call(call("SET a 1 EX 100"));
+    assert_eq!(run(&mut keys, 1, class::GENERIC, op()).1, "expire a");
+    assert_eq!(run(&mut keys, 2, class::STRING, op()).1, "set a");
+    assert_eq!(run(&mut keys, 3, class::LIST, op()).1, "");
+    // What only reads has no notes.
+    let read = Op::Call(call("GET a"));
+    assert_eq!(read.clone().noted(0, class::ALL), read);
+}
+
+#[test]
+fn an_engine_of_single_keys_has_the_same_notes() {
+    let absent = Current { content: None, timestamp: Timestamp::ZERO };
+    let op = Op::Call(call("SET a 1")).noted(1, class::STRING);
+    assert_eq!(op.access(), Access::Write, "nothing has to be read");
+    let op = Op::Call(call("SET a 1")).noted(1, class::ALL | class::NEW);
+    assert_eq!(op.access(), Access::Update);
+    let (reply, change) = op.apply(NOW, absent);
+    let Reply::Noted(noted) = reply else { panic!("{reply:?}") };
+    assert_eq!((&noted.reply, shown(&noted.notes)), (&Reply::Ok, "new a, set a".to_owned()));
+    assert!(matches!(change, Change::Set { .. }));
+    let content = Content { bytes: b"1", kind: ValueKind::String, expire_at: None };
+    let current = Current { content: Some(content), ..absent };
+    let (reply, _) = op.apply(NOW, current);
+    let Reply::Noted(noted) = reply else { panic!("{reply:?}") };
+    assert_eq!(shown(&noted.notes), "set a");
+    // Two different keys are none of its business.
+    let op = Op::Call(call("RENAME a b")).noted(1, class::ALL);
+    let Reply::Noted(noted) = op.apply(NOW, current).0 else { panic!("it is noted") };
+    assert!(noted.reply.is_error() && noted.notes.is_empty());
+}
+
+#[test]
+fn ops_and_answers_with_notes_travel() {
+    let block = Op::Block(Block { watches: Vec::new(), calls: vec![call("SET a 1")] });
+    for op in [Op::Call(call("SET a 1")), block] {
+        let digest = op.digest();
+        let op = op.noted(7, class::ALL);
+        assert_eq!(op.digest(), digest, "the call is the same");
+        let mut bytes = Vec::new();
+        op.encode(&mut bytes);
+        assert_eq!(bytes[..6], [3, 7, 0xfc, 0x27, 0, 0], "the layout changed");
+        assert_eq!(Op::decode(&bytes), Some(op.clone()));
+        for cut in 0..bytes.len() {
+            assert_eq!(Op::decode(&bytes[..cut]), None);
+        }
+        let absent = Current { content: None, timestamp: Timestamp::ZERO };
+        let (reply, _) = op.apply(NOW, absent);
+        let mut bytes = Vec::new();
+        reply.encode(&mut bytes);
+        assert_eq!(Reply::decode(&bytes), Some(reply));
+        for cut in 0..bytes.len() {
+            assert_eq!(Reply::decode(&bytes[..cut]), None);
+        }
+    }
+    let twice = [3, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0];
+    assert_eq!(Op::decode(&twice), None);
+    assert_eq!(Op::decode(&[3, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0]), None, "a look at versions");
+}
+
+#[test]
+fn classes_are_shown_as_redis_does() {
+    for (set, shown) in [
+        ("KEA", "AKE"),
+        ("g$", "g$"),
+        ("Kn", "nK"),
+        ("KEAn", "AKE"),
+        ("Elm", "lEm"),
+        ("", ""),
+        ("KEx", "xKE"),
+        ("Kg$lshzxetd", "AK"),
+        ("Kg$lshzxet", "g$lshzxetK"),
+    ] {
+        let classes = parse_classes(set.as_bytes()).expect(set);
+        assert_eq!(show_classes(classes), shown, "{set}");
+    }
+    assert_eq!(parse_classes(b"KEq"), None);
+}
