@@ -293,7 +293,7 @@ impl Clients {
         self.clock.store(world.time, Ordering::Relaxed);
         let intents = match &mut self.load {
             Load::Operations { keys, types, .. } if round >= *keys => {
-                let last = |_| Collections::closing(round - *keys).unwrap_or_default();
+                let last = |_| Collections::closing(round - *keys, node).unwrap_or_default();
                 types.as_ref().map(last).unwrap_or_default()
             }
             Load::Operations { .. } => {

@@ -74,7 +74,10 @@ impl Collections {
     }
 
     /// The ops on each type that must succeed at the end: one of them for each round.
-    pub(crate) fn closing(round: usize) -> Option<Vec<Intent>> {
+    pub(crate) fn closing(round: usize, node: usize) -> Option<Vec<Intent>> {
+        if round == TYPES.len() {
+            return Some(crate::queues::closing(node).map(Intent::Queue).to_vec());
+        }
         let of = TYPES.get(round).filter(|of| **of != "any")?;
         let key = format!("{PREFIX}{of}:last");
         let words = match *of {

@@ -248,6 +248,8 @@ mod tests {
             "PEXPIRE one:any:4 25",
             "LMOVE queue:list:0:1 queue:list:0:0 LEFT RIGHT",
             "ZPOPMIN queue:sorted:0:0",
+            "BLPOP queue:list:0:0 queue:list:0:1 0.1",
+            "BLMPOP 0.1 2 queue:list:0:0 queue:list:0:1 RIGHT COUNT 2",
             "DEL fresh:17",
             "SET ttl:3 v40 PX 25",
             "WATCH mine:2; SET mine:2 v41 PX 30; EXEC",

@@ -38,13 +38,19 @@ impl QueueStep {
         let mut key = |of: &str| format!("{PREFIX}{of}:{age}:{}", rng.below(2));
         let (one, other, sorted) = (key("list"), key("list"), key("sorted"));
         let element = format!("q{unique}");
-        let words = match rng.below(12) {
+        let timeout = ["0.01", "0.1", "0.3"][rng.below(3) as usize];
+        let words = match rng.below(18) {
             0..=2 => format!("RPUSH {one} {element}"),
             3 => format!("LPUSH {one} {element}"),
             4..=5 => format!("LPOP {one}"),
             6 => format!("RPOP {one}"),
-            7..=8 if moves => format!("LMOVE {one} {other} LEFT RIGHT"),
+            7 if moves => format!("LMOVE {one} {other} LEFT RIGHT"),
+            8 if moves => format!("BLMOVE {one} {other} RIGHT LEFT {timeout}"),
             9 => format!("ZPOPMIN {sorted}"),
+            12..=14 => format!("BLPOP {one} {other} {timeout}"),
+            15 => format!("BRPOP {one} {timeout}"),
+            16 => format!("BLMPOP {timeout} 2 {one} {other} RIGHT COUNT 2"),
+            17 => format!("BZPOPMAX {sorted} {timeout}"),
             _ => format!("ZADD {sorted} {} {element}", rng.below(10)),
         };
         words.parse().expect("it draws what it can read")
@@ -65,8 +71,16 @@ impl QueueStep {
         match (self.does, outcome) {
             (_, Outcome::Refused(_)) | (Does::Move, _) => {}
             (Does::Put, Outcome::Unknown) => queues.put(element(), false),
-            (Does::Take, Outcome::Unknown) => queues.lost_answer(),
+            (Does::Take, Outcome::Unknown) => {
+                let most = if self.words[0] == "BLMPOP" { 2 } else { 1 };
+                (0..most).for_each(|_| queues.lost_answer());
+            }
             (Does::Put, Outcome::Done(Reply::Int(1..))) => queues.put(element(), true),
+            (Does::Take, Outcome::Done(reply)) if self.words[0].starts_with('B') => {
+                for element in elements(reply).ok_or(format!("{self} was answered {reply:?}"))? {
+                    queues.got(element);
+                }
+            }
             (Does::Take, Outcome::Done(reply)) => match collections::to_answer(reply) {
                 Answer::Value(None) => {}
                 Answer::Value(Some(element)) => queues.got(element),
@@ -99,14 +113,38 @@ impl FromStr for QueueStep {
         let does = match words[0].as_str() {
             "RPUSH" | "LPUSH" | "SADD" | "ZADD" => Does::Put,
             "LPOP" | "RPOP" | "SPOP" | "ZPOPMIN" => Does::Take,
-            "LMOVE" => Does::Move,
+            "BLPOP" | "BRPOP" | "BLMPOP" | "BZPOPMAX" => Does::Take,
+            "LMOVE" | "BLMOVE" => Does::Move,
             _ => return Err(format!("'{text}' is no step with a queue")),
         };
-        match words.get(1) {
+        match words.get(if does == Does::Take && words[0] == "BLMPOP" { 3 } else { 1 }) {
             Some(key) if key.starts_with(PREFIX) => Ok(Self { words, does }),
             _ => Err(format!("'{text}' touches no queue")),
         }
     }
+}
+
+/// What a command that waited has taken: key and element, key and several, or key, member and score.
+fn elements(reply: &Reply<'_>) -> Option<Vec<Bytes>> {
+    let text = |reply: &Reply<'_>| match reply {
+        Reply::Bulk(bytes) => Some(Bytes::from(String::from_utf8_lossy(bytes).as_ref())),
+        _ => None,
+    };
+    match reply {
+        Reply::Null | Reply::NullArray => Some(Vec::new()),
+        Reply::Array(items) => match &items[..] {
+            [_, Reply::Array(items)] => items.iter().map(text).collect(),
+            [_, element] | [_, element, _] => text(element).map(|element| vec![element]),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// A command that waits for ever, and what ends that: at the end of a run, at this node.
+pub(crate) fn closing(node: usize) -> [QueueStep; 2] {
+    [format!("BLPOP {PREFIX}list:last 0"), format!("RPUSH {PREFIX}list:last last{node}")]
+        .map(|words| words.parse().expect("they are steps with queues"))
 }
 
 /// What is left in all queues.

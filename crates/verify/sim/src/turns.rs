@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use quorate_commands::{Op, Reply};
+use quorate_commands::{Op, Reply, Wait};
 use quorate_machine::{Outcome, Rng, Seal};
-use quorate_node::{Lane, Mail, Outbox, SessionCall};
+use quorate_node::{BlockingCall, Lane, Mail, Outbox, SessionCall};
 use quorate_types::{Instant, KeyspaceId, LaneId, NodeSet, Now, Tag};
 
 use crate::command::Command;
@@ -45,6 +45,14 @@ impl World {
                 if let Some(reply) = reply {
                     return Some(Answer { tag, outcome: Outcome::Done(reply), at: None });
                 }
+            }
+            if let Op::Call(call) = &command.0
+                && let Ok(Some(Wait { timeout, line })) = call.call().waits()
+            {
+                let until = timeout.map_or(Instant::NEVER, |timeout| now.monotonic + timeout);
+                let call = BlockingCall { keyspace, origin, call: call.clone(), line, until };
+                lane.block(now, tag, call, out);
+                return None;
             }
             match &command.0 {
                 Op::Call(call) => lane.submit(now, keyspace, tag, origin, call.call(), out),
