@@ -26,7 +26,7 @@ const LIFE: u64 = 60;
 const PARTS: u64 = 5;
 
 /// The types of keys.
-const TYPES: [&str; 4] = ["hash", "list", "sorted", "any"];
+const TYPES: [&str; 5] = ["hash", "list", "set", "sorted", "any"];
 
 /// Whether clients let this key expire.
 pub(crate) fn expires(key: &Bytes) -> bool {
@@ -82,6 +82,7 @@ impl Collections {
         let key = format!("{PREFIX}{of}:last");
         let words = match *of {
             "hash" => ["HINCRBY n 1", "HGETALL"],
+            "set" => ["SADD m", "SMEMBERS"],
             "sorted" => ["ZINCRBY 1 m", "ZRANGE 0 -1 WITHSCORES"],
             _ => ["RPUSH e", "LRANGE 0 -1"],
         };
@@ -114,6 +115,13 @@ fn draw_words(of: &str, reads: bool, unique: u64, rng: &mut Rng) -> String {
         ("list", 10) => "LLEN".into(),
         ("list", 11) => format!("LINDEX {part}"),
         ("list", _) => "LRANGE 0 -1".into(),
+        ("set", 0..=2) => format!("SADD m{part}"),
+        ("set", 3) => format!("SADD m{part} m{}", (part + 1) % PARTS),
+        ("set", 4..=5) => format!("SADD e{unique}"),
+        ("set", 6..=9) => format!("SREM m{part}"),
+        ("set", 10) => "SCARD".into(),
+        ("set", 11) => format!("SISMEMBER m{part}"),
+        ("set", _) => "SMEMBERS".into(),
         ("sorted", 0..=3) => format!("ZADD {unique} m{part}"),
         ("sorted", 4) => format!("ZADD {unique} m{part} {part} m{}", (part + 1) % PARTS),
         ("sorted", 5..=6) => format!("ZINCRBY {} m{part}", 1 + rng.below(3)),
@@ -124,8 +132,8 @@ fn draw_words(of: &str, reads: bool, unique: u64, rng: &mut Rng) -> String {
         ("sorted", 12) => format!("ZRANK m{part}"),
         ("sorted", _) => "ZRANGE 0 -1 WITHSCORES".into(),
         (_, 0..=3) => format!("SET v{unique}"),
-        (_, 10..=11) => "GET".into(),
-        (_, 12..) => "EXISTS".into(),
+        (_, 10) => "GET".into(),
+        (_, 11..) => "EXISTS".into(),
         (_, _) => "DEL".into(),
     }
 }

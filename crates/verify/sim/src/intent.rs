@@ -250,6 +250,7 @@ mod tests {
             "ZPOPMIN queue:sorted:0:0",
             "BLPOP queue:list:0:0 queue:list:0:1 0.1",
             "BLMPOP 0.1 2 queue:list:0:0 queue:list:0:1 RIGHT COUNT 2",
+            "SPOP queue:set:0:0",
             "DEL fresh:17",
             "SET ttl:3 v40 PX 25",
             "WATCH mine:2; SET mine:2 v41 PX 30; EXEC",

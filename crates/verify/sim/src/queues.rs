@@ -36,10 +36,10 @@ impl QueueStep {
     pub(crate) fn draw(unique: u64, moves: bool, rng: &mut Rng) -> Self {
         let age = unique / LIFE;
         let mut key = |of: &str| format!("{PREFIX}{of}:{age}:{}", rng.below(2));
-        let (one, other, sorted) = (key("list"), key("list"), key("sorted"));
+        let (one, other, set, sorted) = (key("list"), key("list"), key("set"), key("sorted"));
         let element = format!("q{unique}");
         let timeout = ["0.01", "0.1", "0.3"][rng.below(3) as usize];
-        let words = match rng.below(18) {
+        let words = match rng.below(21) {
             0..=2 => format!("RPUSH {one} {element}"),
             3 => format!("LPUSH {one} {element}"),
             4..=5 => format!("LPOP {one}"),
@@ -51,6 +51,8 @@ impl QueueStep {
             15 => format!("BRPOP {one} {timeout}"),
             16 => format!("BLMPOP {timeout} 2 {one} {other} RIGHT COUNT 2"),
             17 => format!("BZPOPMAX {sorted} {timeout}"),
+            18..=19 => format!("SADD {set} {element}"),
+            20 => format!("SPOP {set}"),
             _ => format!("ZADD {sorted} {} {element}", rng.below(10)),
         };
         words.parse().expect("it draws what it can read")
