@@ -8,7 +8,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "commands_ties_in_any_order",
         home: "commands",
         guard: "Members of one score stand in the order of their bytes",
-        checks: &[Tests("commands", "every_example")],
+        checks: &[Tests("commands", "ties_stand_in_the_order_of_their_bytes")],
         in_gate: true,
     },
     Mutant {

@@ -159,6 +159,15 @@ fn a_scan_visits_every_member_of_a_large_set_once() {
     assert_eq!(seen.len(), 500);
 }
 
+#[test]
+fn ties_stand_in_the_order_of_their_bytes() {
+    let mut store = Store::default();
+    let mut ask = |line: &str| format!("{:?}", store.run(&words(line)));
+    assert_eq!(ask("ZADD z 1 b 1 d"), ":2");
+    assert_eq!(ask("ZADD z 1 c 1 a 1 e"), ":3");
+    assert_eq!(ask("ZRANGE z 0 -1"), r#"["a", "b", "c", "d", "e"]"#);
+}
+
 /// What a Redis 7.0.15 answered: it begins with the smallest set.
 #[test]
 fn sums_depend_on_the_sizes_of_the_sets() {
