@@ -181,7 +181,7 @@ impl<'a> Reply<'a> {
                 writer.u8(u8::from(*exists));
             }
             Self::Noted(noted) => {
-                writer.u8(17);
+                writer.u8(18);
                 noted.write(writer);
             }
         }
@@ -236,7 +236,7 @@ impl<'a> Reply<'a> {
                     _ => return Err(Malformed("neither absent nor present")),
                 }
             }
-            17 => Reply::Noted(Box::new(Noted::read(reader, depth)?)),
+            18 => Reply::Noted(Box::new(Noted::read(reader, depth)?)),
             _ => return Err(Malformed("unknown kind of answer")),
         })
     }

@@ -147,8 +147,8 @@ impl Budget {
             return Err(self.stop(Stop::Killed));
         }
         let wanted = match lua.used_memory() {
-            ..=0x10_0000 => PERIOD,
-            ..=0x80_0000 => PERIOD_OF_MEGABYTES,
+            ..0x10_0000 => PERIOD,
+            0x10_0000..0x80_0000 => PERIOD_OF_MEGABYTES,
             _ => PERIOD_OF_MUCH,
         };
         self.looks.set(self.looks.get() + 1);

@@ -124,7 +124,7 @@ impl Decoder<'_> {
             return Kind::Error("invalid number");
         }
         let begins = matches!(rest[0], b'+' | b'I' | b'i' | b'N' | b'n');
-        if !is_number && !(begins && is_invalid && self.options.decode_invalid) {
+        if !(is_number || begins && is_invalid && self.options.decode_invalid) {
             return Kind::Error("invalid token");
         }
         match scan_number(rest) {

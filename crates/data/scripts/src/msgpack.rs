@@ -152,8 +152,8 @@ impl Writer<'_> {
 
     fn length(&mut self, length: usize, short: u8, long: u8) {
         match length {
-            ..=15 => self.out.push(short | length as u8),
-            ..=0xffff => self.head(long, &(length as u16).to_be_bytes()),
+            ..16 => self.out.push(short | length as u8),
+            16..0x1_0000 => self.head(long, &(length as u16).to_be_bytes()),
             _ => self.head(long + 1, &(length as u32).to_be_bytes()),
         }
     }

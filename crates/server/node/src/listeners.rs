@@ -49,6 +49,9 @@ pub(crate) struct Audience {
 /// A lane of a node.
 type Place = (NodeId, LaneId);
 
+/// Where the names that are left begin: in a topic, behind a name if it is not whole.
+type Rest = (Topic, Option<Box<[u8]>>);
+
 impl Table {
     fn set(&mut self, topic: Topic, name: &[u8], (node, lane): Place, clients: u32) -> u32 {
         let names = &mut self.topics[topic as usize];
@@ -118,7 +121,7 @@ impl Listeners {
         after: Option<&[u8]>,
         place: Place,
         bytes_enough: usize,
-    ) -> (Vec<TopicCount>, Option<(Topic, Option<Box<[u8]>>)>) {
+    ) -> (Vec<TopicCount>, Option<Rest>) {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let (mut counts, mut bytes) = (Vec::new(), 0);
         let mut after = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -423,7 +423,7 @@ impl Crowd {
 
     fn step(&mut self) {
         let nth = self.rng.below(self.sent.len() as u64) as usize;
-        let place = places().nth(nth).unwrap();
+        let place = places().nth(nth).expect("this test made it");
         match self.rng.below(20) {
             0 if self.listens[nth].is_some() => {
                 self.cluster.listen(place, Topic::Channel, "c", 0);
@@ -457,9 +457,11 @@ impl Crowd {
         self.cluster.turn(Duration::from_micros(span));
         for (at, place) in places().enumerate() {
             for message in self.cluster.published(place) {
-                let (from, number) = message.split_once(' ').unwrap();
-                let (from, number): (usize, usize) =
-                    (from.parse().unwrap(), number.parse().unwrap());
+                let (from, number) = message.split_once(' ').expect("this test made it");
+                let (from, number): (usize, usize) = (
+                    from.parse().expect("this test made it"),
+                    number.parse().expect("this test made it"),
+                );
                 assert!(number < self.sent[from].len(), "{message} was never published");
                 assert!(
                     number >= self.heard[at][from],

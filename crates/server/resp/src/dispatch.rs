@@ -101,7 +101,7 @@ impl<B: Backend> Context<'_, B> {
         }
         self.connection.facts.command.store(u64::from(spec.id) + 1, Relaxed);
         match spec.run {
-            Run::Key(_) if spec.flags.has(flag::BLOCKING) => self.block(&call),
+            Run::Key(_) if spec.flags.has(flag::BLOCKING) => self.block(call),
             Run::Key(_) if self.connection.numbering.is_some() && call.updates() => {
                 self.numbered_update(call);
             }

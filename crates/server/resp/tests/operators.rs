@@ -1,8 +1,6 @@
 //! What operators and test suites ask of a node: `SLOWLOG`, `LATENCY`, `MONITOR`, `CLIENT PAUSE`,
 //! `DEBUG`, and commands that answer why they are not done.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
