@@ -63,6 +63,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "node_one_reader_is_woken",
+        home: "node",
+        guard: "an entry of a stream wakes everybody who reads it",
+        checks: &[Tests("node", "everybody_who_reads_a_stream")],
+        in_gate: false,
+    },
+    Mutant {
+        name: "node_end_of_stream_not_fixed",
+        home: "node",
+        guard: "where a stream ends is asked once, before the first try",
+        checks: &[Tests("node", "everybody_who_reads_a_stream")],
+        in_gate: false,
+    },
+    Mutant {
         name: "node_timeout_overtakes_try",
         home: "node",
         guard: "a command whose time is over waits for the try that may have taken something",

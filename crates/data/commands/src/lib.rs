@@ -53,7 +53,7 @@
 //!   and doesn't here.
 //! - `BITFIELD` refuses to write where the value would be longer than it may be; Redis lets it grow
 //!   by up to eight bytes more, and `#` with an offset that overflows 64 bits is refused here.
-//! - `XREAD` and `XREADGROUP` check `BLOCK` and don't wait.
+//! - `XREADGROUP` that waits is also served after `XGROUP SETID` has set its group back.
 //! - `DUMP` refuses streams, and `RESTORE` takes none. `XAUTOCLAIM` takes any `COUNT`; Redis sets
 //!   aside memory for as many ids, and may have too little.
 //! - `PFCOUNT` never writes: the count cached in a HyperLogLog stays out of date, and is computed each

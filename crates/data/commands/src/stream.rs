@@ -48,4 +48,4 @@ pub(crate) use consumers::{
 pub(crate) use entries::{xadd, xdel, xlen, xrange, xrevrange, xsetid, xtrim};
 pub(crate) use id::StreamId;
 pub(crate) use info::{xinfo_consumers, xinfo_groups, xinfo_stream};
-pub(crate) use read::{readgroup_access, xread, xreadgroup};
+pub(crate) use read::{ReadOptions, is_end, last_id, readgroup_access, xread, xreadgroup};

@@ -9,7 +9,8 @@
 //! Who waits for the same thing on a key stands in one line, over all lanes of the node, and only the
 //! first is tried. Who leaves a line as its first, served or not, passes the turn on. So a push of *n*
 //! elements serves the first *n* in their order, each by a try of its own, and wakes one of any number
-//! that wait. Nodes keep no common line: which node's client is next, the engine decides.
+//! that wait. `XREAD` takes nothing, so everybody in its line is tried. Nodes keep no common line: which
+//! node's client is next, the engine decides.
 //!
 //! ```text
 //! block ─► in line ─ first of it ─► ready ─► try ─┬─ something, or an error ──────► answered
@@ -22,6 +23,8 @@
 //! - The answer "nothing" when the time is over, waits for a try under way: what that takes would be
 //!   lost.
 //! - Who leaves passes the turn on even if it was never served.
+//! - Where a stream ends, for which `$` stands, is asked once, before the first try. A try that asked
+//!   again would not find what came before it.
 //!
 //! What was taken for a client whose connection breaks before it has read the answer is gone, as with
 //! any pop; where the try's own end is unknown, so is the command's.
@@ -41,7 +44,7 @@ use quorate_types::{Duration, Instant, KeyspaceId, Now, Tag};
 pub(crate) use self::lines::Lines;
 use crate::blocking::lines::Place;
 use crate::lane::Internal;
-use crate::{Done, Lane, Mail, Outbox};
+use crate::{Done, Lane, Mail, Outbox, Shared};
 
 /// After how long a key is tried again whose changes aren't heard of here, or a try that was refused.
 const POLL_FIRST: Duration = Duration::from_millis(10);
@@ -97,6 +100,31 @@ struct Waiter {
     doublings: u32,
     /// When it stands among the deadlines.
     wakes_at: Instant,
+}
+
+impl Waiter {
+    /// The answer, if it waits for a group and a later try says that the group or its stream is gone.
+    fn lost_group(
+        &self,
+        keys: &BTreeSet<u32>,
+        outcome: &Outcome<Reply<'static>>,
+        shared: &Shared,
+    ) -> Option<Reply<'static>> {
+        let Outcome::Done(answer) = outcome else { return None };
+        if self.arriving {
+            return None;
+        }
+        let at = *keys.first()?;
+        let store = shared.store(self.call.keyspace)?;
+        let heard = !self.unheard.contains(&at);
+        let gone = heard.then(|| store.kind_of(&self.keys[at as usize]).is_none());
+        self.call.line.group_lost(answer, gone)
+    }
+}
+
+/// Whether an op is refused for the moment, and has not happened.
+fn did_not_happen(outcome: &Outcome<Reply<'static>>) -> bool {
+    matches!(outcome, Outcome::Refused(Refusal::Busy | Refusal::Conflict | Refusal::TimedOut))
 }
 
 /// The commands that wait on one lane.
@@ -311,6 +339,13 @@ impl Lane {
             return;
         }
         let BlockingCall { keyspace, origin, ref call, .. } = waiter.call;
+        if let Some(read) = call.call().ends_wanted()
+            && !mutant!("node_end_of_stream_not_fixed")
+        {
+            waiter.trying = true;
+            let tag = self.internal_tag(Internal::End { slot });
+            return self.submit_any(now, keyspace, tag, origin, Op::Call(read), out);
+        }
         let store = self.shared.store(keyspace);
         let due = if waiter.arriving && store.is_some_and(|store| store.capabilities().transactions)
         {
@@ -325,10 +360,41 @@ impl Lane {
         self.submit_any(now, keyspace, tag, origin, op, out);
     }
 
+    /// The node knows where a stream ends that a command waits for.
+    pub(crate) fn found_end(&mut self, slot: Slot, done: Done, out: &mut Outbox) {
+        let Some(waiter) = self.blocking.waiters.get_mut(slot) else { return };
+        waiter.trying = false;
+        let fixed = match &done.outcome {
+            Outcome::Done(reply) => waiter.call.call.call().with_end(reply).map(Some),
+            outcome if did_not_happen(outcome) => Ok(None),
+            _ => return self.answer_waiter(slot, done.outcome, done.lease_bound, out),
+        };
+        let refused = match fixed {
+            Ok(Some(call)) => {
+                waiter.call.call = call;
+                false
+            }
+            Ok(None) => true,
+            Err(error) => {
+                return self.answer_waiter(slot, Outcome::Done(error), done.lease_bound, out);
+            }
+        };
+        if let Some(answer) = waiter.ends.take() {
+            return self.answer_waiter(slot, Outcome::Done(answer), false, out);
+        }
+        if refused {
+            return self.blocking.to_poll.push(slot);
+        }
+        self.blocking.make_ready(slot);
+    }
+
     /// A try on these keys has ended.
     pub(crate) fn tried(&mut self, slot: Slot, keys: BTreeSet<u32>, done: Done, out: &mut Outbox) {
         let Some(waiter) = self.blocking.waiters.get_mut(slot) else { return };
         waiter.trying = false;
+        if let Some(end) = waiter.lost_group(&keys, &done.outcome, &self.shared) {
+            return self.answer_waiter(slot, Outcome::Done(end), done.lease_bound, out);
+        }
         let refused = match &done.outcome {
             Outcome::Done(reply) if Wait::is_nothing(reply) => false,
             // The key got another type while the command waited. But an item that is moved may have
@@ -338,8 +404,7 @@ impl Lane {
             {
                 false
             }
-            // It did not happen.
-            Outcome::Refused(Refusal::Busy | Refusal::Conflict | Refusal::TimedOut) => true,
+            outcome if did_not_happen(outcome) => true,
             _ => return self.answer_waiter(slot, done.outcome, done.lease_bound, out),
         };
         if let Some(answer) = waiter.ends.take() {
@@ -380,8 +445,7 @@ impl Lane {
                 continue;
             }
             for Changed { key, kind } in store.take_changes() {
-                let wants = |line: &Line| kind.is_some_and(|kind| line.wants(kind));
-                for place in shared.lines.first(keyspace, &key, wants) {
+                for place in shared.lines.first(keyspace, &key, |line| line.is_woken_by(kind)) {
                     self.give_turn(place, out);
                 }
             }

@@ -32,6 +32,8 @@ pub(crate) enum Internal {
     Mail { from: LaneId, tag: Tag },
     /// For a command that waits here, on these of its keys.
     Try { slot: Slot, keys: BTreeSet<u32> },
+    /// For a command that waits here, where a stream ends.
+    End { slot: Slot },
     /// A key of the flush with this number.
     Flush { job: u64 },
     /// Whether this key of the listing with this number has a value.
@@ -728,6 +730,7 @@ impl Lane {
                     self.answer_forwarded((from, keyspace, sequence), &done, out);
                 }
                 Internal::Try { slot, keys } => self.tried(slot, keys, done, out),
+                Internal::End { slot } => self.found_end(slot, done, out),
                 Internal::Flush { job } => self.flushes.key_done(job, &done.outcome),
                 Internal::Listing { number, key } => self.key_decided(number, key, &done),
             }

@@ -98,6 +98,10 @@ impl World {
         fn show(reply: &Reply<'_>) -> String {
             match reply {
                 Reply::Array(items) => items.iter().map(show).collect::<Vec<_>>().join(" "),
+                Reply::Keyed(pairs) => {
+                    let pair = |(key, value): &(_, _)| format!("{} {}", show(key), show(value));
+                    pairs.iter().map(pair).collect::<Vec<_>>().join(" ")
+                }
                 Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
                 other => format!("{other:?}"),
             }
@@ -338,5 +342,128 @@ fn a_push_during_a_try_that_finds_nothing_is_not_missed() {
             assert!(world.answer(first).is_some() && world.answer(second).is_some());
             world.served(waiter, &format!("{key} a"));
         }
+    }
+}
+
+#[test]
+fn everybody_who_reads_a_stream_gets_an_entry_of_any_node() {
+    World::each(|mut world| {
+        let readers: Vec<(Place, Tag)> = (0..world.nodes())
+            .flat_map(|node| [(node, 0), (node, 1), (node, 0), (node, 1)])
+            .map(|place| (place, world.block(place, "XREAD BLOCK 0 STREAMS s $", None)))
+            .collect();
+        world.pass(A_WHILE);
+        let from = world.nodes() - 1;
+        assert_eq!(world.asked((from, 1), "XADD s 1-1 f v"), "1-1");
+        for (_, reader) in &readers {
+            world.served(*reader, "s 1-1 f v");
+        }
+        for (number, (place, reader)) in readers.into_iter().enumerate() {
+            let late = world.block(place, "XREAD BLOCK 0 STREAMS s 1-1", None);
+            world.unblock(place, reader, Reply::Null);
+            world.pass(A_WHILE);
+            world.waits(late);
+            assert_eq!(
+                world.asked((0, 0), &format!("XADD s {}-0 f v", 2 + number)),
+                format!("{}-0", 2 + number)
+            );
+            world.served(late, &format!("s {}-0 f v", 2 + number));
+            assert_eq!(world.asked((0, 0), "DEL s"), "Int(1)");
+            assert_eq!(world.asked((0, 1), "XADD s 1-1 f v"), "1-1");
+        }
+    });
+}
+
+/// What is added behind the end that `$` stood for is read, whenever it comes, and nothing before.
+#[test]
+fn what_is_added_behind_the_end_of_a_stream_is_not_missed() {
+    World::each(|mut world| {
+        let from = world.nodes() - 1;
+        for turns in 0..8 {
+            let key = format!("s:{turns}");
+            world.asked((from, 0), &format!("XADD {key} 1-1 before 1"));
+            let reader = world.block((0, 1), &format!("XREAD BLOCK 0 STREAMS {key} $"), None);
+            for _ in 0..turns {
+                world.cluster.turn(Duration::from_micros(10));
+            }
+            // It is there before the first try, between two tries, or behind the end.
+            world.ask((0, 0), &format!("XADD {key} 2-1 f v"));
+            world.pass(A_WHILE);
+            match world.answer(reader).as_deref() {
+                Some(answer) => assert_eq!(answer, format!("{key} 2-1 f v")),
+                // It came before the call's end was known.
+                None => {
+                    world.asked((from, 1), &format!("XADD {key} 3-1 f v"));
+                    world.served(reader, &format!("{key} 3-1 f v"));
+                }
+            }
+        }
+        // A try that finds nothing fixes no other end.
+        let reader = world.block((0, 0), "XREAD BLOCK 0 STREAMS t $", None);
+        world.pass(A_WHILE);
+        world.ask((0, 1), "XADD t 1-1 a b");
+        world.ask((0, 1), "XADD t 2-1 a b");
+        world.pass(A_WHILE);
+        assert!(world.answer(reader).is_some_and(|answer| answer.starts_with("t 1-1 a b")));
+    });
+}
+
+#[test]
+fn the_entries_of_a_group_go_to_its_consumers_in_order() {
+    World::each(|mut world| {
+        world.asked((0, 0), "XGROUP CREATE s g $ MKSTREAM");
+        world.asked((0, 0), "XGROUP CREATE s other $");
+        let read = |group, consumer| {
+            format!("XREADGROUP GROUP {group} {consumer} COUNT 1 BLOCK 0 STREAMS s >")
+        };
+        let ann = world.block((0, 0), &read("g", "ann"), None);
+        let bob = world.block((0, 1), &read("g", "bob"), None);
+        let other = world.block((0, 0), &read("other", "cid"), None);
+        world.pass(A_WHILE);
+        let from = world.nodes() - 1;
+        world.asked((from, 1), "XADD s 1-1 n 1");
+        world.served(ann, "s 1-1 n 1");
+        world.served(other, "s 1-1 n 1");
+        world.waits(bob);
+        world.asked((from, 0), "XADD s 2-1 n 2");
+        world.served(bob, "s 2-1 n 2");
+        let pending = world.asked((0, 0), "XPENDING s g");
+        assert_eq!(pending, "Int(2) 1-1 2-1 ann 1 bob 1");
+    });
+}
+
+#[test]
+fn who_waits_for_a_group_hears_that_it_is_gone() {
+    let gone = "UNBLOCKED the stream key no longer exists";
+    for (end, error) in [
+        ("DEL s", gone),
+        ("SET s text", gone),
+        (
+            "XGROUP DESTROY s g",
+            "NOGROUP the consumer group this client was blocked on no longer exists",
+        ),
+    ] {
+        World::each(|mut world| {
+            world.asked((0, 0), "XGROUP CREATE s g $ MKSTREAM");
+            let line = "XREADGROUP GROUP g c BLOCK 0 STREAMS s >";
+            let waiters = [(0, 0), (0, 1), (0, 1)].map(|place| world.block(place, line, None));
+            let reader = world.block((0, 0), "XREAD BLOCK 0 STREAMS s $", None);
+            world.pass(A_WHILE);
+            let from = world.nodes() - 1;
+            world.asked((from, 0), end);
+            for waiter in waiters {
+                assert_eq!(world.answer(waiter), Some(format!("Error({error:?})")), "{end}");
+            }
+            world.waits(reader);
+            let late = world.block((0, 1), line, None);
+            let timed = world.block((0, 1), "XREAD BLOCK 5 STREAMS none $", Some(A_WHILE / 2));
+            world.pass(A_WHILE);
+            assert!(
+                world.answer(late).is_some_and(
+                    |answer| answer.contains("NOGROUP") || answer.contains("WRONGTYPE")
+                )
+            );
+            world.served(timed, "NullArray");
+        });
     }
 }

@@ -54,8 +54,8 @@ impl<B: Backend> Context<'_, B> {
         }
         let database = self.connection.session.database;
         let awaited = call.awaited_keys().count();
-        let moves = call.keys().count() > awaited;
-        if moves && call.single_key().is_err() && !self.backend.transactional(database) {
+        let is_split = call.waits_as_one() && call.single_key().is_err();
+        if is_split && !self.backend.transactional(database) {
             let text = self.backend.crosskey().to_owned();
             return self.reply(call.spec, &Answer::Error(text.into()));
         }

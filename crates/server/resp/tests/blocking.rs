@@ -37,6 +37,63 @@ fn a_pop_waits_for_a_push_of_another_client() {
 }
 
 #[test]
+fn streams_are_waited_for() {
+    for database in ["0", "1"] {
+        let mut harness = harness();
+        let [first, second, other] = [(); 3].map(|()| harness.connect());
+        for id in [first, second, other] {
+            harness.talk(id, &format!("SELECT {database}"));
+        }
+        harness.talk(other, "XADD s 1-0 a b");
+        assert_eq!(harness.talk(first, "XREAD BLOCK 0 STREAMS s $"), "");
+        harness.talk(second, "HELLO 3");
+        assert_eq!(harness.talk(second, "XREAD COUNT 1 BLOCK 0 STREAMS s $"), "");
+        assert_eq!(harness.talk(other, "XADD s 2-0 c d"), "$3\r\n2-0\r\n");
+        settle(&mut harness);
+        let entry = "*1\r\n*2\r\n$3\r\n2-0\r\n*2\r\n$1\r\nc\r\n$1\r\nd\r\n";
+        let taken = String::from_utf8(harness.take(first)).unwrap();
+        assert_eq!(taken, format!("*1\r\n*2\r\n$1\r\ns\r\n{entry}"));
+        let taken = String::from_utf8(harness.take(second)).unwrap();
+        assert_eq!(taken, format!("%1\r\n$1\r\ns\r\n{entry}"));
+        // The time that is over.
+        harness.talk(other, "XGROUP CREATE s g 2-0");
+        let lines = ["XREADGROUP GROUP g c BLOCK 100 STREAMS s >", "XREAD BLOCK 100 STREAMS s $"];
+        for line in lines {
+            for (id, null) in [(first, &b"*-1\r\n"[..]), (second, b"_\r\n")] {
+                assert_eq!(harness.talk(id, line), "", "{line}");
+                harness.pass(99);
+                settle(&mut harness);
+                assert_eq!(harness.take(id), b"", "{line}");
+                harness.pass(2);
+                settle(&mut harness);
+                assert_eq!(harness.take(id), null, "{line}");
+            }
+        }
+        // What is not new is answered at once, as is what is wrong, and in a block everything.
+        let history = harness.talk(first, "XREADGROUP GROUP g c BLOCK 0 STREAMS s 0");
+        assert_eq!(history, "*1\r\n*2\r\n$1\r\ns\r\n*0\r\n");
+        let absent = harness.talk(first, "XREADGROUP GROUP x c BLOCK 0 STREAMS s >");
+        assert!(absent.starts_with("-NOGROUP "), "{absent}");
+        let negative = harness.talk(first, "XREAD BLOCK -1 STREAMS s $");
+        assert_eq!(negative, "-ERR timeout is negative\r\n");
+        let block = harness.talk(first, &format!("MULTI\r\n{}\r\n{}\r\nEXEC", lines[0], lines[1]));
+        assert!(block.ends_with("*2\r\n*-1\r\n*-1\r\n"), "{block}");
+        // Several streams are one transaction, where there are any.
+        let several = harness.talk(first, "XREAD BLOCK 0 STREAMS s t $ $");
+        if database == "0" {
+            assert!(several.starts_with("-CROSSKEY "), "{several}");
+            continue;
+        }
+        assert_eq!(several, "");
+        harness.talk(other, "XADD t 1-0 e f");
+        settle(&mut harness);
+        assert!(harness.take(first).starts_with(b"*1\r\n*2\r\n$1\r\nt\r\n"));
+        harness.talk(other, "SET text v");
+        assert!(harness.talk(first, "XREAD BLOCK 0 STREAMS s text $ $").starts_with("-WRONGTYPE "));
+    }
+}
+
+#[test]
 fn nothing_behind_a_command_that_waits_is_executed() {
     let mut harness = harness();
     let (waiter, other) = (harness.connect(), harness.connect());

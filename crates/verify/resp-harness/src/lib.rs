@@ -455,7 +455,14 @@ impl Backend for MemoryBackend {
         self.queue.push_back((keyspace, tag, Work::Op(op.into_owned())));
     }
 
-    fn block(&mut self, keyspace: u8, _: Now, tag: Tag, _: u64, blocking: Blocking) {
+    fn block(&mut self, keyspace: u8, now: Now, tag: Tag, _: u64, mut blocking: Blocking) {
+        while let Some(read) = blocking.call.call().ends_wanted() {
+            let end = self.run(keyspace, now.wall(), &Op::Call(read)).expect("a small call");
+            match blocking.call.call().with_end(&end) {
+                Ok(call) => blocking.call = call,
+                Err(error) => return self.unblocked.push_back((tag, error)),
+            }
+        }
         self.blocked.push_back((keyspace, tag, blocking));
     }
 

@@ -17,6 +17,8 @@ use crate::options::is_word;
 use crate::string::{Outcome, key_functions};
 use crate::{Args, Reply};
 
+/// The answer where there is no stream.
+pub(super) const NO_KEY: Reply<'static> = Reply::error("ERR no such key");
 /// Entries that `XINFO STREAM FULL` tells of, unless it says another number.
 const FULL_COUNT: u64 = 10;
 
@@ -41,7 +43,7 @@ key_functions! {
 }
 
 fn present(current: Current<'_>) -> Result<Stream<'_>, Reply<'static>> {
-    Stream::of(current)?.ok_or(Reply::error("ERR no such key"))
+    Stream::of(current)?.ok_or(NO_KEY)
 }
 
 fn map<'a>(lines: Vec<(&'static str, Reply<'a>)>) -> Reply<'a> {

@@ -6,24 +6,25 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use quorate_machine::{Access, Change, Workspace};
-use quorate_types::UnixMillis;
+use quorate_types::{Duration, UnixMillis};
 
 use super::StreamId;
 use super::answer::Answer;
 use super::entries::store;
 use super::groups::{Group, Pending, no_group};
+use super::info::NO_KEY;
 use super::packed::{Index, Stream};
 use crate::number::integer;
 use crate::number::parse_integer;
 use crate::options::{SYNTAX, c_string, is_word};
-use crate::{Args, Reply};
+use crate::{Args, Line, Reply, Wait};
 
 /// What the arguments of `XREAD` or `XREADGROUP` say.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadOptions<'a> {
     args: Args<'a>,
     /// How many milliseconds to wait if there is nothing, 0 for ever; `None` not to wait.
-    pub(crate) block_ms: Option<u64>,
+    block_ms: Option<u64>,
     /// The most entries of each stream.
     count: Option<u64>,
     /// The group and the consumer.
@@ -31,9 +32,9 @@ pub(crate) struct ReadOptions<'a> {
     /// Whether entries are acknowledged as they are delivered.
     is_acknowledged: bool,
     /// Where the first key stands.
-    first: usize,
+    pub(crate) first: usize,
     /// How many streams.
-    streams: usize,
+    pub(crate) streams: usize,
 }
 
 impl<'a> ReadOptions<'a> {
@@ -89,11 +90,49 @@ impl<'a> ReadOptions<'a> {
         Ok(options)
     }
 
+    /// How the call waits; `None` if it doesn't, or if its ids are an error. What a consumer has got
+    /// before is there or not, so nobody waits for it.
+    pub(crate) fn wait(self) -> Option<Wait> {
+        let block_ms = self.block_ms?;
+        let waits = |id| match self.group {
+            Some(_) => matches!(c_string(id), b">") || StreamId::parse(id, 0) == Ok(StreamId::MAX),
+            None => is_end(id) || StreamId::parse(id, 0).is_ok(),
+        };
+        let timeout = (block_ms > 0).then(|| Duration::from_millis(block_ms));
+        let line = match self.group {
+            Some((group, _)) => Line::Group(group.into()),
+            None => Line::Entries,
+        };
+        self.streams().all(|(_, id)| waits(id)).then_some(Wait { timeout, line })
+    }
+
     /// The keys with what stands for each of them behind them all.
     pub(crate) fn streams(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let keys = self.first..self.first + self.streams;
         keys.map(move |at| (self.args.get(at), self.args.get(at + self.streams)))
     }
+}
+
+/// Whether an id of `XREAD` is that of the last entry.
+pub(crate) fn is_end(id: &[u8]) -> bool {
+    c_string(id) == b"$"
+}
+
+/// The text of the last id of a stream, as `XINFO STREAM` has answered.
+///
+/// # Errors
+/// The answer, if it is an error other than that the key is not there.
+pub(crate) fn last_id(answer: &Reply<'_>) -> Result<Vec<u8>, Reply<'static>> {
+    let lines = match answer {
+        Reply::Map(lines) => &lines[..],
+        Reply::Error(_) if *answer != NO_KEY => return Err(answer.clone().into_owned()),
+        _ => &[],
+    };
+    let last = lines.iter().find(|(name, _)| *name == Reply::text("last-generated-id"));
+    Ok(match last {
+        Some((_, Reply::Bulk(id))) => id.to_vec(),
+        _ => StreamId::MIN.text(),
+    })
 }
 
 /// A time to wait, in milliseconds.
@@ -122,8 +161,7 @@ pub(crate) fn readgroup_access(args: Args<'_>) -> Access {
     if keys.all(|key| Some(key) == first) { Access::Update } else { Access::Read }
 }
 
-/// `XREAD [COUNT count] [BLOCK ms] STREAMS key ... id ...`. It never waits: that is for the caller,
-/// who asks again.
+/// `XREAD [COUNT count] [BLOCK ms] STREAMS key ... id ...`. It doesn't wait; see [`crate::Wait`].
 pub(crate) fn xread(
     args: Args<'_>,
     _: UnixMillis,

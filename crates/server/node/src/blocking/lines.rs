@@ -1,10 +1,11 @@
-//! Who waits for which key, on whatever lane of the node, in order of arrival.
+//! Who waits for which key, on whatever lane of the node, in order of arrival. In a line that is shared
+//! everybody counts as its first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use quorate_commands::Line;
-use quorate_machine::Slot;
+use quorate_machine::{Slot, mutant};
 use quorate_sync::primitives::{Mutex, MutexGuard};
 use quorate_types::{KeyspaceId, LaneId};
 
@@ -57,7 +58,7 @@ impl Lines {
                 None => of_keyspace.entry(bytes.clone()).or_default(),
             };
             let members = of_key.entry(line.clone()).or_default();
-            if members.is_empty() {
+            if members.is_empty() || line.is_shared() {
                 first.insert(key);
             }
             members.insert(number, Place { lane, slot, key });
@@ -86,10 +87,10 @@ impl Lines {
                 of_keyspace.remove(key);
             }
         }
-        next.filter(|_| was_first)
+        next.filter(|_| was_first && !line.is_shared())
     }
 
-    /// The first of each line of a key that `wants` to know.
+    /// Who is to be tried of each line of a key that `wants` to know.
     pub(crate) fn first(
         &self,
         keyspace: KeyspaceId,
@@ -100,7 +101,11 @@ impl Lines {
         let lines =
             state.keyspaces.get(&keyspace).and_then(|keys| keys.get(key)).into_iter().flatten();
         let wanted = lines.filter(|(line, _)| wants(line));
-        wanted.filter_map(|(_, members)| Some(*members.first_key_value()?.1)).collect()
+        let tried = wanted.flat_map(|(line, members)| {
+            let everybody = line.is_shared() && !mutant!("node_one_reader_is_woken");
+            members.values().take(if everybody { usize::MAX } else { 1 })
+        });
+        tried.copied().collect()
     }
 }
 
