@@ -145,6 +145,11 @@ impl<'a> Call<'a> {
         Ok(Some(Wait { timeout: seconds(timeout)?, line }))
     }
 
+    /// Whether it is an `XREAD` or `XREADGROUP` with `BLOCK`, which Redis refuses in a script.
+    pub fn has_block_option(self) -> bool {
+        Form::of(self.spec.name) == Some(Form::Streams) && ReadOptions::block_in_script(self.args)
+    }
+
     /// Whether the call is about all its keys together, so that an engine of single keys can't carry it
     /// out over several.
     pub fn waits_as_one(self) -> bool {

@@ -147,6 +147,10 @@ fn permitted(args: Args<'_>, is_read_only: bool) -> std::result::Result<Call<'_>
         return Err("This Redis command is not allowed from script".to_owned());
     }
     let call = Call::new(spec, args);
+    if spec.flags.has(flag::BLOCKING) && call.has_block_option() {
+        let name = String::from_utf8_lossy(args.get(0));
+        return Err(format!("{name} command is not allowed with BLOCK option from scripts"));
+    }
     if is_read_only && call.is_write() {
         return Err("Write commands are not allowed from read-only scripts.".to_owned());
     }

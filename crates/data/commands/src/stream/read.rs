@@ -39,6 +39,15 @@ pub(crate) struct ReadOptions<'a> {
 
 impl<'a> ReadOptions<'a> {
     pub(crate) fn parse(args: Args<'a>) -> Result<Self, Reply<'static>> {
+        Self::parse_by(args, false)
+    }
+
+    /// Whether the arguments ask to wait, which a script must not, before any other error.
+    pub(crate) fn block_in_script(args: Args<'a>) -> bool {
+        matches!(Self::parse_by(args, true), Err(error) if error == BLOCK_IN_SCRIPT)
+    }
+
+    fn parse_by(args: Args<'a>, is_script: bool) -> Result<Self, Reply<'static>> {
         let by_group = is_word(args.get(0), "XREADGROUP");
         let mut options = Self {
             args,
@@ -55,6 +64,9 @@ impl<'a> ReadOptions<'a> {
             let values = args.len() - at - 1;
             at += 1;
             if is_word(word, "BLOCK") && values > 0 {
+                if is_script {
+                    return Err(BLOCK_IN_SCRIPT);
+                }
                 options.block_ms = Some(timeout(args.get(at))?);
                 at += 1;
             } else if is_word(word, "COUNT") && values > 0 {
@@ -142,6 +154,8 @@ fn timeout(argument: &[u8]) -> Result<u64, Reply<'static>> {
     u64::try_from(span).map_err(|_| Reply::error("ERR timeout is negative"))
 }
 
+const BLOCK_IN_SCRIPT: Reply<'static> =
+    Reply::error("ERR command is not allowed with BLOCK option from scripts");
 const UNBALANCED: Reply<'static> = Reply::error(
     "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
 );
