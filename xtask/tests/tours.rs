@@ -56,12 +56,20 @@ fn every_command_has_what_the_tour_asks_for() {
     let root = xtask::root().join("crates/data/commands");
     let read = |path: &str| fs::read_to_string(root.join(path)).expect("the tour names it");
     let (rows, examples) = (read("commands.txt"), read("tests/examples.txt"));
-    let drawn = read("tests/draw/mod.rs");
+    // Of what the Redis that is compared with doesn't have there are only examples.
+    let later = read("tests/later.txt");
+    let files = fs::read_dir(root.join("tests/draw")).expect("the tour names it");
+    let drawn: String = files
+        .map(|file| fs::read_to_string(file.expect("a file").path()).expect("a file of draws"))
+        .collect();
     let mut count = 0;
     for line in rows.lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
         let (Some(name), Some("key" | "keys")) = (words.next(), words.next()) else { continue };
         let spoken = name.replace('|', " ").to_uppercase();
+        if later.contains(&format!("\n> {spoken} ")) {
+            continue;
+        }
         assert!(examples.contains(&format!("\n> {spoken} ")), "no example of {name}");
         let word = spoken.split(' ').next().expect("a word");
         let (upper, lower) = (word.to_owned(), word.to_lowercase());

@@ -268,6 +268,9 @@ impl<'a> Options<'a> {
 
 /// The elements of a list, a set or a sorted set, the latter by their scores.
 fn elements_of(content: Content<'_>) -> Result<Vec<Cow<'_, [u8]>>, Reply<'static>> {
+    if !matches!(content.kind, ValueKind::List | ValueKind::Set | ValueKind::SortedSet) {
+        return Err(WRONGTYPE);
+    }
     let packed = Packed::read(content);
     if packed.count > ELEMENTS_MAX {
         return Err(TOO_MANY);

@@ -38,6 +38,11 @@ fn agree(words: &Words, ours: &Answer, theirs: &Answer) -> bool {
         (Answer::Error(text), Answer::Bulk(_)) if text.starts_with("INVALIDOBJ") => {
             words[0].eq_ignore_ascii_case(b"PFDEBUG")
         }
+        // Redis doesn't reset `errno` before it reads a number: one that was out of range in an earlier
+        // command spoils it.
+        (_, Answer::Error(text)) if text.contains("scores can't be converted into double") => {
+            words[0].to_ascii_uppercase().starts_with(b"SORT")
+        }
         // Bytes that aren't UTF-8 are replaced in both.
         _ => ours == theirs,
     }
@@ -57,6 +62,10 @@ fn agree_in_members(words: &Words, ours: &[Answer], theirs: &[Answer]) -> bool {
         (b"SMEMBERS" | b"SPOP" | b"SINTER" | b"SUNION" | b"SDIFF", ..) => same_in_any_order(1),
         (b"HKEYS" | b"HVALS", ..) => same_in_any_order(1),
         (b"HRANDFIELD" | b"SRANDMEMBER", ..) => ours.len() == theirs.len(),
+        // Redis compares texts up to a zero byte, so those with one have no order among each other.
+        (b"SORT" | b"SORT_RO", ..) if format!("{theirs:?}").contains("\\x00") => {
+            ours.len() == theirs.len()
+        }
         (b"HSCAN", [next, Answer::Array(a)], [other, Answer::Array(b)]) => {
             next == other && sorted(a, 2) == sorted(b, 2)
         }
@@ -165,7 +174,9 @@ fn random_blocks_answer_as_redis_does() {
                 let (ours, theirs) = (store.run(&words), redis.pipeline([&words]).remove(0));
                 assert!(agree(&words, &ours, &theirs), "{shown}: {} {ours:?}", show(&words));
             }
+            draw.in_block = true;
             let block = Sent::new((0..draw.rng.below(8)).map(|_| draw.command()), |_| true);
+            draw.in_block = false;
             let theirs = block.exec(&mut redis, &mut store);
             let (ours, ran) = (store.transact(&block.transaction(watches)), has_run(&theirs));
             *(if ran { &mut held } else { &mut failed }) += 1;

@@ -34,6 +34,8 @@ struct Client {
     queued: bool,
     /// The last write did not fit.
     blocked: bool,
+    /// The flush that has looked at it last.
+    flushed: u64,
 }
 
 /// The client sockets of one lane of one node.
@@ -50,6 +52,8 @@ pub(crate) struct Clients {
     unblocked: Vec<ConnectionId>,
     dirty: Vec<ConnectionId>,
     spare: Vec<usize>,
+    /// How many there were.
+    flushes: u64,
     pub(crate) bytes_received: u64,
     pub(crate) bytes_sent: u64,
 }
@@ -90,6 +94,7 @@ impl Clients {
             hung_up: false,
             queued: true,
             blocked: false,
+            flushed: 0,
         });
         // The first command often arrives before the watch begins.
         self.ready.push(slot);
@@ -189,6 +194,7 @@ impl Clients {
     /// Writes what the front end has for its clients, one system call and one share each. Call after
     /// the seal.
     pub(crate) fn flush<B: Backend>(&mut self, now: Now, frontend: &mut Frontend, backend: &mut B) {
+        self.flushes += 1;
         let mut dirty = std::mem::take(&mut self.dirty);
         frontend.take_dirty(&mut dirty);
         dirty.append(&mut self.unblocked);
@@ -207,9 +213,11 @@ impl Clients {
         backend: &mut B,
     ) {
         let Some(Some(client)) = self.sockets.get_mut(id.0.index as usize) else { return };
-        if client.id != id {
+        // Who has more to send and something new is named twice, and has one share.
+        if client.id != id || client.flushed == self.flushes {
             return;
         }
+        client.flushed = self.flushes;
         let Some(output) = frontend.output(id) else { return };
         let mut lost = false;
         if !output.is_empty() && !client.blocked {

@@ -297,3 +297,62 @@ impl Draw {
         vec![letter, self.pick(b"12")]
     }
 }
+
+impl Draw {
+    /// A command that waits, outside of blocks with a timeout that is none, and `SORT`.
+    pub(super) fn waiting_or_sorting(&mut self) -> Words {
+        let name = self.pick(&[
+            "BLPOP",
+            "BRPOP",
+            "BLMOVE",
+            "BRPOPLPUSH",
+            "BLMPOP",
+            "BZPOPMIN",
+            "BZPOPMAX",
+            "BZMPOP",
+            "SORT",
+            "SORT_RO",
+        ]);
+        let timeouts = if self.in_block { &["0", "1.5", "-1"] } else { &["-1", "x", ""] };
+        let timeout: Vec<u8> = self.pick(timeouts).into();
+        let end: Vec<u8> = self.pick(&["LEFT", "right", "RIGHT", "MIN", "up"]).into();
+        let keys = [self.key(), self.key()];
+        let mut words = vec![self.any_case(name)];
+        match name {
+            "BLMOVE" => {
+                words.extend(keys);
+                words.extend([end.clone(), end, timeout]);
+            }
+            "BRPOPLPUSH" => {
+                words.extend(keys);
+                words.push(timeout);
+            }
+            "BLMPOP" | "BZMPOP" => {
+                words.extend([timeout, self.pick(&["2", "2", "1", "0", "3", "x"]).into()]);
+                words.extend(keys);
+                words.push(self.pick(&["LEFT", "RIGHT", "MIN", "MAX"]).into());
+                if self.rng.chance(1, 2) {
+                    words.extend([b"COUNT".to_vec(), self.integer()]);
+                }
+            }
+            "SORT" | "SORT_RO" => {
+                words.push(self.key());
+                for option in ["ALPHA", "DESC", "LIMIT", "GET"] {
+                    if self.rng.chance(1, 3) {
+                        words.push(self.any_case(option));
+                        match option {
+                            "LIMIT" => words.extend([self.integer(), self.integer()]),
+                            "GET" => words.push(b"#".to_vec()),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            _ => {
+                words.extend(keys);
+                words.push(timeout);
+            }
+        }
+        words
+    }
+}

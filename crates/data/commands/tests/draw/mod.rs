@@ -132,11 +132,13 @@ pub(crate) struct Draw {
     /// Relative expiry times differ by ten seconds at least, so that which of two is later doesn't
     /// depend on when each command ran.
     spans: u64,
+    /// Whether commands that wait are drawn with valid timeouts: in a block, where they don't wait.
+    pub(crate) in_block: bool,
 }
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed), spans: 0 }
+        Self { rng: Rng::new(seed), spans: 0, in_block: false }
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, pool: &[T]) -> T {
@@ -460,7 +462,7 @@ impl Draw {
 
     pub(crate) fn command(&mut self) -> Words {
         let key = self.key();
-        match self.rng.below(70) {
+        match self.rng.below(73) {
             0..32 => self.on_key(&key),
 
             32..36 => {
@@ -484,6 +486,7 @@ impl Draw {
             }
             46..62 => self.sorted_set_command(),
             62..68 => self.geo_command(),
+            68..71 => self.waiting_or_sorting(),
             _ => (0..=self.rng.below(4)).map(|_| self.value()).collect(),
         }
     }

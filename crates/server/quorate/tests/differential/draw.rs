@@ -227,9 +227,22 @@ pub(crate) const SESSION: &[&str] = &[
 const WIDE_SESSION: &[&str] = &["MULTI", "EXEC", "WATCH {k} {k}", "WATCH {k} {k} {k}", "UNWATCH"];
 
 /// Not drawn: its answers are those of this moment, or of this server, or it ends things, or Redis has
-/// no such command.
-pub(crate) const ELSEWHERE: &[&str] =
-    &["quit", "shutdown", "session", "keyrange", "delex", "delifeq"];
+/// no such command; or it is compared elsewhere: scripts by the crate of scripts, messages, commands that
+/// wait and what operators ask by that of the front end.
+pub(crate) const ELSEWHERE: &[&str] = &[
+    "quit",
+    "shutdown",
+    "session",
+    "keyrange",
+    "delex",
+    "delifeq",
+    "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop",
+    "eval eval_ro evalsha evalsha_ro script fcall fcall_ro function",
+    "subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe publish spublish pubsub",
+    "acl cluster debug latency monitor role slowlog",
+    "asking bgrewriteaof bgsave failover lastsave module move psync readonly readwrite replconf",
+    "replicaof save slaveof swapdb sync",
+];
 
 const INTEGERS: &[&str] = &[
     "0",
@@ -344,6 +357,8 @@ impl Draw {
             "{hash}" => self.key_of("h1", "h2"),
             "{set}" => self.key_of("s1", "s2"),
             "{list}" => self.key_of("l1", "l2"),
+            "{zset}" => self.key_of("z1", "z2"),
+            "{score}" => self.pick(&["1", "2", "2", "-1.5", "inf", "-inf", "(1", "x"]).into(),
             "{e}" => self.pick(&["a", "b", "c", "d", "", "7", "-1", "a\0b"]).into(),
             "{v}" => self.value(),
             "{i}" if self.below(2) == 0 => (self.below(60) as i64 - 30).to_string().into(),
