@@ -118,9 +118,6 @@ pub(crate) const COLLECTIONS: &[&str] = &[
     "GEOSEARCH {zset} FROMLONLAT 13 38 BYRADIUS 500 km ASC",
     "GEORADIUS_RO {zset} 13 38 500 km ASC",
     "GEORADIUSBYMEMBER_RO {zset} {e} 500 km ASC",
-    "SORT_RO {list} ALPHA",
-    "SORT_RO {list}",
-    "SORT {set} ALPHA DESC",
 ];
 
 /// Commands over several keys: for keyspaces with transactions.
@@ -156,5 +153,4 @@ pub(crate) const WIDE_COLLECTIONS: &[&str] = &[
     "GEOSEARCHSTORE {zset} {zset} FROMLONLAT 13 38 BYRADIUS 500 km",
     "GEORADIUS {zset} 13 38 500 km STORE {zset}",
     "GEORADIUSBYMEMBER {zset} {e} 500 km ASC",
-    "SORT {list} ALPHA STORE {list}",
 ];

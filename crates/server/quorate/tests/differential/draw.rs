@@ -227,8 +227,9 @@ pub(crate) const SESSION: &[&str] = &[
 const WIDE_SESSION: &[&str] = &["MULTI", "EXEC", "WATCH {k} {k}", "WATCH {k} {k} {k}", "UNWATCH"];
 
 /// Not drawn: its answers are those of this moment, or of this server, or it ends things, or Redis has
-/// no such command; or it is compared elsewhere: scripts by the crate of scripts, messages, commands that
-/// wait and what operators ask by that of the front end.
+/// no such command; or it is compared elsewhere: `SORT`, which changes the form of a sorted set there, by
+/// the crate of commands, scripts by that of scripts, messages, commands that wait and what operators ask
+/// by that of the front end.
 pub(crate) const ELSEWHERE: &[&str] = &[
     "quit",
     "shutdown",
@@ -239,6 +240,7 @@ pub(crate) const ELSEWHERE: &[&str] = &[
     "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop",
     "eval eval_ro evalsha evalsha_ro script fcall fcall_ro function",
     "subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe publish spublish pubsub",
+    "sort sort_ro",
     "acl cluster debug latency monitor role slowlog",
     "asking bgrewriteaof bgsave failover lastsave module move psync readonly readwrite replconf",
     "replicaof save slaveof swapdb sync",
@@ -411,6 +413,8 @@ fn is_deterministic(words: &[Vec<u8>]) -> bool {
     match (name.as_slice(), words.len()) {
         (b"INFO" | b"TIME" | b"LOLWUT" | b"SHUTDOWN" | b"COMMAND", 1) | (b"LOLWUT", 2) => false,
         (b"CLIENT" | b"COMMAND", 2) => words[1].eq_ignore_ascii_case(b"GETNAME"),
+        // WITHSCORE came later.
+        (b"ZRANK" | b"ZREVRANK", 4..) => false,
         // Which member.
         (b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD", 2) => words[1] == b"absent",
         (b"SPOP" | b"SRANDMEMBER" | b"HRANDFIELD", 3) => {
