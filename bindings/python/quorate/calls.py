@@ -28,6 +28,7 @@ from redis.exceptions import (
 
 from .commands import KEY_BY_KEY, Kind, kind_of, name_of
 from .errors import Failed, Unknown
+from .scripts import Scripts
 from .session import Session
 
 T = TypeVar("T")
@@ -211,6 +212,7 @@ _CLASSES = {
     "ClusterDownError": "CLUSTERDOWN",
     "OutOfMemoryError": "OOM",
     "ExecAbortError": "EXECABORT",
+    "NoScriptError": "NOSCRIPT",
 }
 _HINTS = {
     "TRYAGAIN": Hint.PAUSE,
@@ -311,6 +313,8 @@ class Caller:
         self.retry = retry
         #: The node that is tried first: the last one that served.
         self.node = 0
+        #: The scripts that were loaded through this client.
+        self.scripts = Scripts()
         self._session: Session | None = None
         # Which session each connection makes the calls of.
         self._attached: dict[Any, Session] = {}
@@ -319,7 +323,8 @@ class Caller:
 
     def new(self, parts: Sequence[Part], is_block: bool = False) -> Call:
         """A call that nobody has tried."""
-        return Call(parts, self.encode, is_block, self.sessions)
+        spelt = [(self.scripts.spelt(args), options) for args, options in parts]
+        return Call(spelt, self.encode, is_block, self.sessions)
 
     def leave(self, node: int) -> None:
         """Others may have left it as well."""
@@ -469,10 +474,12 @@ class Caller:
             else:
                 call.give_up(last)
         elif word not in _HINTS:
-            if not (call.in_doubt and (word == "OOM" or str(last).startswith(_REFUSALS))):
+            says_nothing = word in ("OOM", "NOSCRIPT") or str(last).startswith(_REFUSALS)
+            if not (call.in_doubt and says_nothing):
                 call.settle(last)
                 return Hint.GO_ON, None
-            return Hint.PAUSE, last
+            # Another node may know the script.
+            return Hint.OTHER_NODE if word == "NOSCRIPT" else Hint.PAUSE, last
         return _HINTS.get(word, Hint.GO_ON), last
 
     def _expired(self, session: Session, calls: Sequence[Call], why: Exception) -> None:

@@ -41,7 +41,12 @@ _READ = _READ_FIRST_KEY | _READ_ALL_KEYS | set(_READ_COUNTED_KEYS) | set(
 _PLAIN = set(
     "AUTH CLIENT CONFIG DEBUG DISCARD EXEC FLUSHALL FLUSHDB HELLO MULTI QUIT RESET SELECT SESSION "
     "SHUTDOWN UNWATCH WATCH SCRIPT FUNCTION PUBLISH SPUBLISH SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE "
-    "SSUBSCRIBE SUNSUBSCRIBE PUBSUB MONITOR SLOWLOG LATENCY".split()
+    "SSUBSCRIBE SUNSUBSCRIBE PUBSUB MONITOR SLOWLOG LATENCY ACL CLUSTER ROLE "
+    # A node keeps a call's first answer, and "nothing came" must not stick.
+    "BLPOP BRPOP BLMOVE BRPOPLPUSH BLMPOP BZPOPMIN BZPOPMAX BZMPOP "
+    # What no node does.
+    "ASKING BGREWRITEAOF BGSAVE FAILOVER LASTSAVE MODULE PSYNC READONLY READWRITE REPLCONF REPLICAOF "
+    "SAVE SLAVEOF SYNC".split()
 )
 
 
@@ -64,7 +69,8 @@ def kind_of(command: Sequence[object]) -> Kind:
     name = name_of(command)
     if name in _READ:
         return Kind.READ
-    return Kind.PLAIN if name in _PLAIN else Kind.CALL
+    waits = name == "XREADGROUP" and "BLOCK" in (_text(word).upper() for word in command[1:])
+    return Kind.PLAIN if name in _PLAIN or waits else Kind.CALL
 
 
 def keys_read(command: Sequence[object]) -> Sequence[object]:

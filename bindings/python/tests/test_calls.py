@@ -15,6 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from quorate import calls
+from quorate.scripts import Scripts
 
 REFUSED = "TRYAGAIN this try did nothing"
 NOT_SERVING = "CLUSTERDOWN this node is not serving"
@@ -535,6 +536,24 @@ class Scenarios:
         self.assertEqual(self.wait(client.transaction(self.body(add))), [1, 2])
         self.assertEqual(self.wait(client.transaction(self.body(add), value_from_callable=True)), "value")
         self.assertEqual(self.count(), 4)
+
+    def test_a_script_that_was_loaded_is_sent_whole(self):
+        for source in ("return 1", b"return 1"):
+            scripts = Scripts()
+            digest = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
+            command = ("EVALSHA", digest.encode(), 1, "key")
+            self.assertEqual(scripts.spelt(command), command)
+            load = ("SCRIPT LOAD", source)
+            self.assertEqual(scripts.spelt(load), load)
+            self.assertEqual(scripts.spelt(command), ("EVAL", source, 1, "key"))
+            self.assertEqual(scripts.spelt(("SCRIPT", "EXISTS", digest)), ("SCRIPT", "EXISTS", digest))
+            self.assertEqual(scripts.spelt(("evalsha_ro", digest.upper(), 0)), ("EVAL_RO", source, 0))
+
+    def test_a_node_that_lacks_a_script_says_nothing_of_earlier_tries(self):
+        client = self.client(deadline=1)
+        self.cluster.fail("SESSION CALL", "drop", "NOSCRIPT No matching script. Please use EVAL.")
+        self.assertEqual(self.wait(client.incr("a")), 1)
+        self.assertEqual(self.count(), 1)
 
     def test_tries_are_bounded_as_redis_py_says(self):
         self.cluster.always[(b"SESSION", b"CALL")] = REFUSED

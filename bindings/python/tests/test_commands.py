@@ -27,6 +27,10 @@ class CommandsTest(unittest.TestCase):
         for name in ("SET", "HSET", "LPOP", "SUNIONSTORE", "XREADGROUP", "EVAL", "SORT", "GEORADIUS"):
             self.assertEqual(kind_of([name]), Kind.CALL, name)
 
+    def test_what_waits_is_no_call(self):
+        self.assertEqual(kind_of(["XREADGROUP", "GROUP", "g", "c", "block", 0, "STREAMS", "a", ">"]), Kind.PLAIN)
+        self.assertEqual(kind_of(["BLPOP", "a", 0]), Kind.PLAIN)
+
 
 if __name__ == "__main__":
     unittest.main()
