@@ -74,7 +74,9 @@ fn unknown_subcommand(args: Args<'_>) -> Reply<'static> {
 fn lacking(args: Args<'_>, words: usize) -> Option<Reply<'static>> {
     let mut name = String::new();
     for word in args.iter().take(words) {
-        let word = core::str::from_utf8(word).ok().filter(|word| word.len() <= QUOTED_BYTES_MAX)?;
+        // A `|` joins a command and its subcommand in names, and stands in none.
+        let is_name = |word: &&str| word.len() <= QUOTED_BYTES_MAX && !word.contains('|');
+        let word = core::str::from_utf8(word).ok().filter(is_name)?;
         name += if name.is_empty() { "" } else { "|" };
         name += &word.to_ascii_lowercase();
     }
