@@ -20,7 +20,7 @@ async function nodeRedis() {
 }
 
 const scenarios = {
-  // Jobs, priorities, delays, retries, a flow of parents and children, and a repeated job.
+  // Jobs, priorities, delays, retries, and a flow of parents and children.
   async bullmq() {
     const { Queue, Worker, QueueEvents, FlowProducer } = await import("bullmq");
     const connection = await ioredis();
