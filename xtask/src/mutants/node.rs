@@ -60,7 +60,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         home: "node",
         guard: "who leaves a line passes the turn to the next",
         checks: &[Tests("node", "who_leaves_passes_the_turn_on")],
-        in_gate: true,
+        in_gate: false,
     },
     Mutant {
         name: "node_one_reader_is_woken",
