@@ -64,7 +64,7 @@ impl<'a> Arguments<'a> {
         Ok(self.number(index)? as i64 as i32)
     }
 
-    /// A whole number, or `default` if there is none.
+    /// A whole number, or `default` without one.
     pub(crate) fn integer_or(&self, index: usize, default: i64) -> Result<i64> {
         match self.get(index) {
             None | Some(Value::Nil) => Ok(default),

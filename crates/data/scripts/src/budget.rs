@@ -24,7 +24,7 @@ pub fn kill() -> bool {
     any
 }
 
-/// Why a run is over before its script is.
+/// Why a run ends before its script does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
     Instructions,
@@ -100,7 +100,7 @@ impl Budget {
         Running
     }
 
-    /// Why the run is over.
+    /// Why the run ends.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         self.stop.get()
     }

@@ -16,7 +16,7 @@ pub(crate) enum Thrown {
     Text(Vec<u8>),
     /// The error of a command: a table with `err`.
     Reply(Vec<u8>),
-    /// The run is over, whatever the script does.
+    /// The run ends, whatever the script does.
     Stop,
 }
 

@@ -461,7 +461,7 @@ impl Lane {
         self.shared.is_active() && self.has_contact(now, true)
     }
 
-    /// Ends waits whose time is over, polls, and looks whether the node serves.
+    /// Ends waits past their deadline, polls, and looks whether the node serves.
     pub(crate) fn tick_blocking(&mut self, now: Now, out: &mut Outbox) {
         while let Some((_, slot)) = self.blocking.pop_due(now) {
             let Some(waiter) = self.blocking.waiters.get_mut(slot) else { continue };

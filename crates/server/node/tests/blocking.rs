@@ -232,7 +232,7 @@ fn a_try_that_outlasts_its_time_answers_with_what_it_takes() {
         let key = key.expect("half of the keys");
         assert_eq!(world.asked((1, 0), &format!("RPUSH {key} a")), "Int(1)");
         let waiter = world.block((0, 0), &format!("BLPOP {key} 0"), Some(Duration::from_nanos(1)));
-        // The try is with the other replicas when the time is over.
+        // The try is with the other replicas at the deadline.
         world.cluster.turn(Duration::from_micros(1));
         world.pass(A_WHILE);
         let left = world.asked((1, 0), &format!("LLEN {key}"));

@@ -66,7 +66,7 @@ impl<B: Backend> Context<'_, B> {
     /// The connection waits, and nobody else.
     fn debug_sleep(&mut self, seconds: &[u8]) -> Reply<'static> {
         let text = std::str::from_utf8(seconds).unwrap_or_default();
-        // As in C, what is no number is none.
+        // As in C, other text is no number.
         let seconds = text.parse::<f64>().unwrap_or(0.0).clamp(0.0, SLEEP_SECONDS_MAX);
         let until = self.now.monotonic + Duration::from_micros((seconds * 1e6) as u64);
         self.connection.push(connection::Reply::Pause { until });

@@ -55,7 +55,7 @@ fn streams_are_waited_for() {
         assert_eq!(taken, format!("*1\r\n*2\r\n$1\r\ns\r\n{entry}"));
         let taken = String::from_utf8(harness.take(second)).unwrap();
         assert_eq!(taken, format!("%1\r\n$1\r\ns\r\n{entry}"));
-        // The time that is over.
+        // The deadline has passed.
         harness.talk(other, "XGROUP CREATE s g 2-0");
         let lines = ["XREADGROUP GROUP g c BLOCK 100 STREAMS s >", "XREAD BLOCK 100 STREAMS s $"];
         for line in lines {

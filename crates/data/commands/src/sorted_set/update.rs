@@ -51,7 +51,7 @@ pub(crate) struct Additions {
 }
 
 impl Additions {
-    /// Takes a word that may stand before the scores; false if it is none of them.
+    /// Takes a word that may stand before the scores; false for any other word.
     fn option(&mut self, word: &[u8]) -> bool {
         let option = match () {
             () if is_word(word, "NX") => &mut self.only_absent,

@@ -299,7 +299,7 @@ impl Draw {
 }
 
 impl Draw {
-    /// A command that waits, outside of blocks with a timeout that is none, and `SORT`.
+    /// A command that waits, outside of blocks with an invalid timeout, and `SORT`.
     pub(super) fn waiting_or_sorting(&mut self) -> Words {
         let name = self.pick(&[
             "BLPOP",
