@@ -1,5 +1,7 @@
 //! Commands at random: what they are made of, and what a session of one connection may be.
 
+use quorate_commands::OwnedCall;
+
 use crate::collections::{COLLECTIONS, WIDE_COLLECTIONS};
 use crate::support::redis::Words;
 
@@ -455,6 +457,10 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
         let name = words[0].to_ascii_uppercase();
         let refused = match name.as_slice() {
             b"SELECT" | b"FLUSHALL" | b"FLUSHDB" => queues || watches,
+            // In Redis 7.0 a watch overlooks what changes a group only.
+            b"XGROUP" | b"XREADGROUP" | b"XACK" | b"XCLAIM" | b"XAUTOCLAIM" | b"XSETID" => {
+                watches || !transactional && is_wide(&words)
+            }
             // Compared elsewhere.
             b"OBJECT" if queues => true,
             name if queues && is_unordered(name) => true,
@@ -478,20 +484,8 @@ pub(crate) fn session(draw: &mut Draw, transactional: bool, length: usize) -> Ve
     script
 }
 
-/// Whether a command touches another key than the one that sessions without transactions have. A
-/// word that was added may be one.
+/// Whether a command touches another key than the one that sessions without transactions have.
 fn is_wide(words: &[Vec<u8>]) -> bool {
-    match words[0].to_ascii_uppercase().as_slice() {
-        b"COPY" | b"BITOP" | b"LCS" | b"LMOVE" | b"RPOPLPUSH" | b"SMOVE" => true,
-        b"SINTERSTORE" | b"SUNIONSTORE" | b"SDIFFSTORE" => true,
-        b"SINTER" | b"SUNION" | b"SDIFF" => words[1..].iter().any(|key| key != b"one"),
-        b"SINTERCARD" => words[2..].iter().any(|key| key != b"one"),
-        b"SPOP" | b"SRANDMEMBER" => words[1..].iter().any(|word| word == b"absent"),
-        b"WATCH" | b"MGET" | b"DEL" | b"UNLINK" | b"EXISTS" | b"TOUCH" | b"DUMP" => {
-            words[1..].iter().any(|key| key != b"one")
-        }
-        b"LMPOP" | b"HRANDFIELD" => words[1..].iter().any(|word| word == b"absent"),
-        b"MSET" => words.iter().skip(1).step_by(2).any(|key| key != b"one"),
-        _ => false,
-    }
+    let call = OwnedCall::new(words.iter().map(Vec::as_slice));
+    call.is_ok_and(|call| call.call().keys().any(|key| key != b"one"))
 }
