@@ -20,7 +20,14 @@ pub struct Args<'a> {
     pub buffer: &'a [u8],
     /// One span per argument.
     pub spans: &'a [Span],
+    /// What the command's random choices follow from, if it makes any ([`crate::Spec::draws`]): another
+    /// number for each command of each client. Wherever and however often the command runs, it is the
+    /// same.
+    pub seed: u64,
 }
+
+/// Set in the number of arguments if a seed follows it.
+pub(crate) const SEEDED: u32 = 1 << 31;
 
 impl<'a> Args<'a> {
     /// How many, the command's name included.
@@ -58,7 +65,14 @@ impl<'a> Args<'a> {
     }
 
     pub(crate) fn encode(&self, writer: &mut Writer<'_>) {
-        writer.u32(u32::try_from(self.len()).expect("limits bound the number of arguments"));
+        let count = u32::try_from(self.len()).ok().filter(|count| count & SEEDED == 0);
+        let count = count.expect("limits bound the number of arguments");
+        if self.seed == 0 {
+            writer.u32(count);
+        } else {
+            writer.u32(count | SEEDED);
+            writer.u64(self.seed);
+        }
         for argument in self.iter() {
             writer.bytes(argument);
         }

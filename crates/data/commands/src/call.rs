@@ -315,14 +315,15 @@ impl<'a> Call<'a> {
             Split::Array => table::lookup(b"get").expect("GET is in the table"),
             _ => self.spec,
         };
-        Part { spec, buffer: self.args.buffer, spans: [self.args.spans[0], self.args.spans[at]] }
+        let Args { buffer, spans, seed } = self.args;
+        Part { spec, buffer, spans: [spans[0], spans[at]], seed }
     }
 
     /// The same call with another argument in place `index`.
     pub fn with_argument(self, index: usize, argument: &[u8]) -> OwnedCall {
         let arguments = self.args.iter().enumerate();
         let args = arguments.map(|(at, old)| if at == index { argument } else { old });
-        OwnedCall::with(self.spec, OwnedArgs::new(args))
+        OwnedCall::with(self.spec, OwnedArgs::new(args).seeded(self.args.seed))
     }
 
     /// A copy that borrows nothing.
@@ -422,13 +423,15 @@ pub struct Part<'a> {
     spec: &'static Spec,
     buffer: &'a [u8],
     spans: [Span; 2],
+    seed: u64,
 }
 
 impl Part<'_> {
     /// The call.
     #[inline]
     pub fn call(&self) -> Call<'_> {
-        Call::new(self.spec, Args { buffer: self.buffer, spans: &self.spans })
+        let args = Args { buffer: self.buffer, spans: &self.spans, seed: self.seed };
+        Call::new(self.spec, args)
     }
 }
 

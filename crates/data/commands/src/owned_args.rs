@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use quorate_types::hash_key;
 use quorate_wire::{Malformed, Reader};
 
+use crate::args::SEEDED;
 use crate::{Args, Span};
 
 /// Most commands have at most so many arguments, their names included.
@@ -16,6 +17,7 @@ const FEW: usize = 4;
 pub struct OwnedArgs {
     buffer: Box<[u8]>,
     spans: Spans,
+    seed: u64,
 }
 
 /// Where they lie. A few spans need no memory of their own; their unused places are zero.
@@ -40,17 +42,27 @@ impl OwnedArgs {
     pub fn new<'a>(arguments: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let arguments: Vec<&[u8]> = arguments.into_iter().collect();
         let bytes = arguments.iter().map(|argument| argument.len()).sum();
-        Self::gather(arguments.len(), bytes, arguments.into_iter())
+        Self::gather(arguments.len(), bytes, arguments.into_iter(), 0)
+    }
+
+    /// The same arguments with this seed.
+    pub(crate) fn seeded(self, seed: u64) -> Self {
+        Self { seed, ..self }
     }
 
     pub(crate) fn copy(args: Args<'_>) -> Self {
         let bytes = args.spans.iter().map(|span| (span.end - span.start) as usize).sum();
-        Self::gather(args.len(), bytes, args.iter())
+        Self::gather(args.len(), bytes, args.iter(), args.seed)
     }
 
     /// Copies arguments, which are so many and have so many bytes together.
     #[inline]
-    fn gather<'a>(count: usize, bytes: usize, arguments: impl Iterator<Item = &'a [u8]>) -> Self {
+    fn gather<'a>(
+        count: usize,
+        bytes: usize,
+        arguments: impl Iterator<Item = &'a [u8]>,
+        seed: u64,
+    ) -> Self {
         assert!(u32::try_from(bytes).is_ok(), "limits bound a request below 4 GiB");
         let mut buffer = Vec::with_capacity(bytes);
         let all = arguments.map(|argument| {
@@ -65,7 +77,7 @@ impl OwnedArgs {
             places.iter_mut().zip(all).for_each(|(place, span)| *place = span);
             Spans::Few { count: count as u8, places }
         };
-        Self { buffer: buffer.into(), spans }
+        Self { buffer: buffer.into(), spans, seed }
     }
 
     /// Mixes the arguments from index `first` on into a digest: the length of each, then the bytes
@@ -82,11 +94,13 @@ impl OwnedArgs {
     /// The arguments.
     #[inline]
     pub fn borrow(&self) -> Args<'_> {
-        Args { buffer: &self.buffer, spans: self.spans.all() }
+        Args { buffer: &self.buffer, spans: self.spans.all(), seed: self.seed }
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let count = reader.u32()? as usize;
+        let count = reader.u32()?;
+        let seed = if count & SEEDED == 0 { 0 } else { reader.u64()? };
+        let count = (count & !SEEDED) as usize;
         // Every argument takes at least its length field, so a count that the input can't hold is
         // noticed before anything is allocated for it.
         if count > reader.0.len() / 4 {
@@ -98,7 +112,7 @@ impl OwnedArgs {
             bytes += ahead.bytes()?.len();
         }
         let arguments = (0..count).map(|_| reader.bytes().expect("read a moment ago"));
-        Ok(Self::gather(count, bytes, arguments))
+        Ok(Self::gather(count, bytes, arguments, seed))
     }
 }
 
@@ -131,14 +145,17 @@ mod tests {
         // In the order and with the distances that a request may have them.
         let buffer = b"$1\r\nc\r\n$2\r\nab\r\nSET";
         let spans = [(15, 18), (11, 13), (4, 5)].map(|(start, end)| Span { start, end });
-        let args = Args { buffer, spans: &spans };
-        let copy = args.to_owned();
-        assert!(copy.borrow().iter().eq([&b"SET"[..], b"ab", b"c"]));
-        assert_eq!(copy.digest(1, 7), digest(&["SET", "ab", "c"]));
-        let mut bytes = Vec::new();
-        args.encode(&mut Writer(&mut bytes));
-        let decoded = OwnedArgs::decode(&mut Reader(&bytes)).expect("just encoded");
-        assert_eq!(decoded, copy);
+        for seed in [0, u64::MAX] {
+            let args = Args { buffer, spans: &spans, seed };
+            let copy = args.to_owned();
+            assert!(copy.borrow().iter().eq([&b"SET"[..], b"ab", b"c"]));
+            assert_eq!(copy.digest(1, 7), digest(&["SET", "ab", "c"]));
+            assert_eq!(copy.borrow().seed, seed);
+            let mut bytes = Vec::new();
+            args.encode(&mut Writer(&mut bytes));
+            let decoded = OwnedArgs::decode(&mut Reader(&bytes)).expect("just encoded");
+            assert_eq!(decoded, copy);
+        }
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::{Args, Reply, glob_match};
 /// A generator that draws the same for the same call on the same version at the same time, wherever
 /// and however often it runs, and something else otherwise.
 pub(crate) fn rng(args: Args<'_>, now: UnixMillis, current: Current<'_>) -> Rng {
-    let words = args.iter().fold(now.0, |seed, word| seed.rotate_left(5) ^ hash_key(word));
+    let begin = now.0 ^ args.seed;
+    let words = args.iter().fold(begin, |seed, word| seed.rotate_left(5) ^ hash_key(word));
     let writer = u64::from(current.timestamp.writer.0);
     Rng::new(words ^ current.timestamp.version.rotate_left(32) ^ writer.rotate_left(17))
 }

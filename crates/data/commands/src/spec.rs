@@ -59,6 +59,13 @@ impl Spec {
         self.keys.first != 0 || !self.key_specs.is_empty()
     }
 
+    /// Whether what it does may rest on [`Args::seed`].
+    #[inline]
+    pub fn draws(&self) -> bool {
+        self.tips.contains(&"nondeterministic_output")
+            || matches!(self.run, Run::Key(Keyed::Script))
+    }
+
     /// Whether other arguments say where its keys stand; [`Spec::keys`] tells all of them otherwise.
     #[inline]
     pub fn has_movable_keys(&self) -> bool {

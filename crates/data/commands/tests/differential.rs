@@ -528,7 +528,7 @@ fn encodings_of_values_that_were_set_are_those_of_redis() {
 fn arguments_are_spans_of_any_buffer() {
     let buffer = b"..value..GET..key..";
     let spans = [Span { start: 9, end: 12 }, Span { start: 14, end: 17 }];
-    let args = Args { buffer, spans: &spans };
+    let args = Args { buffer, spans: &spans, seed: 0 };
     let spec = resolve(args).expect("GET key");
     assert_eq!((spec.name, args.get(1)), ("get", &b"key"[..]));
     assert_eq!(args.to_owned().borrow().iter().collect::<Vec<_>>(), [&b"GET"[..], b"key"]);

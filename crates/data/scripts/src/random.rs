@@ -1,6 +1,6 @@
 //! `math.random` with Redis's generator, that of `drand48`. In Redis it goes on from script to script;
-//! here the time and the arguments say where it begins, so that a transaction that runs again, or
-//! elsewhere, draws the same.
+//! here the call's seed, the time and the arguments say where it begins, so that a transaction that runs
+//! again, or elsewhere, draws the same.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,13 +26,13 @@ impl Random {
         self.0.set(u64::from(seed) << 16 | 0x330e);
     }
 
-    /// Begins as every run of the script does at this time with these arguments.
+    /// Begins as every run of the same call does at this time.
     pub(crate) fn begin(&self, script: &Script<'_>, now: UnixMillis) {
         if !mutant!("scripts_random_unseeded") {
             let arguments = script.args.iter().skip(2).take(HASHED_ARGUMENTS);
-            let hash = arguments.fold(hash_key(&now.0.to_le_bytes()), |hash, argument| {
-                hash.rotate_left(7) ^ hash_key(argument)
-            });
+            let begin = hash_key(&(now.0 ^ script.args.seed).to_le_bytes());
+            let hash =
+                arguments.fold(begin, |hash, argument| hash.rotate_left(7) ^ hash_key(argument));
             self.seed((hash >> 32) as u32);
         }
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 use quorate_commands::{Args, Call, Reply, Run, Span, flag, lookup_name, resolve};
-use quorate_machine::Workspace;
+use quorate_machine::{Rng, Workspace};
 use quorate_types::{UnixMillis, limits};
 
 use crate::budget::{Budget, Stop};
@@ -66,6 +66,8 @@ pub(crate) struct Commands<'w> {
     pub(crate) workspace: &'w mut dyn Workspace,
     budget: &'w Budget,
     is_read_only: bool,
+    /// Gives each command a seed of its own.
+    seeds: Rng,
     buffer: Vec<u8>,
     spans: Vec<Span>,
 }
@@ -76,8 +78,11 @@ impl<'w> Commands<'w> {
         workspace: &'w mut dyn Workspace,
         budget: &'w Budget,
         is_read_only: bool,
+        seed: u64,
     ) -> Self {
-        Self { now, workspace, budget, is_read_only, buffer: Vec::new(), spans: Vec::new() }
+        let seeds = Rng::new(seed);
+        let (buffer, spans) = (Vec::new(), Vec::new());
+        Self { now, workspace, budget, is_read_only, seeds, buffer, spans }
     }
 
     /// Does what was asked for at the desk.
@@ -91,7 +96,8 @@ impl<'w> Commands<'w> {
         if let Err(why) = self.take_arguments(asked) {
             return Ok(Answer::Refused(why.to_owned()));
         }
-        let args = Args { buffer: &self.buffer, spans: &self.spans };
+        let seed = self.seeds.next_u64();
+        let args = Args { buffer: &self.buffer, spans: &self.spans, seed };
         self.budget.charge(CALL_COST + self.buffer.len() / 16)?;
         let call = match permitted(args, self.is_read_only) {
             Ok(call) => call,

@@ -193,7 +193,8 @@ impl Vm {
         self.random.begin(script, now);
         self.settings.begin();
         let is_read_only = script.is_read_only || compiled.flags.no_writes;
-        let mut commands = Commands::new(now, workspace, &self.budget, is_read_only);
+        let seed = script.args.seed;
+        let mut commands = Commands::new(now, workspace, &self.budget, is_read_only, seed);
         // A defect of a library ends its script, and no node.
         let run = AssertUnwindSafe(|| self.execute(script, &compiled, &mut commands));
         let answer = catch_unwind(run).unwrap_or_else(|_| Err(self.budget.stop(Stop::Defect)));

@@ -68,7 +68,7 @@ fn dry_run(args: Args<'_>) -> Reply<'static> {
     if args.get(2) != b"default" {
         return failure(format!("ERR User '{}' not found", quoted(args.get(2))));
     }
-    let command = Args { buffer: args.buffer, spans: &args.spans[3..] };
+    let command = Args { spans: &args.spans[3..], ..args };
     if lookup(command.get(0)).or_else(|| lookup_name(command.get(0))).is_none() {
         return failure(format!("ERR Command '{}' not found", quoted(command.get(0))));
     }

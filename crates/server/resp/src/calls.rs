@@ -302,7 +302,7 @@ impl<B: Backend> Context<'_, B> {
                 return self.reply(spec, &reply);
             }
         };
-        let call = Call::new(spec, inner);
+        let call = Call::new(spec, self.seeded(spec, inner));
         if let Some(reply) = self.reject(&call) {
             return self.abort(spec, &reply);
         }

@@ -69,12 +69,17 @@ impl<B: Backend> Context<'_, B> {
             self.connection.life = Life::Closing;
             return Flow::Next;
         }
-        let call = Call::new(spec, args);
+        let call = Call::new(spec, self.seeded(spec, args));
         if let Some(reply) = self.reject(&call) {
             self.abort(spec, &reply);
             return Flow::Next;
         }
         if call.is_script() { self.script(&call) } else { self.accept(&call) }
+    }
+
+    /// The arguments of a command with a seed of their own, if it draws anything.
+    pub(crate) fn seeded<'b>(&mut self, spec: &Spec, args: Args<'b>) -> Args<'b> {
+        if spec.draws() { Args { seed: self.backend.random(), ..args } } else { args }
     }
 
     /// Queues a command that was not rejected, has it wait for its turn, or executes it.

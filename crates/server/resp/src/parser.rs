@@ -173,7 +173,7 @@ impl Parser {
     /// The arguments of the command just found.
     #[inline]
     pub fn args<'a>(&'a self, buffer: &'a [u8]) -> Args<'a> {
-        Args { buffer: &buffer[self.start..self.at], spans: &self.spans }
+        Args { buffer: &buffer[self.start..self.at], spans: &self.spans, seed: 0 }
     }
 
     /// Leaves the command behind.

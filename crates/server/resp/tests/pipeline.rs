@@ -1,5 +1,7 @@
 //! Order, back-pressure, leases, time.
 
+use std::collections::BTreeSet;
+
 use quorate_commands::Reply;
 use quorate_machine::{Outcome, Refusal, Rng, Seal};
 use quorate_resp::{Settings, Shared};
@@ -30,6 +32,43 @@ fn replies_keep_the_order_of_commands_however_ops_complete() {
         }
         let output = harness.send(id, input.as_bytes());
         assert_eq!(String::from_utf8(output).unwrap(), expected, "seed {seed}");
+    }
+}
+
+/// However many there are at the same time, and wherever they run.
+#[test]
+fn equal_commands_that_draw_at_random_draw_differently() {
+    let draws = [
+        "SRANDMEMBER set",
+        "HRANDFIELD hash",
+        "ZRANDMEMBER sorted",
+        "EVAL \"return redis.call('SRANDMEMBER', KEYS[1])\" 1 set",
+        "EVAL \"return tostring(math.random(10))\" 0",
+        "SPOP set",
+    ];
+    quorate_scripts::install();
+    for local_reads in [false, true] {
+        for draw in draws {
+            let mut harness = harness();
+            harness.backend.random = Some(Rng::new(7));
+            harness.backend.local_reads = local_reads;
+            let id = harness.connect();
+            for member in 0..10 {
+                let fill =
+                    format!("SADD set {member}\r\nHSET hash {member} 1\r\nZADD sorted 1 {member}");
+                harness.talk(id, &fill);
+            }
+            let input = if draw.starts_with("SPOP") {
+                format!("{draw}\r\nSADD set 0 1 2 3 4 5 6 7 8 9\r\n")
+            } else {
+                format!("{draw}\r\n")
+            };
+            let answers =
+                String::from_utf8(harness.send(id, input.repeat(100).as_bytes())).unwrap();
+            let different: BTreeSet<_> =
+                answers.split("$1\r\n").map(|answer| &answer[..1.min(answer.len())]).collect();
+            assert!(different.len() > 8, "{draw}: {different:?}");
+        }
     }
 }
 

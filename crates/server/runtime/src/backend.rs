@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Call, Op, Reply};
-use quorate_machine::{Command, ValueKind};
+use quorate_machine::{Command, Rng, ValueKind};
 use quorate_node::{BlockingCall, EngineConfig, Lane, Outbox, SessionCall, Shared};
 use quorate_resp::{Attempt, Backend, Blocking, KeyspaceFacts, MemoryFacts, ServerFacts};
 use quorate_rifl::{Genuine, LeaseId, Request};
@@ -38,6 +38,7 @@ pub(crate) struct LaneBackend<'a> {
     pub(crate) lane: &'a mut Lane,
     pub(crate) out: &'a mut Outbox,
     pub(crate) node: &'a NodeFacts,
+    pub(crate) rng: &'a mut Rng,
     pub(crate) now: Now,
 }
 
@@ -212,7 +213,7 @@ impl Backend for LaneBackend<'_> {
     }
 
     fn random(&mut self) -> u64 {
-        process::random()
+        self.rng.next_u64()
     }
 
     fn random_cursor(&self, keyspace: u8, random: u64) -> u64 {

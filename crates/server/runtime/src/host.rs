@@ -501,8 +501,13 @@ impl Host {
     /// Reads from clients and executes what they ask for, what waits since the last turn first.
     pub(crate) fn read_clients(&mut self) {
         let now = clock::now();
-        let mut backend =
-            LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        let mut backend = LaneBackend {
+            lane: &mut self.lane,
+            out: &mut self.out,
+            node: &self.facts,
+            rng: &mut self.rng,
+            now,
+        };
         self.frontend.begin_turn(now, &mut backend);
         self.clients.read(clock::now, &mut self.frontend, &mut backend);
     }
@@ -517,8 +522,13 @@ impl Host {
         let mut done = std::mem::take(&mut self.out.done);
         let mut published = std::mem::take(&mut self.out.published);
         let expired = std::mem::take(&mut self.out.expired);
-        let mut backend =
-            LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        let mut backend = LaneBackend {
+            lane: &mut self.lane,
+            out: &mut self.out,
+            node: &self.facts,
+            rng: &mut self.rng,
+            now,
+        };
         for (keyspace, key) in expired {
             self.frontend.expired(keyspace.0, key, now, &mut backend);
         }
@@ -561,8 +571,13 @@ impl Host {
             self.lane.tick(now, &mut self.out);
         }
         if self.frontend.next_deadline() <= now.monotonic {
-            let mut backend =
-                LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+            let mut backend = LaneBackend {
+                lane: &mut self.lane,
+                out: &mut self.out,
+                node: &self.facts,
+                rng: &mut self.rng,
+                now,
+            };
             self.frontend.tick(now, &mut backend);
         }
         self.frontend.close_killed();
@@ -583,8 +598,13 @@ impl Host {
 
     /// Writes to the clients.
     pub(crate) fn flush_clients(&mut self, now: Now) {
-        let mut backend =
-            LaneBackend { lane: &mut self.lane, out: &mut self.out, node: &self.facts, now };
+        let mut backend = LaneBackend {
+            lane: &mut self.lane,
+            out: &mut self.out,
+            node: &self.facts,
+            rng: &mut self.rng,
+            now,
+        };
         self.clients.flush(now, &mut self.frontend, &mut backend);
     }
 

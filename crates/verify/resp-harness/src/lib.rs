@@ -138,6 +138,8 @@ pub struct MemoryBackend {
     leased: VecDeque<(Tag, Lease)>,
     /// Draws the order of completions, if it is to be random.
     pub shuffle: Option<Rng>,
+    /// Where [`Backend::random`] draws from; always 0 without it.
+    pub random: Option<Rng>,
     /// Whether reads may be answered at once.
     pub local_reads: bool,
     /// Reads answered at once so far.
@@ -192,6 +194,7 @@ impl Default for MemoryBackend {
             tracker: ResultTracker::default(),
             leased: VecDeque::new(),
             shuffle: None,
+            random: None,
             local_reads: true,
             reads: 0,
             submitted: 0,
@@ -613,7 +616,7 @@ impl Backend for MemoryBackend {
     }
 
     fn random(&mut self) -> u64 {
-        0
+        self.random.as_mut().map_or(0, Rng::next_u64)
     }
 
     fn random_cursor(&self, _: u8, random: u64) -> u64 {
