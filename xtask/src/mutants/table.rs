@@ -724,6 +724,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: false,
     },
     Mutant {
+        name: "commands_stream_restored_unordered",
+        home: "commands",
+        guard: "the entries of a restored stream are in order",
+        checks: &[Tests("commands", "damaged_payloads")],
+        in_gate: false,
+    },
+    Mutant {
         name: "commands_condition_ignored",
         home: "commands",
         guard: "a lock is changed or deleted by the client whose token it holds",

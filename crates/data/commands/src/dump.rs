@@ -1,9 +1,9 @@
 //! `DUMP` and `RESTORE`: a value in the form in which Redis writes it to its files, so that it can
 //! be taken from one server to another.
 
-mod bytes;
-mod listpack;
-mod value;
+pub(crate) mod bytes;
+pub(crate) mod listpack;
+pub(crate) mod value;
 
 use alloc::vec::Vec;
 
@@ -19,9 +19,6 @@ use crate::{Args, Reply};
 const VERSION: u16 = 10;
 const FOOTER_BYTES: usize = 2 + 8;
 
-const NO_STREAMS: Reply<'static> =
-    Reply::error("ERR a stream can't be dumped here; read it with XRANGE and add its entries anew");
-
 /// Never compressed, which every Redis reads as well.
 pub(crate) fn dump<'a>(
     _: Args<'a>,
@@ -29,11 +26,10 @@ pub(crate) fn dump<'a>(
     current: Current<'a>,
 ) -> (Reply<'a>, Change<'a>) {
     let Some(content) = current.content else { return (Reply::Null, Change::Keep) };
-    if content.kind == ValueKind::Stream {
-        return (NO_STREAMS, Change::Keep);
-    }
     let mut out = Vec::with_capacity(content.bytes.len() + 16);
-    value::write(content, &mut out);
+    if let Err(damaged) = value::write(content, &mut out) {
+        return (damaged, Change::Keep);
+    }
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&crc64(&out).to_le_bytes());
     (Reply::Bulk(out.into()), Change::Keep)

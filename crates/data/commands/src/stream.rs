@@ -32,6 +32,7 @@
 mod answer;
 mod bytes;
 mod consumers;
+mod dump;
 mod entries;
 mod groups;
 mod id;
@@ -45,6 +46,7 @@ pub(crate) use consumers::{
     xack, xautoclaim, xclaim, xgroup_create, xgroup_createconsumer, xgroup_delconsumer,
     xgroup_destroy, xgroup_setid, xpending,
 };
+pub(crate) use dump::{read as read_dump, write as write_dump};
 pub(crate) use entries::{xadd, xdel, xlen, xrange, xrevrange, xsetid, xtrim};
 pub(crate) use id::StreamId;
 pub(crate) use info::{xinfo_consumers, xinfo_groups, xinfo_stream};

@@ -21,7 +21,7 @@ const COMPRESSED: u8 = 3;
 const INTEGER_BYTES_MAX: usize = 11;
 
 /// Never compressed, which every Redis reads as well.
-pub(super) fn write_string(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_string(bytes: &[u8], out: &mut Vec<u8>) {
     let number = Some(bytes).filter(|bytes| bytes.len() <= INTEGER_BYTES_MAX);
     match number.and_then(parse_integer).and_then(|number| i32::try_from(number).ok()) {
         Some(number) => {
@@ -43,35 +43,50 @@ pub(super) fn write_string(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn write_length(length: usize, out: &mut Vec<u8>) {
-    let length = u32::try_from(length).expect("values are bounded");
-    match length {
-        0..0x40 => out.push(length as u8),
-        0x40..0x4000 => out.extend_from_slice(&[LENGTH_14 | (length >> 8) as u8, length as u8]),
-        _ => {
+pub(crate) fn write_length(length: usize, out: &mut Vec<u8>) {
+    write_number(length as u64, out);
+}
+
+/// A number in the form of a length.
+pub(crate) fn write_number(number: u64, out: &mut Vec<u8>) {
+    match (number, u32::try_from(number)) {
+        (0..0x40, _) => out.push(number as u8),
+        (0x40..0x4000, _) => {
+            out.extend_from_slice(&[LENGTH_14 | (number >> 8) as u8, number as u8]);
+        }
+        (_, Ok(number)) => {
             out.push(LENGTH_32);
-            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        _ => {
+            out.push(LENGTH_64);
+            out.extend_from_slice(&number.to_be_bytes());
         }
     }
 }
 
 /// What is left to read of a payload, and how many bytes its compressed strings may still become: some
 /// bytes can stand for a hundred times as many.
-pub(super) struct Reader<'a> {
-    pub(super) rest: &'a [u8],
-    pub(super) room: usize,
+pub(crate) struct Reader<'a> {
+    pub(crate) rest: &'a [u8],
+    pub(crate) room: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(rest: &'a [u8]) -> Self {
+    pub(crate) fn new(rest: &'a [u8]) -> Self {
         Self { rest, room: 2 * limits::VALUE_BYTES_MAX }
     }
 
-    pub(super) fn length(&mut self) -> Option<usize> {
+    pub(crate) fn length(&mut self) -> Option<usize> {
         read_length(&mut self.rest)
     }
 
-    pub(super) fn string(&mut self) -> Option<Cow<'a, [u8]>> {
+    /// What [`write_number`] wrote.
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        read_number(&mut self.rest)
+    }
+
+    pub(crate) fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         let input = &mut self.rest;
         let special = input.first().filter(|&&first| first & SPECIAL == SPECIAL).copied();
         let Some(special) = special else {
@@ -94,27 +109,31 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(super) fn read_length(input: &mut &[u8]) -> Option<usize> {
+fn read_length(input: &mut &[u8]) -> Option<usize> {
+    usize::try_from(read_number(input)?).ok()
+}
+
+fn read_number(input: &mut &[u8]) -> Option<u64> {
     let [first] = chunk(input)?;
     match first {
-        LENGTH_32 => usize::try_from(u32::from_be_bytes(chunk(input)?)).ok(),
-        LENGTH_64 => usize::try_from(u64::from_be_bytes(chunk(input)?)).ok(),
+        LENGTH_32 => Some(u32::from_be_bytes(chunk(input)?).into()),
+        LENGTH_64 => Some(u64::from_be_bytes(chunk(input)?)),
         0..0x40 => Some(first.into()),
         0x40..0x80 => {
             let [second] = chunk(input)?;
-            Some(usize::from(first & 0x3f) << 8 | usize::from(second))
+            Some(u64::from(first & 0x3f) << 8 | u64::from(second))
         }
         _ => None,
     }
 }
 
-pub(super) fn take<'a>(input: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+pub(crate) fn take<'a>(input: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (taken, rest) = input.split_at_checked(count)?;
     *input = rest;
     Some(taken)
 }
 
-pub(super) fn chunk<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+pub(crate) fn chunk<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
     take(input, N)?.try_into().ok()
 }
 

@@ -14,6 +14,7 @@ use crate::number::format_integer;
 use crate::packed::{Builder, Packed};
 use crate::set::{self, Set};
 use crate::sorted_set::{self, Entry, SortedSet};
+use crate::{Reply, stream};
 
 const STRING: u8 = 0;
 const LIST: u8 = 1;
@@ -26,9 +27,11 @@ const SET_INTEGERS: u8 = 11;
 const SORTED_SET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 const LIST_ZIPLISTS: u8 = 14;
+const STREAM_UNCOUNTED: u8 = 15;
 const HASH_LISTPACK: u8 = 16;
 const SORTED_SET_LISTPACK: u8 = 17;
 const LIST_LISTPACKS: u8 = 18;
+const STREAM: u8 = 19;
 
 /// A node of a list: one element as it is, or a listpack.
 const NODE_PLAIN: usize = 1;
@@ -46,18 +49,26 @@ const NEGATIVE_INFINITE: u8 = 255;
 
 /// Writes a value as Redis 7.0 does that compresses nothing, where that is determined: a set of strings
 /// and a large hash are in no order there.
-pub(super) fn write(content: Content<'_>, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// If the value is damaged.
+pub(super) fn write(content: Content<'_>, out: &mut Vec<u8>) -> Result<(), Reply<'static>> {
     let packed = || Packed::read(content);
     match content.kind {
         ValueKind::Hash => write_hash(packed(), out),
         ValueKind::List => write_list(packed(), out),
         ValueKind::Set => write_set(Set::read(packed()), out),
         ValueKind::SortedSet => write_sorted_set(content, out),
+        ValueKind::Stream => {
+            out.push(STREAM);
+            stream::write_dump(content.bytes, out)?;
+        }
         _ => {
             out.push(STRING);
             write_string(content.bytes, out);
         }
     }
+    Ok(())
 }
 
 fn write_hash(hash: Packed<'_>, out: &mut Vec<u8>) {
@@ -146,7 +157,7 @@ fn score_bytes(score: f64) -> Vec<u8> {
     format_double(score).into_bytes()
 }
 
-/// Reads a value of any form that Redis 2.6 to 7.0 writes, without streams and modules. Nothing if it
+/// Reads a value of any form that Redis 2.6 to 7.0 writes, without modules. Nothing if it
 /// is damaged, empty, or longer than a value may be.
 pub(super) fn read(body: &[u8]) -> Option<(Vec<u8>, ValueKind)> {
     let (&form, rest) = body.split_first()?;
@@ -154,6 +165,10 @@ pub(super) fn read(body: &[u8]) -> Option<(Vec<u8>, ValueKind)> {
     let (bytes, kind) = match form {
         STRING => {
             return short(reader.string()?.into_owned()).map(|bytes| (bytes, ValueKind::String));
+        }
+        STREAM | STREAM_UNCOUNTED => {
+            let stream = stream::read_dump(form == STREAM, &mut reader)?;
+            return short(stream).map(|bytes| (bytes, ValueKind::Stream));
         }
         LIST | LIST_ZIPLIST | LIST_ZIPLISTS | LIST_LISTPACKS => {
             (read_list(form, &mut reader)?, ValueKind::List)
@@ -242,7 +257,7 @@ fn read_hash(form: u8, reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn are_different<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<()> {
+pub(crate) fn are_different<'a>(names: impl Iterator<Item = &'a [u8]>) -> Option<()> {
     let mut names: Vec<_> = names.collect();
     names.sort_unstable();
     let different = names.is_sorted_by(|one, other| one < other);

@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
         if rest.is_empty() { Ok(group) } else { Err(Damaged) }
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::from([0; 4]);
         put_item(self.name, &mut out);
         out.extend_from_slice(&self.last.ms.to_le_bytes());
@@ -176,7 +176,7 @@ impl<'a> Group<'a> {
 pub(super) type Search<'a> = Result<(Range<usize>, Group<'a>), Range<usize>>;
 
 /// How it is written that the number of entries read can't be told.
-const UNKNOWN: i64 = -1;
+pub(super) const UNKNOWN: i64 = -1;
 
 impl<'a> Stream<'a> {
     /// The groups by name: where each stands, and its bytes.

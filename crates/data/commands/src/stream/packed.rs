@@ -33,9 +33,9 @@ pub(crate) struct Stream<'a> {
     /// The largest id of an entry that was deleted.
     pub(super) max_deleted: StreamId,
     /// Where in `chunks` the last one begins.
-    tail: usize,
+    pub(super) tail: usize,
     pub(super) groups: &'a [u8],
-    chunks: &'a [u8],
+    pub(super) chunks: &'a [u8],
 }
 
 impl<'a> Stream<'a> {
@@ -305,13 +305,13 @@ pub(super) struct Chunk<'a> {
     /// The id that its entries count from: that of its first one, which may be deleted by now.
     pub(super) first: StreamId,
     /// The id of its last entry, which may be deleted by now.
-    last: StreamId,
-    live: u8,
-    deleted: u8,
+    pub(super) last: StreamId,
+    pub(super) live: u8,
+    pub(super) deleted: u8,
     /// How many bytes the node would have.
-    node_bytes: u32,
+    pub(super) node_bytes: u32,
     /// Names of fields, and entries.
-    body: &'a [u8],
+    pub(super) body: &'a [u8],
 }
 
 impl<'a> Chunk<'a> {
@@ -325,7 +325,7 @@ impl<'a> Chunk<'a> {
         head.try_into().expect("it has these parts")
     }
 
-    fn write(&self, fields: &[u8], entries: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn write(&self, fields: &[u8], entries: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&self.head(fields.len() + entries.len()));
         out.extend_from_slice(fields);
         out.extend_from_slice(entries);
@@ -347,6 +347,17 @@ impl<'a> Chunk<'a> {
         Ok(&self.body[..self.body.len() - rest.len()])
     }
 
+    /// The names of its fields.
+    pub(super) fn names(&self) -> Result<Vec<&'a [u8]>, Damaged> {
+        let mut rest = self.body;
+        (0..take_number(&mut rest)?).map(|_| take_item(&mut rest)).collect()
+    }
+
+    /// Its entries.
+    pub(super) fn entries(self) -> impl Iterator<Item = Result<Entry<'a>, Damaged>> {
+        Entries::of(Ok(self))
+    }
+
     /// Whether these are its fields.
     fn has_fields<'b>(
         &self,
@@ -361,7 +372,7 @@ impl<'a> Chunk<'a> {
     }
 
     /// The bytes of an entry.
-    fn entry<'b>(
+    pub(super) fn entry<'b>(
         &self,
         id: StreamId,
         same: bool,
@@ -446,6 +457,11 @@ impl<'a> Entry<'a> {
     /// entry.
     pub(super) fn bytes(&self) -> usize {
         self.items.len() + self.names.map_or(0, <[u8]>::len)
+    }
+
+    /// Whether its fields are those of its chunk.
+    pub(super) fn has_fields_of_chunk(&self) -> bool {
+        self.names.is_some()
     }
 
     /// Fields and values in turns.

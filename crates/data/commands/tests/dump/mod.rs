@@ -38,6 +38,7 @@ fn content(key: &str, mut ask: impl FnMut(&Words) -> Answer) -> Vec<String> {
         "+list" => (format!("LRANGE {key} 0 -1"), usize::MAX),
         "+set" => (format!("SMEMBERS {key}"), 1),
         "+zset" => (format!("ZRANGE {key} 0 -1 WITHSCORES"), usize::MAX),
+        "+stream" => (format!("XINFO STREAM {key} FULL COUNT 0"), usize::MAX),
         other => panic!("{key} holds {other}"),
     };
     let mut parts = match ask(&words(&line)) {
@@ -61,7 +62,7 @@ fn is_unordered(payload: &[u8]) -> bool {
     payload[0] == SET || payload[0] == HASH
 }
 
-fn dump(key: &str, ask: impl FnOnce(&Words) -> Answer) -> Vec<u8> {
+pub(super) fn dump(key: &str, ask: impl FnOnce(&Words) -> Answer) -> Vec<u8> {
     match ask(&words(&format!("DUMP {key}"))) {
         Answer::Bulk(payload) => payload,
         other => panic!("no payload of {key}: {other:?}"),
@@ -125,6 +126,107 @@ fn collections_travel_between_redis_and_here() {
     }
 }
 
+/// What was added, deleted, read by groups, claimed; many nodes, fields of many kinds.
+#[test]
+fn streams_travel_between_redis_and_here() {
+    let mut redis = Redis::start();
+    let mut store = Store::default();
+    let many: Vec<String> = (0..350).map(|n| format!("XADD x1 {n}-1 f{} {n}", n / 150)).collect();
+    let whole = |lines: &[&str]| lines.iter().map(|line| line.to_string()).collect::<Vec<_>>();
+    let cases = [
+        ("x1", many),
+        (
+            "x2",
+            whole(&["XADD x2 18446744073709551615-18446744073709551615 a 1 b -70000 c 9999999999"]),
+        ),
+        (
+            "x3",
+            whole(&["XADD x3 5-5 a b", "XADD x3 5-6 a c", "XADD x3 5-7 b c d e", "XADD x3 6-0 a "]),
+        ),
+        ("x4", whole(&["XGROUP CREATE x4 g $ MKSTREAM", "XGROUP CREATE x4 77 0-3 ENTRIESREAD 9"])),
+        (
+            "x5",
+            whole(&[
+                "XADD x5 1-1 a b",
+                "XADD x5 2-1 a b",
+                "XDEL x5 2-1",
+                "XSETID x5 9-9 ENTRIESADDED 7 MAXDELETEDID 3-3",
+            ]),
+        ),
+    ];
+    for (key, lines) in cases {
+        for line in &lines {
+            let line = words(line);
+            assert_eq!(store.run(&line), redis.pipeline([&line]).remove(0), "{}", show(&line));
+        }
+        for compression in ["yes", "no"] {
+            redis.call(&["CONFIG", "SET", "rdbcompression", compression]);
+            let ours = dump(key, |words| store.run(words));
+            let theirs = dump(key, |words| redis.pipeline([words]).remove(0));
+            let [shown, wanted] =
+                [&ours, &theirs].map(|payload| payload.escape_ascii().to_string());
+            // Redis keeps the bytes of what is deleted.
+            if compression == "no" && key != "x5" {
+                assert_eq!(shown, wanted, "{key}");
+            }
+            for payload in [ours, theirs] {
+                travel(key, &payload, &mut store, &mut redis);
+            }
+        }
+    }
+}
+
+/// A payload of what `key` holds at both servers gives both what `key` holds.
+pub(super) fn travel(key: &str, payload: &[u8], store: &mut Store, redis: &mut Redis) {
+    let line = restore("copy", payload);
+    assert_eq!(store.run(&line), Answer::Status("OK".into()), "{key}");
+    assert_eq!(redis.pipeline([&line]).remove(0), Answer::Status("OK".into()), "{key}");
+    let whole = content("copy", |words| redis.pipeline([words]).remove(0));
+    assert_eq!(content("copy", |words| store.run(words)), whole, "{key}");
+    // As it was, but for the entries that Redis remembers to be deleted.
+    let range = |key: &str| words(&format!("XRANGE {key} - +"));
+    let entries = store.run(&range(key));
+    for copy in [store.run(&range("copy")), redis.pipeline([&range("copy")]).remove(0)] {
+        assert_eq!(copy, entries, "{key}");
+    }
+}
+
+/// A Redis can be told to put more entries into a node than a chunk has here, and goes on to add to
+/// one of which entries are deleted.
+#[test]
+fn nodes_of_any_length_are_restored() {
+    let mut redis = Redis::start();
+    let mut store = Store::default();
+    redis.call(&["CONFIG", "SET", "stream-node-max-entries", "0"]);
+    redis.call(&["CONFIG", "SET", "stream-node-max-bytes", "0"]);
+    for id in 1..=777 {
+        redis.call(&["XADD", "x", &format!("{id}"), "field", &format!("{id}")]);
+    }
+    for id in (1..=777).filter(|id| id % 5 == 0 || (200..450).contains(id)) {
+        redis.call(&["XDEL", "x", &format!("{id}")]);
+    }
+    let payload = dump("x", |words| redis.pipeline([words]).remove(0));
+    assert_eq!(store.run(&restore("x", &payload)), Answer::Status("OK".into()));
+    for line in [
+        "XRANGE x - +",
+        "XREVRANGE x + - COUNT 5",
+        "XRANGE x 198 452",
+        "XADD x 778 other 1",
+        "XDEL x 1 199 451 777 3",
+        "XTRIM x MAXLEN 90",
+        "XRANGE x - +",
+        "XLEN x",
+    ] {
+        let line = words(line);
+        assert_eq!(store.run(&line), redis.pipeline([&line]).remove(0), "{}", show(&line));
+    }
+}
+
+/// A stream's node of one entry, 5-0 with "a" of "b".
+const ENTRY_ID: &[u8] = b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\0";
+const ENTRY_NODE: &[u8] = b"\x1d\x1d\0\0\0\x0a\0\x01\x01\0\x01\x01\x01\x81a\x02\0\x01\
+    \x02\x01\0\x01\0\x01\x81b\x02\x04\x01\xff";
+
 /// The forms of older servers, which Redis 7.0 reads and no longer writes.
 #[test]
 fn payloads_of_older_servers_are_read_as_redis_reads_them() {
@@ -152,7 +254,26 @@ fn payloads_of_older_servers_are_read_as_redis_reads_them() {
     ziplist[4..8].copy_from_slice(&(last as u32).to_le_bytes());
     ziplist[8..10].copy_from_slice(&(elements.len() as u16).to_le_bytes());
     let blob = [&[ziplist.len() as u8][..], &ziplist].concat();
+    let (id, node) = (ENTRY_ID, ENTRY_NODE);
+    let time = 1_700_000_000_123_u64.to_le_bytes();
+    // The consumer "c" of the group "g" has the entry.
+    let stream: Vec<&[u8]> = vec![
+        b"\x0f\x01\x10",
+        id,
+        node,
+        b"\x01\x06\x00",
+        b"\x01\x01g\x05\x00",
+        b"\x01",
+        id,
+        &time,
+        b"\x02",
+        b"\x01\x01c",
+        &time,
+        b"\x01",
+        id,
+    ];
     let bodies = [
+        stream.concat(),
         [b"\x0a", &blob[..]].concat(),
         [b"\x0d", &blob[..]].concat(),
         [b"\x0e\x01", &blob[..]].concat(),
@@ -212,6 +333,9 @@ fn damaged_payloads_are_refused_or_are_some_value() {
             }
         }
     }
+    let twice =
+        [b"\x0f\x02\x10", ENTRY_ID, ENTRY_NODE, b"\x10", ENTRY_ID, ENTRY_NODE, b"\x02\x06\x00\x00"];
+    assert_eq!(store.run(&restore("k", &payload(&twice.concat()))), Answer::Error(BAD.into()));
     assert!(refused > 5_000 && taken > 1_000, "{refused} refused and {taken} taken");
     for body in [
         &b"\x02\x02\x01a\x01a"[..],

@@ -5,6 +5,7 @@ mod draw;
 
 use quorate_types::UnixMillis;
 
+use crate::dump::{dump, travel};
 use crate::redis::Redis;
 use crate::workspace::{Answer, Store, Words, show};
 use draw::Draw;
@@ -57,7 +58,7 @@ fn random_commands_leave_the_streams_that_redis_has() {
         redis.call(&["FLUSHALL"]);
         let mut store = Store::default();
         let mut draw = Draw::new(seed);
-        for _ in 0..8 {
+        for round in 0..8 {
             let mut commands = Vec::new();
             for _ in 0..50 {
                 let command = draw.command();
@@ -76,6 +77,16 @@ fn random_commands_leave_the_streams_that_redis_has() {
                     show(words),
                     before.join("\n"),
                 );
+            }
+            for key in ["s1", "s2"].into_iter().filter(|_| round % 4 == 3) {
+                let is_there = words(&format!("EXISTS {key}"));
+                if store.run(&is_there) == Answer::Int(1) {
+                    let ours = dump(key, |words| store.run(words));
+                    let theirs = dump(key, |words| redis.pipeline([words]).remove(0));
+                    for payload in [ours, theirs] {
+                        travel(key, &payload, &mut store, &mut redis);
+                    }
+                }
             }
         }
     }
