@@ -96,21 +96,49 @@ const STEPS: &[Step] = &[
     Step { name: "mutants", run: Run::Own("cargo xtask mutants --gate", gate_mutants) },
 ];
 
+/// What takes too long for the gate, or needs what comes from other people's servers.
+const NIGHTLY: &[Step] = &[
+    Step {
+        name: "applications",
+        run: Run::Own("the libraries of real applications, on each engine", applications),
+    },
+    Step { name: "model", run: Run::Own("cargo xtask model --nightly", model::night) },
+    Step { name: "mutants", run: Run::Own("cargo xtask mutants", every_mutant) },
+];
+
 /// Prints the steps.
 pub fn list() {
-    for step in STEPS {
+    print(STEPS);
+}
+
+/// Prints the steps of a night.
+pub fn list_nightly() {
+    print(NIGHTLY);
+}
+
+fn print(steps: &[Step]) {
+    for step in steps {
         println!("{:<12} {}", step.name, step.describe());
     }
 }
 
+/// The named steps of these, or all of them.
+fn choose(steps: &'static [Step], names: &[&str]) -> anyhow::Result<Vec<&'static Step>> {
+    for name in names {
+        let known = steps.iter().any(|step| step.name == *name);
+        ensure!(known, "there is no step {name:?}; `--list` shows them");
+    }
+    Ok(steps.iter().filter(|step| names.is_empty() || names.contains(&step.name)).collect())
+}
+
+/// Runs the named steps of a night, or all of them, up to the first that fails.
+pub fn run_nightly(root: &Path, names: &[&str]) -> anyhow::Result<()> {
+    run_steps(root, &choose(NIGHTLY, names)?, |_| ())
+}
+
 /// Runs the named steps, or all of them, up to the first that fails.
 pub fn run(root: &Path, names: &[&str]) -> anyhow::Result<()> {
-    for name in names {
-        let known = STEPS.iter().any(|step| step.name == *name);
-        ensure!(known, "there is no step {name:?}; `cargo xtask ci --list` shows them");
-    }
-    let chosen: Vec<&Step> =
-        STEPS.iter().filter(|step| names.is_empty() || names.contains(&step.name)).collect();
+    let chosen = choose(STEPS, names)?;
     let ahead = Ahead::default();
     std::thread::scope(|scope| {
         let whole = names.is_empty();
@@ -247,6 +275,18 @@ fn redis_suite(root: &Path) -> anyhow::Result<()> {
     succeed(&mut command)
 }
 
+/// The scenarios of real libraries, which its script fetches from PyPI and npm.
+fn applications(root: &Path) -> anyhow::Result<()> {
+    build(root)?;
+    let mut command = Command::new("python3");
+    command
+        .arg(root.join("crates/server/quorate/tests/applications/run"))
+        .env("CARGO_TARGET_DIR", target_dir(root))
+        .current_dir(root)
+        .stdin(Stdio::null());
+    succeed(&mut command)
+}
+
 /// Builds the wheel of the Python package, and runs its tests on what is in the wheel, some of them
 /// with real nodes.
 fn python(root: &Path) -> anyhow::Result<()> {
@@ -291,6 +331,10 @@ fn same_trace(root: &Path) -> anyhow::Result<()> {
     ensure!(first == second, "the traces of one seed differ from line {line} on");
     println!("{} lines, twice the same", line - 1);
     Ok(())
+}
+
+fn every_mutant(root: &Path) -> anyhow::Result<()> {
+    mutants::run(root, |_| true)
 }
 
 fn gate_mutants(root: &Path) -> anyhow::Result<()> {

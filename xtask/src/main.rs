@@ -10,6 +10,8 @@ usage: cargo xtask <command>
 
   ci [STEP...]              the gate, or only the named steps of it
   ci --list                 the steps and what each runs
+  ci --nightly [STEP...]    what takes too long for the gate, or needs libraries of PyPI and npm
+  ci --nightly --list       its steps
   tidy                      layering, banned calls, leftovers, dead files
   docs                      links between the documents
   licences                  licences of everything that is linked
@@ -41,6 +43,8 @@ fn run(words: &[&str]) -> anyhow::Result<()> {
     let root = xtask::root();
     match words {
         ["ci", "--list"] => ci::list(),
+        ["ci", "--nightly", "--list"] => ci::list_nightly(),
+        ["ci", "--nightly", steps @ ..] => ci::run_nightly(&root, steps)?,
         ["ci", steps @ ..] => ci::run(&root, steps)?,
         ["tidy"] => tidy::run(&root)?,
         ["docs"] => docs::run(&root)?,

@@ -17,6 +17,11 @@ pub fn run(root: &Path, words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The large scopes.
+pub fn night(root: &Path) -> anyhow::Result<()> {
+    run(root, &["--nightly"])
+}
+
 /// The gate's scopes.
 pub fn gate(root: &Path) -> anyhow::Result<()> {
     run(root, &[])

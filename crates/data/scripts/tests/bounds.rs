@@ -1,7 +1,7 @@
 //! What a script can't do: run on, hold much, leave anything behind.
 
 use quorate_commands::{MapWorkspace, OwnedCall, Reply};
-use quorate_machine::Verdict;
+use quorate_machine::{Change, Command as _, Current, Verdict, Workspace};
 use quorate_types::{Timestamp, UnixMillis, WriterId};
 
 /// Keys in memory.
@@ -79,15 +79,64 @@ fn a_loop_that_catches_errors_ends() {
     }
 }
 
+/// A workspace that is full once something was read: the run ends there.
+#[derive(Default)]
+struct Full {
+    keys: MapWorkspace,
+    reads: usize,
+}
+
+impl Workspace for Full {
+    fn read(&mut self, key: &[u8]) -> Current<'_> {
+        self.reads += 1;
+        self.keys.read(key)
+    }
+
+    fn write(&mut self, key: &[u8], change: Change<'_>) {
+        self.keys.write(key, change);
+    }
+
+    fn is_full(&self) -> bool {
+        self.reads > 0
+    }
+}
+
+/// What a script does behind the end of its run is counted by what it reads.
+#[test]
+fn the_end_of_a_run_is_not_caught() {
+    quorate_scripts::install();
+    for catches in [
+        "pcall(redis.call, 'get', key)",
+        "xpcall(function() redis.call('get', key) end, function() end)",
+        "redis.pcall('get', key)",
+        "coroutine.resume(coroutine.create(function() redis.call('get', key) end))",
+        "pcall(pcall, redis.call, 'get', key)",
+    ] {
+        let source = format!("for key = 1, 3 do {catches} end return 'caught'");
+        let call = OwnedCall::new(["EVAL", &source, "0"].map(str::as_bytes)).expect("a command");
+        let mut workspace = Full::default();
+        let verdict = call.call().run(UnixMillis(1_000), &mut workspace);
+        assert_eq!(workspace.reads, 1, "{catches}");
+        assert!(matches!(verdict, Verdict::Abandon(Reply::Error(_))), "{catches}: {verdict:?}");
+    }
+}
+
 #[test]
 fn a_loop_in_a_coroutine_ends() {
-    is_stopped("coroutine.wrap(function() while true do end end)()", INSTRUCTIONS);
+    // Long enough for the bound, and it ends also where nothing counts it.
+    is_stopped("coroutine.wrap(function() for i = 1, 2e7 do end end)()", INSTRUCTIONS);
     is_stopped(
-        "local f = coroutine.wrap(function() while true do coroutine.yield() end end) \
-         while true do f() end",
+        "local f = coroutine.wrap(function() for i = 1, 2e7 do coroutine.yield() end end) \
+         for i = 1, 2e7 do f() end",
         INSTRUCTIONS,
     );
     is_stopped("while true do coroutine.wrap(function() end)() end", INSTRUCTIONS);
+}
+
+/// As many steps as a bound needs, and no more than also end where nothing counts them.
+#[test]
+fn the_steps_of_a_pattern_are_counted() {
+    is_stopped("string.rep('a', 6000):find('^.-.-b')", INSTRUCTIONS);
 }
 
 #[test]

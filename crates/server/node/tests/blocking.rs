@@ -303,6 +303,31 @@ fn a_node_without_a_replica_asks_again_and_again() {
     }
 }
 
+/// A node that hears of no change tries whose turn it is, and nobody else: a turn that is lost is lost
+/// for ever.
+#[test]
+fn a_turn_is_passed_on_where_no_change_is_heard_of() {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
+        let replicas: NodeSet = [1, 2, 3].map(NodeId).into_iter().collect();
+        let keyspace = KeyspaceConfig { replicas: Some(replicas), ..keyspace(engine) };
+        let mut world = World::of(4, &keyspace);
+        let places = [(3, 0), (3, 0), (3, 1), (3, 0)];
+        let waiters = places.map(|place| world.block(place, "BLPOP key 0", None));
+        let [unblocked, near, far, last] = waiters;
+        world.pass(A_WHILE);
+        world.unblock((3, 0), unblocked, Reply::Null);
+        world.pass(5 * A_WHILE);
+        assert!(world.answer(unblocked).is_some());
+        // One that waits on the same lane, one on another lane, and one behind who was served.
+        for (waiter, element) in [(near, "a"), (far, "b"), (last, "c")] {
+            world.waits(waiter);
+            world.asked((0, 0), &format!("RPUSH key {element}"));
+            world.pass(5 * A_WHILE);
+            world.served(waiter, &format!("key {element}"));
+        }
+    }
+}
+
 #[test]
 fn a_node_that_serves_no_more_answers_who_waits() {
     for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
@@ -341,6 +366,28 @@ fn a_push_during_a_try_that_finds_nothing_is_not_missed() {
             let second = world.ask((0, pushed), &push);
             world.pass(A_WHILE);
             assert!(world.answer(first).is_some() && world.answer(second).is_some());
+            world.served(waiter, &format!("{key} a"));
+        }
+    }
+}
+
+/// The same with one push alone, so that no later change makes up for one that was missed, and with the
+/// lanes' turns in many orders.
+#[test]
+fn a_push_alone_during_a_try_is_not_missed() {
+    for engine in [EngineConfig::hermes(), EngineConfig::meerkat()] {
+        let mut world = World::of(3, &keyspace(engine));
+        for case in 0..256_usize {
+            let (node, lane, waits) = (case % 2, case / 2 % 2, case / 4 % 2);
+            let key = format!("key:{case}");
+            let push = world.ask((node, lane), &format!("RPUSH {key} a"));
+            world.cluster.turn_of(case / 8 % 2);
+            let waiter = world.block((0, waits), &format!("BLPOP {key} 0"), None);
+            for shift in 4..8 {
+                world.cluster.turn_of((case >> shift) % 2);
+            }
+            world.pass(A_WHILE);
+            assert!(world.answer(push).is_some());
             world.served(waiter, &format!("{key} a"));
         }
     }

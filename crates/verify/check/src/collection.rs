@@ -1,4 +1,4 @@
-//! Commands on hashes, lists, sets and sorted sets, as functions from what a key holds to an answer
+//! Commands on hashes, lists, sets, sorted sets and streams, as functions from what a key holds to an answer
 //! and what it holds afterwards.
 //!
 //! Written apart from the server's commands, whose answers it judges. A command is its words
@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Answer, Bytes};
 use crate::model::parse_canonical;
+use crate::stream::{self, Stream};
 
-/// A command on a hash, a list, a set or a sorted set that can be judged: its words without the key,
-/// the name in capitals. `docs/src/history.md` lists them.
+/// A command on a hash, a list, a set, a sorted set or a stream that can be judged, or a script of
+/// such commands on one key: its words without the key, the name in capitals. `docs/src/history.md`
+/// lists them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CollectionCommand(Vec<Bytes>);
 
@@ -25,6 +27,13 @@ impl CollectionCommand {
             Err(Wrong::Unknown) => Err(format!("\"{command}\" is no command that can be judged")),
             _ => Ok(command),
         }
+    }
+
+    /// Whether the command of these words answers in a script as it does alone, and in an order.
+    pub fn may_be_in_script(words: &str) -> bool {
+        let name = words.split(' ').next().unwrap_or_default();
+        let is_elsewhere = ["XREAD", "XGROUP", "EVAL"].iter().any(|other| name.starts_with(other));
+        !UNORDERED.contains(&name) && !is_elsewhere
     }
 
     /// The words, the name first.
@@ -44,11 +53,18 @@ impl CollectionCommand {
     /// Whether the answer says that it has changed nothing.
     pub fn changes_nothing(&self, answer: &Answer) -> bool {
         match (self.name(), answer) {
+            // What came before the error stays.
+            ("EVAL", _) => false,
             (_, Answer::Error(_)) => true,
             ("SADD" | "SREM" | "HDEL" | "HSETNX" | "ZREM" | "DEL" | "LREM", answer)
             | ("LPUSHX" | "RPUSHX", answer) => *answer == Answer::Integer(0),
             ("LPOP" | "RPOP", answer) => *answer == Answer::Value(None),
             ("ZPOPMIN" | "ZPOPMAX", answer) => *answer == Answer::Array(Vec::new()),
+            ("XACK" | "XDEL" | "XTRIM", answer) => *answer == Answer::Integer(0),
+            ("XREADGROUP", answer) => *answer == Answer::Value(None),
+            ("XAUTOCLAIM", Answer::Array(parts)) => {
+                parts[1..].iter().all(|part| *part == Answer::Array(Vec::new()))
+            }
             _ => self.is_read(),
         }
     }
@@ -58,7 +74,9 @@ impl CollectionCommand {
     pub(crate) fn normal(&self, answer: &Answer) -> Answer {
         match answer {
             Answer::Error(text) => {
-                Answer::Error(text.split(' ').next().unwrap_or_default().to_owned())
+                let word = text.split(' ').next().unwrap_or_default();
+                // Who waits for a group is told so that its stream is gone.
+                Answer::Error(if word == "UNBLOCKED" { "NOGROUP" } else { word }.to_owned())
             }
             Answer::Array(items) if UNORDERED.contains(&self.name()) => {
                 let width = if self.name() == "HGETALL" { 2 } else { 1 };
@@ -79,6 +97,7 @@ impl CollectionCommand {
             }
             Err(Wrong::Type) => unchanged("WRONGTYPE"),
             Err(Wrong::Argument) => unchanged("ERR"),
+            Err(Wrong::Word(word)) => unchanged(word),
             Err(Wrong::Unknown) => unreachable!("{self} was checked when it was made"),
         }
     }
@@ -104,6 +123,7 @@ pub(crate) enum Content {
     Set(BTreeSet<Member>),
     /// Members with their scores, which are integers here.
     Sorted(BTreeMap<Member, i64>),
+    Stream(Stream),
 }
 
 impl Content {
@@ -114,6 +134,7 @@ impl Content {
             Self::List(elements) => elements.is_empty(),
             Self::Set(members) => members.is_empty(),
             Self::Sorted(scores) => scores.is_empty(),
+            Self::Stream(_) => false,
         }
     }
 
@@ -127,6 +148,7 @@ impl Content {
             Self::List(elements) => sum(&mut elements.iter()),
             Self::Set(members) => sum(&mut members.iter()),
             Self::Sorted(scores) => sum(&mut scores.keys()),
+            Self::Stream(stream) => sum(&mut stream.entries.values().flatten()),
         }
     }
 }
@@ -146,16 +168,17 @@ impl std::fmt::Display for Content {
                 let scores = scores.iter();
                 ("sorted set", scores.map(|(one, score)| pair(one, score.to_string())).collect())
             }
+            Self::Stream(stream) => return write!(f, "the {stream:?}"),
         };
         write!(f, "the {name} [{}]", items.join(", "))
     }
 }
 
 /// An answer and what the key holds afterwards.
-type Ran = (Answer, Option<Content>);
+pub(crate) type Ran = (Answer, Option<Content>);
 
 /// The commands that change nothing, whatever the key holds.
-const READS: [&str; 19] = [
+const READS: [&str; 23] = [
     "GET",
     "EXISTS",
     "HGET",
@@ -175,6 +198,10 @@ const READS: [&str; 19] = [
     "ZRANK",
     "TYPE",
     "HSTRLEN",
+    "XLEN",
+    "XRANGE",
+    "XREAD",
+    "XPENDING",
 ];
 
 /// The commands whose answers have no order.
@@ -187,6 +214,12 @@ fn name_of(words: &[Bytes]) -> &str {
 fn try_run(words: &[Bytes], before: Option<&Content>) -> Result<Ran, Wrong> {
     let arguments: Vec<&[u8]> = words.iter().skip(1).map(|word| &word.0[..]).collect();
     let name = name_of(words);
+    if stream::is_of_streams(name) {
+        return stream::run(name, &arguments, before);
+    }
+    if name == "EVAL" {
+        return on_script(&arguments, before);
+    }
     match name.as_bytes().first() {
         Some(b'H') => on_hash(name, &arguments, before),
         Some(b'S') if name != "SET" => on_set(name, &arguments, before),
@@ -196,10 +229,49 @@ fn try_run(words: &[Bytes], before: Option<&Content>) -> Result<Ran, Wrong> {
     }
 }
 
+/// Runs a script of the form `return{redis.call('NAME',KEYS[1],ARGV[1]),...}`: one command after the
+/// other, the answers in an array. An error ends it, and what came before stays.
+fn on_script(words: &[&[u8]], before: Option<&Content>) -> Result<Ran, Wrong> {
+    let [source, b"1", own @ ..] = words else { return Err(Wrong::Unknown) };
+    let source = std::str::from_utf8(source).map_err(|_| Wrong::Unknown)?;
+    let calls = source.strip_prefix("return{redis.call(").and_then(|rest| rest.strip_suffix(")}"));
+    let (mut answers, mut held) = (Vec::new(), before.cloned());
+    for call in calls.ok_or(Wrong::Unknown)?.split("),redis.call(") {
+        let mut parts = call.split(',');
+        let name = parts.next().unwrap_or_default().trim_matches('\'');
+        if !CollectionCommand::may_be_in_script(name) || parts.next() != Some("KEYS[1]") {
+            return Err(Wrong::Unknown);
+        }
+        let words = parts.map(|part| {
+            let at = part.strip_prefix("ARGV[").and_then(|rest| rest.strip_suffix(']'));
+            let at = at.and_then(|at| at.parse::<usize>().ok()).ok_or(Wrong::Unknown)?;
+            own.get(at.wrapping_sub(1)).map(|word| Bytes(word.to_vec())).ok_or(Wrong::Unknown)
+        });
+        let command: Vec<Bytes> =
+            std::iter::once(Ok(Bytes::from(name))).chain(words).collect::<Result<_, _>>()?;
+        let command = CollectionCommand(command);
+        match try_run(&command.0, held.as_ref()) {
+            Err(Wrong::Unknown) => return Err(Wrong::Unknown),
+            _ => {
+                let (answer, after) = command.run(held.as_ref());
+                held = after;
+                match answer {
+                    Answer::Error(_) => return Ok((answer, held)),
+                    Answer::Ok => answers.push(Answer::Value(Some("OK".into()))),
+                    answer => answers.push(answer),
+                }
+            }
+        }
+    }
+    Ok((Answer::Array(answers), held))
+}
+
 /// Why a command has no effect.
-enum Wrong {
+pub(crate) enum Wrong {
     Type,
     Argument,
+    /// An error of another code word.
+    Word(&'static str),
     /// It is not in this model.
     Unknown,
 }
@@ -220,7 +292,7 @@ fn array<'a>(items: impl IntoIterator<Item = &'a Vec<u8>>) -> Answer {
     Answer::Array(items.into_iter().map(|item| value(Some(item))).collect())
 }
 
-fn number(word: &[u8]) -> Result<i64, Wrong> {
+pub(crate) fn number(word: &[u8]) -> Result<i64, Wrong> {
     parse_canonical(word).ok_or(Wrong::Argument)
 }
 
@@ -246,6 +318,7 @@ fn on_any(name: &str, arguments: &[&[u8]], before: Option<&Content>) -> Result<R
                 Some(Content::List(_)) => "list",
                 Some(Content::Set(_)) => "set",
                 Some(Content::Sorted(_)) => "zset",
+                Some(Content::Stream(_)) => "stream",
             };
             (Answer::Value(Some(kind.into())), before.cloned())
         }

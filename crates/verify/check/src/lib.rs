@@ -72,6 +72,7 @@ mod queues;
 mod recorder;
 mod report;
 mod seeds;
+mod stream;
 mod transactions;
 mod txn;
 mod txn_format;

@@ -1,5 +1,5 @@
-//! Commands on single hashes, lists, sets and sorted sets: the draws of clients, what the answers
-//! mean to the checker, and what replicas hold at the end.
+//! Commands on single hashes, lists, sets, sorted sets and streams, and scripts of such: the draws of
+//! clients, what the answers mean to the checker, and what replicas hold at the end.
 //!
 //! Keys are `one:TYPE:AGE`. Clients fight for the keys of one age and then go on to the next one,
 //! so that no judge has many ops of unknown outcome on a key. On keys of the type `any` commands of
@@ -26,7 +26,9 @@ const LIFE: u64 = 60;
 const PARTS: u64 = 5;
 
 /// The types of keys.
-const TYPES: [&str; 5] = ["hash", "list", "set", "sorted", "any"];
+const TYPES: [&str; 6] = ["hash", "list", "set", "sorted", "stream", "any"];
+/// One in so many commands goes into a script.
+const SCRIPTS: u64 = 6;
 
 /// Whether clients let this key expire.
 pub(crate) fn expires(key: &Bytes) -> bool {
@@ -68,8 +70,15 @@ impl Collections {
         if fades && rng.chance(1, 15) {
             return Some(Intent::Fade { key, millis: 1 + rng.below(300) });
         }
+        let is_any = of == "any";
         let of = if of == "any" { TYPES[rng.below(TYPES.len() as u64) as usize] } else { of };
-        let words = draw_words(of, reads, self.drawn, rng);
+        let words = match draw_words(of, reads, self.drawn, rng) {
+            words if rng.chance(1, SCRIPTS) => {
+                script(vec![words, draw_words(of, reads, self.drawn, rng)])
+            }
+            words => words,
+        };
+        let words = waiting(words, !is_any, rng);
         Some(Intent::Single { key, action: command(words.split(' ')) })
     }
 
@@ -84,6 +93,7 @@ impl Collections {
             "hash" => ["HINCRBY n 1", "HGETALL"],
             "set" => ["SADD m", "SMEMBERS"],
             "sorted" => ["ZINCRBY 1 m", "ZRANGE 0 -1 WITHSCORES"],
+            "stream" => ["XADD 0-* n v", "XRANGE - +"],
             _ => ["RPUSH e", "LRANGE 0 -1"],
         };
         let single =
@@ -131,11 +141,63 @@ fn draw_words(of: &str, reads: bool, unique: u64, rng: &mut Rng) -> String {
         ("sorted", 11) => format!("ZSCORE m{part}"),
         ("sorted", 12) => format!("ZRANK m{part}"),
         ("sorted", _) => "ZRANGE 0 -1 WITHSCORES".into(),
+        ("stream", 0..=2) => format!("XADD {unique}-0 n v{unique}"),
+        ("stream", 3) => format!("XADD {}-* n w{unique}", unique.saturating_sub(part)),
+        ("stream", 4..=5) => "XGROUP CREATE g 0 MKSTREAM".into(),
+        ("stream", 6..=7) => format!("XREADGROUP GROUP g c{part} COUNT {} STREAMS >", 1 + part % 2),
+        ("stream", 8) => format!("XACK g {}-0 {}-0", unique.saturating_sub(part), unique / 2),
+        ("stream", 9) if part == 0 => format!("XDEL {}-0", unique.saturating_sub(5)),
+        ("stream", 9) if part == 1 => "XTRIM MAXLEN 5".into(),
+        ("stream", 9) => format!("XAUTOCLAIM g c{part} 0 0 COUNT 2"),
+        ("stream", 10) => "XLEN".into(),
+        ("stream", 11..=12) => format!("XREAD COUNT 2 STREAMS {}-0", unique.saturating_sub(part)),
+        ("stream", 13) => "XPENDING g".into(),
+        ("stream", _) => "XRANGE - +".into(),
         (_, 0..=3) => format!("SET v{unique}"),
         (_, 10) => "GET".into(),
         (_, 11..) => "EXISTS".into(),
         (_, _) => "DEL".into(),
     }
+}
+
+/// Some reads of streams wait.
+fn waiting(words: String, blocks: bool, rng: &mut Rng) -> String {
+    let may_wait = words.starts_with("XREAD") && blocks && rng.chance(1, 2);
+    let millis = [10, 100, 300][rng.below(3) as usize];
+    if may_wait { words.replace(" STREAMS", &format!(" BLOCK {millis} STREAMS")) } else { words }
+}
+
+/// The words of a script that runs these commands on its key, one after the other; of the first, if it
+/// answers something else in a script.
+fn script(mut commands: Vec<String>) -> String {
+    if commands.iter().any(|words| !CollectionCommand::may_be_in_script(words)) {
+        return commands.swap_remove(0);
+    }
+    let (mut calls, mut arguments) = (Vec::new(), Vec::new());
+    for words in &commands {
+        let mut words = words.split(' ');
+        let mut call = format!("redis.call('{}',KEYS[1]", words.next().unwrap_or_default());
+        for word in words {
+            arguments.push(word);
+            let _ = write!(call, ",ARGV[{}]", arguments.len());
+        }
+        calls.push(call + ")");
+    }
+    let source = format!("return{{{}}}", calls.join(","));
+    [&["EVAL", &source, "1"], &arguments[..]].concat().join(" ")
+}
+
+/// A command's words with its key among them.
+pub(crate) fn words_on(key: &str, command: &CollectionCommand) -> Vec<Bytes> {
+    let words = command.words();
+    let at = match words.iter().position(|word| word.0 == b"STREAMS") {
+        Some(at) => at + 1,
+        None if words[0].0 == b"EVAL" => 3,
+        None if words[0].0 == b"XGROUP" => 2,
+        None => 1,
+    };
+    let (before, behind) = words.split_at(at);
+    [before, &[key.into()], behind].concat()
 }
 
 /// The action of a command's words.
@@ -145,10 +207,8 @@ pub(crate) fn command<'a>(words: impl Iterator<Item = &'a str>) -> Action {
 
 /// The call of a command on a key.
 pub(crate) fn to_call(key: &str, command: &CollectionCommand) -> OwnedCall {
-    let [name, arguments @ ..] = command.words() else { unreachable!("every command has a name") };
-    let words = [&name.0[..], key.as_bytes()].into_iter();
-    let words = words.chain(arguments.iter().map(|word| &word.0[..]));
-    OwnedCall::new(words).expect("clients draw known commands")
+    let words = words_on(key, command);
+    OwnedCall::new(words.iter().map(|word| &word.0[..])).expect("clients draw known commands")
 }
 
 /// The meaning of an answer.
@@ -163,6 +223,10 @@ pub(crate) fn to_answer(reply: &Reply<'_>) -> Answer {
         Reply::Null | Reply::NullArray => Answer::Value(None),
         Reply::Error(text) => Answer::Error(text.to_string()),
         Reply::Array(replies) | Reply::Set(replies) => all(replies),
+        Reply::Keyed(of_keys) => match &of_keys[..] {
+            [(_, entries)] => to_answer(entries),
+            _ => panic!("a command on one stream was answered {reply:?}"),
+        },
         Reply::Map(pairs) | Reply::Pairs(pairs) => {
             let both = pairs.iter().flat_map(|(one, other)| [to_answer(one), to_answer(other)]);
             Answer::Array(both.collect())
@@ -191,7 +255,7 @@ fn read_of(kind: ValueKind) -> CollectionCommand {
         ValueKind::List => &["LRANGE", "0", "-1"],
         ValueKind::Set => &["SMEMBERS"],
         ValueKind::SortedSet => &["ZRANGE", "0", "-1", "WITHSCORES"],
-        ValueKind::Stream => unreachable!("no command on streams is drawn"),
+        ValueKind::Stream => &["XRANGE", "-", "+"],
         ValueKind::Object => unreachable!("values are packed"),
     };
     CollectionCommand::new(words.iter().copied()).expect("it can be judged")
@@ -204,14 +268,18 @@ pub(crate) fn shown(key: &[u8], content: Content<'_>) -> String {
     let current = Current { content: Some(content), timestamp: Timestamp::ZERO };
     let (reply, _) = call.call().execute(UnixMillis(0), current);
     let mut text = format!("{:?} {:x}", content.kind, quorate_types::hash_key(content.bytes));
-    let Answer::Array(items) = to_answer(&reply) else {
-        panic!("{key} holds a {text} that can't be read: {reply:?}")
-    };
-    for item in items {
-        let Answer::Value(Some(item)) = item else { panic!("{item} in a collection") };
-        let _ = write!(text, " {}", String::from_utf8_lossy(&item.0));
-    }
+    show(&to_answer(&reply), &mut text);
     text
+}
+
+fn show(answer: &Answer, text: &mut String) {
+    match answer {
+        Answer::Array(items) => items.iter().for_each(|item| show(item, text)),
+        Answer::Value(Some(item)) => {
+            let _ = write!(text, " {}", String::from_utf8_lossy(&item.0));
+        }
+        other => panic!("{other} in a collection"),
+    }
 }
 
 /// The elements of a list, or the members of a set or a sorted set, from its text.
@@ -228,14 +296,23 @@ pub(crate) fn elements_of(text: &str) -> Option<Vec<Bytes>> {
 
 /// A read of a whole key at the end, and its answer.
 pub(crate) fn last_read(held: Option<&Entry>) -> (Action, Answer) {
-    let kinds = [ValueKind::Hash, ValueKind::List, ValueKind::Set, ValueKind::SortedSet];
+    let kinds =
+        [ValueKind::Hash, ValueKind::List, ValueKind::Set, ValueKind::SortedSet, ValueKind::Stream];
     let text = held.map_or("", |(_, _, text)| text.as_str());
     let mut words = text.split(' ');
     let name = words.next().unwrap_or_default();
     match kinds.into_iter().find(|kind| format!("{kind:?}") == name) {
         Some(kind) => {
             let items = words.skip(1).map(|word| Answer::Value(Some(word.into())));
-            (Action::Command(read_of(kind)), Answer::Array(items.collect()))
+            let mut items: Vec<Answer> = items.collect();
+            if kind == ValueKind::Stream {
+                // Each entry is an id, a field and a value.
+                let entry = |words: &[Answer]| {
+                    Answer::Array(vec![words[0].clone(), Answer::Array(words[1..].to_vec())])
+                };
+                items = items.chunks(3).map(entry).collect();
+            }
+            (Action::Command(read_of(kind)), Answer::Array(items))
         }
         None => {
             let value = (!text.is_empty()).then(|| text.into());
@@ -255,6 +332,7 @@ mod tests {
     /// answer must be the model's.
     #[test]
     fn the_judge_answers_as_the_commands_do() {
+        quorate_scripts::install();
         let mut rng = Rng::new(1);
         for of in TYPES {
             for round in 0..200 {
@@ -263,7 +341,10 @@ mod tests {
                 for at in 0..60 {
                     let count = TYPES.len() as u64;
                     let of = if of == "any" { TYPES[rng.below(count) as usize] } else { of };
-                    let words = draw_words(of, true, at, &mut rng);
+                    let mut words = draw_words(of, true, at, &mut rng);
+                    if rng.chance(1, 4) {
+                        words = script(vec![words, draw_words(of, true, at, &mut rng)]);
+                    }
                     let action = command(words.split(' '));
                     let Action::Command(asked) = &action else { unreachable!("it is a command") };
                     let call = to_call("k", asked);
@@ -275,7 +356,9 @@ mod tests {
                     let current = Current { content, timestamp: Timestamp::ZERO };
                     let (reply, change) = call.call().execute(UnixMillis(0), current);
                     let (answer, change) = (to_answer(&reply), change.into_owned());
-                    if asked.changes_nothing(&answer) {
+                    // A read for a group makes its consumer, which shows in no answer here.
+                    let makes_consumer = words.starts_with("XREADGROUP");
+                    if asked.changes_nothing(&answer) && !makes_consumer {
                         assert!(matches!(change, Change::Keep), "{asked}: {change:?}");
                     }
                     match change {

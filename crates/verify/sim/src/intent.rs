@@ -56,8 +56,7 @@ fn action_words(key: &str, action: &Action) -> String {
         Action::SetNx(value) => format!("SETNX {key} {}", text(value)),
         Action::Append(value) => format!("APPEND {key} {}", text(value)),
         Action::Command(command) => {
-            let words = command.words().iter().map(text).collect::<Vec<_>>();
-            [&[words[0].clone(), key.to_owned()], &words[1..]].concat().join(" ")
+            collections::words_on(key, command).iter().map(text).collect::<Vec<_>>().join(" ")
         }
         Action::Cas { .. } => unreachable!("clients draw no compare-and-set"),
     }
@@ -159,13 +158,14 @@ fn parse_lapse(text: &str) -> Option<(String, String, u64)> {
 
 fn parse_single(text: &str) -> Option<Intent> {
     let words: Vec<&str> = text.split(' ').collect();
-    let key = words.get(1).filter(|key| is_single(key))?;
+    let at = words.iter().position(|word| is_single(word))?;
+    let key = words[at];
     let action = match words[..] {
         ["PEXPIRE", key, millis] => {
             return Some(Intent::Fade { key: key.to_owned(), millis: millis.parse().ok()? });
         }
-        [name, key, ref arguments @ ..] if key.starts_with(collections::PREFIX) => {
-            let words = [&[name], arguments].concat();
+        _ if key.starts_with(collections::PREFIX) => {
+            let words = [&words[..at], &words[at + 1..]].concat();
             Action::Command(CollectionCommand::new(words).ok()?)
         }
         ["GET", _] => Action::Get,
@@ -177,7 +177,7 @@ fn parse_single(text: &str) -> Option<Intent> {
         ["APPEND", _, value] => Action::Append(value.into()),
         _ => return None,
     };
-    Some(Intent::Single { key: (*key).to_owned(), action })
+    Some(Intent::Single { key: key.to_owned(), action })
 }
 
 impl FromStr for Intent {
@@ -246,6 +246,10 @@ mod tests {
             "LRANGE one:list:3 0 -1",
             "DEL one:any:4",
             "PEXPIRE one:any:4 25",
+            "XADD one:stream:4 7-* n v7",
+            "XGROUP CREATE one:stream:4 g 0 MKSTREAM",
+            "XREADGROUP GROUP g c1 COUNT 2 BLOCK 100 STREAMS one:stream:4 >",
+            "EVAL return{redis.call('HSET',KEYS[1],ARGV[1],ARGV[2])} 1 one:hash:3 f1 v7",
             "LMOVE queue:list:0:1 queue:list:0:0 LEFT RIGHT",
             "ZPOPMIN queue:sorted:0:0",
             "BLPOP queue:list:0:0 queue:list:0:1 0.1",

@@ -316,6 +316,7 @@ struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     fn new(seed: u64, options: &'a Options, script: Option<&Script>, record: bool) -> Self {
+        quorate_scripts::install();
         let mut rng = Rng::new(seed);
         let shape = Shape::draw(seed, options);
         let setup = Setup::draw(seed, options, &shape, &mut rng);

@@ -40,12 +40,6 @@ impl World {
         self.flow.begin_op();
         let read_at = self.nodes[node].lanes[lane].clock_read_at.take();
         self.turn_at(read_at.unwrap_or(self.time), node, lane, |lane, now, out| {
-            if let Some(call) = command.single_read() {
-                let reply = lane.read(now, keyspace, &call, |reply: Reply<'_>| reply.into_owned());
-                if let Some(reply) = reply {
-                    return Some(Answer { tag, outcome: Outcome::Done(reply), at: None });
-                }
-            }
             if let Op::Call(call) = &command.0
                 && let Ok(Some(Wait { timeout, line })) = call.call().waits()
             {
@@ -53,6 +47,12 @@ impl World {
                 let call = BlockingCall { keyspace, origin, call: call.clone(), line, until };
                 lane.block(now, tag, call, out);
                 return None;
+            }
+            if let Some(call) = command.single_read() {
+                let reply = lane.read(now, keyspace, &call, |reply: Reply<'_>| reply.into_owned());
+                if let Some(reply) = reply {
+                    return Some(Answer { tag, outcome: Outcome::Done(reply), at: None });
+                }
             }
             match &command.0 {
                 Op::Call(call) => lane.submit(now, keyspace, tag, origin, call.call(), out),
