@@ -12,6 +12,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         in_gate: true,
     },
     Mutant {
+        name: "commands_script_keys_are_named",
+        home: "commands",
+        guard: "A script may touch keys that it was not told of, so it holds all lanes",
+        checks: &[Tests("sim", "transactions_over_the_lanes_of_one_node")],
+        in_gate: false,
+    },
+    Mutant {
         name: "scripts_hook_on_one_coroutine",
         home: "scripts",
         guard: "The bounds are looked at in every coroutine",

@@ -2,6 +2,7 @@
 
 use super::Check::Tests;
 use super::Mutant;
+use super::table::SWEEP;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
@@ -10,6 +11,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "A new entry's id is larger than every id that the stream ever had",
         checks: &[Tests("commands", "every_example")],
         in_gate: true,
+    },
+    Mutant {
+        name: "commands_group_delivers_twice",
+        home: "commands",
+        guard: "A group moves on to the entries behind those that were delivered",
+        checks: &[SWEEP],
+        in_gate: false,
     },
     Mutant {
         name: "commands_stream_nodes_are_cut",

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use quorate_machine::{Access, Change, Command, Current, Verdict, Workspace};
+use quorate_machine::{Access, Change, Command, Current, Verdict, Workspace, mutant};
 use quorate_types::UnixMillis;
 use quorate_wire::{Malformed, Reader, Writer};
 
@@ -327,7 +327,8 @@ impl Command for Call<'_> {
     /// Keys that it finds by what others hold may be anywhere, as those of a range.
     #[inline]
     fn ranges(&self) -> bool {
-        self.is_range() || self.is_script() || self.finds_keys()
+        let finds_keys = self.is_script() && !mutant!("commands_script_keys_are_named");
+        self.is_range() || finds_keys || self.finds_keys()
     }
 
     #[inline]

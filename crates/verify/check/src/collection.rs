@@ -29,11 +29,13 @@ impl CollectionCommand {
         }
     }
 
-    /// Whether the command of these words answers in a script as it does alone, and in an order.
+    /// Whether the command of these words may be in a script: it answers as it does alone, in an
+    /// order, and without an error on a key of its type.
     pub fn may_be_in_script(words: &str) -> bool {
+        const ELSEWHERE: [&str; 8] =
+            ["XREAD", "XREADGROUP", "XGROUP", "XADD", "XAUTOCLAIM", "XPENDING", "LSET", "EVAL"];
         let name = words.split(' ').next().unwrap_or_default();
-        let is_elsewhere = ["XREAD", "XGROUP", "EVAL"].iter().any(|other| name.starts_with(other));
-        !UNORDERED.contains(&name) && !is_elsewhere
+        !UNORDERED.contains(&name) && !ELSEWHERE.contains(&name)
     }
 
     /// The words, the name first.
@@ -53,6 +55,10 @@ impl CollectionCommand {
     /// Whether the answer says that it has changed nothing.
     pub fn changes_nothing(&self, answer: &Answer) -> bool {
         match (self.name(), answer) {
+            ("EVAL", Answer::Array(answers)) => match calls_of(&self.0) {
+                Ok(calls) => calls.iter().zip(answers).all(|(one, said)| one.changes_nothing(said)),
+                Err(_) => false,
+            },
             // What came before the error stays.
             ("EVAL", _) => false,
             (_, Answer::Error(_)) => true,
@@ -218,7 +224,7 @@ fn try_run(words: &[Bytes], before: Option<&Content>) -> Result<Ran, Wrong> {
         return stream::run(name, &arguments, before);
     }
     if name == "EVAL" {
-        return on_script(&arguments, before);
+        return on_script(words, before);
     }
     match name.as_bytes().first() {
         Some(b'H') => on_hash(name, &arguments, before),
@@ -229,38 +235,40 @@ fn try_run(words: &[Bytes], before: Option<&Content>) -> Result<Ran, Wrong> {
     }
 }
 
-/// Runs a script of the form `return{redis.call('NAME',KEYS[1],ARGV[1]),...}`: one command after the
-/// other, the answers in an array. An error ends it, and what came before stays.
-fn on_script(words: &[&[u8]], before: Option<&Content>) -> Result<Ran, Wrong> {
-    let [source, b"1", own @ ..] = words else { return Err(Wrong::Unknown) };
-    let source = std::str::from_utf8(source).map_err(|_| Wrong::Unknown)?;
+/// The commands of a script of the form `return{redis.call('NAME',KEYS[1],ARGV[1]),...}`.
+fn calls_of(words: &[Bytes]) -> Result<Vec<CollectionCommand>, Wrong> {
+    let [_, source, one, own @ ..] = words else { return Err(Wrong::Unknown) };
+    let source = std::str::from_utf8(&source.0).map_err(|_| Wrong::Unknown)?;
     let calls = source.strip_prefix("return{redis.call(").and_then(|rest| rest.strip_suffix(")}"));
-    let (mut answers, mut held) = (Vec::new(), before.cloned());
-    for call in calls.ok_or(Wrong::Unknown)?.split("),redis.call(") {
+    let calls = calls.filter(|_| one.0 == b"1").ok_or(Wrong::Unknown)?;
+    let command = |call: &str| {
         let mut parts = call.split(',');
         let name = parts.next().unwrap_or_default().trim_matches('\'');
         if !CollectionCommand::may_be_in_script(name) || parts.next() != Some("KEYS[1]") {
             return Err(Wrong::Unknown);
         }
-        let words = parts.map(|part| {
+        let argument = |part: &str| {
             let at = part.strip_prefix("ARGV[").and_then(|rest| rest.strip_suffix(']'));
             let at = at.and_then(|at| at.parse::<usize>().ok()).ok_or(Wrong::Unknown)?;
-            own.get(at.wrapping_sub(1)).map(|word| Bytes(word.to_vec())).ok_or(Wrong::Unknown)
-        });
-        let command: Vec<Bytes> =
-            std::iter::once(Ok(Bytes::from(name))).chain(words).collect::<Result<_, _>>()?;
-        let command = CollectionCommand(command);
-        match try_run(&command.0, held.as_ref()) {
-            Err(Wrong::Unknown) => return Err(Wrong::Unknown),
-            _ => {
-                let (answer, after) = command.run(held.as_ref());
-                held = after;
-                match answer {
-                    Answer::Error(_) => return Ok((answer, held)),
-                    Answer::Ok => answers.push(Answer::Value(Some("OK".into()))),
-                    answer => answers.push(answer),
-                }
-            }
+            own.get(at.wrapping_sub(1)).cloned().ok_or(Wrong::Unknown)
+        };
+        let words = std::iter::once(Ok(Bytes::from(name))).chain(parts.map(argument));
+        CollectionCommand::new(words.collect::<Result<Vec<_>, _>>()?).map_err(|_| Wrong::Unknown)
+    };
+    calls.split("),redis.call(").map(command).collect()
+}
+
+/// Runs a script: one command after the other, the answers in an array. An error ends it, and what came
+/// before stays.
+fn on_script(words: &[Bytes], before: Option<&Content>) -> Result<Ran, Wrong> {
+    let (mut answers, mut held) = (Vec::new(), before.cloned());
+    for command in calls_of(words)? {
+        let (answer, after) = command.run(held.as_ref());
+        held = after;
+        match answer {
+            Answer::Error(_) => return Ok((answer, held)),
+            Answer::Ok => answers.push(Answer::Value(Some("OK".into()))),
+            answer => answers.push(answer),
         }
     }
     Ok((Answer::Array(answers), held))

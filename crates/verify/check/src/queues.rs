@@ -17,6 +17,18 @@ pub struct Queues {
     got: BTreeMap<Bytes, u32>,
     /// Takes of unknown outcome: each may have taken one element.
     lost_answers: usize,
+    /// Entries that were added to streams, by stream.
+    added: BTreeMap<String, Vec<Added>>,
+}
+
+/// An entry that was added to a stream.
+#[derive(Debug)]
+struct Added {
+    element: Bytes,
+    id: (u64, u64),
+    /// When a client asked for it, and when it was told the id.
+    began: u64,
+    ended: u64,
 }
 
 impl Queues {
@@ -35,6 +47,46 @@ impl Queues {
         self.lost_answers += 1;
     }
 
+    /// Notes that an element was added to a stream, which gave it this id between the times.
+    pub fn added(
+        &mut self,
+        stream: &str,
+        element: Bytes,
+        id: (u64, u64),
+        (began, ended): (u64, u64),
+    ) {
+        let all = self.added.entry(stream.to_owned()).or_default();
+        all.push(Added { element, id, began, ended });
+    }
+
+    /// The streams to which elements were added, and these.
+    pub fn all_added(&self) -> impl Iterator<Item = (&str, &Bytes)> {
+        self.added.iter().flat_map(|(stream, all)| {
+            all.iter().map(move |added| (stream.as_str(), &added.element))
+        })
+    }
+
+    /// Judges the ids of entries: one that was added behind another one has a larger id.
+    fn check_ids(&self) -> Result<(), String> {
+        for (stream, all) in &self.added {
+            let mut by_end: Vec<&Added> = all.iter().collect();
+            by_end.sort_by_key(|added| added.ended);
+            let mut by_begin: Vec<&Added> = all.iter().collect();
+            by_begin.sort_by_key(|added| added.began);
+            let (mut earlier, mut largest) = (by_end.into_iter().peekable(), None);
+            for added in by_begin {
+                while let Some(before) = earlier.next_if(|before| before.ended < added.began) {
+                    largest = largest.max(Some(before.id));
+                }
+                if largest.is_some_and(|largest| largest >= added.id) {
+                    let (id, largest) = (added.id, largest.unwrap_or_default());
+                    return Err(format!("{stream} gave the id {id:?} after {largest:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// How many elements clients got.
     pub fn taken(&self) -> usize {
         self.got.len()
@@ -45,6 +97,7 @@ impl Queues {
     /// # Errors
     /// An element that two clients got, or that nobody put in, in a sentence.
     pub fn check(&self) -> Result<(), String> {
+        self.check_ids()?;
         if let Some((element, count)) = self.got.iter().find(|(_, count)| **count > 1) {
             return Err(format!("{element} was taken {count} times, and put in once"));
         }
@@ -120,6 +173,25 @@ mod tests {
         ] {
             let wrong = verdict(&queues(&put, got, 0), left).expect_err(said);
             assert!(wrong.contains(said), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ids_of_a_stream_grow() {
+        let added = |ids: [u64; 3]| {
+            let mut queues = Queues::default();
+            // The first two at the same time, and the third after both.
+            for ((id, times), name) in
+                ids.into_iter().zip([(1, 5), (2, 4), (6, 7)]).zip(["a", "b", "c"])
+            {
+                queues.added("s", name.into(), (id, 0), times);
+            }
+            queues.check()
+        };
+        assert_eq!(added([1, 2, 3]), Ok(()));
+        assert_eq!(added([2, 1, 3]), Ok(()));
+        for ids in [[1, 2, 2], [1, 3, 2], [3, 1, 2]] {
+            assert!(added(ids).is_err(), "{ids:?}");
         }
     }
 

@@ -29,6 +29,7 @@ mod resp;
 mod rivals;
 mod rolling;
 mod rounds;
+mod workers;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -17,6 +17,7 @@ use crate::judge::{Judgement, judge, save};
 use crate::net::Net;
 use crate::probe::Probes;
 use crate::report::Report;
+use crate::workers::Workers;
 
 /// Exit codes.
 const ANOMALY: u8 = 1;
@@ -147,6 +148,7 @@ impl Stage<'_> {
         let work = &self.options.work;
         let places = cluster.clients();
         let clients = Clients::start(&places, engine, &prefix, work, random.next_u64())?;
+        let workers = Workers::start(&places, engine, &prefix);
         clients.work()?;
         let probes = Probes::start(&places, &prefix);
         let begin = Instant::now();
@@ -159,7 +161,13 @@ impl Stage<'_> {
         let gap = probes.finish();
         clients.work()?;
         let Seen { history, asked_again } = clients.finish(&cluster.clients())?;
-        let judgement = Judgement { asked_again, ..judge(&history, &accounts(&prefix), engine) };
+        let seen = workers.finish(&cluster.clients())?;
+        let mut judgement =
+            Judgement { asked_again, ..judge(&history, &accounts(&prefix), engine) };
+        judgement.done += seen.done;
+        judgement.refused += seen.refused;
+        judgement.unknown += seen.unknown;
+        judgement.anomalies.extend(seen.anomalies);
         println!(
             "{:<8} {rounds:>4} {:<16} {:>6} done {:>4} asked again {:>4} unknown {:>5} refused  \
              no write for {:>5} ms  {} anomalies",

@@ -16,6 +16,7 @@ use crate::command::Command;
 use crate::intent::Intent;
 use crate::keyspaces::{ClientId, is_of, unmarked};
 use crate::lapses::{self, Lapses};
+use crate::moves::Moved;
 use crate::operations;
 use crate::options::Workload;
 use crate::progress::Progress;
@@ -85,6 +86,8 @@ pub(crate) struct Seen {
     pub(crate) bank: TxnHistory,
     /// Elements that clients put into queues and took.
     pub(crate) queues: Queues,
+    /// Elements that transactions moved.
+    pub(crate) moved: Moved,
     /// Answers that no history explains.
     pub(crate) complaints: Vec<String>,
 }
@@ -228,14 +231,14 @@ impl Clients {
             recorder.finish().expect("recording to memory can't fail")
         };
         let mut complaints = self.complaints;
-        let bank = match self.load {
-            Load::Operations { .. } => TxnHistory::default(),
+        let (bank, moved) = match self.load {
+            Load::Operations { .. } => (TxnHistory::default(), Moved::default()),
             Load::Transactions(mut load) => {
                 complaints.append(&mut load.complaints);
-                finish(load.bank)
+                (finish(load.bank), load.moved)
             }
         };
-        Seen { history: finish(self.recorder), bank, queues: self.queues, complaints }
+        Seen { history: finish(self.recorder), bank, queues: self.queues, moved, complaints }
     }
 
     /// Handles an event of a client.
@@ -492,7 +495,8 @@ impl Clients {
         }
         let next = match (&mut self.load, waiting.open) {
             (_, Open::Queueing(step)) => {
-                self.complaints.extend(step.end(&outcome, &mut self.queues).err());
+                self.complaints
+                    .extend(step.end(&outcome, (waiting.began, time), &mut self.queues).err());
                 None
             }
             (Load::Operations { .. }, Open::Single(invocation, action)) => {

@@ -73,7 +73,7 @@ impl Collections {
         let is_any = of == "any";
         let of = if of == "any" { TYPES[rng.below(TYPES.len() as u64) as usize] } else { of };
         let words = match draw_words(of, reads, self.drawn, rng) {
-            words if rng.chance(1, SCRIPTS) => {
+            words if !is_any && rng.chance(1, SCRIPTS) => {
                 script(vec![words, draw_words(of, reads, self.drawn, rng)])
             }
             words => words,

@@ -6,8 +6,9 @@ use std::str::FromStr;
 use quorate_check::{Action, Bytes, CollectionCommand};
 
 use crate::collections;
+use crate::moves::Moves;
 use crate::queues::QueueStep;
-use crate::steps::Step;
+use crate::steps::{Form, Step};
 
 /// One intent of a client, from its first command to its last.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +23,10 @@ pub(crate) enum Intent {
     Fade { key: String, millis: u64 },
     /// Watches a key that no other client touches, and sets it for `millis` milliseconds.
     Own { key: String, value: String, millis: u64 },
-    /// A command alone, or a block of them.
-    Steps { steps: Vec<Step>, alone: bool },
+    /// A command alone, a block of them, or a script.
+    Steps { steps: Vec<Step>, form: Form },
+    /// Moves elements between collections, and reads these.
+    Moves(Moves),
     /// Watches two purses, reads them, and moves money from the first to the second.
     Transfer { keys: [String; 2], amount: i64, unique: u64 },
     /// Watches keys, reads them, and writes, which need not be the same ones.
@@ -72,9 +75,16 @@ impl fmt::Display for Intent {
             Self::Own { key, value, millis } => {
                 write!(f, "WATCH {key}; SET {key} {value} PX {millis}; EXEC")
             }
-            Self::Steps { steps, alone: true } if steps.len() == 1 => write!(f, "{}", steps[0]),
-            Self::Steps { steps, .. } => {
-                f.write_str("MULTI; ")?;
+            Self::Moves(moves) => write!(f, "{moves}"),
+            Self::Steps { steps, form: Form::Command } if steps.len() == 1 => {
+                write!(f, "{}", steps[0])
+            }
+            Self::Steps { steps, form } => {
+                f.write_str(match form {
+                    Form::Script { names_keys: true } => "SCRIPT KEYS; ",
+                    Form::Script { names_keys: false } => "SCRIPT ARGV; ",
+                    Form::Command | Form::Block => "MULTI; ",
+                })?;
                 steps.iter().try_for_each(|step| write!(f, "{step}; "))?;
                 f.write_str("EXEC")
             }
@@ -190,9 +200,14 @@ impl FromStr for Intent {
             ["LOOK"] => Self::Look,
             ["SWAP"] => Self::Swap,
             ["UNPAIR"] => Self::Unpair,
-            ["MULTI", ref steps @ .., "EXEC"] => {
+            ["MOVES", ..] => Self::Moves(text.parse()?),
+            [begin @ ("MULTI" | "SCRIPT KEYS" | "SCRIPT ARGV"), ref steps @ .., "EXEC"] => {
                 let steps: Result<_, String> = steps.iter().map(|step| step.parse()).collect();
-                Self::Steps { steps: steps?, alone: false }
+                let form = match begin {
+                    "MULTI" => Form::Block,
+                    begin => Form::Script { names_keys: begin.ends_with("KEYS") },
+                };
+                Self::Steps { steps: steps?, form }
             }
             [watch, order] if order.starts_with("MOVE ") => {
                 let ["WATCH", from, to] = watch.split(' ').collect::<Vec<_>>()[..] else {
@@ -226,7 +241,7 @@ impl FromStr for Intent {
             [single] => match (single.strip_prefix("PAIR "), parse_single(single)) {
                 (Some(value), _) => Self::Pair(value.to_owned()),
                 (None, Some(intent)) => intent,
-                (None, None) => Self::Steps { steps: vec![single.parse()?], alone: true },
+                (None, None) => Self::Steps { steps: vec![single.parse()?], form: Form::Command },
             },
             _ => return Err(wrong()),
         })
@@ -267,6 +282,9 @@ mod tests {
             "KEYRANGE reg 6 3",
             "MULTI; APPEND list:0:1 e5.0; GET list:0:2; EXEC",
             "MULTI; INCRBY account:1 -5; INCRBY account:2 5; EXEC",
+            "SCRIPT KEYS; INCRBY account:1 -5; INCRBY account:2 5; EXEC",
+            "SCRIPT ARGV; RPUSH parts:list:0:1 e5.0; HGET parts:hash:0:1 f1; EXEC",
+            "MOVES; LMOVE moved:list:0:1 moved:list:0:2 LEFT RIGHT; LRANGE moved:list:0:0 0 -1; LRANGE moved:list:0:1 0 -1; LRANGE moved:list:0:2 0 -1; EXEC",
             "WATCH purse:0 purse:2; MOVE 17 as 88",
             "WATCH tweet:1 tweet:2; SET tweet:1 v8.0; SET tweet:9 v8.1; EXEC",
             "PAIR p17",

@@ -145,6 +145,7 @@ mod tests {
             history,
             bank: TxnHistory::default(),
             queues: quorate_check::Queues::default(),
+            moved: crate::moves::Moved::default(),
             complaints: Vec::new(),
         }
     }

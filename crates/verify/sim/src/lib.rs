@@ -37,6 +37,7 @@ mod lapses;
 mod links;
 mod loader;
 mod monotonic;
+mod moves;
 mod names;
 mod nemesis;
 mod network;

@@ -80,6 +80,18 @@ impl PartStep {
         words.into_iter().map(str::to_owned).collect()
     }
 
+    /// Whether it answers in a script as it does alone: no map, and no floating-point number.
+    pub(crate) fn may_be_in_script(&self) -> bool {
+        !matches!(
+            self,
+            Self::Fields(_)
+                | Self::Score(..)
+                | Self::Scores(_)
+                | Self::Union { .. }
+                | Self::Whole(_)
+        )
+    }
+
     /// The command.
     pub(crate) fn call(&self) -> OwnedCall {
         OwnedCall::new(self.words().iter().map(String::as_bytes))

@@ -29,6 +29,12 @@ enum Does {
     Take,
     /// Takes an element from one queue and puts it into another one.
     Move,
+    /// Makes the group of a stream, or finds that it is there.
+    Group,
+    /// Adds an entry to a stream, with an id that the stream chooses. Its last word is the element.
+    Add,
+    /// Takes the next entry of a stream for a group. The entry stays in the stream.
+    Deliver,
 }
 
 impl QueueStep {
@@ -37,9 +43,10 @@ impl QueueStep {
         let age = unique / LIFE;
         let mut key = |of: &str| format!("{PREFIX}{of}:{age}:{}", rng.below(2));
         let (one, other, set, sorted) = (key("list"), key("list"), key("set"), key("sorted"));
+        let (stream, other_set) = (key("stream"), key("set"));
         let element = format!("q{unique}");
         let timeout = ["0.01", "0.1", "0.3"][rng.below(3) as usize];
-        let words = match rng.below(21) {
+        let words = match rng.below(30) {
             0..=2 => format!("RPUSH {one} {element}"),
             3 => format!("LPUSH {one} {element}"),
             4..=5 => format!("LPOP {one}"),
@@ -53,6 +60,15 @@ impl QueueStep {
             17 => format!("BZPOPMAX {sorted} {timeout}"),
             18..=19 => format!("SADD {set} {element}"),
             20 => format!("SPOP {set}"),
+            21 => format!("XGROUP CREATE {stream} g 0 MKSTREAM"),
+            22..=24 => format!("XADD {stream} * n {element}"),
+            25 => format!("XREADGROUP GROUP g c{} COUNT 1 STREAMS {stream} >", rng.below(3)),
+            26..=27 => {
+                let millis = [10, 100, 300][rng.below(3) as usize];
+                let consumer = rng.below(3);
+                format!("XREADGROUP GROUP g c{consumer} COUNT 2 BLOCK {millis} STREAMS {stream} >")
+            }
+            28..=29 if moves => format!("SMOVE {set} {other_set} q{}", unique.saturating_sub(5)),
             _ => format!("ZADD {sorted} {} {element}", rng.below(10)),
         };
         words.parse().expect("it draws what it can read")
@@ -63,15 +79,29 @@ impl QueueStep {
         OwnedCall::new(self.words.iter().map(String::as_bytes)).expect("clients know the commands")
     }
 
-    /// Notes its end.
+    /// Notes its end. The client waited from the first to the second of the times.
     pub(crate) fn end(
         &self,
         outcome: &Outcome<Reply<'static>>,
+        (began, ended): (u64, u64),
         queues: &mut Queues,
     ) -> Result<(), String> {
         let element = || Bytes::from(self.words.last().map_or("", String::as_str));
         match (self.does, outcome) {
-            (_, Outcome::Refused(_)) | (Does::Move, _) => {}
+            (_, Outcome::Refused(_)) | (Does::Move | Does::Group, _) => {}
+            // It stays, so it isn't lost with an answer.
+            (Does::Add, Outcome::Unknown) => queues.put(element(), false),
+            (Does::Deliver, Outcome::Unknown) => {}
+            (Does::Add, Outcome::Done(Reply::Bulk(id))) => {
+                let id = id_of(id).ok_or(format!("{self} was given {}", id.escape_ascii()))?;
+                queues.put(element(), false);
+                queues.added(&self.words[1], element(), id, (began, ended));
+            }
+            (Does::Deliver, Outcome::Done(Reply::Error(text))) if text.starts_with("NOGROUP") => {}
+            (Does::Deliver, Outcome::Done(reply)) => {
+                let entries = entries(reply).ok_or(format!("{self} was answered {reply:?}"))?;
+                entries.into_iter().for_each(|element| queues.got(element));
+            }
             (Does::Put, Outcome::Unknown) => queues.put(element(), false),
             (Does::Take, Outcome::Unknown) => {
                 let most = if self.words[0] == "BLMPOP" { 2 } else { 1 };
@@ -93,7 +123,7 @@ impl QueueStep {
                 },
                 _ => return Err(format!("{self} was answered {reply:?}")),
             },
-            (Does::Put, Outcome::Done(reply)) => {
+            (Does::Put | Does::Add, Outcome::Done(reply)) => {
                 return Err(format!("{self} was answered {reply:?}"));
             }
         }
@@ -116,12 +146,15 @@ impl FromStr for QueueStep {
             "RPUSH" | "LPUSH" | "SADD" | "ZADD" => Does::Put,
             "LPOP" | "RPOP" | "SPOP" | "ZPOPMIN" => Does::Take,
             "BLPOP" | "BRPOP" | "BLMPOP" | "BZPOPMAX" => Does::Take,
-            "LMOVE" | "BLMOVE" => Does::Move,
+            "LMOVE" | "BLMOVE" | "SMOVE" => Does::Move,
+            "XGROUP" => Does::Group,
+            "XADD" => Does::Add,
+            "XREADGROUP" => Does::Deliver,
             _ => return Err(format!("'{text}' is no step with a queue")),
         };
-        match words.get(if does == Does::Take && words[0] == "BLMPOP" { 3 } else { 1 }) {
-            Some(key) if key.starts_with(PREFIX) => Ok(Self { words, does }),
-            _ => Err(format!("'{text}' touches no queue")),
+        match words.iter().any(|word| word.starts_with(PREFIX)) {
+            true => Ok(Self { words, does }),
+            false => Err(format!("'{text}' touches no queue")),
         }
     }
 }
@@ -143,10 +176,44 @@ fn elements(reply: &Reply<'_>) -> Option<Vec<Bytes>> {
     }
 }
 
+/// The elements of entries that were delivered.
+fn entries(reply: &Reply<'_>) -> Option<Vec<Bytes>> {
+    let of_entry = |entry: &Reply<'_>| {
+        let Reply::Array(parts) = entry else { return None };
+        let [_, Reply::Array(fields)] = &parts[..] else { return None };
+        let [_, Reply::Bulk(element)] = &fields[..] else { return None };
+        Some(Bytes(element.to_vec()))
+    };
+    match reply {
+        Reply::Null | Reply::NullArray => Some(Vec::new()),
+        Reply::Keyed(of_keys) => match &of_keys[..] {
+            [(_, Reply::Array(entries))] => entries.iter().map(of_entry).collect(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn id_of(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (millis, sequence) = std::str::from_utf8(bytes).ok()?.split_once('-')?;
+    Some((millis.parse().ok()?, sequence.parse().ok()?))
+}
+
 /// A command that waits for ever, and what ends that: at the end of a run, at this node.
 pub(crate) fn closing(node: usize) -> [QueueStep; 2] {
     [format!("BLPOP {PREFIX}list:last 0"), format!("RPUSH {PREFIX}list:last last{node}")]
         .map(|words| words.parse().expect("they are steps with queues"))
+}
+
+/// An element that was added to a stream and is not there at the end.
+pub(crate) fn lost(queues: &Queues, contents: &[Entry]) -> Option<String> {
+    let there = |key: &str, element: &Bytes| {
+        let held = contents.iter().find(|(other, ..)| other == key);
+        let mut words = held.into_iter().flat_map(|(_, _, text)| text.split(' '));
+        words.any(|word| word.as_bytes() == element.0)
+    };
+    let lost = queues.all_added().find(|(key, element)| !there(key, element));
+    lost.map(|(key, element)| format!("{element} is missing from {key} at the end"))
 }
 
 /// What is left in all queues.

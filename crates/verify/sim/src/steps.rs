@@ -37,6 +37,23 @@ pub(crate) enum Step {
     Part(PartStep),
 }
 
+/// How the steps of a transaction are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// As a command, if there is one step.
+    Command,
+    /// As a block.
+    Block,
+    /// As a script, which is told its keys, or finds them among its arguments.
+    Script { names_keys: bool },
+}
+
+impl Form {
+    pub(crate) fn alone(alone: bool) -> Self {
+        if alone { Self::Command } else { Self::Block }
+    }
+}
+
 /// An answer that the step's command never gives.
 pub(crate) type Nonsense = String;
 
@@ -48,6 +65,15 @@ impl Step {
             Self::Add(key, _) => is_account(key),
             Self::GetAll(keys) => keys.iter().all(is_account),
             _ => false,
+        }
+    }
+
+    /// Whether its command answers in a script as it does alone.
+    pub(crate) fn may_be_in_script(&self) -> bool {
+        match self {
+            Self::Range { .. } => false,
+            Self::Part(step) => step.may_be_in_script(),
+            _ => true,
         }
     }
 
@@ -203,29 +229,53 @@ fn read_range(name: &str, count: u64, limit: usize, replies: &[Reply<'_>]) -> Op
     Some(ops)
 }
 
-/// The transaction of these steps: a single command if there is one step and `alone` says so, a
-/// block otherwise.
-pub(crate) fn to_op(steps: &[Step], alone: bool) -> Op {
-    match steps {
-        [step] if alone => Op::Call(step.call()),
+/// The transaction of these steps.
+pub(crate) fn to_op(steps: &[Step], form: Form) -> Op {
+    match (steps, form) {
+        ([step], Form::Command) => Op::Call(step.call()),
+        (_, Form::Script { names_keys }) => Op::Call(script(steps, names_keys)),
         _ => {
             Op::Block(Block { watches: Vec::new(), calls: steps.iter().map(Step::call).collect() })
         }
     }
 }
 
+/// A script that asks for one step after the other.
+fn script(steps: &[Step], names_keys: bool) -> OwnedCall {
+    let calls: Vec<OwnedCall> = steps.iter().map(Step::call).collect();
+    let (mut keys, mut arguments, mut lines) = (Vec::new(), Vec::new(), Vec::new());
+    for call in calls.iter().map(OwnedCall::call) {
+        let of_call: Vec<&[u8]> = call.keys().collect();
+        let mut words = Vec::new();
+        for (at, word) in call.args.iter().enumerate() {
+            let is_key = at > 0 && names_keys && of_call.contains(&word);
+            let (all, name) = if is_key { (&mut keys, "KEYS") } else { (&mut arguments, "ARGV") };
+            all.push(word);
+            words.push(format!("{name}[{}]", all.len()));
+        }
+        lines.push(format!("redis.call({})", words.join(",")));
+    }
+    let (source, count) = (format!("return{{{}}}", lines.join(",")), keys.len().to_string());
+    let words = [b"EVAL", source.as_bytes(), count.as_bytes()].into_iter();
+    OwnedCall::new(words.chain(keys).chain(arguments)).expect("a script is a command")
+}
+
 /// The effects of a committed transaction.
 pub(crate) fn effects(
     steps: &[Step],
-    alone: bool,
+    form: Form,
     reply: &Reply<'_>,
 ) -> Result<Vec<TxnOp>, Nonsense> {
     let mut ops = Vec::new();
     match (steps, reply) {
-        ([step], reply) if alone => ops = step.effect(reply)?,
+        ([step], reply) if form == Form::Command => ops = step.effect(reply)?,
         (steps, Reply::Array(replies)) if steps.len() == replies.len() => {
             for (step, reply) in steps.iter().zip(replies) {
-                ops.extend(step.effect(reply)?);
+                ops.extend(match reply {
+                    // As a script has it.
+                    Reply::Status(text) if text == "OK" => step.effect(&Reply::Ok)?,
+                    reply => step.effect(reply)?,
+                });
             }
             let parts: Vec<&PartStep> = steps.iter().filter_map(Step::part).collect();
             check_unions(&parts, replies)?;

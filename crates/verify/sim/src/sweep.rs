@@ -661,6 +661,8 @@ impl<'a> Simulation<'a> {
             wrong = wrong.or_else(|| misled.clone());
             if !beyond {
                 wrong = wrong.or_else(|| seen.queues.check_left(&queues::left(&contents)).err());
+                wrong = wrong.or_else(|| queues::lost(&seen.queues, &contents));
+                wrong = wrong.or_else(|| seen.moved.check_left(&contents).err());
                 wrong = wrong.or_else(|| lost_appends(&seen.history, &contents));
                 wrong = wrong.or_else(|| self.sessions.contradiction(keyspace.id, &contents));
                 wrong = wrong.or_else(|| loader.missing(&contents));

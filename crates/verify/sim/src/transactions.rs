@@ -12,6 +12,8 @@
 //! | `tweet:*` | Retwis: up to ten keys, some written, half of them by `WATCH` | the checker |
 //! | `ycsb:*` | YCSB-T: one key read and written, half of the times by `WATCH` | the checker |
 //! | `parts:*` | several hashes and lists, field by field ([`crate::parts`]) | the checker |
+//! | the same, `account:*` | several steps as one script, told its keys or not | the same |
+//! | `moved:*` | move unique elements between lists, and between sets ([`crate::moves`]) | each is in one place |
 //! | `one:*` | commands on single hashes, lists, sets ([`crate::collections`]) | linearizability |
 //! | `queue:*` | put unique elements in, take them out, move them | each goes to one client |
 //! | `ttl:*` | set for a while, read, deleted | linearizability, and nobody reads one late |
@@ -34,11 +36,12 @@ use crate::collections::{self, Collections};
 use crate::command::Command;
 use crate::intent::Intent;
 use crate::lapses::{self, Lapses};
+use crate::moves::{Moved, Moves};
 use crate::operations;
 use crate::options::Workload;
 use crate::parts;
 use crate::queues::QueueStep;
-use crate::steps::{Nonsense, Step, effects, to_op, with_version};
+use crate::steps::{Form, Nonsense, Step, effects, to_op, with_version};
 
 /// Appends after which clients go on to fresh lists: a check of lists reads them whole.
 const LIST_LIFE: u64 = 400;
@@ -60,7 +63,7 @@ pub(crate) enum Open {
     /// A single-key command that is recorded as such.
     Single(Invocation, Action),
     /// Steps whose answers are recorded; of accounts in a history of their own.
-    Steps { txn: OpenTxn, steps: Vec<Step>, alone: bool, of_accounts: bool },
+    Steps { txn: OpenTxn, steps: Vec<Step>, form: Form, of_accounts: bool },
     /// Watches keys, before it reads them.
     Watching { keys: Vec<String>, then: Then },
     /// Reads the watched keys.
@@ -77,6 +80,8 @@ pub(crate) enum Open {
     WatchingOwn { key: String, millis: u64, call: OwnedCall },
     /// Sets that key. The watch must hold, unless an existing value expires.
     SettingOwn { key: String, millis: u64, existed: bool },
+    /// Moves elements. So many were known to be there.
+    Moving { moves: Moves, known: usize },
     /// Changes the pair.
     Pairing,
     /// Reads the pair.
@@ -177,6 +182,8 @@ pub(crate) struct Transactions {
     pub(crate) unique: u64,
     retwis: Generator,
     ycsb: Generator,
+    /// Elements that are moved.
+    pub(crate) moved: Moved,
     /// Transfers between accounts.
     pub(crate) bank: Recorder<TxnHistory>,
     /// Answers that no history explains.
@@ -206,6 +213,7 @@ impl Transactions {
             unique: 0,
             retwis: generator(quorate_workloads::Workload::Retwis, TWEETS),
             ycsb: generator(quorate_workloads::Workload::YcsbT, YCSB_KEYS),
+            moved: Moved::default(),
             bank,
             complaints: Vec::new(),
         }
@@ -239,10 +247,16 @@ impl Transactions {
         }
         let workload = if rng.chance(1, 2) { process % 8 } else { rng.below(8) };
         match workload {
-            0 | 1 => Intent::Steps { steps: self.draw_list_steps(rng), alone: rng.chance(1, 2) },
-            2 => Intent::Steps { steps: self.draw_register_steps(rng), alone: rng.chance(1, 2) },
+            0 | 1 => Intent::Steps {
+                steps: self.draw_list_steps(rng),
+                form: Form::alone(rng.chance(1, 2)),
+            },
+            2 => Intent::Steps {
+                steps: self.draw_register_steps(rng),
+                form: Form::alone(rng.chance(1, 2)),
+            },
             3 => self.draw_purse(rng),
-            4 => self.draw_account(rng),
+            4 => draw_account(Form::Block, rng),
             5 if rng.chance(1, 2) => self.draw_pair(rng),
             5 => self.draw_count(rng),
             6 => self.draw_generated(true, rng),
@@ -259,8 +273,18 @@ impl Transactions {
             return types.draw(strict, true);
         }
         *unique += 1;
-        let steps = parts::draw(*unique, &mut types.rng).into_iter().map(Step::Part).collect();
-        Some(Intent::Steps { steps, alone: types.rng.chance(1, 2) })
+        if types.rng.chance(1, 4) {
+            return Some(Intent::Moves(Moves::draw(*unique, &mut types.rng)));
+        }
+        let script = Form::Script { names_keys: types.rng.chance(1, 2) };
+        if types.rng.chance(1, 8) {
+            return Some(draw_account(script, &mut types.rng));
+        }
+        let steps = parts::draw(*unique, &mut types.rng).into_iter().map(Step::Part);
+        let steps: Vec<Step> = steps.collect();
+        let as_script = types.rng.chance(1, 2) && steps.iter().all(Step::may_be_in_script);
+        let form = if as_script { script } else { Form::alone(types.rng.chance(1, 2)) };
+        Some(Intent::Steps { steps, form })
     }
 
     /// An intent with keys that expire, now and then, if the run has any.
@@ -299,15 +323,24 @@ impl Transactions {
                     Command(Op::Versions(keys)),
                 )
             }
-            Intent::Steps { steps, alone } => {
+            Intent::Moves(moves) => {
+                // Reads may be outdated if the keyspace is only serializable.
+                let strict = self.isolation == Isolation::Strict;
+                let known = if strict { self.moved.known(moves) } else { 0 };
+                (Open::Moving { moves: moves.clone(), known }, moves.command())
+            }
+            Intent::Steps { steps, form } => {
                 let steps = steps.clone();
-                let alone = *alone && steps.len() == 1;
+                let form = match form {
+                    Form::Command if steps.len() > 1 => Form::Block,
+                    form => *form,
+                };
                 let of_accounts = steps.iter().any(Step::is_of_accounts);
                 let recorder = if of_accounts { &self.bank } else { history };
                 let txn = recorder.begin(process);
                 recorder.intend(&txn, steps.iter().flat_map(Step::intent).collect());
-                let command = Command(to_op(&steps, alone));
-                (Open::Steps { txn, steps, alone, of_accounts }, command)
+                let command = Command(to_op(&steps, form));
+                (Open::Steps { txn, steps, form, of_accounts }, command)
             }
             Intent::Transfer { keys, amount, unique } => {
                 Self::watch(keys.to_vec(), Then::Move { amount: *amount, unique: *unique })
@@ -366,14 +399,14 @@ impl Transactions {
                 true => vec![Step::GetAll(reads)],
                 false => reads.into_iter().map(Step::Get).collect(),
             };
-            return Intent::Steps { steps, alone: true };
+            return Intent::Steps { steps, form: Form::Command };
         }
         if rng.chance(1, 2) {
             return Intent::Update { reads, writes };
         }
         let writes = writes.into_iter().map(|(key, value)| Step::Set(key, value));
         let steps = reads.into_iter().map(Step::Get).chain(writes).collect();
-        Intent::Steps { steps, alone: false }
+        Intent::Steps { steps, form: Form::Block }
     }
 
     /// Half of the steps go to one key, so that transactions always conflict.
@@ -434,30 +467,12 @@ impl Transactions {
         let name = |purse: u64| format!("purse:{purse}");
         if rng.chance(1, 4) {
             let steps = vec![Step::GetAll((0..PURSES as u64).map(name).collect())];
-            return Intent::Steps { steps, alone: true };
+            return Intent::Steps { steps, form: Form::Command };
         }
         let from = rng.below(PURSES as u64);
         let to = (from + 1 + rng.below(PURSES as u64 - 1)) % PURSES as u64;
         let amount = 1 + rng.below(100) as i64;
         Intent::Transfer { keys: [name(from), name(to)], amount, unique: self.unique }
-    }
-
-    fn draw_account(&mut self, rng: &mut Rng) -> Intent {
-        let name = |account: u64| format!("account:{account}");
-        let count = ACCOUNTS as u64;
-        let steps = if rng.chance(1, 3) {
-            vec![Step::GetAll((0..count).map(name).collect())]
-        } else {
-            let (from, amount) = (rng.below(count), 1 + rng.below(100) as i64);
-            let to = (from + 1 + rng.below(count - 1)) % count;
-            let (mut taken, mut given) =
-                (Step::Add(name(from), -amount), Step::Add(name(to), amount));
-            if rng.chance(1, 2) {
-                std::mem::swap(&mut taken, &mut given);
-            }
-            vec![taken, given]
-        };
-        Intent::Steps { steps, alone: false }
     }
 
     fn draw_pair(&mut self, rng: &mut Rng) -> Intent {
@@ -516,12 +531,12 @@ impl Transactions {
             8 if self.types.is_some() => {
                 return Some(Intent::Steps {
                     steps: parts::closing(unique).into_iter().map(Step::Part).collect(),
-                    alone: false,
+                    form: Form::Block,
                 });
             }
             _ => return None,
         };
-        Some(Intent::Steps { steps, alone: false })
+        Some(Intent::Steps { steps, form: Form::Block })
     }
 
     /// Takes an answer and records it; the transaction took effect at `at` if the engine says so.
@@ -577,6 +592,7 @@ impl Transactions {
             Open::Watching { .. }
             | Open::WatchingOwn { .. }
             | Open::SettingOwn { .. }
+            | Open::Moving { .. }
             | Open::Pairing
             | Open::Looking => return,
             Open::Lapsing(_) | Open::Fading(_) | Open::Queueing(_) => {
@@ -598,9 +614,10 @@ impl Transactions {
             Open::Single(invocation, action) => {
                 history.done(invocation, operations::to_answer(&action, reply));
             }
-            Open::Steps { txn, steps, alone, of_accounts } => {
+            Open::Moving { moves, known } => self.moved.end(&moves, known, reply)?,
+            Open::Steps { txn, steps, form, of_accounts } => {
                 let recorder = if of_accounts { &self.bank } else { history };
-                recorder.committed(txn, at, effects(&steps, alone, reply)?);
+                recorder.committed(txn, at, effects(&steps, form, reply)?);
             }
             Open::Watching { keys, then } => {
                 return Self::watched(process, keys, then, reply, history).map(Some);
@@ -721,6 +738,24 @@ impl Transactions {
         let command = Command(Op::Block(Block { watches, calls }));
         Ok((Open::Writing { txn, ops, writes: steps.len() }, command))
     }
+}
+
+/// A transfer between two accounts, or a read of all.
+fn draw_account(form: Form, rng: &mut Rng) -> Intent {
+    let name = |account: u64| format!("account:{account}");
+    let count = ACCOUNTS as u64;
+    let steps = if rng.chance(1, 3) {
+        vec![Step::GetAll((0..count).map(name).collect())]
+    } else {
+        let (from, amount) = (rng.below(count), 1 + rng.below(100) as i64);
+        let to = (from + 1 + rng.below(count - 1)) % count;
+        let (mut taken, mut given) = (Step::Add(name(from), -amount), Step::Add(name(to), amount));
+        if rng.chance(1, 2) {
+            std::mem::swap(&mut taken, &mut given);
+        }
+        vec![taken, given]
+    };
+    Intent::Steps { steps, form }
 }
 
 /// A step with a queue, and its command.

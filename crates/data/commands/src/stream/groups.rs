@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use quorate_machine::mutant;
+
 use super::StreamId;
 use super::bytes::{Damaged, put_item, put_number, take, take_item, take_number, unzigzag, zigzag};
 use super::packed::Stream;
@@ -155,7 +157,9 @@ impl<'a> Group<'a> {
             _ if stream.added > 0 => stream.count_up_to(id)?,
             read => read,
         };
-        self.last = id;
+        if !mutant!("commands_group_delivers_twice") {
+            self.last = id;
+        }
         Ok(())
     }
 

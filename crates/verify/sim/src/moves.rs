@@ -1,0 +1,217 @@
+//! Transactions that move unique elements between lists and between sets, and read where they are.
+//!
+//! Elements are put in and never taken out. So a read of all keys of a group shows each element that
+//! was there before, and none twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use quorate_check::{Answer, Bytes};
+use quorate_commands::{Block, Op, OwnedCall, Reply};
+use quorate_machine::Rng;
+
+use crate::collections::{self, elements_of};
+use crate::command::Command;
+use crate::process::Entry;
+
+/// The prefix of these keys, which are `moved:TYPE:AGE:NUMBER`.
+const PREFIX: &str = "moved:";
+/// Transactions after which clients go on to another group.
+const LIFE: u64 = 40;
+/// The keys of a group, which each transaction reads last.
+const KEYS: usize = 3;
+
+/// The commands of a transaction, by their words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Moves(Vec<String>);
+
+impl Moves {
+    pub(crate) fn draw(unique: u64, rng: &mut Rng) -> Self {
+        let age = unique / LIFE;
+        let of = ["list", "set"][rng.below(2) as usize];
+        let key = |number: u64| format!("{PREFIX}{of}:{age}:{number}");
+        let any = |rng: &mut Rng| key(rng.below(KEYS as u64));
+        let is_list = of == "list";
+        let mut commands = Vec::new();
+        if rng.chance(1, 2) {
+            let put = if is_list { "RPUSH" } else { "SADD" };
+            commands.push(format!("{put} {} e{unique}", any(rng)));
+        }
+        for _ in 0..rng.below(3) {
+            let (from, to) = (any(rng), any(rng));
+            let element = format!("e{}", unique.saturating_sub(rng.below(12)));
+            let words = match (is_list, rng.below(8)) {
+                (true, 0..4) => format!("LMOVE {from} {to} LEFT RIGHT"),
+                (true, _) => format!("LMOVE {from} {to} RIGHT LEFT"),
+                // A key of another type takes no member.
+                (false, 0) => {
+                    commands.push(format!("SET {PREFIX}text:{age} v"));
+                    format!("SMOVE {from} {PREFIX}text:{age} {element}")
+                }
+                // No element is in two sets.
+                (false, 1) => format!("SINTERSTORE {PREFIX}both:{age} {} {}", key(0), key(1)),
+                (false, _) => format!("SMOVE {from} {to} {element}"),
+            };
+            commands.push(words);
+        }
+        let read = |number| match is_list {
+            true => format!("LRANGE {} 0 -1", key(number)),
+            false => format!("SMEMBERS {}", key(number)),
+        };
+        commands.extend((0..KEYS as u64).map(read));
+        Self(commands)
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let call = |words: &String| {
+            OwnedCall::new(words.split(' ').map(str::as_bytes)).expect("clients know the commands")
+        };
+        let calls = self.0.iter().map(call).collect();
+        Command(Op::Block(Block { watches: Vec::new(), calls }))
+    }
+
+    /// The group: its keys without their numbers.
+    fn group(&self) -> &str {
+        let read = self.0.last().map_or("", String::as_str);
+        read.split(' ').nth(1).and_then(group_of).unwrap_or_default()
+    }
+
+    fn put(&self) -> impl Iterator<Item = Bytes> {
+        let puts =
+            self.0.iter().filter(|words| words.starts_with("RPUSH") || words.starts_with("SADD"));
+        puts.filter_map(|words| words.rsplit(' ').next()).map(Bytes::from)
+    }
+}
+
+/// The group of a key.
+fn group_of(key: &str) -> Option<&str> {
+    let (group, _) = key.strip_prefix(PREFIX)?.rsplit_once(':')?;
+    Some(&key[..PREFIX.len() + group.len()])
+}
+
+/// The elements that were put into each group, for sure, in the order in which that was known.
+#[derive(Debug, Default)]
+pub(crate) struct Moved(BTreeMap<String, Vec<Bytes>>);
+
+impl Moved {
+    /// How many elements are known to be there.
+    pub(crate) fn known(&self, moves: &Moves) -> usize {
+        self.0.get(moves.group()).map_or(0, Vec::len)
+    }
+
+    /// Judges an answer. The first `known` of the elements must be among what was read.
+    pub(crate) fn end(
+        &mut self,
+        moves: &Moves,
+        known: usize,
+        reply: &Reply<'static>,
+    ) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("{what}: {moves} was answered {reply:?}"));
+        let Reply::Array(replies) = reply else { return wrong("no block") };
+        if replies.len() != moves.0.len() {
+            return wrong("not an answer for each command");
+        }
+        let met =
+            moves.0.iter().zip(replies).find(|(words, reply)| {
+                words.starts_with("SINTERSTORE") && **reply != Reply::Int(0)
+            });
+        if met.is_some() {
+            return wrong("an element is in two sets");
+        }
+        let mut found = BTreeSet::new();
+        for reply in &replies[replies.len() - KEYS..] {
+            let Answer::Array(items) = collections::to_answer(reply) else {
+                return wrong("no elements");
+            };
+            for item in items {
+                let Answer::Value(Some(element)) = item else { return wrong("no element") };
+                if !found.insert(element) {
+                    return wrong("an element is there twice");
+                }
+            }
+        }
+        let all = self.0.entry(moves.group().to_owned()).or_default();
+        if let Some(lost) = all[..known].iter().find(|element| !found.contains(*element)) {
+            return wrong(&format!("{lost} is missing"));
+        }
+        all.extend(moves.put());
+        Ok(())
+    }
+
+    /// Judges what is there at the end.
+    pub(crate) fn check_left(&self, contents: &[Entry]) -> Result<(), String> {
+        let mut left: BTreeMap<&str, BTreeSet<Bytes>> = BTreeMap::new();
+        for (key, _, text) in contents {
+            let Some(group) = group_of(key) else { continue };
+            for element in elements_of(text).unwrap_or_default() {
+                if !left.entry(group).or_default().insert(element.clone()) {
+                    return Err(format!("{element} is in two keys of {group} at the end"));
+                }
+            }
+        }
+        for (group, all) in &self.0 {
+            let left = left.get(group.as_str());
+            if let Some(lost) = all.iter().find(|one| !left.is_some_and(|left| left.contains(*one)))
+            {
+                return Err(format!("{lost} is missing from {group} at the end"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Moves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MOVES; {}; EXEC", self.0.join("; "))
+    }
+}
+
+impl FromStr for Moves {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let commands = text.strip_prefix("MOVES; ").and_then(|text| text.strip_suffix("; EXEC"));
+        let commands: Vec<String> =
+            commands.into_iter().flat_map(|text| text.split("; ")).map(str::to_owned).collect();
+        let moves = Self(commands);
+        if moves.0.len() < KEYS || moves.group().is_empty() {
+            return Err(format!("'{text}' moves nothing"));
+        }
+        Ok(moves)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Reply<'static> {
+        Reply::Bulk(text.as_bytes().to_vec().into())
+    }
+
+    #[test]
+    fn an_element_is_in_one_place() {
+        let text = "MOVES; SADD moved:set:0:0 e1; SMEMBERS moved:set:0:0; SMEMBERS moved:set:0:1; \
+                    SMEMBERS moved:set:0:2; EXEC";
+        let moves: Moves = text.parse().expect("it is one");
+        assert_eq!(moves.to_string(), text);
+        let answer = |sets: [&[&str]; 3]| {
+            let sets = sets.map(|set| Reply::Set(set.iter().map(|one| bulk(one)).collect()));
+            Reply::Array([Reply::Int(1)].into_iter().chain(sets).collect())
+        };
+        let mut moved = Moved::default();
+        assert_eq!(moved.end(&moves, 0, &answer([&["e1"], &[], &["e0"]])), Ok(()));
+        assert_eq!(moved.known(&moves), 1);
+        assert_eq!(moved.end(&moves, 1, &answer([&[], &["e1"], &[]])), Ok(()));
+        for sets in [[&["e1"][..], &["e1"], &[]], [&[], &["e2"], &[]]] {
+            assert!(moved.end(&moves, 1, &answer(sets)).is_err(), "{sets:?}");
+        }
+        let entry = |number: u64, text: &str| {
+            (format!("moved:set:0:{number}"), String::new(), text.to_owned())
+        };
+        assert_eq!(moved.check_left(&[entry(1, "Set 0 e1"), entry(2, "Set 0 e5")]), Ok(()));
+        assert!(moved.check_left(&[entry(1, "Set 0 e1"), entry(2, "Set 0 e1")]).is_err());
+        assert!(moved.check_left(&[entry(2, "Set 0 e5")]).is_err());
+    }
+}
