@@ -315,6 +315,9 @@ fn note_write(call: &Call<'_>, write: &Write, add: &mut impl FnMut(u32, Cow<'sta
     match write.wrote {
         // Which of its commands has given the value, its writes don't tell.
         Wrote::Value { .. } if call.is_script() => {}
+        // Redis tells of the consumer that these may make, and not of themselves.
+        Wrote::Value { .. }
+            if matches!(call.spec.name, "xreadgroup" | "xack" | "xclaim" | "xautoclaim") => {}
         Wrote::Expiry { expires } => {
             add(class::GENERIC, if expires { "expire" } else { "persist" }.into(), key);
         }

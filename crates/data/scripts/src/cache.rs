@@ -53,6 +53,16 @@ impl Cache {
         (digest, true)
     }
 
+    /// How many scripts it knows.
+    pub fn len(&self) -> usize {
+        self.read().by_digest.len()
+    }
+
+    /// Whether it knows none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The script with this digest, in whatever case.
     pub fn get(&self, digest: &[u8]) -> Option<Arc<[u8]>> {
         if digest.len() != DIGEST_BYTES {

@@ -124,14 +124,15 @@ fn name_of(code: &[u8]) -> std::result::Result<Vec<u8>, Reply<'static>> {
         return failure("ERR Invalid library metadata");
     };
     let line = String::from_utf8_lossy(&code[2..end]).into_owned();
-    let mut words = line.split_whitespace();
-    let engine = words.next().unwrap_or_default();
+    let (engine, metadata) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
     let mut name = None;
-    for word in words {
+    for word in metadata.split_whitespace() {
         let Some(value) = word.strip_prefix("name=") else {
             return failure(format!("ERR Invalid metadata value given: {word}"));
         };
-        if name.replace(value.to_owned()).is_some() {
+        // A name has no blanks, so quotes can only stand around it.
+        let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        if name.replace(quoted.unwrap_or(value).to_owned()).is_some() {
             return failure("ERR Invalid metadata value, name argument was given multiple times");
         }
     }
@@ -211,11 +212,21 @@ fn delete(args: Args<'_>, workspace: &mut dyn Workspace) -> Answer {
     Ok(Reply::Ok)
 }
 
+fn too_many(args: Args<'_>) -> String {
+    let subcommand = String::from_utf8_lossy(args.get(1));
+    format!(
+        "ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try FUNCTION HELP."
+    )
+}
+
 /// `FUNCTION FLUSH [ASYNC | SYNC]`.
 fn flush(args: Args<'_>, workspace: &mut dyn Workspace) -> Answer {
     let is_mode =
         |word: &[u8]| word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync");
-    if args.len() > 3 || args.len() == 3 && !is_mode(args.get(2)) {
+    if args.len() > 3 {
+        return failure(too_many(args));
+    }
+    if args.len() == 3 && !is_mode(args.get(2)) {
         return failure("ERR FUNCTION FLUSH only supports SYNC|ASYNC option");
     }
     write(&[], workspace)?;
@@ -278,7 +289,10 @@ fn dump(workspace: &mut dyn Workspace) -> Answer {
 /// `FUNCTION RESTORE payload [FLUSH | APPEND | REPLACE]`.
 fn restore(args: Args<'_>, workspace: &mut dyn Workspace) -> Answer {
     let policy = if args.len() > 3 { args.get(3).to_ascii_lowercase() } else { b"append".to_vec() };
-    if args.len() > 4 || ![&b"flush"[..], b"append", b"replace"].contains(&policy.as_slice()) {
+    if args.len() > 4 {
+        return failure(too_many(args));
+    }
+    if ![&b"flush"[..], b"append", b"replace"].contains(&policy.as_slice()) {
         return failure(
             "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.",
         );

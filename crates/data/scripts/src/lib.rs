@@ -65,7 +65,7 @@ use quorate_types::UnixMillis;
 
 pub use budget::kill;
 pub use cache::{Cache, DIGEST_BYTES};
-pub use shebang::runs_without_memory;
+pub use shebang::{changes_nothing, runs_without_memory};
 pub use vm::check;
 
 /// What [`install`] tells `commands`.

@@ -50,6 +50,11 @@ pub(crate) fn flags(source: &[u8]) -> Result<(Flags, &[u8]), Reply<'static>> {
     Ok((flags, &source[end..]))
 }
 
+/// Whether a script says that it changes nothing.
+pub fn changes_nothing(source: &[u8]) -> bool {
+    flags(source).is_ok_and(|(flags, _)| flags.no_writes)
+}
+
 /// Whether a script may run when memory is short: it says so, or that it changes nothing.
 pub fn runs_without_memory(source: &[u8]) -> bool {
     flags(source).is_ok_and(|(flags, _)| flags.no_writes || flags.allow_oom)

@@ -148,6 +148,10 @@ fn functions_answer_as_redis_does() {
         &["FUNCTION", "LOAD", "#!lua name=a-b\nreturn 1"],
         &["FUNCTION", "LOAD", "#!lua name=a name=b\nreturn 1"],
         &["FUNCTION", "LOAD", "#!lua name=a other=b\nreturn 1"],
+        &["FUNCTION", "LOAD", "#!lua name=\"a\"\nreturn 1"],
+        &["FUNCTION", "LOAD", "#! name=a\nreturn 1"],
+        &["FUNCTION", "RESTORE", "nothing", "APPEND", "more"],
+        &["FUNCTION", "FLUSH", "SYNC", "more"],
         &["FUNCTION", "FLUSH", "OTHERWISE"],
     ] {
         add(words);

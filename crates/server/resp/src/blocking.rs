@@ -28,6 +28,8 @@ const WAITS: u8 = 1;
 const TIMED_OUT: u8 = 2;
 /// It is to be answered with an error.
 const UNBLOCKED: u8 = 3;
+/// It waits for the end of a pause, which `CLIENT UNBLOCK` doesn't change.
+const HELD_UP: u8 = 4;
 
 const VIA_COMMAND: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const STOPS: &str = "UNBLOCKED this node is about to stop; nothing was taken, ask another node";
@@ -121,6 +123,7 @@ impl<B: Backend> Context<'_, B> {
                     *poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
                     return false;
                 }
+                self.connection.waits_no_more();
                 self.connection.finish(first, |_| {});
                 return true;
             }
@@ -168,6 +171,11 @@ impl<B: Backend> Context<'_, B> {
 }
 
 impl Connection {
+    /// It waits for the end of a pause.
+    pub(crate) fn is_held_up(&mut self) {
+        self.facts.wait.store(HELD_UP, Relaxed);
+    }
+
     /// What it waited for is answered.
     pub(crate) fn waits_no_more(&mut self) {
         self.blocked = None;

@@ -315,6 +315,7 @@ impl<B: Backend> Context<'_, B> {
             return self.reply(spec, &reply);
         }
         self.core.stats.called(spec);
+        self.core.ran = Some(spec);
         if is_exec {
             self.exec(spec, Some(numbered));
         } else if call.updates() {

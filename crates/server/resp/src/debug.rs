@@ -68,7 +68,9 @@ impl<B: Backend> Context<'_, B> {
         let text = std::str::from_utf8(seconds).unwrap_or_default();
         // As in C, other text is no number.
         let seconds = text.parse::<f64>().unwrap_or(0.0).clamp(0.0, SLEEP_SECONDS_MAX);
-        let until = self.now.monotonic + Duration::from_micros((seconds * 1e6) as u64);
+        let length = Duration::from_micros((seconds * 1e6) as u64);
+        let until = self.now.monotonic + length;
+        self.core.slept = length;
         self.connection.push(connection::Reply::Pause { until });
         self.connection.barrier = true;
         self.core.waiting.push(self.id);

@@ -46,6 +46,7 @@ impl<B: Backend> Context<'_, B> {
         self.connection.mute = wants != Wants::Every;
         self.number(args);
         self.core.begun = None;
+        self.core.ran = None;
         let flow = self.execute(args);
         self.core.keep_arguments(args);
         if flow == Flow::Park {
@@ -101,6 +102,7 @@ impl<B: Backend> Context<'_, B> {
             return Flow::Park;
         }
         self.core.stats.called(spec);
+        self.core.ran = Some(spec);
         if !self.core.shared.monitors.is_empty() {
             self.core.tell_monitors(spec, args, self.now, &self.connection.facts);
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use quorate_commands::Reply as Answer;
+use quorate_commands::{Reply as Answer, Spec};
 use quorate_machine::{Outcome, Seal, Slab, Slot};
 use quorate_rifl::Answer as Lease;
 use quorate_types::{Duration, Instant, Now, Tag};
@@ -53,6 +53,10 @@ pub(crate) struct Core {
     pub(crate) kept: Vec<Kept>,
     /// The first op that the command at hand has begun.
     pub(crate) begun: Option<Slot>,
+    /// The command at hand, if it was executed and not refused, queued or parked.
+    pub(crate) ran: Option<&'static Spec>,
+    /// How long the command at hand makes its client wait.
+    pub(crate) slept: Duration,
     /// The node is about to stop: a connection ends behind the next answer.
     pub(crate) draining: bool,
 }
@@ -112,6 +116,8 @@ impl Frontend {
                 monitors: Vec::new(),
                 kept: Vec::new(),
                 begun: None,
+                ran: None,
+                slept: Duration::ZERO,
                 draining: false,
             },
             idle_check: Instant::ZERO,
@@ -683,10 +689,14 @@ fn run<B: Backend>(
         let mut context = Context { core, connection, id, backend, now };
         let flow = context.dispatch(args);
         let work = begun.work(core, connection, backend);
-        let passed = core.turn.spend(&mut connection.share, work, || backend.clock());
+        let exactly = core.shared.logs_short();
+        let passed = core.turn.spend(&mut connection.share, work, exactly, || backend.clock());
+        let took = passed + std::mem::take(&mut core.slept);
         let at_once = flow == Flow::Next && core.pending.len() <= begun.ops;
-        if at_once && !passed.is_zero() {
-            core.command_took(connection, args, passed, now);
+        if let Some(spec) = core.ran.take().filter(|_| at_once)
+            && (exactly || !took.is_zero())
+        {
+            core.command_took(connection, spec, args, took, now);
         }
         match flow {
             Flow::Next => {

@@ -10,6 +10,7 @@ use quorate_types::{Topic, limits as bounds};
 use crate::backend::{Backend, ServerFacts};
 use crate::dispatch::Context;
 use crate::session::REDIS_VERSION;
+use crate::shared::lock;
 
 /// The sections, in order, and whether `INFO` shows them unasked.
 const SECTIONS: [(&str, bool); 13] = [
@@ -109,11 +110,14 @@ impl<B: Backend> Context<'_, B> {
                 }
             }
             "latencystats" => {
-                for (name, buckets) in self.core.shared.histograms() {
-                    let percentiles = [50.0, 99.0, 99.9].map(|percent| {
-                        let micros = percentile(&buckets, percent);
-                        format!("p{percent}={micros}.000")
-                    });
+                let wanted = lock(&self.core.shared.settings.percentiles).clone();
+                for (name, buckets) in self.core.shared.histograms(self.core.ran) {
+                    let percentiles: Vec<_> = { wanted.iter() }
+                        .map(|&percent| {
+                            let micros = percentile(&buckets, percent);
+                            format!("p{percent}={micros}.000")
+                        })
+                        .collect();
                     lines.put(&format!("latency_percentiles_usec_{name}"), percentiles.join(","));
                 }
             }
@@ -164,6 +168,7 @@ impl<B: Backend> Context<'_, B> {
         lines.put("mem_clients_slaves", 0);
         lines.put("mem_clients_normal", self.core.shared.clients_bytes());
         lines.put("maxmemory_policy", "noeviction");
+        lines.put("number_of_cached_scripts", self.core.shared.scripts.len());
     }
 
     fn info_stats(&mut self, lines: &mut Lines<'_>) {

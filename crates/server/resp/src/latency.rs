@@ -123,7 +123,7 @@ impl<B: Backend> Context<'_, B> {
 
     /// `LATENCY HISTOGRAM [command ...]`.
     fn histograms(&self, args: Args<'_>) -> Reply<'static> {
-        let all = self.core.shared.histograms();
+        let all = self.core.shared.histograms(self.core.ran);
         let wanted: Vec<_> = args.iter().skip(2).filter_map(lookup_name).collect();
         let is_wanted = |name: &str| {
             let is = |spec: &&Spec| {

@@ -80,6 +80,8 @@ pub const CLIENTS_PER_TURN: Duration = Duration::from_millis(1);
 pub const CLIENT_PER_TURN: Duration = Duration::from_micros(250);
 /// What clients that wait since the last turn may take of this one before what is new has its turn.
 pub const RESUMED_PER_TURN: Duration = Duration::from_micros(500);
+/// The clock is read behind each command if those are to be logged that take less than this.
+pub const SLOWLOG_EXACT_MICROS: u64 = 100;
 /// Estimated work after which the clock is read. A reading takes some 30 ns; a read of a short value,
 /// one unit, takes ten times as long.
 pub const WORK_PER_READING: u64 = 16;

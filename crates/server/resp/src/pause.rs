@@ -4,12 +4,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{Args, Call, ConnectionCommand, Reply as Answer, Run, flag, parse_integer};
+use quorate_scripts::changes_nothing;
 use quorate_types::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::connection::Reply;
 use crate::dispatch::Context;
 use crate::limits;
+use crate::transaction::Transaction;
 
 /// Until when the clients of a node wait.
 #[derive(Debug, Default)]
@@ -21,8 +23,9 @@ pub(crate) struct Pause {
 
 impl Pause {
     #[inline]
-    fn holds(&self, now: Instant, call: &Call<'_>) -> bool {
-        self.until.load(Relaxed) > now.0 && (self.all.load(Relaxed) || may_change(call))
+    fn holds(&self, now: Instant, call: &Call<'_>, transaction: &Transaction) -> bool {
+        self.until.load(Relaxed) > now.0
+            && (self.all.load(Relaxed) || may_change(call, transaction))
     }
 
     pub(crate) fn is_over(&self, now: Instant) -> bool {
@@ -30,13 +33,18 @@ impl Pause {
     }
 }
 
-fn may_change(call: &Call<'_>) -> bool {
-    let flags = call.spec.flags;
-    let is_exec = matches!(
-        call.spec.run,
-        Run::Connection(ConnectionCommand::Exec | ConnectionCommand::SessionCall)
-    );
-    is_exec || flags.has(flag::WRITE) || flags.has(flag::MAY_REPLICATE)
+/// Whether a command may change something, or tell others something.
+fn may_change(call: &Call<'_>, transaction: &Transaction) -> bool {
+    match call.spec.run {
+        Run::Connection(ConnectionCommand::Exec) => {
+            transaction.calls().any(|queued| may_change(&queued, transaction))
+        }
+        Run::Connection(ConnectionCommand::SessionCall) => true,
+        _ if call.spec.name.starts_with("eval") && call.is_script() => {
+            call.updates() && !changes_nothing(call.args.get(1))
+        }
+        _ => call.spec.flags.has(flag::WRITE) || call.spec.flags.has(flag::MAY_REPLICATE),
+    }
 }
 
 impl<B: Backend> Context<'_, B> {
@@ -44,7 +52,7 @@ impl<B: Backend> Context<'_, B> {
     #[inline]
     pub(crate) fn is_held(&mut self, call: &Call<'_>) -> bool {
         let now = self.now.monotonic;
-        if !self.core.shared.pause.holds(now, call) {
+        if !self.core.shared.pause.holds(now, call, &self.connection.transaction) {
             return false;
         }
         use ConnectionCommand as Command;
@@ -54,6 +62,7 @@ impl<B: Backend> Context<'_, B> {
         if self.connection.replies.is_empty() {
             let poll = now + Duration::from_millis(limits::WAIT_POLL_MS);
             self.connection.push(Reply::Held { poll });
+            self.connection.is_held_up();
             self.connection.barrier = true;
             self.core.waiting.push(self.id);
         }

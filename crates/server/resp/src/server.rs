@@ -34,6 +34,8 @@ impl<B: Backend> Context<'_, B> {
             Command::ConfigResetstat => {
                 self.core.shared.reset_stats();
                 self.backend.reset_stats();
+                // As in Redis, it is the first command that is counted again.
+                self.core.stats.called(self.core.ran.expect("a command runs"));
                 Reply::Ok
             }
             Command::ScriptLoad

@@ -1,5 +1,6 @@
 //! `CONFIG`: which parameters there are, what they accept, what Redis says when they don't.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use quorate_commands::{parse_classes, parse_integer, show_classes};
@@ -8,7 +9,7 @@ use quorate_types::limits;
 use crate::account::Share;
 use crate::debug::ALLOWED;
 use crate::session::quoted;
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 use quorate_commands::glob_match;
 
 /// What `CONFIG SET` can change, with Redis's names and, where bounded memory allows it, Redis's
@@ -50,6 +51,8 @@ pub struct Settings {
     /// The same three limits of replicas and of subscribers. There are no replicas that are clients, so
     /// theirs can be read and has no effect.
     pub other_output_limits: [[AtomicU64; 3]; 2],
+    /// `latency-tracking-info-percentiles`: those that `INFO latencystats` shows.
+    pub percentiles: Mutex<Vec<f64>>,
     /// `notify-keyspace-events`: bits of [`quorate_commands::class`].
     pub notified_classes: AtomicU64,
 }
@@ -74,6 +77,7 @@ impl Default for Settings {
             // Redis's defaults.
             other_output_limits: [[256 * MIB, 64 * MIB, 60], [32 * MIB, 8 * MIB, 60]]
                 .map(|limits| limits.map(AtomicU64::new)),
+            percentiles: Mutex::new(vec![50.0, 99.0, 99.9]),
             notified_classes: AtomicU64::new(0),
         }
     }
@@ -86,12 +90,13 @@ const QUERY_BYTES_CEILING: u64 = u32::MAX as u64;
 const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
 /// Parameters that clients ask for and that have one possible value here.
-const FIXED: [(&str, &str); 14] = [
+const FIXED: [(&str, &str); 15] = [
     ("appendonly", "no"),
     ("cluster-enabled", "no"),
     ("daemonize", "no"),
     ("hz", "10"),
     ("io-threads", "1"),
+    ("latency-tracking", "yes"),
     ("lazyfree-lazy-user-del", "yes"),
     ("lazyfree-lazy-user-flush", "yes"),
     ("maxmemory-policy", "noeviction"),
@@ -187,6 +192,7 @@ enum Set {
     Number(fn(&Settings) -> &AtomicU64, u64),
     Password(String),
     OutputLimits([[u64; 3]; 3]),
+    Percentiles(Vec<f64>),
     Nothing,
 }
 
@@ -228,6 +234,9 @@ impl Shared {
         all.push(("maxmemory-clients".to_owned(), share));
         let classes = settings.notified_classes.load(Relaxed) as u32;
         all.push(("notify-keyspace-events".to_owned(), show_classes(classes)));
+        let percentiles = lock(&settings.percentiles);
+        let percentiles: Vec<_> = percentiles.iter().map(f64::to_string).collect();
+        all.push(("latency-tracking-info-percentiles".to_owned(), percentiles.join(" ")));
         all.push(("databases".to_owned(), limits::KEYSPACES_MAX.to_string()));
         all.push(("requirepass".to_owned(), self.password()));
         let debug = ALLOWED[(settings.debug_command.load(Relaxed) as usize).min(2)];
@@ -271,6 +280,9 @@ impl Shared {
                         limit.store(wanted, Relaxed);
                     }
                 }
+                Set::Percentiles(percentiles) => {
+                    *lock(&self.settings.percentiles) = percentiles;
+                }
                 Set::Nothing => {}
             }
         }
@@ -313,6 +325,7 @@ impl Shared {
                 }
                 None => Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()),
             },
+            "latency-tracking-info-percentiles" => percentiles(value),
             "client-output-buffer-limit" => output_limits(value, &self.settings),
             // Asking for what is anyway the case is no error: tools set `save ""`.
             name => {
@@ -399,6 +412,24 @@ fn share(text: &[u8]) -> Option<Share> {
     }
 }
 
+/// The most percentiles that `INFO latencystats` shows.
+const PERCENTILES_MAX: usize = 32;
+
+fn percentiles(value: &[u8]) -> Result<Set, String> {
+    const INVALID: &str = "Invalid latency-tracking-info-percentiles parameters";
+    let text = std::str::from_utf8(value).map_err(|_| INVALID)?;
+    let parsed: Result<Vec<f64>, _> = text.split_ascii_whitespace().map(str::parse).collect();
+    let parsed = parsed.map_err(|_| INVALID)?;
+    if parsed.len() > PERCENTILES_MAX {
+        return Err(format!("there can be {PERCENTILES_MAX} percentiles at most"));
+    }
+    if !parsed.iter().all(|percentile| (0.0..=100.0).contains(percentile)) {
+        return Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]"
+            .to_owned());
+    }
+    Ok(Set::Percentiles(parsed))
+}
+
 /// `<class> <hard> <soft> <seconds>`, several times.
 fn output_limits(value: &[u8], settings: &Settings) -> Result<Set, String> {
     let text = String::from_utf8_lossy(value);
@@ -470,6 +501,16 @@ mod tests {
             ("maxclients", "0", "argument must be between 1 and 4294967295 inclusive"),
             ("timeout", "-1", "argument must be between 0 and 2147483647 inclusive"),
             ("databases", "3", "can't set immutable config"),
+            (
+                "latency-tracking-info-percentiles",
+                "50 x",
+                "Invalid latency-tracking-info-percentiles parameters",
+            ),
+            (
+                "latency-tracking-info-percentiles",
+                "50 101",
+                "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]",
+            ),
             (
                 "hash-max-listpack-entries",
                 "8",

@@ -47,6 +47,7 @@ pub struct Shared {
     pub(crate) pause: Pause,
     /// What the counters stood at when `CONFIG RESETSTAT` was last called.
     baseline: Mutex<Totals>,
+    histogram_baseline: Mutex<Vec<[u64; BUCKETS]>>,
 }
 
 /// One connection, as `CLIENT LIST` on any lane shows it. Written by its own lane only.
@@ -134,7 +135,7 @@ struct CommandStats {
     rejected: AtomicU64,
     failed: AtomicU64,
     micros: AtomicU64,
-    /// How many took how long: from each power of two of microseconds up to the next.
+    /// How many took how long: up to each power of two of microseconds.
     histogram: OnceLock<Box<[AtomicU64; BUCKETS]>>,
 }
 
@@ -215,6 +216,7 @@ impl Shared {
             monitors: Monitors::default(),
             pause: Pause::default(),
             baseline: Mutex::default(),
+            histogram_baseline: Mutex::default(),
         };
         shared.set_password(password);
         Arc::new(shared)
@@ -262,10 +264,32 @@ impl Shared {
         totals
     }
 
-    /// How many calls of each command took how long, by powers of two of microseconds.
-    pub(crate) fn histograms(&self) -> Vec<(&'static str, [u64; BUCKETS])> {
+    /// How many calls of each command took how long since the last `CONFIG RESETSTAT`, by powers of two
+    /// of microseconds. Between two readings of the clock there are several short commands: those that
+    /// were not measured took less than a microsecond or two, and count as one. The command at hand is
+    /// not counted yet.
+    pub(crate) fn histograms(
+        &self,
+        at_hand: Option<&'static Spec>,
+    ) -> Vec<(&'static str, [u64; BUCKETS])> {
+        let mut measured = self.raw_histograms();
+        let baseline = lock(&self.histogram_baseline);
+        for (count, base) in measured.iter_mut().flatten().zip(baseline.iter().flatten()) {
+            *count = count.saturating_sub(*base);
+        }
+        let rows = self.totals().per_command.into_iter().zip(measured);
+        let of_row = |((name, calls, ..), mut counts): ((_, u64, _, _), [u64; BUCKETS])| {
+            let calls = calls - u64::from(at_hand.is_some_and(|spec| spec.name == name)).min(calls);
+            counts[0] += calls.saturating_sub(counts.iter().sum());
+            counts.iter().any(|count| *count > 0).then_some((name, counts))
+        };
+        rows.filter_map(of_row).collect()
+    }
+
+    /// Of each command, how many calls were measured to take how long since the node started.
+    fn raw_histograms(&self) -> Vec<[u64; BUCKETS]> {
         let lanes = lock(&self.lanes);
-        let of_row = |(place, spec): (usize, &'static Spec)| {
+        let of_row = |(place, _): (usize, &'static Spec)| {
             let mut sums = [0; BUCKETS];
             for lane in lanes.iter() {
                 let Some(histogram) = lane.per_command[place].histogram.get() else { continue };
@@ -273,12 +297,13 @@ impl Shared {
                     *sum += count.load(Relaxed);
                 }
             }
-            sums.iter().any(|sum| *sum > 0).then_some((spec.name, sums))
+            sums
         };
-        rows().filter_map(of_row).collect()
+        rows().map(of_row).collect()
     }
 
     pub(crate) fn reset_stats(&self) {
+        *lock(&self.histogram_baseline) = self.raw_histograms();
         *lock(&self.baseline) = self.raw_totals();
     }
 
@@ -414,7 +439,7 @@ impl LaneStats {
         let Some(stats) = self.per_command.get(place(spec)) else { return };
         let micros = took.as_micros() as u64;
         add(&stats.micros, micros);
-        let bucket = (micros.max(1).ilog2() as usize).min(BUCKETS - 1);
+        let bucket = (micros.max(1).next_power_of_two().ilog2() as usize).min(BUCKETS - 1);
         let zeros = || Box::new([const { AtomicU64::new(0) }; BUCKETS]);
         add(&stats.histogram.get_or_init(zeros)[bucket], 1);
     }

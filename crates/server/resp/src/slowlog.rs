@@ -2,14 +2,15 @@
 //!
 //! What a command took is known where the clock is read anyway: of one that was submitted, from then
 //! until the engines have answered, replicas included; of one that was executed at once, what passed
-//! between the readings around it, which is nothing for a short one. The arguments of a submitted one
+//! between the readings around it, which is nothing for a short one. Only if short ones are to be logged
+//! the clock is read behind each. The arguments of a submitted one
 //! are kept, shortened, in a buffer that its place in the table of ops has for all of them in turn.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
-use quorate_commands::{Args, Reply, ServerCommand, Spec, by_id, flag, parse_integer};
+use quorate_commands::{Args, Reply, ServerCommand, Spec, flag, parse_integer};
 use quorate_machine::Slot;
 use quorate_types::{Duration, Now};
 
@@ -134,6 +135,13 @@ impl Shared {
         u64::try_from(limit).is_ok_and(|limit| took.as_micros() >= u128::from(limit))
     }
 
+    /// Whether even commands are logged that are shorter than the time between two readings of the
+    /// clock. It is read behind each of them, then.
+    #[inline]
+    pub(crate) fn logs_short(&self) -> bool {
+        self.settings.slowlog_micros.load(Relaxed) < limits::SLOWLOG_EXACT_MICROS
+    }
+
     /// Whether nothing is logged.
     #[inline]
     pub(crate) fn logs_nothing(&self) -> bool {
@@ -186,13 +194,11 @@ impl Core {
     pub(crate) fn command_took(
         &mut self,
         connection: &Connection,
+        spec: &'static Spec,
         args: Args<'_>,
         took: Duration,
         now: Now,
     ) {
-        let command = connection.facts.command.load(Relaxed).checked_sub(1);
-        let spec = command.and_then(|id| by_id(u16::try_from(id).ok()?));
-        let Some(spec) = spec else { return };
         self.stats.took(spec, took);
         let seconds = now.unix.0 / 1_000_000_000;
         self.shared.note_spike(seconds, took, spec);

@@ -61,6 +61,11 @@ impl Transaction {
         self.queue.is_some()
     }
 
+    /// The queued commands.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = Call<'_>> {
+        self.queue.iter().flatten().map(OwnedCall::call)
+    }
+
     /// Whether a queued command needs something else than its key.
     pub(crate) fn has_local(&self) -> bool {
         self.has_local

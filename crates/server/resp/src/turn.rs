@@ -35,16 +35,17 @@ impl Turn {
     }
 
     /// Notes what was done for a client. Returns what has passed since the clock was read last, if it
-    /// was read now.
+    /// was read now: because enough was done, or because that is to be known exactly.
     #[inline]
     pub(crate) fn spend(
         &mut self,
         share: &mut Taken,
         work: u64,
+        exactly: bool,
         clock: impl FnOnce() -> Instant,
     ) -> Duration {
         self.work += work;
-        if self.work < WORK_PER_READING {
+        if self.work < WORK_PER_READING && !exactly {
             return Duration::ZERO;
         }
         self.work = 0;
@@ -87,13 +88,13 @@ mod tests {
         let (mut turn, mut share, mut readings) = (Turn::default(), Taken::default(), 0);
         turn.begin(Instant(0));
         for number in 1..=10 * WORK_PER_READING {
-            turn.spend(&mut share, 1, || {
+            turn.spend(&mut share, 1, false, || {
                 readings += 1;
                 Instant(number)
             });
         }
         assert_eq!(readings, 10);
-        turn.spend(&mut share, 1000 * WORK_PER_READING, || {
+        turn.spend(&mut share, 1000 * WORK_PER_READING, false, || {
             readings += 1;
             Instant(1000)
         });
@@ -106,7 +107,7 @@ mod tests {
         let mut now = Instant(0);
         let mut spend = |turn: &mut Turn, share: &mut Taken, time: Duration| {
             now += time;
-            turn.spend(share, WORK_PER_READING, || now);
+            turn.spend(share, WORK_PER_READING, false, || now);
         };
         turn.begin(Instant(0));
         let mut shares = [Taken::default(); 4];

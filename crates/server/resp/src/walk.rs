@@ -400,7 +400,7 @@ impl<B: Backend> Context<'_, B> {
     /// Notes work that is done in steps.
     pub(crate) fn spend(&mut self, work: u64) {
         let Self { core, connection, backend, .. } = self;
-        core.turn.spend(&mut connection.share, work, || backend.clock());
+        core.turn.spend(&mut connection.share, work, false, || backend.clock());
     }
 }
 

@@ -51,6 +51,74 @@ fn an_op_that_took_long_is_in_the_slow_log_with_its_arguments() {
 }
 
 #[test]
+fn every_command_is_in_the_slow_log_if_that_is_wanted() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.talk(id, "CONFIG SET slowlog-log-slower-than 0");
+    harness.talk(id, "SLOWLOG RESET");
+    // What is queued is no command yet, and what is unknown is none.
+    harness.send(id, b"PING\r\nMULTI\r\nPING\r\nDISCARD\r\nNONSENSE\r\nECHO a\r\nSET k v\r\n");
+    let log = harness.talk(id, "SLOWLOG GET -1");
+    let words: Vec<&str> =
+        log.lines().filter(|line| line.starts_with(char::is_alphabetic)).collect();
+    assert_eq!(
+        words,
+        ["SET", "k", "v", "ECHO", "a", "DISCARD", "MULTI", "PING", "SLOWLOG", "RESET"]
+    );
+}
+
+#[test]
+fn a_command_that_sleeps_takes_that_long() {
+    let settings = Settings::default();
+    settings.debug_command.store(2, Relaxed);
+    let mut harness = Harness::new(Shared::new(settings, None));
+    let id = harness.connect();
+    harness.talk(id, "CONFIG SET latency-monitor-threshold 100");
+    harness.feed(id, b"DEBUG SLEEP 0.2\r\n");
+    harness.pass(300);
+    assert_eq!(harness.take(id), b"+OK\r\n");
+    let log = harness.talk(id, "SLOWLOG GET");
+    assert!(log.contains(":200000\r\n*3\r\n$5\r\nDEBUG\r\n"), "{log}");
+    assert!(harness.talk(id, "LATENCY LATEST").ends_with(":200\r\n:200\r\n"));
+    let stats = harness.talk(id, "INFO latencystats");
+    assert!(
+        stats.contains("latency_percentiles_usec_debug:p50=262144.000,p99=262144.000,"),
+        "{stats}"
+    );
+}
+
+#[test]
+fn histograms_count_every_call_since_they_were_reset() {
+    let mut harness = harness();
+    let id = harness.connect();
+    harness.talk(id, "CLIENT ID");
+    harness.talk(id, "SET k v");
+    assert_eq!(harness.talk(id, "CONFIG RESETSTAT"), "+OK\r\n");
+    assert!(harness.talk(id, "LATENCY HISTOGRAM").starts_with("*2\r\n$16\r\nconfig|resetstat\r\n"));
+    harness.talk(id, "SET k v");
+    harness.talk(id, "GET k");
+    harness.talk(id, "GET k");
+    let one = |name: &str, calls: u64| {
+        let length = name.len();
+        format!(
+            "${length}\r\n{name}\r\n*4\r\n$5\r\ncalls\r\n:{calls}\r\n$14\r\nhistogram_usec\r\n*2\r\n:1\r\n:{calls}\r\n"
+        )
+    };
+    let wanted =
+        [("config|resetstat", 1), ("get", 2), ("set", 1)].map(|(name, calls)| one(name, calls));
+    assert_eq!(
+        harness.talk(id, "LATENCY HISTOGRAM config get set client"),
+        format!("*6\r\n{}", wanted.concat())
+    );
+    harness.talk(id, "CONFIG SET latency-tracking-info-percentiles \"0 99.9\"");
+    assert!(
+        harness
+            .talk(id, "INFO latencystats")
+            .contains("latency_percentiles_usec_get:p0=1.000,p99.9=1.000\r\n")
+    );
+}
+
+#[test]
 fn the_slow_log_is_bounded() {
     let mut harness = harness();
     let id = harness.connect();
@@ -118,6 +186,34 @@ fn a_pause_holds_writes_or_all_and_ends() {
     harness.pass(600);
     assert!(harness.complete_one() && harness.complete_one());
     assert_eq!(harness.take(id), b"+OK\r\n$1\r\n1\r\n");
+
+    assert_eq!(harness.talk(admin, "CLIENT PAUSE 100000 WRITE"), "+OK\r\n");
+    // What a block or a script does decides.
+    let blocked = |harness: &mut Harness| {
+        let info = harness.talk(admin, "INFO clients");
+        info.lines().find_map(|line| line.strip_prefix("blocked_clients:").map(str::to_owned))
+    };
+    harness.talk(id, "MULTI");
+    harness.talk(id, "GET a");
+    assert_eq!(harness.talk(id, "EXEC"), "*1\r\n$1\r\n1\r\n");
+    let reading = "EVAL \"#!lua flags=no-writes\\nreturn redis.call('GET', KEYS[1])\" 1 a";
+    assert_eq!(harness.talk(id, reading), "$1\r\n1\r\n");
+    assert_eq!(blocked(&mut harness).as_deref(), Some("0"));
+    let other = harness.connect();
+    harness.talk(id, "MULTI");
+    harness.talk(admin, "CLIENT UNPAUSE");
+    harness.talk(id, "EVAL \"return 1\" 0");
+    harness.talk(admin, "CLIENT PAUSE 100000 WRITE");
+    harness.feed(id, b"EXEC\r\n");
+    harness.feed(other, b"EVAL \"return 1\" 0\r\n");
+    assert_eq!(harness.take(other), b"");
+    assert_eq!(blocked(&mut harness).as_deref(), Some("2"));
+    assert_eq!(harness.talk(admin, "CLIENT UNPAUSE"), "+OK\r\n");
+    harness.pass(limits::WAIT_POLL_MS);
+    while harness.complete_one() {}
+    assert_eq!(blocked(&mut harness).as_deref(), Some("0"));
+    harness.take(id);
+    harness.take(other);
 
     assert_eq!(harness.talk(admin, "CLIENT PAUSE 100000"), "+OK\r\n");
     harness.feed(id, b"PING\r\n");
